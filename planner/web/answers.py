@@ -1,4 +1,4 @@
-"""How pages answer a form: what came of it, or what was wrong with it."""
+"""Answer the forms of the pages: with the result, or with the errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From an exception to a page: the one place where the browser's errors are worded."""
+"""Turn exceptions into pages: the only place that words errors for the browser."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ STATUS = (
 
 
 def status_of(problem: Exception) -> int:
-    """HTTP status of an expected outcome."""
+    """Return the HTTP status of an expected error."""
     for kind, status in STATUS:
         if isinstance(problem, kind):
             return status
@@ -57,7 +57,7 @@ def status_of(problem: Exception) -> int:
 
 
 def problem_response(request: HttpRequest, problem: Exception, status: int) -> HttpResponse:
-    """The sentence as a page, or, for htmx, as a message at the top of the page it came from."""
+    """Show the error as a page or, for htmx, as a message at the top of the current page."""
     title = getattr(problem, "title", "The request could not be carried out")
     context = {"title": title, "sentences": str(problem).splitlines(), "status": status}
     if request.headers.get("HX-Request"):
@@ -69,8 +69,10 @@ def problem_response(request: HttpRequest, problem: Exception, status: int) -> H
 
 
 def page(view: View, *, everywhere: bool = False) -> View:
-    """A page of the product: signed-in people only, of some workspace unless the page is about
-    themselves (``everywhere``); expected outcomes as sentences."""
+    """Wrap a view as a page for signed-in people, and show expected errors as messages.
+
+    The page needs a current workspace, unless ``everywhere`` says that it is about the person.
+    """
 
     @wraps(view)
     def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -95,7 +97,7 @@ def page(view: View, *, everywhere: bool = False) -> View:
     @wraps(view)
     def unkept(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         response = answer(request, *args, **kwargs)
-        # Of what is a workspace's nothing stays in a browser that somebody else uses next.
+        # Caches must not show a workspace's data to the next person who uses the browser.
         response.headers.setdefault("Cache-Control", "private, no-store")
         return response
 
@@ -104,8 +106,10 @@ def page(view: View, *, everywhere: bool = False) -> View:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """handler500: a full disk or a server that is away, which also stop what stands before a view,
-    are said as such."""
+    """Handle error 500: explain a full disk or a server that does not answer.
+
+    Such failures also occur in middleware, before the view runs.
+    """
     error = sys.exc_info()[1]
     sent = (of_input(error) or of_servers(error)) if error is not None else None
     if sent is None:
@@ -116,14 +120,14 @@ def server_error(request: HttpRequest) -> HttpResponse:
         return JsonResponse(
             {**problem, "status": status}, status=status, content_type="application/problem+json"
         )
-    if isinstance(sent, Away):  # so that nothing that a page asks the database for can be shown
+    if isinstance(sent, Away):  # the usual page would query the database, which may be away
         page = get_template("503.html").render({"sentence": str(sent)})
         return HttpResponse(page, status=503, headers={"Retry-After": "30"})
     return problem_response(request, sent, status_of(sent))
 
 
 def _signed_out(request: HttpRequest) -> HttpResponse | None:
-    """To a script whose page was left open: a login form inside a page would help nobody."""
+    """Tell a script of an open page to reload: a login form inside the page would not help."""
     if request.headers.get("HX-Request"):
         return HttpResponse(status=204, headers={"HX-Refresh": "true"})
     return HttpResponse(status=403) if request.headers.get("Accept") == "application/json" else None
@@ -135,7 +139,7 @@ def require_planner(request: Request) -> None:
 
 
 def planners_only(view: View) -> View:
-    """Check the role before anything of the request is used."""
+    """Check the role before the view uses any part of the request."""
 
     @wraps(view)
     def answer(request: Request, *args: Any, **kwargs: Any) -> HttpResponseBase:

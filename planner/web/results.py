@@ -1,4 +1,4 @@
-"""What the results page shows, worked out from a run's result document and tables."""
+"""Build the context of the results page from a run's result document and tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from planner.web.charts.over_time import forecast_figure, replica_figure
 
 ALL = ""  # the choice "all models and regions"
 
-# What a measure rests on, as words of the provenance table.
+# Words of the provenance table that mark the inputs of each measure.
 RESTS_ON = {
     "gpu_hours": ("profile", "speed"),
     "cost_usd": ("price",),
@@ -27,7 +27,7 @@ RESTS_ON = {
     "carbon_kg": ("carbon", "power", "pue"),
 }
 ASSUMED = "assumed"
-BORROWED = " borrowed"  # of an arrangement: GPUs that hold copies for others
+BORROWED = " borrowed"  # ending of an arrangement whose GPUs hold copies for others
 HOURS_NOTE = (
     "Busy: an iteration runs. Idle: up, and nothing to do. Starting: asked for and not serving "
     "yet, which burns GPU time. These three are paid for; hours lent as spot come beside them."
@@ -36,20 +36,23 @@ HOURS_NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One saving: what the policy takes, what the baseline takes, and what the figures rest on."""
+    """One saving: the values of the policy and of the baseline, and their provenance."""
 
     measure: str
     value: float
     baseline: float
     saved: float
     fraction: float | None
-    equal: float | None  # the fraction at the baseline's attainment, where the two differ
-    kind: str  # of provenance: modelled or assumed
+    equal: float | None  # fraction at the baseline's attainment, if the attainments differ
+    kind: str  # provenance: modelled or assumed
     sources: str
 
 
 def results_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
-    """Everything the templates of a completed run need; ``params`` are the user's choices."""
+    """Return everything that the templates of a completed run need.
+
+    ``params`` are the user's choices.
+    """
     result = run_result(run)
     names = run_tables(run)
     window = result.get("window") or {}
@@ -67,7 +70,10 @@ def results_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
 
 
 def savings_context(result: dict[str, Any], params: Mapping[str, str]) -> dict[str, Any]:
-    """The cards of one policy against one baseline; empty for kinds without policies to compare."""
+    """Return the cards of one policy against one baseline.
+
+    The cards are missing for kinds of run without policies to compare.
+    """
     policies = policies_in_order(result)
     policy = params.get("policy", "")
     if policy not in policies:
@@ -89,8 +95,10 @@ def savings_context(result: dict[str, Any], params: Mapping[str, str]) -> dict[s
 
 
 def rests_on(result: dict[str, Any], measure: str) -> dict[str, Any]:
-    """Provenance of a measure: never better than modelled, since every figure is simulated, and
-    assumed where one of its inputs is."""
+    """Return the provenance of a measure.
+
+    Every figure is simulated, so it is "modelled" at best. It is "assumed" if one of its inputs is.
+    """
     used = [
         fact
         for fact in result.get("provenance") or []
@@ -105,7 +113,7 @@ def rests_on(result: dict[str, Any], measure: str) -> dict[str, Any]:
 def charts_context(
     run: Run, names: list[str], context: dict[str, Any], params: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Figures over time for all models and regions, or for the pair the user chose."""
+    """Return the figures over time, for all models and regions or for the chosen pair."""
     clock, result = context["clock"], context["result"]
     forecast, unit, units = forecast_lines(run, names, params.get("unit", ""))
     steps, labels = replica_steps(run, names, context["policies"])
@@ -144,10 +152,13 @@ def charts_context(
 def forecast_lines(
     run: Run, names: list[str], chosen: str
 ) -> tuple[pl.DataFrame | None, str, dict[str, str]]:
-    """The forecast table of a scenario, or that of a trace alone in the chosen unit (the first, if
-    it has no such one); the unit, and of a trace all of its units in words."""
+    """Return the forecast table, its unit and the units to choose from.
+
+    A scenario has one unit, so its units are empty. A trace has several: the result uses
+    ``chosen``, or the first one if the trace does not have ``chosen``.
+    """
     if "forecast" in names:
-        # A single bin is a line as long as it lasts, not a point, which none would see.
+        # Extend a single bin to a line over its duration: one point would be invisible.
         table = _to_its_end(run_table(run, "forecast"), run_result(run))
         return table, "input tokens/s", {}
     if "series" in names:
@@ -162,13 +173,13 @@ def forecast_lines(
 
 
 def at_once(table: pl.DataFrame, result: dict[str, Any]) -> pl.DataFrame:
-    """Without the tiers that may wait: what has to be carried when it comes."""
+    """Drop deferrable tiers, and so keep the demand that must be served on arrival."""
     waiting = result.get("deferrable") or []
     return table.filter(~pl.col("tier").is_in(waiting)) if waiting else table
 
 
 def capacity_lines(run: Run, names: list[str]) -> pl.DataFrame | None:
-    """What the replicas of each policy can carry: as simulated, or as planned where nothing was."""
+    """Return the capacity of each policy's replicas: as simulated, else as planned."""
     if "capacity" in names:
         return run_table(run, "capacity")
     if "plan" in names and "replicas" not in names:
@@ -180,12 +191,12 @@ def capacity_lines(run: Run, names: list[str]) -> pl.DataFrame | None:
 
 
 def plan_to_its_end(run: Run) -> pl.DataFrame:
-    """By period, the last once more at the window's end: until then its replicas are held."""
+    """Return the plan by period, with its last rows repeated at the end of the window."""
     return _to_its_end(run_table(run, "plan").rename({"period_start": "time"}), run_result(run))
 
 
 def _to_its_end(table: pl.DataFrame, result: dict[str, Any]) -> pl.DataFrame:
-    """The last rows once more at the window's end: a bin or period lasts until the next."""
+    """Repeat the last rows at the end of the window, since a bin or period lasts until the next."""
     end = (result.get("window") or {}).get("end")
     if end is None or table.is_empty():
         return table
@@ -195,8 +206,10 @@ def _to_its_end(table: pl.DataFrame, result: dict[str, Any]) -> pl.DataFrame:
 
 
 def demand_lines(run: Run, names: list[str], result: dict[str, Any]) -> pl.DataFrame | None:
-    """Input tokens per second of the window that cannot wait: as measured, or as forecast for one
-    yet to come."""
+    """Return the input tokens per second of the tiers that are not deferrable.
+
+    Use measured demand, or the forecast for a window in the future.
+    """
     window = result.get("window") or {}
     if "demand" in names and window:
         start, end = (datetime.fromisoformat(window[key]) for key in ("start", "end"))
@@ -214,8 +227,10 @@ def demand_lines(run: Run, names: list[str], result: dict[str, Any]) -> pl.DataF
 def replica_steps(
     run: Run, names: list[str], policies: dict[str, Any]
 ) -> tuple[pl.DataFrame | None, dict[str, str]]:
-    """Replicas over time and the policies' labels: as simulated, or as planned where nothing was
-    simulated."""
+    """Return replicas over time and the labels of the policies.
+
+    Use the simulated replicas, or the planned ones without a simulation.
+    """
     if "replicas" in names:
         labels = {name: labelled(figures) for name, figures in policies.items()}
         steps = run_table(run, "replicas")
@@ -228,7 +243,7 @@ def replica_steps(
 
 
 def pool_names(*tables: pl.DataFrame | None) -> dict[str, tuple[str, str]]:
-    """Choice to (model, region), for the select above the charts."""
+    """Map each choice of the pool menu above the charts to its (model, region)."""
     pairs = {
         (row[0], row[1])
         for table in tables
@@ -239,7 +254,7 @@ def pool_names(*tables: pl.DataFrame | None) -> dict[str, tuple[str, str]]:
 
 
 def tables_context(run: Run, names: list[str], result: dict[str, Any]) -> dict[str, Any]:
-    """Rows of the tables on the page."""
+    """Return the rows of the tables on the page."""
     policies = policies_in_order(result)
     ranking = [name for name in result.get("ranking") or [] if name in policies]
     order = dict.fromkeys([*ranking, *policies])
@@ -264,7 +279,7 @@ def tables_context(run: Run, names: list[str], result: dict[str, Any]) -> dict[s
 
 
 def headline_context(run: Run) -> dict[str, Any]:
-    """The little of a comparison that the first page shows."""
+    """Return the part of a comparison that the first page shows."""
     result = run_result(run)
     window = result.get("window") or {}
     context = {"result": result, "window": window, "clock": window.get("clock", "utc")}

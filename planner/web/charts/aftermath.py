@@ -1,4 +1,4 @@
-"""Plans against what came: by plan over the weeks, and hour by hour within one."""
+"""Draw plans against actual demand: by plan over the weeks, and by hour within one plan."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ PERCENT = "%{y:.1%}"
 
 
 def weeks_figure(outcomes: Sequence[Outcome]) -> Figure | None:
-    """Forecast error, and what was held beyond what would have done, of each plan; None where
-    fewer than two are known."""
+    """Draw forecast error and excess replicas of each plan; None if fewer than two are known."""
     done = [outcome for outcome in reversed(outcomes) if outcome.figures]
     if len(done) < 2:
         return None
@@ -40,7 +39,7 @@ def weeks_figure(outcomes: Sequence[Outcome]) -> Figure | None:
 
 
 def hours_figure(figures: dict[str, Any]) -> Figure | None:
-    """Replicas held and needed; None where nothing is known by hour."""
+    """Draw held and needed replicas by hour; None if no hour is known."""
     rows = figures.get("hours") or []
     if not rows:
         return None
@@ -65,7 +64,7 @@ def hours_figure(figures: dict[str, Any]) -> Figure | None:
 
 
 def demand_figure(figures: dict[str, Any]) -> Figure | None:
-    """What came beside what was forecast, input tokens/s."""
+    """Draw actual and forecast demand in input tokens/s."""
     rows = figures.get("hours") or []
     if not rows:
         return None

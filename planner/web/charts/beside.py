@@ -1,4 +1,4 @@
-"""Runs laid over each other: replicas and what they cost, by time or from each window's start."""
+"""Draw replicas and cost of several runs, by time or from the start of each window."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ HOUR_MS = 3.6e6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Course:
-    """What a run had up: ``table`` has time, ready and, where it is known, usd_per_hour."""
+    """The ready replicas of a run over time.
+
+    ``table`` has columns time, ready and, where it is known, usd_per_hour.
+    """
 
     label: str
     table: pl.DataFrame
@@ -24,8 +27,10 @@ class Course:
 def course_figure(
     courses: Sequence[Course], value: str, unit: str, *, clock: str, apart: bool
 ) -> Figure | None:
-    """``value`` of every run that has it as a step line; ``apart``: of other windows, so that each
-    begins at hour 0. None where fewer than two have it."""
+    """Draw ``value`` of every run that has it as a step line; None if fewer than two have it.
+
+    ``apart``: the runs have different windows, so each line begins at hour 0.
+    """
     drawn = [course for course in courses if value in course.table.columns]
     if len(drawn) < 2:
         return None

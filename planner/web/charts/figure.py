@@ -1,7 +1,7 @@
-"""What all figures share: colours, lines, points, axes and margins.
+"""Build what all figures share: colours, lines, points, axes and margins.
 
-Colours of text and grid are left to the page's theme (static/js/charts.js). Series colours are
-those of Okabe and Ito (2008), which people with the common colour blindnesses tell apart; line
+The page's theme (static/js/charts.js) sets the colours of text and grid. Series colours are those
+of Okabe and Ito (2008), which stay distinct under the common kinds of colour blindness. Line
 styles differ as well.
 """
 
@@ -30,8 +30,8 @@ COLOURS = {
 PALETTE = tuple(COLOURS.values())
 DASHES = ("solid", "dash", "dot", "dashdot")
 
-MAX_POINTS = 2000  # per line: more than a screen has pixels
-FEW_REPLICAS = 6  # up to here every whole number has a tick
+MAX_POINTS = 2000  # points per line; a screen has fewer pixels
+FEW_REPLICAS = 6  # largest axis on which every whole number has a tick
 
 LOGARITHMIC = {"type": "log", "dtick": 1, "rangemode": "normal"}
 _AXIS = {"rangemode": "tozero", "automargin": True}
@@ -50,7 +50,7 @@ def line(
     hover: str | None = "%{x}: %{y:,.4~g}",
     **style: Any,
 ) -> Any:
-    """A line of a figure; ``style`` is Plotly's, such as ``line_shape`` or ``visible``."""
+    """Return a line of a figure; ``style`` is Plotly's, such as ``line_shape`` or ``visible``."""
     look = {"color": colour, "dash": dash, "width": width}
     return _scatter(x, y, name, mode, hover, {"line": look}, style)
 
@@ -66,7 +66,7 @@ def points(
     hover: str | None = "%{x}: %{y:,.4~g}",
     **style: Any,
 ) -> Any:
-    """Points of a figure without a line between them."""
+    """Return points of a figure without a line between them."""
     look = {"color": colour, "symbol": symbol, "size": size}
     return _scatter(x, y, name, "markers", hover, {"marker": look}, style)
 
@@ -80,7 +80,10 @@ def _scatter(
     look: dict[str, Any],
     style: dict[str, Any],
 ) -> dict[str, Any]:
-    """As plain data: Plotly's own objects check each value, which took half of a result's page."""
+    """Return a trace as plain data.
+
+    Plotly's own objects check each value, which took half of the time of a results page.
+    """
     drawn = {"type": "scatter", "x": list(x), "y": list(y), "name": name, "mode": mode, **look}
     if hover is not None:
         drawn["hovertemplate"] = hover
@@ -103,11 +106,10 @@ def figure(
     together: bool = False,
     **layout: Any,
 ) -> Figure:
-    """Traces with the axes and margins of all charts, as plain data for JSON.
+    """Return traces with the axes and margins of all charts, as plain data for JSON.
 
-    ``x``, ``y`` and ``right`` are the axes' titles; ``xaxis``, ``yaxis`` and ``yaxis2`` of
-    ``layout`` say what is special about them. ``together``: pointing at a moment tells of every
-    line there.
+    ``x``, ``y`` and ``right`` are the titles of the axes. ``xaxis``, ``yaxis`` and ``yaxis2`` of
+    ``layout`` override their settings. ``together``: the hover text covers all lines at a time.
     """
     looks = _layout(height, x, y, right, together, layout)
     if all(isinstance(trace, dict) for trace in traces):
@@ -129,8 +131,10 @@ def plain_figure(
     together: bool = False,
     **layout: Any,
 ) -> Figure:
-    """As ``figure``, of traces that are plain data already: nothing is checked, which takes a
-    thirtieth of the time."""
+    """Return the figure of traces that are plain data already.
+
+    Nothing is checked, which takes a thirtieth of the time of ``figure``.
+    """
     return {"data": list(traces), "layout": _layout(height, x, y, "", together, layout)}
 
 

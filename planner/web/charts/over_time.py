@@ -1,4 +1,4 @@
-"""What goes on along time: replicas, forecasts and rates."""
+"""Draw replicas, forecasts and rates over time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ POLICY_LINES: dict[str, tuple[str, str, float]] = {  # colour, dash, width
 
 
 def times(table: pl.DataFrame, column: str, clock: str) -> list[Any]:
-    """A time column for an axis: ISO text, or hours since the start on a relative clock."""
+    """Return a time column for an axis: ISO text, or hours since the start on a relative clock."""
     if clock == "relative":
         return (table[column].dt.epoch("ms") / 3.6e6).round(4).to_list()
     moments = table[column]
@@ -46,15 +46,15 @@ def axis_title(clock: str) -> str:
 
 
 def whole_ticks(most: float) -> dict[str, int]:
-    """Of an axis of replicas: there is no half replica to point at."""
+    """Return the tick settings of an axis of replicas: a short axis shows whole numbers only."""
     return {"dtick": 1} if most <= FEW_REPLICAS else {}
 
 
 def steps(table: pl.DataFrame, time: str, value: str, every: str = "") -> pl.DataFrame:
-    """The rows where a step line changes, with its first and last: the same picture, fewer points.
+    """Keep the rows where a step line changes, and its first and last: fewer points, same picture.
 
-    ``every``: also the first of each such span, so that there is a point to choose where nothing
-    changes. A line that still has too many is averaged over equal spans.
+    ``every``: keep also the first row of each such span, so that a constant line has points to
+    select. A line that still has too many points is averaged over equal spans.
     """
     table = table.sort(time)
     changed = (pl.col(value) != pl.col(value).shift(1)).fill_null(value=True)
@@ -66,7 +66,7 @@ def steps(table: pl.DataFrame, time: str, value: str, every: str = "") -> pl.Dat
 
 
 def thin(table: pl.DataFrame, time: str, *values: str) -> pl.DataFrame:
-    """Means over equal spans, where a line has more points than can be seen."""
+    """Average a line over equal spans if it has more points than a screen can show."""
     if table.height <= MAX_POINTS:
         return table
     at_ms = table[time].dt.epoch("ms").to_numpy()
@@ -77,7 +77,7 @@ def thin(table: pl.DataFrame, time: str, *values: str) -> pl.DataFrame:
 
 
 def pool_rows(table: pl.DataFrame, pool: tuple[str, str] | None) -> pl.DataFrame:
-    """Rows of one (model, region), of all where ``pool`` is None."""
+    """Return the rows of one (model, region), or all rows if ``pool`` is None."""
     if pool is None:
         return table
     return table.filter((pl.col("model") == pool[0]) & (pl.col("region") == pool[1]))
@@ -95,18 +95,18 @@ def replica_figure(
     forecast: pl.DataFrame | None = None,
     height: int = 520,
 ) -> Figure:
-    """What is asked and what the replicas that serve can carry within their limits, both in input
-    tokens/s, and below it the replicas, one step line per policy.
+    """Draw demand and capacity in input tokens/s, and below them the replicas of each policy.
 
-    ``replicas`` has policy, time, model, region and ready; ``demand`` time, model, region and
-    input_tps; ``capacity`` policy, time, model, region and capacity_tps, from each moment on;
-    ``forecast`` the band. Policies outside ``shown`` wait in the legend, both lines of them.
+    ``replicas`` has columns policy, time, model, region and ready. ``demand`` has time, model,
+    region and input_tps. ``capacity`` has policy, time, model, region and capacity_tps, each value
+    valid from its time on. ``forecast`` gives the band. Both lines of a policy outside ``shown``
+    are hidden until the reader selects it in the legend.
     """
     counts = (
         pool_rows(replicas, pool).group_by("policy", "time").agg(pl.col("ready").sum().round(3))
     )
     lines: list[Any] = []
-    grid: pl.DataFrame | None = None  # moments at which everything has a value to point at
+    grid: pl.DataFrame | None = None  # times at which every line needs a value for the hover text
     if forecast is not None and not forecast.is_empty():
         lines += _band(forecast, pool, clock)
     if demand is not None and not demand.is_empty():
@@ -154,7 +154,7 @@ def replica_figure(
 
 
 def _band(forecast: pl.DataFrame, pool: tuple[str, str] | None, clock: str) -> list[Any]:
-    """The forecast's 10 to 90 % band, as wide as it was when each period was decided."""
+    """Draw the forecast's 10 to 90% band, as it was at the decision for each period."""
     rows = thin(_load(forecast, pool, "p10", "p90"), "time", "p10", "p90")
     moments = times(rows, "time", clock)
     return [
@@ -170,7 +170,7 @@ def _band(forecast: pl.DataFrame, pool: tuple[str, str] | None, clock: str) -> l
 
 
 def _carried(capacity: pl.DataFrame, policy: str, pool: tuple[str, str] | None) -> pl.DataFrame:
-    """Sums over models and regions, each of which has rows only where it changes."""
+    """Sum capacity over models and regions, each of which has rows only at its changes."""
     rows = pool_rows(capacity.filter(pl.col("policy") == policy), pool).sort("time")
     moments = rows.select("time").unique().sort("time")
     parts = rows.partition_by("model", "region")
@@ -182,8 +182,10 @@ def _carried(capacity: pl.DataFrame, policy: str, pool: tuple[str, str] | None) 
 
 
 def _at(table: pl.DataFrame, value: str, grid: pl.DataFrame | None) -> pl.DataFrame:
-    """A step line where it changes, and at every moment of ``grid`` within it, so that pointing
-    anywhere tells its value there."""
+    """Return a step line at its changes and at every time of ``grid`` within it.
+
+    The hover text then shows a value at each of these times.
+    """
     changes = steps(table, "time", value)
     if grid is None or changes.is_empty():
         return changes
@@ -202,7 +204,7 @@ def forecast_figure(
     unit: str = "input tokens/s",
     height: int = 360,
 ) -> Figure:
-    """The mean forecast, its 10 to 90 % band and demand as it came, all in ``unit``."""
+    """Draw the mean forecast, its 10 to 90% band and actual demand, all in ``unit``."""
     columns = ("actual", "mean", "p10", "p90")
     rows = thin(_load(forecast, pool, *columns), "time", *columns)
     moments = times(rows, "time", clock)
@@ -216,13 +218,13 @@ def forecast_figure(
         course("p10", "10 to 90 % band", SKY, 0, fill="tonexty", fillcolor=BAND),
         course("mean", "Forecast", BLUE, 2),
     ]
-    if rows["actual"].null_count() < len(rows):  # nothing of what is still to come
+    if rows["actual"].null_count() < len(rows):  # demand in the future is unknown
         lines.append(course("actual", "Actual", ORANGE, 1.5))
     return figure(lines, height=height, x=axis_title(clock), y=unit, together=True)
 
 
 def _load(table: pl.DataFrame, pool: tuple[str, str] | None, *columns: str) -> pl.DataFrame:
-    """Sums over tiers (and pools) per time; a time at which one of them is a gap is a gap."""
+    """Sum over tiers and pools per time; the sum is a gap where one of its parts is a gap."""
 
     def known_sum(column: str) -> pl.Expr:
         total = pl.col(column).sum()

@@ -1,6 +1,6 @@
-"""What a trace is like: rates stacked, the week, lengths and days.
+"""Draw the traffic of a trace: stacked rates, the week, lengths and days.
 
-Written as plain data: there are many points on one page, which plotly.py would check one by one.
+Figures are plain data: plotly.py would check each of the many points of the page.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from planner.web.charts.over_time import axis_title
 
 LOST = "rgba(213, 94, 0, 0.30)"
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-MOST_LENGTHS = 0.999  # a CDF ends here: beyond it single requests stretch the axis
+MOST_LENGTHS = 0.999  # end of the CDF: single longer requests would stretch the axis
 Json = Mapping[str, Any]
 
 
 def colour_of(label: str, place: int) -> str:
-    """Of a label by its place among all: the same in every chart of the page, the others grey."""
+    """Return the colour of a label by its rank, or grey for the sum of the others."""
     return GREY if label.endswith(f" {OTHERS}") else PALETTE[place % (len(PALETTE) - 1)]
 
 
@@ -35,8 +35,11 @@ def rate_figure(
     clock: str,
     lost: Sequence[Json] = (),
 ) -> Figure:
-    """The labels of ``rates`` stacked, those of the least last, below the line of their ``total``;
-    what was ``lost`` is shaded. Both have place, label, start_s, seconds and ``field``."""
+    """Draw the stacked ``rates`` of all labels, the smallest last, and the line of their ``total``.
+
+    Spans of ``lost`` data are shaded. ``rates`` and ``total`` have columns place, label, start_s,
+    seconds and ``field``.
+    """
     parts = rates.sort("place", "start_s").partition_by("place", as_dict=True)
     single = len(parts) == 1
     lines: list[dict[str, Any]] = []
@@ -81,7 +84,7 @@ def rate_figure(
 
 
 def _course(part: pl.DataFrame, field: str, clock: str) -> dict[str, Any]:
-    """Rates at equal steps: said by the first and the step, not point by point."""
+    """Return rates at equal steps, given by the first time and the step to keep the page small."""
     step = float(part["seconds"][0])
     per_s = part[field] / part["seconds"]
     y = [None if rate is None else float(f"{rate:.4g}") for rate in per_s.to_list()]
@@ -94,7 +97,7 @@ def _course(part: pl.DataFrame, field: str, clock: str) -> dict[str, Any]:
 
 
 def _key_of_lost() -> dict[str, Any]:
-    """An entry of the legend: shapes have none."""
+    """Return a legend entry for lost data, since Plotly's shapes have none."""
     look = {"color": LOST, "symbol": "square", "size": 12}
     return {
         "type": "scatter", "x": [None], "y": [None], "mode": "markers", "marker": look,
@@ -103,14 +106,14 @@ def _key_of_lost() -> dict[str, Any]:
 
 
 def _moment(epoch_s: float, clock: str) -> float | str:
-    """On an axis of dates, or of hours since the trace began."""
+    """Return a time on an axis of dates, or of hours since the trace began."""
     if clock != UTC_CLOCK:
         return round(epoch_s / 3600, 6)
     return str(pl.from_epoch(pl.Series([round(epoch_s * 1e3)]), "ms").dt.to_string("iso")[0])
 
 
 def week_figure(rhythm: Json, *, unit: str, clock: str) -> Figure:
-    """Mean rate by weekday and hour; the stronger the colour, the more."""
+    """Draw the mean rate by weekday and hour as a heat map."""
     rows = list(WEEKDAYS) if clock == UTC_CLOCK else [f"Day {n}" for n in range(1, 8)]
     known = [i for i, row in enumerate(rhythm["weekday_hour"]) if any(r is not None for r in row)]
     cells = [
@@ -132,7 +135,7 @@ def week_figure(rhythm: Json, *, unit: str, clock: str) -> Figure:
 
 
 def lengths_figure(lengths: Sequence[Json], levels: Sequence[float], places: Json) -> Figure:
-    """Share of requests (y) of at most so many tokens (x, logarithmic), a line per label."""
+    """Draw the share of requests (y) up to each length in tokens (x, logarithmic), by label."""
     lines = []
     for length in lengths:
         reached = [
@@ -157,7 +160,7 @@ def lengths_figure(lengths: Sequence[Json], levels: Sequence[float], places: Jso
 
 
 def days_figure(days: Sequence[Json], unit: str, clock: str) -> Figure:
-    """What came each day; the busiest stands out, and days that cannot be ranked are grey."""
+    """Draw the volume of each day: the busiest is highlighted, unranked days are grey."""
     ranks = [day["rank"] for day in days]
     colours = [GREY if rank is None else ORANGE if rank == 1 else BLUE for rank in ranks]
     names = [_rank_words(day["rank"], sum(r is not None for r in ranks)) for day in days]

@@ -1,4 +1,4 @@
-"""Plans that are or were in force on the clock of one week."""
+"""Draw active and former plans on the clock of one week."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from planner.models import PlanInForce
 from planner.web.charts.figure import DASHES, FEW_REPLICAS, PALETTE, Figure, figure, line
 from simulation.arrays import IntArray
 
-MONDAY = datetime(2024, 1, 1)  # some week's, of which days and hours alone are shown
+MONDAY = datetime(2024, 1, 1)  # an arbitrary week: only its weekdays and hours are shown
 WEEKDAYS = {"tickformat": "%a", "dtick": 86_400_000, "hoverformat": "%a %H:%M UTC"}
 
 
 def week_figure(plans: Sequence[PlanInForce]) -> Figure | None:
-    """Replicas of each deployment of one plan, or of all of each of several; None where they have
-    none."""
+    """Draw the replicas of each deployment of one plan, or the totals of several plans.
+
+    The result is None if no plan has any.
+    """
     if len(plans) == 1:
         courses = {name: counts for (name, _), counts in pools_by_minute(plans[0]).items()}
     else:
@@ -45,13 +47,13 @@ def week_figure(plans: Sequence[PlanInForce]) -> Figure | None:
 
 
 def _total(plan: PlanInForce) -> IntArray:
-    """UNKNOWN where one of its deployments is."""
+    """Return the total of a plan's deployments, or UNKNOWN if one of them is unknown."""
     counts = np.stack([*pools_by_minute(plan).values()])
     return np.where((counts == UNKNOWN).any(axis=0), UNKNOWN, counts.sum(axis=0))
 
 
 def _steps(counts: IntArray) -> tuple[list[str], list[int | None]]:
-    """Where it becomes another number; None where nothing is said."""
+    """Return the points at which a line changes, and None where its value is unknown."""
     edges = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist()]
     values = [int(counts[edge]) for edge in edges]
     shown = [None if value == UNKNOWN else value for value in values]

@@ -1,4 +1,4 @@
-"""The page of a backtest of decisions: the verdict, a row per forecaster, what stands beside."""
+"""Build the page of a decision backtest: the verdict and a row for each forecaster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from planner.web.charts.figure import BLUE, GREY, ORANGE, Figure, figure, points
 
 
 def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
-    """Everything the page of a completed backtest shows, the cheapest first."""
+    """Return the template context of a completed backtest, the cheapest method first."""
     result = run_result(run)
     window = result.get("window") or {}
     methods = [{"name": name, **row} for name, row in result["methods"].items()]
@@ -29,8 +29,12 @@ def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
 
 
 def decisions_figure(methods: list[dict[str, Any]], beside: list[dict[str, Any]]) -> Figure:
-    """Cost by what is attained beyond what is asked for: at equal attainment all forecasters stand
-    on one line, and with the quantiles of the days before where those took them."""
+    """Draw cost over SLO attainment beyond the target.
+
+    Each forecaster has two points: at equal attainment, and with the forecast percentile that
+    earlier days chose. At equal attainment all lie on one vertical line. ``beside`` holds the rows
+    of the policies without a forecast.
+    """
     hover = "%{text}: $%{y:,.2f}, %{x:+.2%} beyond what is asked for"
 
     def placed(rows: list[dict[str, Any]], spare: str, usd: str) -> list[list[Any]]:

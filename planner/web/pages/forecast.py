@@ -1,5 +1,4 @@
-"""How a forecast did: errors by hour of the week, peaks missed, and what it would have been at any
-past moment."""
+"""Show forecast quality: errors by hour of the week, missed peaks and forecasts of past moments."""
 
 from __future__ import annotations
 
@@ -17,12 +16,12 @@ from planner.web.charts.over_time import BAND, axis_title, times
 from planner.web.charts.traffic import week_figure
 
 KEYS = ("model", "region", "tier", "unit")
-MOST_MISSED = 5  # peaks that are listed
-BEFORE = timedelta(days=1)  # of history beside a forecast
+MOST_MISSED = 5  # rows in the list of missed peaks
+BEFORE = timedelta(days=1)  # history shown before a forecast
 
 
 def forecast_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
-    """Of every kind that has a forecast of a window."""
+    """Return the template context for every kind of run that has forecast tables."""
     names, result = run_tables(run), run_result(run)
     context: dict[str, Any] = {"run": run}
     window = result.get("window") or {}
@@ -38,7 +37,7 @@ def forecast_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
 
 
 def week_errors(table: pl.DataFrame, clock: str) -> Figure:
-    """Absolute errors of the mean over demand, in per cent, by weekday and hour."""
+    """Draw the mean absolute forecast error in percent of demand, by weekday and hour."""
     rows = (
         table.with_columns(
             day=pl.col("time").dt.weekday() - 1, hour=pl.col("time").dt.hour(),
@@ -55,8 +54,10 @@ def week_errors(table: pl.DataFrame, clock: str) -> Figure:
 
 
 def missed_peaks(table: pl.DataFrame, period_s: float) -> dict[str, Any]:
-    """Periods whose largest bin was above what was planned for (the 90% quantile in runs kept
-    before that was kept), and the worst of them."""
+    """Return the number of periods whose largest bin exceeded the plan, and the worst of them.
+
+    Older runs have no column ``planned``. For them the 90% quantile is used.
+    """
     planned = "planned" if "planned" in table.columns else "p90"
     keys = ["model", "region", "tier"]
     first = table["time"].min()
@@ -78,10 +79,10 @@ def missed_peaks(table: pl.DataFrame, period_s: float) -> dict[str, Any]:
 
 
 def moment_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
-    """The forecast of a series at the moment that the slider stands at: at first the middle."""
+    """Return the forecast of a series at the slider's moment, initially the middle one."""
     moments = run_table(run, "moments")
     clock = (run_result(run).get("window") or {}).get("clock") or _clock(run)
-    keys = [name for name in KEYS if name in moments.columns]  # runs kept before have no unit
+    keys = [name for name in KEYS if name in moments.columns]  # older runs have no unit
     pools = {
         " / ".join(row).replace("_", " "): row
         for row in moments.select(keys).unique(maintain_order=True).rows()
@@ -111,12 +112,12 @@ def moment_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _clock(run: Run) -> str:
-    """Of a trace's forecast."""
+    """Return the clock of the run's trace, or UTC without a trace."""
     return str(run.trace.report.get("clock", "utc")) if run.trace is not None else "utc"
 
 
 def _error(foreseen: pl.DataFrame, history: pl.DataFrame) -> float | None:
-    """WAPE of what was foreseen then."""
+    """Return the WAPE of one forecast, or None without actual demand."""
     both = foreseen.join(history, on="time").drop_nulls("actual")
     came = float(both["actual"].sum() or 0.0)
     off = float(np.abs(both["actual"].to_numpy() - both["mean"].to_numpy()).sum())
@@ -124,7 +125,7 @@ def _error(foreseen: pl.DataFrame, history: pl.DataFrame) -> float | None:
 
 
 def moment_figure(foreseen: pl.DataFrame, history: pl.DataFrame, origin: Any, clock: str) -> Figure:
-    """What was known, what was foreseen, and what then came."""
+    """Draw the known demand, the forecast at ``origin`` and the actual demand after it."""
     named = foreseen["unit"][0] if "unit" in foreseen.columns else "input_tokens"
     unit = f"{named.replace('_', ' ')}/s"
     end = foreseen["time"].max()

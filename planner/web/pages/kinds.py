@@ -1,4 +1,4 @@
-"""The page of each kind of run, as planner.studies.kinds has what each does."""
+"""Map each kind of run to its page, as planner.studies.kinds maps it to its work."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ Context = Callable[[Run, Mapping[str, str]], dict[str, Any]]  # of a run and the
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """``template`` is the kind's own in web/runs. ``parts``: what htmx asks for by name or puts in
-    its target, with a context of its own where it is not the page's."""
+    """The template and the context of the page of a kind of run.
+
+    ``template`` is a template in web/runs. ``parts`` maps each name that htmx requests, or uses
+    as a target, to a template. Its context is None if it is that of the page.
+    """
 
     template: str
     context: Context
@@ -37,7 +40,7 @@ def _results(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
     return context | {"tabs": result_tabs(context)}
 
 
-RESULTS = Page(  # of the kinds that forecast, plan and replay
+RESULTS = Page(  # for kinds that forecast, plan and replay
     "results",
     _results,
     {

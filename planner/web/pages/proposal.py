@@ -1,4 +1,4 @@
-"""The page of a proposal: both differences, what was said, and what the reader may do."""
+"""Build the page of a proposal: both comparisons, comments and allowed actions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ENTRY_ICONS = {
 
 @dataclass(frozen=True, slots=True)
 class Threaded:
-    """A setting that differs, with what was said of it."""
+    """A setting that differs, with its comments."""
 
     key: str
     line: Line
@@ -102,7 +102,7 @@ def _lines(rows: Iterable[Compared]) -> list[Line]:
 
 
 def _pool(pool: Any) -> tuple[str, str, str, str, str]:
-    """Its name; on average and at most, before and as proposed."""
+    """Return a pool's name and its mean and largest replica counts, before and as proposed."""
     words = [figure(value) if value is not None else "–" for value in (*pool.mean, *pool.most)]
     return pool.pool, words[0], words[1], words[2], words[3]
 
@@ -114,7 +114,10 @@ def _askable(proposal: Proposal) -> list[User]:
 
 
 def _runs_like(proposal: Proposal) -> list[Run]:
-    """What it could be amended with: plans and comparisons that are done, of its scenario first."""
+    """Return runs that could replace the proposal's run, those of the same scenario first.
+
+    Only completed plans and comparisons outside sweeps are offered.
+    """
     kinds = (Run.Kind.PLAN, Run.Kind.COMPARE)
     rows = Run.objects.filter(kind__in=kinds, state=Run.State.COMPLETED, sweep=None)
     runs = list(rows.defer("document", "log", "result", "traceback")[:100])
@@ -122,8 +125,10 @@ def _runs_like(proposal: Proposal) -> list[Run]:
 
 
 def _charts(proposal: Proposal, entries: Sequence[ProposalEntry]) -> dict[str, Figure | None]:
-    """Replicas and what they cost of what is there and of what is proposed, on one clock, with what
-    was said of them."""
+    """Draw replicas and cost of the proposed run and of the run that it is compared with.
+
+    Comments on the current revision appear as points. The result is empty without a run.
+    """
     run = proposal.run
     if run is None:
         return {}
@@ -151,7 +156,7 @@ def _charts(proposal: Proposal, entries: Sequence[ProposalEntry]) -> dict[str, F
 def _with_comments(
     figure: Figure | None, chart: str, entries: Sequence[ProposalEntry]
 ) -> Figure | None:
-    """What was said of points of a chart, where it was said."""
+    """Add the comments on points of the chart ``chart`` to its figure."""
     about = [
         entry for entry in entries if entry.anchor.get(CHART) == chart and "value" in entry.anchor
     ]
@@ -171,7 +176,7 @@ def _with_comments(
 
 
 def _place(text: str) -> float | str:
-    """A number, or a moment as the page wrote it."""
+    """Return a position as a number, or unchanged if it is a time as the page wrote it."""
     try:
         return float(text)
     except ValueError:
@@ -179,7 +184,10 @@ def _place(text: str) -> float | str:
 
 
 def _other(proposal: Proposal) -> tuple[Run | None, str, str]:
-    """The run, policy and label of what it is held against."""
+    """Return the run, policy and label that the proposal is compared with.
+
+    Use the replay of the active plan, else the base run, else the baseline of the proposed run.
+    """
     if (replay := replay_of(proposal)) is not None:
         return replay, REPLAYED, "In force"
     base = proposal.base_run

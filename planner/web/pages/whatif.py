@@ -97,7 +97,7 @@ def gpus_of(kept: KeptBasis) -> list[str]:
 
 
 def changes_of(kept: KeptBasis, params: Mapping[str, str]) -> Changes:
-    """What was moved away from where it was; raises PlannerError with what is no number."""
+    """Return the values that differ from the run's own; raise PlannerError for a bad number."""
     moved: dict[str, float] = {}
     for knob in knobs_of(kept):
         value = _number(knob.label, params.get(knob.name, ""))
@@ -131,8 +131,11 @@ def _number(label: str, text: str) -> float | None:
 
 
 def form_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
-    """Sliders where ``params`` have them: an address that is sent shows what was asked, and what is
-    replayed from it is that."""
+    """Return the context of the form, with sliders at the values in ``params``.
+
+    A shared link therefore shows the values that it was sent with. A replay started from the page
+    uses the same values.
+    """
     knobs = [
         knob if (value := _number(knob.label, params.get(knob.name, ""))) is None
         else replace(knob, value=value)
