@@ -1,5 +1,8 @@
-"""How sizes are corrected by what a replay attained: down where a tier is missed, up where more is
-attained than was asked for, between what was found too small and what was found too large."""
+"""Correct replica capacities by the SLO attainment of a replay.
+
+A capacity is lowered if a tier misses its target, and raised if a tier exceeds it. The search
+stays between the largest capacity that held and the smallest that missed.
+"""
 
 from __future__ import annotations
 
@@ -15,24 +18,24 @@ from planner.studies.values import PolicyRun
 from simulation.arrays import FloatArray
 from simulation.fleet import Tier
 
-HALF = 0.005  # of attainment above a tier's share: nearer needs no correction
-PRECISION = 0.02  # of a size: nothing to be found between sizes that near
-GROWTH = 1.25  # of a size that was too small, while none is known to be too large
-MOST = 4.0  # times what was sized
+HALF = 0.005  # attainment this close above a tier's target needs no correction
+PRECISION = 0.02  # factors closer than this share are not worth telling apart
+GROWTH = 1.25  # step up after a factor held, while none is known to miss
+MOST = 4.0  # largest factor
 LEAST_STEP, MOST_STEP = (
     0.03,
     0.3,
-)  # taken off a size that was too large, while none is known to hold
-BLAMED = 0.5  # of what the other stage misses, from which on a stage is too large as well
+)  # share taken off after a miss, while no factor is known to hold
+BLAMED = 0.5  # a stage is corrected if it misses at least this share of the worst stage
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a model stands at the interactive tier where it has least to spare."""
+    """Attainment of a model at the interactive tier where it has least to spare."""
 
     tier: str
-    spare: float  # attainment less the tier's share
-    late: tuple[float, float]  # shares of the tier that missed the first token; another limit
+    spare: float  # attainment minus the tier's target
+    late: tuple[float, float]  # shares of requests that missed the TTFT limit, and another limit
 
     @property
     def near(self) -> bool:
@@ -40,7 +43,10 @@ class Standing:
 
 
 def standings(tiers: tuple[Tier, ...], run: PolicyRun) -> dict[str, Standing]:
-    """By model, of the tiers of which it had enough requests; ``run`` has a row per request."""
+    """Return the standing of each model, from tiers with enough requests.
+
+    ``run`` has one row per request.
+    """
     requests, tier_named = run.detail.requests, {tier.name: tier for tier in tiers}
     assert requests is not None
     by_model: dict[str, Standing] = {}
@@ -62,8 +68,7 @@ def standings(tiers: tuple[Tier, ...], run: PolicyRun) -> dict[str, Standing]:
 
 @dataclass(slots=True)
 class Bracket:
-    """A size as a multiple of what was sized: tried now, the largest that held, the smallest that
-    did not."""
+    """Factor on a capacity: the current one, the largest that held, the smallest that missed."""
 
     factor: float = 1.0
     held: float | None = None
@@ -78,14 +83,14 @@ class Bracket:
         )
 
     def larger(self, growth: float) -> None:
-        """It held."""
+        """Record that the factor held, and try a larger one."""
         self.held = self.factor
         if self.missed is not None and self.missed <= self.held:
             self.missed = None
         self.factor = self._between() or min(self.factor * growth, MOST)
 
     def smaller(self, short: float) -> None:
-        """It did not, by ``short`` of attainment."""
+        """Record that the factor missed by ``short`` of attainment, and try a smaller one."""
         self.missed = self.factor
         if self.held is not None and self.held >= self.missed:
             self.held = None
@@ -100,8 +105,7 @@ class Bracket:
 
 @dataclass(slots=True)
 class Correction:
-    """Factors of the sizes, one for each model and stage of its columns (0 both, 1 prefill, 2
-    decode)."""
+    """Factors on the capacities, one per model and stage (0 both, 1 prefill, 2 decode)."""
 
     hardware: Hardware
     brackets: dict[tuple[int, int], Bracket] = field(default_factory=dict)
@@ -113,7 +117,7 @@ class Correction:
 
     @property
     def factors(self) -> FloatArray:
-        """``[l, g]``, as they are tried now."""
+        """Current factors ``[l, g]`` by model and column."""
         out = np.ones((len(self.hardware.models), len(self.hardware.columns)))
         for m, g in self.hardware.profiles:
             out[m, g] = self.brackets[m, int(self.hardware.stages[g])].factor
@@ -121,7 +125,7 @@ class Correction:
 
     @property
     def named(self) -> dict[str, float]:
-        """The factors by model, and by role where prefill and decode have their own."""
+        """Factors by model, and by role if prefill and decode have their own."""
         roles = {0: "", 1: " prefill", 2: " decode"}
         names = [model.name for model in self.hardware.models]
         return {
@@ -129,8 +133,10 @@ class Correction:
         }
 
     def learn(self, standings: dict[str, Standing], growth: float = GROWTH) -> bool:
-        """Other factors for the models that are not near their tiers; whether there are any. Models
-        with too few requests stay as they are."""
+        """Change the factors of models that are not near their targets.
+
+        Models with too few requests keep their factors. Return whether factors are left to try.
+        """
         moved = False
         for m, model in enumerate(self.hardware.models):
             standing = standings.get(model.name)
@@ -160,7 +166,7 @@ class Correction:
         return any(bracket.open for bracket in its.values())
 
     def rest(self) -> None:
-        """Every model that is not settled at the largest size that held, or the least tried."""
+        """Set every unsettled factor to the largest that held, or keep it if none did."""
         names = [model.name for model in self.hardware.models]
         for (m, _), bracket in self.brackets.items():
             if names[m] not in self.settled:

@@ -1,5 +1,4 @@
-"""Days harder than those before: answers that grow in the middle, and more requests than any
-forecast tells."""
+"""Stress-test policies with longer answers or with more requests than the forecast expects."""
 
 from __future__ import annotations
 
@@ -18,14 +17,17 @@ from planner.studies.rehearsal.tuning import ROUNDING, TIE, Tuning, below, targe
 from planner.studies.values import PolicyRun
 from simulation.trace import Trace
 
-TIMES = 2.0  # as long from half of the window on (assumed)
+TIMES = 2.0  # factor on output lengths in the second half of the window (assumed)
 
 
 @dataclass(frozen=True, slots=True)
 class Harder:
-    """A policy as it was chosen, replayed on the nearest window before with answers ``times`` as
-    long, or with ``times`` the requests: ``shortfall`` is how far the worst tier stays below its
-    target there. ``cost_usd`` is what it came to without, on all windows rehearsed."""
+    """Result of a policy's stress test on the nearest earlier window.
+
+    ``times`` is the factor on the output lengths or on the number of requests. ``shortfall`` is
+    how far the worst tier stays below its SLO target. ``cost_usd`` is the cost on all backtest
+    windows without the change.
+    """
 
     policy: str
     label: str
@@ -34,11 +36,11 @@ class Harder:
     meets: bool
     cost_usd: float
     shortfall: float
-    then_usd: float  # what it came to there
+    then_usd: float  # cost in the stress test
 
 
 def lengthened(trace: Trace, from_s: float) -> Trace:
-    """With answers TIMES as long of what arrives from ``from_s`` on."""
+    """Return the trace with outputs TIMES as long for requests that arrive from ``from_s`` on."""
     late = trace.arrival_s >= from_s
     grown = np.rint(TIMES * trace.output_tokens).astype(trace.output_tokens.dtype)
     return replace(trace, output_tokens=np.where(late, grown, trace.output_tokens))
@@ -54,17 +56,23 @@ def outlasting(
     parts: Parts = IN_PROCESS,
     progress: Progress = silent,
 ) -> tuple[Harder, ...]:
-    """Of those that did on the days before, with room for growth where any has it, those that the
-    one to take is among, the cheapest worth taking and what costs about as much, and then the
-    cheapest first, up to the first that does on what ``play`` has too, ``times`` as hard.
-    ``days``: as of ``worth_taking``."""
+    """Stress-test policies until one passes, and return the results.
+
+    Candidates meet every SLO in the backtests, with headroom for growth if any policy has it.
+    The first tests cover the cheapest policy worth taking and those of about the same cost.
+    The others follow one by one, the cheapest first, until a policy passes.
+
+    ``make_room`` may raise a policy's parameter to gain headroom. ``play`` replays a policy on
+    the changed window, and ``times`` is the factor of the change. ``days`` has the meaning of
+    ``worth_taking``.
+    """
     able = [tuning for tuning in tunings if tuning.best.meets]
     done: set[str] = set()
     harder_days: list[Harder] = []
     while batch := _next(able, done, any(its.meets for its in harder_days), days):
         settled = [tuning for tuning in batch if tuning.settled]
         if not settled:
-            make_room(batch[0])  # it may have to be set higher, and then is not the cheapest
+            make_room(batch[0])  # a safer value may cost more, so choose the batch again
             continue
         done.update(tuning.policy.key for tuning in settled)
         tests = [
@@ -78,7 +86,10 @@ def outlasting(
 def _next(
     able: Sequence[Tuning], done: Collection[str], one_does: bool, days: bool
 ) -> list[Tuning]:
-    """Return those whose turn it is, the cheapest first; without room only where all are."""
+    """Return the candidates to test next, the cheapest first.
+
+    Candidates without headroom for growth are tested only if no candidate has it.
+    """
     field = [tuning for tuning in able if not tuning.best.lacks] or able
     worth = worth_taking({tuning.policy.key: tuning.best for tuning in field}, days=days)
     usd = min((tuning.best.cost_usd for tuning in field if tuning.policy.key in worth), default=0.0)
@@ -98,7 +109,7 @@ def _played(
     times: float,
     report: Progress,
 ) -> Harder | None:
-    """None where it cannot be made there."""
+    """Return the stress test of a policy, or None if the policy cannot be built on that window."""
     policy = tuning.turned
     try:
         run = play(policy, report)

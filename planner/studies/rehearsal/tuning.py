@@ -1,4 +1,4 @@
-"""The one parameter of a policy chosen on the days before: the cheapest value that does there."""
+"""Choose the one parameter of a policy in backtests: the cheapest value that meets the SLOs."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from simulation.metrics import HOUR_S, Summary
 from simulation.recovery import BeyondRecovery
 
 ROUNDING = 1e-9  # of shares of requests
-TIE = 0.01  # results within this share of the best are as good
-SURELY = 1.0  # shortfall of what is sure to miss, before anybody asks by how much
+TIE = 0.01  # results within this share of the best count as equal
+SURELY = 1.0  # shortfall of a sure miss whose size is not measured yet
 Replay = Callable[..., PolicyRun]  # of a policy, on one window
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trial:
-    """A policy replayed on the days before, its knob at ``value``; None where it has none, or the
-    scenario sets it. ``shortfall`` is how far the worst tier of any window stays below what is
-    wanted there, or the share of the time in which the scenario's spare might be gone; ``whole``
-    says that all that it has to do was tried, or as far as the first that it misses. ``lacks`` is
-    how far it stays below the tiers on a day as busy as there has to be room for; None where that
-    was not tried. ``cut``: it is sure to miss, but how far is not known."""
+    """Backtest of a policy with its parameter at ``value``.
+
+    ``value`` is None if the policy has no parameter or the scenario sets it. ``shortfall`` is how
+    far the worst tier of any window stays below its goal. It also covers missing spare replicas
+    (``lacks_spare``). ``whole`` is True if every window was tried, or all up to the first miss.
+    ``lacks`` is the shortfall from the SLO targets on the busier day that tests headroom; None if
+    that day was not tried. ``cut`` marks a sure miss of unknown size.
+    """
 
     value: float | None
     summaries: tuple[Summary, ...]  # by window
@@ -43,7 +45,7 @@ class Trial:
 
     @property
     def does(self) -> bool:
-        """With room for growth too."""
+        """Whether it meets every goal, with headroom for growth."""
         return self.meets and self.lacks == 0.0
 
     @property
@@ -56,7 +58,7 @@ class Trial:
 
     @property
     def instance_usd(self) -> float:
-        """What one instance costs all the time on all windows, at the mean price of its own."""
+        """Cost of one replica that runs throughout all windows, in dollars at the mean price."""
         return sum(
             summary.cost_usd / summary.instance_hours * summary.duration_s / HOUR_S
             for summary in self.summaries
@@ -65,14 +67,14 @@ class Trial:
 
     @property
     def cost_per_s(self) -> float:
-        """Comparable where not all windows were replayed."""
+        """Cost per second, comparable between trials that replayed different numbers of windows."""
         seconds = sum(summary.duration_s for summary in self.summaries)
         return self.cost_usd / seconds if seconds else inf
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TuningState:
-    """What a tuning has found so far; ``best`` is the parameter value of its best trial."""
+    """State of a tuning so far; ``best`` is the parameter value of its best trial."""
 
     known: dict[float | None, Trial]
     grown: dict[float | None, _Grown]
@@ -81,19 +83,21 @@ class TuningState:
 
 @dataclass(eq=False)
 class Tuning:
-    """A policy with its knob at the cheapest value that attains ``goals`` of every tier on all
-    windows, and the tiers themselves on ``strays``, days somewhat unlike them; with
-    ``make_room`` on one that is ``busier`` too. Neither costs anything here. ``best`` is its trial
-    there, ``tried`` are all of them; each window is replayed once with each value.
+    """Search for the cheapest parameter value of a policy that meets its goals in backtests.
 
-    Bisection over the knob's values on the first window: what meets at one is taken to meet at all
-    that are safer, so of seven values three are tried, of fifteen four. The cheapest that does
-    there has to do on the others and the strays; where it does not, what is safer is searched
-    likewise on all of them. Where none of them meets, of those that come nearest the cheapest
-    counts. Raises Infeasible where no value has a plan.
+    A value has to attain ``goals`` of every tier on all windows, and the SLO targets on
+    ``strays``, days that differ somewhat from them. After ``make_room`` it also has to meet the
+    targets on the ``busier`` day. Strays and the busier day do not count toward the cost.
+    ``best`` is the best trial, ``tried`` are all. Each window is replayed once per value.
 
-    How far a value stays below on a stray or the busier day is asked only where none does: their
-    replays may raise BeyondRecovery where it is sure to, unless they are given no ``bars``.
+    The search bisects the values on the first window. It assumes that every safer value meets
+    the goals too, so it tries three of seven values, or four of fifteen. The cheapest value that
+    passes is then tried on the other windows and the strays. If it misses, the search continues
+    among the safer values on all of them. If no value passes, the cheapest of the nearest ones
+    counts. Infeasible is raised if no value has a plan.
+
+    The size of a miss on a stray or the busier day is measured only if no value passes. Their
+    replays may raise BeyondRecovery at a sure miss, unless ``bars`` is None.
     """
 
     policy: Policy
@@ -101,7 +105,7 @@ class Tuning:
     goals: Mapping[str, float]
     strays: Sequence[Replay] = ()
     busier: Replay | None = None
-    found: InitVar[TuningState | None] = None  # by another process: nothing is searched again
+    found: InitVar[TuningState | None] = None  # state from another process: do not search again
     best: Trial = field(init=False)
     _known: dict[float | None, Trial] = field(default_factory=dict, init=False)
     _grown: dict[float | None, _Grown] = field(default_factory=dict, init=False)
@@ -116,7 +120,7 @@ class Tuning:
             return
         self._first(0, lambda value: self._trial(value, alone=True).shortfall == 0.0)
         did = [trial for trial in self.tried if trial.shortfall == 0.0]
-        if did:  # a signal that overshoots can be cheaper at a value that is safer
+        if did:  # the least safe value may cost more: its signal can overshoot
             value = min(did, key=lambda trial: trial.cost_usd).value
             assert value is not None
             if not self._trial(value).meets:
@@ -150,9 +154,12 @@ class Tuning:
         return self.busier is None or not self.best.meets or self.best.lacks is not None
 
     def make_room(self) -> None:
-        """With room for growth: where the best value has none, what is safer is searched on the
-        busier day alone, and what costs least there has to do on the others. Where no value has
-        room, of those that lack least the cheapest counts."""
+        """Search for a value that also has headroom for growth.
+
+        If the best value lacks headroom, safer values are searched on the busier day alone. The
+        cheapest one there then has to pass on the other windows. If no value has headroom, the
+        cheapest of those that lack least counts.
+        """
         if self.settled:
             return
         knob, value = self.policy.free, self.best.value
@@ -176,8 +183,10 @@ class Tuning:
         self.best = _best([trial for trial in self.tried if trial.lacks is not None])
 
     def _first(self, low: int, does: Callable[[float], bool]) -> int:
-        """The first place from ``low`` on whose value does; as many as there are where none
-        does."""
+        """Return the index of the first value from ``low`` on for which ``does`` holds.
+
+        Return the number of values if it holds for none.
+        """
         knob = self.policy.free
         assert knob is not None
         high = len(knob.values)
@@ -193,7 +202,7 @@ class Tuning:
         return self.policy if value is None else self.policy.turned(value)
 
     def _grow(self, value: float | None) -> _Grown:
-        """On the busier day."""
+        """Return the result of a value on the busier day, replayed at most once."""
         if value not in self._grown:
             try:
                 self._keep(value, self._busy(value))
@@ -205,7 +214,7 @@ class Tuning:
         assert self.busier is not None
         try:
             run = self.busier(self._turned_to(value), **to_its_end)
-        except EXPECTED:  # no plan, say, for so much
+        except EXPECTED:  # for example, no feasible plan for this demand
             return _Grown(inf, inf)
         return _Grown(self._unlike(run), run.summary.cost_usd)
 
@@ -226,8 +235,10 @@ class Tuning:
                 self._known[value] = replace(trial, shortfall=shortfall, cut=False)
 
     def _trial(self, value: float | None, *, alone: bool = False) -> Trial:
-        """On one window after the other, up to the first that is missed, or ``alone`` on the first;
-        infinitely far off where no plan is feasible for so much."""
+        """Return the trial of a value, replayed on one window after another up to the first miss.
+
+        ``alone`` replays only the first window. The shortfall is infinite if no plan is feasible.
+        """
         known = self._known.get(value)
         if known is None or not (known.whole or alone):
             try:
@@ -263,30 +274,33 @@ class Tuning:
         return Trial(value, *figures, shortfall, complete, cut=cut)
 
     def _misses(self, policy: Policy) -> bool:
-        """Whether it does on any stray, the last first, which has the most requests."""
+        """Return whether the policy misses on any stray.
+
+        The last stray has the most requests, so it is tried first.
+        """
         try:
             return any(self._unlike(replay(policy)) for replay in reversed(self.strays))
         except BeyondRecovery:
             return True
 
     def _strayed(self, policy: Policy, **to_its_end: None) -> float:
-        """How far it stays below on the first stray that it misses."""
+        """Return the shortfall on the first stray that the policy misses, or 0."""
         each = (self._unlike(replay(policy, **to_its_end)) for replay in self.strays)
         return next((shortfall for shortfall in each if shortfall), 0.0)
 
     def _unlike(self, run: PolicyRun) -> float:
-        """How far a day unlike those before stays below the tiers themselves."""
+        """Return the shortfall from the SLO targets, without the reserve of ``goals``."""
         bar = {name: min(self.goals[name], its) for name, its in targets_of(run).items()}
         return _rounded(below(run.summary, bar))
 
 
 @dataclass(frozen=True, slots=True)
 class _Grown:
-    """What came of a value on the busier day."""
+    """Result of a parameter value on the busier day."""
 
     lacks: float
     cost_usd: float
-    cut: bool = False  # as of a trial
+    cut: bool = False  # as in Trial
 
 
 def tuned(
@@ -296,7 +310,7 @@ def tuned(
     strays: Sequence[Replay] = (),
     busier: Replay | None = None,
 ) -> tuple[Policy, Trial, tuple[Trial, ...]]:
-    """The policy as its ``Tuning`` has it, with room; its trial there, and all that were tried."""
+    """Return the tuned policy with headroom for growth, its best trial and all trials."""
     tuning = Tuning(policy, windows, goals, strays, busier)
     tuning.make_room()
     return tuning.turned, tuning.best, tuning.tried
@@ -325,8 +339,10 @@ def targets_of(run: PolicyRun) -> dict[str, float]:
 
 
 def below(summary: Summary, targets: Mapping[str, float]) -> float:
-    """How far the worst tier's attainment is below what is wanted, as a fraction; 0 where none
-    is."""
+    """Return how far the worst tier's attainment is below its target, as a fraction.
+
+    Return 0 if no tier is below its target.
+    """
     gaps = [
         targets[name] - attainment
         for name, attainment in summary.slo_attainment.items()
@@ -336,8 +352,10 @@ def below(summary: Summary, targets: Mapping[str, float]) -> float:
 
 
 def slowest(run: PolicyRun, latency: str) -> float | None:
-    """95th percentile of the interactive tier that is served slowest: with tiers that wait hours
-    among them, all requests together have none that means anything."""
+    """Return the 95th percentile of ``latency`` of the slowest interactive tier.
+
+    Deferrable tiers may wait for hours, so a percentile over all requests would mean nothing.
+    """
     tails = [
         getattr(run.summary.tiers[tier.name], latency).p95
         for tier in run.fleet.tiers

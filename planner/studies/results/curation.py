@@ -1,9 +1,9 @@
-"""Which policy to take, by what is wanted (methods.md D7, X1; HeteroScale, Algorithm 1).
+"""Recommend a policy for each objective (methods.md D7, X1; HeteroScale, Algorithm 1).
 
-Every candidate can be run and has been replayed on the same requests, those of the days before
-where there are any; what is left is to choose by objective. A fleet that never moves is left only
-for what saves more than chance; of those that do about as well what still does when answers grow
-is taken, and of these the simplest.
+All candidates are deployable and were replayed on the same requests: those of the backtest
+windows, if there are any. A policy replaces a static fleet only if its saving is more than
+chance. Among policies of about equal cost, those that pass the stress tests come first, and
+then the simplest.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from planner.studies.replay.earlier import NEAR
 from planner.studies.results.equal_slo import amount
 from planner.studies.values import PolicyRun
 
-LONGER, MORE = "longer answers", "more requests than are forecast"  # harder days
-DAYS_BEFORE, WINDOW = "days before", "the window itself"  # what a choice was made on
+LONGER, MORE = "longer answers", "more requests than are forecast"  # kinds of stress test
+DAYS_BEFORE, WINDOW = "days before", "the window itself"  # basis of a choice
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """What may be wanted: the smaller its value the better, in a window and in a rehearsal."""
+    """Objective of a recommendation, valued in a window or a backtest; smaller is better."""
 
     name: str
     words: str
@@ -38,21 +38,21 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A policy that can be run, as it did where the choice is made."""
+    """Deployable policy with its results where the choice is made."""
 
     policy: str
     label: str
     values: dict[str, float | None]  # by objective
     meets: bool
     shortfall: float
-    harder: Mapping[str, Harder] | None = None  # the harder days that it was tried on
-    at_least: bool = False  # room for growth was not tried, and would cost no less
-    paid: Tried | None = None  # on the days before, where it was chosen there
+    harder: Mapping[str, Harder] | None = None  # stress tests by kind
+    at_least: bool = False  # headroom was not tested; it would cost no less
+    paid: Tried | None = None  # backtest, if it was chosen there
 
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """The policy to take for an objective, with what it attains in the window and why it."""
+    """Recommended policy for an objective, with its value in the window and the reason."""
 
     objective: str
     policy: str
@@ -60,7 +60,7 @@ class Recommendation:
     value: float | None
     unit: str
     reason: str
-    unproven: str = ""  # what was cheaper, and why that is no reason to take it
+    unproven: str = ""  # a cheaper policy, and why it was rejected
 
 
 def _per_mtok(gpu_hours: float, tokens: int) -> float | None:
@@ -99,14 +99,16 @@ COST = OBJECTIVES[0]
 def candidates(
     runs: Sequence[PolicyRun], rehearsal: Rehearsal | None
 ) -> tuple[tuple[Candidate, ...], str]:
-    """The policies that can be run, by their rehearsal where there was one, else by the window, and
-    which of the two. Neither what is sized in hindsight nor what is told what came is among
-    them."""
+    """Return the deployable policies as candidates, and what the choice is made on.
+
+    The choice is made on the backtest if there was one, otherwise on the window. Oracle
+    baselines, which use future data, are left out.
+    """
     runs = [run for run in runs if not run.traits.knows_what_came and run.summary.arrived]
     if rehearsal is not None:
         parts = [(run, its) for run in runs if (its := rehearsal.of(run.name)) is not None]
         if parts:
-            # Where none has room for growth, what met the tiers without is still the better.
+            # If no policy has headroom for growth, judge all by the SLOs without it.
             roomy = any(its.does for _, its in parts)
             asked = rehearsal.room is not None
             able = tuple(
@@ -117,7 +119,7 @@ def candidates(
 
 
 def _harder(policy: str, rehearsal: Rehearsal) -> dict[str, Harder]:
-    """The harder days that it was tried on."""
+    """Return the stress tests of a policy by kind."""
     tried = {LONGER: rehearsal.longer, MORE: rehearsal.unforeseen}
     return {
         days: harder
@@ -128,10 +130,12 @@ def _harder(policy: str, rehearsal: Rehearsal) -> dict[str, Harder]:
 
 
 def leading(parts: Sequence[PolicyBacktest]) -> set[str]:
-    """Of policies rehearsed, room for growth tried or not, those that a recommendation for any
-    objective would name as things stand: the best, a simpler one that does about as well, and the
-    fleet that they are held against. What is known to do on harder days is among them for having
-    been tried there."""
+    """Return the names of the policies that a recommendation for any objective would mention now.
+
+    These are the best policy, a simpler one that does about as well, and the static fleet that
+    they are compared with. Headroom for growth may still be untested. Policies that win by a
+    stress test need no place here: ``outlasting`` makes headroom before it tests them.
+    """
     roomy = any(its.does for its in parts)
     field, meets = _field([_rehearsed(its, roomy) for its in parts])
     names: set[str] = set()
@@ -168,8 +172,11 @@ def _replayed(run: PolicyRun) -> Candidate:
 def recommend(
     runs: Sequence[PolicyRun], able: Sequence[Candidate], on: str, *, days: bool = True
 ) -> tuple[Recommendation, ...]:
-    """One recommendation per objective, among the candidates that meet every tier; where none does,
-    among those that come nearest to it. ``days``: as of ``worth_taking``."""
+    """Return one recommendation per objective.
+
+    The choice is among candidates that meet every SLO, or else among the nearest ones. ``days``
+    has the meaning of ``worth_taking``.
+    """
     if not able:
         return ()
     field, meets = _field(able)
@@ -193,7 +200,7 @@ Valued = list[tuple[float, Candidate]]
 
 
 def _field(able: Sequence[Candidate]) -> tuple[list[Candidate], bool]:
-    """What is chosen among, and whether it meets every tier."""
+    """Return the candidates to choose among, and whether they meet every SLO."""
     meeting = [candidate for candidate in able if candidate.meets]
     least = min((candidate.shortfall for candidate in able), default=0.0)
     return meeting or [
@@ -210,7 +217,7 @@ def _valued(field: Sequence[Candidate], objective: Objective) -> Valued:
 
 
 def _best(valued: Valued) -> tuple[Candidate, Candidate, Valued]:
-    """The best, the simplest of those that do about as well, and those."""
+    """Return the best candidate, the simplest of those about as good, and all of those."""
     best_value, best = min(valued, key=lambda pair: (pair[0], _complexity(pair[1])))
     near = [pair for pair in valued if pair[0] <= best_value * (1 + TIE)]
     return best, _simplest(near), near
@@ -221,8 +228,10 @@ def _simplest(near: Valued) -> Candidate:
 
 
 def _proven(valued: Valued, days: bool) -> tuple[Valued, Candidate | None]:
-    """Those that are worth leaving a fleet that never moves for, and that fleet; all and None where
-    there is no such fleet, or nothing was rehearsed."""
+    """Return the candidates worth leaving a static fleet for, and that static fleet.
+
+    Return all candidates and None if there is no static fleet or no backtest.
+    """
     paid = {
         candidate.policy: candidate.paid for _, candidate in valued if candidate.paid is not None
     }
@@ -232,8 +241,10 @@ def _proven(valued: Valued, days: bool) -> tuple[Valued, Candidate | None]:
 
 
 def _unproven(every: Valued, proven: Valued, flat: Candidate) -> str:
-    """Of what was cheaper than all that is worth taking, the cheapest: by how much, and why that is
-    no reason."""
+    """Say by how much the cheapest rejected candidate was cheaper, and why that does not count.
+
+    Return an empty text if no rejected candidate was cheaper.
+    """
     cheapest = min(usd for usd, _ in proven)
     over = [pair for pair in every if pair not in proven and pair[0] < cheapest - CENT]
     if not over:
@@ -254,10 +265,12 @@ def _unproven(every: Valued, proven: Valued, flat: Candidate) -> str:
 
 
 def _surer(simplest: Candidate, near: Valued) -> Candidate:
-    """Of those that cost about the same, what does on harder days is taken, be it less simple than
-    ``simplest``; where nothing does, what misses no more than half as much there. A fleet that
-    never moves gives way only to what does on one of them. Of what does alike there, what costs
-    more is left out, unless nothing of it moves."""
+    """Return the candidate that does best in stress tests among those of about equal cost.
+
+    It may be less simple than ``simplest`` if it misses at most half as much there. A static
+    fleet gives way only to a candidate that passes a stress test, and otherwise is returned.
+    Among candidates that miss equally, the cheapest in the stress tests counts, then the simplest.
+    """
     days = {days for _, candidate in near for days in candidate.harder or ()}
     missed = {
         candidate.policy: sum(_short_on(candidate, its) for its in days) for _, candidate in near
@@ -278,20 +291,22 @@ def _surer(simplest: Candidate, near: Valued) -> Candidate:
 
 
 def _short_on(candidate: Candidate, days: str) -> float:
-    """Of the requests, all where it was not tried."""
+    """Return the shortfall in a stress test as a share of requests; 1 if it was not tried."""
     harder = (candidate.harder or {}).get(days)
     return 1.0 if harder is None else harder.shortfall
 
 
 def _then_usd(candidate: Candidate, days: Iterable[str]) -> float:
-    """On all of the harder days, infinite where it was not tried."""
+    """Return the cost of all stress tests in dollars; infinite if one was not tried."""
     harder = candidate.harder or {}
     return sum(harder[its].then_usd if its in harder else inf for its in days)
 
 
 def _lost(candidate: Candidate, chosen: Candidate) -> str:
-    """On which harder days ``candidate`` falls further short than ``chosen``, or what it costs more
-    there where it does as well."""
+    """Say in which stress tests ``candidate`` falls further short than ``chosen``.
+
+    If it does equally well, say what it costs more there. The text is empty if neither applies.
+    """
     days = chosen.harder or {}
     lost = [its for its in days if _short_on(candidate, its) > _short_on(chosen, its) + NEAR]
     if lost:
