@@ -1,4 +1,4 @@
-"""Numbers, times and states as people read them: digits that matter, and always a unit."""
+"""Format numbers, times and states for people: significant digits, always with a unit."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from planner.version import VERSION
 register = template.Library()
 
 NOTHING = "–"
-PACE = 0.1  # of a run, from which on its pace is told
-PENDING_LONG_S = 20.0  # a worker that is there takes a run within seconds
+PACE = 0.1  # share of a run after which the time left is estimated
+PENDING_LONG_S = 20.0  # an idle worker starts a run within seconds
 
-# Measure of a policy: what it is called, the unit behind (or the sign before) the figure, its icon.
+# Measure of a policy: its label, the unit after (or the sign before) the figure, its icon.
 MEASURES: dict[str, tuple[str, str, str]] = {
     "gpu_hours": ("GPU-hours", "GPU-h", "gpu"),
     "cost_usd": ("Cost", "$", "cost"),
@@ -52,7 +52,7 @@ PROVENANCE_COLOURS = {
 
 
 def digits(value: float) -> str:
-    """About three significant digits, thousands separated: 12,345 / 123 / 12.3 / 1.23 / 0.0123."""
+    """Return about three significant digits: 12,345 / 123 / 12.3 / 1.23 / 0.0123."""
     size = abs(value)
     if size == 0:
         return "0"
@@ -65,7 +65,7 @@ def digits(value: float) -> str:
 
 @register.filter
 def figure(value: Any, unit: str = "") -> str:
-    """``12345.6|figure:"kWh"`` is "12,346 kWh"; "$" goes before the figure; None is a dash."""
+    """Format ``12345.6|figure:"kWh"`` as "12,346 kWh"; "$" goes first; None is a dash."""
     if not isinstance(value, int | float) or isinstance(value, bool) or value != value:
         return NOTHING
     if unit == "$":
@@ -76,19 +76,19 @@ def figure(value: Any, unit: str = "") -> str:
 
 @register.filter
 def per(value: Any, size: float) -> float | None:
-    """``bytes|per:1e9`` in units of ``size``; None stays None."""
+    """Return ``bytes|per:1e9`` in units of ``size``; None stays None."""
     return value / float(size) if isinstance(value, int | float) else None
 
 
 @register.filter
 def words(text: str) -> list[str]:
-    """``"bf16 fp8"|words`` as a list."""
+    """Split ``"bf16 fp8"|words`` into a list."""
     return text.split()
 
 
 @register.filter
 def setting(value: Any) -> str:
-    """A parameter's value as one would type it."""
+    """Format the value of a parameter as a user would type it."""
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:.6g}" if isinstance(value, float) else str(value)
@@ -96,13 +96,13 @@ def setting(value: Any) -> str:
 
 @register.filter
 def usd(value: Any) -> str:
-    """A price, in dollars and cents."""
+    """Format a price in dollars and cents."""
     return f"${value:,.2f}" if isinstance(value, int | float) else NOTHING
 
 
 @register.filter
 def percent(fraction: Any, places: int = 1) -> str:
-    """``0.1234|percent`` is "12.3%"."""
+    """Format ``0.1234|percent`` as "12.3%"."""
     if not isinstance(fraction, int | float) or fraction != fraction:
         return NOTHING
     return f"{100 * fraction:.{places}f}%"
@@ -110,16 +110,16 @@ def percent(fraction: Any, places: int = 1) -> str:
 
 @register.filter
 def signed_percent(fraction: Any, places: int = 1) -> str:
-    """``0.05|signed_percent`` is "+5.0%"."""
+    """Format ``0.05|signed_percent`` as "+5.0%"."""
     if not isinstance(fraction, int | float) or fraction != fraction:
         return NOTHING
-    rounded = round(100 * fraction, places) + 0.0  # no minus before a zero
+    rounded = round(100 * fraction, places) + 0.0  # + 0.0 turns -0.0 into 0.0
     return f"{rounded:+.{places}f}%".replace("-", "−")
 
 
 @register.filter
 def cell(value: Any) -> str:
-    """A value of a table whose columns say their units."""
+    """Format a value of a table whose columns state their units."""
     return figure(value) if isinstance(value, int | float) else str(value or NOTHING)
 
 
@@ -130,7 +130,7 @@ def concat(text: Any, more: Any) -> str:
 
 @register.filter
 def milliseconds(value: Any) -> str:
-    """Milliseconds as ms below a second, else as seconds or more."""
+    """Format milliseconds as ms below a second, else as seconds or a larger unit."""
     if not isinstance(value, int | float) or value != value:
         return NOTHING
     return f"{digits(value)} ms" if value < 1000 else duration(value / 1000)
@@ -138,7 +138,7 @@ def milliseconds(value: Any) -> str:
 
 @register.filter
 def duration(seconds: Any) -> str:
-    """Seconds as "850 ms", "12.3 s", "4 min 10 s", "2 h 5 min" or "3 d 4 h"."""
+    """Format seconds as "850 ms", "12.3 s", "4 min 10 s", "2 h 5 min" or "3 d 4 h"."""
     if not isinstance(seconds, int | float) or seconds != seconds:
         return NOTHING
     if seconds < 1:
@@ -157,7 +157,7 @@ def duration(seconds: Any) -> str:
 
 @register.filter
 def filesize(size: Any) -> str:
-    """Bytes in decimal units."""
+    """Format bytes in decimal units."""
     if not isinstance(size, int | float):
         return NOTHING
     for limit, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
@@ -168,9 +168,11 @@ def filesize(size: Any) -> str:
 
 @register.filter
 def when(moment: Any, clock: str = "utc") -> str:
-    """A moment (datetime or ISO text) as "18 May 2024, 14:00 UTC"; on a relative clock as the time
-    since the trace began."""
-    if isinstance(moment, str) and moment.startswith("+"):  # of a trace whose clock is relative
+    """Format a moment (datetime or ISO text) as "18 May 2024, 14:00 UTC".
+
+    On a relative clock, return the time since the trace began.
+    """
+    if isinstance(moment, str) and moment.startswith("+"):  # a relative clock
         return f"{duration(float(moment[1:-1]))} after its origin"
     if isinstance(moment, str) and moment:
         moment = datetime.fromisoformat(moment)
@@ -195,13 +197,13 @@ def measure_icon(measure: str) -> str:
 
 @register.filter
 def measured(value: Any, measure: str) -> str:
-    """A figure with the unit of its measure."""
+    """Format a figure with the unit of its measure."""
     return figure(value, MEASURES[measure][1])
 
 
 @register.filter
 def get(mapping: Any, key: Any) -> Any:
-    """``mapping|get:key``, None where there is nothing."""
+    """Return ``mapping|get:key``, or None without such a key."""
     return mapping.get(key) if isinstance(mapping, dict) else None
 
 
@@ -212,19 +214,19 @@ def minus(value: float) -> float:
 
 @register.filter
 def unlocalised(value: float) -> str:
-    """A float in full, for scripts and tests to read."""
+    """Return a float with all its digits and a decimal point, for scripts and tests."""
     return repr(float(value))
 
 
 @register.filter
 def bound(by: str) -> str:
-    """What bounds a size, limits as they are written elsewhere."""
+    """Return what limits a size, with the names of latency limits in capitals."""
     return by.upper() if by in ("ttft", "tbt", "e2e") else by
 
 
 @register.filter
 def spaced(name: str) -> str:
-    """``input_tokens`` as "Input tokens"."""
+    """Format ``input_tokens`` as "Input tokens"."""
     return name.replace("_", " ").capitalize()
 
 
@@ -235,7 +237,7 @@ def hundredths(fraction: float) -> int:
 
 @register.filter
 def elapsed(run: Run) -> float | None:
-    """Seconds a run took or has taken; for a waiting one, has waited."""
+    """Return the seconds that a run took or has taken, or has waited if it has not started."""
     begun = run.started_at or run.created_at
     ended = run.finished_at or timezone.now()
     return max(0.0, (ended - begun).total_seconds())
@@ -243,7 +245,7 @@ def elapsed(run: Run) -> float | None:
 
 @register.filter
 def time_left(run: Run) -> float | None:
-    """Seconds, where as much is done that the pace so far tells of the rest."""
+    """Estimate the seconds that a run still needs at its pace so far, or None early in the run."""
     so_far = elapsed(run)
     if so_far is None or run.progress < PACE:
         return None
@@ -258,19 +260,19 @@ def waits_long(run: Run) -> bool:
 
 @register.filter
 def no_worker(runs: list[Run]) -> bool:
-    """Whether a run waits long although none is going, which a worker would not let happen."""
+    """Return whether a run waits long although none is running, so that no worker can be active."""
     return any(map(waits_long, runs)) and all(run.state != Run.State.RUNNING for run in runs)
 
 
 @register.filter
 def sample_lines(report: dict[str, Any], reason: str) -> list[int]:
-    """The first few lines that were rejected for this reason."""
+    """Return the first few line numbers that were rejected for this reason."""
     return [line for line, why, _ in report.get("reject_samples", []) if why == reason]
 
 
 @register.filter
 def order_text(order: Any) -> str:
-    """The order of an ARIMA model as it is usually written: (2, 1, 1)(1, 0, 0)24."""
+    """Format the order of an ARIMA model in the usual notation: (2, 1, 1)(1, 0, 0)24."""
     return f"({', '.join(map(str, order))})" if isinstance(order, list) else str(order)
 
 
@@ -281,7 +283,7 @@ def state_colour(state: str) -> str:
 
 @register.filter
 def of_kind(rows: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    """Those of this provenance."""
+    """Return the rows of one provenance."""
     return [row for row in rows if row.get("provenance") == kind]
 
 
@@ -292,7 +294,7 @@ def provenance_colour(kind: str) -> str:
 
 @register.simple_tag
 def icon(name: str, classes: str = "") -> SafeString:
-    """An icon of templates/web/_icons.html; decorative, so screen readers pass over it."""
+    """Draw an icon of templates/web/_icons.html, hidden from screen readers as decoration."""
     return format_html(
         '<svg class="icon {}" fill="none" stroke="currentColor" stroke-linecap="round" '
         'stroke-linejoin="round" aria-hidden="true"><use href="#icon-{}"/></svg>',
@@ -303,7 +305,10 @@ def icon(name: str, classes: str = "") -> SafeString:
 
 @register.simple_tag
 def chart(figure: dict[str, Any], element: str, label: str, classes: str = "") -> SafeString:
-    """A frame with the id ``element`` and its figure as JSON, which static/js/charts.js draws."""
+    """Return a frame with the id ``element`` and its figure as JSON for static/js/charts.js.
+
+    The figure is also available as a table below the frame.
+    """
     data = f"{element.removesuffix('-chart')}-data"
     frame = format_html(
         '<div class="chart-frame {}" id="{}" role="group" aria-label="{}" data-figure="{}"></div>',
@@ -324,7 +329,7 @@ def chart(figure: dict[str, Any], element: str, label: str, classes: str = "") -
 
 @register.simple_tag
 def timetable_csv(timetable: dict[str, Any]) -> str:
-    """A timetable as text to paste: a row where something changes, a column per pool."""
+    """Return a replica schedule as CSV text: a row per change, a column per pool."""
     heads = [
         f"{pool['replica']['model']} {pool['region']} {pool['replica']['arrangement']}"
         for pool in timetable["pools"]
@@ -335,7 +340,7 @@ def timetable_csv(timetable: dict[str, Any]) -> str:
 
 @register.filter
 def may_remove_of(user: User, owner_id: int | None) -> bool:
-    """Whether to offer removing what ``owner_id`` made."""
+    """Return whether the user may remove an object that ``owner_id`` created."""
     return user.may_remove(owner_id)
 
 
@@ -346,7 +351,7 @@ def version() -> str:
 
 @register.simple_tag(takes_context=True)
 def query(context: dict[str, Any], **changes: Any) -> str:
-    """The present query string with some parameters changed, for links that keep the rest."""
+    """Return the current query string with some parameters changed, for links."""
     params = context["request"].GET.copy()
     for key, value in changes.items():
         params[key] = value

@@ -1,4 +1,4 @@
-"""The menu, on every page."""
+"""Build the menu of every page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ register = template.Library()
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """An entry of the menu, and whether the page at hand belongs to it."""
+    """An entry of the menu, and whether the current page belongs to it."""
 
     page: str
     label: str
@@ -20,7 +20,7 @@ class Section:
     active: bool
 
 
-# Page, label, icon; how the names of the section's pages begin.
+# Page, label, icon, and the prefixes of the names of the section's pages.
 SECTIONS = (
     ("home", "Home", "home", ("home",)),
     ("traces", "Traces", "trace", ("trace", "source")),
@@ -51,7 +51,7 @@ SECTIONS = (
 
 @register.simple_tag(takes_context=True)
 def navigation(context: dict[str, Any]) -> list[Section]:
-    """The menu's sections."""
+    """Return the sections of the menu."""
     match = context["request"].resolver_match
     here = (match.url_name if match else None) or ""
     return [

@@ -1,4 +1,4 @@
-"""What tables have in common, so that no template writes it out again."""
+"""Provide the common parts of tables, so that no template repeats them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ register = template.Library()
 
 @register.simple_tag
 def heads(*labels: str) -> SafeString:
-    """Heads of columns. ``num:Cost`` stands over figures, ``hidden:What to do`` is only spoken."""
+    """Return the column headings.
+
+    ``num:Cost`` is a heading of numbers. ``hidden:What to do`` is for screen readers only.
+    """
     return format_html_join("", "{}", ((_head(label),) for label in labels))
 
 

@@ -1,4 +1,4 @@
-"""What people do with their own account."""
+"""Let people manage their own account."""
 
 from typing import Any
 
@@ -59,7 +59,7 @@ class PasswordChange(PasswordChangeView):
 @never_cache
 @require_http_methods(["GET", "POST"])
 def forgotten(request: HttpRequest) -> HttpResponse:
-    """Whoever forgot their password is sent a mail, or told whom to ask."""
+    """Send a password mail, or name whom to ask for a new password."""
     context: dict[str, Any] = {"mails": mail_configured()}
     if request.method == "POST":
         try:
@@ -75,7 +75,7 @@ def forgotten(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_http_methods(["GET", "POST"])
 def token(request: Request) -> HttpResponse:
-    """The tokens of scripts: make one, which is shown once, or end one."""
+    """Create an API token, which is shown once, or revoke one."""
     if request.method != "POST":
         return _tokens(request, TokenForm())
     if "end" in request.POST:
@@ -92,7 +92,7 @@ def token(request: Request) -> HttpResponse:
 @never_cache
 @require_safe
 def data(request: Request) -> HttpResponse:
-    """All that is kept about them, as one JSON file."""
+    """Download everything stored about the person as one JSON file."""
     headers = {"Content-Disposition": 'attachment; filename="headroom-account.json"'}
     return JsonResponse(account_data(request.user, by=request.user), headers=headers)
 

@@ -1,4 +1,4 @@
-"""The audit log, for admins."""
+"""Show the audit log to admins."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def listing(request: Request) -> HttpResponse:
 
 @require_safe
 def download(request: Request, form: str) -> HttpResponse:
-    """All of it; that it was taken is written down too."""
+    """Download the whole audit log, and record the download in it."""
     check_may_administer(request.user)
     if form not in FILES:
         raise NotFound(f"The log is there as {' and '.join(FILES)}, not as {form[:20]}.")

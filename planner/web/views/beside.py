@@ -1,4 +1,4 @@
-"""Runs beside each other, under an address that can be sent: ``/runs/compare/?run=12&run=15``."""
+"""Compare runs at an address that can be shared: ``/runs/compare/?run=12&run=15``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OFFERED = 100  # newest completed runs to choose from
 
 @require_safe
 def compare(request: Request) -> HttpResponse:
-    """The runs that the address names; with too few of them, those to choose from."""
+    """Show the runs that the address names, or the runs to choose from if it names too few."""
     numbers = numbers_of(request.GET.getlist("run"))
     if len(numbers) < FEWEST:
         return _choose(request, numbers)
@@ -26,7 +26,10 @@ def compare(request: Request) -> HttpResponse:
 
 
 def numbers_of(texts: list[str]) -> list[int]:
-    """Each may hold several, apart by commas; raises PlannerError with what is no number."""
+    """Return the run ids of all values, each of which may hold several, separated by commas.
+
+    Raise PlannerError for a value that is not a number.
+    """
     words = [word.strip() for text in texts for word in text.split(",") if word.strip()]
     for word in words:
         if not (word.isascii() and word.isdecimal() and len(word) <= 9):
@@ -35,7 +38,7 @@ def numbers_of(texts: list[str]) -> list[int]:
 
 
 def _choose(request: Request, numbers: list[int]) -> HttpResponse:
-    """Others of the same scenario and kind first."""
+    """Offer other runs, those of the same scenario and kind first."""
     first = run_get(numbers[0]) if numbers else None
     rows = runs_list().filter(state=Run.State.COMPLETED).exclude(kind=Run.Kind.INGEST)
     offered = list(rows.exclude(pk__in=numbers)[:OFFERED])

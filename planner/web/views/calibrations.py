@@ -1,4 +1,4 @@
-"""Calibration: measurements uploaded, looked at, fitted, compared with a profile."""
+"""Calibrate: upload measurements, inspect them, fit a profile or compare with one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ def listing(request: Request) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @planners_only
 def new(request: Request) -> HttpResponse:
-    """The upload; scripts that ask for JSON get the next address or what is wrong."""
+    """Show and process the upload form.
+
+    Scripts that ask for JSON get the next address or the error.
+    """
     if request.method != "POST":
         return render(request, NEW, {"form": MeasurementsForm(), **choice_names()})
     form = MeasurementsForm(request.POST, request.FILES)
@@ -50,7 +53,7 @@ def new(request: Request) -> HttpResponse:
 
 @require_http_methods(["GET", "POST"])
 def detail(request: Request, pk: int) -> HttpResponse:
-    """What was read, and what to do with it: fit a profile, or compare one with it."""
+    """Show the measurements that were read, with forms to fit a profile or to compare with one."""
     calibration = calibration_get(pk)
     if request.method == "POST":
         require_planner(request)

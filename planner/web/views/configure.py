@@ -1,4 +1,4 @@
-"""Which deployment? A search from a form."""
+"""Search for deployments from a form."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STEP = 0.02  # of a search, not to write more often
 
 @require_safe
 def page(request: Request) -> HttpResponse:
-    """The form; with values in the address also the answer, which htmx swaps alone."""
+    """Show the form and, if the address has values, the answer; htmx swaps the answer alone."""
     asked = "model" in request.GET
     form = ConfigureForm(request.GET) if asked else ConfigureForm()
     context: dict[str, Any] = {"form": form, "tab": "configure", "asked": asked}
@@ -51,7 +51,7 @@ def page(request: Request) -> HttpResponse:
 
 @require_safe
 def progress(request: Request) -> HttpResponse:
-    """How far the search is that this person waits for; nothing where none goes on."""
+    """Show the progress of this person's search; the answer is empty if none is running."""
     how_far = cache.get(_key(request))
     if how_far is None:
         return HttpResponse(status=204)
@@ -59,7 +59,7 @@ def progress(request: Request) -> HttpResponse:
 
 
 def _kept_progress(request: Request) -> Progress:
-    """Keeps how far the search is, for ``progress`` to say from whichever process is asked."""
+    """Store the progress of a search, so that any web process can show it."""
     key, last = _key(request), -1.0
 
     def tell(done: float, what: str) -> None:

@@ -1,4 +1,4 @@
-"""Estimates: one deployment from a form with a sweep over its load, or many from a file."""
+"""Estimate one deployment from a form, with a sweep over its load, or many from a file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_BYTES = 20_000_000
 
 @require_safe
 def page(request: Request) -> HttpResponse:
-    """The form; with values in the address also the answer, which htmx swaps alone."""
+    """Show the form and, if the address has values, the answer; htmx swaps the answer alone."""
     asked = "model" in request.GET
     form = EstimateForm(request.GET) if asked else EstimateForm()
     context: dict[str, Any] = {"form": form, "tab": "estimate", "asked": asked}
@@ -50,7 +50,7 @@ def page(request: Request) -> HttpResponse:
 
 @require_POST
 def rows(request: Request) -> HttpResponse:
-    """A file of deployments in, a CSV of answers out, in its order."""
+    """Return a CSV file of answers to a file of deployments, in the order of the file."""
     form = RowsForm(request.POST, request.FILES)
     if not form.is_valid():
         raise IngestError("; ".join(str(errors[0]) for errors in form.errors.values()))
@@ -70,7 +70,7 @@ def rows(request: Request) -> HttpResponse:
 @require_POST
 @planners_only
 def keep(request: Request) -> HttpResponse:
-    """Typed rows become a file of measurements, which then moves all estimates like them."""
+    """Save typed rows as a file of measurements, which then corrects similar estimates."""
     form = EstimateForm(request.POST)
     if not form.is_valid() or not form.cleaned_data["measured"]:
         faults = [str(errors[0]) for errors in form.errors.values()]
@@ -91,14 +91,14 @@ def keep(request: Request) -> HttpResponse:
 
 
 def answer(row: dict[str, Any], typed: list[dict[str, Any]]) -> dict[str, Any]:
-    """The estimate and a sweep of its load; raises what the estimate refuses."""
+    """Return the estimate and a sweep of its load; raise the errors of the estimate."""
     measured = estimates.Measured(typed, "your measured rows")
     estimate = estimates.estimate_one(row, measured)
     loaded = {name: value for name, value in row.items() if name != "rate"}
     after = {name: estimate[name] for name in ("ttft_ms", "tbt_ms")}
     if (at_rate := estimate.get("at_rate")) is not None:
         loaded["concurrency"] = max(at_rate["in_flight"], 1.0)
-        # What rows move is the closed loop, so that is what stands beside it.
+        # Measured rows correct the closed loop, so the page shows that for comparison.
         after = {name: at_rate[f"closed_loop_{name}"] for name in after}
     sweep = estimates.estimate_sweep(loaded, sorted({*SWEEP, loaded["concurrency"]}), measured)
     loads = [float(load) for load, _ in sweep]

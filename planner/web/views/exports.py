@@ -1,4 +1,4 @@
-"""How a run leaves the house: what to choose, the file, and whether its plan is in force."""
+"""Export a run: show the options, write the file, or make its plan the active one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ FORMS = {
 
 @require_safe
 def page(request: Request, pk: int) -> HttpResponse:
-    """The choices, or with ``to`` the file; what is refused is said beside the choices."""
+    """Show the export options, or return the file if ``to`` is given.
+
+    An error appears on the page, next to the options.
+    """
     run = run_get(pk)
     problem: PlannerError | None = None
     if "to" in request.GET:
@@ -66,7 +69,7 @@ def page(request: Request, pk: int) -> HttpResponse:
 
 @require_POST
 def in_force(request: Request, pk: int) -> HttpResponse:
-    """Put the plan of a run in force as chosen, or have none of its scenario in force any more."""
+    """Make the plan of a run the active plan, or withdraw the active plan of its scenario."""
     now, run = timezone.now(), run_get(pk)
     if "none" in request.POST:
         if current := in_force_of(run):
@@ -83,7 +86,7 @@ def in_force(request: Request, pk: int) -> HttpResponse:
 @require_POST
 @planners_only
 def names(request: Request, pk: int) -> HttpResponse:
-    """Keep what the deployments of a run are called, for every export from now on."""
+    """Save the export names of a run's deployments for all later exports."""
     run = run_get(pk)
     sent = {rule: str(name).strip() for rule, name in request.POST.items()}
     sent.pop("csrfmiddlewaretoken", None)
@@ -93,7 +96,7 @@ def names(request: Request, pk: int) -> HttpResponse:
 
 
 def _options(sent: QueryDict) -> ExportOptions:
-    """``names`` come in one field, a pair each line."""
+    """Read the export options; ``names`` is one field of pairs, separated by white space."""
     fields = sent.copy()
     fields.pop("message", None)
     fields.setlist("names", sent.get("names", "").split())
@@ -103,7 +106,7 @@ def _options(sent: QueryDict) -> ExportOptions:
 
 
 def _context(request: Request, run: Run, problem: PlannerError | None) -> dict[str, Any]:
-    run_result(run)  # says why there is nothing to export
+    run_result(run)  # raises the reason if there is nothing to export
     plan, why = _plan(run)
     current = in_force_of(run)
     others = plans_in_force().exclude(pk=current.pk) if current else plans_in_force()
@@ -125,7 +128,7 @@ def _context(request: Request, run: Run, problem: PlannerError | None) -> dict[s
 
 
 def _plan(run: Run) -> tuple[Plan | None, str]:
-    """What would be exported if nothing else were chosen, or why there is nothing."""
+    """Return the plan under default options, or the reason why there is none."""
     try:
         return plan_of(run, ExportOptions(), timezone.now()), ""
     except NotReady as problem:

@@ -1,4 +1,4 @@
-"""The glossary page."""
+"""Show the glossary page."""
 
 from django.http import HttpResponse
 from django.shortcuts import render

@@ -1,4 +1,4 @@
-"""The catalogue: GPU types, models, prices and carbon; own GPUs and models added and changed."""
+"""Show the catalogue of GPUs, models, prices and carbon; edit the user's own GPUs and models."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def models(request: Request) -> HttpResponse:
 
 @require_safe
 def prices(request: Request) -> HttpResponse:
-    """Own lists and the catalogue: filtered by provider, region and GPU, in any order."""
+    """Show own price lists and the catalogue's prices, filtered and sorted as requested."""
     return _prices(request)
 
 
@@ -84,7 +84,7 @@ def _prices(request: Request, problem: str = "") -> HttpResponse:
 @require_POST
 @planners_only
 def price_list_add(request: Request) -> HttpResponse:
-    """A price list from a file; the reason beside the form where it cannot be read."""
+    """Add a price list from a file, or show the form with the error if it cannot be read."""
     file = request.FILES.get("file")
     if not isinstance(file, UploadedFile):
         return _prices(request, "Choose a CSV or YAML file.")
@@ -144,7 +144,7 @@ def model(request: Request, name: str) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @planners_only
 def gpu_edit(request: Request, name: str = "") -> HttpResponse:
-    """The form of an own GPU: a new one, or a change of ``name``."""
+    """Edit the user's own GPU ``name``, or a new one without a name."""
     row = known.own_gpu_get(name) if name else None
     spec = known.gpu_get(name).spec if name else None
     return _edit(request, row, GpuForm, own.gpu_given(spec) if spec else {}, "gpu")
@@ -157,14 +157,14 @@ def model_edit(request: Request, name: str = "") -> HttpResponse:
     spec = known.model_get(name).spec if name else None
     shaped = spec if spec and spec.shape else None
     form = partial(ModelForm, counted=shaped is not None)
-    fixed = {"spec": shaped} if shaped else {}  # its memory follows from its shape
+    fixed = {"spec": shaped} if shaped else {}  # memory follows from the shape
     return _edit(request, row, form, own.model_given(spec) if spec else {}, "model", **fixed)
 
 
 @require_http_methods(["GET", "POST"])
 @planners_only
 def add_file(request: Request) -> HttpResponse:
-    """GPUs and models from a YAML file, or a model from its config.json."""
+    """Add GPUs and models from a YAML file, or a model from its config.json."""
     if request.method != "POST":
         return render(request, "web/hardware_import.html", {"form": ImportForm()})
     form = ImportForm(request.POST, request.FILES)
@@ -190,7 +190,7 @@ def model_delete(request: Request, name: str) -> HttpResponse:
 
 
 def _list(request: Request, what: str, context: dict[str, Any], status: int = 200) -> HttpResponse:
-    """A tab of the catalogue, or only its rows while somebody types in the search box."""
+    """Show a tab of the catalogue, or only its rows while somebody types in the search box."""
     part = request.htmx and request.htmx.target == "rows"
     template = f"web/_{what}_rows.html" if part else f"web/{what}.html"
     return render(request, template, context | {"tab": what}, status=status)
@@ -201,7 +201,7 @@ def _usual(names: list[str]) -> str:
 
 
 def _figures(entry: Any) -> list[tuple[own.Quantity, float, Provenance]]:
-    """Every quantity that is known of a GPU type, with where it comes from."""
+    """Return every known quantity of a GPU type with its source."""
     facts, sources = own.gpu_given(entry.spec), known.gpu_sources(entry)
     return [
         (q, facts[q.name], sources.get(_fact(q), sources[""])) for q in own.GPU if q.name in facts
@@ -209,7 +209,7 @@ def _figures(entry: Any) -> list[tuple[own.Quantity, float, Provenance]]:
 
 
 def _fact(q: own.Quantity) -> str:
-    """The fact of the catalogue whose source is that of a quantity."""
+    """Return the catalogue's fact that holds the source of a quantity."""
     if q.attribute in BYTES:
         return "peak_flops"
     return "link_bytes_s" if q.attribute == "gpus_per_node" else q.attribute

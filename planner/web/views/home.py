@@ -1,4 +1,4 @@
-"""The first page: the state of everything."""
+"""Show the first page with the state of everything."""
 
 from __future__ import annotations
 
@@ -41,8 +41,11 @@ def home(request: Request) -> HttpResponse:
 
 
 def _demo() -> Run | None:
-    """The study that shows what a result looks like: the first comparison of the demo that was
-    completed; until there is one the newest that still may be. Later runs do not take its place."""
+    """Return the study that shows what a result looks like.
+
+    It is the first completed comparison of the demo. Until one is completed, it is the newest that
+    may still complete. Later runs do not replace it.
+    """
     runs = runs_list().filter(name=DEMO_NAME, kind=Run.Kind.COMPARE)
     done = runs.filter(state=Run.State.COMPLETED).order_by("pk").first()
     return done or runs.filter(state__in=ACTIVE).first()
@@ -50,15 +53,15 @@ def _demo() -> Run | None:
 
 @require_safe
 def activity(request: Request) -> HttpResponse:
-    """Recent runs, asked for again and again while one of them goes on."""
+    """Show recent runs; the page requests them again while one is active."""
     context = _activity()
     response = render(request, "web/_activity.html", context)
-    if not context["active"]:  # the last one ended: the page as a whole may have news
+    if not context["active"]:  # the last one ended: reload the page, which may have changed
         response["HX-Refresh"] = "true"
     return response
 
 
 def _activity() -> dict[str, Any]:
-    # Traces stand with their state beside: uploads must not push studies out.
+    # Traces have their own list: otherwise uploads would push studies off the page.
     recent = list(runs_list().filter(sweep=None).exclude(kind=Run.Kind.INGEST)[:RECENT])
     return {"runs": recent, "active": Run.objects.filter(state__in=ACTIVE).exists()}

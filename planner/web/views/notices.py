@@ -1,4 +1,4 @@
-"""Where one is told of what happens here, and what became of the telling."""
+"""Manage the recipients of notifications, and show what became of each notification."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def listing(request: Request) -> HttpResponse:
 
 @require_POST
 def change(request: Request, pk: int) -> HttpResponse:
-    """Remove an address, or tell it a test."""
+    """Remove a recipient, or send it a test notification."""
     channel = notices.channel_get(request.user, pk)
     if "remove" in request.POST:
         notices.channel_remove(user=request.user, channel=channel)

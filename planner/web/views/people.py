@@ -1,4 +1,4 @@
-"""The people page of admins, and the page where an invited person chooses a password."""
+"""Show admins the people page, and let an invited person choose a password."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from planner.web.request import Request
 
 
 class Welcome(PasswordResetConfirmView):
-    """Whoever has the address chooses a password, once; then the login."""
+    """A page at a secret address where a person chooses a password once, then signs in."""
 
     template_name = "web/welcome.html"
     success_url = reverse_lazy("web:login")
@@ -45,7 +45,7 @@ class Welcome(PasswordResetConfirmView):
 @never_cache
 @require_http_methods(["GET", "POST"])
 def listing(request: Request) -> HttpResponse:
-    """Everybody, with the form that invites."""
+    """Show all people, with the form for invitations."""
     check_may_administer(request.user)
     if request.method != "POST":
         return _shown(request, InviteForm())
@@ -60,7 +60,7 @@ def listing(request: Request) -> HttpResponse:
 
 @require_POST
 def change(request: Request, name: str) -> HttpResponse:
-    """Another role, or access ended or given back."""
+    """Change a person's role, or end or restore their access."""
     if "leave" in request.POST:
         workspaces.person_leave(by=request.user, person=person_get(name))
         messages.success(request, f"{name} no longer belongs to this workspace.")
@@ -83,7 +83,7 @@ def change(request: Request, name: str) -> HttpResponse:
 @never_cache
 @require_POST
 def invite_again(request: Request, name: str) -> HttpResponse:
-    """A new address to choose a password at, for who lost the old one or the password."""
+    """Create a new address for choosing a password, for people who lost theirs."""
     person = person_get(name)
     path = people.invitation(by=request.user, person=person)
     return _shown(request, InviteForm(), invited=person, path=path)
@@ -91,7 +91,7 @@ def invite_again(request: Request, name: str) -> HttpResponse:
 
 @require_http_methods(["GET", "POST"])
 def remove(request: Request, name: str) -> HttpResponse:
-    """An account for good, once its name was typed and somebody takes over what it owns."""
+    """Delete an account after its name was typed and a new owner was chosen for its objects."""
     check_may_administer(request.user)
     person = person_get(name)
     people.check_theirs(request.user, person, "remove")

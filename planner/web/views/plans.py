@@ -1,5 +1,4 @@
-"""Plans that are or were in force: the list, one as it was frozen, any two beside each other,
-restored and branched."""
+"""Show active and former plans: list them, show or compare them, restore or branch from them."""
 
 from __future__ import annotations
 
@@ -24,12 +23,12 @@ from planner.web.pages.beside import setting_line
 from planner.web.paging import paged
 from planner.web.request import Request
 
-SCENARIOS = 200  # to choose from
+SCENARIOS = 200  # plans to choose from
 
 
 @require_safe
 def listing(request: Request) -> HttpResponse:
-    """All, or those of a ``scenario``; the two that ``from`` and ``to`` name beside each other."""
+    """List all plans or those of a ``scenario``, and compare the two in ``from`` and ``to``."""
     scenario = request.GET.get("scenario", "")
     outcomes = Prefetch("outcomes", Outcome.objects.defer("figures"))
     rows = plans_kept(scenario).defer("pools").prefetch_related(outcomes)

@@ -1,4 +1,4 @@
-"""Profiles: the list, one of them with its errors, its removal."""
+"""Show profiles: the list, one profile with its errors, and its removal."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def listing(request: Request) -> HttpResponse:
 
 @require_safe
 def detail(request: Request, name: str) -> HttpResponse:
-    """One profile in the version asked for, with what it was checked against."""
+    """Show one profile in the requested version, with the measurements it was checked against."""
     profile = known.profile_get(name, _number(request.GET.get("version", "")))
     return render(request, "web/profile.html", page_context(profile))
 
@@ -44,7 +44,7 @@ def detail(request: Request, name: str) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @planners_only
 def new(request: Request) -> HttpResponse:
-    """An operator or roofline profile, which no benchmark row is needed for."""
+    """Create an operator or roofline profile, which needs no benchmark row."""
     choices = kernel_choices()
     problem, status = "", 200
     if request.method == "POST":
@@ -76,7 +76,10 @@ def residuals(request: Request, name: str) -> HttpResponse:
 @require_POST
 @planners_only
 def tune(request: Request, name: str) -> HttpResponse:
-    """A file of observations in, the next version out; a built-in one under ``keep_as``."""
+    """Save the next version of a profile, tuned to a file of observations.
+
+    A built-in profile is saved under the name ``keep_as``.
+    """
     file = request.FILES.get("file")
     if file is None:
         raise IngestError("Choose a file of observations first.")

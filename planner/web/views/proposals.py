@@ -1,4 +1,4 @@
-"""Proposals: the list, a new one, one with its review, and the rules they are decided by."""
+"""Show proposals: the list, a new one, one with its review, and the rules for approval."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MINE, FOR_ME, DONE, ALL = "mine", "for-me", "decided", "all"
 
 @require_safe
 def listing(request: Request) -> HttpResponse:
-    """Those that wait for somebody, unless others are asked for."""
+    """List the undecided proposals, or another selection on request."""
     show = request.GET.get("show", "")
     rows = proposals_list()
     chosen = {
@@ -89,7 +89,7 @@ def new(request: Request) -> HttpResponse:
             return redirect("web:proposal", proposal.pk)
     try:
         replaced = replaced_by(timetable_of(run, ExportOptions(), timezone.now()), run)
-    except PlannerError:  # said once it is proposed: another policy may do
+    except PlannerError:  # report this only once the run is proposed: another policy may be valid
         replaced = [current] if (current := in_force_of(run)) else []
     people = User.objects.filter(is_active=True).order_by("username")
     context = {
@@ -118,7 +118,7 @@ def detail(request: Request, pk: int) -> HttpResponse:
 
 @require_POST
 def act(request: Request, pk: int) -> HttpResponse:
-    """What the button says: comment, approve, changes, reject, amend, ready, request, withdraw."""
+    """Do what the pressed button says: comment, approve, changes, reject, amend and so on."""
     proposal, by, text = proposal_get(pk), request.user, request.POST.get("text", "")
     deeds: dict[str, tuple[Callable[[], Any], str]] = {
         "comment": (lambda: _comment(request, proposal), "Your comment is there."),
@@ -158,7 +158,7 @@ def act(request: Request, pk: int) -> HttpResponse:
 
 @require_http_methods(["GET", "POST"])
 def rules(request: Request) -> HttpResponse:
-    """What it takes for a plan to take effect; admins change it."""
+    """Show the rules for approval, which admins may change."""
     form = RulesForm(request.POST or None, initial=model_to_dict(review_rules()))
     if request.method == "POST":
         check_may_administer(request.user)

@@ -1,4 +1,4 @@
-"""Signing in by the identity provider: there, and back."""
+"""Sign in through the identity provider: the request to it, and its answer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PENDING = "at-the-provider"
 @never_cache
 @require_safe
 def there(request: HttpRequest) -> HttpResponse:
-    """To the provider; what its answer is checked against stays in the session."""
+    """Redirect to the provider; the session keeps the values that its answer is checked against."""
     try:
         url, pending = oidc.sign_in_begin(back=_back(request), again=request.user.is_authenticated)
     except PlannerError as problem:
@@ -38,7 +38,7 @@ def there(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_safe
 def back(request: HttpRequest) -> HttpResponse:
-    """From the provider; its answer counts once."""
+    """Check the provider's answer, which is valid once."""
     kept: dict[str, Any] | None = request.session.pop(PENDING, None)
     try:
         if kept is None:
@@ -62,7 +62,7 @@ def _back(request: HttpRequest) -> str:
 
 
 def _goal(request: HttpRequest) -> str:
-    """A page of this site to go on to."""
+    """Return the page to continue with, only if it belongs to this site."""
     goal = request.GET.get("next", "")
     safe = url_has_allowed_host_and_scheme(
         goal, {request.get_host()}, require_https=request.is_secure()

@@ -1,4 +1,4 @@
-"""Runs: the list, one run from waiting to results, its cancel, its downloads."""
+"""Show runs: the list, one run from queue to results, its cancellation and its downloads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from planner.web.request import Request
 
 @require_safe
 def listing(request: Request) -> HttpResponse:
-    rows = runs_list().filter(sweep=None)  # those of sweeps stand on the sweep's page
+    rows = runs_list().filter(sweep=None)  # the page of a sweep lists its own runs
     if (kind := request.GET.get("kind", "")) in Run.Kind.values:
         rows = rows.filter(kind=kind)
     context = {"page": paged(request, rows), "kinds": Run.Kind.choices, "kind": kind}
@@ -36,9 +36,9 @@ def listing(request: Request) -> HttpResponse:
 
 @require_safe
 def detail(request: Request, pk: int) -> HttpResponse:
-    """One run under one address: progress while it goes, results once they are there.
+    """Show one run at one address: its progress while it runs, then its results.
 
-    htmx asks each second for the part that changes, and for the whole page at the end.
+    htmx requests the changing part each second, and the whole page at the end.
     """
     run = run_get(pk)
     if request.htmx and request.htmx.target == "progress":
@@ -61,7 +61,7 @@ def detail(request: Request, pk: int) -> HttpResponse:
 
 
 def _waits(run: Run) -> dict[str, str]:
-    """What comes before a run that waits for its first worker, and how large such runs are."""
+    """Return what a run waits for before its first worker, and the size of such runs."""
     if run.state != Run.State.PENDING or run.attempts:
         return {}
     wait = wait_of(run)
@@ -69,7 +69,7 @@ def _waits(run: Run) -> dict[str, str]:
 
 
 def _again(run: Run) -> list[tuple[str, Any]]:
-    """The options of a run, as a form that starts it once more sends them."""
+    """Return the options of a run as form fields that start it again."""
     return [
         (name, item)
         for name, value in run.options.items()
@@ -97,7 +97,7 @@ def delete(request: Request, pk: int) -> HttpResponse:
 @require_POST
 @planners_only
 def replay_month(request: Request, pk: int) -> HttpResponse:
-    """An outlook's last month, as a comparison of its week on a draft of its own."""
+    """Replay the last month of an outlook: compare policies on a week of it in a new scenario."""
     started = outlook_replay(run=run_get(pk), user=request.user)
     messages.success(request, f"{started.name} is a scenario of its own; this run replays it.")
     return redirect("web:run", started.pk)
@@ -105,14 +105,14 @@ def replay_month(request: Request, pk: int) -> HttpResponse:
 
 @require_safe
 def table(request: Request, pk: int, name: str) -> HttpResponse:
-    """One table of a run as a CSV file."""
+    """Return one table of a run as a CSV file."""
     run = run_get(pk)
     return _attachment(run_csv(run, name), "text/csv; charset=utf-8", f"{_stem(run)}-{name}.csv")
 
 
 @require_safe
 def parquet(request: Request, pk: int, name: str) -> FileResponse:
-    """One table of a run as the Parquet file it is kept in."""
+    """Return one table of a run as its stored Parquet file."""
     run = run_get(pk)
     return FileResponse(
         run_table_path(run, name).open("rb"),
@@ -124,7 +124,7 @@ def parquet(request: Request, pk: int, name: str) -> FileResponse:
 
 @require_safe
 def result(request: Request, pk: int) -> HttpResponse:
-    """The result document of a run, as on the command line."""
+    """Return the result document of a run, as the command line writes it."""
     run = run_get(pk)
     return _attachment(json_text(run), "application/json", f"{_stem(run)}.json")
 

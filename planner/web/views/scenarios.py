@@ -1,4 +1,4 @@
-"""Scenarios: the list, the editor (form and YAML of the same document), runs of them."""
+"""Show scenarios: the list, the editor (form and YAML of the same document), and their runs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from planner.web.request import Request
 PAST = "past"
 OUTLOOKS = frozenset(horizon.outlook for horizon in HORIZONS.values() if horizon.outlook)
 FORM, YAML, DISCARD, CHECK = "form", "yaml", "discard", "check"
-MAX_BYTES = 4 * yaml.MAX_CHARACTERS  # of an uploaded file: UTF-8 has at most four per character
+MAX_BYTES = 4 * yaml.MAX_CHARACTERS  # of an uploaded file: a UTF-8 character has at most four bytes
 
 
 @require_safe
@@ -54,8 +54,10 @@ def listing(request: Request) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @planners_only
 def new(request: Request) -> HttpResponse:
-    """Begin from a trace (``?trace=``), from a YAML file or with deployments that a search found,
-    then edit; POST keeps it."""
+    """Begin a scenario from a trace (``?trace=``), a launch, a YAML file or found deployments.
+
+    Then the user edits it. POST saves it.
+    """
     if request.method == "POST":
         if "base" in request.POST:
             return _edit(request, None, document_with(**chosen_posted(request.POST)), FORM)
@@ -70,7 +72,7 @@ def new(request: Request) -> HttpResponse:
 
 
 def _begin(request: Request, launch: LaunchForm, problem: str = "") -> HttpResponse:
-    """The ways to begin: ahead or on the past, from a trace or without any, or from a file."""
+    """Show the ways to begin a scenario: from a trace, without a trace, or from a file."""
     context = {
         "traces": traces_list().filter(state=Trace.State.READY),
         "launch": launch,
@@ -83,8 +85,10 @@ def _begin(request: Request, launch: LaunchForm, problem: str = "") -> HttpRespo
 
 
 def _draft(request: Request, trace: Trace) -> HttpResponse:
-    """A first scenario in the form, with the windows it could have and what it assumes: ahead of
-    the trace, where one does not ask for the past."""
+    """Show a first scenario in the form, with its possible windows and its assumptions.
+
+    It plans the time after the trace, unless the query asks for a window of the past.
+    """
     choices = window_choices(trace) if trace.state == Trace.State.READY else ()
     past = request.GET.get("door") == PAST or "window" in request.GET
     key = request.GET.get("window", USUAL)
@@ -116,7 +120,7 @@ def _draft(request: Request, trace: Trace) -> HttpResponse:
 
 
 def _launch(request: Request) -> HttpResponse:
-    """A first scenario for traffic without a trace, from what the form says of it."""
+    """Show a first scenario for traffic without a trace, drafted from the launch form."""
     form = LaunchForm(request.GET)
     if not form.is_valid():
         return _begin(request, form)
@@ -135,7 +139,7 @@ def _launch(request: Request) -> HttpResponse:
 
 @require_http_methods(["GET", "POST"])
 def detail(request: Request, pk: int) -> HttpResponse:
-    """The editor of a kept scenario; people who only read see it without its buttons."""
+    """Show the editor of a saved scenario, without buttons for people who may only read."""
     scenario = scenario_get(str(pk))
     if request.method == "POST":
         require_planner(request)
@@ -145,12 +149,12 @@ def detail(request: Request, pk: int) -> HttpResponse:
 
 
 def _posted(request: Request, scenario: Scenario | None) -> HttpResponse:
-    """Change the view, add a row or save, by the button that was pressed."""
+    """Change the view, add a row or save, according to the button that was pressed."""
     mode, action = request.POST.get("mode", YAML), request.POST.get("action", "save")
     text = request.POST.get("document", "").replace("\r\n", "\n")
     if action == CHECK:
         return _checked(text, request.POST if mode == FORM else None)
-    if mode == FORM and action == DISCARD:  # the way out of a form that cannot be kept
+    if mode == FORM and action == DISCARD:  # leaves a form that cannot be saved
         return _edit(request, scenario, text, YAML)
     if mode == FORM:
         posted = _with_row(request.POST, action)
@@ -185,7 +189,7 @@ def _posted(request: Request, scenario: Scenario | None) -> HttpResponse:
 
 
 def _checked(text: str, posted: Any) -> HttpResponse:
-    """What saving would say, of each field and of the rest, while it is typed."""
+    """Return the errors that saving would report, by field and in general, as JSON while typing."""
     editor, rest = None, []
     try:
         editor = Editor(text, posted) if posted else None
@@ -217,7 +221,7 @@ def run(request: Request, pk: int) -> HttpResponse:
     if kind not in KINDS:
         raise PlannerError(f"There is no kind of run {kind!r}; choose from {', '.join(KINDS)}.")
     posted = request.POST.copy()
-    posted.update(request.GET)  # buttons of one form differ by their address
+    posted.update(request.GET)  # buttons of one form differ by the query of their address
     options = options_posted(KINDS[kind].options, posted)
     return _start(request, scenario_get(str(pk)), kind, options)
 
@@ -269,7 +273,7 @@ def _uploaded(file: UploadedFile[Any]) -> str:
 
 
 def _with_row(posted: Any, action: str) -> Any:
-    """What was posted, with one more empty row in the section that asks for it."""
+    """Return the posted data with one more empty row in the section named by ``action``."""
     section = action.removeprefix("add-")
     total = f"{section}-TOTAL_FORMS"
     if not action.startswith("add-") or not (
@@ -282,7 +286,7 @@ def _with_row(posted: Any, action: str) -> Any:
 
 
 def _edit(request: Request, scenario: Scenario | None, text: str, mode: str) -> HttpResponse:
-    """Show ``text`` in one of the views; what no form can hold is shown as YAML with the reason."""
+    """Show ``text`` as form or YAML; show YAML and the reason if the form cannot hold it."""
     if mode == FORM:
         try:
             editor = Editor(text)
@@ -295,12 +299,12 @@ def _edit(request: Request, scenario: Scenario | None, text: str, mode: str) -> 
 
 
 def _status(request: Request) -> int:
-    """A view that could not be changed as asked is no error to htmx, which shows what it gets."""
+    """Return the status of a view that could not change: 200 for htmx, which shows the result."""
     return 200 if request.htmx else 400
 
 
 def _outlook(request: Request, draft: dict[str, Any] | None) -> str:
-    """The horizon that the draft was begun for, where that is an outlook's."""
+    """Return the horizon of the draft if it is the horizon of an outlook, else ""."""
     horizon = (draft or {}).get("horizon")
     outlook = request.POST.get("outlook", "") if horizon is None else horizon.outlook
     return outlook if outlook in OUTLOOKS else ""

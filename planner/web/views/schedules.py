@@ -1,4 +1,4 @@
-"""Schedules with their history, and whether plans came true."""
+"""Show planning schedules with their history, and plans versus actual demand."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from planner.web.paging import paged
 from planner.web.request import Request
 
 FIRST, LAST = 1970, 2261  # years of moments that are kept
-SHOWN = 26  # outcomes: half a year of weeks
+SHOWN = 26  # outcomes shown: half a year of weeks
 
 
 @require_safe
@@ -151,7 +151,7 @@ def _form(
 
 
 def _moment(text: str) -> datetime | None:
-    """In UTC, as the page's field writes it; None where nothing is said."""
+    """Return a time in UTC as the page's field writes it, or None if it is empty."""
     if not text:
         return None
     try:

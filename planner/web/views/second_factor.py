@@ -1,4 +1,4 @@
-"""A second factor: set up under Account, asked for between the password and being signed in."""
+"""Set up a second factor, and ask for it between the password and the sign-in."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from planner.services.proving import check_again, is_asked_again
 from planner.web.forms.second_factor import CodeForm
 from planner.web.request import Request
 
-HALF = "half-signed-in"  # whose password was right, in a session of nobody yet
+HALF = "half-signed-in"  # session key: user whose password was right, who is not signed in yet
 HALF_S = 300.0
 BACKEND = "django.contrib.auth.backends.ModelBackend"
 NOT_CODE = "Give a code of your authenticator, or a recovery code."
 
 
 def half_signed_in(request: HttpRequest, user: User, goal: str) -> HttpResponse:
-    """The password was right; a code is asked for before anything else."""
+    """Remember that the password was right, and ask for a code next."""
     request.session.cycle_key()
     request.session[HALF] = {
         "user": user.pk, "hash": user.get_session_auth_hash(), "at": time.time(), "goal": goal
@@ -41,7 +41,7 @@ def half_signed_in(request: HttpRequest, user: User, goal: str) -> HttpResponse:
 @sensitive_post_parameters("code")
 @require_http_methods(["GET", "POST"])
 def ask(request: HttpRequest) -> HttpResponse:
-    """The code of now, or one for the loss of what makes codes."""
+    """Ask for the current code, or for a recovery code if the device is lost."""
     user = _half(request)
     if user is None:
         request.session.pop(HALF, None)
@@ -66,7 +66,7 @@ def ask(request: HttpRequest) -> HttpResponse:
 @sensitive_post_parameters("code")
 @require_http_methods(["GET", "POST"])
 def own(request: Request) -> HttpResponse:
-    """One's own: begun, confirmed with a first code, ended with another."""
+    """Set up the person's own factor, confirm it with a code, or remove it with another code."""
     user, deed = request.user, request.POST.get("deed", "")
     if request.method != "POST":
         return _shown(request)
@@ -89,7 +89,10 @@ def own(request: Request) -> HttpResponse:
 
 
 def _half(request: HttpRequest) -> User | None:
-    """Whose password was right here a moment ago, and still is."""
+    """Return the user whose password was right at most HALF_S seconds ago.
+
+    The result is None if the account is inactive or its password has changed since.
+    """
     half = request.session.get(HALF)
     if half is None or not 0 <= time.time() - half["at"] <= HALF_S:
         return None

@@ -1,4 +1,4 @@
-"""Where somebody is signed in, and the end of it."""
+"""List a person's sessions and end them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from planner.web.request import Request
 @never_cache
 @require_http_methods(["GET", "POST"])
 def own(request: Request) -> HttpResponse:
-    """One's own sessions: end one, or all but this."""
+    """Show the person's own sessions; end one of them, or all except the current one."""
     here = sessions.row_key_of(request)
     if request.method == "POST":
         if key := request.POST.get("end", ""):

@@ -1,4 +1,4 @@
-"""Sizing and prefill to decode: a page each that starts them and lists what was found."""
+"""Start size runs and P:D ratio runs, and list their results, on one page each."""
 
 from __future__ import annotations
 
@@ -27,19 +27,21 @@ OWN_FIELDS = ("service",)  # chosen together with the scenario
 
 @require_http_methods(["GET", "POST"])
 def size(request: Request) -> HttpResponse:
-    """What one replica of a scenario's models carries."""
+    """Show the capacity of one replica of a scenario's models."""
     return _page(request, Run.Kind.SIZE, "web/runs/size_new.html")
 
 
 @require_http_methods(["GET", "POST"])
 def pd_ratio(request: Request) -> HttpResponse:
-    """Prefill to decode of one model of a scenario."""
+    """Show the ratio of prefill to decode for one model of a scenario."""
     return _page(request, Run.Kind.PD_RATIO, "web/runs/pd_ratio_new.html")
 
 
 def _page(request: Request, kind: Run.Kind, template: str) -> HttpResponse:
-    """The form, with what was typed where that is refused, or the run that it started. A role's
-    refusal has a page of its own."""
+    """Show the form, with its values if they were refused, or redirect to the run that it started.
+
+    A role without permission gets the usual error page.
+    """
     problem: PlannerError | None = None
     if request.method == "POST":
         try:
@@ -66,7 +68,7 @@ def _page(request: Request, kind: Run.Kind, template: str) -> HttpResponse:
 def _start(request: Request, kind: Run.Kind) -> HttpResponse:
     require_planner(request)
     scenario, more = request.POST.get("scenario", ""), {}
-    if kind == Run.Kind.PD_RATIO:  # scenario and service in one choice
+    if kind == Run.Kind.PD_RATIO:  # one choice holds scenario and service
         scenario, _, more["service"] = request.POST.get("of", "").partition(":")
     options = options_posted(KINDS[kind].options, request.POST, **more)
     run = scenario_run(
@@ -77,7 +79,10 @@ def _start(request: Request, kind: Run.Kind) -> HttpResponse:
 
 @lru_cache(maxsize=10 * SCENARIOS)
 def _models(document: str) -> tuple[str, ...]:
-    """Of a scenario; none where it is no longer valid. Kept: reading a hundred takes a second."""
+    """Return the models of a scenario, or none if it is no longer valid.
+
+    The result is cached: reading a hundred scenarios takes a second.
+    """
     try:
         return tuple(model.name for model in parse(document).models)
     except ScenarioError:

@@ -1,4 +1,4 @@
-"""Live sources: the list, a new one and what it would read, one source, its readings."""
+"""Show live sources: the list, a new one with a preview, one source and its readings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def listing(request: Request) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @planners_only
 def new(request: Request) -> HttpResponse:
-    """The form of a kind; a look at what would be read, or the source made."""
+    """Show the form of a kind of source; preview what it would read, or create the source."""
     kind = FORMS.get(request.GET.get("kind", ""), PrometheusForm)
     context: dict[str, Any] = {"kinds": Source.Kind.choices, "kind": kind.kind}
     if request.method != "POST":
@@ -77,7 +77,7 @@ def read(request: Request, name: str) -> HttpResponse:
 
 @require_POST
 def pause(request: Request, name: str) -> HttpResponse:
-    """Paused, or no longer."""
+    """Pause or resume a source."""
     paused = request.POST.get("paused") == "yes"
     source_change(source=source_get(name), user=request.user, changes={"paused": paused})
     messages.success(request, f"{name} is {'paused' if paused else 'read again'}.")

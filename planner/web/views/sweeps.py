@@ -1,4 +1,4 @@
-"""Sweeps: asked for, watched as a heat map, cancelled, removed."""
+"""Start sweeps, show them as heat maps, cancel and remove them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from planner.web.pages.sweep import page_context
 from planner.web.paging import paged
 from planner.web.request import Request
 
-KINDS = (Run.Kind.PLAN, Run.Kind.COMPARE)  # offered on the page; the API takes any
+KINDS = (Run.Kind.PLAN, Run.Kind.COMPARE)  # offered on the page; the API accepts any
 
 
 @require_safe
@@ -33,7 +33,7 @@ def listing(request: Request) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @planners_only
 def new(request: Request) -> HttpResponse:
-    """Which settings of a scenario take which values."""
+    """Choose which settings of a scenario take which values."""
     scenario = scenario_get(request.GET.get("scenario", ""))
     if request.method == "POST":
         try:
@@ -79,7 +79,7 @@ def _form(request: Request, scenario: Scenario, problem: PlannerError | None) ->
 
 
 def _took(scenario: Scenario, kind: Run.Kind) -> float | None:
-    """Seconds that the last run of this kind took."""
+    """Return how many seconds the last run of this kind took."""
     last = scenario.runs.filter(kind=kind, state=Run.State.COMPLETED).first()
     if last is None or last.started_at is None or last.finished_at is None:
         return None
@@ -88,7 +88,7 @@ def _took(scenario: Scenario, kind: Run.Kind) -> float | None:
 
 @require_safe
 def detail(request: Request, pk: int) -> HttpResponse:
-    """The heat map of one figure; htmx asks for it again while runs go on."""
+    """Show the heat map of one figure; htmx requests it again while runs are active."""
     context = page_context(sweep_get(pk), request.GET.get("figure", DEFAULT.name))
     part = request.htmx and request.htmx.target == "grid"
     return render(request, "web/_sweep_grid.html" if part else "web/sweep.html", context)

@@ -1,4 +1,4 @@
-"""Traces: the list, the upload, one trace, its removal."""
+"""Show traces: the list, the upload, one trace and its removal."""
 
 from __future__ import annotations
 
@@ -34,8 +34,10 @@ def listing(request: Request) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @planners_only
 def upload(request: Request) -> HttpResponse:
-    """The form, and the file it sends. Scripts that ask for JSON get the next address or the
-    sentence that says what is wrong."""
+    """Show the upload form and receive its file.
+
+    Scripts that ask for JSON get the next address or the error.
+    """
     if request.method != "POST":
         context = {"form": UploadForm(), "room": room(request.user)}
         return render(request, "web/trace_upload.html", context)
@@ -51,7 +53,7 @@ def upload(request: Request) -> HttpResponse:
 
 @require_safe
 def detail(request: Request, name: str) -> HttpResponse:
-    """One trace; while it is being read, htmx asks again for the part that changes."""
+    """Show one trace; while it is being read, htmx requests the changing part again."""
     trace = trace_get(name)
     run = trace.runs.filter(kind=Run.Kind.INGEST).first()
     context = {"trace": trace, "run": run, "report": trace.report}
@@ -71,7 +73,7 @@ def detail(request: Request, name: str) -> HttpResponse:
 @require_POST
 @planners_only
 def read_again(request: Request, name: str) -> HttpResponse:
-    """A refused file with what was said of its columns."""
+    """Read a refused file again with the column mapping that the user chose."""
     trace = trace_get(name)
     preview = traces.trace_preview(trace)
     if preview is None:

@@ -1,4 +1,4 @@
-"""Versions of a scenario: the list, any two beside each other, restored and branched."""
+"""Show versions of a scenario: list them, compare two, restore or branch from one."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ from planner.web.pages.beside import setting_line
 from planner.web.paging import paged
 from planner.web.request import Request
 
-OTHERS = 200  # scenarios that may take a part
+OTHERS = 200  # scenarios that may receive a part
 
 
 @require_safe
 def listing(request: Request, pk: int) -> HttpResponse:
-    """All of them, or those that changed a ``part``; the two that ``from`` and ``to`` name beside
-    each other, else the last two."""
+    """List all versions, or those that changed a ``part``, and compare two of them.
+
+    ``from`` and ``to`` name the two. The default is the last two.
+    """
     scenario = scenario_get(str(pk))
     part = _part(request.GET.get("part", ""))
     rows = versions_changing(scenario, part)
@@ -87,7 +89,7 @@ def _part(named: str) -> str:
 
 
 def _kind(line: str) -> str:
-    """What a line of a difference is drawn as."""
+    """Return how a line of a difference is drawn."""
     if line.startswith(("---", "+++", "@@")):
         return "secondary"
     return {"+": "success", "-": "danger"}.get(line[:1], "")

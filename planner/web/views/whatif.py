@@ -1,4 +1,4 @@
-"""What-if on the page of a plan: sliders, their answer, and the run that replays it."""
+"""Show what-if on the page of a plan: sliders, their answer, and the run that simulates it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from planner.web.request import Request
 
 @require_safe
 def panel(request: Request, pk: int) -> HttpResponse:
-    """The sliders with the plan as it is; htmx asks for the answer alone as they move."""
+    """Show the sliders and the plan; htmx requests the answer alone when a slider moves."""
     run = run_get(pk)
     context = answer_context(run, request.GET)
     if request.htmx and request.htmx.target == "what-if-answer":
@@ -28,7 +28,7 @@ def panel(request: Request, pk: int) -> HttpResponse:
 @require_POST
 @planners_only
 def replay(request: Request, pk: int) -> HttpResponse:
-    """A run of the same kind on a new draft with these settings."""
+    """Start a run of the same kind on a new scenario with these settings."""
     run = run_get(pk)
     started = what_if_replay(
         run=run, user=request.user, changes=changes_of(kept_of(run), request.POST)

@@ -1,4 +1,4 @@
-"""Which workspace one is in, and which there are."""
+"""Show the workspaces and change the current one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from planner.web.request import Request
 
 @require_http_methods(["GET", "POST"])
 def listing(request: Request) -> HttpResponse:
-    """Those that one may enter, and for who looks after the installation a form for another."""
+    """List the workspaces that a person may enter.
+
+    Whoever runs the installation also gets a form for a new workspace.
+    """
     if request.method != "POST":
         return _shown(request, WorkspaceForm())
     workspaces.check_looks_after(request.user)
@@ -35,14 +38,14 @@ def listing(request: Request) -> HttpResponse:
 
 @require_POST
 def enter(request: Request, slug: str) -> HttpResponse:
-    """Everything from here on is about another workspace, until one enters the next."""
+    """Enter a workspace: all later pages are about it."""
     request.session[ENTERED] = workspace_for(request.user, slug).slug
     return redirect("web:home")
 
 
 @require_POST
 def remove(request: Request, slug: str) -> HttpResponse:
-    """With all that is in it, once its slug was typed."""
+    """Delete a workspace and everything in it, after its slug was typed."""
     workspaces.check_looks_after(request.user)
     workspace = workspace_for(request.user, slug)
     confirm = request.POST.get("confirm", "")
