@@ -1,6 +1,9 @@
-"""A plan verified by simulation, both ways: sizes are corrected on requests from before the window,
-down where a tier is missed and up where more is attained than was asked for, and the plan made with
-them is judged on the window's own; what that misses is laid to its causes by counterfactual."""
+"""Verify a plan by simulation, and correct it if needed.
+
+Capacities are corrected on requests from before the window: down if a tier misses its target,
+up if a tier exceeds it. The corrected plan is judged on the requests of the window. The
+causes of its misses are found by counterfactual replays.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +38,9 @@ from planner.studies.values import PolicyRun, Study
 from simulation.arrays import FloatArray
 
 AGREED, NEAREST, GAVE_UP, NO_PLAN = "agreed", "nearest", "gave up", "no plan"
-WINDOW_TRIES = 4  # of plans that held before the window, until one does in it
-ROUNDS = 8  # of plan and replay, at most
-TOLD = 0.0005  # share of a tier from which on a cause is told
+WINDOW_TRIES = 4  # plans that held before the window and are tried on it
+ROUNDS = 8  # most rounds of planning and replay
+TOLD = 0.0005  # smallest share of a tier for which a cause is reported
 OUTCOMES = {
     AGREED: "",
     NEAREST: "There every tier is met, as near to its share as whole instances allowed.",
@@ -55,18 +58,22 @@ NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A tier on the window's own requests, which nothing was corrected on: with the first plan and
-    with the corrected one."""
+    """Attainment of a tier on the window's requests, with the first and the corrected plan.
+
+    Nothing was corrected on these requests.
+    """
 
     tier: str
     target: float
     first: float | None
     attainment: float | None
-    near: bool  # met, and within half a point of the tier's share
+    near: bool  # met by at most half a point
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
+    """Result of a verification, as it is reported."""
+
     outcome: str
     rounds: tuple[Round, ...]
     corrected_on: tuple[str, ...]
@@ -75,17 +82,19 @@ class Verification:
     gpu_hours: float
     cost_usd_first: float
     cost_usd: float
-    window_tries: int  # more than 1: cheaper plans held before the window, and not in it
-    missed: tuple[Miss, ...]  # by the plan that stands, on the window
-    causes_first: tuple[Cause, ...]  # of what the first plan missed
-    causes: tuple[Cause, ...]  # of what the one that stands misses
+    window_tries: int  # above 1: cheaper plans held before the window but not in it
+    missed: tuple[Miss, ...]  # by the final plan, on the window
+    causes_first: tuple[Cause, ...]  # of the misses of the first plan
+    causes: tuple[Cause, ...]  # of the misses of the final plan
     sentence: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Verified:
-    """The plan that stands with its replay, the study with its corrected sizes, and what is told of
-    it; ``first`` is the replay of the plan as it was."""
+    """Final plan with its replay and the study with corrected capacities.
+
+    ``first`` is the replay of the plan before the correction.
+    """
 
     study: Study
     planned: Planned
@@ -93,8 +102,8 @@ class Verified:
     run: PolicyRun
     rounds: tuple[Round, ...]
     corrected_on: tuple[str, ...]
-    outcome: str  # agreed, nearest (as the next instance allows), gave up (after ROUNDS), no plan
-    window_tries: int  # plans that were replayed on the window until one held
+    outcome: str  # a key of OUTCOMES
+    window_tries: int  # plans replayed on the window until one held
     causes_first: tuple[Cause, ...]
     causes: tuple[Cause, ...]
 
@@ -138,14 +147,15 @@ def verify(
     progress: Progress,
     rounds: int = ROUNDS,
 ) -> Verified:
-    """Correct the sizes on earlier windows (``grounds_of``) until every model attains there what
-    its tiers ask for and at most half a point more, or as near as whole instances allow, in at most
-    ``rounds`` replays; plan the window with them, and judge that on the window's requests. Where a
-    tier lacks more than half a point there, the next dearer of those that held is taken instead: a
-    choice made on the window, and said.
+    """Correct the capacities on earlier windows and judge the corrected plan on the window.
 
-    Where no plan is feasible with the corrected sizes the first one stands, and ``outcome`` says
-    so.
+    Capacities are corrected until every model meets its targets on ``grounds_of``, by at most
+    half a point, or as near as whole replicas allow. This takes at most ``rounds`` replays. If
+    the plan then misses a target of the window by more than half a point, the next dearer plan
+    that held is tried. That choice uses the window, and the report says so.
+
+    If no plan is feasible with the corrected capacities, the first plan is kept. ``outcome``
+    says so.
     """
     first = _replayed(study, planned, seed, part(progress, 0.0, 0.1))
     grounds = grounds_of(study, planned, seed, part(progress, 0.1, 0.2))
@@ -191,7 +201,7 @@ def verify(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Trial:
-    """A plan of the window and its replay there."""
+    """Plan of the window and its replay there."""
 
     study: Study
     planned: Planned
@@ -199,7 +209,7 @@ class _Trial:
 
     @property
     def short(self) -> float:
-        """The most that an interactive tier lacks of its share."""
+        """Largest shortfall of an interactive tier from its target."""
         shares = self.run.summary.slo_attainment
         return max(
             (
@@ -213,7 +223,7 @@ class _Trial:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Attempt:
-    """Factors of the sizes ``[l, g]``, and what the plans made with them attained."""
+    """Factors on the capacities ``[l, g]`` and the attainment of the plans made with them."""
 
     factors: FloatArray
     found: dict[str, Standing]
@@ -221,12 +231,12 @@ class _Attempt:
 
     @property
     def short(self) -> float:
-        """The most that a model lacks of a tier's share."""
+        """Largest shortfall of a model from a tier's target."""
         return max((max(-standing.spare, 0.0) for standing in self.found.values()), default=0.0)
 
 
 def _worth_it(tried: Sequence[_Attempt]) -> list[_Attempt]:
-    """Those that met every tier, the cheapest first; else the one that lacked least."""
+    """Return the cheapest attempts that met every tier, else the one with least shortfall."""
     met = sorted(
         (attempt for attempt in tried if not attempt.short),
         key=lambda attempt: attempt.told.cost_usd,
@@ -237,8 +247,10 @@ def _worth_it(tried: Sequence[_Attempt]) -> list[_Attempt]:
 def _tried(
     study: Study, grounds: tuple[Ground, ...], seed: int, rounds: int, progress: Progress
 ) -> tuple[list[_Attempt], str]:
-    """Attempts with other factors, the first with 1, until none is left to try, and what came of
-    them. Factors that ask for a plan that was tried are not tried again."""
+    """Return attempts with different factors, the first with 1, and the outcome.
+
+    Factors that lead to a plan that was tried already are not replayed again.
+    """
     correction = Correction(study.hardware)
     tried: dict[bytes, _Attempt] = {}
 
@@ -303,7 +315,7 @@ def _replayed(
 
 
 def _least(standings_of: Sequence[dict[str, Standing]]) -> dict[str, Standing]:
-    """By model, where it has least to spare."""
+    """Return the standing of each model in the window where it has least to spare."""
     least: dict[str, Standing] = {}
     for standings_there in standings_of:
         for model, standing in standings_there.items():
@@ -331,7 +343,7 @@ def _round(number: int, sizes: dict[str, float], runs: list[PolicyRun], study: S
 
 
 def _sentence(verified: Verified) -> str:
-    """What was found, then why what is missed is missed."""
+    """Return the text of the result, followed by the causes of the misses."""
     rows = verified.judged
     shares = ", ".join(
         f"{row.attainment:.1%} of {row.tier} in time against {row.target:.1%}"
@@ -371,7 +383,7 @@ def _met(row: Judged) -> bool:
 
 
 def _why(tier: str, causes: Sequence[Cause]) -> str:
-    """Each cause with its points, the largest first."""
+    """Return the causes of a tier's misses in percentage points, the largest first."""
     its = sorted((cause for cause in causes if cause.tier == tier), key=lambda cause: -cause.share)
     worth_telling = [cause for cause in its if cause.share >= TOLD]
     if not worth_telling:

@@ -1,5 +1,8 @@
-"""Every policy that can be run, rehearsed on the days before the window (methods.md X1, X5): its
-one parameter is chosen there, and so is the policy to take."""
+"""Backtest every deployable policy on earlier windows (methods.md X1, X5).
+
+The backtest chooses the one parameter of each policy. The recommended policy is chosen from
+its results.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,8 @@ UNREHEARSED = " was not rehearsed on the days before"
 
 @dataclass(frozen=True, slots=True)
 class RehearsalWindow:
+    """Window of the backtest, with its number of requests."""
+
     start: datetime
     end: datetime
     requests: int
@@ -36,18 +41,20 @@ class RehearsalWindow:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One value of a policy's parameter on the days before; figures are of the windows replayed,
-    which end with the first that is missed. ``costs_usd`` are by window, ``instance_usd`` is what
-    one instance costs all the time on all of them, at the mean price of its own. ``room``: whether
-    it does on a day as busy as there has to be room for; None where that was not tried, or there is
-    none."""
+    """Results of one parameter value of a policy on the backtest windows.
+
+    The figures cover the windows replayed, which end with the first that is missed. ``costs_usd``
+    has one cost per window. ``instance_usd`` is the cost of one replica that runs throughout all
+    of them, at the mean price. ``room`` says whether the value passes the busier day that tests
+    headroom for growth; None if it was not tried or there is no such day.
+    """
 
     value: float | None
     cost_usd: float
     gpu_hours: float
     energy_kwh: float
     carbon_kg: float
-    ttft_ms: float | None  # p95 of the slowest interactive tier, of the worst window
+    ttft_ms: float | None  # P95 of the slowest interactive tier in the worst window
     e2e_ms: float | None
     attainment: tuple[dict[str, float | None], ...]  # by window
     meets: bool
@@ -59,13 +66,13 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class PolicyBacktest:
-    """One policy's rehearsal: what was chosen for it, and what it came to there."""
+    """Backtest of one policy: the chosen value and its results."""
 
     policy: str
     label: str
-    parameter: str | None  # None: it has none, or the scenario sets it
+    parameter: str | None  # None: no parameter, or set by the scenario
     value: float | None
-    shortfall: float  # of the worst tier and window, below what is wanted with the reserve
+    shortfall: float  # of the worst tier and window from its goal
     chosen: Tried
     tried: tuple[Tried, ...]
 
@@ -75,16 +82,19 @@ class PolicyBacktest:
 
     @property
     def does(self) -> bool:
-        """With room for growth, where any is asked for and that was tried."""
+        """Whether it meets every goal, with headroom for growth if that was tested."""
         return self.meets and self.chosen.room is not False
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Room for growth: ``times`` the requests of the busiest window rehearsed, as seen on ``days``
-    days before, of the model that may grow most, and of each under ``models``. ``label`` would be
-    the cheapest without, at ``cost_usd`` on the windows rehearsed; ``had``: whether any policy has
-    it."""
+    """Headroom for growth that a policy needs.
+
+    ``times`` is the factor on the requests of the busiest backtest window, for the model that may
+    grow most. It was seen on ``days`` earlier days. ``models`` has the factor of each model.
+    ``label`` is the policy that would be cheapest without headroom, at ``cost_usd`` on the
+    backtest windows. ``had`` says whether any policy has the headroom.
+    """
 
     times: float
     days: int
@@ -96,19 +106,21 @@ class Room:
 
 Leading = Callable[
     [Sequence[PolicyBacktest]], Collection[str]
-]  # names of those about to be recommended
+]  # names of the policies that would be recommended now
 
 
 def everyone(parts: Sequence[PolicyBacktest]) -> Collection[str]:
-    """Room for growth is tried with all of them."""
+    """Return the names of all policies, so that headroom for growth is tested for each."""
     return [rehearsed.policy for rehearsed in parts]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rehearsal:
-    """What was rehearsed where. ``wanted`` of each tier had to be attained, which leaves
-    ``reserve`` of what it may miss over; ``attainable`` says whether any fleet meets every tier
-    there."""
+    """Windows and results of a backtest.
+
+    Each tier had to attain ``wanted``. This leaves the share ``reserve`` of the requests that it
+    may miss. ``attainable`` says whether any fleet meets every tier on the windows.
+    """
 
     windows: tuple[RehearsalWindow, ...]
     reserve: float
@@ -116,13 +128,16 @@ class Rehearsal:
     attainable: bool
     policies: tuple[PolicyBacktest, ...]
     notes: tuple[str, ...]
-    longer: tuple[Harder, ...] = ()  # with longer answers, up to the cheapest that does
-    unforeseen: tuple[Harder, ...] = ()  # likewise, with more requests than any forecast tells
-    room: Room | None = None  # for growth, where the days before tell of any
-    days: bool = True  # at the same time of day: not the stretch right before the window
+    longer: tuple[Harder, ...] = ()  # longer outputs, up to the cheapest policy that passes
+    unforeseen: tuple[Harder, ...] = ()  # the same with more requests than forecast
+    room: Room | None = None  # for growth, if earlier days show any
+    days: bool = True  # earlier days, not the stretch right before the window
 
     def without_notes_on(self, titles: Iterable[str]) -> Rehearsal:
-        """Of policies that are left out of the comparison too, which says why once."""
+        """Return the backtest without its notes on policies that the comparison leaves out.
+
+        The comparison gives the reason already.
+        """
         beginnings = tuple(f"{title}{UNREHEARSED}: " for title in titles)
         return replace(
             self, notes=tuple(note for note in self.notes if not note.startswith(beginnings))
@@ -134,7 +149,10 @@ class Rehearsal:
 
 @dataclass(eq=False)
 class _Teller:
-    """How far a search is nobody knows; that it goes on is told, or the user may not cancel it."""
+    """Progress report of a search of unknown length.
+
+    It reports a constant share, because each report is also a chance to cancel.
+    """
 
     step: Progress
     title: str
@@ -160,13 +178,14 @@ def rehearse(
     leading: Leading = everyone,
     parts: Parts = IN_PROCESS,
 ) -> tuple[list[Policy], Rehearsal]:
-    """``policies`` as they are to be run, those with a free parameter turned to what was chosen,
-    and the rehearsal itself. What is sized in hindsight or told what came has none; what cannot be
-    made on an earlier window is run as it is, with a note.
+    """Return the policies with their tuned parameters, and the backtest.
 
-    Room for growth is tried with the policies that are ``leading`` as things stand, and again with
-    those that lead then, until all that lead have been tried: room costs no less than none, so what
-    is dearer without it would not lead with it either.
+    Oracle baselines are not backtested. A policy that cannot be built on an earlier window is
+    returned unchanged, with a note.
+
+    Headroom for growth is tested for the policies that ``leading`` names. This repeats with the
+    new leaders until all leaders have been tested. Headroom costs at least nothing, so a policy
+    that is dearer without it cannot lead with it.
     """
     making = RLock()
     stages = [Stage(study, earlier, seed, making) for study in earlier.studies]
@@ -179,7 +198,8 @@ def rehearse(
 
     def tuning_of(policy: Policy, found: TuningState | None = None) -> Tuning:
         alive = tellers[policy.key]
-        bars = goals.wanted if policy.free is not None else None  # of one value, how far it misses
+        # A policy with a single value has to tell how far it misses, so never cut its replays.
+        bars = goals.wanted if policy.free is not None else None
         return Tuning(
             policy,
             [partial(stage.replay, alive=alive) for stage in stages],
@@ -200,7 +220,7 @@ def rehearse(
         except EXPECTED as problem:
             return f"{policy.title}{UNREHEARSED}: {problem}"
 
-    # The most to try first: then workers that share the parts end at about the same time.
+    # Longest searches first, so that workers sharing the parts end at about the same time.
     longest_first = sorted(able, key=lambda policy: -len(policy.free.values) if policy.free else 0)
     computed = parts.map(
         [Part(f"Backtest: {policy.title}", partial(tuned, policy)) for policy in longest_first],
@@ -278,8 +298,10 @@ def with_room(
     leading: Leading,
     make_room: Callable[[Sequence[Tuning]], None],
 ) -> None:
-    """Room for growth made for all that lead, as ``rehearse`` says; whether any fleet ``can`` meet
-    every tier."""
+    """Make headroom for growth for all leading policies, as ``rehearse`` describes.
+
+    ``can`` says whether any fleet meets every tier.
+    """
     while True:
         lead = leading([_backtest_of(tuning, can) for tuning in tunings.values()])
         # In a fixed order: ``lead`` may be a set, and all workers must hand out the same parts.
@@ -290,7 +312,7 @@ def with_room(
 
 
 def _room(parts: Sequence[PolicyBacktest], earlier: Earlier, seed: int) -> Room | None:
-    """What room for growth is held against: the cheapest that met every tier, be it without."""
+    """Return the headroom with the cheapest policy that meets every tier, with or without it."""
     if earlier.busier is None:
         return None
     costs = [(trial.cost_usd, its.label) for its in parts for trial in its.tried if trial.meets]

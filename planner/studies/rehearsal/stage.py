@@ -1,4 +1,4 @@
-"""An earlier window to rehearse on, and how many times its requests a policy has to do with."""
+"""Backtest window, and the factors on its requests that a policy has to withstand."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from planner.studies.replay.replay import run_policy
 from planner.studies.traffic.busier import times
 from planner.studies.values import PolicyRun, Study
 
-SETTLED = 24  # start-ups after which a fleet no longer shows what it began with (assumed)
+SETTLED = 24  # cold starts after which the initial fleet no longer matters (assumed)
 
 
 @dataclass(eq=False)
 class Stage:
-    """An earlier window with what its policies share."""
+    """Earlier window, with the data that all its policies share."""
 
     study: Study
-    whole: Earlier  # of the study that is rehearsed for
+    whole: Earlier  # all windows of the study
     seed: int
-    # Held while any of what is shared is made: once, whoever asks first
+    # Held while shared data is computed, so that threads compute it only once.
     making: RLock = field(default_factory=RLock)
     tests: PressureTests = field(init=False)
     loads: Loads = field(init=False)
@@ -64,9 +64,12 @@ class Stage:
     def replay(
         self, policy: Policy, alive: Progress, bars: Mapping[str, float] | None = None
     ) -> PolicyRun:
-        """Where the window is short beside the time that a start takes, a policy that goes by what
-        it sees is played a second time, from the fleet that the first left it with: the first may
-        have lived off what it began with. ``bars``: see ``replay.replayed``."""
+        """Replay a policy on the window.
+
+        In a window that is short compared with the cold start, a reactive policy is replayed twice.
+        The second replay begins with the fleet at the end of the first. Otherwise the policy could
+        live off the fleet that it began with. ``bars``: see ``replay.replayed``.
+        """
         short = self.study.window.duration_s < SETTLED * self.study.hardware.startup_s
         if not (short and by_what_it_sees(policy)):
             return self._played(self.study, policy, alive, bars)
@@ -82,14 +85,16 @@ class Stage:
         share: float,
         bars: Mapping[str, float] | None = None,
     ) -> PolicyRun:
-        """With ``share`` times the requests."""
+        """Replay a policy with ``share`` times the requests."""
         return self._played(self.strayed(share), policy, alive, bars)
 
     @cached_property
     def doubt(self) -> float:
-        """The forecast's 90% quantile over its mean, at least 1, whatever is planned for: a plan
-        for a quantile has the room that this takes, unless what it is turned by took it away. With
-        too little history for it, the most that any policy is tried with."""
+        """P90 of the forecast over its mean, at least 1 and at most the largest of STRAYS.
+
+        It is independent of the percentile that is planned for. A plan for a percentile has this
+        headroom unless tuning took it away. Without enough history it is the largest of STRAYS.
+        """
         try:
             forecasts = self.planned.forecasts
         except EXPECTED:
@@ -99,7 +104,7 @@ class Stage:
         return float(np.clip(high / mean, 1.0, STRAYS[-1])) if mean > 0 else 1.0
 
     def lengthened(self, policy: Policy, alive: Progress) -> PolicyRun:
-        """With longer answers from half of the window on."""
+        """Replay a policy with longer outputs in the second half of the window."""
         study = self.study
         trace = lengthened(study.trace, study.window.duration_s / 2)
         return self._played(replace(study, trace=trace), policy, alive)
@@ -134,12 +139,14 @@ class Stage:
 
 
 def shares_of(policy: Policy, stages: Sequence[Stage]) -> tuple[float, ...]:
-    """How many times the requests of the first window ``policy`` has to do with as well, beyond
-    what the other windows show already."""
+    """Return the factors on the requests of the first window that ``policy`` also has to withstand.
+
+    Factors that the other windows cover already are left out.
+    """
     nearest, *others = (len(stage.study.trace) / stage.study.window.duration_s for stage in stages)
     if repeats(policy):
         return unlike([other / nearest for other in others])
-    if by_what_it_sees(policy) or lives_by_sight(policy):  # further off than a forecast's doubt
+    if by_what_it_sees(policy) or lives_by_sight(policy):
         return unseen([other / nearest for other in others])
     decisions = sum(len(stage.study.window.period_starts_s) for stage in stages)
     if policy.traits.plan is None or decisions >= FEW or stages[0].doubt <= 1.0:
@@ -148,7 +155,7 @@ def shares_of(policy: Policy, stages: Sequence[Stage]) -> tuple[float, ...]:
 
 
 def _left(study: Study, run: PolicyRun) -> Study:
-    """The study with what ``run`` ended with as today's fleet."""
+    """Return the study with the fleet at the end of ``run`` as today's fleet."""
     today = np.zeros_like(study.today)
     up = np.rint(run.series.ready[:, -1] + run.series.starting[:, -1])
     for place, count in zip(study.hardware.pool_index, up, strict=True):

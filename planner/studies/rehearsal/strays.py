@@ -1,4 +1,4 @@
-"""Days somewhat unlike the one that is rehearsed on."""
+"""Choose backtest days that differ somewhat from the window replayed."""
 
 from __future__ import annotations
 
@@ -8,29 +8,31 @@ import numpy as np
 
 from planner.policies.base import Group, Policy
 
-# What goes by what it sees has to do with so many times the requests too (assumed): a day like the
-# last does not tell where its signal stops saying anything. So has what repeats the day before: it
-# never sees that a day is another.
+# Factors on the requests that reactive policies also have to withstand (assumed). A day like the
+# last does not show where a signal saturates. Policies that repeat the day before are tested too:
+# they never notice that a day differs.
 STRAYS = (0.8, 1.25)
-FULLEST = 4.0  # times the requests: a day that much busier than its day before nothing repeats
+FULLEST = 4.0  # largest factor: no repeated plan serves a day this much busier than the day before
 SEASONAL = "seasonal-naive"
-FEW = 12  # decisions rehearsed, below which they say little of how far a forecast is off (assumed)
+FEW = 12  # with fewer decisions a backtest says little about forecast errors (assumed)
 
 
 def by_what_it_sees(policy: Policy) -> bool:
-    """Whether it neither holds a fleet nor follows a plan or a timetable."""
+    """Return whether the policy reacts to signals only, without a fixed fleet, plan or schedule."""
     return policy.traits.group in (Group.REACTIVE, Group.COORDINATED)
 
 
 def lives_by_sight(policy: Policy) -> bool:
-    """Whether it follows a plan that may be set lower than what is forecast, and passes it by what
-    it sees. What never has less than such a plan does at least as the plan alone."""
+    """Return whether the policy may plan below the forecast and exceeds the plan by its signals.
+
+    A policy that never runs less than the full plan does at least as well as the plan alone.
+    """
     knob = policy.knob
     return policy.traits.beyond and knob is not None and knob.values[0] < 1.0
 
 
 def repeats(policy: Policy) -> bool:
-    """Whether it does what the same time of another day asked for, whatever comes."""
+    """Return whether the policy repeats the demand of another day, whatever arrives."""
     traits = policy.traits
     if traits.plan is not None:
         return traits.plan.method == SEASONAL
@@ -38,13 +40,17 @@ def repeats(policy: Policy) -> bool:
 
 
 def unseen(shares: Sequence[float]) -> tuple[float, ...]:
-    """Of STRAYS those further away than any of ``shares``, which other days had."""
+    """Return the STRAYS outside the range of ``shares``, which other days had."""
     least, most = min(shares, default=1.0), max(shares, default=1.0)
     return tuple(share for share in STRAYS if share < min(least, 1.0) or share > max(most, 1.0))
 
 
 def unlike(shares: Sequence[float]) -> tuple[float, ...]:
-    """Of what repeats the day before, which may have been the quietest of all: fewer requests than
-    on it, and as many as on the busiest of the other windows, which had ``shares`` of it. That it
-    met the tiers on that one says nothing: the day before that one was as busy."""
+    """Return the factors for a policy that repeats the day before.
+
+    They are fewer requests than on that day, and as many as on the busiest of the other windows.
+    ``shares`` are the requests of those windows relative to that day. The day repeated may have
+    been the quietest. Meeting the SLOs on the busiest window proves nothing if the day before it
+    was as busy.
+    """
     return STRAYS[0], float(np.clip(max(shares, default=1.0), STRAYS[1], FULLEST))

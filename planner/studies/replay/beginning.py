@@ -1,4 +1,4 @@
-"""What a policy begins with: today's fleet, and what it has done with it by the window's start."""
+"""Build the fleet with which a policy begins its window, from today's fleet."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from simulation.starting import StartUp
 def beginning(
     study: Study, fleet: Fleet, whence: Sequence[int], policy: ScalingPolicy, *, lend: bool
 ) -> Fleet:
-    """``fleet`` as it follows on today's: instances of the policy's first answer beyond those that
-    run today are paid from when they were asked for, and what it leaves of today's is lent, where
-    instances that are taken out are, as far as the GPUs go. ``whence`` is the pool of the study
-    that each pool came from."""
+    """Return ``fleet`` as it continues from today's fleet.
+
+    Replicas of the policy's first answer beyond today's are paid from the time they were
+    requested. Today's surplus replicas are lent, if ``lend`` is set and enough GPUs are free.
+    ``whence`` is the index of the study's pool that each pool came from.
+    """
     first = np.clip(
         policy.reset(fleet),
         [pool.minimum for pool in fleet.pools],
@@ -37,8 +39,10 @@ def beginning(
 
 
 def _shared_out(today: IntArray, whence: Sequence[int], first: IntArray) -> IntArray:
-    """Today's instances by pool of a fleet that may be cut: each pool what it begins with, and the
-    first of those cut out of one what is left."""
+    """Return today's replicas by pool of a fleet whose pools may be split.
+
+    Each pool gets what it begins with. The first part of a split pool also gets the rest.
+    """
     out, left = np.zeros(len(whence), np.int64), today.copy()
     for p, source in enumerate(whence):
         out[p] = min(first[p], left[source])
@@ -52,7 +56,7 @@ def _shared_out(today: IntArray, whence: Sequence[int], first: IntArray) -> IntA
 def _within_gpus(
     study: Study, fleet: Fleet, whence: Sequence[int], first: IntArray, left: IntArray
 ) -> IntArray:
-    """Of the instances ``left`` those whose GPUs nobody else begins with; spot is not lent."""
+    """Return the replicas of ``left`` whose GPUs no pool begins with; spot is not lent."""
     hardware = study.hardware
     free = hardware.capacity_gpus.copy()
     places = []

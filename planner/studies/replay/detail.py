@@ -1,4 +1,4 @@
-"""What one simulation says beyond its totals: by interval, by group of requests, by request."""
+"""Tables of one simulation: by interval, by group of requests and by request."""
 
 from __future__ import annotations
 
@@ -38,14 +38,17 @@ OUTCOMES = {
     UNFINISHED: "unfinished",
     NOT_DUE: "not_due",
 }
-ALL = "all"  # of a group: every tier, model or region together
+ALL = "all"  # in a group: all tiers, models or regions together
 GROUPED = ("tier", "model", "region")
 LATENCIES = ("ttft_ms", "tbt_ms", "e2e_ms")
 PERCENTILES = (50, 95, 99)
 
 
 def detail_of(result: Replayed, labels: Sequence[str], *, requests: bool) -> Detail:
-    """``labels`` names the arrangement of each pool. ``requests`` are not those of a stream."""
+    """Return the tables of a simulation.
+
+    ``labels`` names the arrangement of each pool. A streamed replay has no table of requests.
+    """
     labels = [_cut(label, pool) for label, pool in zip(labels, result.fleet.pools, strict=True)]
     if isinstance(result, StreamResult):
         return Detail(minutes_table(result, labels), groups_of_stream(result), None)
@@ -57,22 +60,25 @@ def detail_of(result: Replayed, labels: Sequence[str], *, requests: bool) -> Det
 
 
 def _cut(label: str, pool: Pool) -> str:
-    """A pool that a policy has cut out for some tiers says so."""
+    """Return the label of a pool, with its tiers if a policy reserved it for some."""
     if pool.lends:
         return f"{label} borrowed"
     return label if pool.tiers is None else f"{label} for {', '.join(pool.tiers)}"
 
 
 def minutes_table(result: Replay, labels: Sequence[str]) -> pl.DataFrame:
-    """The series of every pool: means of instances, of sequences in the batch of a busy one and of
-    shares over the interval, requests waiting at its end at instances and held before them,
-    tokens/s, kilowatts of GPUs and hosts with PUE, and dollars an hour of what is up and paid for
-    (not of what is lent out)."""
+    """Return one row per pool and interval.
+
+    Replica counts, batch size of a busy replica and shares are means over the interval. Waiting
+    and held requests are those at its end. Rates are tokens/s. Power is kilowatts of GPUs and
+    hosts, including PUE. Dollars per hour cover replicas that run and are paid for, without
+    replicas lent out.
+    """
     series, start_s = result.series, result.start_s
     intervals = series.ready.shape[1]
     edges = np.append(np.arange(intervals) * series.interval_s, result.duration_s)
     seconds = np.diff(edges)
-    hits = getattr(series, "hit_rate", None)  # of engines with prefix caches
+    hits = getattr(series, "hit_rate", None)  # only engines with prefix caches have it
     frames = []
     for p, pool in enumerate(result.fleet.pools):
         frames.append(
@@ -108,14 +114,17 @@ def minutes_table(result: Replay, labels: Sequence[str]) -> pl.DataFrame:
 
 
 def requests_table(result: SimulationResult, labels: Sequence[str]) -> pl.DataFrame:
-    """One row per request that was replayed, in order of arrival; times in milliseconds, null where
-    it did not happen. ``region`` is where it came from, ``pool`` where it was served."""
+    """Return one row per replayed request, in order of arrival.
+
+    Times are in milliseconds, null if the event did not happen. ``region`` is the origin of the
+    request, ``pool`` is where it was served.
+    """
     trace = result.trace
     pools = [
         f"{label} in {pool.region}" for pool, label in zip(result.fleet.pools, labels, strict=True)
     ]
     known = list(dict.fromkeys(pools))
-    place = np.array([*(known.index(name) for name in pools), -1])  # of nowhere, which is -1
+    place = np.array([*(known.index(name) for name in pools), -1])  # pool -1: served nowhere
     table = {
         "arrival": moments(trace.start_s, trace.arrival_s),
         "model": _named(trace.model, trace.models),
@@ -129,9 +138,11 @@ def requests_table(result: SimulationResult, labels: Sequence[str]) -> pl.DataFr
 
 
 def groups_table(result: SimulationResult) -> pl.DataFrame:
-    """Exact percentiles (linear between ranks) of every tier, model and home region, and of all of
-    each together; ``attainment`` is the share within every limit of those that arrived, but for
-    those not due yet (X4)."""
+    """Return counts and exact percentiles by tier, model and home region, and over all of each.
+
+    Percentiles are linear between ranks. ``attainment`` is the share of arrived requests within
+    every limit, without those not due yet (X4).
+    """
     trace, log = result.trace, result.requests
     names = (trace.tiers, trace.models, trace.regions)
     shape = tuple(len(group) for group in names)
@@ -148,7 +159,7 @@ def groups_table(result: SimulationResult) -> pl.DataFrame:
         "mean_isl": total(trace.input_tokens),
         "mean_osl": total(trace.output_tokens),
     }
-    order = np.argsort(cell, kind="stable")  # requests of one cell beside one another
+    order = np.argsort(cell, kind="stable")  # puts the requests of a cell next to each other
     edges = np.cumsum(np.r_[0, sums["arrived"].ravel()]).astype(np.int64)
     known = {
         name: [part[np.isfinite(part)] for part in np.split(seconds[order] * 1000, edges[1:-1])]
@@ -168,7 +179,7 @@ def groups_table(result: SimulationResult) -> pl.DataFrame:
 
 
 def groups_of_stream(result: StreamResult) -> pl.DataFrame:
-    """The same of a stream, with percentiles as far as they are told (``tally.ERROR``)."""
+    """Return the same table for a stream, with percentiles as exact as ``tally.ERROR``."""
     tally, groups = result.tally, np.moveaxis(result.groups, 2, 0)  # [tiers, models, regions]
     arrived = tally.outcomes.sum(axis=1)
     sums = {
@@ -198,8 +209,11 @@ def _group_rows(
     tails: Callable[[tuple[slice, ...]], Mapping[str, Sequence[float]]],
     cells: int,
 ) -> pl.DataFrame:
-    """A row of every tier, model and home region, and of all of each together, from ``sums``
-    ``[tiers, models, regions]`` of requests and the percentiles that ``tails`` tells of some."""
+    """Return a row for every tier, model and home region, and over all of each.
+
+    ``sums`` has ``[tiers, models, regions]`` arrays of requests. ``tails`` returns the
+    percentiles of a slice of them.
+    """
     rows: list[dict[str, Any]] = []
     for chosen in product(*([None, *range(len(group))] for group in names)):
         where = tuple(slice(None) if code is None else slice(code, code + 1) for code in chosen)
@@ -227,7 +241,7 @@ def _group_rows(
 
 
 def _figures(result: SimulationResult) -> dict[str, Any]:
-    """Per request: tokens, what became of it, milliseconds, and whether it met its limits."""
+    """Return the columns of tokens, outcome, milliseconds, and whether every limit was met."""
     log, trace = result.requests, result.trace
     return {
         "input_tokens": trace.input_tokens,
@@ -241,7 +255,7 @@ def _figures(result: SimulationResult) -> dict[str, Any]:
 
 
 def _reasons(result: SimulationResult) -> pl.Series:
-    """Why a request was not served."""
+    """Return why each request was not served."""
     log = result.requests
     left = (log.outcome == UNFINISHED) | (log.outcome == NOT_DUE)
     code = np.where(left, len(REASONS), log.reason)
@@ -249,7 +263,7 @@ def _reasons(result: SimulationResult) -> pl.Series:
 
 
 def _named(codes: npt.NDArray[Any], names: Sequence[str]) -> pl.Series:
-    """Codes as names, kept as small as the codes; one below 0 is null."""
+    """Return codes as names, in an enum as small as the codes; a negative code is null."""
     signed = pl.Series(codes.astype(np.int32))
     places = signed.set(signed < 0, None).cast(pl.UInt32)
     return pl.Series(names, dtype=pl.Enum(list(names))).gather(places)

@@ -24,12 +24,12 @@ from simulation.policies.flat import Flat
 from simulation.replayed import shares_met
 
 WEEK = 7  # days
-NEARLY = 0.75  # of the window is as good as all of it
+NEARLY = 0.75  # a backtest window of this share of the length counts as full
 BLIND = 0.1  # share of a window's bins that may be gaps
-MOST = 3  # earlier windows: the last day, the same weekday and the day before the last
-QUIET = 0.1  # of the nearest's requests: less says nothing of what a fleet has to do (assumed)
-NEAR = 0.005  # attainment within this of the best there can be is as good
-AMPLE = 4  # times the flat fleet at peak: there requests hardly wait for each other
+MOST = 3  # windows: the last day, the same weekday and the day before the last
+QUIET = 0.1  # share of the nearest window's requests, below which one is quiet (assumed)
+NEAR = 0.005  # attainments within this of the best count as equal
+AMPLE = 4  # times the static fleet for the peak: requests hardly wait there
 NONE_BEFORE = (
     "policies: 'flat-before' is sized on the days before, and the traffic has none before the "
     "window; leave it out, or choose a later horizon.start."
@@ -38,28 +38,29 @@ NONE_WANTED = (
     "policies: 'flat-before' is sized on the days before the window, and none are rehearsed on "
     "here (rehearse 0); rehearse on 1 to 3."
 )
-HISTORY_BINS = 2  # before its first decision, as of any window
+HISTORY_BINS = 2  # history needed before the first decision of a window
 
 
 @dataclass(frozen=True, slots=True)
 class Goals:
-    """The attainment that is ``wanted`` on the days before, by tier; ``can`` says whether any fleet
-    meets every tier there."""
+    """Goals of a backtest: attainment by tier, and whether any fleet meets every tier there."""
 
     wanted: dict[str, float]
     can: bool
 
     def enough(self, study: Study) -> dict[str, float]:
-        """What is wanted on days unlike those before: the tiers themselves, with nothing left
-        over."""
+        """Return the goals on days unlike the earlier ones: the SLO targets, no reserve."""
         tiers = study.hardware.tiers
         return {tier.name: min(self.wanted[tier.name], tier.attainment) for tier in tiers}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Busier:
-    """The ``day``-th of the days before with as many more requests of each model as a day may have
-    over the busiest of them for it; what is forecast there sees them as they come."""
+    """Backtest day number ``day`` with more requests, to test headroom for growth.
+
+    Each model grows as far as a day may exceed the busiest earlier day of that model. Forecasts
+    on this day see the added requests as they arrive.
+    """
 
     rise: Rise
     day: int
@@ -68,20 +69,24 @@ class Busier:
 
 @dataclass(eq=False)
 class Earlier:
-    """The windows of ``study`` to rehearse on, at most ``most``, each as a study of its own, and
-    what is searched on them; made when first asked for."""
+    """Backtest windows of ``study``, at most ``most``, each as a study of its own.
+
+    They are computed when first used.
+    """
 
     study: Study
     most: int = MOST
-    history_s: float = DAY_S  # before all but the nearest, for what is forecast there to go by
+    history_s: float = DAY_S  # needed for forecasts in all windows but the nearest
     _flat: dict[tuple[int, bool], IntArray] = field(default_factory=dict, init=False)
-    _known: Known = field(default_factory=dict, init=False)  # of flat fleets on them
+    _known: Known = field(default_factory=dict, init=False)  # of static fleets
     _goals: dict[int, Goals] = field(default_factory=dict, init=False)
 
     @cached_property
     def studies(self) -> tuple[Study, ...]:
-        """The nearest first; those without a request are left out. A quiet one counts for none of
-        the others, which it would stand in for; of several the nearest is kept."""
+        """Windows as studies, the nearest first; windows without requests are left out.
+
+        A quiet window does not count toward ``most``. Of several quiet ones the nearest is kept.
+        """
         studies: list[Study] = []
         quiet = 0
         demand = self.study.traffic.demand
@@ -101,7 +106,10 @@ class Earlier:
 
     @property
     def days(self) -> bool:
-        """Whether they are days before, at the same time of day: not the stretch right before."""
+        """Whether all windows are earlier days at the same time of day.
+
+        It is False for the stretch right before the window.
+        """
         start_s = self.study.window.start_s
         return all((start_s - study.window.start_s) % DAY_S == 0 for study in self.studies)
 
@@ -111,8 +119,7 @@ class Earlier:
 
     @cached_property
     def busier(self) -> Busier | None:
-        """The busiest of them with room for growth of each model put to the test; None where the
-        days before tell of none."""
+        """Busiest window with growth added to each model; None if earlier days show no growth."""
         if not self.studies:
             return None
         traffic, window = self.study.traffic, self.study.window
@@ -126,7 +133,7 @@ class Earlier:
         ])  # fmt: skip
         day = int(np.argmax(counts.sum(axis=1)))
         busiest = self.studies[day]
-        # Each model as many times what it had on its own busiest of them.
+        # Scale each model relative to its own busiest window, which may be another day.
         grows = np.array([growth.times for growth in rise.models])
         shares = grows * counts.max(axis=0) / np.where(counts[day] > 0, counts[day], np.inf)
         rng = generator(busiest.settings.seed, Stream.STRAYS)
@@ -140,8 +147,11 @@ class Earlier:
         )
 
     def flat(self, seed: int, progress: Progress = silent, *, room: bool = True) -> IntArray:
-        """``[pools]`` the smallest flat fleet that meets every tier on all of them, with ``room``
-        for growth where there are GPUs for it."""
+        """Return the smallest static fleet ``[pools]`` that meets every tier on all windows.
+
+        ``room`` adds headroom for growth if there are enough GPUs. ScenarioError is raised if there
+        is no window.
+        """
         if not self.studies:
             raise ScenarioError(NONE_BEFORE if self.most else NONE_WANTED)
         if (seed, room) not in self._flat:
@@ -180,23 +190,28 @@ class Earlier:
         return more if holds(its, more, enough, seed, known) else least
 
     def goals(self, seed: int) -> Goals:
-        """What is wanted on them."""
+        """Return the goals on the windows, computed once per seed."""
         if seed not in self._goals:
             self._goals[seed] = goals_on(self.studies, seed)
         return self._goals[seed]
 
 
 def reserve_of(windows: int) -> float:
-    """Of what a tier may miss, the share to be left over on so many windows for one that is harder
-    than all of them: as likely as that is, were they and the one to come in any order."""
+    """Return the share of the allowed misses to keep in reserve for a harder window.
+
+    It is the probability that the next window is the hardest, if their order is random.
+    """
     return 1.0 / (windows + 1)
 
 
 def goals_on(studies: Sequence[Study], seed: int) -> Goals:
-    """Of the requests of each tier that may be missed, and that an ample flat fleet does not miss,
-    ``reserve_of`` as many windows is to be left over: what no fleet serves in time, such as prompts
-    too long for their limit, can be no reserve. Where an ample fleet misses the tier itself, what
-    comes near to it is wanted."""
+    """Return the goals on backtest windows.
+
+    An ample static fleet shows how many requests of each tier can be served in time. The reserve
+    (``reserve_of``) is a share of the allowed misses beyond those. Requests that no fleet serves
+    in time, such as prompts too long for their limit, can be no reserve. If an ample fleet misses
+    the target, the goal is just below what it attains.
+    """
     shares: dict[str, float] = {}
     can = True
     for study in studies:
@@ -224,13 +239,15 @@ def goals_on(studies: Sequence[Study], seed: int) -> Goals:
 
 
 def goal_of(target: float, most: float, reserve: float) -> float:
-    """The attainment to aim at for a tier, where ``most`` is what an ample fleet attains."""
+    """Return the goal of a tier; ``most`` is the attainment of an ample fleet."""
     return target + reserve * (most - target) if most >= target else max(0.0, most - NEAR)
 
 
 def study_at(study: Study, window: Window) -> Study:
-    """The same hardware and settings at another window of the traffic, with the sizes that the
-    first decision of ``study`` goes by: what is known before its window begins."""
+    """Return the study at another window, with the same hardware and settings.
+
+    The capacities are those known at the first decision of ``study``, before its window begins.
+    """
     seed, cells = study.settings.seed, study.cells
     trace = study.traffic.requests(window.start_s, window.end_s, seed, cells=cells)
     nothing = np.zeros(study.hardware.minimum.shape, np.int64)
@@ -244,10 +261,11 @@ def study_at(study: Study, window: Window) -> Study:
 
 
 def earlier_windows(window: Window, demand: Demand) -> tuple[Window, ...]:
-    """Windows of the same time of day that are over when the window's first decision falls: the
-    last day, the same weekday, then the days before, nearest first. They are as long as the window,
-    or end with the last whole period that is known at that decision. Where no day lies before it:
-    the stretch right before that decision, as long as the window or as there is.
+    """Return windows at the same time of day that end before the first decision.
+
+    The order is the last day, the same weekday, then the other days, the nearest first. A window
+    is as long as ``window``, or ends with the last whole period known at that decision. Without
+    an earlier day, return the stretch right before that decision, at most as long as the window.
     """
     known = float(window.origins_s[0])
     lead = float(np.ceil(window.lead_s / window.bin_s - 1e-9) * window.bin_s)
@@ -285,6 +303,6 @@ def _periods(window: Window) -> int:
 
 
 def _seen(window: Window, demand: Demand) -> bool:
-    """Whether nearly all of it was observed."""
+    """Return whether nearly all of the window was observed."""
     bins = round(window.duration_s / window.bin_s)
     return demand.gaps(window.start_s, window.end_s) <= BLIND * bins

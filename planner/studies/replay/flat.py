@@ -1,4 +1,4 @@
-"""Flat fleets of a study: as many instances as one says, and the fewest that meet every tier."""
+"""Search static fleets of a study: the smallest that meets every tier."""
 
 from __future__ import annotations
 
@@ -23,18 +23,20 @@ def smallest_flat(
     goals: Sequence[Mapping[str, float]] = (),
     known: Known | None = None,
 ) -> IntArray:
-    """The fewest instances per pool that, held all the time, meet every tier (X1) in the window of
-    ``study``, and in those of ``others``, which are of the same hardware; ``goals`` is the
-    attainment that is wanted by tier in each of them, where that is not the tier's own. What
-    searches of the same windows found is ``known``.
+    """Return the fewest replicas per pool that meet every tier (X1) if held throughout.
 
-    Models do not share instances, so each is replayed by itself. First each is searched alone:
-    bisection over its total, spread over pools as the flat fleet at peak is. Then single instances
-    are taken out of the whole fleet, the dearest first, until none can go: tiers are counted over
-    all models together (X4).
-    Attainment need not be monotone in the total, so it is the smallest *found*. A model that
-    cannot meet its tiers with all the GPUs there are gets as many as were tried last. What the
-    scenario wants spare comes on top.
+    They have to meet the tiers in the windows of ``study`` and of ``others``, which use the same
+    hardware. ``goals`` are the attainments by tier in each window; without them the tiers' own
+    targets count. ``known`` holds results of earlier searches of the same windows.
+
+    Models share no replicas, so each is replayed alone. First each model is searched alone, by
+    bisection over its total, in the proportions of the static fleet for the peak. Then single
+    replicas are removed from the whole fleet, the dearest first, until none can go. Tiers are
+    counted over all models together (X4).
+
+    Attainment need not be monotone in the total, so this is the smallest fleet *found*. A model
+    that cannot meet its tiers with all available GPUs gets the last count tried. Spare replicas
+    of the scenario are added at the end.
     """
     windows = (study, *others)
     requests: Requests = {}
@@ -68,7 +70,7 @@ def holds(
     seed: int,
     known: Known | None = None,
 ) -> bool:
-    """Whether a flat fleet of ``counts`` ``[pools]`` attains ``goals`` of every tier."""
+    """Return whether a static fleet of ``counts`` ``[pools]`` attains ``goals`` of every tier."""
     models, known = range(len(study.hardware.models)), {} if known is None else known
     return _judge([study], models, [goals], seed, lambda: None, known, {})(counts)
 
@@ -82,11 +84,13 @@ def _judge(
     known: Known,
     requests: Requests,
 ) -> Meets:
-    """Whether a flat fleet of ``models``, whose pools' counts are given, meets every tier on their
-    requests in each window; ``alive`` is a chance to cancel, ``known`` what was found out
-    before."""
+    """Return a test whether a static fleet of ``models`` meets every tier in each window.
+
+    The test takes the counts of the models' pools. ``alive`` is a chance to cancel, ``known``
+    holds earlier results.
+    """
     targets = {tier.name: tier.attainment for tier in windows[0].hardware.tiers}
-    # First those last missed: fewer replays.
+    # Windows that missed last are tried first, which saves replays.
     hardest = [
         FlatWindow(window, models, shares, seed, alive, known, requests)
         for window, shares in zip(windows, goals or [targets] * len(windows), strict=True)
@@ -103,7 +107,7 @@ def _judge(
 
 
 def _within_gpus(study: Study, of_model: BoolArray, base: IntArray, high: IntArray) -> IntArray:
-    """Most instances a model may hold, other models keeping their share of ``base``."""
+    """Return the most replicas a model may hold if other models keep their share of ``base``."""
     out, types = high.copy(), study.hardware.types
     places = [place for place, its in zip(study.hardware.pool_index, of_model, strict=True) if its]
     for i, (m, r, g) in enumerate(places):

@@ -1,6 +1,9 @@
-"""The pressure test (methods.md D7; HeteroScale, Algorithm 1): what an instance shows in a pool
-that carries what it was sized for, C(n); prefill and decode instances together, in their ratio,
-what they carry together. Those readings are the targets of proportional control."""
+"""Measure the signals of replicas at their rated load (methods.md D7; HeteroScale, Algorithm 1).
+
+A pool is simulated at the capacity C(n) that it was sized for. Prefill and decode replicas
+are tested together, in their ratio, at their joint capacity. The readings are the targets of
+proportional control.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +31,15 @@ from simulation.sizing.pool import rate_of
 from simulation.sizing.trial import SharedPrompts
 from simulation.trace import Trace
 
-REQUESTS = 4_000  # of one test of FEW instances
+REQUESTS = 4_000  # requests of a test of FEW replicas
 FEW = 4
-WARM_UP = 0.2  # share of the test before anything is read
+WARM_UP = 0.2  # share of the test before the first reading
 GAUGES: tuple[Metric, ...] = ("concurrency", "tokens")  # those without a published target
 READ = ("prefill_tps", "decode_tps", "busy", "sm_activity", "ttft_s", "tbt_s")
 
 
 class PressureTests:
-    """The tests of one study, each made when it is first asked for, while ``making`` is held."""
+    """Pressure tests of one study, each run when first used, while ``making`` is held."""
 
     def __init__(self, study: Study, making: RLock | None = None) -> None:
         self._study = study
@@ -44,7 +47,7 @@ class PressureTests:
         self._made: dict[tuple[str | float, bool], Pressure] = {}
 
     def at(self, ratio: str | float = FIXED, *, many: bool = False) -> Pressure:
-        test = BEST if ratio == OBSERVED else ratio, many  # one test
+        test = BEST if ratio == OBSERVED else ratio, many  # both names mean the same test
         with self._making:
             if test not in self._made:
                 self._made[test] = pressure_test(self._study, *test)
@@ -55,11 +58,13 @@ class PressureTests:
 
 
 def pressure_test(study: Study, ratio: str | float = FIXED, many: bool = False) -> Pressure:
-    """Each pool under Poisson arrivals of the model's own lengths at the rate C(n) of as many
-    instances as run today, up to USUAL_INSTANCES of them, or of so many where ``many``. Where
-    prefill and decode are apart, both at once at the rate they carry together: at the fleet's ratio
-    where ``ratio`` is ``fixed``, at the best (D2) where it is ``best`` or ``observed``, else at the
-    number it is."""
+    """Return the readings of each pool under Poisson arrivals at its capacity.
+
+    Requests have the lengths of the model. The rate is C(n) of as many replicas as run today, at
+    most USUAL_INSTANCES, or of exactly that number if ``many``. Separate prefill and decode pools
+    are tested together at their joint capacity. ``ratio`` is ``fixed`` (of the fleet), ``best``
+    or ``observed`` (both: the best, D2), or a number.
+    """
     index = study.hardware.pool_index
     out = {name: np.full(len(index), np.nan) for name in (*READ, *GAUGES)}
     ratios, rates = np.full(len(index), np.nan), np.full(len(index), np.nan)
@@ -69,7 +74,7 @@ def pressure_test(study: Study, ratio: str | float = FIXED, many: bool = False) 
             here = [p for p, place in enumerate(index) if place[:2] == (m, r)]
             for group in _groups(study, here):
                 counts, rate = _unit(study, group, ratio, many)
-                # Regions do not differ in how fast an instance is.
+                # Replicas are equally fast in all regions, so one test serves them all.
                 kind = (m, *(index[p][2] for p in group), *counts.tolist())
                 if kind not in tested:
                     tested[kind] = _readings(study, group, counts, rate)
@@ -82,7 +87,7 @@ def pressure_test(study: Study, ratio: str | float = FIXED, many: bool = False) 
 
 
 def _groups(study: Study, pools: list[int]) -> list[list[int]]:
-    """Pools that are tested together: each by itself, prefill with the first decode pool."""
+    """Return the pools that are tested together: each alone, or a prefill and a decode pool."""
     index, columns = study.hardware.pool_index, study.hardware.columns
     theta = study.sizes.theta_tps
     able = [p for p in pools if theta[index[p][0], index[p][2]] > 0]
@@ -99,7 +104,7 @@ def _groups(study: Study, pools: list[int]) -> list[list[int]]:
 
 
 def _unit(study: Study, group: list[int], ratio: str | float, many: bool) -> tuple[IntArray, float]:
-    """Instances of each of ``group`` to test, and the requests/s that they carry."""
+    """Return the replicas of each pool of ``group`` to test, and their capacity in requests/s."""
     index, hardware = study.hardware.pool_index, study.hardware
     m = index[group[0]][0]
     mean = float(study.traffic.lengths[m][0].mean())
@@ -132,7 +137,7 @@ def _shared(study: Study, m: int) -> SharedPrompts | None:
 
 
 def _carried(study: Study, m: int, g: int, instances: int) -> float:
-    """Input tokens/s."""
+    """Return the capacity of a pool in input tokens/s."""
     return rate_of(study.sizes.pool_tps[m, g], instances)
 
 

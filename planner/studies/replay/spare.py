@@ -1,5 +1,7 @@
-"""What a fleet still carries with some of it lost: what the scenario says may be gone
-(``objective.spare``), else any one instance."""
+"""Compute the capacity that remains when replicas are lost.
+
+The losses are those of ``objective.spare``, or else any one replica.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,10 @@ ANY_ONE = SpareSettings(instances=1, by_pool=False)
 
 
 def carried(study: Study, counts: IntArray) -> FloatArray:
-    """Input tokens/s, ``[t, l, r]``, of ``counts`` ``[t, l, r, g]``; where prefill and decode are
-    apart, of the weaker of both."""
+    """Return the capacity ``[t, l, r]`` of ``counts`` ``[t, l, r, g]``, in input tokens/s.
+
+    With separate prefill and decode pools, the weaker of both counts.
+    """
     tps = together(study.sizes.theta_tps, study.sizes.pool_tps, counts)
     stages = study.hardware.stages
     both = [tps[..., stages != other].sum(axis=-1) for other in (2, 1)]
@@ -27,9 +31,12 @@ def carried(study: Study, counts: IntArray) -> FloatArray:
 
 
 def left(study: Study, counts: IntArray) -> FloatArray:
-    """Input tokens/s ``[t, l, k]`` that each set of regions carries (``within_reach.sides``) in the
-    worst way that may come, regions helping each other out by the ways that are open. Of instances
-    lost by region all are of one pool, which with several columns is not every way there is."""
+    """Return the capacity ``[t, l, k]`` of each set of regions after the worst loss.
+
+    The unit is input tokens/s. Sets are those of ``within_reach.sides``: regions that can help
+    each other over open routes. Replicas lost per region are all of one pool, so with several
+    columns not every loss is covered.
+    """
     spare = study.settings.plan.spare or ANY_ONE
     _, regions = sides(study)
     ways = (counts, *_without(study, spare, counts))
@@ -37,12 +44,12 @@ def left(study: Study, counts: IntArray) -> FloatArray:
 
 
 def sides(study: Study) -> tuple[BoolArray, BoolArray]:
-    """By the ways that are open in the study."""
+    """Return the sets of regions over the routes that are open in the study."""
     return within_reach.sides(np.isfinite(study.hardware.latency_s))
 
 
 def _without(study: Study, spare: SpareSettings, counts: IntArray) -> Iterator[IntArray]:
-    """``counts`` in each way that may come."""
+    """Yield ``counts`` after each possible loss."""
     for fewer in _without_instances(study, spare, counts):
         yield fewer
         for region in range(counts.shape[2]) if spare.region else ():
@@ -62,8 +69,10 @@ def _without_instances(study: Study, spare: SpareSettings, counts: IntArray) -> 
 
 
 def asked(study: Study) -> FloatArray:
-    """Input tokens/s that cannot wait, ``[bins, l, k]``: by bin of the window, model and set of
-    home regions."""
+    """Return the latency-sensitive demand ``[bins, l, k]``, in input tokens/s.
+
+    It is given by bin of the window, model and set of home regions.
+    """
     trace, bin_s = study.trace, study.window.bin_s
     waits = np.array([tier.deferrable for tier in study.hardware.tiers])
     now = ~waits[trace.tier]
@@ -77,8 +86,10 @@ def asked(study: Study) -> FloatArray:
 
 
 def lacking(study: Study, survives: float | None) -> float:
-    """How far ``survives`` is below what is wanted where the scenario asks for spare: demand is
-    carried without it for as large a share of the time as requests are to be in time."""
+    """Return how far ``survives`` is below its target; 0 if the scenario asks for no spare.
+
+    The target share of time equals the highest attainment target of an interactive tier.
+    """
     if not study.settings.plan.spare or survives is None:
         return 0.0
     shares = [tier.attainment for tier in study.hardware.tiers if not tier.deferrable]
@@ -86,9 +97,12 @@ def lacking(study: Study, survives: float | None) -> float:
 
 
 def with_spare(windows: Sequence[Study], counts: IntArray) -> IntArray:
-    """A flat fleet's ``counts`` ``[pools]`` with as many more as carry what every bin of the
-    ``windows`` asks for without what may be gone, one after the other where it gains most for its
-    price, as far as there is room; as they are where the scenario asks for no spare."""
+    """Return ``counts`` ``[pools]`` of a static fleet with the spare replicas of the scenario.
+
+    The fleet then carries the demand of every bin of the ``windows`` after any possible loss.
+    Replicas are added where they gain most capacity for their price, as far as the limits allow.
+    Without a spare in the scenario the counts stay as they are.
+    """
     study = windows[0]
     spare = study.settings.plan.spare
     if not spare:
@@ -108,8 +122,8 @@ def with_spare(windows: Sequence[Study], counts: IntArray) -> IntArray:
     ]
     more = counts.copy()
     while (short := float(lacks(more[None])[0])) > 0:
-        # A pool that is new gains nothing before it has more than may be gone of it, and prefill
-        # may gain nothing without decode.
+        # A new pool gains nothing until it has more replicas than may be lost. Prefill alone may
+        # gain nothing without decode, so all pools of a place are also tried together.
         tries = [
             more + step * pools
             for pools in (*single, *by_place)
@@ -125,7 +139,7 @@ def with_spare(windows: Sequence[Study], counts: IntArray) -> IntArray:
 
 
 def _left_of(study: Study, pools: IntArray) -> FloatArray:
-    """Of fleets ``[t, pools]``."""
+    """Return ``left`` of fleets ``[t, pools]``."""
     counts = np.zeros((len(pools), *study.hardware.minimum.shape), np.int64)
     for p, place in enumerate(study.hardware.pool_index):
         counts[:, *place] = pools[:, p]
@@ -133,7 +147,7 @@ def _left_of(study: Study, pools: IntArray) -> FloatArray:
 
 
 def _fits(study: Study, counts: IntArray) -> bool:
-    """Whether every pool is within its maximum, and every region has the GPUs."""
+    """Return whether every pool is within its maximum and every region has enough GPUs."""
     hardware, pools = study.hardware, study.fleet(counts).pools
     used = np.zeros_like(hardware.capacity_gpus)
     for count, pool, (_, r, g) in zip(counts, pools, hardware.pool_index, strict=True):
