@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def attempt(form: forms.Form, save: Callable[[], T]) -> tuple[T | None, str]:
-    """What ``save`` made of a valid form, or the sentence that says why it could not."""
+    """Return the result of ``save`` for a valid form, or the error message if it fails."""
     if not form.is_valid():
         return None, ""
     try:
@@ -32,7 +32,7 @@ def go(request: Request, url: str) -> HttpResponse:
 def refused(
     request: Request, template: str, form: forms.Form, problem: str, **context: Any
 ) -> HttpResponse:
-    """The form again with what was wrong; to upload.js the sentences alone."""
+    """Show the form again with its errors; send upload.js the error messages only."""
     if _scripted(request):
         faults = [
             f"{form[name].label}: {' '.join(map(str, errors))}"
@@ -43,5 +43,8 @@ def refused(
 
 
 def _scripted(request: Request) -> bool:
-    """Asked by upload.js; browsers themselves accept anything, so it must be said exactly."""
+    """Return whether upload.js sent the request.
+
+    The header must match exactly, since browsers accept any type.
+    """
     return request.headers.get("Accept") == "application/json"

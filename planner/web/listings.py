@@ -1,4 +1,4 @@
-"""Names behind the fields of the hardware forms: models, GPUs, profiles, kernel files."""
+"""List the names that the hardware forms offer: models, GPUs, profiles, kernel files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def profile_words(profile: KnownProfile) -> str:
 
 
 def kernel_choices() -> list[tuple[str, str]]:
-    """Uploaded files of measured kernels."""
+    """Return the uploaded files of measured kernels."""
     rows = calibrations_list().filter(kind=Calibration.Kind.KERNELS)
     return [(str(row.pk), f"{row.name} ({', '.join(row.report['gpus'])})") for row in rows]
 

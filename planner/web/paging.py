@@ -1,4 +1,4 @@
-"""Long lists, a page at a time."""
+"""Split long lists into pages."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,5 +11,5 @@ PAGE_SIZE = 25
 
 
 def paged(request: HttpRequest, rows: QuerySet[Any] | Sequence[Any]) -> Page[Any]:
-    """The page that the query string asks for, the nearest one where it does not exist."""
+    """Return the page that the query string names, or the nearest one if it does not exist."""
     return Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))

@@ -1,4 +1,4 @@
-"""Who was refused what, in the log, and how often."""
+"""Log and count refused requests."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from planner.models import User
 from planner.services.refusals import refusal_counted
 
 logger = logging.getLogger(__name__)
-# What is of another workspace is not there, and neither is what nobody made: of less note.
+# 404 is less notable: it also hides objects of other workspaces, and wrong addresses are common.
 LEVELS = {401: logging.WARNING, 403: logging.WARNING, 404: logging.INFO, 429: logging.WARNING}
 
 
 class RefusalsMiddleware:
-    """A line for each request of pages and API that ends as not allowed, not there or too many."""
+    """Log each request to a page or the API that is not allowed, not found or too frequent."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response

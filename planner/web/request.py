@@ -1,4 +1,4 @@
-"""The request as a page sees it."""
+"""Define the request type of pages."""
 
 from django.http import HttpRequest
 from django_htmx.middleware import HtmxDetails
@@ -7,7 +7,7 @@ from planner.models import User
 
 
 class Request(HttpRequest):
-    """Signed in (planner.web.errors.page sees to it), with what htmx says about itself."""
+    """A request of a signed-in user (ensured by planner.web.errors.page), with htmx details."""
 
     user: User
     htmx: HtmxDetails

@@ -1,4 +1,4 @@
-"""Who took what out, in the audit log: traces, results and what is of people."""
+"""Record in the audit log who downloads traces, results and personal data."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from django.http import HttpRequest, HttpResponse
 from planner.models import ApiToken, User
 from planner.services.audit import record
 
-# Addresses that hand out what a workspace or a person would not have strangers read, as data. What
-# pages show is not among them, and what has a record of its own neither: exports of runs and of the
-# audit log itself.
+# Addresses that return confidential data of a workspace or a person as files. Pages are not listed.
+# Exports of runs and of the audit log are not listed either, since they have their own records.
 TAKEN = {
     "web:profile-residuals",
     "web:run-parquet",
@@ -31,11 +30,11 @@ TAKEN = {
     "api:trace-demand",
     "api:trace-reading",
 }
-EVERY_S = 3600  # a script that asks each second is one line an hour
+EVERY_S = 3600  # a script that polls each second leaves one line per hour
 
 
 class TakenMiddleware:
-    """A record for each thing that somebody takes, once an hour."""
+    """Record each download by a person at most once an hour."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response

@@ -1,4 +1,4 @@
-"""Addresses of the pages; all but the login and an invitation ask for a login."""
+"""Map addresses to pages; all but the sign-in and an invitation require a signed-in user."""
 
 from django.contrib.auth.views import LogoutView
 from django.urls import path

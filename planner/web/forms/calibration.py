@@ -1,4 +1,4 @@
-"""Forms of the calibration pages: the file, what to fit, what to compare it with."""
+"""Define the forms of the calibration pages: the file, what to fit, what to compare it with."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _kernels() -> forms.MultipleChoiceField:
 
 
 class MeasurementsForm(DressedForm):
-    """A file of measurements, and what it does not say itself."""
+    """A file of measurements, and the facts that the file does not contain."""
 
     file = forms.FileField(
         label="File", error_messages={"empty": "The file is empty; export it again."}
@@ -119,7 +119,10 @@ class _RowsForm(forms.Form):
 
 
 class FitForm(_RowsForm):
-    """What to fit from which rows; limits left empty follow from the rows and the memory."""
+    """What to fit from which rows.
+
+    Empty limits follow from the rows and the memory.
+    """
 
     kind = forms.ChoiceField(label="Kind", choices=[(k, KIND_WORDS[k]) for k in KINDS])
     name = _name("Name of the profile", "profile-names",
@@ -152,7 +155,7 @@ class FitForm(_RowsForm):
 
 
 class ComputedForm(forms.Form):
-    """A profile that follows from the model's shape: nothing of it was fitted."""
+    """A profile computed from the model's shape, without a fit."""
 
     kind = forms.ChoiceField(label="Kind", choices=list(COMPUTED_WORDS.items()))
     name = _name("Name of the profile", "profile-names",

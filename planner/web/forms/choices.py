@@ -1,4 +1,4 @@
-"""Names to choose from in the scenario form: built-in ones and those of the document itself."""
+"""List the names that the scenario form offers: built-in ones and those of the document."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WIDTHS = {  # of an arrangement, and what they are called
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Lists behind the fields of the form; ``profiles`` is grouped by model for a select."""
+    """The lists behind the fields of the form; ``profiles`` is grouped by model for a select."""
 
     profiles: Choices
     models: list[str]
@@ -38,7 +38,7 @@ class Names:
 
 
 def names_of(data: dict[str, Any]) -> Names:
-    """What the form of the document ``data`` offers."""
+    """Return the names that the form of the document ``data`` offers."""
     profiles = rows_of(data, "profiles")
     own_profiles = [
         ProfileChoice(profile.model, profile.gpu, profile.tp, profile.name)
@@ -72,13 +72,13 @@ def names_of(data: dict[str, Any]) -> Names:
 
 
 def _label(row: dict[str, Any]) -> str:
-    """Of a profile that the scenario itself has."""
+    """Label a profile that the scenario itself contains."""
     choice = ProfileChoice.of(row)
     return choice.label + (f", {choice.role}" if choice.role else "")
 
 
 def _basis(source: Provenance) -> str:
-    """How a built-in profile is known, and on which engine where its source says so."""
+    """Return the provenance of a built-in profile, and its engine if the source names one."""
     return ", ".join(filter(None, (source.kind, catalogue.engine_of(source))))
 
 

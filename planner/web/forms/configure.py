@@ -1,4 +1,4 @@
-"""The form of the search: what is to be served, within which limits, on what."""
+"""Define the form of the deployment search: the model, the limits and the hardware."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class ConfigureForm(DressedForm):
         return prices
 
     def asked(self) -> DeploymentQuery:
-        """Raises PlannerError where a value cannot be."""
+        """Return the search that the form describes; raise PlannerError for an invalid value."""
         values = self.cleaned_data
         gpus = tuple(name.strip() for name in values["gpus"].split(",") if name.strip())
         return DeploymentQuery(
@@ -81,7 +81,7 @@ class ConfigureForm(DressedForm):
 
 
 def chosen_posted(posted: QueryDict) -> dict[str, Any]:
-    """What of the page's list goes into which scenario, as ``document_with`` takes it."""
+    """Return the selected deployments and their scenario as arguments of ``document_with``."""
     kind, _, name = posted.get("base", "").partition(":")
     try:
         chosen = [row for text in posted.getlist("chosen") for row in json.loads(text)]

@@ -1,4 +1,7 @@
-"""Between the scenario's YAML and the fields of its form; keys the form does not show are kept."""
+"""Map the scenario's YAML to the fields of its form and back.
+
+Keys that the form does not show are kept.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ LISTS = {
 
 
 def look(data: Any, dotted: str) -> Any:
-    """The value at a dotted path, None where the document has none."""
+    """Return the value at a dotted path, or None if the document does not have it."""
     for key in dotted.split("."):
         if not isinstance(data, Mapping):
             return None
@@ -33,7 +36,7 @@ def look(data: Any, dotted: str) -> Any:
 
 
 def rows_of(data: Any, dotted: str) -> list[Row]:
-    """A list of mappings, names alone being short for a mapping; anything else is passed over."""
+    """Return the mappings of a list; a plain name stands for a mapping, other items are skipped."""
     items = look(data, dotted)
     if not isinstance(items, Sequence) or isinstance(items, str):
         return []
@@ -42,7 +45,7 @@ def rows_of(data: Any, dotted: str) -> list[Row]:
 
 
 def study_values(data: Row) -> Row:
-    """Values of StudyForm for the document ``data``."""
+    """Return the values of StudyForm for the document ``data``."""
     values: Row = {}
     for name, scalar in SCALARS.items():
         value = look(data, scalar.path)
@@ -54,14 +57,14 @@ def study_values(data: Row) -> Row:
         if scalar.per and isinstance(value, int | float):
             value = tidy(value / scalar.per)
         values[name] = value
-    # Boxes are for the one of each name that has no label; rows with a label are kept as they are.
+    # A check box represents the unlabelled row of its policy. Rows with a label are kept unchanged.
     values["holidays"] = shown_holidays(values["holidays"])
     policies = [row.get("name") for row in rows_of(data, "policies") if not row.get("label")]
     return values | {"policies": policies or list(USUAL)}
 
 
 def row_values(data: Row) -> dict[str, list[Row]]:
-    """Values of every row form, by section."""
+    """Return the values of every row form, by section."""
     plain = {
         section: [{**row, "at": i} for i, row in enumerate(rows_of(data, dotted))]
         for section, dotted in LISTS.items()
@@ -80,7 +83,7 @@ def row_values(data: Row) -> dict[str, list[Row]]:
 
 
 def study_changes(data: Row, values: Row) -> Row:
-    """What ``document.edit`` must change so that the document says what StudyForm says."""
+    """Return the changes that ``document.edit`` needs to make the document match StudyForm."""
     changes: Row = {}
     shown = study_values(data)
     for name, scalar in SCALARS.items():
@@ -99,7 +102,7 @@ def study_changes(data: Row, values: Row) -> Row:
 
 
 def row_changes(data: Row, section: str, rows: Sequence[Row]) -> Row:
-    """The same for the rows of one section; unchanged rows and keys stay as they are."""
+    """Return the changes for the rows of one section; unchanged rows and keys are kept."""
     dotted = LISTS[section]
     have = rows_of(data, dotted)
     if section == "regions":
@@ -117,8 +120,11 @@ def row_changes(data: Row, section: str, rows: Sequence[Row]) -> Row:
 
 
 def followed(data: Row, changes: Row) -> Row:
-    """``changes``, and where they put one model in another's place, traffic and today's fleet of it
-    follow: a change of model is one edit."""
+    """Return ``changes``, extended if they replace one model by another.
+
+    Then the traffic and today's fleet of the old model move to the new one, so that a change of
+    model is one edit.
+    """
     have = {row.get("name") for row in rows_of(data, "models")}
     now = {row["name"] if isinstance(row, dict) else row for row in changes.get("models") or have}
     if len(gone := have - now) != 1 or len(new := now - have) != 1:
@@ -139,7 +145,7 @@ def _short(row: Row) -> Any:
 
 
 def _with(old: Row, values: Row) -> Row:
-    """``old`` with ``values``; an empty value removes its key, unless it said as much before."""
+    """Update ``old`` with ``values``; an empty value removes its key unless it was empty before."""
     new = dict(old)
     for key, value in values.items():
         if not _empty(value):
@@ -158,7 +164,7 @@ def _plain(old: Row, row: Row) -> Row:
 
 
 def _tidied(value: Any) -> Any:
-    """Forms give 1000 as 1000.0."""
+    """Return whole numbers as int, since forms return 1000 as 1000.0."""
     return tidy(value) if isinstance(value, float) else value
 
 
@@ -179,7 +185,7 @@ def _source(old: Row, row: Row) -> Row:
 
 
 def _launch(old: Any, row: Row) -> Row:
-    """Of a source without a trace; its keys that the form does not show stay."""
+    """Return the launch of a source without a trace; keep keys that the form does not show."""
     shown, new = _launch_values(old), dict(old) if isinstance(old, Mapping) else {}
     if row["launch_rps"] != shown["launch_rps"]:
         new = {key: value for key, value in new.items() if key != "requests_per_day"}
@@ -190,7 +196,7 @@ def _launch(old: Any, row: Row) -> Row:
 
 
 def _launch_values(launch: Any) -> Row:
-    """What the form shows of a launch: requests/s, and a day that has a name."""
+    """Return the fields of a launch that the form shows: requests/s, and a day with a name."""
     launch = launch if isinstance(launch, Mapping) else {}
     rps, daily, day = (launch.get(key) for key in ("rps", "requests_per_day", "day"))
     if rps is None and isinstance(daily, int | float):
@@ -199,7 +205,7 @@ def _launch_values(launch: Any) -> Row:
 
 
 def _region_parts(row: Row) -> list[Row]:
-    """One row of the form per region and GPU type."""
+    """Return one row of the form per region and GPU type."""
     capacity, price = row.get("capacity"), row.get("usd_per_gpu_hour")
     capacity = capacity if isinstance(capacity, Mapping) else {}
     shared = {"at": row["at"], "name": row.get("name"), "like": row.get("like")}
@@ -215,12 +221,12 @@ def _region_parts(row: Row) -> list[Row]:
 
 
 def _row_at(rows: Sequence[Row], place: int | None) -> Row:
-    """The row that stands there in the document, nothing for a new one."""
+    """Return the document's row at this index, or an empty row for a new one."""
     return rows[place] if place is not None and place < len(rows) else {}
 
 
 def _regions(have: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
-    """Regions of the form's rows; rows of one name make one region."""
+    """Return the regions of the form's rows; rows with the same name make one region."""
     regions: dict[str, Row] = {}
     for name in dict.fromkeys(row["name"] for row in rows):
         parts = [row for row in rows if row["name"] == name]

@@ -1,4 +1,4 @@
-"""The scenario form as a whole: its fields, its rows, and where an error in the YAML belongs."""
+"""Edit a whole scenario: its fields, its rows, and the fields that errors in the YAML belong to."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ TITLES = {
 }
 
 
-MAX_ROWS = 60  # about what Django takes in one form (DATA_UPLOAD_MAX_NUMBER_FIELDS)
-MAX_COLUMNS = 9  # of a row that stands on one line at 1280 px, its delete box among them
+MAX_ROWS = 60  # Django's limit on the fields of one form allows about this many
+MAX_COLUMNS = 9  # most columns of a row on one line at 1280 px, with its delete box
 
 
 class Fault(NamedTuple):
-    """What is wrong with a field, and the field's id to go to; "" where it is about a whole row."""
+    """An error of a field, with the field's id for a link; "" if it concerns a whole row."""
 
     id: str
     label: str
@@ -52,14 +52,14 @@ def _faults(form: forms.BaseForm, of: str) -> list[Fault]:
 
 
 class Editor:
-    """Forms over one document, bound to what was posted if ``posted`` is given."""
+    """The forms for one document, bound to ``posted`` if it is given."""
 
     def __init__(self, text: str, posted: Mapping[str, Any] | None = None) -> None:
         self.text = text
         self.data = yaml.outline(text)
         if unknown := yaml.unknown_keys(text):
             raise ScenarioError("\n".join(unknown))
-        # A bound row counts as empty when nothing was posted, not when nothing was changed.
+        # A bound row counts as empty if nothing was posted, not if nothing was changed.
         rows = mapping.row_values(self.data) if posted is None else {}
         if sum(map(len, rows.values())) > MAX_ROWS:
             raise ScenarioError(
@@ -78,7 +78,7 @@ class Editor:
         return all([self.study.is_valid(), *(rows.is_valid() for rows in self.sections.values())])
 
     def document(self) -> str:
-        """The document with what the form says; the rest, comments too, as it was."""
+        """Return the document with the form's values; other parts, comments too, are kept."""
         changes = mapping.study_changes(self.data, self.study.cleaned_data)
         for name in self.sections:
             changes |= mapping.row_changes(
@@ -87,7 +87,7 @@ class Editor:
         return yaml.edit(self.text, mapping.followed(self.data, changes))
 
     def place(self, problem: Exception) -> list[str]:
-        """Put each fault beside the field it is about; returns those that have none."""
+        """Attach each error to the field that it concerns; return the errors without a field."""
         rest = []
         for line in str(problem).splitlines():
             match = _FAULT.match(line)
@@ -96,7 +96,7 @@ class Editor:
         return rest
 
     def faults(self) -> list[Fault]:
-        """What is wrong with which field, in the order of the page."""
+        """Return the errors of all fields, in the order of the page."""
         return [
             *_faults(self.study, ""),
             *(
@@ -109,7 +109,7 @@ class Editor:
         ]
 
     def context(self) -> list[dict[str, Any]]:
-        """The sections in the order of the page."""
+        """Return the sections in the order of the page."""
         return [
             {
                 "name": name,
@@ -144,9 +144,9 @@ class Editor:
         return True
 
     def _row(self, section: str, index: int) -> Any:
-        """The row of the form that became item ``index`` of the document's list."""
+        """Return the form row that became item ``index`` of the document's list."""
         rows, kept = self.sections[section], self._rows_left(section)
-        if section == "regions":  # several rows may be one region
+        if section == "regions":  # several rows may form one region
             names = list(dict.fromkeys(row["name"] for _, row in kept))
             parts = [i for i, row in kept if index < len(names) and row["name"] == names[index]]
             return rows.forms[parts[0]] if parts else None

@@ -1,4 +1,4 @@
-"""The estimate form: one deployment, the columns of bin/manage estimate as fields."""
+"""Define the estimate form: the columns of bin/manage estimate as fields."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class EstimateForm(forms.Form):
         return [self["decode_workers"], *self.widths("decode_")]
 
     def clean_measured(self) -> list[dict[str, float]]:
-        """The rows as numbers by COLUMNS."""
+        """Return the typed rows as numbers by COLUMNS."""
         rows = []
         for number, line in enumerate(self.cleaned_data["measured"].splitlines(), 1):
             cells = re.split(r"[\s,;]+", line.strip())
@@ -162,13 +162,15 @@ class EstimateForm(forms.Form):
         return rows
 
     def measurements(self) -> list[dict[str, Any]]:
-        """The typed rows with all that the form says of the deployment."""
+        """Return the typed rows, each with the deployment that the form describes."""
         deployment = {name: value for name, value in self.row().items() if name != "rate"}
         return [deployment | row for row in self.cleaned_data["measured"]]
 
     def row(self) -> dict[str, Any]:
-        """The row that the estimate takes; P/D widths only where they are apart, requests in flight
-        only where no rate is given."""
+        """Return the row for the estimate.
+
+        P/D widths are included only in disaggregated mode, concurrency only without a rate.
+        """
         sent = {k: v for k, v in self.cleaned_data.items() if k != "measured"}
         values = {k: v for k, v in sent.items() if v not in (None, "")}
         if values.get("mode") != "disagg":

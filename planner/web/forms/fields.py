@@ -1,6 +1,6 @@
-"""Fields of the scenario form, made from the scenario's schema: kind, limits, choices and default.
+"""Build the fields of the scenario form from the schema: kind, limits, choices and default.
 
-A field left empty is left out of the document, which then has the default of the schema.
+An empty field is left out of the document, so that the default of the schema applies.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from planner.sections import QUANTILES
 from planner.web.forms.holidays import HolidaysField
 
 Facts = dict[str, Any]
-WIDE = {"data-wide": ""}  # more room in a table of rows
+WIDE = {"data-wide": ""}  # a table of rows has little space
 
 
 class LevelField(forms.CharField):
-    """A quantile of the forecast, or the word for its mean."""
+    """A quantile of the forecast, or the word for the mean."""
 
     def __init__(self, label: str, *, required: bool, empty: str) -> None:
         super().__init__(
@@ -56,10 +56,11 @@ def schema_field(
     wide: bool = False,
     required: bool | None = None,
 ) -> forms.Field:
-    """The field for the value at ``path`` of a scenario, in units of ``per`` of the document's.
+    """Return the field for the value at ``path`` of a scenario.
 
-    ``empty`` says what it means to leave it empty where the schema's default does not; ``options``
-    is the id of a datalist with the names that the scenario has.
+    One unit of the field is ``per`` units of the document. ``empty`` says what an empty field
+    means if the schema has no default. ``options`` is the id of a datalist with the names that
+    the scenario has.
     """
     facts, needed = facts_at(path)
     required = needed if required is None else required
@@ -68,10 +69,10 @@ def schema_field(
         first = f"{empty or default} (default)"
         choices = [("", first), *((value, value) for value in facts["enum"])]
         return forms.ChoiceField(label=label, required=required, choices=choices)
-    if facts.get("type") == "array":  # the only list of values is of days
+    if facts.get("type") == "array":  # the only list of plain values is that of holidays
         return HolidaysField(label=label, required=required)
     attrs = WIDE if wide else {}
-    if "oneOf" in facts:  # a number or a word: only quantiles are that
+    if "oneOf" in facts:  # only quantiles may be a number or a word
         return LevelField(label, required=required, empty=empty)
     if facts["type"] == "boolean":
         return forms.BooleanField(label=label, required=False)
@@ -95,14 +96,16 @@ def schema_field(
 
 
 def tidy(value: float) -> float:
-    """Without the dust of a division, and whole where it is."""
+    """Round off the error of a division, and return whole numbers as int."""
     value = round(value, 6)
     return int(value) if float(value).is_integer() else value
 
 
 def facts_at(path: str) -> tuple[Facts, bool]:
-    """JSON Schema of the value at a dotted path, through lists to their rows, and whether it must
-    be there."""
+    """Return the JSON Schema of the value at a dotted path, and whether the value is required.
+
+    The path leads through lists to their rows.
+    """
     facts, required = _schema(), False
     for key in path.split("."):
         if facts.get("type") == "array":
@@ -118,7 +121,7 @@ def _schema() -> Facts:
 
 
 def _plain(facts: Facts) -> Facts:
-    """What a reference, an optional value or a mapping by name holds."""
+    """Return the schema inside a reference, an optional value or a mapping by name."""
     if "$ref" in facts:
         return _plain(_schema()["$defs"][facts["$ref"].rpartition("/")[2]])
     if "anyOf" in facts:
@@ -130,13 +133,13 @@ def _plain(facts: Facts) -> Facts:
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A value that a scenario has once: where it stands, and how the form asks for it."""
+    """A value that a scenario has once: its path, and its field in the form."""
 
     path: str
     label: str
     per: float | None = None  # the document's units per form unit
     empty: str = ""
-    folded: bool = False  # under "Limits and objective"
+    folded: bool = False  # shown under "Limits and objective"
 
     def field(self) -> forms.Field:
         return schema_field(self.path, self.label, per=self.per or 1, empty=self.empty)

@@ -1,4 +1,4 @@
-"""Forms of own GPUs and models; the fields are the quantities of planner.catalogue.own."""
+"""Define the forms of own GPUs and models, with the quantities of planner.catalogue.own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from planner.web.forms.widgets import DressedForm, dress
 
 
 def quantity_field(q: own.Quantity) -> forms.Field:
-    """A number field that says its unit."""
+    """Return a number field that shows its unit."""
     label = f"{q.label}, {q.unit}" if q.unit else q.label
     kind: Any = forms.IntegerField if q.whole else forms.FloatField
     widget = forms.NumberInput(attrs={"step": "1" if q.whole else "any"})
@@ -24,7 +24,7 @@ def quantity_field(q: own.Quantity) -> forms.Field:
 
 
 class _Described(forms.Form):
-    """A name, quantities, and where they come from."""
+    """A name, quantities and their source."""
 
     quantities: tuple[own.Quantity, ...] = ()
     words: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class _Described(forms.Form):
     )
 
     def __init__(self, *args: Any, counted: bool = False, **kwargs: Any) -> None:
-        """``counted``: the quantities follow from a shape; they are shown but not asked for."""
+        """Create the form; ``counted``: the quantities follow from a shape and are read-only."""
         super().__init__(*args, **kwargs)
         for q in self.quantities:
             self.fields[q.name] = quantity_field(q)
@@ -55,7 +55,7 @@ class _Described(forms.Form):
         return [self[q.name] for q in self.quantities]
 
     def given(self) -> dict[str, Any]:
-        """What was filled in, as planner.catalogue.own takes it."""
+        """Return the filled fields in the form that planner.catalogue.own takes."""
         names = [*(q.name for q in self.quantities), *self.words]
         values = {name: self.cleaned_data.get(name) for name in names}
         return {name: value for name, value in values.items() if value not in (None, "")}

@@ -1,4 +1,4 @@
-"""Days that are a kind of their own, as people write them: "US, DE-BY, 2024-12-24"."""
+"""Read and write holidays as text: "US, DE-BY, 2024-12-24"."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ONE: TypeAdapter[str] = TypeAdapter(Holiday)
 
 
 class HolidaysField(forms.Field):
-    """A list of countries and dates; checked by what a scenario checks them by."""
+    """A list of countries and dates, checked by the rules of the scenario."""
 
     def __init__(self, *, label: str, required: bool) -> None:
         super().__init__(
@@ -40,7 +40,7 @@ class HolidaysField(forms.Field):
 
 
 def _checked(text: str) -> str:
-    """Codes in capitals, as they are known by."""
+    """Check one item, with the letters of a country code in capitals."""
     text = text if any(sign.isdigit() for sign in text) else text.upper()
     try:
         return _ONE.validate_python(text)
@@ -49,19 +49,19 @@ def _checked(text: str) -> str:
 
 
 def shown(value: Any) -> list[str] | None:
-    """What a document has, dates as they are written; None where it is no list."""
+    """Return the holidays of a document with dates as text, or None if they are not a list."""
     if not isinstance(value, Sequence) or isinstance(value, str):
         return None
     return [_text(day) for day in value]
 
 
 def _text(day: object) -> str:
-    """A date that YAML read by itself is written as dates are."""
+    """Return a date that YAML has parsed as ISO text."""
     return day.isoformat() if isinstance(day, date) else str(day)
 
 
 def countries() -> list[tuple[str, str]]:
-    """Codes with names, by name."""
+    """Return the country codes with their names, sorted by name."""
     return [
         (codes[1], name.replace("_", " ").title().replace(" And ", " and ").replace(" Of ", " of "))
         for name, codes in sorted(COUNTRIES.items())

@@ -1,4 +1,4 @@
-"""Traffic without a trace: what is known of a launch, as a form."""
+"""Define the form for traffic without a trace: the known facts of a launch."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class LaunchForm(DressedForm):
         return values
 
     def asked(self) -> LaunchAsked:
-        """Of a form that is valid."""
+        """Return the launch that a valid form describes."""
         values: dict[str, Any] = {
             name: tidy(value) if isinstance(value, float) else value
             for name, value in self.cleaned_data.items()

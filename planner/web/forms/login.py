@@ -1,4 +1,4 @@
-"""The sign-in form."""
+"""Define the sign-in form."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from planner.services.signing_in import login_attempt
 
 
 class LoginForm(AuthenticationForm):
-    """Django's, with limits on guessing passwords."""
+    """Django's sign-in form, with limits on attempts to guess a password."""
 
     def clean(self) -> dict[str, Any]:
         try:
-            assert self.request is not None  # LoginView passes it
+            assert self.request is not None  # argument of LoginView
             with login_attempt(self.request, str(self.cleaned_data.get("username") or "")):
                 return super().clean()
         except TooManyAttempts as refusal:

@@ -1,4 +1,4 @@
-"""Which column of a refused file is what: a choice above each column of its first rows."""
+"""Choose the columns of a refused file, with a choice above each column of its first rows."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ FIELDS = (
     ),
     ("Either", (("model", "Model"), ("region", "Region"), ("tier", "Tier"))),
 )
-JOINED = {"arrival": "+", "time": "+", "requests": ","}  # fields of several columns
+JOINED = {"arrival": "+", "time": "+", "requests": ","}  # fields that may use several columns
 UNITS = (("", "as it looks"), *((unit, unit) for unit in UNITS_NS))
 
 
 class MappingForm(forms.Form):
-    """Bound data becomes the options by which the kept file is read again."""
+    """The column choices; bound data becomes the options for reading the stored file again."""
 
     unit = forms.ChoiceField(choices=UNITS, required=False, label="Unit of times that are numbers")
 
@@ -67,7 +67,7 @@ class MappingForm(forms.Form):
             self.fields[f"column_{place}"].widget.attrs["class"] += " column-choice"
 
     def heads(self) -> Iterator[tuple[str, BoundField]]:
-        """Every column with its choice."""
+        """Yield every column with its choice."""
         for place, column in enumerate(self.shown):
             yield column, self[f"column_{place}"]
 

@@ -1,4 +1,4 @@
-"""Where one is told of what."""
+"""Define the forms for recipients of notifications."""
 
 from __future__ import annotations
 

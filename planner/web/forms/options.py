@@ -1,4 +1,4 @@
-"""Options of a kind of run as a form: shown field by field, checked by the declaration itself."""
+"""Show the options of a kind of run as a form, checked by their declaration."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ LABELS = {  # of choices; others are shown as they are
 
 
 class _Number(forms.NumberInput):
-    """1024, not 1024.0."""
+    """A number input that shows 1024, not 1024.0."""
 
     def format_value(self, value: Any) -> str | None:
         return f"{value:.12g}" if isinstance(value, float) else super().format_value(value)
 
 
 class OptionsForm(forms.Form):
-    """All options that ``declared`` has but those of ``without``; empty: left out."""
+    """All options of ``declared`` except ``without``; an empty field is left out."""
 
     def __init__(
         self, declared: type[RunOptions], *, without: tuple[str, ...] = (), **more: Any
@@ -67,9 +67,9 @@ def _field(option: Option) -> forms.Field:
 
 
 def options_posted(declared: type[RunOptions], posted: QueryDict, **more: str) -> dict[str, Any]:
-    """The kind's options among what was posted, as its run keeps them; a refusal speaks of labels.
+    """Return the posted options of a kind in the form that its run stores; errors use labels.
 
-    ``more``: those that the page sends in its own way.
+    ``more`` holds options that the page sends in its own way.
     """
     known = options_in(declared)
     values: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Whom to invite, as what."""
+"""Define the form of an invitation: the person and the role."""
 
 from __future__ import annotations
 

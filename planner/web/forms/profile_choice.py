@@ -1,4 +1,4 @@
-"""One line of the form's select of profiles: a deployment, and the profile kept for it if any."""
+"""Encode one line of the profile select: a deployment, and its stored profile if it has one."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ APART = ("prefill", "decode")  # roles with a profile of their own
 
 @dataclass(frozen=True, slots=True)
 class ProfileChoice:
-    """What tells the choices apart; ``name`` and ``version`` of one that is kept here."""
+    """The fields that distinguish choices; a stored profile has ``name`` and ``version``."""
 
     model: str
     gpu: str
     tp: int = 1
     name: str = ""
     version: int | None = None  # None: the newest
-    role: str = ""  # of one for prefill or decode alone
+    role: str = ""  # of a profile for prefill only or decode only
     kind: str = ""  # roofline: computed from the model's shape
-    precision: str = ""  # of its weights, where they are not 16 bits
-    engine: str = ""  # whose host time it has
+    precision: str = ""  # of the weights, if not 16 bits
+    engine: str = ""  # engine whose host time the profile has
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> ProfileChoice:
-        """The choice that a row of the document's profiles is."""
+        """Return the choice for a row of the document's profiles."""
         tp, version = row.get("tp"), row.get("version") if row.get("name") else None
         return cls(
             model=str(row.get("model")),
@@ -49,7 +49,7 @@ class ProfileChoice:
         )
 
     def row(self) -> dict[str, Any]:
-        """It as a row of the document."""
+        """Return the choice as a row of the document."""
         return {key: value for key in _KEYS if (value := getattr(self, key))}
 
     def encode(self) -> str:
@@ -57,7 +57,7 @@ class ProfileChoice:
 
     @classmethod
     def decode(cls, text: str) -> ProfileChoice:
-        """The choice that ``encode`` wrote; ValueError for anything else."""
+        """Return the choice that ``encode`` wrote; raise ValueError for anything else."""
         parts: dict[str, Any] = dict(parse_qsl(text, strict_parsing=True))
         for key in ("tp", "version"):
             if key in parts:
@@ -66,7 +66,7 @@ class ProfileChoice:
                 parts[key] = number
         try:
             choice = cls(**parts)
-        except TypeError as error:  # a part is missing or unknown
+        except TypeError as error:  # a field is missing or unknown
             raise ValueError(str(error)) from None
         for value, known in (
             (choice.role, APART), (choice.kind, (COMPUTED,)), (choice.precision, BYTES),
@@ -94,7 +94,7 @@ def _other(value: Any, known: Collection[str], usual: str) -> str:
 
 
 class ProfileField(forms.Field):
-    """A select whose values are ``ProfileChoice``s; its widget is given the choices by the form."""
+    """A select whose values are ``ProfileChoice``s; the form gives the choices to its widget."""
 
     widget = LongSelect
 

@@ -1,4 +1,4 @@
-"""The rules by which plans take effect."""
+"""Define the form of the rules for approval."""
 
 from __future__ import annotations
 

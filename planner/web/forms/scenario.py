@@ -1,5 +1,7 @@
-"""The forms of a scenario: what it has once, and its rows; planner.web.forms.document maps them to
-the YAML and back."""
+"""Define the forms of a scenario: its single values, and its rows.
+
+planner.web.forms.document maps them to the YAML and back.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ def _policies() -> list[tuple[str, str]]:
 
 
 class StudyForm(forms.Form):
-    """All that a scenario has once."""
+    """All values that a scenario has once."""
 
     description = forms.CharField(
         required=False, label="Description", widget=forms.Textarea(attrs={"rows": 2})
@@ -52,11 +54,11 @@ class StudyForm(forms.Form):
         named = self.initial.get("baseline")
         field = cast(forms.ChoiceField, self.fields["baseline"])
         choices = list(cast(list[tuple[str, str]], field.choices))
-        if named and named not in dict(choices):  # one with a label
+        if named and named not in dict(choices):  # policy row with a label
             field.choices = [*choices, (named, named)]
 
     def policy_groups(self) -> list[tuple[str, list[tuple[Any, str]]]]:
-        """Titles with the boxes below them, each with a line on its policy."""
+        """Return titles with their check boxes, each with a line about its policy."""
         boxes = {str(box.data["value"]): box for box in self["policies"]}
         return [
             (title, [(boxes[name], line) for name, _, line in rows])
@@ -65,7 +67,7 @@ class StudyForm(forms.Form):
 
     @property
     def countries(self) -> SafeString:
-        """A box of those whose holidays are known; what is chosen goes into the list."""
+        """Return a select of the countries with known holidays; a choice is added to the list."""
         choices = [("", "Add a country"), *countries()]
         box = LongSelect({"class": "form-select", "data-adds": self["holidays"].id_for_label})
         box.choices = choices
@@ -73,19 +75,19 @@ class StudyForm(forms.Form):
 
     @property
     def of_objective(self) -> list[forms.BoundField]:
-        """The fields under "Limits and objective"."""
+        """Return the fields under "Limits and objective"."""
         return [self[name] for name, scalar in SCALARS.items() if scalar.folded]
 
     @property
     def objective_is_set(self) -> bool:
-        """Whether one of them says something, so that they are not folded away."""
+        """Return whether one of these fields has a value or an error, so that they are unfolded."""
         return any(field.value() or field.errors for field in self.of_objective)
 
 
 class Row(forms.Form):
-    """One row of a section that is a list; ``at`` is where it stands in the document, if it does.
+    """One row of a section that is a list; ``at`` is its index in the document, if it has one.
 
-    A row whose fields are all empty is no row.
+    A row whose fields are all empty does not count.
     """
 
     at = forms.IntegerField(required=False, widget=forms.HiddenInput)
@@ -162,7 +164,7 @@ ROWS: dict[str, type[Row]] = {
 
 
 class RowSet(BaseFormSet):  # type: ignore[type-arg]  # takes no argument when run
-    """The rows of a section; ``profile_choices`` must be set before the rows of profiles are."""
+    """The rows of a section; set ``profile_choices`` before rows of profiles are built."""
 
     profile_choices: Sequence[tuple[str, Any]] = ()
 
@@ -173,7 +175,7 @@ class RowSet(BaseFormSet):  # type: ignore[type-arg]  # takes no argument when r
         dress(form, small=True)
 
     def kept(self) -> list[tuple[int, dict[str, Any]]]:
-        """Index in the form and values of every row that is neither empty nor removed."""
+        """Return the form index and values of every row that is neither empty nor removed."""
         return [
             (i, form.cleaned_data)
             for i, form in enumerate(self.forms)

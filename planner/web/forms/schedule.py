@@ -1,4 +1,4 @@
-"""When a scenario is planned again, and what may take effect unasked."""
+"""Define the form of a schedule: when to plan again, and which plans take effect without review."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ class ScheduleForm(forms.Form):
         policy = self.initial.get("policy", "")  # maybe one with a label, of the API
         names = {"": "the recommended policy"} | POLICIES
         self.fields["policy"].choices = [*({policy: policy} | names).items()]  # type: ignore[attr-defined]
-        if not may_approve(user):  # only approvers let plans take effect unasked
+        if not may_approve(user):  # only approvers may let plans take effect without review
             del self.fields["replicas"], self.fields["cost"]
         dress(self)
 
     def chosen(self) -> dict[str, Any]:
-        """As ``schedule_create`` takes it."""
+        """Return the arguments of ``schedule_create``."""
         sent = self.cleaned_data
         limits = {"most_replicas": sent.get("replicas"), "most_cost": sent.get("cost")}
         shares = {name: None if value is None else value / 100 for name, value in limits.items()}

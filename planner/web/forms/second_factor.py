@@ -1,4 +1,4 @@
-"""A code of a second factor."""
+"""Define the form for a code of a second factor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shares by name as people write them: "east 60 %, west 40 %"."""
+"""Read and write shares by name as text: "east 60 %, west 40 %"."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 from django import forms
 
-MAX_CHARACTERS = 5_000  # the pattern takes time by the square of a part's length
+MAX_CHARACTERS = 5_000  # the time of the pattern grows with the square of a part's length
 
-# After = or : any number is a share; after a blank only a percentage or a fraction like 0.6, since
-# names may end in numbers.
+# After = or : any number is a share. After a blank only a percentage or a fraction such as 0.6 is,
+# since names may end in numbers.
 _PART = re.compile(
     r"^(?P<name>.*?[^\s=:])(?:\s*[=:]\s*(?P<given>\d*\.?\d+)\s*(?P<sign>%?)"
     r"|\s+(?P<percent>\d*\.?\d+)\s*%|\s+(?P<fraction>0?\.\d+))$"
@@ -18,7 +18,7 @@ _PART = re.compile(
 
 
 class SharesField(forms.Field):
-    """A mapping of name to fraction; a name alone means all of it."""
+    """A mapping of name to fraction; a name without a number means the whole."""
 
     def to_python(self, value: Any) -> dict[str, float]:
         shares: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""A new live source: one form of each kind."""
+"""Define the forms of a new live source, one for each kind."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ ENGINES = (
 
 
 class SourceForm(forms.Form):
-    """What all kinds have; ``settings`` is what a kind adds, blank fields left out."""
+    """The fields of all kinds; ``settings`` holds the filled fields that a kind adds."""
 
     kind = ""
-    first: tuple[str, ...] = ()  # fields that are seen, in their order, and those that are folded
+    first: tuple[str, ...] = ()  # order of the visible fields, and of the folded ones below
     more: tuple[str, ...] = ()
     name = forms.CharField(
         label="Name",
@@ -111,7 +111,7 @@ class PrometheusForm(SourceForm):
 
 
 class FilesForm(SourceForm):
-    """How files are read, wherever they lie."""
+    """How files are read, in any location."""
 
     format = forms.ChoiceField(
         label="Format", choices=list(OFFERED["format"].choices.items()), required=False

@@ -1,4 +1,4 @@
-"""What a token is to be for."""
+"""Define the form of a new API token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The upload of a trace: the file and how to read it."""
+"""Define the upload form of a trace: the file and how to read it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from planner.web.forms.widgets import dress
 
 
 class UploadForm(forms.Form):
-    """Bound data becomes IngestOptions; the file itself is streamed on by the view."""
+    """The upload; bound data becomes IngestOptions, while the view streams the file."""
 
     file = forms.FileField(
         label="File", error_messages={"empty": "The file is empty; export it again."}
@@ -47,7 +47,7 @@ class UploadForm(forms.Form):
             raise forms.ValidationError(str(problem)) from None
 
     def options(self) -> IngestOptions:
-        """What the form says about the file; raises IngestError where it contradicts itself."""
+        """Return the options for reading the file; raise IngestError on contradictions."""
         chosen = self.cleaned_data
         return IngestOptions.of(chosen["file"].name, chosen, chosen["mapping"])
 

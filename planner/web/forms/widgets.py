@@ -1,4 +1,4 @@
-"""Tabler's classes on Django's widgets, in one place."""
+"""Apply Tabler's classes to Django's widgets, in one place."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ AnyForm = TypeVar("AnyForm", bound=forms.BaseForm)
 
 
 class LongSelect(forms.Select):
-    """Hundreds of choices, written at once: a template for each of them would be most of a page's
-    time."""
+    """A select with hundreds of choices, rendered without a template per choice.
+
+    Templates for each choice would take most of a page's time.
+    """
 
     def render(
         self, name: str, value: Any, attrs: dict[str, Any] | None = None, renderer: Any = None
     ) -> SafeString:
         selected = {str(item) for item in self.format_value(value)}
         options = mark_safe("".join(_options(self.choices, selected)))  # noqa: S308 - escaped there
-        named = {"name": name} if name else {}  # one without is not sent
+        named = {"name": name} if name else {}  # an element without a name is not sent
         attributes = flatatt(self.build_attrs(self.attrs, named | (attrs or {})))
         return format_html("<select{}>{}</select>", attributes, options)
 

@@ -1,4 +1,4 @@
-"""What a new workspace is called."""
+"""Define the form of a new workspace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of runs beside each other: rows as people read them, and charts."""
+"""Build the comparison page of several runs: rows of figures, and charts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from planner.web.results import replica_steps
 @dataclass(frozen=True, slots=True)
 class Cell:
     text: str
-    change: str = ""  # from the first run's
+    change: str = ""  # differences from the first run
     mark: str = ""  # better, worse
     good: bool | None = None
 
@@ -59,7 +59,7 @@ def page_context(runs: Sequence[Run], params: Mapping[str, str]) -> dict[str, An
 
 
 def moved(group: Group) -> bool:
-    """Whether any of its figures differs between the runs."""
+    """Return whether any figure of the group differs between the runs."""
     return any(value != row.values[0] for row in group.rows for value in row.values)
 
 
@@ -101,7 +101,7 @@ def figure_line(row: Compared) -> Line:
 
 
 def change_words(row: Compared, change: float | None) -> str:
-    """In points for shares, in percent of the first run's for the rest; "" of none."""
+    """Format a change: points for shares, else percent of the first run; "" for no change."""
     if change is None or change == 0:
         return ""
     if row.unit == SHARE:
@@ -126,7 +126,7 @@ def charts(
 
 
 def course_of(run: Run, beside: RunBeside) -> Course | None:
-    """All pools of a run together, under the policy that is compared or as planned."""
+    """Return the replicas of all pools of a run, under the compared policy or as planned."""
     steps, labels = replica_steps(run, run_tables(run), policies_in_order(run_result(run)))
     if steps is None:
         return None

@@ -1,4 +1,4 @@
-"""The page of uploaded measurements: its first rows, and what its forms begin with."""
+"""Build the page of uploaded measurements: its first rows, and the initial values of its forms."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from planner.web.listings import choice_names, kernel_choices, profile_choices
 
 PREVIEW_ROWS = 12
 UNITS = {"isl": "tokens", "osl": "tokens", "throughput": "tokens/s", "power_share": "of TDP"}
-SECONDS = "_s"  # ends the names of times, which are shown in ms
+SECONDS = "_s"  # ending of the names of times, which the page shows in ms
 
 
 def page_context(calibration: Calibration) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def page_context(calibration: Calibration) -> dict[str, Any]:
 
 
 def preview(table: pl.DataFrame) -> dict[str, Any]:
-    """Columns that hold something, each with its unit, and the first rows of them."""
+    """Return the columns that have values, each with its unit, and their first rows."""
     filled = [name for name in table.columns if any(table[name].drop_nulls().to_list())]
     rows = table.head(PREVIEW_ROWS).select(
         pl.col(name) * (1000 if name.endswith(SECONDS) else 1)
@@ -48,7 +48,7 @@ def preview(table: pl.DataFrame) -> dict[str, Any]:
 
 
 def fit_form(calibration: Calibration, posted: Any = None) -> FitForm:
-    """As posted, else filled in for the first arrangement of the rows."""
+    """Return the form as posted, or filled in for the first arrangement of the rows."""
     arrangements = calibration.report.get("arrangements", [])
     first = suggested(arrangements[0]) if arrangements else {}
     return FitForm(posted, initial=first, arrangements=arrangements, kernels=kernel_choices())
@@ -60,7 +60,7 @@ def compare_form(calibration: Calibration, data: Any = None) -> CompareForm:
 
 
 def suggested(arrangement: dict[str, Any]) -> dict[str, Any]:
-    """A profile of an arrangement, under the catalogue's names where it has them."""
+    """Suggest a profile for an arrangement, with the catalogue's names where it has them."""
     model = _catalogued(catalogue.model_name, arrangement["model"])
     gpu = _catalogued(catalogue.gpu_name, arrangement["gpu"])
     tp = arrangement["tp"] or 1

@@ -1,4 +1,4 @@
-"""The page of a search: its first sentence, its rows and its fronts."""
+"""Build the page of a deployment search: its summary, its rows and its Pareto fronts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLOURS = tuple(dict.fromkeys((BLUE, ORANGE, GREEN, *PALETTE)))
 
 
 def deployment(row: dict[str, Any]) -> str:
-    """In words: "9 × B200, fp4: 5 prefill and 4 decode instances"."""
+    """Describe a deployment: "9 × B200, fp4: 5 prefill and 4 decode instances"."""
     name = f"{row['gpus']} × {row['gpu']}, {row['precision']}"
     if row["mode"] == "agg":
         return name
@@ -31,7 +31,7 @@ def deployment(row: dict[str, Any]) -> str:
 
 
 def widths(row: dict[str, Any]) -> list[str]:
-    """How instances are spread, a line per side."""
+    """Describe the parallelism of the instances, a line per side."""
     sides = [("", row)]
     if row["mode"] == "disagg":
         sides = [("prefill ", row["prefill"]), ("decode ", row["decode"])]
@@ -68,7 +68,7 @@ def _row(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _front(answer: dict[str, Any], key: str, label: str) -> Figure | None:
-    """Dollars per million tokens over a measure, by GPU type and mode; the listed ones in grey."""
+    """Draw dollars per million tokens over a measure, by GPU type and mode; listed ones in grey."""
     measure = "TTFT" if key == "ttft_ms" else "user"
     priced = [row for row in answer["pareto"] if row["usd_per_mtok"] is not None]
     on = [row for row in priced if any(measure in name for name in row["front"])]

@@ -1,4 +1,4 @@
-"""How each tier, model and region was served: rows of one table, chosen by the user."""
+"""Show how each tier, model and region was served: rows of one table that the user selects."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from planner.selectors.runs import run_result, run_table, run_tables
 from planner.studies.replay.detail import ALL, GROUPED
 from planner.studies.results.figures import GROUP_TABLE, GROUPS
 
-EACH = "each"  # a row for every tier, model or region
-MOST_ROWS = 200  # on the page; the CSV has all
+EACH = "each"  # grouping columns: a row for every tier, model or region
+MOST_ROWS = 200  # rows on the page; the CSV has all
 
 
 def groups_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
-    """Of the policy and the groups that the user chose: by tier alone where nothing is."""
+    """Return the rows of the chosen policy and grouping, by default grouped by tier."""
     if "groups" not in run_tables(run):
         return {"run": run, "group_rows": None}
     result, table = run_result(run), run_table(run, "groups")

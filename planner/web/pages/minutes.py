@@ -1,4 +1,4 @@
-"""By the minute: what one policy's replicas did, of all pools together or of those chosen."""
+"""Show the replicas of one policy by the minute, over all pools or over selected ones."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ POOL = ("model", "region", "arrangement")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a chart: its name and what it is over the pools that are shown."""
+    """One line of a chart: its name, and its expression over the pools that are shown."""
 
-    column: str  # of the table, which older runs may lack
+    column: str  # column of the table; older runs may lack it
     name: str
     colour: str
     value: pl.Expr
-    note: str = ""  # what it means, below the chart where the line is there
+    note: str = ""  # explanation, shown below the chart if the line is shown
     dash: str = "solid"
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """``stacked`` lines are areas that add up."""
+    """A chart and its lines; ``stacked`` lines are areas that add up."""
 
     name: str
     title: str
@@ -47,7 +47,7 @@ def total(column: str, name: str, colour: str, note: str = "") -> Line:
 
 
 def mean_over(column: str, weight: str, name: str, colour: str, note: str, dash: str) -> Line:
-    """Mean of ``column`` by ``weight``; nothing where there is no weight or no value."""
+    """Return the mean of ``column`` weighted by ``weight``, or null without weights or values."""
     known = pl.when(pl.col(column).is_not_null()).then(pl.col(weight)).otherwise(0.0)
     over = (pl.col(column).fill_null(0.0) * known).sum() / known.sum()
     return Line(column, name, colour, over.fill_nan(None), note, dash)
@@ -115,11 +115,11 @@ CHARTS = (
         (total("power_kw", "Power", BLUE),),
     ),
 )  # fmt: skip
-FIRST = ("states", "tokens")  # shown at once; the others are folded
+FIRST = ("states", "tokens")  # charts shown at once; the others are folded
 
 
 def minutes_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
-    """Figures of the policy and pools that the user chose, else of the first and of all."""
+    """Return the charts of the chosen policy and pools, by default all pools."""
     result = run_result(run)
     if "replicas" not in run_tables(run):
         return {"run": run, "minute_charts": []}
@@ -147,7 +147,7 @@ def minutes_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
 
 
 def pool_choices(table: pl.DataFrame) -> dict[str, dict[str, str]]:
-    """What to choose from: each model and region, and each pool where these have several."""
+    """Return the choices of pools: each model and region, and each pool if these have several."""
     columns = [name for name in POOL if name in table.columns]
     rows = table.select(columns).unique().sort(columns)
     choices: dict[str, dict[str, str]] = {}
@@ -161,7 +161,7 @@ def pool_choices(table: pl.DataFrame) -> dict[str, dict[str, str]]:
 
 
 def minute_charts(table: pl.DataFrame, clock: str) -> list[dict[str, Any]]:
-    """Every chart with data, as the template wants it."""
+    """Return every chart that has data, in the form that the template needs."""
     shown = []
     for chart in CHARTS:
         lines = [line for line in chart.lines if line.column in table.columns]
@@ -186,7 +186,7 @@ def _note(chart: Chart, lines: list[Line]) -> str:
 
 
 def _always(chart: Chart) -> tuple[str, ...]:
-    """The lines that are shown though they are nothing but 0: the first."""
+    """Return the lines that are shown even if they are 0 throughout: the first one."""
     return (chart.lines[0].name,)
 
 

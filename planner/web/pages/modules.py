@@ -1,4 +1,4 @@
-"""Below the instance on the page of a run: which modules stood where, over time."""
+"""Show module-level scaling of a run: the devices of the modules over time."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from planner.selectors.runs import run_result, run_table, run_tables
 from planner.web.charts.figure import BLUE, GREEN, GREY, ORANGE, PALETTE, Figure, figure, line
 from planner.web.charts.over_time import axis_title, steps, times
 
-POOLS = 4  # with a chart each: of more, those that did most
+POOLS = 4  # most pools with a chart: those with the most operations
 
 
 @dataclass(frozen=True, slots=True)
 class PoolView:
-    """One pool of one policy: its figures, and its chart."""
+    """One pool of one policy with its figures and its chart."""
 
     policy: str
     row: dict[str, Any]
@@ -28,7 +28,7 @@ class PoolView:
 
 
 def modules_context(run: Run) -> dict[str, Any]:
-    """Empty where no policy moved modules."""
+    """Return the pools with module-level scaling, or nothing if no policy moved modules."""
     result = run_result(run)
     moved = result.get("modules")
     if not moved:
@@ -62,7 +62,7 @@ def modules_context(run: Run) -> dict[str, Any]:
 
 
 def _to_its_end(table: pl.DataFrame, end: datetime) -> pl.DataFrame:
-    """How things stand last stands to the end of the window."""
+    """Repeat the last state of each device at the end of the window."""
     keys = ["policy", "model", "region", "arrangement", "device"]
     last = table.sort("time").group_by(keys, maintain_order=True).last()
     last = last.with_columns(pl.lit(end).cast(table.schema["time"]).alias("time"))

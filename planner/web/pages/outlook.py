@@ -1,4 +1,4 @@
-"""The page of an outlook: cost by month, and what to commit to."""
+"""Build the page of an outlook: cost by month, and recommended commitments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHADES = (BLUE, ORANGE, GREEN, SKY)
 
 
 def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
-    """Everything the page of a completed outlook shows."""
+    """Return the template context of a completed outlook."""
     result = run_result(run)
     window = result.get("window") or {}
     take = {(row["region"], row["gpu"], row["term"]) for row in result["recommended_commitments"]}
@@ -42,7 +42,7 @@ def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
 
 
 def cost_figure(result: Mapping[str, Any]) -> Figure:
-    """Dollars of each month by price class; a line of what they are with commitments."""
+    """Draw the dollars of each month by price class, and a line of the cost with commitments."""
     months = result["months"]
     names = [row["month"] for row in months]
     classes = (("on_demand_usd", "On demand", BLUE), ("spot_usd", "Spot", SKY),
@@ -67,7 +67,7 @@ def cost_figure(result: Mapping[str, Any]) -> Figure:
 
 
 def use_figure(result: Mapping[str, Any]) -> Figure:
-    """Share of the time that the k-th GPU of a type and region is in use."""
+    """Draw the share of time in which the k-th GPU of a type and region is in use."""
     steps: dict[str, list[Mapping[str, Any]]] = {}
     for row in result["use"]:
         steps.setdefault(f"{row['gpu']} in {row['region']}", []).append(row)

@@ -1,4 +1,4 @@
-"""The page of a front: its curve, the knee and what each plan takes."""
+"""Build the page of a Pareto front: its curve, the knee, and the figures of each plan."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNITS = {"cost": "$", "gpu-hours": "GPU-h", "energy": "kWh", "carbon": "kg CO₂
 
 
 def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
-    """Everything the page of a completed front shows."""
+    """Return the template context of a completed front."""
     result = run_result(run)
     window = result.get("window") or {}
     points = result.get("points") or []
@@ -34,7 +34,7 @@ def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
 
 
 def front_figure(result: dict[str, Any]) -> Figure:
-    """The first objective over the second, what is proven below it, and the knee."""
+    """Draw the first objective over the second, its proven lower bound, and the knee."""
     first, second = result["of"]
     plans, bend = result["points"], result.get("knee")
     x = [plan["second"] for plan in plans]

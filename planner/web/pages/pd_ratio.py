@@ -1,4 +1,4 @@
-"""What the page of a run of prefill to decode shows: the curve, heat tables, the ratio in time."""
+"""Build the page of a P:D ratio run: the curve, the heat tables and the best ratio over time."""
 
 from __future__ import annotations
 
@@ -58,7 +58,10 @@ def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
 
 
 def curve_figure(result: dict[str, Any]) -> Figure:
-    """Tokens/s at every ratio (HeteroScale, figure 4), points by what bounds, the best marked."""
+    """Draw tokens/s at every ratio with its binding limit and the best ratio.
+
+    See HeteroScale, figure 4.
+    """
     rows, best = result["ratios"], result["best"]
     names = [f"{row['prefill']}P/{row['decode']}D" for row in rows]
     rates = [row["max_tps"] for row in rows]
@@ -94,7 +97,7 @@ def curve_figure(result: dict[str, Any]) -> Figure:
 
 
 def drift_figure(result: dict[str, Any]) -> Figure:
-    """Prefill instances of the best ratio by window, beside those of the ratio that is kept."""
+    """Draw the prefill instances of the best ratio in each window, and those of the fixed ratio."""
     rows = [row for row in result["over_time"] if row["prefill"]]
     moments = [row["start"].rstrip("Z") for row in rows]
     best = [result["best"]["prefill"]] * 2 if moments else []
@@ -120,7 +123,7 @@ def drift_figure(result: dict[str, Any]) -> Figure:
 def _heat(
     labels: list[float | None], cells: list[list[dict[str, Any]]]
 ) -> list[tuple[float | None, list[dict[str, Any]]]]:
-    """Rows with a shade per cell by the share of instances that prefill."""
+    """Return the rows with a shade for each cell, by the share of prefill instances."""
     return [
         (label, [cell | {"shade": _shade(cell)} for cell in row])
         for label, row in zip(labels, cells, strict=True)
@@ -128,13 +131,13 @@ def _heat(
 
 
 def _shade(cell: dict[str, Any]) -> int:
-    """1 to SHADES, 0 where no ratio meets the limits."""
+    """Return a shade from 1 to SHADES, or 0 if no ratio meets the limits."""
     total = cell["prefill"] + cell["decode"]
     return 0 if not total else 1 + min(SHADES - 1, int(SHADES * cell["prefill"] / total))
 
 
 def _sides(rows: list[dict[str, Any]]) -> dict[str, str]:
-    """What binds where prefill, and where decode instances are too few."""
+    """Return which limits bind if prefill instances are too few, and if decode instances are."""
     sides = {}
     for side in ("prefill", "decode"):
         bounds = [row["bound_by"] for row in rows if row["side"] == side]

@@ -1,4 +1,4 @@
-"""What the page of a placement run shows: the methods side by side, and the tree filled by one."""
+"""Build the page of a placement run: a comparison of methods, and the tree filled by one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STATES = {
     "shrunk": "After the scale-in that follows",
 }
 COLOURS = 8  # classes place-0 to place-7 of the style sheet
-MANY = 400  # nodes drawn one by one; beyond, S1 switches have one bar per GPU type
+MANY = 400  # most nodes drawn one by one; larger trees have a bar per S1 switch and GPU type
 LETTERS = {"prefill": "P", "decode": "D", "both": "M", "attention": "A", "ffn": "F"}
 MEANINGS = {
     "P": "prefill",
@@ -28,11 +28,11 @@ MEANINGS = {
     "F": "FFN of the prefill",
 }
 CELL = 10  # width of a GPU in the picture
-BAR = 160  # width of a bar that stands for several nodes
+BAR = 160  # width of a bar that represents several nodes
 
 
 def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
-    """All methods, and the tree by the method, moment and region of ``params``."""
+    """Return all methods, and the tree for the method, state and region in ``params``."""
     result = run_result(run)
     methods = result["methods"]
     names = [name for name in METHODS if name in methods]
@@ -49,7 +49,7 @@ def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
 def tree_context(
     run: Run, result: dict[str, Any], names: list[str], params: Mapping[str, str]
 ) -> dict[str, Any]:
-    """One region's tree at one moment."""
+    """Return the tree of one region in one state."""
     method = _chosen(params.get("method", ""), names[::-1])
     placed = result["methods"][method]
     states = [name for name in STATES if name == "start" or name in placed]
@@ -73,7 +73,7 @@ def tree_context(
         "region": region,
         "regions": regions,
         "used": int(now["gpus"].sum()),
-        "unplaced": figures["unplaced_units"],  # in all regions
+        "unplaced": figures["unplaced_units"],  # over all regions
         "chosen_services": placed["services"],
         "legend": [
             (name, f"place-{i % COLOURS}")
@@ -97,7 +97,7 @@ def _letter(row: dict[str, Any]) -> str:
 def _tree(
     nodes: pl.DataFrame, now: pl.DataFrame, services: list[str], known: set[int] | None
 ) -> list[dict[str, Any]]:
-    """S2 switches with their S1 switches with their racks with their nodes, or with bars."""
+    """Return the S2 switches, which hold S1 switches, which hold racks of nodes, or bars."""
     colour = {name: f"place-{i % COLOURS}" for i, name in enumerate(services)}
     by_node: dict[int, list[dict[str, Any]]] = {}
     for row in now.sort("service", "unit", "role", "instance").iter_rows(named=True):
@@ -144,7 +144,7 @@ def _node(
     colour: dict[str, str],
     known: set[int] | None,
 ) -> dict[str, Any]:
-    """A node as boxes of its GPUs: what runs there first, then what is free."""
+    """Return a node as boxes of its GPUs: those in use first, then the free ones."""
     first, boxes = 0, []
     for instance in listed:
         boxes.append(
@@ -172,7 +172,7 @@ def _node(
 def _bars(
     rows: list[dict[str, Any]], by_node: dict[int, list[dict[str, Any]]], colour: dict[str, str]
 ) -> list[dict[str, Any]]:
-    """One bar per GPU type under a switch, its width what is in use of its GPUs."""
+    """Return one bar per GPU type under a switch, filled by the share of GPUs in use."""
     bars = []
     for gpu in dict.fromkeys(row["gpu"] for row in rows):
         of_type = [row for row in rows if row["gpu"] == gpu]
@@ -201,7 +201,7 @@ def _bars(
 
 
 def _words(listed: list[dict[str, Any]]) -> list[str]:
-    """What runs somewhere, for those who do not see colours."""
+    """Describe in words what runs at a place, for readers who do not see colours."""
     sums: dict[tuple[str, str], int] = {}
     for instance in listed:
         key = (instance["service"], MEANINGS[_letter(instance)].split(":")[0])

@@ -1,4 +1,4 @@
-"""The page of a profile: its parameters and limits, its versions, and where it is off."""
+"""Build the page of a profile: parameters, limits, versions and its largest errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def page_context(profile: known.KnownProfile) -> dict[str, Any]:
 
 
 def versions(name: str) -> list[tuple[ProfileVersion, Check | None]]:
-    """Every version with the check that it is judged by."""
+    """Return every version with the check of its accuracy."""
     return [
         (
             row,
@@ -49,7 +49,7 @@ def versions(name: str) -> list[tuple[ProfileVersion, Check | None]]:
 
 
 def parameters(profile: known.KnownProfile) -> list[tuple[str, Any]]:
-    """In the order of the formula: PostgreSQL keeps no order of keys."""
+    """Return the parameters in the order of the formula: PostgreSQL keeps no order of keys."""
     order = {name: i for i, name in enumerate(UNITS)}
     return sorted(profile.parameters.items(), key=lambda pair: (order.get(pair[0], 9), pair[0]))
 
@@ -63,6 +63,6 @@ def limits(profile: Profile) -> list[tuple[str, float, str]]:
 
 
 def outliers(residuals: pl.DataFrame) -> list[dict[str, Any]]:
-    """The rows furthest off, worst first."""
+    """Return the rows with the largest errors, worst first."""
     off = residuals.filter(pl.col("outlier")).sort(pl.col("error").abs(), descending=True)
     return off.head(SHOWN_OUTLIERS).to_dicts()

@@ -1,4 +1,4 @@
-"""A profile as pictures: what an iteration takes, and how far predictions lie from measurements."""
+"""Draw a profile: the time of an iteration, and predictions against measurements."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from planner.web.charts.figure import (
 from simulation.performance.curves import DECODE
 from simulation.performance.profile import Profile, iteration_s, measured_range
 
-CONTEXTS = (512, 2048, 8192)  # tokens of a decoding sequence
-KEYS = (0, 4096, 16384)  # tokens before the chunk
+CONTEXTS = (512, 2048, 8192)  # tokens in the context of a decoding sequence
+KEYS = (0, 4096, 16384)  # context tokens before the chunk
 SAMPLES = 60
-TOKENS = 8192  # of a prefill iteration, where the profile does not end before
-WIDE = 30.0  # what spans more than this many times is drawn on a logarithmic axis
+TOKENS = 8192  # largest prefill iteration, unless the profile ends before it
+WIDE = 30.0  # ratio of largest to smallest value above which an axis is logarithmic
 
 
 def decode_figure(profile: Profile, height: int = 320) -> Figure:
-    """Milliseconds between tokens over the sequences that decode together."""
+    """Draw milliseconds between tokens over the number of sequences that decode together."""
     batch = np.unique(np.round(np.geomspace(1, max(2, profile.max_batch), SAMPLES)))
     traces = []
-    known = not _same(profile, batch)  # a linear profile does not know the context: one line
+    known = not _same(profile, batch)  # a linear profile does not depend on the context: one line
     for i, context in enumerate(_contexts(profile) if known else CONTEXTS[:1]):
         took = iteration_s(profile, batch, batch * context, 0, 0) * 1000
         measured = measured_range(profile, batch, batch * context, 0, 0)
@@ -47,7 +47,7 @@ def decode_figure(profile: Profile, height: int = 320) -> Figure:
 
 
 def prefill_figure(profile: Profile, height: int = 320) -> Figure:
-    """Milliseconds of an iteration that only computes prompt tokens."""
+    """Draw the milliseconds of an iteration that computes prompt tokens only."""
     most = max(2, min(TOKENS, profile.max_batch_tokens))
     tokens = np.unique(np.round(np.geomspace(16 if most > 16 else 1, most, SAMPLES)))
     traces = []
@@ -67,7 +67,7 @@ def prefill_figure(profile: Profile, height: int = 320) -> Figure:
 
 
 def residual_figures(residuals: pl.DataFrame, height: int = 340) -> list[tuple[str, Figure]]:
-    """Per quantity: predicted over measured, and the line on which they would agree."""
+    """Draw, for each quantity, predicted over measured values and the line of equality."""
     figures = []
     for (quantity,), rows in residuals.partition_by("quantity", as_dict=True).items():
         shown = rows if rows.height <= MAX_POINTS else rows.sample(MAX_POINTS, seed=0)
@@ -104,7 +104,7 @@ def sweep_figure(
     lines: list[tuple[str, str, list[float | None], str]],
     height: int = 300,
 ) -> Figure:
-    """Answers over concurrency; ``lines`` has name, unit, values and axis (y or y2)."""
+    """Draw estimates over concurrency; ``lines`` has name, unit, values and axis (y or y2)."""
     traces = [
         line(
             concurrency, [None if v is None else float(f"{v:.5g}") for v in values],
@@ -122,13 +122,13 @@ def sweep_figure(
     return figure(
         traces, height=height, x="requests in flight", y=left, right=right, together=True,
         xaxis={"type": "log"} if wide else {},
-        # what waits takes seconds, what does not milliseconds: both are to be read
+        # queues take seconds and iterations milliseconds; a log axis shows both
         yaxis=LOGARITHMIC | {"dtick": "D2"} if apart else {},
     )  # fmt: skip
 
 
 def _lines(x: Any, y: Any, measured: Any, label: str, i: int) -> list[Any]:
-    """A line, thin and dotted where the profile goes beyond what was measured."""
+    """Draw a line, thin and dotted outside the measured range of the profile."""
     inside = _clean(np.where(measured, y, np.nan))
     colour, hover = PALETTE[i], "%{y:,.4~g} ms"
     lines = []
@@ -141,7 +141,7 @@ def _lines(x: Any, y: Any, measured: Any, label: str, i: int) -> list[Any]:
 
 
 def _contexts(profile: Profile) -> tuple[int, ...]:
-    """Usual contexts where the profile was measured near two of them, else those it has."""
+    """Return the usual contexts if the profile covers two of them, else contexts of the profile."""
     values = profile.curve.values
     first, n, m = (int(v) for v in values[DECODE : DECODE + 3])
     knots = values[first + n : first + n + m]

@@ -1,4 +1,4 @@
-"""What the page of a provisioning run shows: the levels, one pool's graph and devices."""
+"""Build the page of a provisioning run: the levels, and one pool's graph and devices."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WAYS = {
 
 
 def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
-    """The levels of all pools together, and the pool that ``params`` choose."""
+    """Return the levels of all pools together, and the pool that ``params`` choose."""
     result = run_result(run)
     window = result.get("window") or {}
     levels = result.get("levels") or {}
@@ -44,7 +44,7 @@ def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
 
 
 def pool_context(run: Run, result: dict[str, Any], params: Mapping[str, str]) -> dict[str, Any]:
-    """One pool in one phase at one level."""
+    """Return one pool in one phase at one level."""
     pools = sorted(result["pools"], key=lambda pool: not pool["chosen"])
     by_name: dict[str, dict[str, dict[str, Any]]] = {}
     for pool, name in zip(pools, service.pool_names(pools), strict=True):
@@ -78,7 +78,7 @@ def _one_of(known: list[str], name: str) -> str:
 
 
 def sharing_context(sharing: dict[str, Any], pool: dict[str, Any]) -> dict[str, Any]:
-    """Both phases of the pool's model, apart and on common GPUs."""
+    """Return both phases of the pool's model, on separate and on shared GPUs."""
     services = [row for row in sharing["services"] if _of_pool(row, pool)]
     if not services:
         return {}
@@ -96,7 +96,7 @@ def sharing_context(sharing: dict[str, Any], pool: dict[str, Any]) -> dict[str, 
 
 
 def course_context(run: Run, over_time: dict[str, Any], pool: dict[str, Any]) -> dict[str, Any]:
-    """The pool window by window: a row per level, and what each held along the traffic."""
+    """Return the pool by window: a row per level, and the GPUs of each level over time."""
     course = next(row for row in over_time["pools"] if _of_pool(row, pool))
     levels = course["levels"]
     return {
@@ -113,7 +113,7 @@ def _of_pool(row: dict[str, Any], pool: dict[str, Any]) -> bool:
 
 
 def plan_context(run: Run, pool: dict[str, Any], level: str) -> dict[str, Any]:
-    """The operators of a plan in the order of the graph, and its devices."""
+    """Return the operators of a plan in the order of the graph, and its devices."""
     operators, devices, shards = (
         _rows(run, name, pool).filter(pl.col("level") == level)
         for name in ("operators", "devices", "shards")
@@ -136,10 +136,10 @@ def plan_context(run: Run, pool: dict[str, Any], level: str) -> dict[str, Any]:
 
 
 def columns(nodes: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Nodes by how many come before them on the longest way: side by side in the picture."""
+    """Group nodes by their depth, the longest path from a source; a group is one column."""
     depth: dict[str, int] = {}
-    for node in nodes:  # they come in an order in which they can run
-        after = f" {node['after']} "  # names of runs of layers have spaces themselves
+    for node in nodes:  # nodes come in topological order
+        after = f" {node['after']} "  # names may contain spaces: do not split
         before = [place for name, place in depth.items() if f" {name} " in after]
         depth[node["operator"]] = 1 + max(before, default=-1)
     if nodes and not any(node["after"] for node in nodes):
@@ -167,6 +167,9 @@ def sweep_context(by: str, run: Run, params: Mapping[str, str]) -> dict[str, Any
 
 
 def _rows(run: Run, table: str, pool: dict[str, Any]) -> pl.DataFrame:
-    """Of one pool; a run of before has no precisions in its tables, and courses have none."""
+    """Return the rows of one pool, by the key columns that the table has.
+
+    Tables of older runs have no precisions, nor has the table of courses.
+    """
     rows = run_table(run, table)
     return rows.filter(pl.col(name) == pool[name] for name in KEYS if name in rows.columns)

@@ -1,4 +1,4 @@
-"""Pictures of a provisioning run: devices, layers, and how operators respond."""
+"""Draw a provisioning run: devices, layers, and the sensitivity of operators."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from planner.web.charts.figure import (
 )
 
 COLOURS = (*PALETTE, "#F0E442", "#44AA99", "#882255", "#999933", "#AA4499", "#6699CC")
-MANY = 60  # devices: more bars cannot be told apart
-STRETCHES = 400  # of a course in time: more cannot be told apart
+MANY = 60  # most devices: more bars are illegible
+STRETCHES = 400  # most spans of a line over time
 SHOWN = 8  # operators in a plot of lines
 MEASURES = (("gpus", "GPUs", BLUE), ("energy", "power", ORANGE), ("memory", "memory", GREEN))
 # Operator-level autoscaling, section 4.3, figures 10 to 13 as the text gives them.
@@ -41,7 +41,7 @@ AXES = {"length": "prompt tokens", "rate": "requests/s", "size": "model"}
 
 
 def memory_figure(shards: pl.DataFrame, room_gb: float, height: int = 350) -> Figure:
-    """What each device holds, stacked by operator, under what there is."""
+    """Draw the memory used on each device, stacked by operator, and its capacity."""
     shown = shards.filter(pl.col("device") < MANY)
     names = shards["operator"].unique(maintain_order=True).to_list()
     bars = []
@@ -67,7 +67,7 @@ def memory_figure(shards: pl.DataFrame, room_gb: float, height: int = 350) -> Fi
 
 
 def load_figure(devices: pl.DataFrame, height: int = 350) -> Figure:
-    """Arithmetic and memory bandwidth in use on each device, of all there is."""
+    """Draw the shares of arithmetic and of memory bandwidth in use on each device."""
     shown = devices.filter(pl.col("device") < MANY)
     x = (shown["device"] + 1).to_list()
     bars: list[Any] = [
@@ -90,7 +90,7 @@ def load_figure(devices: pl.DataFrame, height: int = 350) -> Figure:
 
 
 def strip_figure(shards: pl.DataFrame, order: list[str], height: int = 350) -> Figure:
-    """Which GPU holds which run of layers: a row per GPU, a column per module."""
+    """Draw which GPU holds which layers: a row per GPU, a column per module."""
     last = int(shards["device"].max() or 0) + 1  # type: ignore[arg-type]
     rows = min(last, MANY)
     grid = np.zeros((rows, len(order)))
@@ -112,7 +112,7 @@ def strip_figure(shards: pl.DataFrame, order: list[str], height: int = 350) -> F
 
 
 def response_figures(responses: dict[str, Any]) -> list[tuple[str, str, Figure]]:
-    """Title, description and figure of each sensitivity."""
+    """Return the title, description and figure of each sensitivity."""
     plots = (
         ("Latency by length", "times that of the shortest", "lengths", "latency_by_length",
          "tokens of a request", True),
@@ -146,7 +146,7 @@ def response_figures(responses: dict[str, Any]) -> list[tuple[str, str, Figure]]
     out = []
     for title, unit, axis, key, x, logarithmic in plots:
         if key not in responses:
-            continue  # of a run kept before it was worked out
+            continue  # an older run without these results
         values = np.asarray(responses[key]) * scale.get(key, 1.0)
         most = np.argsort(-values.max(axis=1), kind="stable")[:SHOWN]
         lines = [
@@ -165,7 +165,7 @@ def response_figures(responses: dict[str, Any]) -> list[tuple[str, str, Figure]]
 
 
 def sweep_figure(sweep: dict[str, Any], height: int = 350) -> Figure:
-    """Savings in %, ours as lines and the source's figures as crosses."""
+    """Draw savings in percent: our results as lines, those of the source as crosses."""
     by = sweep["by"]
     rows = [row for row in sweep["rows"] if "gpus" in row]
     traces: list[Any] = []
@@ -186,8 +186,10 @@ def sweep_figure(sweep: dict[str, Any], height: int = 350) -> Figure:
 
 
 def course_figure(courses: pl.DataFrame, height: int = 350) -> Figure:
-    """GPUs held by each level along the traffic, hours from its start; of many windows the most in
-    each stretch, and the mean of the requests/s behind them."""
+    """Draw the GPUs of each level and the mean requests/s, over hours from the start.
+
+    Windows are grouped into equal spans. Each point is the largest number of GPUs of its span.
+    """
     start = courses["time_s"].min() or 0.0
     hours = (pl.col("time_s") - start) / 3600
     end = float(courses["time_s"].max() or 0.0) - float(start)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What the page of a size run shows: pools, and TTFT and TBT against the rate."""
+"""Build the page of a size run: pools, and TTFT and TBT over the rate."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from planner.models import Run
 from planner.selectors.runs import run_result, run_table, run_tables
 from planner.web.charts.figure import BLUE, GREY, ORANGE, RED, Figure, figure, line, points
 
-POOLS = (2, 8, 64)  # whose rate per replica is shown
-DOUBLED = tuple(2**n for n in range(12))  # that an axis of replicas names
+POOLS = (2, 8, 64)  # pool sizes whose rate per replica is shown
+DOUBLED = tuple(2**n for n in range(12))  # pool sizes that the axis labels
 
 
 def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _each(pool: dict[str, Any]) -> list[float]:
-    """Requests/s of each replica in a pair, in eight and in 64; none of runs from before."""
+    """Return requests/s per replica in pools of 2, 8 and 64; older runs have none."""
     known, isl = pool.get("pool_tps", ()), pool["input_tps"] / pool["max_rps"]
     return [known[n - 1] / n / isl for n in POOLS if n <= len(known)]
 
@@ -42,7 +42,7 @@ def _of(curve: pl.DataFrame, pool: dict[str, Any]) -> pl.DataFrame:
 
 
 def _figures(curve: pl.DataFrame, pool: dict[str, Any]) -> list[tuple[str, Figure]]:
-    """TTFT and TBT, each with its limit and the size; a role without one has no picture of it."""
+    """Draw TTFT and TBT with limit and size; omit a latency that the pool's role does not have."""
     figures = []
     for name, limit in (("ttft", "ttft_limit_ms"), ("tbt", "tbt_limit_ms")):
         if curve.is_empty() or curve[f"{name}_ms"].null_count() == curve.height:
@@ -54,7 +54,7 @@ def _figures(curve: pl.DataFrame, pool: dict[str, Any]) -> list[tuple[str, Figur
 
 
 def together_figure(pool: dict[str, Any]) -> Figure:
-    """Requests/s of each replica against how many there are, with the pools that were simulated."""
+    """Draw requests/s per replica over the pool size, and the simulated pools."""
     isl, tps = pool["input_tps"] / pool["max_rps"], pool["pool_tps"]
     hover = "%{x}: %{y:,.4~g}/s each"
     each = [carried / n / isl for n, carried in enumerate(tps, start=1)]
@@ -74,8 +74,10 @@ def together_figure(pool: dict[str, Any]) -> Figure:
 def latency_figure(
     curve: pl.DataFrame, name: str, pool: dict[str, Any], limit_ms: float | None
 ) -> Figure:
-    """One latency against the rate by closed forms: mean and the tier's percentile, its limit, and
-    what simulation found at the size."""
+    """Draw one latency over the rate by closed forms: its mean, the tier's percentile and limit.
+
+    A point shows what the simulation found at the size.
+    """
     rates, hover = curve["rate"], "%{x:,.4~g}/s: %{y:,.4~g} ms"
     percentile = f"p{pool['percentile']:g}, closed forms"
     traces = [

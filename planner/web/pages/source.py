@@ -1,4 +1,4 @@
-"""What the page of a live source shows: its last days as it read them, gaps as gaps."""
+"""Build the page of a live source: its last days as read, with gaps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LINES = 6
 
 def source_context(source: Source) -> dict[str, Any]:
     samples = source_series(source, start=timezone.now() - timedelta(days=DAYS))
-    if samples.bins.is_empty():  # nothing lately: the last days that there are
+    if samples.bins.is_empty():  # without recent data, the last days with data
         end = source.trace.end_at if source.trace is not None else None
         if end is not None:
             samples = source_series(source, start=end - timedelta(days=DAYS), end=end)
@@ -35,8 +35,10 @@ def source_context(source: Source) -> dict[str, Any]:
 
 
 def _figure(bins: pl.DataFrame, source: Source, fields: tuple[str, ...], y: str) -> Figure | None:
-    """A line of each series and field, the LINES largest; None where nothing is known. A bin
-    that is not known breaks the line."""
+    """Draw the LINES largest series; return None if nothing is known.
+
+    An unknown bin interrupts the line.
+    """
     if bins.is_empty():
         return None
     start, end = int(str(bins["bin_start"].min())), int(str(bins["bin_start"].max()))

@@ -1,4 +1,4 @@
-"""The page of a sweep: its grid as people read it."""
+"""Build the page of a sweep, with its grid as a heat map."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of a long page, one shown at a time; each has an address of its own (``#plan``)."""
+"""List the tabs of a long page; each has its own address (``#plan``)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 
 
 def result_tabs(shown: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Of the results page, as ``results_context`` and its sisters fill it: the parts that have
-    something in them, by the ids of runs/results.html."""
+    """Return the tabs of the results page that have content, by the ids in runs/results.html.
+
+    ``shown`` is the context that ``results_context`` and the contexts of the other parts fill.
+    """
     result = shown["result"]
     plan, forecast = result.get("plan"), (result.get("forecast") or {}).get("series")
     ahead = result.get("series") or shown.get("week_errors") or shown.get("moment_figure")

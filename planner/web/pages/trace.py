@@ -1,4 +1,4 @@
-"""What the page of a trace shows: what stands out in words, charts, and the figures behind them."""
+"""Build the page of a trace: notable facts in words, charts, and their figures."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from planner.web.charts.traffic import days_figure, lengths_figure, rate_figure,
 
 Character = Mapping[str, Any]
 AMOUNTS = ("requests", "input_tokens", "output_tokens", "total_tokens")
-ROWS = 12  # of a table that could have hundreds; the API has them all
-# Autocorrelations from which on a day repeats the one before.
+ROWS = 12  # most rows of a table that could have hundreds; the API returns all
+# Smallest autocorrelations at a day for each description of how days repeat.
 REPEATS = ((0.5, "repeat"), (0.2, "only partly repeat"), (float("-inf"), "do not repeat"))
 BURSTY = 2.0  # times the variance of Poisson arrivals
 
 
 def trace_context(trace: Trace, params: Mapping[str, str]) -> dict[str, Any]:
-    """``by`` of the query says what traffic is told apart by: model, region, tier or series."""
+    """Return the context of the page.
+
+    ``by`` in ``params`` selects how traffic is split: by model, region, tier or series.
+    """
     character = trace_character(trace)
     kinds = list(dict.fromkeys(volume["by"] for volume in character["volumes"]))
     several = [
@@ -86,12 +89,12 @@ def _rates(trace: Trace, character: Character, by: str) -> dict[str, Figure]:
 
 
 def _stretch_s(trace: Trace, by: str) -> float:
-    """Seconds that one point of the charts is the mean of."""
+    """Return the seconds over which each point of the charts is averaged."""
     return float(trace_rates(trace, by)["seconds"][0])
 
 
 def _week(character: Character) -> Figure | None:
-    """Where all hours of the day were seen."""
+    """Draw the week if the trace covers all hours of the day."""
     if character["rhythm"]["peak_hour"] is None:
         return None
     unit = (
@@ -103,7 +106,7 @@ def _week(character: Character) -> Figure | None:
 
 
 def _lengths(character: Character, by: str, volumes: list[Any]) -> dict[str, Figure]:
-    """Of the labels that charts tell apart; their colours are those of the other charts."""
+    """Draw the lengths of the labels in the charts, in the colours of the other charts."""
     places = {volume["label"]: place for place, volume in enumerate(volumes)}
     few = len(places) if len(places) <= LINES else LINES - 1
     figures = {}
@@ -123,7 +126,7 @@ def _lengths(character: Character, by: str, volumes: list[Any]) -> dict[str, Fig
 
 
 def _stands_out(character: Character) -> Iterator[str]:
-    """What somebody who plans for this traffic has to know, most important first."""
+    """List what a planner must know about this traffic, most important first."""
     yield from character["days"]["words"]
     if character["outages_found"]:
         many = character["outages_found"]
@@ -147,7 +150,7 @@ def _stands_out(character: Character) -> Iterator[str]:
 
 
 def repeats(correlation: float) -> str:
-    """How a day stands to the one before, by the autocorrelation at a day."""
+    """Describe how days repeat, by the autocorrelation at a lag of one day."""
     return next(words for least, words in REPEATS if correlation >= least)
 
 
@@ -169,7 +172,10 @@ def _rhythm(character: Character) -> Iterator[str]:
 
 
 def bursts(scales: Sequence[Mapping[str, Any]]) -> str:
-    """How traffic comes within ten minutes: what holds of seconds need not hold of minutes."""
+    """Describe bursts within ten minutes at the finest and the coarsest time scale.
+
+    Traffic may be bursty at one of them only.
+    """
     local = [scale for scale in scales if scale["within_10_min"] is not None]
     if not local:
         return ""

@@ -1,4 +1,4 @@
-"""What-if in place: the knobs of a kept plan, what was moved, and what the plan takes then."""
+"""Build what-if in place: the sliders of a stored plan, the changes and the new plan."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from planner.studies.columns import COUNT, HOURS, KG, KWH, USD
 from planner.studies.whatif.answer import WhatIf
 from planner.templatetags.headroom import NOTHING, figure, signed_percent
 
-TAKEN = (  # of the plan's totals
+TAKEN = (  # totals of the plan
     ("usd", "Cost of the window", USD),
     ("gpu_hours", "GPU-hours", HOURS),
     ("kwh", "Energy, modelled at the sized load", KWH),
     ("carbon_kg", "Carbon of that energy", KG),
     ("starts", "Starts", COUNT),
 )
-OTHER = 1e-3  # of a cost: from here on it is another plan
-ALIKE = 1e-6  # of a value: a slider left where it was
+OTHER = 1e-3  # relative difference in cost above which it is another plan
+ALIKE = 1e-6  # relative difference below which a slider counts as not moved
 UNITS = {"ttft_ms": "ms", "tbt_ms": "ms", "percentile": "%"}
 WORDS = {"ttft_ms": "TTFT limit", "tbt_ms": "TBT limit", "percentile": "in time, at least"}
 
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """A slider, or where ``step`` is None a number; ``value``: as it was in the run."""
+    """A slider, or a number field if ``step`` is None; ``value`` is its value in the run."""
 
     name: str
     label: str
@@ -54,7 +54,7 @@ class Row:
 def knobs_of(kept: KeptBasis) -> list[Knob]:
     scenario, basis = kept.scenario, kept.basis
     knobs = [Knob("growth", "Demand", "times", 1.0, 0.25, 4.0, 0.05)]
-    if basis.series and basis.flat is None:  # a fleet that is held goes by no forecast
+    if basis.series and basis.flat is None:  # a static fleet does not use a forecast
         level = basis.series[0].level
         times = basis.series[0].times
         note = "it plans for the mean" if level is None else ""
@@ -80,7 +80,7 @@ def knobs_of(kept: KeptBasis) -> list[Knob]:
                  tier.percentile, 50, 99.9, None)
         )  # fmt: skip
     gpus = gpus_of(kept)
-    if gpus[1:]:  # of one type alone a share says nothing
+    if gpus[1:]:  # with one type only, its share is always all
         knobs += [Knob(f"mix.{gpu}", f"{gpu}: of a region's GPUs, at most", "%", 100, 0, 100, 5)
                   for gpu in gpus]  # fmt: skip
     knobs += [
@@ -183,7 +183,7 @@ def _as_it_was(pk: int, store: str, finished_at: datetime | None) -> WhatIf:
 
 
 def other_plan(run: Run, before: WhatIf) -> str:
-    """A sentence where the plan on the run's page is not the scenario's own."""
+    """Return a sentence if the plan on the run's page differs from the scenario's own."""
     if before.flat:
         return _replayed(run, before)
     shown_usd = ((run.result.get("plan") or {}).get("totals") or {}).get("usd")
@@ -198,7 +198,7 @@ def other_plan(run: Run, before: WhatIf) -> str:
 
 
 def _replayed(run: Run, before: WhatIf) -> str:
-    """A sentence where the flat fleet cost something else in the replay."""
+    """Return a sentence if the static fleet had another cost in the simulation."""
     cost = (run.result.get("recommended") or {}).get("cost_usd")
     if before.totals is None or not cost or abs(before.totals.usd - cost) <= OTHER * cost:
         return ""
@@ -209,7 +209,7 @@ def _replayed(run: Run, before: WhatIf) -> str:
 
 
 def now_words(before: WhatIf, now: WhatIf) -> str:
-    """What the sliders come to, in one line."""
+    """Summarize the plan with the changed settings in one line."""
     if now.totals is None:
         return f"No {'such fleet' if now.flat else 'plan'} with these settings."
     words = f"{figure(now.totals.usd, '$')}, {_range(now)} replica{'s' * (now.most != 1)}"
@@ -234,7 +234,7 @@ def rows_of(before: WhatIf, now: WhatIf) -> list[Row]:
 
 
 def _most(plan: WhatIf, gpu: str) -> str:
-    """Over all regions, each at its busiest."""
+    """Return the sum over regions of each region's largest GPU count."""
     if plan.totals is None:
         return NOTHING
     return figure(sum(row.most for row in plan.gpus if row.gpu == gpu))

@@ -1,4 +1,4 @@
-"""Why a recommended number is what it is, on the page of its run."""
+"""Explain a recommended number on the page of its run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def why_context(run: Run) -> dict[str, Any]:
 
 
 def _money(result: dict[str, Any]) -> Money | None:
-    """What the recommended cost is made of."""
+    """Return the parts of the recommended cost."""
     take = result.get("recommended") or {}
     usd, hours = take.get("cost_usd"), take.get("gpu_hours")
     if not usd or not hours:

@@ -1,1 +1,1 @@
-"""Pages: fetch, check, early return, save, respond."""
+"""Provide the views of the pages: fetch, check, return early, save, respond."""
