@@ -1,8 +1,8 @@
 """Prune published schemas to what exports write: ``python -m tools.export_schemas FOLDER``.
 
-FOLDER has the schemas as published (CRDs, JSON Schemas); what is kept of each is listed here, every
-object is closed, and what Kubernetes says of metadata, which CRDs leave open, is added. The result
-lies in planner/exports/schemas, with source, commit and licence in each file.
+FOLDER has the schemas as published (CRDs, JSON Schemas). This file lists what is kept of each.
+Every object is closed. Kubernetes' rules for metadata are added, since CRDs leave metadata open.
+The results are in planner/exports/schemas, with source, commit and licence in each file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ruamel.yaml import YAML
 OUT = Path(__file__).parents[1] / "planner/exports/schemas"
 KEPT = ("type", "enum", "minimum", "maximum", "minLength", "maxLength", "pattern", "minItems",
         "maxItems", "required", "anyOf", "additionalProperties")  # fmt: skip
-ALL: dict[str, Any] = {}  # of an object whose keys are free, or of a value
+ALL: dict[str, Any] = {}  # keep all of an object with free keys, or of a value
 POLICIES = {"type": ALL, "value": ALL, "periodSeconds": ALL}
 WAY = {"stabilizationWindowSeconds": ALL, "tolerance": ALL, "policies": POLICIES}
 BEHAVIOUR = {"scaleUp": WAY, "scaleDown": WAY}
@@ -34,7 +34,7 @@ ROLE = {"parallelism": {"tensor": ALL}, "scaling": {
         "triggers": TRIGGER,
     },
 }}  # fmt: skip
-# Name of our file: that of the published one, and of spec what is kept.
+# Name of our file: name of the published file, its version, and the kept parts of spec.
 CRDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "keda": ("keda_scaledobject.crd.yaml", "v1alpha1", {
         "scaleTargetRef": TARGET, "pollingInterval": ALL, "minReplicaCount": ALL,
@@ -81,7 +81,7 @@ METADATA = {
 
 
 def pruned(folder: Path) -> dict[str, dict[str, Any]]:
-    """Our schemas by name."""
+    """Return our schemas by name."""
     schemas = {
         name: _of_crd(folder / file, version, keep) for name, (file, version, keep) in CRDS.items()
     }
@@ -120,7 +120,7 @@ def _object(group: str, version: str, kind: str, spec: dict[str, Any]) -> dict[s
 
 
 def _pruned(schema: dict[str, Any], keep: Mapping[str, Any], root: dict[str, Any]) -> Any:
-    """What is kept of an object, closed; an array's items, likewise."""
+    """Return the kept parts of an object, closed, or of the items of an array."""
     schema = _resolved(schema, root)
     if "items" in schema:
         return _facts(schema) | {"items": _pruned(schema["items"], keep, root)}
@@ -136,7 +136,7 @@ def _pruned(schema: dict[str, Any], keep: Mapping[str, Any], root: dict[str, Any
 
 
 def _resolved(schema: dict[str, Any], root: dict[str, Any]) -> dict[str, Any]:
-    """Behind references, which OpenAPI wraps in an allOf of one."""
+    """Follow references, which OpenAPI wraps in an allOf with one item."""
     while "$ref" in schema or len(schema.get("allOf", ())) == 1:
         if "allOf" in schema:
             schema = schema["allOf"][0]
@@ -153,7 +153,7 @@ def _facts(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def text_of(schema: dict[str, Any]) -> str:
-    """As it lies here; what was done to it stands behind its source."""
+    """Return the text of our file; its comment states the source and the changes."""
     source = schema["$comment"].replace(" Unmodified.", "").rstrip(". ")
     schema = schema | {"$comment": f"{source}. Pruned to what exports write, objects closed."}
     return json.dumps(schema, indent=1, sort_keys=True) + "\n"

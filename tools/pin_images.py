@@ -3,9 +3,9 @@
 
     tools/pin_images.py [--registry https://registry-1.docker.io] [--folder docker]
 
-Asks the registry for the manifest of each tag, computes its SHA-256, and writes it behind the tag:
-``postgres:15.14-bookworm@sha256:...``. Run it again to move to the tag's newest image. Nothing is
-written unless every manifest was fetched. Needs only the standard library.
+It fetches the manifest of each tag from the registry, computes its SHA-256, and writes it after the
+tag: ``postgres:15.14-bookworm@sha256:...``. Run it again to move to the tag's newest image. It
+writes nothing unless it fetched every manifest. It needs only the standard library.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ IMAGE = re.compile(
     r"(?:@sha256:[0-9a-f]{64})?",
     re.MULTILINE,
 )
-MANIFESTS = (  # of several platforms first: its digest fits each of them
+MANIFESTS = (  # multi-platform manifests first: their digest is valid for each platform
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.docker.distribution.manifest.list.v2+json",
     "application/vnd.oci.image.manifest.v1+json",
@@ -39,7 +39,7 @@ TIMEOUT_S = 30.0
 
 
 class PinError(Exception):
-    """One sentence: which image could not be pinned, and why."""
+    """One sentence that says which image could not be pinned, and why."""
 
 
 def main() -> None:
@@ -72,7 +72,7 @@ def _pinned(match: re.Match[str], digests: dict[str, str]) -> str:
 def fetched_digest(registry: str, name: str, tag: str) -> str:
     """Return the SHA-256 of the manifest that the registry has under a tag.
 
-    Raises PinError where it gives none, or where its bytes are not what it says they are.
+    Raise PinError if it returns none, or if its content does not match the stated digest.
     """
     repository = name if "/" in name else f"library/{name}"
     url = f"{registry}/v2/{repository}/manifests/{tag}"
@@ -96,14 +96,14 @@ def fetched_digest(registry: str, name: str, tag: str) -> str:
 
 
 def _get(url: str, headers: dict[str, str]) -> tuple[bytes, str]:
-    """Return the body and the digest that the registry states, "" where it states none."""
+    """Return the body and the digest that the registry states, or "" if it states none."""
     request = urllib.request.Request(url, headers=headers)
     with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
         return response.read(MOST_BYTES), response.headers.get("Docker-Content-Digest", "")
 
 
 def _token(challenge: str) -> str:
-    """Return the token that a registry's refusal says where to ask for."""
+    """Return a token from the address that the registry's refusal names."""
     asked = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
     realm = asked.pop("realm", "")
     if not realm.startswith(("https://", "http://")):

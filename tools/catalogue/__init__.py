@@ -1,4 +1,4 @@
-"""What writes the facts of ``planner/catalogue`` from measured rows, and measures a GPU."""
+"""Measure a GPU, and write the facts of ``planner/catalogue`` from measured rows."""
 
 from pathlib import Path
 

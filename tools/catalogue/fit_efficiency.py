@@ -4,11 +4,12 @@
 
 It writes planner/catalogue/efficiency.yaml.
 
-Rows: ``profiles/aic_*`` and ``profiles/vidur_mlp_ops`` beside ``llmservingsim_v1_layers`` for
-elementwise operators. One entry per kind of operator, GPU family and precision, by least squares of
-ln(predicted / measured) with a soft L1 loss. Of expert layers both routings that were measured, by
-the experts that each reaches (``routing``). ``spread`` is the standard deviation of that over all
-rows of the entry, ``across`` the root mean square of it with the factors of another family.
+Rows: ``profiles/aic_*`` and, for elementwise operators, ``profiles/vidur_mlp_ops`` and
+``llmservingsim_v1_layers``. There is one entry per kind of operator, GPU family and precision. Each
+is fitted by least squares of ln(predicted / measured) with a soft L1 loss. Expert layers use both
+measured routings, each with the number of experts that it reaches (``routing``). ``spread`` is the
+standard deviation of the logarithm over all rows of the entry. ``across`` is its root mean square
+with the factors of another family.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ OUT = ROOT / "planner/catalogue/efficiency.yaml"
 AIC = "aiconfigurator systems/data @ 095f58a (Apache-2.0), vLLM kernels"
 VIDUR = "vidur data/profiling/compute @ 7d47513 (MIT)"
 SERVINGSIM = "LLMServingSim profiler/perf @ 5daddb2 (MIT)"
-PCIE_BYTES_S = 64e9  # of 16 lanes of its 5th generation; what is faster is a link of one's own
-ROWS = 8000  # of an entry, drawn evenly; more change no factor by a percent
+PCIE_BYTES_S = 64e9  # 16 lanes of PCIe 5; a faster link is not shared
+ROWS = 8000  # per entry, drawn at random; more rows change no factor by a percent
 Array = np.ndarray
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Measured calls with what the formula needs; arrays of shape ``[rows]``."""
+    """Measured calls with the inputs of the formula; arrays have shape ``[rows]``."""
 
     kind: str
     family: str
@@ -60,7 +61,7 @@ class Sample:
     units: Array
     elements: Array
     seconds: Array
-    shared: bool = False  # a link that GPUs share: units are GPUs less one
+    shared: bool = False  # GPUs share the link: units are the number of GPUs minus one
 
     def take(self, rows: Array) -> Sample:
         arrays = (self.flops_s, self.bytes_s, self.units, self.elements, self.seconds)
@@ -71,8 +72,11 @@ class Sample:
 def quantities(
     rows: KernelRows, gpu: GpuSpec, routing: str = SKEWED
 ) -> tuple[Array, Array, Array, Array, Array]:
-    """Flops, bytes, units, elements and which rows serving a model needs; as ``work`` counts, but
-    for experts, which are those that the ``routing`` of the measurement reached."""
+    """Return FLOPs, bytes, units, elements, and a mask of the rows that serving a model needs.
+
+    They count as in ``work``. For experts they count those that the measurement's ``routing``
+    reached.
+    """
     c = rows.columns
     ones, size = np.ones_like(rows.seconds), BYTES[rows.precision.removesuffix("_block")]
     if rows.op == "gemm":
@@ -93,14 +97,14 @@ def quantities(
         reached, share = routed(routing, t, e, top, ep)
         pairs, wide = t * top * share, wide / tp
         moved = reached * 3 * h * wide * size + 4 * pairs * h
-        # Their GPUs hold all tokens, as without a dispatch; see ``features``.
+        # Each GPU holds all tokens here, as without a dispatch; see ``features``.
         return 6 * pairs * h * wide, moved, reached, t * top * (2 * h + 3 * wide), ones > 0
     read, written = c["k"], c["n"]
     return 0 * ones, 2 * c["m"] * (read + written), 0 * ones, 0 * ones, ones > 0
 
 
 def samples() -> list[Sample]:
-    """All measured kernels, one sample per kind, family and precision."""
+    """Return all measured kernels, one sample per kind, family and precision."""
     specs, shapes = hardware.gpus(), {name: hardware.shape(name) for name in hardware.models()}
     files = {
         "aic_gemm.parquet": AIC, "aic_context_attention.parquet": AIC,
@@ -132,7 +136,7 @@ def samples() -> list[Sample]:
 
 
 def _evenly_routed(specs: Mapping[str, GpuSpec]) -> dict[str, list[KernelRows]]:
-    """Expert layers whose tokens were dealt out evenly, which no profile reads, by GPU type."""
+    """Return the expert layers with evenly routed tokens, which no profile reads, by GPU type."""
     frame = read_frame(DATA / "aic_moe.parquet")
     tables = experts(frame, {}, EVEN)
     return {gpu: plausible(rows, specs[gpu], Counter()) for gpu, rows in tables.items()}
@@ -152,7 +156,7 @@ def _sample(rows: KernelRows, gpu: GpuSpec, source: str, routing: str = SKEWED) 
 
 
 def _links(tables: list[KernelRows], gpu: GpuSpec) -> list[Sample]:
-    """Collectives of one GPU type; each size by the faster of NCCL and the custom kernel."""
+    """Return the collectives of one GPU type, from the faster of NCCL and the custom kernel."""
     table = kernels(gpu.name, AIC, tables).collectives
     assert gpu.link_bytes_s is not None
     result = []
@@ -204,13 +208,16 @@ LATENT = Efficiency(
 LOW = np.log([1e-7, 1e-14, 1e-18, 0.02, 0.05, 0.1])
 HIGH = np.log([1e-3, 1e-5, 1e-11, 1.0, 1.2, 20.0])
 START = np.log([4e-6, 1e-9, 1e-15, 0.6, 0.7, 1.0])
-SHARING = (0.0, 1.0, 3.0)  # least, start, most
+SHARING = (0.0, 1.0, 3.0)  # lower bound, start, upper bound
 
 
 def predicted(logs: Array, sample: Sample) -> Array:
-    """Seconds by the formula; the sixth factor is the sharpness less 1, a seventh the sharing."""
+    """Return seconds by the formula.
+
+    The sixth factor is the sharpness minus 1. A seventh, if there is one, is the sharing.
+    """
     floor, unit, element, compute, bandwidth, sharp = np.exp(logs[:6])
-    if sample.shared and logs.size > len(START):  # else by factors of links that are not
+    if sample.shared and logs.size > len(START):  # else as links not shared
         bandwidth = bandwidth * (2.0 / (sample.units + 1.0)) ** logs[6]
     busy = combine(sample.flops_s / compute, sample.bytes_s / bandwidth, 1 + sharp)
     seconds: Array = floor + unit * sample.units + element * sample.elements + busy
@@ -223,12 +230,12 @@ def errors(logs: Array, sample: Sample) -> Array:
 
 
 def fit(sample: Sample) -> Array:
-    """Logarithms of the six factors, and the sharing of a shared link."""
+    """Return the logarithms of the six factors, and the sharing of a shared link."""
     draw = np.random.default_rng(0)
     if sample.seconds.size > ROWS:
         sample = sample.take(draw.choice(sample.seconds.size, ROWS, replace=False))
     high = HIGH.copy()
-    if sample.kind == "elementwise":  # may find everything in the cache of the chip
+    if sample.kind == "elementwise":  # operands may fit in the cache of the chip
         high[4] = np.log(4.0)
     low, start = LOW, START
     if sample.shared:
@@ -254,7 +261,7 @@ def entry(sample: Sample, logs: Array) -> Efficiency:
 
 
 def across(fits: Mapping[tuple[str, str, str], tuple[Sample, Array]]) -> dict[str, float]:
-    """By kind: error of 16-bit kernels with the factors of the family that was measured worst."""
+    """Return, by kind, the median error of 16-bit kernels with the factors of another family."""
     result: dict[str, float] = {}
     for kind in sorted({key[0] for key in fits}):
         same = [v for k, v in fits.items() if k[0] == kind and k[2] == "bf16"]

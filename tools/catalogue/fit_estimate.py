@@ -2,14 +2,16 @@
 
     python -m tools.catalogue.fit_estimate [--data DIR] [--check]
 
-The loss is robust (soft L1 of logarithms, width 0.2, bounded for measurements that nothing
-explains) with a pull towards what was assumed before. Factors on kernels are not fitted:
-cross-validation by model and by GPU type gets worse with them, since five models cannot tell twenty
-factors apart. Rows that repeat a
-measurement count once, and a group of rows (model, GPU, mode, engine, precision) by the square root
-of its size, so that the model measured most does not decide alone. Rows that may hide speculative
-decoding say nothing of what an iteration takes: TBT is fitted without them. ML.ENERGY's rows add 20
-models to what TBT is fitted to, and say what vLLM's host takes; errors are of aiconfigurator's.
+The loss is robust: soft L1 of logarithms with width 0.2, and bounded for measurements that no
+parameter explains. A prior pulls each value towards the assumed one. Factors on kernels are not
+fitted: cross-validation by model and by GPU type gets worse with them, since five models cannot
+determine twenty factors.
+
+Rows that repeat a measurement count once. A group of rows (model, GPU, mode, engine, precision)
+counts by the square root of its size, so that the most measured model does not dominate. Rows that
+may hide speculative decoding say nothing about the time of an iteration, so the fit of TBT omits
+them. ML.ENERGY's rows add 20 models to the fit of TBT, and show the host time of vLLM. Errors are
+those of aiconfigurator's rows.
 """
 
 from __future__ import annotations
@@ -40,15 +42,15 @@ TARGET = ROOT / "planner/catalogue/estimate.yaml"
 
 Rows = npt.NDArray[np.int64]
 
-FOLDS = 6  # of engine versions
-WIDTH = 0.2  # of the loss: below it errors count by their square, above by their size
-FARTHEST = 0.7  # logarithm of an error beyond which it pulls no further
-# Likewise of TTFT. Runs that count loading, and those that keep all users in step, lie apart from
-# the rest by factors; a mean of the two would be right for neither.
+FOLDS = 6  # groups of engine versions for cross-validation
+WIDTH = 0.2  # width of the loss: smaller errors count by their square, larger ones by their size
+FARTHEST = 0.7  # logarithm of an error at which its pull saturates
+# The same for TTFT. Runs that include loading, and runs that keep all users in step, differ from
+# the rest by factors. A mean of both would be right for neither.
 TTFT_FARTHEST = 0.4
 TTFT_ONLY = ("start_s", "start", "order", "gather", "polls", "train",
              "split_order", "split_start")  # fmt: skip
-# How far, in logarithms, a value may leave what was assumed before it costs as much as one row.
+# Distance in logarithms from the assumed value that costs as much as one row.
 FREEDOM = 0.5
 FREEDOMS = {
     "unpacked": 0.3, "iteration_s": 0.3, "far_s": 0.7, "mix": 0.1, "split_decode": 0.15,
@@ -62,7 +64,7 @@ FREEDOMS = {
 
 
 def weights(rows: Served) -> FloatArray:
-    """Of each row in the loss, mean 1."""
+    """Return the weight of each row in the loss, with mean 1."""
     keys = list(
         zip(rows.shape, rows.gpu, rows.loop.split, rows.engine, rows.precision, strict=True)
     )
@@ -72,9 +74,9 @@ def weights(rows: Served) -> FloatArray:
 
 
 def fit(rows: Served, assumed: Calibration | None = None) -> Calibration:
-    """The calibration that fits ``rows``: first what decides TBT, then what only TTFT depends on.
+    """Return the calibration that fits ``rows``: first the values of TBT, then those of TTFT only.
 
-    One after the other, since a wait that is not understood must not bend what an iteration takes.
+    Two steps keep an unexplained wait from distorting the time of an iteration.
     """
     once = rows.take(first(rows))
     base = assumed or Calibration()
@@ -82,7 +84,7 @@ def fit(rows: Served, assumed: Calibration | None = None) -> Calibration:
 
 
 def first(rows: Served) -> Rows:
-    """One row of each measurement."""
+    """Return the index of one row for each measurement."""
     figures = np.column_stack([rows.tbt_s, np.nan_to_num(rows.ttft_s), rows.users])
     return np.sort(np.unique(figures.round(9), axis=0, return_index=True)[1])
 
@@ -103,7 +105,7 @@ def _fit_tbt(rows: Served, base: Calibration) -> Calibration:
 
 
 def bounded(off: FloatArray, farthest: float) -> FloatArray:
-    """Errors that no parameter explains (a broken measurement) pull no further."""
+    """Bound errors, so that unexplained ones (a broken measurement) do not dominate."""
     return np.asarray(farthest * np.tanh(off / farthest))
 
 
@@ -128,7 +130,7 @@ def _of_ttft(name: str) -> bool:
 
 
 def calibrated(base: Calibration, names: list[str], x: FloatArray) -> Calibration:
-    """``base`` with the values of ``names``, whose logarithms are the first of ``x``."""
+    """Return ``base`` with new values of ``names``: exponentials of the first items of ``x``."""
     return base.with_values(
         {name: float(value) for name, value in zip(names, np.exp(x), strict=False)}
     )
@@ -139,14 +141,14 @@ Fitter = Callable[[Served], Calibration]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Predicted:
-    """Seconds predicted for rows that the fit had not seen."""
+    """Seconds predicted for rows that the fit has not seen."""
 
     tbt_s: FloatArray
     ttft_s: FloatArray
 
 
 def held_out(rows: Served, groups: Mapping[str, tuple[Rows, Rows]], fitter: Fitter) -> Predicted:
-    """Predictions for the second rows of each group from a fit to the first."""
+    """Predict the second rows of each group from a fit to the first rows."""
     tbt, ttft = np.full(rows.size, np.nan), np.full(rows.size, np.nan)
     for seen, unseen in groups.values():
         calibration = fitter(rows.take(seen))
@@ -164,7 +166,7 @@ def without_gpu(rows: Served) -> dict[str, tuple[Rows, Rows]]:
 
 
 def without_both(rows: Served) -> dict[str, tuple[Rows, Rows]]:
-    """Neither the model nor the GPU type of the rows that are scored was fitted."""
+    """Split so that the fit sees neither the model nor the GPU type of the scored rows."""
     splits = {}
     for shape in np.unique(rows.shape):
         for gpu in np.unique(rows.gpu[rows.shape == shape]):
@@ -175,7 +177,7 @@ def without_both(rows: Served) -> dict[str, tuple[Rows, Rows]]:
 
 
 def without_version(rows: Served) -> dict[str, tuple[Rows, Rows]]:
-    """Engine versions left out, a FOLDS-th of them at a time."""
+    """Split by engine version: each group leaves out one of FOLDS parts of the versions."""
     known = np.unique(rows.version[rows.silicon])
     fold = {name: str(i % FOLDS) for i, name in enumerate(known)}
     return _of_silicon(rows, np.array([fold.get(name, "") for name in rows.version]))
@@ -208,7 +210,7 @@ BASES = {
 
 
 def predictions(rows: Served, fitter: Fitter) -> dict[str, Predicted]:
-    """Of the served rows, by what the fit had seen."""
+    """Predict the served rows for each basis, which says what the fit has seen."""
     every = np.arange(rows.size)
     by_basis = {}
     for basis, groups in BASES.items():
@@ -219,13 +221,13 @@ def predictions(rows: Served, fitter: Fitter) -> dict[str, Predicted]:
 
 
 def errors(rows: Served, predicted: Mapping[str, Predicted]) -> dict[str, ErrorTable]:
-    """What the served rows are off by, by what the fit had seen."""
+    """Return the errors of the served rows for each basis."""
     kept = np.flatnonzero(rows.silicon)
     return {basis: table_of(rows, prediction, kept) for basis, prediction in predicted.items()}
 
 
 def table_of(rows: Served, predicted: Predicted, kept: Rows) -> ErrorTable:
-    """The errors of some rows."""
+    """Return the error table of the rows ``kept``."""
     part = rows.take(kept)
     return error_table(
         wheres_of(part.loop.split, part.users, part.engine, part.drafts),
@@ -238,7 +240,7 @@ def table_of(rows: Served, predicted: Predicted, kept: Rows) -> ErrorTable:
 
 
 def alike(rows: Served, predicted: Predicted) -> dict[str, tuple[Traits, FloatArray]]:
-    """What the served rows are off by, and their traits; one row of each measurement."""
+    """Return the errors and traits of the served rows, one row for each measurement."""
     kept = first(rows)
     kept = kept[rows.silicon[kept]]
     part = rows.take(kept)
@@ -265,7 +267,7 @@ def _alike_lines(rows: Served, predicted: Predicted) -> list[str]:
 
 
 def document(rows: Served) -> str:
-    """The text of ``estimate.yaml``."""
+    """Return the text of ``estimate.yaml``."""
     silicon = rows.silicon
     shown = [
         "# Written by tools/catalogue/fit_estimate.py: how serving differs from kernels run alone",

@@ -1,10 +1,11 @@
-"""Fit how alike the errors of estimates are, for ``simulation.performance.estimate.own``.
+"""Fit how similar the errors of estimates are, for ``simulation.performance.estimate.own``.
 
-The variances are those under which what estimates are off by, each with its model left out of the
-fit, is likeliest (maximum marginal likelihood with a weak pull to what is assumed). A group (model,
-GPU type, engine, precision, mode) gives at most ``EACH`` rows, so that the one measured most does
-not decide alone. How far rows then lie from what a few others of their group say, in posterior
-standard deviations, gives the stated median and 9-of-10: errors have longer tails than a normal.
+The variances maximize the marginal likelihood of the errors, with a weak pull to assumed values.
+Each error comes from a fit without its model. A group (model, GPU type, engine, precision, mode)
+gives at most ``EACH`` rows, so that the most measured one does not dominate.
+
+The stated median and 9-of-10 are distances of rows from predictions by a few other rows of their
+group, in posterior standard deviations. Errors have longer tails than a normal distribution.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ Rows = npt.NDArray[np.int64]
 LIKENESS = tuple(field.name for field in fields(Likeness))
 EACH = 12  # rows of a group in the fit
 SEED = 20260101
-# What is assumed before the fit: a tenth for every part, a fifth for the load and its own, over a
-# factor of 4.5 in users and lengths.
+# Assumed before the fit: a tenth for every part, a fifth for the load and for the own deployment,
+# over a factor of 4.5 in users and lengths.
 ASSUMED = Likeness(**dict.fromkeys(LEVELS, 0.1), load=0.2, users=1.5, isl=1.5, osl=1.5, gpus=1.5,
                    noise=0.1, split=1.5)  # fmt: skip
 STEPS = 20
-DRAWS = 6  # of a few rows from each group
+DRAWS = 6  # draws of a few rows from each group
 FEW = (1, 2, 5, 10)  # rows
-# Factors that are tried on parts of what is likeliest, one after the other, from FIVE rows; kept
-# where the mean over groups of the median error falls by BETTER at least.
+# Factors that are tried on parts of the most likely variances, one after the other, with FIVE rows.
+# A factor is kept if the mean over groups of the median error falls by more than BETTER.
 TRIED = (
     (("arrangement",), (2.0, 3.0)),
     (("noise",), (0.5,)),
@@ -52,8 +53,10 @@ FIVE, BETTER = 5, 0.001
 
 
 def fit_likeness(rows: Traits, off: FloatArray) -> Likeness:
-    """The variances that make ``off`` (logarithms of measured over estimated) likeliest, changed
-    where rows are then nearer to what a few others say."""
+    """Return the most likely variances of ``off``, adjusted to predict better from a few rows.
+
+    ``off`` holds logarithms of measured over estimated values.
+    """
     best = _likeliest(rows, off)
     least = _away(best, rows, off)
     for names, factors in TRIED:
@@ -67,7 +70,7 @@ def fit_likeness(rows: Traits, off: FloatArray) -> Likeness:
 
 
 def _away(likeness: Likeness, rows: Traits, off: FloatArray) -> float:
-    """Mean over groups of the median relative error from five of their rows."""
+    """Return the mean over groups of the median relative error with five of their rows known."""
     groups: dict[str, list[FloatArray]] = {}
     for draw in from_few(likeness, rows, off, FIVE, draws=2):
         name = str(rows.labels["deployment"][draw.row[0]])
@@ -77,7 +80,7 @@ def _away(likeness: Likeness, rows: Traits, off: FloatArray) -> float:
 
 
 def _likeliest(rows: Traits, off: FloatArray) -> Likeness:
-    """By maximum marginal likelihood."""
+    """Return the variances of maximum marginal likelihood."""
     chosen = _sample(rows)
     common, part = shared(rows.take(chosen), rows.take(chosen)), rows.take(chosen)
     bounded = FARTHEST * np.tanh(off[chosen] / FARTHEST)
@@ -108,7 +111,7 @@ def _sample(rows: Traits) -> Rows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Few:
-    """Rows predicted from a few of their group, over all groups and draws."""
+    """Rows predicted from a few rows of their group, in one draw."""
 
     row: Rows
     shift: FloatArray  # logarithm
@@ -118,8 +121,7 @@ class Few:
 def from_few(
     likeness: Likeness, rows: Traits, off: FloatArray, few: int, draws: int = DRAWS
 ) -> Iterator[Few]:
-    """For each group with more rows than ``few``, ``draws`` times: the others from ``few`` drawn at
-    random."""
+    """Predict the other rows of each larger group from ``few`` random rows, ``draws`` times."""
     random = np.random.default_rng(SEED)
     names = rows.labels["deployment"]
     for name in np.unique(names):
@@ -132,8 +134,11 @@ def from_few(
 
 
 def stated(likeness: Likeness, rows: Traits, off: FloatArray) -> Stated:
-    """Where half and nine of ten rows lie; every group counts the same. A few models decide the
-    tail, so the 9-of-10 is the largest that any of them left out gives (a jackknife)."""
+    """Return the median and 90th percentile of the distances of rows, with equal draws per group.
+
+    A few models decide the tail. The 9-of-10 is therefore the largest one without any single model
+    (a jackknife).
+    """
     away: tuple[list[FloatArray], list[FloatArray]] = ([], [])
     models: tuple[list[TextArray], list[TextArray]] = ([], [])
     for few in FEW:

@@ -2,9 +2,9 @@
 
     python -m tools.catalogue.fit_power [--data DIR] [--check]
 
-Prints the parameters and their errors on models left out. ``--check`` writes nothing and exits 1
-when the file is not what the data give. Only parameters and errors are written: ML.ENERGY's
-leaderboard has no licence file.
+It prints the parameters and their errors on models left out. ``--check`` writes nothing and exits
+with 1 if the file differs from the fit. The file holds only parameters and errors, since
+ML.ENERGY's leaderboard has no licence file.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def as_check(error: Check) -> dict[str, Any]:
 
 
 def hosts(data: Path) -> dict[str, float]:
-    """Watts of a server beside its GPUs, per GPU."""
+    """Return the watts of a server outside its GPUs, per GPU."""
     frame = pl.read_csv(data / "power/splitwise_power_model.csv")
     return {
         SERVERS[row["gpu"]]: rounded(row["server_idle_w"] / row["gpus_per_server"] - row["idle_w"])
@@ -67,7 +67,7 @@ def hosts(data: Path) -> dict[str, float]:
 
 
 def document(data: Path) -> dict[str, Any]:
-    """What the file holds."""
+    """Return the content of the file."""
     rows = mlenergy(data)
     everything = np.ones(len(rows.share), bool)
     power_fit = fit(rows, everything)

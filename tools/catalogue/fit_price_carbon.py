@@ -2,10 +2,10 @@
 
     python -m tools.catalogue.fit_price_carbon [--data DIR] [--check]
 
-Prices: the median over daily snapshots, and over the zones of a region, of each provider's offers
-per GPU type, on demand and spot. Carbon: yearly factors of cloud regions and countries as
-published, and the daily, weekly and yearly cycle of three grids as coefficients of a harmonic
-regression, with its error on months left out. No measured row is written.
+A price is a median over daily snapshots and over the zones of a region. Each provider has one per
+GPU type, on demand and spot. Carbon has the published yearly factors of cloud regions and
+countries. It also has the daily, weekly and yearly cycle of three grids, as coefficients of a
+harmonic regression with its error on months left out. No measured row is written.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ ROOT = Path(__file__).parents[2]
 DATA = ROOT / "../shared/data"
 FOLDER = ROOT / "planner/catalogue"
 
-# GPU type of the data set and its memory (GB) there, to ours. Other memory is a mean over sizes or
-# a slice of a GPU, and left out. H100 without a form is taken as SXM.
+# Map GPU type and memory (GB) of the data set to ours. Other memory sizes are a mean over sizes or
+# a slice of a GPU, and are left out. An H100 without a form factor counts as SXM.
 GPUS = {
     ("A10", 24): "A10", ("A100", 80): "A100-80GB", ("A100", 40): "A100-40GB",
     ("A10G", 22): "A10G", ("A40", 48): "A40", ("A6000", 48): "RTX-A6000", ("B200", 180): "B200",
@@ -39,7 +39,7 @@ GPUS = {
     ("RTX4090", 24): "RTX-4090", ("RTXPRO6000", 96): "RTX-PRO-6000",
     ("RTXPRO6000S", 96): "RTX-PRO-6000", ("RTXPRO6000WS", 96): "RTX-PRO-6000",
 }  # fmt: skip
-ZONE = re.compile(r"^([a-z]+-[a-z]+\d+)-\w+$")  # Google lists zones: us-east4-c
+ZONE = re.compile(r"^([a-z]+-[a-z]+\d+)-\w+$")  # Google lists zones, such as us-east4-c
 
 
 def prices(data: Path) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def _series(data: Path) -> list[tuple[str, pl.DataFrame]]:
 
 
 def _cycle(rows: pl.DataFrame) -> dict[str, Any]:
-    """Coefficients of g over its yearly mean; errors with each month predicted from the others."""
+    """Fit g/kWh relative to the yearly mean; also score each month with a fit to the others."""
     hours = rows["hour_start"]
     x = design(
         hours.dt.hour().to_numpy(),

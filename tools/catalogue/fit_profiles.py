@@ -2,12 +2,12 @@
 
     python -m tools.catalogue.fit_profiles [--data DIR] [--check]
 
-Prints every fit with its errors. ``--check`` writes nothing and exits 1 when the file is not what
-the data give. The measured rows stay where they are: only parameters, their confidence intervals
-and errors are written.
+It prints every fit with its errors. ``--check`` writes nothing and exits with 1 if the file differs
+from the fits. The file holds only parameters, their confidence intervals and errors, not the
+measured rows.
 
-What was not measured as it stands is carried over from what was, by a rule stated in its source and
-with the error of that rule where both sides were measured.
+Profiles without measurements are derived from measured ones by a rule. Their source states the
+rule, and its error where both sides were measured.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ LIMITS_SOURCE = (
     "max_num_batched_tokens 2048, max_num_seqs 256), used for H100 too, where its own are larger"
 )
 RULE = "rows of arrangements measured on both GPUs, by the same rule from H100"
-MOST = 105  # rows of an arrangement and quantity in the check of a rule, so that none decides it
+MOST = 105  # rows per arrangement and quantity in the check of a rule, so that none dominates
 HERE = Provenance("measured", "tools.catalogue.fit_profiles")
 
 
 @dataclass(frozen=True)
 class Built:
-    """One profile of the catalogue; ``intervals`` are None where nothing was fitted."""
+    """One profile of the catalogue; ``intervals`` are None for parameters that were not fitted."""
 
     profile: LinearProfile
     decode: Provenance
@@ -91,8 +91,10 @@ class Built:
 
 
 def modelled_spread(profile: LinearProfile) -> float:
-    """What a roofline of the same model and GPUs expects of itself: what is modelled in a profile
-    is not surer than that."""
+    """Return the expected error of a roofline of the same model and GPUs.
+
+    Modelled parts of a profile are at most as certain as that.
+    """
     shape, gpu = models()[profile.model].shape, gpus()[profile.gpu]
     if shape is None:
         return 0.0
@@ -106,7 +108,7 @@ def interval(parameter: Parameter) -> tuple[float, float] | None:
 
 
 def fitted(measured: Measured) -> Built:
-    """The rows' own fit; a prefill that was seen only beside decodes is modelled."""
+    """Fit a profile to its own rows; a prefill measured only with decodes counts as modelled."""
     profile_fit = fit(
         "linear",
         measured.rows,
@@ -125,7 +127,7 @@ def fitted(measured: Measured) -> Built:
 
 
 def ratios(data: Path) -> tuple[float, float]:
-    """Memory bandwidth and bf16 peak of an H100 SXM over those of an A100 SXM."""
+    """Return the memory bandwidth and bf16 peak of an H100 SXM divided by those of an A100 SXM."""
     specs = pl.read_csv(data / "profiles/gpu_specs.csv")
     a100, h100 = (
         specs.row(by_predicate=pl.col("system") == s, named=True) for s in ("a100_sxm", "h100_sxm")
@@ -135,7 +137,7 @@ def ratios(data: Path) -> tuple[float, float]:
 
 
 def to_a100(built: Built, data: Path) -> Built:
-    """An H100 profile on A100: what reads memory by the bandwidths, prefill tokens by the FLOPs."""
+    """Scale an H100 profile to A100: prefill tokens by the FLOP/s, the rest by memory bandwidth."""
     bandwidth, flops = ratios(data)
     h100 = built.profile
     of = f"{h100.model} on {h100.tp} x H100-SXM"
@@ -158,7 +160,7 @@ def to_a100(built: Built, data: Path) -> Built:
 def rule_checks(
     built: Sequence[Built], measured: Sequence[Measured], data: Path
 ) -> tuple[Check, ...]:
-    """``to_a100`` against the A100 rows of every arrangement that was measured on both."""
+    """Check ``to_a100`` with the A100 rows of every arrangement that was measured on both GPUs."""
     h100 = {b.key: b for b in built if b.profile.gpu == "H100-SXM"}
     parts = []
     for m in measured:
@@ -177,7 +179,7 @@ def rule_checks(
 
 
 def carried_over(built: Sequence[Built], rule: tuple[Check, ...], data: Path) -> Iterator[Built]:
-    """Profiles that were not measured as they stand, each from one that was."""
+    """Yield the profiles that were not measured, each derived from a measured one."""
     on = {b.key: b for b in built}
     small = to_a100(on["llama-3.1-8b", "H100-SXM", 1], data)
     yield replace(small, profile=replace(small.profile, checks=rule))
@@ -215,7 +217,7 @@ def carried_over(built: Sequence[Built], rule: tuple[Check, ...], data: Path) ->
 
 
 def fit_all(data: Path = DATA) -> list[Built]:
-    """Every built-in profile, by model, GPU and TP."""
+    """Return every built-in profile, sorted by model, GPU and TP."""
     measured = [*splitwise(data), *sageserve(data), *silicon(data)]
     from_rows = []
     for m in measured:
@@ -231,7 +233,7 @@ def rounded(value: float, digits: int = 5) -> float:
 
 
 def as_document(built: Sequence[Built]) -> dict[str, Any]:
-    """The YAML document: parameters in ms, errors as fractions."""
+    """Return the YAML document, with parameters in ms and errors as fractions."""
 
     def entry(b: Built) -> dict[str, Any]:
         p = b.profile

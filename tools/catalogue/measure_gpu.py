@@ -4,15 +4,15 @@
     python measure_gpu.py --config path/to/config.json --tp 1,2,4 --gpu H200 --out my-gpu.csv
     python measure_gpu.py --shape tiny --device cpu --quick --out smoke.csv
 
-Copy this file to the machine with the GPU. It times GEMMs (QKV, output, gate-up, down, head),
-attention of prefill and decode, norms, activations, rotary embedding, experts, collectives when
-there are several GPUs, all alone; then pairs side by side on two streams; then, where the driver
-lets it, under shares of the multiprocessors. One row per measurement, in the columns that
-Headroom imports (planner/ingest/kernel_files/own.py).
+Copy this file to the machine with the GPU. It times these operators one at a time: GEMMs (QKV,
+output, gate-up, down, head), attention of prefill and decode, norms, activations, rotary embedding,
+experts, and collectives if there are several GPUs. Then it times pairs side by side on two streams.
+Then, if the driver allows it, it times operators under shares of the multiprocessors. Each
+measurement is one row, in the columns that Headroom imports (planner/ingest/kernel_files/own.py).
 
-Times are CUDA events around one call, after warm-up, with the L2 cache flushed before each; the
-flush also hides the time to launch. The median of the repeats is written, and as ``spread`` the
-90th less the 10th percentile over it.
+Times are CUDA events around one call, after warm-up, with the L2 cache flushed before each. The
+flush also hides the launch time. A row has the median of the repeats. Its ``spread`` is the
+difference of the 90th and 10th percentiles, divided by the median.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ NO_CUDA = (
 
 @dataclass(frozen=True)
 class Shape:
-    """What of a model's shape decides its operators."""
+    """The dimensions of a model's shape that determine its operators."""
 
     hidden: int
     heads: int
@@ -80,7 +80,7 @@ SHAPES = {
 
 @dataclass(frozen=True)
 class Case:
-    """One operator to time: the columns that describe it."""
+    """One operator to time, as the columns that describe it."""
 
     op: str
     dtype: str
@@ -88,7 +88,7 @@ class Case:
 
 
 def shape_of(config: dict[str, Any]) -> Shape:
-    """The shape in a Hugging Face ``config.json``; raises ValueError on what it lacks."""
+    """Return the shape in a Hugging Face ``config.json``; raise ValueError for missing keys."""
     text = config.get("text_config") or config
 
     def first(*names: str, default: int | None = None) -> int:
@@ -118,7 +118,7 @@ def shape_of(config: dict[str, Any]) -> Shape:
 
 
 def gemms(shape: Shape, tp: int) -> dict[str, tuple[int, int]]:
-    """n and k of the matrices on one of ``tp`` GPUs."""
+    """Return n and k of the matrices on one of ``tp`` GPUs."""
     heads, kv_heads = shape.heads // tp, max(shape.kv_heads // tp, 1)
     inner = shape.intermediate // tp
     return {
@@ -131,7 +131,7 @@ def gemms(shape: Shape, tp: int) -> dict[str, tuple[int, int]]:
 
 
 def cases(shape: Shape, tps: list[int], dtypes: list[str], quick: bool) -> list[Case]:
-    """Every operator to time alone, none twice."""
+    """Return every operator to time alone, without duplicates."""
     step = 4 if quick else 1
     tokens, batches = TOKENS[:: 3 if quick else 1], BATCHES[::step]
     lengths, contexts = LENGTHS[::step], CONTEXTS[::step]
@@ -180,7 +180,7 @@ def cases(shape: Shape, tps: list[int], dtypes: list[str], quick: bool) -> list[
 
 
 class Meter:
-    """Builds the call of a case and times it."""
+    """The meter, which builds the call of a case and times it."""
 
     def __init__(self, torch: Any, device: str) -> None:
         self.torch, self.device = torch, device
@@ -194,7 +194,7 @@ class Meter:
         return self.torch.randn(*size, device=self.device, dtype=self.torch.bfloat16)
 
     def call(self, case: Case) -> Callable[[], Any]:
-        """The operator's call on operands of its own."""
+        """Return the operator's call, with its own operands."""
         torch, size = self.torch, case.size
         functional = torch.nn.functional
         if case.op == "gemm":
@@ -267,8 +267,10 @@ class Meter:
         return lambda: attend(q, k, v, attn_mask=mask, **grouped)
 
     def _experts(self, case: Case) -> Callable[[], Any]:
-        """Experts one after the other on evenly spread tokens, as one CUDA graph where it can be:
-        slower than a fused kernel, which PyTorch alone does not have."""
+        """Run experts one after the other on evenly spread tokens, as one CUDA graph if possible.
+
+        This is slower than a fused kernel, which PyTorch alone does not have.
+        """
         size = case.size
         inner = max(size["intermediate"] // size["moe_tp"], 1)
         routed = size["tokens"] * size["top_k"]
@@ -287,7 +289,7 @@ class Meter:
         return self._graph(run)
 
     def _graph(self, run: Callable[[], Any]) -> Callable[[], Any]:
-        """``run`` without the time between its kernels' launches."""
+        """Return ``run`` without the time between the launches of its kernels."""
         if not self.cuda:
             return run
         torch = self.torch
@@ -301,7 +303,7 @@ class Meter:
         return lambda: graph.replay()
 
     def time(self, run: Callable[[], Any], beside: Callable[[], Any] | None = None) -> list[float]:
-        """Microseconds of each repeat; ``beside`` keeps a second stream busy meanwhile."""
+        """Return the microseconds of each repeat; ``beside`` keeps a second stream busy."""
         torch, times = self.torch, []
         for repeat in range(WARM_UP + REPEATS):
             if not self.cuda:
@@ -319,7 +321,7 @@ class Meter:
                 after.record()
                 torch.cuda.synchronize()
                 micros = before.elapsed_time(after) * 1e3
-                # A call that outlasts its company was not side by side all the time.
+                # Drop calls that outlast the second stream: they ran alone for a while.
                 if beside is not None and not other(after):
                     continue
             if repeat >= WARM_UP:
@@ -338,7 +340,7 @@ class Meter:
 
 
 def row_of(case: Case, micros: list[float], **more: Any) -> dict[str, Any]:
-    """A row of the file, without what is the same in all."""
+    """Return a row of the file, without the columns that are equal in all rows."""
     median = statistics.median(micros)
     spread = 0.0
     if len(micros) > 1:
@@ -355,7 +357,7 @@ def row_of(case: Case, micros: list[float], **more: Any) -> dict[str, Any]:
 
 
 def alone(meter: Meter, work: list[Case], **more: Any) -> Iterator[dict[str, Any]]:
-    """Rows of cases timed one by one; what cannot run here is named and left out."""
+    """Time cases one by one; note and omit those that cannot run here."""
     for done, case in enumerate(work):
         try:
             micros = meter.time(meter.call(case))
@@ -376,7 +378,7 @@ def alone(meter: Meter, work: list[Case], **more: Any) -> Iterator[dict[str, Any
 
 
 def representatives(work: list[Case]) -> list[Case]:
-    """One large and one small case of each of the operators that may share a GPU."""
+    """Return a medium and a large case of each operator that may share a GPU."""
     picked = []
     for op in ("gemm", "attention_prefill", "attention_decode"):
         of_op = [case for case in work if case.op == op and case.dtype == "bf16"]
@@ -386,7 +388,7 @@ def representatives(work: list[Case]) -> list[Case]:
 
 
 def side_by_side(meter: Meter, work: list[Case]) -> Iterator[dict[str, Any]]:
-    """Each operator on one stream while another runs over and over on a second one."""
+    """Time each operator on one stream while another runs repeatedly on a second stream."""
     few = representatives(work)
     for case in few:
         for other in few:
@@ -402,19 +404,19 @@ def side_by_side(meter: Meter, work: list[Case]) -> Iterator[dict[str, Any]]:
 
 
 def green_context(torch: Any, share: float) -> Any:
-    """A context of some of the multiprocessors, or None where PyTorch offers none."""
+    """Return a context with a share of the multiprocessors, or None if PyTorch offers none."""
     try:
         from torch.cuda.green_contexts import GreenContext
 
         total = torch.cuda.get_device_properties(0).multi_processor_count
-        count = max(int(total * share) // 8 * 8, 8)  # groups of 8, as the driver divides them
+        count = max(int(total * share) // 8 * 8, 8)  # the driver divides them into groups of 8
         return GreenContext.create(num_sms=count, device_id=0)
     except (ImportError, AttributeError, RuntimeError):
         return None
 
 
 def mps_runs() -> bool:
-    """Whether a CUDA MPS daemon takes this user's processes."""
+    """Return whether a CUDA MPS daemon serves this user's processes."""
     folder = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")
     return (Path(folder) / "control").exists()
 
@@ -422,7 +424,7 @@ def mps_runs() -> bool:
 def under_shares(
     meter: Meter, work: list[Case], shares: list[float], options: argparse.Namespace
 ) -> Iterator[dict[str, Any]]:
-    """Representatives with only a share of the multiprocessors, by green context or by MPS."""
+    """Time representatives on a share of the multiprocessors, by green context or by MPS."""
     few = representatives(work)
     for share in shares:
         context = green_context(meter.torch, share)
@@ -449,7 +451,7 @@ def under_shares(
 
 
 def _collectives(rank: int, world: int, backend: str, port: int, sizes: Any, queue: Any) -> None:
-    """One of ``world`` processes: times collectives, the slowest rank counts."""
+    """Time collectives in one of ``world`` processes; the slowest rank counts."""
     import torch
     import torch.distributed as dist
 
@@ -473,7 +475,7 @@ def _collectives(rank: int, world: int, backend: str, port: int, sizes: Any, que
             try:
                 micros = meter.time(call)
             except (RuntimeError, NotImplementedError):
-                continue  # gloo has not all of them
+                continue  # gloo does not support all of them
             slowest = torch.tensor(micros, dtype=torch.float64, device=device)
             dist.all_reduce(slowest, dist.ReduceOp.MAX)
             if rank == 0:
@@ -483,7 +485,7 @@ def _collectives(rank: int, world: int, backend: str, port: int, sizes: Any, que
 
 
 def collectives(torch: Any, device: str, quick: bool) -> Iterator[dict[str, Any]]:
-    """Rows for 2, 4, 8 ... of the GPUs here; of two processes on a CPU."""
+    """Yield rows for 2, 4, 8 ... of the GPUs here, or for two processes on a CPU."""
     count = torch.cuda.device_count() if device == "cuda" else 2
     sizes = MESSAGES[:: 6 if quick else 1][: 2 if device == "cpu" else None]
     worlds = [n for n in (2, 4, 8, 16) if n <= count]
@@ -498,7 +500,7 @@ def collectives(torch: Any, device: str, quick: bool) -> Iterator[dict[str, Any]
 
 
 def write(path: Path, rows: list[dict[str, Any]], gpu: str, source: str) -> None:
-    """The file, every row with what measured it."""
+    """Write the file; every row names what measured it."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
         writer.writeheader()
@@ -507,7 +509,7 @@ def write(path: Path, rows: list[dict[str, Any]], gpu: str, source: str) -> None
 
 
 def versions(torch: Any, device: str) -> str:
-    """What measured: software and driver."""
+    """Return the software and driver that measured."""
     parts = [f"tools/catalogue/measure_gpu.py, PyTorch {torch.__version__}"]
     if device == "cuda":
         parts.append(f"CUDA {torch.version.cuda}")
@@ -541,7 +543,7 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
 
 
 def planned(options: argparse.Namespace) -> list[Case]:
-    """What to time alone; raises ValueError in one sentence."""
+    """Return the cases to time alone; raise ValueError with one sentence."""
     try:
         tps = [int(part) for part in options.tp.split(",")]
     except ValueError:
@@ -561,11 +563,11 @@ def planned(options: argparse.Namespace) -> list[Case]:
 
 
 def measure(torch: Any, work: list[Case], options: argparse.Namespace) -> list[dict[str, Any]]:
-    """All rows; notes on what was left out go to stderr."""
+    """Return all rows; print notes on omitted cases to stderr."""
     meter, device = Meter(torch, options.device), options.device
     if options.child_share is not None:
         return list(alone(meter, representatives(work), sm_share=options.child_share))
-    if device == "cpu":  # to see that it runs
+    if device == "cpu":  # smallest run, to check that it works
         work = [c for c in work if max(c.size.get(name, 0) for name in GROWING) <= CPU_LARGEST]
     rows = list(alone(meter, work))
     if device == "cuda" and not options.no_interference:

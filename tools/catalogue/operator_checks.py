@@ -1,16 +1,17 @@
-"""Operator profiles against measurements that they did not see.
+"""Check operator profiles against measurements that they have not seen.
 
-``operator_tpot_median_error``: Llama-3.1-8B and Qwen3-32B on H100 at TP 1 to 8, bf16 and fp8, from
-``aic_*`` kernels of that GPU alone, against the TPOT of served deployments
-(``silicon_measured``, co-located). Nothing is fitted to those rows. The served loop is reduced to
-its steady state: ``concurrency`` sequences (at most those that fit in memory), each replaced by a
-new one when it ends, so that over its output a sequence sees the prompts of the others once each.
-TensorRT-LLM and vLLM compute them in the same iterations as the decodes, SGLang in iterations of
-their own (its ``--enable-mixed-chunk`` is off by default). Host overhead: none, since all three
-schedule ahead while the GPU works.
+``operator_tpot_median_error`` covers Llama-3.1-8B and Qwen3-32B on H100 at TP 1 to 8, bf16 and fp8.
+Profiles use ``aic_*`` kernels of that GPU only. They are compared with the TPOT of served
+deployments (``silicon_measured``, co-located). Nothing is fitted to those rows.
 
-The rest: layer timings of LLMServingSim v1 and vidur, the sizes at odd places used for the tables
-and those between predicted.
+The served loop is reduced to its steady state: ``concurrency`` sequences, at most those that fit in
+memory. A new sequence replaces each that ends, so each sequence sees the prompt of every other once
+over its output. TensorRT-LLM and vLLM compute prompts in the same iterations as the decodes. SGLang
+uses separate iterations (its ``--enable-mixed-chunk`` is off by default). Host overhead is zero,
+since all three schedule ahead while the GPU works.
+
+The other checks use layer timings of LLMServingSim v1 and vidur. Tables use the sizes at
+alternate places, and the sizes between them are predicted.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ AIC = (
 )
 MODELS = {"meta-llama/Llama-3.1-8B-Instruct": "llama-3.1-8b", "Qwen/Qwen3-32B": "qwen3-32b"}
 BUDGET = 8192  # tokens of an iteration; the default of vLLM and TensorRT-LLM on these GPUs
-MAX_BATCH, CAPACITY = 256, 1 << 20  # sequences, and tokens of KV cache: neither binds here
+MAX_BATCH, CAPACITY = 256, 1 << 20  # sequences, and tokens of KV cache: neither limits here
 
 
 @cache
@@ -59,16 +60,17 @@ def file(data: Path, name: str) -> KernelFile:
 
 
 def aic_kernels(data: Path, gpu: str) -> Kernels:
-    """The ``aic_*`` kernels of one GPU type."""
+    """Return the ``aic_*`` kernels of one GPU type."""
     rows = [table for name in AIC for table in file(data, name).by_gpu.get(gpu, [])]
     return kernels(gpu, "aiconfigurator @ 095f58a, vLLM kernels", rows)
 
 
 def served_tpot_s(profile: Profile, n: int, isl: int, osl: int, mixed: bool) -> float:
-    """Mean seconds per output token with ``n`` sequences in a closed loop, at its steady state.
+    """Return the mean seconds per output token with ``n`` sequences in a closed loop, steady state.
 
-    A request spends ``wait`` on its prompt and osl tpot decoding, so a share of the n decode at
-    any time, and the others' prompts fall into its decode phase in that share.
+    A request spends ``wait`` on its prompt and ``osl * tpot`` on decoding. The decoding share of
+    its time is also the share of the n sequences that decode at any time. The same share of the
+    other prompts falls into its decode phase.
     """
     context = isl + osl / 2
     chunks = int(np.ceil(isl / BUDGET))
@@ -90,8 +92,10 @@ def served_tpot_s(profile: Profile, n: int, isl: int, osl: int, mixed: bool) -> 
 
 
 def tpot_rows(data: Path, factors: Efficiencies | None = None) -> pl.DataFrame:
-    """Served deployments with the TPOT (ms) predicted by operator and by roofline profiles, with
-    the catalogue's efficiency factors or others."""
+    """Return served deployments with the TPOT (ms) that operator and roofline profiles predict.
+
+    Without ``factors``, the catalogue's efficiency factors are used.
+    """
     factors = factors or efficiencies()
     path = data / "profiles/silicon_measured.csv.gz"
     rows = pl.read_csv(path, infer_schema_length=None).filter(
@@ -128,7 +132,7 @@ def tpot_rows(data: Path, factors: Efficiencies | None = None) -> pl.DataFrame:
 
 
 def held_out(rows: list[KernelRows]) -> tuple[Array, Array]:
-    """Measured and predicted seconds at every second size, from tables of the others."""
+    """Return measured and predicted seconds at every second size, from tables of the rest."""
     train, test = [], []
     for table in rows:
         out = _out(table)
@@ -149,7 +153,7 @@ def _sizes(rows: KernelRows) -> Array:
 
 
 def _out(rows: KernelRows) -> Array:
-    """Which rows are left out: every second size."""
+    """Return the mask of the rows left out: every second size."""
     size = _sizes(rows)
     left: Array = np.searchsorted(np.unique(size), size) % 2 == 1
     return left
@@ -161,7 +165,7 @@ def _only(rows: KernelRows, mask: Array) -> KernelRows:
 
 
 def _predict(tables: Kernels, rows: KernelRows) -> Array | None:
-    """Seconds at the sizes of ``rows``, all of one shape."""
+    """Predict seconds at the sizes of ``rows``, all of one shape."""
     c = rows.columns
     if rows.seconds.size == 0:
         return None
@@ -176,7 +180,7 @@ def _predict(tables: Kernels, rows: KernelRows) -> Array | None:
 
 
 def attention_held_out(rows: list[KernelRows]) -> tuple[Array, Array]:
-    """Measured and predicted seconds of decodes at batches and contexts left out in turn."""
+    """Return measured and predicted seconds of decodes at batches and contexts left out in turn."""
     measured, predicted = [], []
     for row in rows:
         if row.op != "attention_decode":
@@ -193,8 +197,11 @@ def attention_held_out(rows: list[KernelRows]) -> tuple[Array, Array]:
 
 
 def iteration_error(data: Path) -> float:
-    """Median error of what all layers of an iteration take together at the sizes left out, of
-    Llama-3.1-8B, Qwen3-32B and Qwen3-30B-A3B where LLMServingSim timed them, attention aside."""
+    """Return the median error of the total time of all layers at the sizes left out.
+
+    It covers Llama-3.1-8B, Qwen3-32B and Qwen3-30B-A3B where LLMServingSim measured them, without
+    attention.
+    """
     frame = read_frame(data / "profiles/llmservingsim_v1_layers.csv.gz")
     keys = frame.data.select("hardware", "model", "tp").unique(maintain_order=True)
     errors = []
@@ -222,7 +229,7 @@ def iteration_error(data: Path) -> float:
 
 
 def figures(data: Path) -> dict[str, float]:
-    """Errors as fractions; the table by engine, precision and tensor parallelism on stderr."""
+    """Return errors as fractions; print them by engine, precision and TP to stderr."""
     rows = tpot_rows(data).with_columns(
         operator=pl.col("operator_ms") / pl.col("silicon_tpot_ms") - 1,
         roofline=pl.col("roofline_ms") / pl.col("silicon_tpot_ms") - 1,

@@ -1,4 +1,4 @@
-"""Least squares of ``simulation.performance.power`` on measured shares of TDP."""
+"""Fit ``simulation.performance.power`` to measured shares of TDP by least squares."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from simulation.arrays import BoolArray, FloatArray, TextArray
 from simulation.performance.power import Load, PowerModel, share_of_tdp
 from tools.catalogue.power_rows import TASKS, TEXT_TOKENS, PowerRows
 
-OWN = ("floor", "memory", "cache", "compute", "link")  # of a GPU type; the others are shared
+OWN = ("floor", "memory", "cache", "compute", "link")  # per GPU type; the others are shared
 SHARED = (
     "memory_exponent", "compute_exponent", "prefill", "prefill_efficiency", "experts",
     "block_experts", "attention_dp", "imbalance", "gap", "expert_bytes",
 )  # fmt: skip
 NUISANCE = ("sourcegraph-fim", "image-chat", "video-chat")  # ln of their input tokens
 
-# What is believed before the rows are seen, how far off that may be (a weak pull, PULL of a
-# standard deviation per residual), and the bounds.
+# Prior mean, standard deviation and bounds of each parameter. The pull to the mean is weak: PULL of
+# a standard deviation per residual.
 PRIOR = {
     "floor": (0.25, 0.08, 0.1, 0.5),
     "memory": (0.6, 0.3, 0.0, 3.0),
@@ -47,12 +47,12 @@ OUTLIER = 0.1  # relative error from which a row counts less
 @dataclass(frozen=True, slots=True)
 class PowerFit:
     models: dict[str, PowerModel]  # by GPU type
-    values: FloatArray  # the parameters as a vector, to begin a neighbouring fit from
+    values: FloatArray  # parameters as a vector, the start of a similar fit
     input_tokens: FloatArray  # by task
 
     @property
     def default(self) -> PowerModel:
-        """For a GPU type without rows: the mean of those with."""
+        """Return the model of a GPU type without rows: the mean of the fitted types."""
         models = list(self.models.values())
         mean = [float(np.mean([getattr(m, name) for m in models])) for name in OWN]
         return replace(models[0], **dict(zip(OWN, mean, strict=True)))
@@ -80,7 +80,7 @@ def take(load: Load, rows: BoolArray) -> Load:
 
 
 def fit(rows: PowerRows, used: BoolArray, begin: FloatArray | None = None) -> PowerFit:
-    """The parameters from the rows that are ``used``; GPU types without one are left out."""
+    """Fit the parameters to the rows that are ``used``; omit GPU types without a row."""
     gpus = sorted(set(rows.gpu[used].tolist()))
     names = [*(name for _ in gpus for name in OWN), *SHARED, *NUISANCE]
     prior, spread, low, high = np.array([PRIOR[name] for name in names]).T
@@ -112,8 +112,10 @@ def fit(rows: PowerRows, used: BoolArray, begin: FloatArray | None = None) -> Po
 def splitwise_model(
     default: PowerModel, loads: Load, share: FloatArray, used: BoolArray
 ) -> PowerModel:
-    """``default`` with a floor and a slope of memory of its own, from decodes of small batches,
-    which tell nothing of the rest."""
+    """Return ``default`` with its own floor and memory slope, fitted to small decode batches.
+
+    Such decodes do not determine the other parameters.
+    """
     prior = np.array([default.floor, default.memory])
 
     def model(values: FloatArray) -> PowerModel:
@@ -131,7 +133,7 @@ def splitwise_model(
 def left_out(
     rows: PowerRows, groups: TextArray, planned: bool = False
 ) -> tuple[FloatArray, FloatArray]:
-    """Predictions of every group's rows by a fit on all others; also by roofline times."""
+    """Predict every group from a fit to all others, also with roofline times if ``planned``."""
     begin = fit(rows, np.ones(len(groups), bool)).values
     estimates, blind = np.empty(len(groups)), np.full(len(groups), np.nan)
     for group in np.unique(groups):

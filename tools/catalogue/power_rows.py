@@ -1,8 +1,8 @@
-"""Measured power as loads: ML.ENERGY's served models and splitwise's A100 runs.
+"""Read measured power as loads: ML.ENERGY's served models and splitwise's A100 runs.
 
-Input lengths are not in the ML.ENERGY rows. Loads are therefore kept for several input lengths, and
-read at the one of the row's task: of text tasks published, of code, image and video a fitted
-nuisance parameter of ``tools.catalogue.fit_power``.
+The ML.ENERGY rows have no input lengths. Loads are therefore stored for several input lengths, and
+read at the length of the row's task. It is published for text tasks. For code, image and video it
+is a nuisance parameter that ``tools.catalogue.fit_power`` fits.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TASKS = ("lm-arena-chat", "gpqa", "sourcegraph-fim", "image-chat", "video-chat")
 TEXT_TOKENS = {"lm-arena-chat": 634.0, "gpqa": 224.0}
 GRID = np.array([100.0, 300.0, 600.0, 1000.0, 2000.0, 4000.0, 8000.0])  # input tokens
 
-# Re-releases and other precisions of one architecture are one model when models are left out.
+# Releases and precisions of one architecture count as one model when models are left out.
 FAMILIES = {
     "qwen3-235b": "Qwen3-235B", "qwen3-vl-235b": "Qwen3-235B",
     "qwen3-30b": "Qwen3-30B-A3B", "qwen3-coder-30b": "Qwen3-30B-A3B",
@@ -48,7 +48,7 @@ FAMILIES = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PowerRows:
-    """Measured rows; ``loads`` has shape ``[rows, len(GRID)]``, everything else ``[rows]``."""
+    """Measured rows; ``loads`` has shape ``[rows, len(GRID)]``, all other arrays ``[rows]``."""
 
     model: Names  # as published
     family: Names
@@ -61,7 +61,7 @@ class PowerRows:
     planned_s: FloatArray  # iteration time a roofline profile gives, [rows, len(GRID)]
 
     def at(self, input_tokens: FloatArray, planned: bool = False) -> Load:
-        """The loads at the input tokens of each task, shape ``[len(TASKS)]``."""
+        """Return the loads at the input tokens of each task, which have shape ``[len(TASKS)]``."""
         tokens = input_tokens[self.task]
         high = np.clip(np.searchsorted(GRID, tokens), 1, len(GRID) - 1)
         part = (tokens - GRID[high - 1]) / (GRID[high] - GRID[high - 1])
@@ -83,19 +83,22 @@ def family(model: str) -> str:
 
 
 def block_scaled(model: str, precision: str, gpu: str) -> bool:
-    """Whether the expert kernel widens or rescales its weights.
+    """Return whether the expert kernel widens or rescales its weights.
 
     Qwen's fp8 weights have a scale per block of 128 x 128 (``config.json``: weight_block_size),
-    which Triton's grouped GEMM applies; so have DeepSeek's, but ML.ENERGY ran them by FlashInfer's
-    (ml-energy/benchmark @ 60f99cc, configs/vllm/lm-arena-chat/deepseek-ai/DeepSeek-V3.1/B200/
-    monolithic.env.yaml: VLLM_USE_FLASHINFER_MOE_FP8). Llama 4's have one per channel. mxfp4 is
-    widened to 16 bits on Hopper; Blackwell multiplies 4 bits.
+    which Triton's grouped GEMM applies. DeepSeek's weights have one too, but ML.ENERGY ran them
+    with FlashInfer's kernel (ml-energy/benchmark @ 60f99cc, configs/vllm/lm-arena-chat/deepseek-ai/
+    DeepSeek-V3.1/B200/monolithic.env.yaml: VLLM_USE_FLASHINFER_MOE_FP8). Llama 4's have one per
+    channel. Hopper widens mxfp4 to 16 bits. Blackwell multiplies 4 bits.
     """
     return (precision == "fp8" and "Qwen" in model) or (precision == "fp4" and gpu == "H100")
 
 
 def arrangement(row: dict[str, object], precision: str, routed: bool) -> Arrangement:
-    """vLLM's expert parallelism spans the tensor and data parallel GPUs of attention."""
+    """Return the arrangement of a row.
+
+    vLLM's expert parallelism spans the tensor and data parallel GPUs of attention.
+    """
     gpus, copies = int(str(row["num_gpus"])), int(str(row["data_parallel"]))
     if not routed:
         return Arrangement(tp=gpus // copies, attention_dp=copies, weights=precision)
@@ -110,7 +113,7 @@ def arrangement(row: dict[str, object], precision: str, routed: bool) -> Arrange
 
 
 def steady(batch: float, output: float) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Mean iteration of a steady batch, for each input length of GRID."""
+    """Return the mean iteration of a steady batch, for each input length of GRID."""
     begun = batch / output  # requests whose prompt one iteration computes
     return (
         np.full(len(GRID), batch),
@@ -121,7 +124,7 @@ def steady(batch: float, output: float) -> tuple[FloatArray, FloatArray, FloatAr
 
 
 def mlenergy(data: Path, planned: bool = False) -> PowerRows:
-    """All 838 rows; ``planned``: with the iteration times of roofline profiles too."""
+    """Return all 838 rows; ``planned``: with the iteration times of roofline profiles too."""
     frame = pl.read_csv(data / MLENERGY)
     specs = {name: catalogue.gpu(known) for name, known in GPUS.items()}
     graphs: dict[tuple[str, Arrangement], OperatorGraph] = {}
@@ -158,7 +161,10 @@ def roofline_s(
     gpu: GpuSpec,
     point: tuple[FloatArray, FloatArray, FloatArray, FloatArray],
 ) -> FloatArray:
-    """Iteration time from published facts and kernel efficiencies, as for an unmeasured model."""
+    """Return the iteration time from published facts and kernel efficiencies.
+
+    An unmeasured model gets its time in the same way.
+    """
     it, factors = iteration(*point), efficiencies()
     total = sum(
         (operator.count * estimated_s(operator, it, gpu=gpu, efficiencies=factors))
@@ -168,10 +174,10 @@ def roofline_s(
 
 
 def splitwise(data: Path) -> tuple[Names, Load, FloatArray]:
-    """Arrangement, load of a decode and measured mean share of TDP, of A100-80GB runs.
+    """Return the arrangement, decode load and mean share of TDP of A100-80GB runs.
 
-    The mean is over a run of 128 output tokens; runs whose prompts are at most 2,048 tokens in all,
-    which leave the mean to decodes.
+    The mean is over a run of 128 output tokens. Only runs with at most 2,048 prompt tokens in all
+    are used, since decodes then dominate the mean.
     """
     frame = pl.read_csv(data / SPLITWISE).filter(
         (pl.col("average_power") > 0) & (pl.col("prompt_size") * pl.col("batch_size") <= 2048)

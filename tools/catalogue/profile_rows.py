@@ -1,4 +1,4 @@
-"""The measured rows behind the built-in linear profiles, by arrangement."""
+"""Read the measured rows behind the built-in linear profiles, by arrangement."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Key = tuple[str, str, int]  # model, GPU type, GPUs of one instance
 
 @dataclass(frozen=True)
 class Measured:
-    """Rows of one arrangement and where each half of a profile comes from."""
+    """Rows of one arrangement, and the source of each half of its profile."""
 
     key: Key
     rows: BenchmarkRows
@@ -32,7 +32,7 @@ class Measured:
 
 
 def splitwise(data: Path) -> Iterator[Measured]:
-    """Llama-2-70B and Bloom-176B. TP 2 is left out: little memory is left for its KV cache."""
+    """Return Llama-2-70B and Bloom-176B without TP 2, where the KV cache has little memory."""
     models = {"llama2-70b": "llama-2-70b", "bloom-176b": "bloom-176b"}
     gpus = {"a100-80gb": "A100-80GB", "h100-80gb": "H100-SXM"}  # not the power-capped one
     benchmark = read_benchmarks(data / "profiles/splitwise_perf_model.csv").rows
@@ -42,11 +42,11 @@ def splitwise(data: Path) -> Iterator[Measured]:
 
 
 def sageserve(data: Path) -> Iterator[Measured]:
-    """Llama 3 on two A100, less what the prompts of others take.
+    """Return Llama 3 on two A100, minus the time that the prompts of other sequences take.
 
-    Four GPUs are left out: there a prompt takes longer than on two (1,024 tokens of 8B 78 ms and
-    54 ms), as between A100s that are linked in pairs (Vidur's all-reduce of their 8 MB: 0.59 ms
-    on four such, 0.07 ms on two), which is not the type that the catalogue means.
+    Runs on four GPUs are left out: a prompt takes longer there than on two (1,024 tokens of 8B: 78
+    and 54 ms). The GPUs seem to be A100s linked in pairs, which is not the catalogue's type.
+    Vidur's all-reduce of the same 8 MB takes 0.59 ms on four such GPUs, and 0.07 ms on two.
     """
     models = {"Llama-3.1-8B": "llama-3.1-8b", "Llama-3.2-3B": "llama-3.2-3b"}
     benchmark = read_benchmarks(data / "profiles/sageserve_llama3_perf.csv").rows
@@ -57,12 +57,12 @@ def sageserve(data: Path) -> Iterator[Measured]:
 
 
 def _prompts_apart(rows: BenchmarkRows) -> BenchmarkRows:
-    """Sequences of a batch whose prompts were computed one by one while the first ones decoded.
+    """Separate the prompts that were computed one by one while the first sequences decoded.
 
     A token of the first sequence takes 31 ms / 128 longer for each further sequence of 512 tokens
-    (8B), of whose prompt alone one takes 28 ms: the prompts of the others are in what is called
-    its decode phase, and the time of the first token is that of the first ones, 48 ms for 2 as
-    for 32. What is left, 0.02 ms a sequence, is what reading its KV cache takes.
+    (8B). The prompt of such a sequence takes 28 ms alone. So the measured decode phase includes
+    the prompts of the others. The time of the first token is that of the first sequences: 48 ms
+    for 2 as for 32. The rest, 0.02 ms per sequence, is the time to read its KV cache.
     """
     alone = rows.batch == 1
     lone = {isl: float(np.median(rows.prefill_s[alone & (rows.isl == isl)]))
@@ -77,7 +77,7 @@ def _prompts_apart(rows: BenchmarkRows) -> BenchmarkRows:
 
 
 def silicon(data: Path) -> Iterator[Measured]:
-    """Llama-3.1-8B on H100, served at fixed concurrencies."""
+    """Return Llama-3.1-8B on H100, served at fixed concurrencies."""
     rows = pl.read_csv(data / "profiles/silicon_measured.csv.gz").filter(
         model_path="meta-llama/Llama-3.1-8B-Instruct", system="h100_sxm"
     )
@@ -102,7 +102,7 @@ def silicon(data: Path) -> Iterator[Measured]:
 
 
 def mlenergy(data: Path, max_batch: int) -> BenchmarkRows:
-    """TBT of Llama-3.1-70B on 4 x H100 by the batch that ran, up to ``max_batch``."""
+    """Return the TBT of Llama-3.1-70B on 4 x H100 by the actual batch, up to ``max_batch``."""
     rows = pl.read_csv(data / "power/mlenergy_llm_inference.csv").filter(
         pl.col("model_id") == "meta-llama/Llama-3.1-70B-Instruct",
         pl.col("gpu_model") == "H100",

@@ -1,10 +1,10 @@
-"""Which experts the tokens of a measured expert layer went to.
+"""Compute which experts the tokens of a measured expert layer went to.
 
-aiconfigurator measures expert layers twice: with tokens dealt out evenly, and with popularities
-drawn from a power law, where it times the rank of an expert parallel group that got most
+aiconfigurator measures expert layers twice. One run routes tokens evenly. The other draws
+popularities from a power law and times the busiest rank of an expert parallel group
 (``collector/helper.py``, ``_generate_power_law_distribution``, read at 006afd7). A popular expert
-takes tokens that would have touched others, so fewer are read than where each is as likely; a
-kernel's time for each expert follows from those that were, not from those of another routing.
+takes tokens that would have reached others, so fewer experts are read than with even routing. The
+time per expert of a kernel depends on the experts that were read, not on those of another routing.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from simulation.arrays import FloatArray, IntArray
 
 EVEN, SKEWED = "balanced", "power_law_1.2"
 EXPONENT = 1.2
-DRAWS = 12  # of popularities; theirs is one, from no known seed
+DRAWS = 12  # draws of popularities; theirs is a single one with an unknown seed
 
 
 def routed(
     distribution: str, tokens: FloatArray, experts: FloatArray, top_k: FloatArray, ep: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Experts of the timed rank that any token reaches, and the share of all token-expert pairs
-    that it computes; arrays of one shape."""
+    """Return the reached experts of the timed rank, and its share of all token-expert pairs.
+
+    All arrays have one shape.
+    """
     if distribution == EVEN:
         return np.minimum(experts, tokens * top_k) / ep, 1.0 / ep
     keys = np.column_stack([tokens, experts, top_k, ep]).astype(int)
@@ -35,7 +37,7 @@ def routed(
 
 @functools.cache
 def _skewed(tokens: int, experts: int, top_k: int, ep: int) -> tuple[float, float]:
-    """Means over DRAWS."""
+    """Return the means over DRAWS draws."""
     random = np.random.default_rng(0)
     drawn = [_busiest(random, tokens, experts, top_k, ep) for _ in range(DRAWS)]
     return (
@@ -47,14 +49,14 @@ def _skewed(tokens: int, experts: int, top_k: int, ep: int) -> tuple[float, floa
 def _busiest(
     random: np.random.Generator, tokens: int, experts: int, top_k: int, ep: int
 ) -> IntArray:
-    """Tokens of each expert of the rank with most."""
+    """Return the tokens of each expert on the rank with the most tokens."""
     pairs, power = tokens * top_k, 1.0 - EXPONENT
     low, high = (1.0, 0.8 * tokens) if pairs > experts else (0.01, 2.0)
     popular = (low**power + (high**power - low**power) * random.random(experts)) ** (1.0 / power)
     drawn = np.round(popular / popular.sum() * pairs).astype(np.int64)
-    counts = np.minimum(drawn, tokens)  # a token goes to an expert once
+    counts = np.minimum(drawn, tokens)  # a token goes to an expert at most once
     ranks = counts.reshape(ep, -1)
-    missing = pairs - int(counts.sum())  # by rounding, and what popular experts could not take
+    missing = pairs - int(counts.sum())  # from rounding, and from the limit on popular experts
     for number in range(ep):
         units = abs(missing) // ep + (number < abs(missing) % ep)
         sign = 1 if missing > 0 else -1
@@ -63,7 +65,7 @@ def _busiest(
 
 
 def _raised(counts: IntArray, units: int) -> IntArray:
-    """``units`` more, one at a time to the least."""
+    """Add ``units`` to the counts, each to the smallest count at that moment."""
     low, high = int(counts.min()), int(counts.min()) + units
     while low < high:
         level = (low + high + 1) // 2

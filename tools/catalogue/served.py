@@ -1,9 +1,9 @@
-"""Measured deployments in a closed loop: what estimates are fitted to and checked against.
+"""Read measured deployments in a closed loop, to which estimates are fitted and compared.
 
-Two sources: aiconfigurator's served deployments (TTFT and TPOT), and ML.ENERGY's steady state of
-vLLM (time per output token of a batch; no TTFT, and no input lengths, so they are assumed). Models
-of one architecture and size are one ``shape``: DeepSeek-R1, V3 and V3.1 were trained differently
-and compute the same.
+There are two sources. aiconfigurator's served deployments have TTFT and TPOT. ML.ENERGY's steady
+state of vLLM has the time per output token of a batch, but no TTFT and no input lengths, so these
+are assumed. Models of one architecture and size are one ``shape``: DeepSeek-R1, V3 and V3.1 differ
+in training only and compute the same.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ Rows = npt.NDArray[np.int64]
 
 SILICON = "profiles/silicon_measured.csv.gz"
 ENERGY = "power/mlenergy_llm_inference.csv"
-# Input tokens of ML.ENERGY's tasks, which it does not give: typical of LMArena prompts and of GPQA
-# questions with their instructions. Text only: images and videos add unknown numbers of tokens.
+# Assumed input tokens of ML.ENERGY's tasks: typical of LMArena prompts, and of GPQA questions with
+# their instructions. Text tasks only: images and videos add an unknown number of tokens.
 TASK_INPUT = {"lm-arena-chat": 300.0, "gpqa": 300.0}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Served:
-    """Measured deployments as arrays of one length; ``ttft_s`` is nan where not measured."""
+    """Measured deployments as arrays of one length; ``ttft_s`` is nan if not measured."""
 
     loop: Loop
     tbt_s: FloatArray
@@ -50,11 +50,11 @@ class Served:
     precision: npt.NDArray[np.str_]
     users: FloatArray
     silicon: BoolArray
-    unsure: BoolArray  # may have been measured with speculative decoding, which is not said
+    unsure: BoolArray  # may have used speculative decoding, which the source does not state
     copies: FloatArray  # rows with the same measured figures
     traits: Traits
     drafts: BoolArray  # the model has layers that draft tokens
-    version: npt.NDArray[np.str_]  # engine with its version; "?" where that is not known
+    version: npt.NDArray[np.str_]  # engine with its version; "?" if unknown
     source: npt.NDArray[np.str_]  # who measured it
     refused: tuple[str, ...]
 
@@ -63,7 +63,7 @@ class Served:
         return self.tbt_s.size
 
     def take(self, rows: Rows) -> Served:
-        """Some of the rows."""
+        """Return some of the rows."""
         values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         for name, value in values.items():
             if isinstance(value, Loop | Traits):
@@ -74,7 +74,10 @@ class Served:
 
 
 def served(data: Path, energy: bool = True, factors: Efficiencies | None = None) -> Served:
-    """All measured deployments under ``data``, by the catalogue's factors of kernels or others."""
+    """Return all measured deployments under ``data``.
+
+    Without ``factors``, the catalogue's efficiency factors of kernels are used.
+    """
     factors = factors or efficiencies()
     rows = silicon_rows(data) + (energy_rows(data) if energy else [])
     placed, kept, refused = [], [], []
@@ -118,7 +121,7 @@ def served(data: Path, energy: bool = True, factors: Efficiencies | None = None)
 
 
 def silicon_rows(data: Path) -> list[dict[str, Any]]:
-    """aiconfigurator's rows, with what was measured beside what is given."""
+    """Return aiconfigurator's rows: the given traits and the measured values."""
     frame = pl.read_csv(data / SILICON, infer_schema_length=None)
     rows = []
     for row in frame.iter_rows(named=True):
@@ -136,7 +139,7 @@ def silicon_rows(data: Path) -> list[dict[str, Any]]:
 
 
 def energy_rows(data: Path) -> list[dict[str, Any]]:
-    """ML.ENERGY's text tasks: the time per token is the batch over the throughput."""
+    """Return ML.ENERGY's text tasks; the time per token is the batch divided by the throughput."""
     frame = pl.read_csv(data / ENERGY, infer_schema_length=None)
     rows = []
     for row in frame.iter_rows(named=True):
@@ -163,7 +166,7 @@ def energy_rows(data: Path) -> list[dict[str, Any]]:
 
 
 def _shape(name: str) -> str:
-    """One name for all releases that compute the same."""
+    """Return one name for all releases that compute the same."""
     for stem in ("deepseek-v3", "deepseek-r1"):
         if name.startswith(stem) and "3.2" not in name:
             return "deepseek-v3"
@@ -174,8 +177,10 @@ def _shape(name: str) -> str:
 
 
 def _source(row: dict[str, Any]) -> str:
-    """aiconfigurator's file has InferenceMAX's runs, known by their lengths, and sweeps of its
-    own."""
+    """Return who measured a row.
+
+    aiconfigurator's file also has InferenceMAX's runs, which their lengths identify.
+    """
     if not row["silicon"]:
         return "ML.ENERGY"
     traits = row["given"]
@@ -185,8 +190,11 @@ def _source(row: dict[str, Any]) -> str:
 def _unsure(
     shape: npt.NDArray[np.str_], silicon: BoolArray, figures: list[Any], rows: list[dict[str, Any]]
 ) -> BoolArray:
-    """Rows that may hide speculative decoding: of models that predict further tokens themselves,
-    unless the same measurement is also listed under DeepSeek-V3, as those without it are."""
+    """Return which rows may hide speculative decoding.
+
+    These are rows of models that draft tokens themselves. A row does not count if the same
+    measurement is also listed under DeepSeek-V3, since those rows ran without it.
+    """
     measured = zip(figures, rows, silicon, strict=True)
     plain = {f for f, row, served in measured if served and "V3" in row["given"]["model"]}
     speculative = np.isin(shape, ["deepseek-v3", "qwen3.5-397b-a17b"]) & silicon
