@@ -1,6 +1,6 @@
-"""Two queues: short work that people wait for, and long simulations.
+"""Send messages to two queues: short work that people wait for, and long simulations.
 
-A message is a turn, not a run: whoever receives it takes the run whose turn it is
+A message is a turn, not a run: its receiver takes the run whose turn it is
 (``planner.services.turns``). A worker of the short queue never takes a long run.
 """
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 SHORT, LONG = "short", "long"
 SHORT_KINDS = (Run.Kind.INGEST, Run.Kind.SIZE, Run.Kind.FORECAST)
-EXECUTE = "planner.tasks.run_execute"  # by its name: tasks know the services, not they the tasks
+EXECUTE = "planner.tasks.run_execute"  # by name, because services must not import tasks
 
 
 def queue_of(kind: str) -> str:
@@ -32,7 +32,7 @@ def tell_workers(
 ) -> None:
     """Send messages to ``queue`` once the transaction is committed; too many do no harm.
 
-    Calls ``not_sent`` where the broker does not answer.
+    ``not_sent`` is called if the broker does not answer.
     """
 
     def tell() -> None:

@@ -35,30 +35,30 @@ from planner.studies.side_by_side import AT_ONCE
 
 T = TypeVar("T")
 POLL_S = 0.1
-MOST_HELPERS = 32  # workers that are told of a set of parts
-# Whose body calls ``map``; a free worker joins them before their parts are known.
+MOST_HELPERS = 32  # most workers told of a set of parts
+# Kinds whose body calls ``map``. Free workers join them before their parts are known.
 SPREADING = tuple(name for name, kind in KINDS.items() if kind.spread is not None)
-JOINS_WITHIN_S = 60.0  # of the start of such a run
+JOINS_WITHIN_S = 60.0  # after the start of such a run
 
 
 class NothingToDo(Exception):
-    """Raised where a worker leaves a run: other workers have the parts that are left."""
+    """Raised when a worker leaves a run because other workers have the remaining parts."""
 
 
 @cache
 def worker_id() -> str:
-    """Return the name of this process; its supervisor knows it, to report how it ended."""
+    """Return the name of this process, by which its supervisor reports how it ended."""
     return os.environ.get("HEADROOM_WORKER_ID") or uuid4().hex
 
 
 class SharedParts:
-    """The parts of one run, as one worker sees them."""
+    """Parts of one run, as one worker sees them."""
 
     def __init__(self, run: Run, *, leads: bool) -> None:
         self.run, self.leads = run, leads
-        self.part: RunPart | None = None  # that this worker computes now
-        self.fraction = 0.0  # of that part
-        self.others = 0.0  # parts' worth of work that the others have done, for progress
+        self.part: RunPart | None = None  # the part that this worker computes now
+        self.fraction = 0.0  # progress of that part
+        self.others = 0.0  # work done by the others, in parts, for the progress
         self._step = 0
 
     def going(self) -> Any:
@@ -68,7 +68,7 @@ class SharedParts:
         )
 
     def led(self) -> Any:
-        """Return the run's row as a query; it is empty where this worker does not lead."""
+        """Return the run's row as a query; it is empty if this worker does not lead."""
         return self.going().filter(worker=worker_id()) if self.leads else Run.everywhere.none()
 
     def map(
@@ -81,7 +81,7 @@ class SharedParts:
     ) -> list[T]:
         """Compute ``parts`` together with other workers; see ``Parts.map``.
 
-        Raises NothingToDo where other workers finish the parts and this one is needed elsewhere.
+        NothingToDo is raised if other workers finish the parts and this one is needed elsewhere.
         """
         del at_once  # one at a time: other workers use the other cores
         if not parts:
@@ -114,13 +114,13 @@ class SharedParts:
 
     @transaction.atomic
     def _open(self, names: Sequence[str]) -> None:
-        """Make the rows of this step, unless another worker has."""
+        """Create the rows of this step, unless another worker has."""
         if not self.going().exists():
             raise NothingToDo
         kept = list(self._rows().values_list("name", flat=True))
         if kept == names:
             return
-        if kept:  # of a body that took another path: its later parts do not apply
+        if kept:  # the body took another path, so later parts no longer apply
             if not self.leads:
                 raise NothingToDo
             RunPart.objects.filter(run=self.run, step__gte=self._step).delete()
@@ -180,7 +180,7 @@ class SharedParts:
         return min(1.0, (self.others + self.fraction) / count)
 
     def look(self) -> None:
-        """Report this worker's part and read what the others have done; called every second."""
+        """Report this worker's part and read the progress of the others; called every second."""
         rows = list(self._rows().values_list("pk", "progress"))
         mine = self.part
         self.others = sum(done for pk, done in rows if mine is None or pk != mine.pk)
@@ -201,7 +201,7 @@ class SharedParts:
         )
 
     def _lead(self) -> bool:
-        """Try to go on as the worker that leads; exactly one of all that try does."""
+        """Try to continue as the leading worker; exactly one of all that try succeeds."""
         rows = self.going().filter(step=self._step - 1)
         return bool(
             rows.update(

@@ -1,11 +1,11 @@
-"""The rows of runs: asked for, told to the workers, cancelled, removed, taken up again.
+"""Create, queue, cancel, remove and resume runs.
 
     pending -> running -> completed | failed | errored | cancelled
        ^          |
        +----------+  its worker ended, or lost its database
 
-Every step is one conditional update whose row count says whether it happened, so two workers, a
-second delivery of a message or a late cancel can never both win.
+Every step is one conditional update, and its row count says whether it happened. So two
+workers, a message delivered twice or a late cancel can never both win.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from planner.services.resolution import resolve_scenario
 from planner.services.turns import check_room
 from planner.version import code_version
 
-STALE_AFTER_S = 40.0  # many missed heartbeats: the worker is gone, not merely busy
+STALE_AFTER_S = 40.0  # many missed heartbeats: the worker is gone, not just busy
 CONFIRM_S = 3.0  # three heartbeats
-LOST_S = 20.0  # no message is on its way for as long, once a sweep has come by the same queue
-ABANDONED_S = 600.0  # between two runs of a command, amply
+LOST_S = 20.0  # no message takes this long once a sweep has come through the same queue
+ABANDONED_S = 600.0  # ample time between two runs of a command
 GONE = {
     "reason": "Its command ended",
     "problem": "The command that carried this run out ended before it was done; call it again, or "
     "run the scenario from its page.",
 }
-MOST_FAILURES = 3  # workers that a run, or one of its parts, may end; the next one gives it up
+MOST_FAILURES = 3  # workers that a run or a part may end before it is given up
 
 
 def run_create(
@@ -63,15 +63,15 @@ def run_create(
     number: int | None = None,
     enqueue: bool = True,
 ) -> Run:
-    """Ask for a run; the worker hears of it once the transaction is committed.
+    """Create a run; workers are told once the transaction is committed.
 
-    The same ``idempotency_key`` of the same owner gives back the first run instead of a second;
-    with another request it raises KeyReused.
+    The same ``idempotency_key`` of the same owner returns the first run instead of a second one.
+    With another request it raises KeyReused.
     """
     if enqueue and run_with_key(owner, idempotency_key) is None:
         check_room(owner)
     run = Run(
-        pk=number,  # None: the next
+        pk=number,  # None: the next number
         owner=owner,
         kind=kind,
         scenario=scenario,
@@ -102,8 +102,10 @@ def run_create(
 
 
 def _resolved(document: str) -> dict[str, Any]:
-    """The user's own hardware that the document names; a document that is not valid is for the
-    run to refuse."""
+    """Return the user's own hardware that the document names.
+
+    An invalid document gives none: the run itself reports the error.
+    """
     if not document:
         return {}
     try:
@@ -114,8 +116,10 @@ def _resolved(document: str) -> dict[str, Any]:
 
 
 def run_of_key(request: Run) -> Run | None:
-    """The run already made under the key of ``request``; raises KeyReused if it asked for another
-    thing."""
+    """Return the run already created under the key of ``request``, or None.
+
+    KeyReused is raised if that run asked for something else.
+    """
     if not request.idempotency_key:
         return None
     first = Run.objects.filter(owner=request.owner, idempotency_key=request.idempotency_key).first()
@@ -128,23 +132,28 @@ def run_of_key(request: Run) -> Run | None:
 
 
 def run_with_key(owner: User | None, key: str) -> Run | None:
-    """The run that its owner asked for under this key."""
+    """Return the run that its owner created under this key."""
     if not key:
         return None
     return Run.objects.select_related("sweep").filter(owner=owner, idempotency_key=key).first()
 
 
 def _request(run: Run) -> tuple[Any, ...]:
-    """What was asked for. An upload lies under a new name each time, and a scenario that is kept
-    may have changed since: neither makes another request."""
+    """Return the values that identify a request.
+
+    An upload has a new name each time, and a stored scenario may have changed since. Neither
+    makes another request.
+    """
     options = {key: value for key, value in run.options.items() if key != "upload"}
     document = "" if run.scenario_id else run.document
     return run.kind, run.scenario_id, run.trace_id, options, document
 
 
 def run_enqueue(*, run_id: int) -> None:
-    """Tell the workers, after commit; safe to repeat, since only one claim succeeds. Where the
-    broker does not answer the run waits for the sweep, which comes by the broker."""
+    """Tell the workers after commit; safe to repeat, since only one claim succeeds.
+
+    If the broker does not answer, the run waits for the sweep, which comes through the broker.
+    """
     row = Run.everywhere.filter(pk=run_id)
     row.update(enqueued_at=timezone.now())
     sent_before = timezone.now() - timedelta(seconds=2 * LOST_S)
@@ -156,7 +165,7 @@ def run_enqueue(*, run_id: int) -> None:
 
 
 def run_cancel(*, run: Run, user: User) -> Run:
-    """Stop a run: at once if no worker has it, else at its next report of progress."""
+    """Cancel a run: at once if no worker has it, else at its next progress report."""
     check_may_plan(user, "not cancel runs")
     now = timezone.now()
     cancelled = Run.objects.filter(pk=run.pk, state=Run.State.PENDING).update(
@@ -183,7 +192,10 @@ def run_delete(*, run: Run, user: User) -> None:
 
 
 def run_remove(*, run: Run) -> None:
-    """A row and its arrays, whoever asks; raises NotReady where a decision rests on them."""
+    """Remove a run and its arrays without a check of permissions.
+
+    NotReady is raised if a proposal refers to it.
+    """
     check_not_proposed(run)
     store = run.store
     run.delete()
@@ -191,20 +203,20 @@ def run_remove(*, run: Run) -> None:
 
 
 def check_not_proposed(run: Run) -> None:
-    """Raise NotReady where a decision rests on a run."""
+    """Raise NotReady if a proposal refers to the run."""
     about = Proposal.objects.filter(Q(run=run) | Q(base_run=run) | Q(entries__run=run)).first()
     if about is not None:
         raise NotReady(f"Run {run.pk} stays: proposal {about.pk} is about it.")
 
 
 def runs_sweep(*, stale_after_s: float = STALE_AFTER_S, confirm_s: float = 0.0) -> int:
-    """Take up runs and parts whose worker was lost with its host; return how many runs.
+    """Requeue runs and parts whose worker was lost with its host; return how many runs.
 
-    Workers do so while they are busy too, as a sweep by the queue comes only once one of them is
-    free. A run that no worker was told of is ended: the command that carried it out is gone. A
-    clock that was set back leaves signs of life in the future, which are none either; one that was
-    set forward makes those of the living look old, so that ``confirm_s`` passes for another before
-    they are believed.
+    Busy workers call this too, because the queued sweep needs a free worker. A run that was never
+    queued is ended: the command that carried it out is gone.
+
+    Clocks may jump. A clock set back leaves heartbeats in the future, which count as none. A
+    clock set forward makes all heartbeats look old, so the sweep waits ``confirm_s`` for another.
     """
     now = timezone.now()
     taken_up = 0
@@ -225,12 +237,12 @@ def runs_sweep(*, stale_after_s: float = STALE_AFTER_S, confirm_s: float = 0.0) 
 
 
 def turns_sweep(queue: str) -> int:
-    """Tell the workers again of runs of ``queue`` whose message got lost; return how many.
+    """Tell the workers again of runs of ``queue`` whose message was lost; return how many.
 
-    To be called by a message of the same queue that is not older than half of LOST_S: all that were
-    sent before it have come, so that a run which was told of earlier waits for nothing any more. In
-    a long queue it comes too late to be carried out, and nothing is sent twice. A turn too many
-    costs nothing: whoever receives it finds no run.
+    Call it from a message of the same queue that is at most half of LOST_S old. Then all earlier
+    messages have been received, so a run announced earlier has no message left. In a long queue
+    this message comes too late to be carried out, and nothing is sent twice. An extra message
+    does no harm: its receiver finds no run.
     """
     lost = Run.everywhere.filter(
         _not_near(timezone.now(), "enqueued_at", LOST_S), state=Run.State.PENDING
@@ -243,13 +255,13 @@ def turns_sweep(queue: str) -> int:
 
 
 def _not_near(now: datetime, moment: str, seconds: float) -> Q:
-    """Rows whose ``moment`` lies further from ``now`` than so many seconds."""
+    """Return a filter for rows whose ``moment`` is more than ``seconds`` from ``now``."""
     reach = timedelta(seconds=seconds)
     return Q(**{f"{moment}__lt": now - reach}) | Q(**{f"{moment}__gt": now + reach})
 
 
 def _end_abandoned(now: datetime) -> None:
-    """Runs that a command had yet to begin: it was ended before, or between two of a sweep."""
+    """End runs whose command ended before it began them, or between two runs of a sweep."""
     last_sign = Coalesce(Greatest(Max("sweep__runs__heartbeat_at"), "created_at"), "created_at")
     waiting = Run.everywhere.filter(state=Run.State.PENDING, enqueued_at__isnull=True)
     for run in waiting.annotate(seen=last_sign).filter(_not_near(now, "seen", ABANDONED_S)):
@@ -268,8 +280,10 @@ SMALLER = "Choose a shorter window, a smaller scale or wider bins."
 
 @dataclass(frozen=True, slots=True)
 class WorkerEnd:
-    """How a worker ended, as observed: "was killed by signal 9 (SIGKILL)". Outages of the database,
-    the broker and the host are not ``counted`` against the run."""
+    """Observed end of a worker, for example "was killed by signal 9 (SIGKILL)".
+
+    Outages of the database, the broker and the host are not ``counted`` against the run.
+    """
 
     cause: str
     counted: bool = True
@@ -281,7 +295,7 @@ NO_DATABASE = WorkerEnd("lost its database", counted=False)
 
 
 def worker_ended(*, worker: str, end: WorkerEnd) -> None:
-    """Give the runs and parts of a worker that ended to others; give up what ends every worker."""
+    """Requeue the runs and parts of a worker that ended; give up those that end every worker."""
     parts = RunPart.objects.filter(worker=worker, state=RunPart.State.RUNNING)
     for part in parts.select_related("run").defer("result"):
         failures = part.failures + end.counted
@@ -290,19 +304,19 @@ def worker_ended(*, worker: str, end: WorkerEnd) -> None:
         elif parts.filter(pk=part.pk).update(failures=failures, **WAITING_PART):
             tell_workers(part.run_id, LONG)
     for run in Run.everywhere.filter(worker=worker, state=Run.State.RUNNING):
-        open_step = run.parts.filter(step__gt=run.step)  # then the others carry on
+        open_step = run.parts.filter(step__gt=run.step)  # others carry on with it
         if not open_step.exists():
             run_take_up(run=run, end=end)
 
 
 def run_take_up(*, run: Run, end: WorkerEnd) -> bool:
-    """Give a run whose worker ended to another; return whether it waits again now.
+    """Requeue a run whose worker ended; return whether it waits again now.
 
-    One that ended more than MOST_FAILURES workers is given up with a sentence.
+    A run that ended more than MOST_FAILURES workers is given up with an error message.
     """
     now = timezone.now()
     row = Run.everywhere.filter(pk=run.pk, state=Run.State.RUNNING)
-    if end is LOST:  # one whose heart has beaten since ``run`` was read is in good hands
+    if end is LOST:  # a newer heartbeat means that its worker lives
         row = row.filter(heartbeat_at=run.heartbeat_at)
     else:
         row = row.filter(worker=run.worker, attempts=run.attempts)
@@ -325,7 +339,7 @@ def run_take_up(*, run: Run, end: WorkerEnd) -> bool:
 
 
 def _give_up(run: Run, end: WorkerEnd, place: str, failures: int) -> None:
-    """End a run that no worker survives, with the cause that was observed last."""
+    """End a run that no worker survives, with the last observed cause."""
     remedy = REMEDY.get(Run.Kind(run.kind), SMALLER)
     Run.everywhere.filter(pk=run.pk, state=Run.State.RUNNING, attempts=run.attempts).update(
         state=Run.State.ERRORED,

@@ -1,9 +1,9 @@
-"""Whose run a free worker takes next, and when a waiting one will have its turn.
+"""Choose the run that a free worker takes next, and estimate the wait of the others.
 
-A message to a queue (``planner.services.queues``) is a turn, not a run: whoever receives it takes
-the run of that queue that has waited longest among those whose workspace, and in it whose owner,
-has fewest going, a sweep's cells after single runs. So nobody's sweep of hundreds of cells keeps
-another from a single answer, and no order of messages matters.
+A message to a queue (``planner.services.queues``) is a turn, not a run. Its receiver takes a
+run of that queue. First comes the workspace with the fewest running runs, in it the owner
+with the fewest, then the run that waited longest. Cells of sweeps come after single runs. So
+a sweep of hundreds of cells does not block other users. The order of messages does not matter.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from planner.errors import NotReady
 from planner.models import Run, User
 from planner.services.queues import SHORT, SHORT_KINDS, queue_of
 
-REMEMBERED = 40  # runs of a kind, the last to be completed, that tell how long one takes
+REMEMBERED = 40  # last completed runs of a kind, from which durations are estimated
 
 
 class Wait(NamedTuple):
-    """The place of a waiting run in its queue, and what it may use."""
+    """Place of a waiting run in its queue, and its limits."""
 
-    runs: int  # that come before it: those that wait, and those that run if no worker is free
-    seconds: float | None  # until its turn, by how long such runs took; None: none was completed
-    takes_seconds: float | None  # itself, by how long runs of its kind took; None: as above
+    runs: int  # ahead of it: waiting runs, and running ones if no worker is free
+    seconds: float | None  # expected until its turn; None: no completed run to estimate from
+    takes_seconds: float | None  # expected duration of the run itself; None: as above
     most_seconds: int
     most_mb: int
 
@@ -47,7 +47,7 @@ class Wait(NamedTuple):
 
 
 def waiting(queue: str) -> list[int]:
-    """Ids of the runs of ``queue`` that workers were told of, in the order of their turns."""
+    """Return the ids of the queued runs of ``queue``, in the order of their turns."""
     running = _of_queue(queue, Run.State.RUNNING).values_list("workspace", "owner")
     people = Counter(running)
     enqueued = _of_queue(queue, Run.State.PENDING).filter(enqueued_at__isnull=False)
@@ -55,7 +55,7 @@ def waiting(queue: str) -> list[int]:
     teams: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
     for place, (pk, team, owner, _) in enumerate(sorted(rows, key=_of_sweep)):
         teams[team].append((people[team, owner], place, pk))
-        people[team, owner] += 1  # what goes before counts as going, so that they take turns
+        people[team, owner] += 1  # count earlier runs as running, so that owners take turns
     going = Counter(team for team, _ in running)
     turns = [
         (going[team] + i, place, pk)
@@ -75,7 +75,7 @@ def _of_sweep(row: tuple[Any, ...]) -> bool:
 
 
 def wait_of(run: Run) -> Wait:
-    """Return how many runs come before ``run`` in its queue, and for about how long."""
+    """Return how many runs come before ``run`` in its queue, and the expected wait."""
     queue = queue_of(run.kind)
     order = waiting(queue)
     ahead = order[: order.index(run.pk)] if run.pk in order else []
@@ -93,7 +93,7 @@ def wait_of(run: Run) -> Wait:
 
 
 def check_room(owner: User | None, more: int = 1) -> None:
-    """Raise NotReady where so many more runs of this owner are more than may wait at once."""
+    """Raise NotReady if ``more`` runs of this owner would exceed the limit of waiting runs."""
     most, count = settings.HEADROOM_MAX_WAITING_RUNS, waiting_of(owner)
     if count + more > most:
         asked = f"This asks for {more:,} runs. " if more > 1 else ""
@@ -105,7 +105,7 @@ def check_room(owner: User | None, more: int = 1) -> None:
 
 
 def waiting_of(owner: User | None) -> int:
-    """How many of their runs workers were told of, and have not begun."""
+    """Return how many queued runs of the owner have not begun."""
     pending = Run.everywhere.filter(state=Run.State.PENDING, owner=owner, enqueued_at__isnull=False)
     return pending.count()
 

@@ -1,7 +1,7 @@
-"""What a worker does with a run: claims it, watches over it, ends it in one way.
+"""Carry out runs in a worker: claim a run, watch over it, and end it in exactly one way.
 
-The life cycle is in ``planner.services.runs``; here too every step is one conditional update whose
-row count says whether it happened.
+The life cycle is described in ``planner.services.runs``. Here too every step is one
+conditional update, and its row count says whether it happened.
 """
 
 from __future__ import annotations
@@ -49,14 +49,17 @@ logger = logging.getLogger(__name__)
 
 LOG_LIMIT = 100_000  # characters kept of a run's log
 COUNTED = re.compile(r"[\d,]+ of [\d,]+")
-STUCK_S = 120.0  # a run that reports nothing and computes nothing for as long waits for ever
-UNHEARD_S = 2.5  # a cancelled run that has not noticed for as long ends with its worker
-SWEEP_S = 10.0  # between two looks of a busy worker after runs of others
-IDLE_SHARE = 0.05  # of the time, computing or waiting for a core: less is no work
+STUCK_S = 120.0  # a run that neither reports nor computes for this long is stuck
+UNHEARD_S = 2.5  # a cancelled run that does not react for this long ends with its worker
+SWEEP_S = 10.0  # between two sweeps of a busy worker
+IDLE_SHARE = 0.05  # share of time computing or waiting for a core, below which work is stuck
 
 
 def _tell(log: list[str], line: str) -> None:
-    """What counts (``Planning period 3 of 24``) takes one line of the log, at its last count."""
+    """Append a line to the log.
+
+    A count such as ``Planning period 3 of 24`` replaces the line of its previous value.
+    """
 
     def uncounted(line: str) -> str:
         return COUNTED.sub("", line.partition(" ")[2])
@@ -67,7 +70,7 @@ def _tell(log: list[str], line: str) -> None:
 
 
 def run_claim(*, run_id: int) -> Run | None:
-    """Take a pending run; None when somebody else has it or it was cancelled.
+    """Claim a pending run; return None if another worker has it or it was cancelled.
 
     Parts that an earlier worker of this version finished are kept.
     """
@@ -80,7 +83,8 @@ def run_claim(*, run_id: int) -> Run | None:
             progress=0.0,
             stage="Starting",
             problem="",
-            attempts=F("attempts") + 1,  # with the claim: a worker given up can no longer end it
+            # Counted in the claim, so that an earlier worker can no longer end the run.
+            attempts=F("attempts") + 1,
             worker=worker_id(),
             step=0,
         )
@@ -95,11 +99,11 @@ def run_claim(*, run_id: int) -> Run | None:
 
 
 def run_execute(*, run_id: int, observer: Progress | None = None, surface: bool = False) -> Run:
-    """Claim the run and carry it out to its end, whatever the end is.
+    """Claim the run and carry it out to its end.
 
-    Expected outcomes are kept as ``failed`` with their sentence, bugs as ``errored`` with their
-    traceback. The row is the outcome; with ``surface`` the exception is raised again as well, for
-    a caller who waits (command line), and ``observer`` hears of the progress.
+    Expected problems are stored as ``failed`` with their message, bugs as ``errored`` with their
+    traceback. With ``surface`` the exception is raised as well, for a caller that waits (command
+    line). ``observer`` receives the progress.
     """
     run = run_claim(run_id=run_id)
     if run is None:
@@ -108,15 +112,15 @@ def run_execute(*, run_id: int, observer: Progress | None = None, surface: bool 
 
 
 def run_next(queue: str) -> Run | None:
-    """Carry out the run of ``queue`` whose turn it is, else help with parts of one that is going.
+    """Carry out the run of ``queue`` whose turn it is, else help with parts of a running one.
 
-    None where there is neither: another worker was first, or the run was cancelled.
+    Return None if there is neither: another worker was first, or the run was cancelled.
     """
-    # Patiently, or the turn would be lost, and its run wait for the sweep.
+    # Retry while the database is away: a lost turn would leave its run to the sweep.
     run = patiently(lambda: _claim_next(queue))
     if run is not None:
         if run.kind in SPREADING:
-            tell_workers(run.pk, LONG)  # a free worker prepares itself while this one does
+            tell_workers(run.pk, LONG)  # a free worker prepares in parallel
         return _carried_out(run)
     helped = patiently(run_to_help) if queue == LONG else None
     if helped is None or helped.code_version != code_version():
@@ -133,7 +137,7 @@ def _claim_next(queue: str) -> Run | None:
 def _carried_out(
     run: Run, observer: Progress | None = None, *, surface: bool = False, leads: bool = True
 ) -> Run:
-    """Execute the body of ``run``; a worker that does not lead it helps with its parts."""
+    """Execute the body of ``run``; a worker that does not lead helps with its parts."""
     shared = SharedParts(run, leads=leads)
     watching = _Watch(shared, None if surface else _give_up, observer)
     with within(run.workspace), about_run(run.pk), watching as watch:
@@ -148,7 +152,7 @@ def _carried_out(
         except RunCancelled:
             rows = shared.led() if shared.leads else shared.going().filter(cancel_requested=True)
             _finish(run, rows, Run.State.CANCELLED, stage="Cancelled")
-        except KeyboardInterrupt:  # Ctrl-C of a command; a worker's end is for the sweep
+        except KeyboardInterrupt:  # Ctrl-C of a command; the sweep handles workers that end
             if surface:
                 _finish(run, shared.going(), Run.State.CANCELLED, stage="Cancelled")
             raise
@@ -211,16 +215,16 @@ def _fail(shared: SharedParts, problem: BaseException) -> None:
 
 
 def _finish(run: Run, rows: QuerySet[Run], state: str, **fields: Any) -> None:
-    """End ``run`` if ``rows`` selects it still; its parts are no longer needed then."""
+    """End ``run`` if ``rows`` still selects it, and delete its parts."""
     now = timezone.now()
     if patiently(lambda: rows.update(heartbeat_at=now, state=state, finished_at=now, **fields)):
         patiently(lambda: run.parts.all().delete())
 
 
 def _give_up(run: Run) -> None:
-    """End this process, which waits for what never comes: whoever watches over it starts another.
+    """End this process, which is stuck; its supervisor starts another.
 
-    The run goes back to the queue, unless it has ended too many workers.
+    The run is queued again, unless it has ended too many workers.
     """
     logger.error(
         "run %s has done nothing for %.0f s: this worker ends, and is to be started again",
@@ -238,22 +242,25 @@ def _end_worker(status: int) -> None:
 
 
 def demand_s(tasks: Path = Path("/proc/self/task"), but: int | None = None) -> float:
-    """Seconds that the threads of this process have computed or waited for a core to compute on,
-    one of them aside: on a busy machine work that gets on waits more than it computes. Where the
-    system does not tell, what was computed."""
+    """Return the seconds that this process's threads computed or waited for a core.
+
+    Waiting counts because work on a busy machine waits more than it computes. ``but`` is a thread
+    to leave out. If the system has no such figures, return the CPU time.
+    """
     nanoseconds = 0
     for path in tasks.glob("*/schedstat"):
         if path.parent.name != str(but):
-            with suppress(OSError, ValueError):  # it has ended
+            with suppress(OSError, ValueError):  # the thread has ended
                 computed, waited, *_ = path.read_text(encoding="ascii").split()
                 nanoseconds += int(computed) + int(waited)
     return nanoseconds / 1e9 or time.process_time()
 
 
 class _Headway:
-    """Whether the work gets on: it reports, computes, or waits for a core to. Deadlocks do none.
+    """Detector of stuck work: work that goes on reports, computes, or waits for a core.
 
-    Asked by a thread other than the work's own, whose beats are not the work.
+    A deadlock does none of these. Ask from another thread than that of the work, because the
+    asking thread's own work does not count.
     """
 
     def __init__(self) -> None:
@@ -261,7 +268,7 @@ class _Headway:
 
     def reported(self) -> None:
         self._since = time.monotonic()
-        self._demand: float | None = None  # taken when next asked: this is called in the hot path
+        self._demand: float | None = None  # read lazily, because this is the hot path
 
     def none(self) -> bool:
         now = time.monotonic()
@@ -269,18 +276,18 @@ class _Headway:
         if self._demand is None:
             self._demand = demand
         done = demand - self._demand
-        if done < 0 or done > IDLE_SHARE * (now - self._since):  # a thread that ended takes its own
+        if done < 0 or done > IDLE_SHARE * (now - self._since):  # < 0: a thread ended
             self._since, self._demand = now, demand
             return False
         return now - self._since > STUCK_S
 
 
 class _Watch:
-    """Writes heartbeats, progress and log from a thread of its own, and hears of cancelling.
+    """Thread that writes heartbeats, progress and log of a run, and notices a cancel.
 
-    ``progress`` is called in the hot path: it only leaves the latest value, and raises
-    RunCancelled when the thread has seen that the run is to stop or is no longer ours.
-    ``give_up`` is called when the work gets no further by itself.
+    ``progress`` is called in the hot path. It only stores the latest value, and raises
+    RunCancelled once the thread has seen that the run is to stop or was taken over. ``give_up``
+    is called when the work is stuck.
     """
 
     def __init__(
@@ -307,7 +314,7 @@ class _Watch:
         self._thread = threading.Thread(target=self._beat, daemon=True)
 
     def __enter__(self) -> _Watch:
-        # A test's transaction is not visible to another connection: there, write in this thread.
+        # Another connection cannot see a test's transaction, so tests write in this thread.
         self._threaded = not connection.in_atomic_block
         if self._threaded:
             self._thread.start()
@@ -338,14 +345,14 @@ class _Watch:
                 self._write()
 
     def _beat(self) -> None:
-        wait = 0.5  # soon after the start, then once a second: a page that polls sees it move
+        wait = 0.5  # early, for polling pages
         while not self._stop.wait(wait):
             wait = 1.0
             self.beat()
         connection.close()
 
     def beat(self) -> None:
-        """Look after the run, and say how far it is."""
+        """Check the run and write its progress."""
         if self._give_up and self._headway.none():
             self._give_up(self._run)
         try:
@@ -361,20 +368,28 @@ class _Watch:
             connection.close()
 
     def _look_after_others(self) -> None:
-        """While all workers are busy none receives the sweep, and one that died is replaced by one
-        that takes the next run: the dead one's would wait for the end of the queue."""
+        """Sweep for lost runs while this worker is busy.
+
+        The queued sweep needs a free worker. A worker that died is replaced by one that takes the
+        next run, so the dead worker's run would wait until the queue is empty.
+        """
         if time.monotonic() - self._swept_at > SWEEP_S:
             self._swept_at = time.monotonic()
             runs.runs_sweep(confirm_s=runs.CONFIRM_S)
 
     def _end(self) -> None:
-        """The run is past a limit and does not hear of it: it ends with its worker."""
+        """End the run and this worker.
+
+        The run is past a limit and does not react.
+        """
         _fail(self._shared, PastLimit(self._limits.passed))
         _end_worker(ENDED_WITH_RUN)
 
     def _unheard(self) -> bool:
-        """Whether the run was cancelled and goes on: some steps, such as a fit or the solver's,
-        tell nothing for many seconds on a busy machine."""
+        """Return whether the run was cancelled but goes on.
+
+        Some steps, such as fits or solvers, report nothing for many seconds on a busy machine.
+        """
         cancelled_at = self._cancelled_at
         return (
             cancelled_at is not None
@@ -383,7 +398,7 @@ class _Watch:
         )
 
     def _leave(self) -> None:
-        """The run is cancelled with its worker; what it has written is swept."""
+        """End the cancelled run together with this worker; a sweep removes its files."""
         asked = self._shared.going().filter(cancel_requested=True)
         _finish(self._run, asked, Run.State.CANCELLED, stage="Cancelled")
         _end_worker(ENDED_WITH_RUN)
@@ -394,7 +409,8 @@ class _Watch:
     def _write(self) -> None:
         shared = self._shared
         shared.look()
-        if shared.leads and not self._led:  # its log so far was that of a helper
+        # A helper that becomes the leader continues the log of the run, not its own.
+        if shared.leads and not self._led:
             self._led = True
             self._log[:] = Run.everywhere.get(pk=self._run.pk).log.splitlines()
         if shared.leads or shared.part is not None:

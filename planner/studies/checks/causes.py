@@ -1,5 +1,7 @@
-"""Why a plan's replay missed a tier, by counterfactual: the same requests again with one more cause
-taken away, until nothing is left to take away."""
+"""Find why the replay of a plan missed a tier, by counterfactual replays.
+
+The same requests are replayed again and again, with one more cause removed each time.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from simulation.fleet import Fleet
 
 FAULTS, START_UP, ROUTING, FORECAST, SIZE = "faults", "start-up", "routing", "forecast", "size"
 ANY_SIZE = "no size"
-# What was changed, in words that follow "met".
+# Changes in words that follow "met" in a sentence.
 CHANGED = {
     FAULTS: "without faults",
     START_UP: "with instances that start in no time",
@@ -29,13 +31,16 @@ CHANGED = {
     SIZE: "with twice the instances",
     ANY_SIZE: "by none of these",
 }
-ROOM = 4  # times the GPUs there are, for twice the instances
+ROOM = 4  # factor on the GPUs and limits, enough for twice the replicas
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What share of a tier's requests a cause made miss: those missed before it was taken away and
-    after, with the causes above it taken away too."""
+    """Share of a tier's requests that missed because of one cause.
+
+    ``missed_before`` and ``missed_after`` are the misses with and without this cause. The causes
+    listed earlier are removed in both.
+    """
 
     tier: str
     cause: str
@@ -48,10 +53,12 @@ class Cause:
 def causes(
     study: Study, planned: Planned, run: PolicyRun, seed: int, progress: Progress
 ) -> tuple[Cause, ...]:
-    """For each interactive tier that ``run``, the replay of ``planned``, misses: what was due to
-    faults, start-up, routing and forecast, in that order, then to size; they add up to all that was
-    missed. Size comes last, since more instances make up for anything, and planning again after
-    what leaves the plan as it is."""
+    """Return the causes of the misses of ``run``, the replay of ``planned``, for each missed tier.
+
+    The order is faults, start-up, routing, forecast, then size. The shares add up to all misses.
+    Size comes last because more replicas make up for anything. Causes that need a new plan come
+    after those that keep the plan.
+    """
     missed = _missed(study, run)
     short = [
         tier.name
@@ -75,14 +82,14 @@ def _cause(tier: str, cause: str, before: float, after: float) -> Cause:
 def _replays(
     study: Study, planned: Planned, seed: int, progress: Progress
 ) -> Iterator[tuple[str, dict[str, float]]]:
-    """What each tier misses with one cause more taken away."""
+    """Yield each cause with the misses by tier after it is removed."""
     changes: list[Callable[[Fleet], Fleet]] = []
     steps: list[tuple[str, Callable[[Fleet], Fleet] | None]] = [(START_UP, at_once)]
     if study.hardware.faults:
         steps.insert(0, (FAULTS, sound))
     if len(study.hardware.regions) > 1:
         steps.append((ROUTING, side_by_side))
-    if not study.window.ahead:  # else requests are drawn from the forecast
+    if not study.window.ahead:  # ahead, requests are drawn from the forecast
         steps.append((FORECAST, None))
     steps.append((SIZE, None))
 
@@ -100,7 +107,7 @@ def _replays(
                 study = _twice(study)
                 again = plan_load(study.plan_input, planned.load, part(step, 0.0, 0.3))
                 planned = replace(planned, plan=again)
-        except Infeasible:  # what it would have changed stays with the causes after it
+        except Infeasible:  # its share goes to the causes after it
             continue
         if change is not None:
             changes.append(change)
@@ -116,19 +123,21 @@ def _replays(
 
 
 def at_once(fleet: Fleet) -> Fleet:
-    """The fleet, had its instances started in no time."""
+    """Return the fleet with replicas that start in no time."""
     pools = tuple(replace(pool, startup_s=0.0, start_up=None) for pool in fleet.pools)
     return replace(fleet, pools=pools)
 
 
 def sound(fleet: Fleet) -> Fleet:
-    """The fleet, had nothing failed."""
+    """Return the fleet without faults."""
     return replace(fleet, faults=())
 
 
 def side_by_side(fleet: Fleet) -> Fleet:
-    """The fleet, had its regions lain side by side and each been open to every request that may go
-    there."""
+    """Return the fleet without network latency between regions.
+
+    Requests may go to every region to which their route is open, whatever its load.
+    """
     return replace(
         fleet,
         latency_s=np.where(np.isinf(fleet.latency_s), np.inf, 0.0),
@@ -137,7 +146,7 @@ def side_by_side(fleet: Fleet) -> Fleet:
 
 
 def _twice(study: Study) -> Study:
-    """The study, did instances count for half of what they do, with GPUs enough."""
+    """Return the study with half the capacity per replica, and GPUs for twice the replicas."""
     hardware = study.hardware
     half = study.sizes.times(np.full((len(hardware.models), len(hardware.columns)), 0.5))
     hardware = replace(
@@ -149,7 +158,7 @@ def _twice(study: Study) -> Study:
 
 
 def _missed(study: Study, run: PolicyRun) -> dict[str, float]:
-    """By interactive tier, the share of its requests that missed a limit."""
+    """Return the share of requests that missed a limit, by interactive tier."""
     return {
         tier.name: 1.0 - share
         for tier in study.hardware.tiers

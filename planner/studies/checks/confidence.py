@@ -1,5 +1,8 @@
-"""How sure a recommendation is: the policy as it was made, in the same window with one thing
-changed that nobody knows before (methods.md X1, X3)."""
+"""Test how sensitive a recommendation is (methods.md X1, X3).
+
+The recommended policy is replayed in the same window. Each replay changes one thing that
+nobody knows in advance.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,12 @@ from planner.studies.values import PolicyRun, Study
 from simulation.fleet import Fleet, Pool
 from simulation.trace import Trace
 
-SEEDS = 1  # more, beside the scenario's own
+SEEDS = 1  # seeds tried in addition to the scenario's own
 
 
 @dataclass(frozen=True, slots=True)
 class Sure:
-    """The recommended policy in the window with one thing changed."""
+    """Result of the recommended policy in the window with one change."""
 
     what: str
     attainment: dict[str, float | None]
@@ -46,8 +49,11 @@ def how_sure(
     progress: Progress,
     parts: Parts = IN_PROCESS,
 ) -> tuple[Sure, ...]:
-    """With other seeds, requests drawn again where they are drawn, and with every profile slower by
-    its own error, where one is known."""
+    """Replay the policy with each change and return the results.
+
+    The changes are another seed, with new requests if requests are drawn, and every profile
+    slower by its own error, if one is known.
+    """
     ready = policy.ready(making)
 
     def tested(what: str, changed: Study, ready: Ready, its_seed: int, report: Progress) -> Sure:
@@ -61,16 +67,16 @@ def how_sure(
                 for change in _changes(study, ready, seed)
             ],
             progress,
-            at_once=1,  # both replay the one policy that was made
+            at_once=1,  # all replay the same policy object
         )
     )
 
 
 def _changes(study: Study, ready: Ready, seed: int) -> Iterator[tuple[str, Study, Ready, int]]:
-    """One thing changed each: in words, with study, policy and seed to replay."""
+    """Yield each change in words, with the study, policy and seed to replay."""
     for other in range(seed + 1, seed + 1 + SEEDS):
         trace = _drawn(study, other)
-        if trace is None:  # of requests as measured a seed changes next to nothing
+        if trace is None:  # for measured requests a seed changes almost nothing
             yield f"seed {other}", study, ready, other
             break
         yield f"seed {other}, requests drawn again", replace(study, trace=trace), ready, other
@@ -80,7 +86,7 @@ def _changes(study: Study, ready: Ready, seed: int) -> Iterator[tuple[str, Study
 
 
 def _drawn(study: Study, seed: int) -> Trace | None:
-    """Requests of the window drawn again; None where they were measured."""
+    """Return new requests for the window; None if they were measured."""
     window, traffic = study.window, study.traffic
     if window.ahead:
         method = study.settings.plan.forecast.method
@@ -91,7 +97,7 @@ def _drawn(study: Study, seed: int) -> Trace | None:
 
 
 def _slower(fleet: Fleet) -> Fleet | None:
-    """With every profile slower by its own error; None where no error is known of any."""
+    """Return the fleet with every profile slower by its error; None if no error is known."""
 
     def off(pool: Pool) -> Pool:
         error = stated_error(pool.profile)

@@ -1,4 +1,4 @@
-"""Requests that a plan may be corrected on without looking at those it is judged on."""
+"""Choose requests to correct a plan on, other than those it is judged on."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from planner.studies.values import Study
 from simulation.trace import Trace
 
 PERFECT = "perfect"
-WINDOWS = 2  # before the one planned: a plan corrected on one day alone holds on every second
-FEW = 100  # requests of a tier and model: fewer say little about attainment
+WINDOWS = 2  # a plan corrected on one day alone holds on only every second day
+FEW = 100  # fewer requests of a tier and model say little about attainment
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ground:
-    """A study whose plan is corrected, what it was first planned for, and which requests these are,
-    in words."""
+    """Study whose plan is corrected, its first plan, and a description of its requests."""
 
     study: Study
     planned: Planned
@@ -32,10 +31,13 @@ class Ground:
 
 
 def grounds_of(study: Study, planned: Planned, seed: int, progress: Progress) -> tuple[Ground, ...]:
-    """The nearest windows before the study's that can be planned and have requests to go by:
-    nothing in them is later than the first decision. They are planned for what came, since a size
-    that makes up for a forecast which was too high one day fails on the next. Where there is none,
-    the window's own requests drawn anew, which is hindsight, and said."""
+    """Return the nearest windows before the study's that can be planned and have enough requests.
+
+    Nothing in them is later than the first decision. They are planned with a perfect forecast: a
+    capacity that makes up for too high a forecast on one day would fail on the next. Without such
+    a window, return the window's own requests drawn again. That uses future data, as the
+    description says.
+    """
     grounds = []
     for earlier in Earlier(study, most=WINDOWS, history_s=0.0).studies:
         if len(earlier.trace) < FEW:
@@ -60,8 +62,10 @@ def grounds_of(study: Study, planned: Planned, seed: int, progress: Progress) ->
 
 
 def drawn_anew(trace: Trace, bin_s: float, seed: int) -> Trace:
-    """As many requests in each bin, drawn with replacement from those in it, in their order
-    at other instants of the bin."""
+    """Return as many requests in each bin, drawn with replacement from those in it.
+
+    They keep their order, at other random times of the bin.
+    """
     rng = generator(seed, Stream.VERIFYING)
     bins = np.floor(trace.arrival_s / bin_s)
     first = np.searchsorted(bins, bins)

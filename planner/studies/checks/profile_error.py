@@ -1,4 +1,4 @@
-"""What the error of the profiles does to a plan: sized and planned again, slower and faster."""
+"""Measure the effect of profile errors on a plan, by planning again with changed speeds."""
 
 from __future__ import annotations
 
@@ -19,20 +19,23 @@ from simulation.performance.fitting.compare import stated_error as stated
 from simulation.performance.profile import Profile
 
 UNCHECKED = "not checked against measurements"
-HALF = 0.5  # above it, faster by as much would be no time at all: the inverse of slower instead
+HALF = 0.5  # from this error on, faster is the inverse of slower: subtracting could leave no time
 
 
 @dataclass(frozen=True, slots=True)
 class StatedError:
-    """The one number that a profile is trusted with, a fraction, and what it was found on."""
+    """Error of a profile as a fraction, and the basis on which it was found."""
 
     value: float
     basis: str
 
 
 def stated_error(profile: Profile) -> StatedError | None:
-    """The mean absolute error of the quantity that is predicted worst, or the spread expected of
-    what is modelled where that is larger (``stated_check``); None where nothing is known."""
+    """Return the mean absolute error of the quantity that is predicted worst.
+
+    If the expected spread of a modelled quantity is larger, that counts (``stated_check``).
+    Return None if no error is known.
+    """
     check = stated(profile)
     if check is None:
         return None
@@ -41,8 +44,10 @@ def stated_error(profile: Profile) -> StatedError | None:
 
 @dataclass(frozen=True, slots=True)
 class ProfileError:
-    """A profile's error, and the most replicas that the plan asks for at any time over all regions:
-    as it is, and with every profile slower, or faster, by its own error."""
+    """Error of a profile and its effect on the peak number of replicas over all regions.
+
+    The peak is given for the plan as it is, and with every profile slower or faster by its error.
+    """
 
     model: str
     gpu: str
@@ -58,8 +63,11 @@ class ProfileError:
 
 
 def profile_errors(study: Study, planned: Planned, progress: Progress) -> tuple[ProfileError, ...]:
-    """Of every profile; what is asked for if slower or faster is None where no error is known, or
-    where no plan is feasible then, which ``note`` says."""
+    """Return the error of every profile and its effect.
+
+    Counts for slower and faster are None if no error is known or no plan is feasible. ``note``
+    gives the reason for an infeasible plan.
+    """
     errors = {place: stated_error(p) for place, p in study.hardware.profiles.items()}
     slower, why_slower = _again(study, planned, errors, +1, part(progress, 0.0, 0.5))
     faster, why_faster = _again(study, planned, errors, -1, part(progress, 0.5, 1.0))
@@ -89,7 +97,7 @@ def _again(
     sign: int,
     progress: Progress,
 ) -> tuple[Any, str]:
-    """Peak replicas ``[l, g]`` with every profile off by its own error, or why there is no plan."""
+    """Return peak replicas ``[l, g]`` with every profile off by its error, or an error text."""
     if not any(errors.values()):
         return None, ""
     profiles = {
@@ -114,13 +122,15 @@ def _count(peaks: Any, place: tuple[int, int], error: StatedError | None) -> int
 
 
 def slower_or_faster(profile: Profile, error: float, sign: int) -> Profile:
-    """``profile`` with all its seconds off by ``error``: longer with ``sign`` +1, shorter with
-    -1."""
+    """Return ``profile`` with all times off by ``error``.
+
+    They are longer if ``sign`` is +1 and shorter if it is -1.
+    """
     if sign > 0:
         return scaled(profile, 1.0 + error)
     return scaled(profile, 1.0 - error if error < HALF else 1.0 / (1.0 + error))
 
 
 def _peaks(plan: ScalingPlan) -> Any:
-    """Most instances at any time over all regions, ``[l, g]``."""
+    """Return the most replicas at any time over all regions, ``[l, g]``."""
     return np.asarray(plan.target.sum(axis=2).max(axis=0))

@@ -1,4 +1,4 @@
-"""What a replay of a round is told by, and where it fell short."""
+"""Describe the replay of one correction round and its misses."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from planner.studies.checks.grounds import FEW
 from planner.studies.replay.detail import ALL
 from planner.studies.values import PolicyRun, Study
 
-EQUAL = 0.002  # of attainment that counts as met (methods.md X4: 0.2 points)
+EQUAL = 0.002  # misses up to this attainment count as met (methods.md X4: 0.2 points)
 
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """A model and home region that fall short of a tier."""
+    """Model and home region that fall short of a tier's target."""
 
     model: str
     region: str
@@ -26,11 +26,11 @@ class Miss:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A replay on the requests that sizes are corrected on: with which sizes, what it attained."""
+    """Replay on the requests for the correction, with its capacities and attainment."""
 
     round: int
-    sizes: dict[str, float]  # of each model (and role), as a share of what was sized at first
-    attainment: dict[str, float | None]  # the least over the windows it was replayed on
+    sizes: dict[str, float]  # by model (and role), relative to the first capacity
+    attainment: dict[str, float | None]  # lowest over the replayed windows
     gpu_hours: float
     cost_usd: float
     missed: tuple[Miss, ...]
@@ -38,9 +38,11 @@ class Round:
 
 
 def misses(study: Study, run: PolicyRun) -> tuple[Miss, ...]:
-    """Where an interactive tier that is missed falls short, by model and home region, most first;
-    of several tiers the one that is shortest there. Empty only where every tier is met: places with
-    few requests count where no others fall short."""
+    """Return where missed interactive tiers fall short, by model and home region, the worst first.
+
+    Each place has only its worst tier. Places with few requests count only if no others fall
+    short, so the result is empty only if every tier is met.
+    """
     limits = {
         tier.name: tier.attainment
         for tier in study.hardware.tiers

@@ -1,5 +1,8 @@
-"""What the instances that serve at each moment of a replay can carry within their limits, in the
-unit of the demand, and whether that would do with one of them lost."""
+"""Compute the capacity of the replicas that serve at each moment of a replay.
+
+The capacity is what they sustain within their limits, in the unit of the demand. It is also
+checked against the loss of a replica.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,15 @@ from planner.studies.values import Study
 from simulation.arrays import IntArray
 from simulation.results import PoolSeries
 
-WHOLE = 1e-6  # of an instance: means over time are rounded
+WHOLE = 1e-6  # share of a replica: tolerance for rounding of means over time
 
 
 def serving(study: Study, series: PoolSeries, whence: Sequence[int | None]) -> IntArray:
-    """Whole instances that serve in each interval, ``[t, l, r, g]``; ``whence`` is the pool of the
-    study that each pool of the replay was cut from, None of one that serves nobody."""
+    """Return whole serving replicas in each interval, ``[t, l, r, g]``.
+
+    ``whence`` is the index of the study's pool that each replayed pool came from. None marks a
+    pool that serves no requests.
+    """
     up = np.floor(series.ready + WHOLE).astype(np.int64)
     counts = np.zeros((up.shape[1], *study.hardware.minimum.shape), np.int64)
     for p, source in enumerate(whence):
@@ -31,8 +37,10 @@ def serving(study: Study, series: PoolSeries, whence: Sequence[int | None]) -> I
 
 
 def survives(study: Study, series: PoolSeries, whence: Sequence[int | None]) -> float | None:
-    """Share of the window's bins in which what is asked of every model would still be carried with
-    what may be gone (``spare.left``); None where nothing is asked."""
+    """Return the share of the window's bins whose demand is still served after a loss.
+
+    The loss is that of ``spare.left``. Return None if there is no demand.
+    """
     needed = asked(study)
     if not needed.any():
         return None
@@ -48,8 +56,10 @@ def survives(study: Study, series: PoolSeries, whence: Sequence[int | None]) -> 
 
 
 def capacity_table(study: Study, series: PoolSeries, whence: Sequence[int | None]) -> pl.DataFrame:
-    """Input tokens/s that each model's instances in each region carry together, from each moment
-    at which it changes to the next."""
+    """Return the joint capacity of each model's replicas in each region, in input tokens/s.
+
+    There is one row for each moment at which the capacity changes.
+    """
     tps = carried(study, serving(study, series, whence))
     frames = []
     hardware, start_s = study.hardware, study.window.start_s

@@ -1,4 +1,4 @@
-"""Into how many equal cells a fleet is cut for its replay, where all its requests are too many."""
+"""Choose the number of equal cells for the replay of a fleet with too many requests."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ import numpy as np
 from planner.studies.traffic.sources import MAX_DRAWN
 from planner.studies.values import Study
 
-# Instances of a pool that a cell keeps at the peak, on average: they come and go in whole ones, so
-# that of fewer the rounding would tell more than the policy.
+# Mean replicas per pool that a cell keeps at the peak. Replicas are whole, so with fewer the
+# rounding would affect the results more than the policy does.
 LEAST = 8
 
 
 def cells_of(study: Study) -> int:
-    """As few as bring the requests of the window down to ``traffic.max_replayed``, where any are
-    drawn to what can be, and no more than leave each of them pools to speak of."""
+    """Return the number of cells of the study.
+
+    It is the smallest that brings the requests of a cell down to ``traffic.max_replayed``. If
+    requests are drawn, MAX_DRAWN limits them too. The number stays small enough that the pools of
+    a cell keep LEAST replicas on average.
+    """
     arriving = study.traffic.expected(*study.window.observed_s)  # ahead of it: about as many
     arriving *= float(study.window.grown.mean())
     most = study.settings.traffic.max_replayed

@@ -1,4 +1,4 @@
-"""The policies that a run is to replay, by the names it was given."""
+"""Find the policies that a run is to replay, by name."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from planner.studies.values import Study
 
 
 def policy_chosen(scenario: Scenario, name: str) -> Policy:
-    """The scenario's own policy of that name (with its label, where it has one) and its
-    parameters, else the built-in one."""
+    """Return the scenario's policy of that name with its parameters, else the built-in one.
+
+    ``name`` may include the label of a policy. ScenarioError is raised for an unknown name.
+    """
     for tells in ("key", "name"):
         listed = next((row for row in scenario.policies if getattr(row, tells) == name), None)
         if listed is not None:
@@ -31,8 +33,11 @@ def policy_chosen(scenario: Scenario, name: str) -> Policy:
 def policies_chosen(
     scenario: Scenario, study: Study, names: Sequence[str]
 ) -> tuple[list[Policy], list[str]]:
-    """The policies to compare, today's fleet first where it is known, and a sentence for each that
-    was not asked for by name and cannot be run."""
+    """Return the policies to compare, and a sentence for each that cannot be run.
+
+    Today's fleet comes first if it is known. Unless all policies were requested, one that cannot
+    be run raises ScenarioError.
+    """
     everything = list(names) == [ALL]
     chosen = [policy_chosen(scenario, name) for name in names if name != ALL]
     if everything:
@@ -49,7 +54,7 @@ def policies_chosen(
         except ScenarioError as problem:
             if not everything:
                 raise
-            if policy.name != "today":  # nobody asked for what nobody described
+            if policy.name != "today":  # today is optional, so it needs no note
                 left_out.append(f"{policy.title} is left out: {problem}")
     return able, left_out
 
@@ -57,9 +62,12 @@ def policies_chosen(
 def standing(
     scenario: Scenario, study: Study, chosen: Sequence[Policy]
 ) -> tuple[list[Policy], list[str]]:
-    """The baselines that stand beside ``chosen`` in every comparison (methods.md X1), with the
-    scenario's parameters where it has any, and a sentence for each that cannot be run here. A
-    perfect forecast of a window that is yet to come nobody misses."""
+    """Return the baselines of every comparison (methods.md X1) that ``chosen`` lacks.
+
+    They have the scenario's parameters if it lists them. The second value has a sentence for each
+    that cannot be run here. Baselines with a perfect forecast are left out without a sentence if
+    the window lies ahead.
+    """
     named = {policy.name for policy in chosen}
     able, left_out = [], []
     for name, traits in TRAITS.items():
@@ -75,7 +83,7 @@ def standing(
 
 
 def _every(scenario: Scenario) -> list[Policy]:
-    """Every policy there is, those of the scenario with its parameters."""
+    """Return all policies, those of the scenario with its parameters."""
     listed = {policy.name for policy in scenario.policies}
     others = (policy_of(name) for name in policy_names() if name not in listed)
     order = {name: i for i, name in enumerate(policy_names())}

@@ -1,5 +1,4 @@
-"""What a policy of modules needs to know of the hardware: layers, links, and how fast the model is
-on each of the others' devices."""
+"""Describe the hardware for policies that scale modules: layers, links and relative speeds."""
 
 from __future__ import annotations
 
@@ -11,12 +10,12 @@ from simulation.modules.parts import layer_bytes
 from simulation.performance.memory import weight_bytes
 from simulation.performance.profile import iteration_s
 
-DECODES = 32.0  # sequences at which two GPU types are compared
-LINK_BYTES_S = 25e9  # PCIe 4.0 x16 as copies reach it, where the GPU's link is not known
+DECODES = 32.0  # batch size at which two GPU types are compared
+LINK_BYTES_S = 25e9  # PCIe 4.0 x16 as copies reach it, if the GPU's link is unknown
 
 
 def modules_of_pools(study: Study) -> tuple[Modules | None, ...]:
-    """Per pool; None where the model is known by its memory alone."""
+    """Return the modules of each pool; None if the shape of the model is not known."""
     hardware, lengths = study.hardware, study.traffic.lengths
     out: list[Modules | None] = []
     for m, r, g in hardware.pool_index:
@@ -30,7 +29,7 @@ def modules_of_pools(study: Study) -> tuple[Modules | None, ...]:
         isl, osl = lengths[m]
         context = DECODES * (float(isl.mean()) + float(osl.mean()) / 2)
         at_home = float(iteration_s(profile, DECODES, context, 0.0, 0.0))
-        near = profile.tp * 2 <= gpu.gpus_per_node  # two of them stand in one node
+        near = profile.tp * 2 <= gpu.gpus_per_node  # two replicas fit into one node
         link = gpu.link_bytes_s if near else gpu.network_bytes_s
         paces = np.full(len(hardware.pool_index), np.nan)
         for q, (_, other_r, other_g) in enumerate(hardware.pool_index):
@@ -42,7 +41,7 @@ def modules_of_pools(study: Study) -> tuple[Modules | None, ...]:
                 paces[q] = 1.0
             elif there is not None and there.tp == profile.tp:
                 paces[q] = at_home / float(iteration_s(there, DECODES, context, 0.0, 0.0))
-            elif gpu.bandwidth_bytes_s and other.bandwidth_bytes_s:  # decodes read memory
+            elif gpu.bandwidth_bytes_s and other.bandwidth_bytes_s:  # bounds decoding
                 paces[q] = other.bandwidth_bytes_s / gpu.bandwidth_bytes_s
         out.append(
             Modules(

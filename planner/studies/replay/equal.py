@@ -1,5 +1,7 @@
-"""What a flat fleet that serves as well as a policy would cost (methods.md X4: savings are compared
-at equal attainment)."""
+"""Compute the cost of a static fleet with the same SLO attainment as a policy.
+
+Savings are compared at equal attainment (methods.md X4).
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,12 @@ from simulation.policies.wrappers.scale_in import ScaleInOptions
 from simulation.replayed import figures
 
 EQUAL_SLO = 0.002  # attainment within this of each other counts as equal (X4)
-HOPELESS = 0.1  # below a tier's target: what a fleet that bad would cost says nothing
-REFERENCES = ("flat-min", "flat-peak")  # whose proportions flat fleets take, the first that ran
+HOPELESS = 0.1  # runs this far below a target get no equal-attainment cost
+REFERENCES = ("flat-min", "flat-peak")  # proportions of the static fleets: the first that ran
 
 
 def equally_good(summary: Summary, as_good: Summary) -> bool:
-    """Whether no tier is served worse than in ``as_good``, but for what counts as equal."""
+    """Return whether no tier is served worse than in ``as_good``, within EQUAL_SLO."""
     return all(
         share is None or (summary.slo_attainment[tier] or 0.0) >= share - EQUAL_SLO
         for tier, share in as_good.slo_attainment.items()
@@ -36,8 +38,10 @@ def equally_good(summary: Summary, as_good: Summary) -> bool:
 
 @dataclass(eq=False)
 class FlatFleets:
-    """Flat fleets in the proportions of ``base`` ``[pools]``, each replayed when first asked for
-    and paid for as any policy is."""
+    """Static fleets in the proportions of ``base`` ``[pools]``.
+
+    Each fleet is replayed when first needed and paid for in the same way as a policy.
+    """
 
     study: Study
     base: IntArray
@@ -46,7 +50,7 @@ class FlatFleets:
     _known: dict[bytes, Summary] = field(default_factory=dict, init=False)
 
     def as_good_as(self, as_good: Summary) -> Summary | None:
-        """The smallest found that is equally good; None where none within the GPUs is."""
+        """Return the smallest fleet found that is equally good; None if the GPUs do not suffice."""
         pools = self.study.fleet(self.base).pools
         least = np.where(self.base > 0, 1, 0)
         most = np.where(self.base > 0, [pool.maximum for pool in pools], 0)
@@ -63,7 +67,7 @@ class FlatFleets:
         return self._known[key]
 
     def see(self, run: PolicyRun) -> None:
-        """A flat fleet that was replayed already need not be again."""
+        """Record the run of a static fleet, so that it is not replayed again."""
         counts = np.array([pool.initial for pool in run.fleet.pools], np.int64)
         alike = len(counts) == len(self.base) and self._begun(counts)[0].pools == run.fleet.pools
         if run.traits.flat and alike:
@@ -101,8 +105,11 @@ class FlatFleets:
 def with_flat_costs(
     study: Study, runs: Sequence[PolicyRun], *, seed: int, progress: Progress
 ) -> list[PolicyRun]:
-    """``runs`` with what the smallest flat fleet that serves as well costs, where they do not all
-    serve equally well: those that fall far below a tier have none."""
+    """Return ``runs`` with the cost of the smallest static fleet that serves equally well.
+
+    Runs that fall far below a tier's target get no such cost. If all runs serve equally well,
+    they are returned unchanged.
+    """
     by_name = {run.name: run for run in runs}
     base = next((by_name[name] for name in REFERENCES if name in by_name), None)
     if base is None or all(

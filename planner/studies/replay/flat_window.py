@@ -1,5 +1,7 @@
-"""What becomes of requests on a flat fleet, by model: models share no instance, so that what is
-known of one stands whatever the others have."""
+"""Replay a static fleet model by model, and keep the results.
+
+Models share no replicas, so the result of one does not depend on the others.
+"""
 
 from __future__ import annotations
 
@@ -20,23 +22,25 @@ from simulation.trace import Trace
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Served:
-    """Of one model's requests, by tier of the fleet; ``cut``: the replay ended when too many were
-    late, so there are as many as were then, of all that came."""
+    """Due and late requests of one model, by tier of the fleet.
+
+    ``cut``: the replay ended early because too many requests were late. Then ``late`` counts
+    those until then, and ``due`` counts all requests of the window.
+    """
 
     due: IntArray
     late: IntArray
     cut: bool = False
 
 
-# What became of a model's requests in a study's window, with a seed, by counts of each cell.
+# Results by study, model, seed and replica counts of each cell.
 Known = dict[tuple[Study, int, int, bytes], Served]
-Requests = dict[tuple[Study, int], Trace]  # of a model in a study's window
+Requests = dict[tuple[Study, int], Trace]  # by study and model
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlatWindow:
-    """The requests of ``models`` in the window of ``study``, of which ``goals`` have to be in time
-    by tier."""
+    """Requests of ``models`` in the window of ``study``, with attainment ``goals`` by tier."""
 
     study: Study
     models: Sequence[int]
@@ -47,8 +51,11 @@ class FlatWindow:
     requests: Requests = field(default_factory=dict)
 
     def meets(self, counts: IntArray) -> bool:
-        """``counts`` of the pools of the models, in their order; what is known is counted first,
-        and a model is replayed no further than it takes to know that a tier is missed."""
+        """Return whether the fleet meets every goal.
+
+        ``counts`` are those of the models' pools, in their order. Known results are counted first.
+        A model is replayed only until a miss is certain.
+        """
         tiers = [
             replace(tier, attainment=self.goals[tier.name]) for tier in self.study.hardware.tiers
         ]
@@ -108,7 +115,7 @@ class FlatWindow:
         return self.requests[self.study, m]
 
     def _count(self, m: int) -> IntArray:
-        """The model's requests, by tier of the fleet."""
+        """Return the number of the model's requests, by tier of the fleet."""
         trace = self._trace(m)
         counts = counted(trace.tier, len(trace.tiers)).tolist()
         of_name = dict(zip(trace.tiers, counts, strict=True))
@@ -116,7 +123,7 @@ class FlatWindow:
 
 
 def _late(served: Mapping[int, Served], every: IntArray) -> IntArray:
-    """Those known so far, by tier."""
+    """Return the late requests known so far, by tier."""
     late = np.zeros_like(every)
     for its in served.values():
         late += its.late
@@ -128,7 +135,7 @@ def pools_of(study: Study, models: Collection[int]) -> BoolArray:
 
 
 def of_models(fleet: Fleet, study: Study, models: Collection[int]) -> Fleet:
-    """The pools of ``models`` alone."""
+    """Return the fleet with only the pools of ``models``."""
     of = pools_of(study, models)
     return Fleet(
         tiers=fleet.tiers,

@@ -1,4 +1,4 @@
-"""A plan as a policy follows it in a replay: by the clock, or planned again at each decision."""
+"""Let a policy follow a plan in a replay: on schedule, or planned again at each decision."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from simulation.policies.parts.course import ByClock, Course, Decided, PlannedSt
 
 
 class Rolling:
-    """Periods planned one by one, each from the fleet there is when it is decided (methods.md E8):
-    the planner of a ``Decided`` course. ``known`` saves solving again what it was planned from."""
+    """Planner of a ``Decided`` course: plans each period at its decision (methods.md E8).
+
+    It starts from the fleet at that time. ``known`` is a plan whose periods need not be solved
+    again if the fleet is the same.
+    """
 
     def __init__(self, study: Study, periods: Periods, known: ScalingPlan | None) -> None:
         self._study, self._periods = study, periods
@@ -46,7 +49,10 @@ class Rolling:
         return PlannedStep(self._study.pools(target), shares=_of_fleet(self._study, shares))
 
     def plan(self) -> ScalingPlan:
-        """What was decided, of every period: those that the run did not come to as they follow."""
+        """Return the plan as decided.
+
+        Periods that the run did not reach are planned from the last decision.
+        """
         answers = list(self._answers)
         for period in range(len(answers), len(self._periods.problems)):
             current = answers[-1].window.target if answers else self._periods.problems[0].current
@@ -55,7 +61,7 @@ class Rolling:
 
 
 def as_decided(study: Study, periods: Periods, known: ScalingPlan | None) -> Followed:
-    """Each period planned when its decision falls."""
+    """Return a course that plans each period when its decision is due."""
     window = study.window
     rolling = Rolling(study, periods, known)
     course = Decided(rolling, window.period_starts_s - window.start_s, asked_s(window))
@@ -63,7 +69,10 @@ def as_decided(study: Study, periods: Periods, known: ScalingPlan | None) -> Fol
 
 
 def by_clock(study: Study, plan: ScalingPlan, load: Load) -> Followed:
-    """``plan`` as it was made, for ``load``."""
+    """Return a course that follows ``plan`` on schedule.
+
+    ``load`` is the load that the plan was made for.
+    """
     scheduled = schedule(plan, study.window)
     course = ByClock(
         "plan",
@@ -91,7 +100,7 @@ def _followed(
 
 
 def _of_fleet(study: Study, shares: FloatArray) -> FloatArray:
-    """``[..., l, r, r]`` of the models that have pools, in the order of ``Fleet.models``."""
+    """Return ``[..., l, r, r]`` of the models that have pools, in the order of ``Fleet.models``."""
     models = list(dict.fromkeys(m for m, _, _ in study.hardware.pool_index))
     return np.asarray(shares[..., models, :, :])
 

@@ -1,4 +1,4 @@
-"""What a study has at hand for the policies that are made on it."""
+"""Provide the inputs from which the policies of a study are built."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ from planner.studies.values import Study
 
 
 class Loads:
-    """What the plans of one study are made for, each method's forecast made once, while ``making``
-    is held."""
+    """Loads that the plans of one study are made for.
+
+    Each method's forecast is computed once, while ``making`` is held.
+    """
 
     def __init__(self, study: Study, making: RLock | None = None) -> None:
         self._study = study
@@ -35,7 +37,7 @@ class Loads:
         self._making = making or RLock()
 
     def of(self, plan: Plan, progress: Progress) -> Load:
-        """Times its load factor."""
+        """Return the load of a plan, times its load factor."""
         key = replace(plan, load_factor=1.0)
         with self._making:
             if key not in self._known:
@@ -55,8 +57,11 @@ def making_of(
     earlier: Earlier | None = None,
     loads: Loads | None = None,
 ) -> Making:
-    """``planned``, on the scenario's own forecast, ``tests``, ``earlier`` and ``loads`` save making
-    them again."""
+    """Return the inputs of the policies of a study.
+
+    ``planned`` is the plan on the scenario's own forecast. It, ``tests``, ``earlier`` and
+    ``loads`` are computed again if they are not given.
+    """
     tests = tests or PressureTests(study)
     before = earlier or Earlier(study)
     loads_known = loads or Loads(study)
@@ -100,7 +105,7 @@ def making_of(
 
 
 def _shared_gpus(study: Study) -> tuple[tuple[tuple[int, ...], int], ...]:
-    """Pools by region and GPU type, with the GPUs they share."""
+    """Return the pools of each region and GPU type, with the GPUs that they share."""
     groups: dict[tuple[int, int], list[int]] = {}
     types = study.hardware.types
     for p, (_, r, g) in enumerate(study.hardware.pool_index):
@@ -111,13 +116,16 @@ def _shared_gpus(study: Study) -> tuple[tuple[tuple[int, ...], int], ...]:
 
 
 def _day_before(study: Study, load_factor: float, progress: Progress) -> tuple[ScalingPlan, Load]:
-    """The plan for ``load_factor`` times what came at the same times of the last day before each
-    period that is known, and that load."""
+    """Return the plan for a load of the day before, and that load.
+
+    The load of each period is ``load_factor`` times that at the same time of the last day that is
+    known before its decision. ScenarioError is raised if the traffic has no such day.
+    """
     window, demand = study.window, study.traffic.demand
     load = np.zeros((len(window.period_starts_s), *study.today.shape[:2], window.bins_per_period))
     deferrable = {tier.name for tier in study.hardware.tiers if tier.deferrable}
     buffer = study.settings.plan.forecast.niw_buffer
-    # Without a buffer all of what may wait, evenly over each period.
+    # Without a buffer, all deferrable demand counts, spread evenly over each period.
     weights = ((interactive(study.hardware), 1.0), (deferrable, 1.0 if buffer is None else buffer))
     for tiers, weight in weights:
         for (m, r), series in by_model_and_region(study.traffic, tiers):

@@ -1,4 +1,7 @@
-"""What a policy of modules did in a replay: what stood where from when on, and what that took."""
+"""Report what a policy that scales modules did in a replay.
+
+The report covers the placement of modules over time and the cost of moving them.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +20,19 @@ from simulation.modules.parts import Module, modules_of
 from simulation.policies.modules import Event, ModuleScaling, Standing
 from simulation.results import OUT_OF_MEMORY, Replay
 
-PLANNED_AT = 32.0  # sequences at which Algorithm 1 stands beside the exact plan
-TABLE_TOKENS = 256  # of table 1's prompt
+PLANNED_AT = 32.0  # batch size at which Algorithm 1 is compared with the exact plan
+TABLE_TOKENS = 256  # prompt length of table 1
 
 
 def module_figures(runs: Sequence[PolicyRun]) -> tuple[ModuleFigures, ...] | None:
-    """Of those that move modules; None where nobody does."""
+    """Return the figures of the policies that move modules; None if there is none."""
     return tuple(run.modules.figures for run in runs if run.modules is not None) or None
 
 
 def module_run(
     study: Study, ready: Ready, result: Replay, labels: Sequence[str], policy: Policy
 ) -> ModuleRun | None:
-    """None of a policy that leaves modules where they are."""
+    """Return the report of a policy; None if the policy does not move modules."""
     rule = ready.modules
     if rule is None:
         return None
@@ -110,7 +113,7 @@ def _unused(
     study: Study, ready: Ready, result: Replay, rule: ModuleScaling, p: int,
     copies: float, borrowed: float,
 ) -> float:  # fmt: skip
-    """Of the memory of the GPUs that are held: what neither weights, copies nor KV caches use."""
+    """Return the share of the held GPUs' memory without weights, copies or KV caches."""
     layout, pool = rule.layouts[p], ready.fleet.pools[p]
     assert layout is not None
     m, _, _ = study.hardware.pool_index[ready.whence[p]]
@@ -128,7 +131,7 @@ def _of(events: Sequence[Event], p: int) -> list[Event]:
 
 
 def _spans(standings: Sequence[Standing], duration_s: float) -> FloatArray:
-    """Seconds that each lasted."""
+    """Return the seconds that each placement lasted."""
     edges = np.array([*(standing.time_s for standing in standings), duration_s])
     return np.maximum(np.diff(edges), 0.0)
 

@@ -1,4 +1,4 @@
-"""Every policy of a scenario replayed on the same requests and the same hardware."""
+"""Replay every policy of a scenario on the same requests and the same hardware."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from simulation.recovery import Recovery
 from simulation.replayed import figures
 from simulation.trace import Trace
 
-MAX_INTERVALS = 1440  # of the series kept per policy: by the minute for a day
+MAX_INTERVALS = 1440  # intervals kept per policy: one day of minutes
 
 
 def prepare(
@@ -77,11 +77,13 @@ def run_policy(
     changed: Callable[[Fleet], Fleet] | None = None,
     bars: Mapping[str, float] | None = None,
 ) -> PolicyRun:
-    """Replay one policy. ``planned``, ``tests``, ``earlier`` and ``loads`` save planning, testing,
-    searching and forecasting again what the caller has already; where it is not ``detailed`` its
-    tables are empty and its summary is brief, with ``requests`` a row per request is kept;
-    ``changed`` is the fleet as it would be if something were otherwise, ``bars`` as of
-    ``replayed``."""
+    """Build a policy for the study and replay it.
+
+    ``planned``, ``tests``, ``earlier`` and ``loads`` are computed again if they are not given.
+    Without ``detailed`` the tables are empty and the summary is brief. ``requests`` keeps one row
+    per request. ``changed`` modifies the fleet for a counterfactual. ``bars`` has the meaning of
+    ``replayed``.
+    """
     check_policy(study, policy.name)
     making = making_of(
         study,
@@ -119,9 +121,12 @@ def replayed(
     changed: Callable[[Fleet], Fleet] | None = None,
     bars: Mapping[str, float] | None = None,
 ) -> PolicyRun:
-    """Replay a policy as it was made: on the study it was made on, or one that differs in
-    something the policy does not know. Raises BeyondRecovery as soon as a tier is sure to stay
-    below its own attainment, and below that of ``bars``, by tier, where there are any."""
+    """Replay a policy that was built already.
+
+    ``study`` is the study it was built on, or one that differs in something that the policy does
+    not know. If ``bars`` are given, BeyondRecovery is raised as soon as a tier is sure to stay
+    below both its target and its bar.
+    """
     fleet = replace(ready.fleet, faults=faults_of(study.hardware.faults, ready.fleet.pools))
     scale_in = study.settings.scale_in
     interval = max(60.0, float(np.ceil(study.window.duration_s / MAX_INTERVALS / 60) * 60))
@@ -181,7 +186,7 @@ def _lowest(fleet: Fleet, bars: Mapping[str, float]) -> list[Tier]:
 
 
 def check_policy(study: Study, name: str) -> None:
-    """Raise ScenarioError where the study does not have what the policy needs."""
+    """Raise ScenarioError if the study lacks an input that the policy needs."""
     traits = traits_of(name)
     if traits.needs_today and study.hardware.today is None:
         raise ScenarioError(f"policies: {name!r} needs fleet.today to say what runs today.")

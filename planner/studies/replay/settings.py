@@ -1,4 +1,4 @@
-"""What to copy: everything that a policy ran with, given or found."""
+"""List every parameter that a policy ran with, given or found, ready to copy."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ def settings_of(
     series: PoolSeries,
     labels: Sequence[str],
 ) -> tuple[Setting, ...]:
-    """The policy's parameters, the targets and P/D ratios in force at the end of the run, the
-    replicas of each pool, and how requests were routed; ``labels`` names each pool's
-    arrangement."""
+    """Return the settings of a policy.
+
+    They are its parameters, the targets and P/D ratios in force at the end of the run, the
+    replicas of each pool, and the routing of requests. ``labels`` names the arrangement of each
+    pool.
+    """
     pools = [
         f"{pool.model} in {pool.region}, {label}"
         for pool, label in zip(fleet.pools, labels, strict=True)

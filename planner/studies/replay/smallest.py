@@ -1,4 +1,4 @@
-"""Searching the smallest counts that meet a condition which is dear to judge."""
+"""Search the smallest counts that meet a condition that is expensive to test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ Meets = Callable[[IntArray], bool]
 
 
 def fewest(meets: Meets, base: IntArray, low: IntArray, high: IntArray) -> IntArray:
-    """Bisection over the total; ``base`` gives the proportions."""
+    """Return the fewest counts that meet the condition, by bisection over the total.
+
+    ``base`` gives the proportions, ``low`` and ``high`` the limits. If no total meets it, return
+    the largest one.
+    """
     least, most = max(1, int(low.sum())), int(high.sum())
     good = max(least, int(base.sum()))
     while not meets(spread(good, base, low, high)):
@@ -29,7 +33,10 @@ def fewest(meets: Meets, base: IntArray, low: IntArray, high: IntArray) -> IntAr
 
 
 def trimmed(meets: Meets, counts: IntArray, low: IntArray, order: FloatArray) -> IntArray:
-    """``counts`` less single instances, smallest ``order`` first, until no more can be spared."""
+    """Return ``counts`` after removing single replicas until no more can be spared.
+
+    Pools with the smallest ``order`` are tried first.
+    """
     gone = True
     while gone:
         gone = False
@@ -42,9 +49,10 @@ def trimmed(meets: Meets, counts: IntArray, low: IntArray, order: FloatArray) ->
 
 
 def spread(total: int, base: IntArray, low: IntArray, high: IntArray) -> IntArray:
-    """``total`` instances over pools in proportion to ``base``, within ``low`` and ``high``.
+    """Return ``total`` replicas spread over pools in proportion to ``base``.
 
-    Largest remainder, ties to the earlier pool; more than fits or less than the minimum is cut.
+    Each count stays within ``low`` and ``high``, which may change the total. Rounding is by the
+    largest remainder, ties to the earlier pool.
     """
     weights = np.maximum(base, 1e-9)
     ideal = total * weights / weights.sum()

@@ -1,4 +1,4 @@
-"""Which regions' demand may be served in which others, where ways between them are closed."""
+"""Find which regions can serve which others' demand if some routes are closed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ MOST_SETS = 1_000
 
 
 def sides(open_ways: BoolArray) -> tuple[BoolArray, BoolArray]:
-    """Sets of home regions ``[k, r]`` and the regions ``[k, r]`` that each of these may be served
-    in, of which demand is carried wherever it is asked for if and only if no set asks for more than
-    its regions carry together (Hall); ``open_ways[home, region]``, home's own always.
+    """Return sets of home regions ``[k, r]`` and the regions ``[k, r]`` that can serve each set.
 
-    With every way open that is one set, of all. Sets that share no region need not be looked at
-    together. Where there are too many, every region is held to what it carries itself, which is
-    more than is needed.
+    All demand can be served if and only if no set's demand exceeds the joint capacity of its
+    regions (Hall). ``open_ways[home, region]`` says which routes are open; a region always serves
+    itself.
+
+    If every route is open there is one set, of all regions. Sets that share no region are not
+    combined. Above MOST_SETS sets, each region has to serve its own demand, which is stricter.
     """
     reach = {_bits(row) for row in open_ways}
     served_in, fresh = set(reach), list(reach)

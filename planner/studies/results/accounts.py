@@ -1,4 +1,4 @@
-"""What a plan says that it costs, beside what its replay pays."""
+"""Compare the cost of a plan with the cost of its replay."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from planner.studies.results.equal_slo import amount
 from planner.studies.values import PolicyRun
 
-APART = 0.01  # of the plan's cost, from which on it is said
+APART = 0.01  # smallest difference that is reported, as a share of the plan's cost
 CENT = 0.005  # dollars, of rounding
-FOLLOWS = ("lt-i", "lt-h")  # a plan by the clock, on the scenario's own forecast
+FOLLOWS = ("lt-i", "lt-h")  # policies that follow a plan on the scenario's own forecast
 
 
 def plan_beside_replay(runs: Sequence[PolicyRun]) -> list[str]:
-    """A sentence where the two differ, and why."""
+    """Return a sentence for each run whose plan and replay differ in cost, with the reason."""
     out = []
     for run in runs:
         says, summary = plan_says(run), run.summary
@@ -36,8 +36,10 @@ def plan_beside_replay(runs: Sequence[PolicyRun]) -> list[str]:
 
 
 def plan_says(run: PolicyRun) -> float | None:
-    """The dollars that its plan says, where its replay pays others; None of what has no such
-    plan."""
+    """Return the cost of the run's plan in dollars if its replay differs from it.
+
+    Return None if they agree or the policy follows no such plan.
+    """
     plan = run.plan
     if run.name not in FOLLOWS or plan is None:
         return None

@@ -1,4 +1,4 @@
-"""The answer in one sentence that can be carried out, and its timetable."""
+"""Build the recommendation as one sentence, with the replica schedule."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from planner.studies.values import PolicyRun, Study
 from simulation.arrays import IntArray
 
 DAY_S, MONTH = 86_400.0, 30  # days
-ABOUT = 0.01  # of a limit: starts that overlap what they replace are paid a little longer
+ABOUT = 0.01  # tolerance of a limit: overlapping starts cost a little more than planned
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """One column of a timetable."""
+    """Column of a replica schedule."""
 
     region: str
     replica: Replica
@@ -35,7 +35,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """From ``begins`` on, until the next row, so many replicas of each pool."""
+    """Replicas of each pool from ``begins`` until the next row."""
 
     begins: datetime
     replicas: tuple[int, ...]
@@ -43,8 +43,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Timetable:
-    """What to have when; rows only where something changes. ``by_itself``: the policy goes on by
-    its own rule after the one row there is."""
+    """Replica schedule, with a row for each change.
+
+    ``by_itself``: the schedule has one row, and the policy scales by its own rule from there.
+    """
 
     pools: tuple[Pool, ...]
     rows: tuple[Row, ...]
@@ -53,7 +55,7 @@ class Timetable:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What comes of doing it: ``of`` names it in a list, ``before`` in a sentence."""
+    """Effect of the recommendation, labelled ``of`` in a list and ``before`` in a sentence."""
 
     of: str
     words: str
@@ -62,7 +64,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """``sentence`` is all of it: ``what`` to do, and the ``facts`` that come of it."""
+    """Recommendation as text: ``what`` to do, its ``facts``, and both as one ``sentence``."""
 
     sentence: str
     timetable: Timetable
@@ -71,7 +73,7 @@ class Answer:
 
 
 def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
-    """``run`` as what to do, its savings against ``base``."""
+    """Return ``run`` as a recommendation, with its savings against ``base``."""
     counts, by_itself = _counts(study, run)
     what = _what(study, counts, run.label, run.traits, by_itself)
     ready = run.series.ready.sum(axis=0).mean()
@@ -93,15 +95,17 @@ def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
 
 
 def plan_answer(study: Study, plan: ScalingPlan, policy: str) -> Answer:
-    """A plan by itself as what to do; what it costs and attains is for others to say."""
+    """Return a plan as a recommendation, without its cost and attainment."""
     counts, traits = study.pools(plan.target), traits_of(policy)
     words = _what(study, counts, traits.label, traits)
     return Answer(words, _timetable(study, counts, by_itself=False), f"{words}.")
 
 
 def timetables_table(study: Study, runs: Sequence[PolicyRun]) -> pl.DataFrame:
-    """The timetable of every policy that has one: a row where something changes and pool that it
-    ever uses. What scales by a rule of its own has none."""
+    """Return the schedule of every policy, one row per change and pool that is ever used.
+
+    Policies that scale by their own rule have no schedule.
+    """
     rows = [
         {
             "policy": run.name,
@@ -120,8 +124,10 @@ def timetables_table(study: Study, runs: Sequence[PolicyRun]) -> pl.DataFrame:
 
 
 def timetable_tables(timetable: Timetable | None) -> dict[str, pl.DataFrame]:
-    """Table ``timetable``: a row where something changes, a column of replicas by pool; none where
-    there is nothing in it."""
+    """Return table ``timetable``: a row per change, a column of replicas per pool.
+
+    Return no table if the schedule is empty.
+    """
     if timetable is None or not timetable.pools:
         return {}
     heads = [f"{pool.replica.model} {pool.region} {pool.replica.arrangement}" for pool in
@@ -133,8 +139,10 @@ def timetable_tables(timetable: Timetable | None) -> dict[str, pl.DataFrame]:
 
 
 def _counts(study: Study, run: PolicyRun) -> tuple[IntArray, bool]:
-    """Replicas by period and pool of the study, ``[p, pools]``; whether the policy goes on by a
-    rule of its own."""
+    """Return replicas by period and pool of the study, ``[p, pools]``.
+
+    The second value says whether the policy scales by its own rule from there.
+    """
     plan = run.plan
     if plan is not None:
         return study.pools(plan.target), False
@@ -214,8 +222,10 @@ def _short(usd: float) -> str:
 
 
 def _above(study: Study, run: PolicyRun) -> str:
-    """What it takes in its replay beyond the limits that the scenario sets plans: dollars by the
-    hour in the dearest period, and what the window comes to."""
+    """Return the plan limits that the replay exceeds, in words.
+
+    The limits are dollars per hour in the dearest period, and totals of the window.
+    """
     limits = study.settings.plan
     limited = (
         ("$", " an hour", _dearest(study, run), limits.each_hour.usd),
@@ -230,7 +240,7 @@ def _above(study: Study, run: PolicyRun) -> str:
 
 
 def _dearest(study: Study, run: PolicyRun) -> float:
-    """Dollars an hour in the dearest period; 0 where no limit asks for it."""
+    """Return dollars per hour in the dearest period; 0 if the scenario sets no such limit."""
     if study.settings.plan.each_hour.usd == np.inf:
         return 0.0
     series = run.series
@@ -257,7 +267,7 @@ def _in_time(run: PolicyRun, ahead: bool) -> str:
 
 
 def missed(run: PolicyRun) -> str:
-    """The tiers that it does not meet in the window: what comes before any cost."""
+    """Return a sentence on the tiers that the run misses in the window; empty if none."""
     targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
     parts = [
         f"{name}: {share:.2%} in time, {100 * targets[name]:.4g}% asked"

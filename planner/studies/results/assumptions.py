@@ -1,5 +1,7 @@
-"""Everything that a result rests on and somebody may doubt, in one list: what, how much, and
-whether it was measured, published, modelled or only assumed."""
+"""List every input of a result that may be doubted.
+
+Each has a value and a provenance: measured, published, modelled or assumed.
+"""
 
 from __future__ import annotations
 
@@ -32,23 +34,23 @@ from simulation.synthesis import SampledLength
 ASSUMED, MODELLED = "assumed", "modelled"
 OBSERVED = "measured"
 GIGA = 1e9
-LONGER = 1.2  # times the mean length, to tell how much lengths matter
+LONGER = 1.2  # factor on the mean length, to show its effect
 
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """``key`` is where a scenario says otherwise."""
+    """Input of a result; ``key`` is the scenario key that sets it."""
 
     what: str
     value: str  # with its unit
     provenance: str  # measured, published, modelled or assumed
     source: str
     key: str
-    matters: str = ""  # how much, from sizes alone
+    matters: str = ""  # effect on the result, from capacities alone
 
 
 def assumptions_of(study: Study) -> tuple[Assumption, ...]:
-    """Of the traffic first, then of what serves it, what it costs, and how it is planned."""
+    """Return the inputs: traffic first, then hardware, costs and planning."""
     sources = dict(study.hardware.provenance)
     assumptions = (
         *_traffic(study),
@@ -59,7 +61,7 @@ def assumptions_of(study: Study) -> tuple[Assumption, ...]:
         *_fleet(study),
         *_plan(study),
     )
-    return tuple(dict.fromkeys(assumptions))  # spot columns rest on what owned ones do
+    return tuple(dict.fromkeys(assumptions))  # spot and owned columns share inputs
 
 
 def replay_of(window: Window, traffic: Traffic) -> str:
@@ -67,8 +69,10 @@ def replay_of(window: Window, traffic: Traffic) -> str:
 
 
 def today_stands_in(seconds: float) -> str:
-    """What runs at the beginning where the scenario does not say, by how much of the traffic lies
-    before it."""
+    """Say which fleet replaces today's fleet if the scenario does not describe it.
+
+    ``seconds`` is the length of the traffic before the window.
+    """
     if not seconds:
         return (
             "the scenario does not say, and the traffic has nothing before the window: the least "
@@ -127,7 +131,7 @@ def _launch(source: Source, key: str) -> Iterator[Assumption]:
 
 
 def _lengths(traffic: Traffic, m: int, model: str) -> Iterator[Assumption]:
-    """Of prompts and answers, from requests or around what a file counts."""
+    """Yield prompt and answer lengths, from requests or from what a file counts."""
     there = counted(traffic.measured.model, len(traffic.models))[m] > 0
     for what, field in (("Prompt", "input_tokens"), ("Answer", "output_tokens")):
         whose, key = f"{what} lengths of {model}", f"traffic.sources.{field}"
@@ -141,7 +145,7 @@ def _lengths(traffic: Traffic, m: int, model: str) -> Iterator[Assumption]:
 
 
 def _moments(tokens: Int32Array, models: CodeArray, m: int) -> tuple[float, float]:
-    """Mean and standard deviation of a model's."""
+    """Return mean and standard deviation of the tokens of model ``m``."""
     count, total, squares = 0, 0.0, 0.0
     for rows in pieces(len(tokens)):
         its = tokens[rows][models[rows] == m].astype(np.float64)
@@ -151,7 +155,10 @@ def _moments(tokens: Int32Array, models: CodeArray, m: int) -> tuple[float, floa
 
 
 def _matters(study: Study, m: int, row: Assumption) -> str:
-    """Of lengths: by the fluid model of one instance at mean lengths, which simulates nothing."""
+    """Return the effect of longer prompts or answers on replicas and cost, in words.
+
+    It comes from the fluid model of one replica at mean lengths, without a simulation.
+    """
     known = study.hardware.profiles
     profile = next((its for (n, _), its in known.items() if n == m), None)
     lengths = study.traffic.lengths[m]
@@ -169,7 +176,7 @@ def _matters(study: Study, m: int, row: Assumption) -> str:
 
 
 def _drawn(whose: str, source: BinnedSource, field: str, key: str) -> Assumption:
-    """Lengths of a demand file or live source around a mean by bin or one for all."""
+    """Return the lengths of a demand file or live source: a mean by bin, or one for all bins."""
     lengths = source.lengths()
     drawn = lengths.input if field == "input_tokens" else lengths.output
     value = f"mean {drawn.mean:,.0f} tokens, cv {drawn.cv:.3g}"
@@ -199,7 +206,7 @@ def _speeds(study: Study) -> Iterator[Assumption]:
     hardware, sizes = study.hardware, study.sizes
     for (m, g), profile in hardware.profiles.items():
         section, column = hardware.sections[m, g], hardware.columns[g]
-        if column.spot:  # the same machine under another contract
+        if column.spot:  # same hardware as the owned column
             continue
         name = f"{hardware.models[m].name} on {arrangement(section, profile)}"  # in every role
         error, source = stated_error(profile), profile.provenance
@@ -247,7 +254,10 @@ def _serving(hardware: Hardware) -> Iterator[Assumption]:
 
 
 def _ways(home: str, other: str, there_s: float, back_s: float) -> str:
-    """Seconds of the ways between two regions in words; inf: closed by ``objective.reroute``."""
+    """Return the latencies between two regions in words.
+
+    The arguments are in seconds; inf is a route closed by ``objective.reroute``.
+    """
     if there_s == back_s:
         return "closed to requests both ways" if np.isinf(there_s) else _one_way(there_s)
     both = ((home, other, there_s), (other, home, back_s))

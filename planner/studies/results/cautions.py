@@ -1,5 +1,8 @@
-"""What is to be known before a policy is taken, a sentence each: flat fleets that do as well,
-limits that are missed, requests lost or left over, and what profiles had to guess."""
+"""Write the warnings to read before a policy is used, one sentence each.
+
+They cover static fleets that do as well, missed limits, lost or unfinished requests, and
+extrapolated profiles.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +16,21 @@ from planner.studies.results.recommended import Recommended
 from planner.studies.values import PolicyRun
 from simulation.performance.profile import BEYOND
 
-AFTER = 0.01  # share of the cost after the window from which on it is said
+AFTER = 0.01  # smallest share of the cost after the window that is reported
 
 
 def never_moves(run: PolicyRun) -> bool:
-    """A plan that asks for the same fleet in every period, and has no rule beside it."""
+    """Return whether the plan keeps the same fleet in every period, without a reactive rule."""
     if run.plan is None or run.traits.beyond:
         return False
     return bool((run.plan.target == run.plan.target[0]).all())
 
 
 def flat_beats(by_name: dict[str, PolicyRun], planned: PolicyRun | None) -> list[str]:
-    """A plan that a flat fleet beats says so (X1), before anything else."""
+    """Return a warning if a static fleet beats the plan (X1); it comes before all others."""
     if planned is None or not planned.summary.arrived:
         return []
-    ties = never_moves(planned)  # then a flat fleet of that cost is the plan, and beats nothing
+    ties = never_moves(planned)  # then an equally dear one is the plan itself
     better = [
         run
         for run in by_name.values()
@@ -42,7 +45,7 @@ def flat_beats(by_name: dict[str, PolicyRun], planned: PolicyRun | None) -> list
     ]
     if not better:
         return []
-    # One that can be run is the better news, if not the cheaper.
+    # Prefer a deployable fleet, even if an oracle is cheaper.
     flat = min(better, key=lambda run: (run.traits.knows_what_came, run.summary.cost_usd))
     instances = sum(pool.initial for pool in flat.fleet.pools)
     its_usd, plan_usd = amount(flat.summary.cost_usd), amount(planned.summary.cost_usd)
@@ -60,7 +63,7 @@ def flat_beats(by_name: dict[str, PolicyRun], planned: PolicyRun | None) -> list
 
 
 def no_spare(runs: Sequence[PolicyRun]) -> list[str]:
-    """Policies that serve in time and do not keep what the scenario wants spare."""
+    """Return a warning on policies that meet every tier without the spare of the scenario."""
     names = [
         run.label
         for run in runs
@@ -75,7 +78,7 @@ def no_spare(runs: Sequence[PolicyRun]) -> list[str]:
 
 
 def _unequal(flat: PolicyRun, planned: PolicyRun) -> str:
-    """Equal SLO means attainment of every tier within 0.2 points (X4); where it is not, say so."""
+    """Return a sentence if the two differ in attainment by more than 0.2 points in a tier (X4)."""
     difference = apart(flat, planned)
     if difference is None:
         return ""
@@ -99,7 +102,7 @@ def plan_is_still(planned: PolicyRun | None) -> list[str]:
 
 
 def would_have(runs: Sequence[PolicyRun], take: PolicyRun | None) -> list[str]:
-    """Where what is recommended misses a tier, the cheapest to run that did not."""
+    """Return the cheapest deployable policy that met every tier if the recommended one did not."""
     if take is None or take.meets_slo:
         return []
     did = [run for run in runs if run.meets_slo and not run.traits.knows_what_came]
@@ -129,7 +132,7 @@ def misses(runs: Sequence[PolicyRun]) -> list[str]:
 
 
 def _refused(run: PolicyRun) -> str:
-    """Why it had no more, where there were no GPUs for it."""
+    """Return how many replicas did not start because no GPU was left."""
     if not run.refused_starts:
         return ""
     what = f"{run.refused_starts:,} instance{'s' * (run.refused_starts != 1)} that it asked for"
@@ -137,7 +140,7 @@ def _refused(run: PolicyRun) -> str:
 
 
 def losses(runs: Sequence[PolicyRun]) -> list[str]:
-    """What was lost, once of all policies that lost the same."""
+    """Return a sentence on lost requests, shared by all policies that lost the same."""
     labels: dict[str, list[str]] = {}
     for run in runs:
         left = run.summary.rejected + run.summary.unfinished
@@ -156,7 +159,10 @@ def losses(runs: Sequence[PolicyRun]) -> list[str]:
 
 
 def left_over(runs: Sequence[PolicyRun]) -> list[str]:
-    """Work that the window left, and what it cost, where its plan does not tell that already."""
+    """Return sentences on work left after the window and its cost.
+
+    The cost is left out if the sentence on the plan's cost covers it.
+    """
     out = []
     for run in runs:
         summary = run.summary
@@ -174,9 +180,11 @@ def left_over(runs: Sequence[PolicyRun]) -> list[str]:
 
 
 def on_harder_days(recommended: Recommended, rehearsal: Rehearsal) -> Iterator[str]:
-    """That the one to take does not follow answers as they grow, or more requests than any forecast
-    told, and what does, with what that is more. Costs are those of the days before, where both met
-    every tier."""
+    """Yield warnings if the recommended policy fails a stress test, with a policy that passes.
+
+    The stress tests are longer outputs and more requests than forecast. The costs are those of
+    the backtest, in which both met every tier.
+    """
     yield from _on_harder_days(
         recommended, rehearsal.longer,
         "{label} does not follow answers as they grow: had they been {times:g} times as long from "
@@ -216,8 +224,11 @@ def _on_harder_days(recommended: Recommended, tried: Sequence[Harder], had: str)
 
 
 def beyond_measurements(runs: Sequence[PolicyRun], take: PolicyRun | None) -> list[str]:
-    """Where profiles had to guess: said once, of what is to be taken if that leans on it, else of
-    the run that does most."""
+    """Return a warning on extrapolated profiles.
+
+    It is on the recommended policy if that exceeds the limit, else on the run that extrapolates
+    most.
+    """
 
     def share(run: PolicyRun) -> float:
         return run.summary.outside_iterations / max(run.summary.iterations, 1)

@@ -1,5 +1,7 @@
-"""Savings at equal attainment (methods.md X4): what a policy would cost if it served as well as the
-one that it is held against."""
+"""Compute savings at equal attainment (methods.md X4).
+
+They use the cost that a policy would have with the attainment of its baseline.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +11,16 @@ from dataclasses import dataclass
 from planner.studies.replay.equal import EQUAL_SLO
 from planner.studies.values import PolicyRun
 
-NOTHING = 0.005  # of the cost: as percentages are written
+NOTHING = 0.005  # smaller shares of the cost are shown as 0%
 
 
 @dataclass(frozen=True, slots=True)
 class EqualSlo:
-    """Two policies that do not serve equally well: in ``tier`` they are furthest apart.
+    """Two policies with unequal attainment; they differ most in ``tier``.
 
-    ``cost_usd`` is the policy's cost times what the smallest flat fleet as good as the baseline
-    costs over the smallest as good as the policy: the price of the difference in flat fleets. None
-    where no such fleet was found, or one of the two falls far below a tier.
+    ``cost_usd`` is the policy's cost at the attainment of the baseline. It is scaled by the cost
+    of the smallest static fleet as good as the baseline, over that of the smallest as good as the
+    policy. It is None if no such fleet was found, or one of the two falls far below a tier.
     """
 
     policy: str
@@ -27,12 +29,14 @@ class EqualSlo:
     attainment: float
     baseline_attainment: float
     cost_usd: float | None
-    saving: float | None  # of the baseline's cost, at its attainment
+    saving: float | None  # share of the baseline's cost, at its attainment
 
 
 def apart(run: PolicyRun, base: PolicyRun) -> tuple[str, float, float] | None:
-    """The tier in which two policies' attainment differs most, with both; None where no difference
-    is beyond what counts as equal."""
+    """Return the tier in which attainment differs most, with both attainments.
+
+    Return None if no difference exceeds EQUAL_SLO.
+    """
     both = [
         (tier, its, others)
         for tier, its in run.summary.slo_attainment.items()
@@ -43,7 +47,7 @@ def apart(run: PolicyRun, base: PolicyRun) -> tuple[str, float, float] | None:
 
 
 def equal_slo(run: PolicyRun, base: PolicyRun) -> EqualSlo | None:
-    """None where the two serve equally well."""
+    """Return the comparison at equal attainment; None if both serve equally well."""
     difference = apart(run, base)
     if difference is None:
         return None
@@ -55,7 +59,7 @@ def equal_slo(run: PolicyRun, base: PolicyRun) -> EqualSlo | None:
 
 
 def saving(run: PolicyRun, base: PolicyRun) -> float | None:
-    """Share of the baseline's cost that is saved, at its attainment."""
+    """Return the share of the baseline's cost that is saved, at its attainment."""
     unequal = equal_slo(run, base)
     if unequal is not None:
         return unequal.saving
@@ -63,9 +67,11 @@ def saving(run: PolicyRun, base: PolicyRun) -> float | None:
 
 
 def beside(run: PolicyRun, base: PolicyRun, *, usd: bool) -> str:
-    """What the one costs less or more than the other, after a comma, as paid (``usd``: in dollars
-    too) and, where they do not serve equally well, at equal service: the one sentence on it, so
-    that no two say different things. The word stands by what nobody can run."""
+    """Return the difference in cost from ``base`` in words, beginning with a comma.
+
+    It is the difference as paid, in dollars too if ``usd``, and at equal attainment if both serve
+    unequally. Oracle baselines are marked. All texts use this function, so that none disagree.
+    """
     if run is base:
         return ""
     saved = base.summary.cost_usd - run.summary.cost_usd
@@ -77,7 +83,7 @@ def beside(run: PolicyRun, base: PolicyRun, *, usd: bool) -> str:
         words = f"{words} {'less' if saved > 0 else 'more'} than"
     unequal = equal_slo(run, base)
     word = hindsight(base)
-    if word and run.traits.flat and base.traits.flat:  # how many is all that sets them apart
+    if word and run.traits.flat and base.traits.flat:  # static fleets differ only in size
         word = f"{_instances(base)}, {word}"
     notes = [word, *_unequal(unequal, base)]
     told_of = f" ({'; '.join(note for note in notes if note)})" if any(notes) else ""
@@ -86,7 +92,7 @@ def beside(run: PolicyRun, base: PolicyRun, *, usd: bool) -> str:
 
 
 def hindsight(run: PolicyRun) -> str:
-    """The word on what nobody can run."""
+    """Return the words that mark an oracle baseline; empty for deployable policies."""
     if run.traits.clairvoyant:
         return "told what came"
     return "sized in hindsight" if run.traits.hindsight else ""
@@ -98,7 +104,7 @@ def _instances(run: PolicyRun) -> str:
 
 
 def amount(value: float) -> str:
-    """A figure for a sentence: cents below a thousand, none above."""
+    """Return a figure for a sentence, with cents below a thousand."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.2f}"
 
 
@@ -121,5 +127,5 @@ def _unequal(unequal: EqualSlo | None, base: PolicyRun) -> Iterator[str]:
 
 
 def _nothing(base: PolicyRun) -> float:
-    """Dollars that are as much: half a cent, or what a share would round to nothing."""
+    """Return the dollars that count as no difference: half a cent, or a share rounded to 0%."""
     return max(0.005, NOTHING * base.summary.cost_usd)

@@ -1,6 +1,7 @@
-"""The figures of a policy, and of a tier under it: what they are and where they are shown.
+"""Define the figures of a policy and of its tiers, and where they are shown.
 
-A figure that a simulation has to count is a field of ``Summary``; any other is computed here.
+A figure that a simulation has to count is a field of ``Summary``. All others are computed
+here.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ REQUEST_TABLE, GROUP_TABLE = "requests", "groups"
 
 @dataclass(frozen=True, slots=True)
 class TierFigures:
-    """One tier under one policy."""
+    """Figures of one tier under one policy."""
 
     policy: str
     tier: str
@@ -72,8 +73,10 @@ def _counted(name: str, unit: str, help: str, on: str = "", head: str = "", **mo
 
 
 def _by_tier(name: str, help: str, head: str, **more: Any) -> Column:
-    """A 95th percentile: of each tier, since those of tiers that wait hours and of tiers that wait
-    milliseconds have none together."""
+    """Return a column of the 95th percentile of each tier.
+
+    A percentile over tiers that wait hours and tiers that wait milliseconds would mean nothing.
+    """
     latency = name.replace("_p95", "")
 
     def of(run: PolicyRun) -> dict[str, float | None]:
@@ -238,7 +241,7 @@ BY_NAME = replace(POLICIES, key="name")
 
 
 def peak_rss_mb() -> float:
-    """Largest resident memory of this process so far, MB of 10^6 bytes."""
+    """Return the largest resident memory of this process so far, in MB of 10^6 bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 
 

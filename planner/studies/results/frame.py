@@ -1,4 +1,4 @@
-"""What every result says of what it rests on: window, forecasts, sizes, where figures come from."""
+"""Describe the basis of a result: window, forecasts, capacities and sources."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ from simulation.sizing.capacity import Capacity
 
 
 def series_columns(forecast: str, unit: Callable[[Any], str], *more: Column) -> Columns:
-    """Of rows whose forecast is the attribute ``forecast`` ("" for the row itself), with the errors
-    of a backtest beside it."""
+    """Return the columns of forecasts, with the errors of their backtest.
+
+    ``forecast`` is the attribute of a row that holds its forecast; "" for the row itself.
+    """
 
     def of(name: str) -> Callable[[Any], Any]:
         return attrgetter(forecast + name)
@@ -92,7 +94,7 @@ def _drift(past: PastPeaks | None) -> dict[str, Any] | None:
 SERIES = series_columns("", lambda row: "input_tokens")
 
 
-QUIET = 1.5  # times as much in the busiest window, from which on it is a warning
+QUIET = 1.5  # ratio of the busiest window to this one, from which to warn
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +105,13 @@ class WindowFacts:
     bin_s: float
     lead_s: float
     clock: str
-    replay: str  # what requests the window is replayed on
-    rank: WindowRank | None  # among all stretches of the traffic as long; None after its end
+    replay: str  # origin of the replayed requests
+    rank: WindowRank | None  # among all stretches of the same length; None if ahead
 
 
 @dataclass(frozen=True, slots=True)
 class SizedReplica:
-    """What one replica by itself carries at the tier that bounds it, and what pools of them do."""
+    """Capacity of one replica at the tier that limits it, and of pools of such replicas."""
 
     replica: Replica = field(metadata={MERGED: True})
     max_rps: float
@@ -118,20 +120,22 @@ class SizedReplica:
     tbt_ms: float | None
     bound_by: str
     tier: str
-    pool_tps: tuple[float, ...]  # input tokens/s to count on of 1, 2, .. of them together
+    pool_tps: tuple[float, ...]  # joint capacity of 1, 2, .. replicas, input tokens/s
     provenance: str
     source: str
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """How much of the window's traffic was replayed, all or one of ``cells`` equal cells, and how
-    far off percentiles may be, as a share of them: 0 unless it was replayed as a stream."""
+    """Part of the window's traffic that was replayed: all, or one of ``cells`` equal cells.
+
+    ``percentiles_within`` is the relative error of percentiles; 0 unless replayed as a stream.
+    """
 
     requests: int
     cells: int
     percentiles_within: float
-    sentence: str  # "" where all, and exact
+    sentence: str  # empty if all requests were replayed exactly
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +158,7 @@ class Forecasts:
 
 
 def frame_of(study: Study, *, kept: bool = False) -> Frame:
-    """``kept``: with a row for every request."""
+    """Return the basis of a result; ``kept``: it has a row for every request."""
     return Frame(
         scenario=study.settings.name,
         window=window_facts(study.window, study.traffic),
@@ -205,7 +209,7 @@ def rank_of(window: Window, traffic: Traffic) -> WindowRank | None:
 
 
 def quiet(window: Window, traffic: Traffic) -> list[str]:
-    """A sentence where another window had so much more that a fleet for this one would not do."""
+    """Return a sentence if another window is so much busier that this fleet would not suffice."""
     rank = rank_of(window, traffic)
     if rank is None or rank.busiest_ratio is None or rank.busiest_ratio < QUIET:
         return []
@@ -213,7 +217,7 @@ def quiet(window: Window, traffic: Traffic) -> list[str]:
 
 
 def unused(window: Window, traffic: Traffic) -> list[str]:
-    """A sentence where a plan ahead begins before what some sources have is over."""
+    """Return a sentence if a plan ahead begins before some sources of the traffic end."""
     measured = traffic.measured
     ends = [source.end_s for source in traffic.binned]
     ends += [measured.start_s + float(measured.arrival_s[-1])] if len(measured) else []
@@ -251,7 +255,7 @@ def gaps_noted(traffic: Traffic, window: Window) -> list[str]:
 
 
 def growth_noted(window: Window) -> list[str]:
-    """What becomes of the growth that the scenario states; nothing where it states none."""
+    """Return a sentence on the use of the scenario's growth; none if it states no growth."""
     if not window.growth:
         return []
     if window.ahead:
@@ -273,7 +277,10 @@ def sized_replicas(sizes: Sizes, hardware: Hardware) -> tuple[SizedReplica, ...]
 
 
 def facts_at(hardware: Hardware, sizes: Sizes) -> tuple[Fact, ...]:
-    """Of the hardware; a speed that is not measured as far as its sizes go is no measured fact."""
+    """Return the sources of the hardware's figures.
+
+    A speed counts as measured only if the measurements cover the range of its sizing.
+    """
     speeds = {}
     for place, profile in hardware.profiles.items():
         if place in sizes.capacity:

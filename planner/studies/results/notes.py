@@ -1,4 +1,4 @@
-"""What stands beside a policy's figures so that they are not misread."""
+"""Write the notes that prevent misreading of a policy's figures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from simulation.policies.wrappers.signal_range import SignalRange
 
 
 def note_of(run: PolicyRun) -> str:
-    """A signal that never moved, in words; "" where it did, or there is none."""
+    """Return a sentence on a signal that never triggered scaling; empty if it did."""
     swing = run.swing
     if swing is None or (swing.asked_more and (swing.asked_fewer or swing.low <= swing.out_above)):
         return ""

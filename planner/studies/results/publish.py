@@ -13,7 +13,7 @@ TABLES = {"policies": POLICIES, "tiers": TIERS, "groups": GROUPS}
 
 
 def with_columns(text: str) -> str:
-    """The text with what stands between the marks of each table written anew."""
+    """Return the text with the table between each pair of marks rewritten."""
     for name, columns in TABLES.items():
         mark = rf"(<!-- columns of {name} -->\n).*?(<!-- end -->)"
         text = re.sub(mark, rf"\g<1>{_described(columns)}\g<2>", text, flags=re.DOTALL)

@@ -1,4 +1,4 @@
-"""The one policy to take, with what to copy, how it did where, and what stands beside it."""
+"""Describe the recommended policy: its parameters, results and baselines."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from planner.studies.results.answer import Fact, Timetable, plan_answer
 from planner.studies.results.curation import DAYS_BEFORE
 from planner.studies.values import PolicyRun, Study
 
-NOTHING = 0.005  # of a cost rounds to 0%
+NOTHING = 0.005  # a smaller share of a cost rounds to 0%
 HINDSIGHT, TOLD = "sized in hindsight", "told what came"
 
 
 @dataclass(frozen=True, slots=True)
 class Yardstick:
-    """What nobody can run, with the word on it."""
+    """Oracle baseline, with the word that marks it."""
 
     policy: str
     label: str
@@ -32,7 +32,7 @@ class Yardstick:
 
 @dataclass(frozen=True, slots=True)
 class Begins:
-    """What it begins with of one pool."""
+    """Replicas of one pool at the beginning."""
 
     model: str
     region: str
@@ -44,13 +44,16 @@ class Begins:
 
 @dataclass(frozen=True, slots=True)
 class Recommended:
-    """``parameters`` are what was chosen for it on the days before; ``rehearsed`` is None where it
-    was chosen on the window it is judged on."""
+    """Recommended policy.
+
+    ``parameters`` are the values chosen in the backtest. ``rehearsed`` is None if the policy was
+    chosen on the window that it is judged on.
+    """
 
     policy: str
     label: str
     parameters: dict[str, float]
-    follows_plan: bool  # its next decision is the plan's
+    follows_plan: bool  # its next decision follows the plan
     begins: tuple[Begins, ...]
     sentence: str
     chosen_on: str
@@ -63,16 +66,18 @@ class Recommended:
     equal_slo_saving: float | None
     yardsticks: tuple[Yardstick, ...]
     sure: tuple[Sure, ...] = ()
-    why: str = ""  # what it was chosen by
+    why: str = ""  # reason of the choice
     timetable: Timetable | None = None
-    what: str = ""  # to do, without what comes of it
-    facts: tuple[Fact, ...] = ()  # that come of it
+    what: str = ""  # the action, without its effects
+    facts: tuple[Fact, ...] = ()  # effects of the action
 
 
 @dataclass(frozen=True, slots=True)
 class RecommendedPlan:
-    """A plan by itself as what to take: it was compared with nothing, and what it attains is known
-    only where it was verified by a replay."""
+    """Plan recommended without a comparison.
+
+    Its attainment is known only if a replay verified it.
+    """
 
     policy: str
     label: str
@@ -93,7 +98,10 @@ def recommended_plan(
     gpu_hours: float,
     verified: PolicyRun | None,
 ) -> RecommendedPlan:
-    """``cost_usd`` and ``gpu_hours`` are the plan's; ``verified`` is its replay."""
+    """Return the recommendation of a plan.
+
+    ``cost_usd`` and ``gpu_hours`` are the plan's; ``verified`` is its replay.
+    """
     policy = "lt-h" if plan.together else "lt-i"
     answer = plan_answer(study, plan, policy)
     sentence = f"{answer.sentence}; {gpu_hours:,.1f} GPU-hours for ${cost_usd:,.2f}."
@@ -126,7 +134,10 @@ def recommended_of(
     on: str,
     unproven: str = "",
 ) -> Recommended:
-    """``unproven``: what was cheaper on the days before, and why that is no reason to take it."""
+    """Return the recommendation of a policy.
+
+    ``unproven`` says which policy was cheaper in the backtest and why it was rejected.
+    """
     its = rehearsal.of(run.name) if rehearsal is not None and on == DAYS_BEFORE else None
     parameters = {}
     if its is not None and its.parameter is not None and its.value is not None:
@@ -206,7 +217,7 @@ def _sentence(
 
 
 def _lasts(policy: str, rehearsal: Rehearsal) -> str:
-    """The harder days that it does on."""
+    """Return the stress tests that the policy passes, in words."""
     tried = (
         (rehearsal.longer, "answers {:g} times as long"),
         (rehearsal.unforeseen, "{:g} times the requests forecast"),
@@ -221,7 +232,7 @@ def _lasts(policy: str, rehearsal: Rehearsal) -> str:
 
 
 def _room(its: PolicyBacktest, rehearsal: Rehearsal) -> str:
-    """What growth it has room for, where that was asked for, and what the room costs."""
+    """Return the headroom for growth and its cost in words; empty if none was required."""
     room = rehearsal.room
     if room is None:
         return ""
@@ -235,7 +246,7 @@ def _room(its: PolicyBacktest, rehearsal: Rehearsal) -> str:
         )
     if not room.had:
         return f"With {grown}, as {had}, none would have"
-    if its.chosen.room is None:  # nothing about to be taken had to be left out when it was chosen
+    if its.chosen.room is None:  # not a leading policy when headroom was tested
         return f"Whether it has room for {grown} was not tried"
     more = its.chosen.cost_usd / room.cost_usd - 1 if room.cost_usd else 0.0
     what = f"It has room for {grown}, as much as {days_told}"

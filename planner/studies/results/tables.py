@@ -1,4 +1,4 @@
-"""Typed values to tables: what is stored as Parquet, drawn as charts and downloaded as CSV."""
+"""Convert typed values to tables, stored as Parquet, drawn as charts, downloaded as CSV."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def demand_table(demand: Demand) -> pl.DataFrame:
 
 
 def forecast_table(forecasts: Sequence[SeriesForecast]) -> pl.DataFrame:
-    """Input tokens per second, per bin of the window; no rows where nothing is forecast."""
+    """Return forecasts in input tokens/s per bin of the window; no rows without a forecast."""
     shape: dict[str, pl.DataType] = {"time": pl.Datetime("us", "UTC")}
     shape |= dict.fromkeys(("model", "region", "tier"), pl.String())
     shape |= dict.fromkeys(("actual", "mean", "p10", "p90", "planned"), pl.Float64())
@@ -58,7 +58,10 @@ def forecast_table(forecasts: Sequence[SeriesForecast]) -> pl.DataFrame:
 
 
 def looking_back_tables(series: Sequence[LookedBack]) -> dict[str, pl.DataFrame]:
-    """Forecasts from past moments, and what came, per second of the unit; none of no series."""
+    """Return forecasts from past moments and the actual demand, per second of the unit.
+
+    Return no tables if there are no series.
+    """
     if not series:
         return {}
     moments, past = [], []
@@ -92,7 +95,7 @@ def looking_back_tables(series: Sequence[LookedBack]) -> dict[str, pl.DataFrame]
 def series_table(
     rows: Sequence[tuple[DemandSeries, FloatArray, FloatArray, FloatArray]],
 ) -> pl.DataFrame:
-    """History and forecast (mean, 10%, 90%) of whole series, amounts of their unit per bin."""
+    """Return history and forecast (mean, 10%, 90%) of whole series, in units per bin."""
     frames = []
     for series, *band in rows:
         mean, low, high = (np.r_[np.full(series.bins, np.nan), amounts] for amounts in band)
@@ -111,13 +114,15 @@ def _series(key: SeriesKey, when: pl.Series, **columns: Any) -> pl.DataFrame:
 
 
 def _together(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
-    """One after the other, gaps null."""
+    """Return the frames concatenated, with gaps as null."""
     return pl.concat(frames).fill_nan(None)
 
 
 def plan_table(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> pl.DataFrame:
-    """One row per decision, with the GPUs it takes, and the demand and what its model's instances
-    carry in the region."""
+    """Return one row per decision, with its GPUs.
+
+    Each row also has the demand and the joint capacity of the model's replicas in the region.
+    """
     carried = together(sizes.theta_tps, sizes.pool_tps, plan.target)
     places = [(p, *pool) for p in range(len(plan.windows)) for pool in hardware.pool_index]
     rows = [
@@ -142,18 +147,18 @@ def plan_table(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> pl.DataFr
 
 
 def replicas_table(comparison: PolicyComparison) -> pl.DataFrame:
-    """What every pool did by interval, under every policy."""
+    """Return the series of every pool by interval, under every policy."""
     return _by_policy([(run.name, run.detail.minutes) for run in comparison.runs])
 
 
 def capacity_table(comparison: PolicyComparison) -> pl.DataFrame:
-    """What the instances of each model and region that served could carry, under every policy."""
+    """Return the capacity of each model's serving replicas by region, under every policy."""
     parts = [(run.name, run.detail.capacity) for run in comparison.runs]
     return _by_policy([(name, table) for name, table in parts if table is not None])
 
 
 def groups_table(comparison: PolicyComparison) -> pl.DataFrame:
-    """How each tier, model and home region was served, under every policy."""
+    """Return the results by tier, model and home region, under every policy."""
     return _by_policy([(run.name, run.detail.groups) for run in comparison.runs])
 
 
@@ -183,7 +188,7 @@ def replayed_tables(comparison: PolicyComparison) -> dict[str, pl.DataFrame]:
 
 
 def _modules(comparison: PolicyComparison) -> dict[str, pl.DataFrame]:
-    """What stood where under policies that move modules, and their operations."""
+    """Return the placement of modules and their operations, for policies that move modules."""
     there = [(run.name, run.modules) for run in comparison.runs if run.modules is not None]
     parts_of = {
         "modules": [(name, moved_modules.standings) for name, moved_modules in there],

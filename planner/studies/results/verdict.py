@@ -1,5 +1,4 @@
-"""The verdict on policies (methods.md X1): their ranking, and what to do, at what cost; what else
-is to be known of them says ``cautions``."""
+"""Rank the policies and write the recommendation (methods.md X1); ``cautions`` has warnings."""
 
 from __future__ import annotations
 
@@ -25,13 +24,16 @@ from planner.studies.results.figures import BY_NAME
 from planner.studies.results.recommended import Recommended, recommended_of
 from planner.studies.values import PolicyRun
 
-MOVES = 100  # after every fleet that does not
+MOVES = 100  # sorts policies that scale after all static fleets
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PolicyComparison:
-    """Policies side by side; ``ranking`` is best first: those that meet every tier by cost, then
-    the others by how far their worst tier falls short."""
+    """Policies in comparison, with a recommendation.
+
+    ``ranking`` is best first: policies that meet every tier by cost, then the others by the
+    shortfall of their worst tier.
+    """
 
     runs: tuple[PolicyRun, ...] = field(metadata={KEY: "policies", COLUMNS: BY_NAME})
     baselines: tuple[str, ...]  # in their order
@@ -39,20 +41,22 @@ class PolicyComparison:
     baseline: str
     headline: str
     warnings: tuple[str, ...]
-    flat_wins: bool  # a flat fleet beats the plan: the headline says so, else the first warning
-    # Those that do not serve as well as the baseline, or better, at its attainment.
+    flat_wins: bool  # a static fleet beats the plan: in the headline, else the first warning
+    # Policies whose attainment differs from the baseline, compared at equal attainment.
     equal_slo: tuple[EqualSlo, ...] = ()
-    recommended: Recommended | None = None  # what to take: None where nothing that ran can be
+    recommended: Recommended | None = None  # None if no deployable policy was run
     recommendations: tuple[Recommendation, ...] = ()
 
     def surely(self, sure: tuple[Sure, ...]) -> PolicyComparison:
-        """With how sure the recommendation is."""
+        """Return the comparison with the sensitivity of the recommendation."""
         assert self.recommended is not None
         return replace(self, recommended=replace(self.recommended, sure=sure))
 
     def saying(self, answer: Answer) -> PolicyComparison:
-        """With the recommendation as what to do; what it was chosen by stands beside it, and the
-        headline leaves out what the answer says."""
+        """Return the comparison with the recommendation as an answer.
+
+        The earlier sentence becomes the reason. The headline omits what the answer says.
+        """
         take = self.recommended
         assert take is not None
         recommended = replace(
@@ -77,10 +81,12 @@ def compare(
     left_out: Sequence[str] = (),
     rehearsal: Rehearsal | None = None,
 ) -> PolicyComparison:
-    """Rank the policies, name the one to take and say in words what follows. ``baseline`` is what
-    savings count against; where it was not run: today's fleet, else flat at peak, else the dearest.
-    ``left_out`` has a sentence for every policy that could not be run; what to take is chosen by
-    ``rehearsal`` where there is one."""
+    """Rank the policies, recommend one and write the texts.
+
+    Savings are relative to ``baseline``. If it was not run, they are relative to today's fleet,
+    else the static fleet for the peak, else the dearest policy. ``left_out`` has a sentence for
+    every policy that could not be run. The recommendation uses ``rehearsal`` if there is one.
+    """
     by_name = {run.name: run for run in runs}
     ranking = tuple(run.name for run in sorted(runs, key=_rank))
     usual = [baseline, "today", "flat-peak"]
@@ -97,7 +103,7 @@ def compare(
     base = by_name[chosen]
     plan = _planned(by_name, take)
     flat_wins = cautions.flat_beats(by_name, plan)
-    still = take is not None and take.traits.flat  # then the headline says it, and first
+    still = take is not None and take.traits.flat  # the headline covers it then
     recommended = None
     if take is not None:
         recommended = replace(
@@ -114,7 +120,7 @@ def compare(
         warnings=(
             *([] if still else flat_wins),
             *(cautions.would_have(runs, take) if on == DAYS_BEFORE else ()),
-            # What is to be taken comes before what others do.
+            # Warnings on the recommended policy come before those on others.
             *(
                 cautions.on_harder_days(recommended, rehearsal)
                 if recommended is not None and recommended.rehearsed and rehearsal is not None
@@ -122,7 +128,7 @@ def compare(
             ),
             *cautions.no_spare(runs),
             *([] if still else cautions.plan_is_still(plan)),
-            *cautions.misses([run for run in asked if run is not take]),  # that, the headline says
+            *cautions.misses([run for run in asked if run is not take]),  # see the headline
             *cautions.losses(asked),
             *cautions.left_over(asked),
             *cautions.beyond_measurements(runs, take),
@@ -140,13 +146,16 @@ def compare(
 
 
 def shortfall(run: PolicyRun) -> float:
-    """How far the worst tier's attainment is below its target, as a fraction; 0 where all meet."""
+    """Return how far the worst tier is below its target, as a fraction; 0 if all meet it."""
     return below(run.summary, targets_of(run))
 
 
 def _rank(run: PolicyRun) -> tuple[bool, float, float, int, str]:
-    """At equal cost the simpler fleet comes first: today's, a plan that never moves, a flat one
-    that takes hindsight, and last one that moves."""
+    """Return the sort key of a run.
+
+    At equal cost the simpler fleet is first: today's, a plan that never changes, a static oracle
+    fleet, and last one that scales.
+    """
     missing = 0.0 if run.meets_slo else shortfall(run)
     return (not run.meets_slo, missing, round(run.summary.cost_usd, 2), _stirs(run), run.name)
 
@@ -166,8 +175,10 @@ def _headline(
     *,
     answered: bool = False,
 ) -> str:
-    """What to take, what it does in the window, and what that saves; ``answered``: beside an answer
-    that says what it saves, and which tiers it misses."""
+    """Return the recommended policy, its results in the window and its savings, in words.
+
+    ``answered``: an answer next to it has the savings and the missed tiers.
+    """
     if not any(run.summary.arrived for run in by_name.values()):
         return "No request arrives in this window, so there is nothing to compare; choose another."
     if recommended is None:
@@ -195,7 +206,7 @@ def _headline(
 
 
 def _unsure(recommended: Recommended) -> str:
-    """What would make it miss a tier that it meets here."""
+    """Return the sensitivity tests in which a policy misses a tier that it meets here."""
     if not recommended.meets_slo:
         return ""
     misses = [
@@ -207,9 +218,12 @@ def _unsure(recommended: Recommended) -> str:
 
 
 def _planned(by_name: dict[str, PolicyRun], take: PolicyRun | None) -> PolicyRun | None:
-    """The run that sentences call the plan: what is recommended, where that follows one, so that no
-    sentence speaks of another; else the best of those asked for. A plan that only stands beside
-    others as a baseline is none."""
+    """Return the run that the texts call the plan.
+
+    It is the recommended policy if that follows a plan, so that all texts mean the same one. Else
+    it is the best plan among the requested policies. A plan that is only a baseline does not
+    count.
+    """
     if take is not None and take.traits.plan is not None:
         return take
     asked = [run for run in by_name.values() if run.asked]
@@ -218,5 +232,5 @@ def _planned(by_name: dict[str, PolicyRun], take: PolicyRun | None) -> PolicyRun
 
 
 def hours(value: float) -> str:
-    """As the table beside the sentence has them: no decimals from a hundred on."""
+    """Return hours as in the table, without decimals from a hundred on."""
     return f"{value:,.0f}" if value >= 100 else f"{value:,.1f}"
