@@ -378,7 +378,7 @@ def alone(meter: Meter, work: list[Case], **more: Any) -> Iterator[dict[str, Any
 
 
 def representatives(work: list[Case]) -> list[Case]:
-    """Return a medium and a large case of each operator that may share a GPU."""
+    """Return one smaller and one large case of each operator that may share a GPU."""
     picked = []
     for op in ("gemm", "attention_prefill", "attention_decode"):
         of_op = [case for case in work if case.op == op and case.dtype == "bf16"]

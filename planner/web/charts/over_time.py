@@ -224,7 +224,7 @@ def forecast_figure(
 
 
 def _load(table: pl.DataFrame, pool: tuple[str, str] | None, *columns: str) -> pl.DataFrame:
-    """Sum over tiers and pools per time; the sum is a gap where one of its parts is a gap."""
+    """Sum over tiers and pools per time; a missing part makes the sum a gap."""
 
     def known_sum(column: str) -> pl.Expr:
         total = pl.col(column).sum()

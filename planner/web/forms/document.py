@@ -36,7 +36,10 @@ def look(data: Any, dotted: str) -> Any:
 
 
 def rows_of(data: Any, dotted: str) -> list[Row]:
-    """Return the mappings of a list; a plain name stands for a mapping, other items are skipped."""
+    """Return the mappings of a list; a plain name is short for a mapping.
+
+    Other items are skipped.
+    """
     items = look(data, dotted)
     if not isinstance(items, Sequence) or isinstance(items, str):
         return []

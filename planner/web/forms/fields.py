@@ -1,6 +1,6 @@
 """Build the fields of the scenario form from the schema: kind, limits, choices and default.
 
-An empty field is left out of the document, so that the default of the schema applies.
+An empty field is omitted from the document, so that the default of the schema applies.
 """
 
 from __future__ import annotations

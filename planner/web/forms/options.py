@@ -32,7 +32,7 @@ class _Number(forms.NumberInput):
 
 
 class OptionsForm(forms.Form):
-    """All options of ``declared`` except ``without``; an empty field is left out."""
+    """All options of ``declared`` except ``without``; an empty field is omitted."""
 
     def __init__(
         self, declared: type[RunOptions], *, without: tuple[str, ...] = (), **more: Any

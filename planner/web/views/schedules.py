@@ -36,7 +36,7 @@ from planner.web.forms.schedule import FIELDS, ScheduleForm
 from planner.web.paging import paged
 from planner.web.request import Request
 
-FIRST, LAST = 1970, 2261  # years of moments that are kept
+FIRST, LAST = 1970, 2261  # accepted years of a time
 SHOWN = 26  # outcomes shown: half a year of weeks
 
 

@@ -33,7 +33,7 @@ def listing(request: Request) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @planners_only
 def new(request: Request) -> HttpResponse:
-    """Show the form of a kind of source; preview what it would read, or create the source."""
+    """Show the form for a source of one kind; preview its data, or create the source."""
     kind = FORMS.get(request.GET.get("kind", ""), PrometheusForm)
     context: dict[str, Any] = {"kinds": Source.Kind.choices, "kind": kind.kind}
     if request.method != "POST":
