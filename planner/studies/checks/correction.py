@@ -85,6 +85,7 @@ class Bracket:
     def larger(self, growth: float) -> None:
         """Record that the factor held, and try a larger one."""
         self.held = self.factor
+        # Attainment need not be monotone in the factor: drop a limit that this result contradicts.
         if self.missed is not None and self.missed <= self.held:
             self.missed = None
         self.factor = self._between() or min(self.factor * growth, MOST)

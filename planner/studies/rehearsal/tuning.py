@@ -13,10 +13,10 @@ from planner.studies.values import PolicyRun
 from simulation.metrics import HOUR_S, Summary
 from simulation.recovery import BeyondRecovery
 
-ROUNDING = 1e-9  # of shares of requests
+ROUNDING = 1e-9  # tolerance of shares of requests
 TIE = 0.01  # results within this share of the best count as equal
 SURELY = 1.0  # shortfall of a sure miss whose size is not measured yet
-Replay = Callable[..., PolicyRun]  # of a policy, on one window
+Replay = Callable[..., PolicyRun]  # replays a policy on one window
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,6 +125,7 @@ class Tuning:
             assert value is not None
             if not self._trial(value).meets:
                 self._first(knob.values.index(value) + 1, lambda value: self._trial(value).meets)
+        # The shortfall is infinite where no plan is feasible.
         if all(trial.shortfall == inf for trial in self.tried):
             raise Infeasible(f"{self.policy.title} has no plan on the days before.")
         if not any(trial.meets for trial in self.tried):

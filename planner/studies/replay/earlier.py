@@ -1,4 +1,4 @@
-"""Earlier windows of a study: what can be tried before the window begins (methods.md X5)."""
+"""Choose earlier windows of a study for backtests, and search on them (methods.md X5)."""
 
 from __future__ import annotations
 

@@ -60,8 +60,8 @@ class PressureTests:
 def pressure_test(study: Study, ratio: str | float = FIXED, many: bool = False) -> Pressure:
     """Return the readings of each pool under Poisson arrivals at its capacity.
 
-    Requests have the lengths of the model. The rate is C(n) of as many replicas as run today, at
-    most USUAL_INSTANCES, or of exactly that number if ``many``. Separate prefill and decode pools
+    Requests have the lengths of the model. The rate is C(n) for n replicas. n is today's count,
+    at most USUAL_INSTANCES, or exactly that number if ``many``. Separate prefill and decode pools
     are tested together at their joint capacity. ``ratio`` is ``fixed`` (of the fleet), ``best``
     or ``observed`` (both: the best, D2), or a number.
     """

@@ -23,9 +23,9 @@ def settings_of(
 ) -> tuple[Setting, ...]:
     """Return the settings of a policy.
 
-    They are its parameters, the targets and P/D ratios in force at the end of the run, the
-    replicas of each pool, and the routing of requests. ``labels`` names the arrangement of each
-    pool.
+    They include its parameters, the replicas of each pool and the routing of requests. Targets
+    and P/D ratios are those in force at the end of the run. ``labels`` names the arrangement of
+    each pool.
     """
     pools = [
         f"{pool.model} in {pool.region}, {label}"

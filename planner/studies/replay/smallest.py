@@ -18,6 +18,7 @@ def fewest(meets: Meets, base: IntArray, low: IntArray, high: IntArray) -> IntAr
     the largest one.
     """
     least, most = max(1, int(low.sum())), int(high.sum())
+    # Start from the proportions given and grow by a quarter: each test is a replay.
     good = max(least, int(base.sum()))
     while not meets(spread(good, base, low, high)):
         if good >= most:

@@ -18,9 +18,10 @@ NOTHING = 0.005  # smaller shares of the cost are shown as 0%
 class EqualSlo:
     """Two policies with unequal attainment; they differ most in ``tier``.
 
-    ``cost_usd`` is the policy's cost at the attainment of the baseline. It is scaled by the cost
-    of the smallest static fleet as good as the baseline, over that of the smallest as good as the
-    policy. It is None if no such fleet was found, or one of the two falls far below a tier.
+    ``cost_usd`` is the policy's cost at the attainment of the baseline. It is the cost as paid
+    times a ratio of two static fleets. The numerator is the cost of the smallest fleet as good as
+    the baseline, the denominator that of the smallest as good as the policy. ``cost_usd`` is None
+    if no such fleet was found, or one of the two policies falls far below a tier.
     """
 
     policy: str
