@@ -255,9 +255,9 @@ def test_operations_of_the_api_are_found_by_their_words(site: Any, live_server: 
     site.locator(".opblock").first.wait_for()
     site.wait_for_function("document.querySelectorAll('.opblock-tag-section').length === 1")
     paths = site.locator(".opblock-summary-path")
-    assert [path.replace("\u200b", "") for path in paths.all_inner_texts()] == [
-        "/api/v1/schedules/{number}/resume/"
-    ]
+    found = [path.replace("\u200b", "") for path in paths.all_inner_texts()]
+    assert "/api/v1/schedules/{number}/resume/" in found
+    assert all(path.startswith("/api/v1/schedules/") for path in found)
 
 
 def test_a_refused_file_is_mapped_on_its_page(site: Any, live_server: Any) -> None:
