@@ -84,6 +84,7 @@ def _workers(count: int) -> Iterator[None]:
                 ["taskset", "-c", str(core), *command],
                 cwd=ROOT,
                 env=os.environ | {"HEADROOM_WORKER_READY": ready},
+                stdout=sys.stderr,  # standard output is for the figures
             )
         )
         while not os.path.exists(ready):
