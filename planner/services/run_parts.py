@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from functools import cache
 from typing import Any, TypeVar
@@ -32,6 +32,7 @@ from planner.studies.kinds import KINDS
 from planner.studies.parts import Part
 from planner.studies.progress import Progress
 from planner.studies.side_by_side import AT_ONCE
+from planner.version import code_version
 
 T = TypeVar("T")
 POLL_S = 0.1
@@ -210,10 +211,15 @@ class SharedParts:
         )
 
 
-def run_to_help() -> Run | None:
-    """Return a run whose parts wait for a worker, or that will soon have some; else None."""
-    running = Run.everywhere.filter(state=Run.State.RUNNING, enqueued_at__isnull=False)
-    running = running.select_related("workspace")
+def run_to_help(left: Collection[int]) -> Run | None:
+    """Return a run whose parts wait for a worker, or that will soon have some; else None.
+
+    Runs of another version of the program, and those in ``left``, are no choice.
+    """
+    running = Run.everywhere.filter(
+        state=Run.State.RUNNING, enqueued_at__isnull=False, code_version=code_version()
+    )
+    running = running.exclude(pk__in=left).select_related("workspace")
     part = (
         RunPart.objects.filter(state=RunPart.State.WAITING, run__in=running)
         .order_by("run__started_at", "step", "place")

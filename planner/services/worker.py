@@ -122,11 +122,13 @@ def run_next(queue: str) -> Run | None:
         if run.kind in SPREADING:
             tell_workers(run.pk, LONG)  # a free worker prepares in parallel
         return _carried_out(run)
-    helped = patiently(run_to_help) if queue == LONG else None
-    if helped is None or helped.code_version != code_version():
-        return None
-    _carried_out(helped, leads=False)
-    return run_next(queue)
+    helped: set[int] = set()  # once each: a run that this worker has left may still have parts
+    while queue == LONG and (other := patiently(lambda: run_to_help(helped))) is not None:
+        helped.add(other.pk)
+        _carried_out(other, leads=False)
+        if waiting(LONG):
+            return run_next(queue)
+    return None
 
 
 def _claim_next(queue: str) -> Run | None:

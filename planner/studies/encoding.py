@@ -61,7 +61,7 @@ class _Writer:
         self.arrays: dict[str, np.ndarray[Any, Any]] = {}
 
     def plain(self, value: Any) -> Any:  # noqa: C901 - one case for each type
-        """Lists of [tag, ...] stand for everything that JSON lacks."""
+        """Return ``value`` as JSON, in which lists of [tag, ...] stand for what JSON lacks."""
         if (place := self._places.get(id(value))) is not None:
             return ["shared", place]
         match value:
