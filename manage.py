@@ -17,7 +17,7 @@ class Utility(ManagementUtility):
     """Django's command line, which refuses a database of a newer version before any command."""
 
     def fetch_command(self, subcommand: str) -> Any:
-        from planner.config.start import check_migrations_known
+        from planner.config.startup_checks import check_migrations_known
 
         if subcommand not in WITHOUT_DATABASE:
             check_migrations_known()
@@ -25,7 +25,7 @@ class Utility(ManagementUtility):
 
 
 def main() -> None:
-    from planner.config.start import exit_with_sentence
+    from planner.config.startup_checks import exit_with_sentence
 
     with exit_with_sentence():
         Utility(sys.argv).execute()

@@ -139,7 +139,7 @@ def document() -> Mapping[str, Any]:
 
 def api_of(owner: Any, folder: Path) -> Api:
     """With a row of each kind in the workspace that is entered, whose names are used."""
-    from planner.ingest import IngestOptions
+    from planner.inputs.ingest import IngestOptions
     from planner.services.traces import trace_ingest_path
     from tests.planner.objects import made
     from tests.planner.samples import DOCUMENT

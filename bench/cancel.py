@@ -98,11 +98,11 @@ def _until(run: Any, done: Any) -> None:
 
 def _there(name: str) -> list[str]:
     """Folders and files below ``name`` that no completed run speaks of."""
-    from planner import storage
     from planner.models import Run
+    from planner.storage import row_arrays
 
     kept = set(Run.objects.filter(state=Run.State.COMPLETED).values_list("store", flat=True))
-    return [stored for stored in storage.listed(name) if stored not in kept]
+    return [stored for stored in row_arrays.listed(name) if stored not in kept]
 
 
 if __name__ == "__main__":

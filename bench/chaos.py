@@ -91,7 +91,7 @@ def measure(kills: int, beside: Mapping[str, Server]) -> dict[str, Any]:
 
     django.setup()
     from planner.models.workspace import MAIN, enter
-    from planner.services import orphans
+    from planner.services import orphaned_files
 
     enter(MAIN)
     ask = asker()
@@ -121,7 +121,7 @@ def measure(kills: int, beside: Mapping[str, Server]) -> dict[str, Any]:
             product.keep()
     finally:
         product.stop()
-    orphans.orphans_sweep(untouched_s=0.0)
+    orphaned_files.orphans_sweep(untouched_s=0.0)
     return {
         "kills": sum(killed.values()),
         **_verdict(asked),
@@ -154,9 +154,9 @@ def _unfinished() -> int:
 
 def asker() -> Any:
     """Asks for the next run: ingest, plan and compare in turn; gives its number."""
-    from planner.ingest import IngestOptions
+    from planner.inputs.ingest import IngestOptions
+    from planner.inputs.scenario.document import with_traces
     from planner.models import Run, User
-    from planner.scenario.document import with_traces
     from planner.services.runs import run_create
     from planner.services.traces import trace_ingest_path, trace_upload
 
@@ -190,9 +190,9 @@ def _requests(number: int) -> bytes:
 
 
 def _verdict(asked: list[int]) -> dict[str, int]:
-    from planner import storage
     from planner.models import Run, Trace
     from planner.services.runs import MOST_FAILURES, WORKER_DIED
+    from planner.storage import row_arrays
 
     runs = {run.pk: run for run in Run.objects.filter(pk__in=asked)}
     lost = len(asked) - len(runs)
@@ -211,12 +211,12 @@ def _verdict(asked: list[int]) -> dict[str, int]:
             lost += trace is None or trace.state != Trace.State.READY
             doubled += trace is not None and trace.requests != ROWS
         else:
-            lost += not storage.tables_list(run.store)
-    kept = storage.bucket()
+            lost += not row_arrays.tables_list(run.store)
+    kept = row_arrays.bucket()
     for name, rows in (("traces", Trace.objects), ("runs", Run.objects)):
         stores = set(rows.exclude(store="").values_list("store", flat=True))
-        there = {f"{name}/{path.name}" for path in (storage.data_dir() / name).glob("*")}
-        doubled += len((there | set(storage.listed(name))) - stores)
+        there = {f"{name}/{path.name}" for path in (row_arrays.data_dir() / name).glob("*")}
+        doubled += len((there | set(row_arrays.listed(name))) - stores)
     if kept is not None:
         completed = Run.objects.filter(state=Run.State.COMPLETED).exclude(store="")
         ready = Trace.objects.filter(state=Trace.State.READY)

@@ -24,12 +24,18 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from planner.configure.answer import Row, profiles_of
-from planner.configure.asked import DeploymentQuery
-from planner.configure.configure import Configured, configure
-from planner.scenario.schema import Scenario
-from planner.studies.commands import size
-from planner.studies.progress import silent
+from planner.domain.deployment_search.query import DeploymentQuery
+from planner.domain.deployment_search.results import (
+    Row,
+    profiles_of,
+)
+from planner.domain.deployment_search.search import (
+    Configured,
+    configure,
+)
+from planner.domain.kinds import size
+from planner.domain.progress import silent
+from planner.inputs.scenario.schema import Scenario
 from simulation.search.search import MISSES_QUEUES
 from simulation.search.table import MISSES_E2E, MISSES_TBT, MISSES_TTFT, TOO_MANY
 

@@ -15,18 +15,21 @@ import numpy as np
 import polars as pl
 
 from bench import reference
-from planner.catalogue import hardware
-from planner.catalogue.efficiency import efficiencies
-from planner.catalogue.estimating import estimate_fit
-from planner.ingest.kernel_files import read_kernels
+from planner.inputs.catalogue import hardware
+from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.estimate_calibration import estimate_fit
+from planner.inputs.ingest.kernel_files import read_kernels
 from simulation.arrays import FloatArray
 from simulation.engine.run import simulate
 from simulation.performance.compiled_graph import GraphProfile
-from simulation.performance.measured_kernels import Kernels, kernels
+from simulation.performance.kernel_tables import (
+    Kernels,
+    kernels,
+)
 from simulation.performance.memory import capacity_tokens
 from simulation.performance.operator import operator_profile
 from simulation.performance.specs import Arrangement
-from simulation.policies.flat import Flat
+from simulation.policies.static import Flat
 
 TOKENS = 2048  # max_num_batched_tokens
 CONTEXT = 1024  # at which KV memory is counted; without windows it does not matter

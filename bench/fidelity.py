@@ -30,7 +30,7 @@ from bench import engines, reference
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.performance.linear import LinearProfile
-from simulation.policies.flat import Flat
+from simulation.policies.static import Flat
 from simulation.sizing.queueing import erlang_c, mmc_mean_wait
 
 LOADS = (0.3, 0.7, 0.9)

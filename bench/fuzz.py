@@ -136,17 +136,27 @@ def place(problem: BaseException) -> str:
 
 
 def reader(name: str) -> Reader:
-    from planner import catalogue
     from planner.api.views.estimates import CsvRows
-    from planner.catalogue.carbon import hourly_of_csv
-    from planner.catalogue.huggingface import shape_of
-    from planner.catalogue.price_lists import read_price_list
-    from planner.ingest import IngestOptions, ingest_file
-    from planner.ingest.benchmarks.reader import read_benchmarks
-    from planner.ingest.kernel_files.reader import read_kernels
-    from planner.ingest.prometheus.address import address_of
-    from planner.ingest.prometheus.client import Access, Prometheus, Steps
-    from planner.scenario.document import outline, parse
+    from planner.inputs import catalogue
+    from planner.inputs.catalogue.carbon import hourly_of_csv
+    from planner.inputs.catalogue.huggingface import shape_of
+    from planner.inputs.catalogue.price_lists import read_price_list
+    from planner.inputs.ingest import (
+        IngestOptions,
+        ingest_file,
+    )
+    from planner.inputs.ingest.benchmarks.reader import read_benchmarks
+    from planner.inputs.ingest.kernel_files.reader import read_kernels
+    from planner.inputs.ingest.prometheus.address import address_of
+    from planner.inputs.ingest.prometheus.client import (
+        Access,
+        Prometheus,
+        Steps,
+    )
+    from planner.inputs.scenario.document import (
+        outline,
+        parse,
+    )
     from planner.services.imports import read_description
 
     folder = Path(tempfile.mkdtemp(prefix="headroom-fuzz-"))
@@ -244,9 +254,9 @@ def api_bodies(folder: Path) -> Reader:
 def decode_in_one_process() -> None:
     """Have the product's process for Parquet decode one input after the other, until it dies of one
     or is left with an answer that nobody took: to start it takes longer than to decode."""
-    from planner import decoding
+    from planner.files import parquet_rows
 
-    class Warm(decoding.Worker):
+    class Warm(parquet_rows.Worker):
         kept: Warm | None = None
 
         def end(self) -> None:
@@ -255,11 +265,11 @@ def decode_in_one_process() -> None:
     def start() -> Warm:
         if (warm := Warm.kept) is None or warm.waiting or warm.process.poll() is not None:
             if warm is not None:
-                decoding.Worker.end(warm)
+                parquet_rows.Worker.end(warm)
             warm = Warm.kept = Warm()
         return warm
 
-    decoding.start = start
+    parquet_rows.start = start
 
 
 class Bugs(logging.Handler):

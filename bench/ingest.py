@@ -68,7 +68,7 @@ def generate(path: Path, rows: int, seed: int = 1) -> tuple[int, int]:
 def measure(path: str, store_dir: str) -> dict[str, float]:
     """Ingest one file in this process; what it took and found."""
     began = time.perf_counter()
-    from planner.ingest import ingest_file
+    from planner.inputs.ingest import ingest_file
 
     report = ingest_file(path, store_dir)
     return {

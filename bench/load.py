@@ -121,9 +121,9 @@ class Asker:
     """Who asks for runs, on the database itself, and what the others read."""
 
     def __init__(self, users: int, cells: int) -> None:
-        from planner.ingest import IngestOptions
+        from planner.inputs.ingest import IngestOptions
+        from planner.inputs.scenario.document import with_traces
         from planner.models import User
-        from planner.scenario.document import with_traces
         from planner.services.scenarios import scenario_create
         from planner.services.traces import trace_ingest_path
 
@@ -155,7 +155,7 @@ class Asker:
 
     def upload(self) -> int:
         """Upload a small trace; return the number of its run."""
-        from planner.ingest import IngestOptions
+        from planner.inputs.ingest import IngestOptions
         from planner.services.traces import trace_upload
 
         name = f"upload-{len(self._asked)}.csv"

@@ -12,11 +12,11 @@ from django.urls import reverse
 
 from bench import ingest
 from bench.team import team_made
-from planner.ingest import IngestOptions
+from planner.inputs.ingest import IngestOptions
+from planner.inputs.scenario.document import parse
 from planner.management.base import load_scenario
 from planner.models import Run, Scenario, Trace, User
 from planner.models.workspace import MAIN, enter
-from planner.scenario.document import parse
 from planner.services.drafts import scenario_draft
 from planner.services.runs import run_create
 from planner.services.scenarios import scenario_create

@@ -15,17 +15,20 @@ import sys
 
 import numpy as np
 
-from planner.catalogue.efficiency import efficiencies
-from planner.catalogue.hardware import gpus, shape
-from planner.catalogue.serving import serving_limits
+from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.hardware import (
+    gpus,
+    shape,
+)
+from planner.inputs.catalogue.serving import serving_limits
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
 from simulation.performance.memory import kv_bytes_per_token
 from simulation.performance.profile import Profile
 from simulation.performance.roofline import roofline_profile
 from simulation.performance.specs import Arrangement
-from simulation.sizing.pd_judge import judged
 from simulation.sizing.pd_ratio import PdService, best_of, best_split, ratios, splits
+from simulation.sizing.pd_simulation import judged
 from simulation.sizing.workload import Workload
 from simulation.synthesis import IndependentLengths, LengthDistribution
 

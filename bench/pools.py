@@ -34,7 +34,7 @@ from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet, Region
 from simulation.metrics import meets_slo
-from simulation.policies.flat import Flat
+from simulation.policies.static import Flat
 from simulation.sizing.capacity import capacity, in_role, routed
 from simulation.sizing.pool import beyond, pool_curve, root
 from simulation.sizing.trial import Trial

@@ -10,8 +10,8 @@ import numpy as np
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
 from simulation.performance.profile import Profile, iteration_s
-from simulation.sizing.pd_judge import simulated
 from simulation.sizing.pd_ratio import PdService, best_of, ratios, splits
+from simulation.sizing.pd_simulation import simulated
 from simulation.sizing.workload import Workload
 from simulation.synthesis import IndependentLengths, LengthDistribution
 

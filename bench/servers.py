@@ -18,7 +18,7 @@ import psutil
 import psycopg
 import redis
 
-from planner.config.leash import die_with_parent
+from planner.config.child_processes import die_with_parent
 from tests.programs import find_program
 from tests.services import unprivileged
 

@@ -33,14 +33,14 @@ import numpy as np
 
 from bench import reference
 from simulation.arrays import Int32Array
+from simulation.engine.compilation import warm_up
 from simulation.engine.run import simulate
-from simulation.engine.warm import warm_up
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet, Region, Routing, Tier
 from simulation.performance.linear import LinearProfile
-from simulation.policies.deferred import Deferred
-from simulation.policies.flat import Flat
 from simulation.policies.reactive import UnifiedReactive
+from simulation.policies.static import Flat
+from simulation.policies.utilization_gated import Deferred
 from simulation.policy import ScalingPolicy
 from simulation.trace import PrefixBlocks, Trace
 

@@ -15,7 +15,7 @@ case is then simulated with other lengths, arrivals and seed, and more requests.
 - ``closed_rate_error``, ``closed_latency_error``: of the closed forms (batch_queue), by the load at
   the size: median and 95th percentile of the errors of the largest rate, and of the tier's
   percentiles of TTFT and TBT at the sized rate; ``ttft_bias``, ``tbt_bias``: signed medians.
-  planner/studies/sizing/size_errors.py states them.
+  planner/domain/sizing/size_errors.py states them.
 - ``pd_within_one_step``: of ``--ratios`` seeded services, how many whose ratio of prefill to decode
   by closed forms is within one instance of the one that simulation of all ratios finds best.
 
@@ -34,9 +34,12 @@ from typing import Any
 import numpy as np
 
 from bench.ratios import pd_cases
-from planner.catalogue.efficiency import efficiencies
-from planner.catalogue.hardware import gpus, shape
-from planner.catalogue.load import profiles
+from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.hardware import (
+    gpus,
+    shape,
+)
+from planner.inputs.catalogue.measured_profiles import profiles
 from simulation.arrays import Int32Array
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
@@ -46,7 +49,7 @@ from simulation.performance.memory import capacity_tokens
 from simulation.performance.profile import Profile
 from simulation.performance.roofline import roofline_profile
 from simulation.performance.specs import Arrangement, GpuSpec, Provenance
-from simulation.policies.flat import Flat
+from simulation.policies.static import Flat
 from simulation.results import SimulationResult
 from simulation.sizing.batch_queue import evaluate, saturated
 from simulation.sizing.batch_sizing import size_pool

@@ -17,12 +17,17 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from planner.catalogue import gpu_name, gpus, model_name, models
-from planner.catalogue.efficiency import efficiencies
-from planner.catalogue.estimating import estimate_fit
+from planner.inputs.catalogue import (
+    gpu_name,
+    gpus,
+    model_name,
+    models,
+)
+from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.estimate_calibration import estimate_fit
 from simulation.performance.fitting.compare import SERVED_TBT, SERVED_TTFT, compare_with
+from simulation.performance.fitting.first_token_wait import Waiting
 from simulation.performance.fitting.fit import fit
-from simulation.performance.fitting.waiting import Waiting
 from simulation.performance.memory import capacity_tokens
 from simulation.performance.profile import Profile
 from simulation.performance.roofline import roofline_profile

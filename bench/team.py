@@ -13,8 +13,7 @@ from django.db.models import Model
 from django.urls import reverse
 from django.utils import timezone
 
-from planner.exports.options import ExportOptions
-from planner.ingest.live.sent import of_rows
+from planner.inputs.ingest.live.pushed_samples import of_rows
 from planner.models import (
     Channel,
     Delivery,
@@ -26,9 +25,10 @@ from planner.models import (
     Schedule,
     User,
 )
+from planner.outputs.options import ExportOptions
+from planner.services.active_plans import put_in_force
 from planner.services.audit import record
-from planner.services.in_force import put_in_force
-from planner.services.outcomes import outcomes_tick
+from planner.services.plan_outcomes import outcomes_tick
 from planner.services.proposals import comment, propose
 from planner.services.schedules import schedule_create
 from planner.services.sources import samples_take, source_create

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from planner.ingest import warehouse
+from planner.inputs.ingest import warehouse
 
 PART = 10_000_000
 BEGAN_S, DAYS, BIN_S = 1_772_323_200, 7, 60  # 1 March 2026

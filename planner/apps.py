@@ -13,4 +13,4 @@ class PlannerConfig(AppConfig):
 
     def ready(self) -> None:
         # imported late: it imports the models, which need this app
-        import_module("planner.services.deeds")
+        import_module("planner.services.audit_signals")

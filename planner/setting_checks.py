@@ -51,7 +51,7 @@ def is_csrf_origin(text: str) -> bool:
 
 
 def is_host_origin_or_network(text: str) -> bool:
-    """Return whether it is an entry that ``planner.outgoing`` accepts."""
+    """Return whether it is an entry that ``planner.services.outgoing_requests`` accepts."""
     with suppress(ValueError):
         ipaddress.ip_network(text)
         return True

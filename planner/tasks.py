@@ -30,9 +30,13 @@ def runs_sweep_task(queue: str = "short") -> None:
 @shared_task(name="planner.tasks.orphans_sweep")  # type: ignore[untyped-decorator]
 def orphans_sweep_task() -> None:
     """Remove orphaned files, expired sessions and old attempts."""
-    from planner.services import attempts, orphans, sessions
+    from planner.services import (
+        attempts,
+        orphaned_files,
+        sessions,
+    )
 
-    orphans.orphans_sweep()
+    orphaned_files.orphans_sweep()
     sessions.sessions_sweep(now=timezone.now())
     attempts.attempts_sweep(now=timezone.now())
 
@@ -50,37 +54,37 @@ def retention_sweep_task() -> None:
 @shared_task(name="planner.tasks.schedules_tick")  # type: ignore[untyped-decorator]
 def schedules_tick_task() -> None:
     """Fire and settle the schedules of every workspace."""
-    from planner.services import firings
+    from planner.services import schedule_firings
 
     for workspace in Workspace.objects.all():
         with within(workspace):
-            firings.schedules_tick(now=timezone.now())
+            schedule_firings.schedules_tick(now=timezone.now())
 
 
 @shared_task(name="planner.tasks.outcomes_tick")  # type: ignore[untyped-decorator]
 def outcomes_tick_task() -> None:
     """Compare finished plans with the traffic that came, in every workspace."""
-    from planner.services import outcomes
+    from planner.services import plan_outcomes
 
     for workspace in Workspace.objects.all():
         with within(workspace):
-            outcomes.outcomes_tick(now=timezone.now())
+            plan_outcomes.outcomes_tick(now=timezone.now())
 
 
 @shared_task(name="planner.tasks.notice_send", acks_late=True)  # type: ignore[untyped-decorator]
 def notice_send_task(number: int) -> None:
     """Send one notification."""
-    from planner.services import notices
+    from planner.services import notifications
 
-    notices.notice_send(number=number)
+    notifications.notice_send(number=number)
 
 
 @shared_task(name="planner.tasks.notices_sweep")  # type: ignore[untyped-decorator]
 def notices_sweep_task() -> None:
     """Send due notifications, and remove old ones."""
-    from planner.services import notices
+    from planner.services import notifications
 
-    notices.notices_sweep()
+    notifications.notices_sweep()
 
 
 @shared_task(name="planner.tasks.sources_read")  # type: ignore[untyped-decorator]
@@ -102,9 +106,9 @@ def source_read_task(source_id: int) -> None:
 @shared_task(name="planner.tasks.source_speeds")  # type: ignore[untyped-decorator]
 def source_speeds_task(source_id: int) -> None:
     """Judge the speed of replicas by a source's last reading."""
-    from planner.services import speeds
+    from planner.services import replica_speeds
 
-    speeds.speeds_judge(source_id=source_id)
+    replica_speeds.speeds_judge(source_id=source_id)
 
 
 @shared_task(name="planner.tasks.password_mail")  # type: ignore[untyped-decorator]
@@ -118,8 +122,8 @@ def password_mail_task(name: str) -> None:
 @shared_task(name="planner.tasks.digests_send")  # type: ignore[untyped-decorator]
 def digests_send_task() -> None:
     """Send the weekly digest of every workspace."""
-    from planner.services import digests
+    from planner.services import weekly_digest
 
     for workspace in Workspace.objects.all():
         with within(workspace):
-            digests.digest_send(now=timezone.now())
+            weekly_digest.digest_send(now=timezone.now())

@@ -18,14 +18,18 @@ from typing import TypeVar
 import numpy as np
 
 from simulation.arrays import IntArray
+from simulation.early_stop import Recovery
 from simulation.engine.run import simulate
 from simulation.fleet import Fleet, Pool
 from simulation.policies.wrappers.wrapper import Wrapper
 from simulation.policy import Actions, Observation, ScalingPolicy, Signals, actions_of
-from simulation.recovery import Recovery
-from simulation.replayed import Replayed, is_long, simulate_long
 from simulation.results import AfterWindow, PoolSeries, PoolTotals
 from simulation.trace import Trace
+from simulation.trace_replay import (
+    Replayed,
+    is_long,
+    simulate_long,
+)
 
 T = TypeVar("T")
 

@@ -12,7 +12,12 @@ from simulation.faults import Fault, check_faults
 from simulation.performance.power import Power
 from simulation.performance.profile import Profile
 from simulation.performance.specs import GpuSpec
-from simulation.starting import Registration, StartUp, check_registration, check_start
+from simulation.start_times import (
+    Registration,
+    StartUp,
+    check_registration,
+    check_start,
+)
 
 HOURS = 24  # per day
 URGENT_SHARE = 10 / 24  # of the deadline; SageServe: ten hours for a deadline of a day

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from planner.config.leash import die_with_parent
+from planner.config.child_processes import die_with_parent
 from tests.programs import find_program
 
 STARTS_WITHIN_S = 60.0

@@ -23,7 +23,7 @@ from urllib.parse import quote
 import psycopg
 import redis
 
-from planner.config.leash import die_with_parent
+from planner.config.child_processes import die_with_parent
 from tests.programs import CHROMIUM, find_program
 
 STARTS_WITHIN_S = 60.0

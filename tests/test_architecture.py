@@ -20,10 +20,9 @@ APPLICATION = tuple(
     for part in (
         "api",
         "config",
-        "demo",
-        "exports",
         "management",
         "models",
+        "outputs",
         "selectors",
         "services",
         "storage",
@@ -36,14 +35,10 @@ FORBIDDEN = {
     "forecasting": (*WEB, "planner", "simulation"),
     "simulation": (*WEB, "planner", "forecasting"),
     "planner/optimizer": (*WEB, *APPLICATION),
-    "planner/ingest": (*WEB, *APPLICATION),
-    "planner/studies": (*WEB, *APPLICATION),
+    "planner/files": (*WEB, *APPLICATION),
+    "planner/inputs": (*WEB, *APPLICATION),
     "planner/policies": (*WEB, *APPLICATION),
-    "planner/scenario": (*WEB, *APPLICATION),
-    "planner/catalogue": (*WEB, *APPLICATION),
-    "planner/profiles": (*WEB, *APPLICATION),
-    "planner/estimates": (*WEB, *APPLICATION),
-    "planner/configure": (*WEB, *APPLICATION),
+    "planner/domain": (*WEB, *APPLICATION),
 }
 # What must have no circle, imports for type checkers and inside functions counted.
 PRODUCT = ("forecasting", "simulation", "planner", "bench", "tools")

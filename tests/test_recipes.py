@@ -47,8 +47,8 @@ EVEN_WORDS = '''"""Whole pairs of instances."""
 from typing import ClassVar, Literal
 
 from planner.policies.base import Group, Interval, Policy, Traits
-from planner.policies.making import Making, Ready
-from planner.sections import Count
+from planner.policies.context import Making, Ready
+from planner.schema_types import Count
 from simulation.policies.even import Even as Rule
 
 
@@ -79,12 +79,12 @@ from pathlib import Path
 os.environ["DJANGO_SETTINGS_MODULE"] = "planner.config.settings"
 import django; django.setup()
 from planner.policies.choice import policy_of
-from planner.scenario.publish import SCHEMA_PATH, schema_text
-from planner.studies.commands.compare import Options, run
-from planner.studies.progress import silent
+from planner.inputs.scenario.publish import SCHEMA_PATH, schema_text
+from planner.domain.kinds.compare import Options, run
+from planner.domain.progress import silent
 from planner.web.forms.scenario import StudyForm
 from tests.planner.policies import test_registry as declared
-from tests.planner.studies import builders as make
+from tests.planner.domain import builders as make
 
 assert policy_of("even").pair == 2
 assert ("even", "In pairs") in list(StudyForm().fields["policies"].choices)
@@ -113,7 +113,7 @@ def test_a_policy(tmp_path: Path) -> None:
     page = "docs/policies.md"
     tree.patch(page, "\n| `lt-h` |", "\n| `even` | whole pairs | a toy |\n| `lt-h` |")
     tree.patch(page, "\n| `siloed` | those", "\n| `even` | `pair` 2 |\n| `siloed` | those")
-    tree.generate("docs/scenario.schema.json", "planner.scenario.publish")
+    tree.generate("docs/scenario.schema.json", "planner.inputs.scenario.publish")
     assert len(tree.touched) == 5
     assert "1 passed" in tree.pytest("tests/simulation/policies/test_even.py")
     assert tree.run(EVEN_COMPARED).splitlines()[-1] == "['flat-peak', 'even'] In pairs 0.0"
@@ -160,7 +160,7 @@ print(parser.parse_args(["x.csv", "--format", "toylog"]).format)
 def test_a_file_format(tmp_path: Path) -> None:
     tree = copy_of_the_tree(tmp_path)
     tree.patch(
-        "planner/ingest/formats.py",
+        "planner/inputs/ingest/formats.py",
         "        CSV,\n        ARRIVALS,\n        DEMAND,\n",
         TOY_FORMAT,
     )
@@ -169,11 +169,12 @@ def test_a_file_format(tmp_path: Path) -> None:
         "| `csv` | any columns",
         "| `toylog` | Toy log: When, Asked, Told; times in hours |\n| `csv` | any columns",
     )
-    tests = "tests/planner/ingest/test_formats.py"
+    tests = "tests/planner/inputs/ingest/test_formats.py"
     last = '\n\n@pytest.mark.parametrize("name", FORMATS)\n'
     tree.patch(tests, last, TOY_FORMAT_TEST + last)
     assert len(tree.touched) <= 4
-    assert "passed" in tree.pytest("--confcutdir=tests/planner/ingest", tests, "-k", "toylog")
+    done = tree.pytest("--confcutdir=tests/planner/inputs/ingest", tests, "-k", "toylog")
+    assert "passed" in done
     assert tree.run(TOY_FORMAT_AT_EVERY_DOOR).splitlines() == ["Toy log (CSV)", "toylog", "toylog"]
 
 
@@ -189,11 +190,11 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "planner.config.settings"
 django.setup()
 
 from planner.api.results import results_schema
-from planner.exports.policies import policy_table, policy_words
-from planner.studies.plain import as_json
-from planner.studies.results.verdict import compare
-from planner.studies.results.figures import policies_table
-from tests.planner.studies.results.test_verdict import run
+from planner.outputs.policy_tables import policy_table, policy_words
+from planner.domain.serialise import as_json
+from planner.domain.results.ranking import compare
+from planner.domain.results.figures import policies_table
+from tests.planner.domain.results.test_verdict import run
 
 policy = run("lt-i", 20.0, completed=5)
 result = as_json(compare([policy]))  # what API and command line answer with
@@ -212,9 +213,9 @@ assert columns["usd_per_request"]["description"] == "of completed requests [$]"
 
 def test_a_column_of_a_result(tmp_path: Path) -> None:
     tree = copy_of_the_tree(tmp_path)
-    figures = "planner/studies/results/figures.py"
+    figures = "planner/domain/results/figures.py"
     tree.patch(figures, '        Column("gpu_energy_kwh", KWH', COLUMN)
-    tree.generate("docs/results.md", "planner.studies.results.publish")
+    tree.generate("docs/results.md", "planner.domain.results.publish")
     tree.run(SHOWN)
     assert "| `usd_per_request` | $ |" in (tree.root / "docs/results.md").read_text()
     assert tree.touched == {figures, "docs/results.md"}
@@ -226,8 +227,8 @@ REMARK = """class Options(RunOptions):
     )
 """
 REMARK_TEST = """
-from planner.studies.commands.size import Options
-from planner.studies.options import options_in
+from planner.domain.kinds.size import Options
+from planner.domain.options import options_in
 
 
 def test_a_remark_is_short():
@@ -242,12 +243,12 @@ from django.core.management import load_command_class
 from planner.api.serializers.options import REQUESTS
 from planner.errors import OptionsRefused
 from planner.management.options import options_said
-from planner.studies.commands import plan, size
-from planner.studies.options import options_of
-from planner.studies.progress import silent
-from planner.studies.publish import PAGE, page_text
+from planner.domain.kinds import plan, size
+from planner.domain.options import options_of
+from planner.domain.progress import silent
+from planner.domain.kinds.publish import PAGE, page_text
 from planner.web.forms.options import OptionsForm
-from tests.planner.studies import builders as make
+from tests.planner.domain import builders as make
 
 parser = load_command_class("planner", "size").create_parser("manage.py", "size")
 words = vars(parser.parse_args(["plan.yml", "--isl", "50", "--osl", "9", "--remark", "mine"]))
@@ -267,15 +268,15 @@ print(size.run(make.scenario(), {"t": stored}, options, progress=silent).documen
 
 def test_an_option_of_a_kind_of_run(tmp_path: Path) -> None:
     tree = copy_of_the_tree(tmp_path)
-    kind = "planner/studies/commands/size.py"
+    kind = "planner/domain/kinds/size.py"
     tree.patch(kind, "class Options(RunOptions):\n", REMARK)
     tree.patch(
         kind,
         "    notes: list[str] = []\n",
         "    notes: list[str] = [options.remark] if options.remark else []\n",
     )
-    tree.generate("docs/options.md", "planner.studies.publish")
-    test = "tests/planner/studies/commands/test_remark.py"
+    tree.generate("docs/options.md", "planner.domain.kinds.publish")
+    test = "tests/planner/domain/kinds/test_remark.py"
     tree.write(test, REMARK_TEST)
     assert len(tree.touched) == 3
     assert "1 passed" in tree.pytest(f"--confcutdir={Path(test).parent}", test)

@@ -2,7 +2,7 @@
 
 FOLDER has the schemas as published (CRDs, JSON Schemas). This file lists what is kept of each.
 Every object is closed. Kubernetes' rules for metadata are added, since CRDs leave metadata open.
-The results are in planner/exports/schemas, with source, commit and licence in each file.
+The results are in planner/outputs/schemas, with source, commit and licence in each file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-OUT = Path(__file__).parents[1] / "planner/exports/schemas"
+OUT = Path(__file__).parents[1] / "planner/outputs/schemas"
 KEPT = ("type", "enum", "minimum", "maximum", "minLength", "maxLength", "pattern", "minItems",
         "maxItems", "required", "anyOf", "additionalProperties")  # fmt: skip
 ALL: dict[str, Any] = {}  # keep all of an object with free keys, or of a value

@@ -27,20 +27,24 @@ from typing import Any
 
 import numpy as np
 
-from planner import catalogue
-from planner.catalogue.contradictions import carries
-from planner.catalogue.efficiency import efficiencies
-from planner.catalogue.estimating import estimate_fit
-from planner.catalogue.modelled import modelled
-from planner.catalogue.serving import serving_limits
-from planner.estimates.arrangements import alone, as_given, together
-from planner.estimates.at_rate import at_rate
-from planner.estimates.estimating import deployment
-from planner.scenario.known import NOTHING
+from planner.inputs import catalogue
+from planner.inputs.catalogue.contradictions import carries
+from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.estimate_calibration import estimate_fit
+from planner.inputs.catalogue.rule_based_profiles import modelled
+from planner.inputs.catalogue.serving import serving_limits
+from planner.inputs.estimates.at_rate import at_rate
+from planner.inputs.estimates.deployment_rows import deployment
+from planner.inputs.estimates.narrower_replicas import (
+    alone,
+    as_given,
+    together,
+)
+from planner.inputs.scenario.own_hardware import NOTHING
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
-from simulation.performance.estimate.arranging import Deployment
 from simulation.performance.estimate.calibration import ENGINES
+from simulation.performance.estimate.defaults import Deployment
 from simulation.performance.estimate.estimate import Refused, estimate, estimate_rows
 from simulation.performance.profile import iteration_s
 from simulation.performance.roofline import roofline_profile

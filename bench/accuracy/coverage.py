@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.catalogue.estimating import estimate_fit
+from planner.inputs.catalogue.estimate_calibration import estimate_fit
 from simulation.arrays import BoolArray, FloatArray, TextArray
 from simulation.performance.estimate.errors import ErrorTable, Where
 from tools.catalogue.error_table import wheres_of

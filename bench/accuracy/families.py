@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.catalogue import hardware
-from planner.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue import hardware
+from planner.inputs.catalogue.efficiency import efficiencies
 from simulation.performance.estimate.closed_loop import steady_state
 from tools.catalogue.fit_estimate import fit
 from tools.catalogue.served import SILICON, served

@@ -2,7 +2,7 @@
 
 Part of ``python -m bench.accuracy silicon``. A group is a model on a GPU type by an engine in a
 precision and a mode. From each, a few distinct measurements are drawn at random, several times; the
-rest of the group is predicted from them (``simulation.performance.estimate.own``). Neither the
+rest of the group is predicted from them (``estimate.measured_corrections``). Neither the
 estimates nor how alike their errors are had seen the model: both are fitted without it. Groups with
 fewer rows than are drawn are left out. ``five_rows_*`` are medians over all predictions,
 ``*_before`` of the same rows without any measurement, ``five_rows_coverage`` the shares within the
@@ -21,7 +21,11 @@ import numpy as np
 from scipy.stats import binomtest
 
 from simulation.arrays import FloatArray, IntArray
-from simulation.performance.estimate.own import Likeness, Stated, Traits
+from simulation.performance.estimate.measured_corrections import (
+    Likeness,
+    Stated,
+    Traits,
+)
 from tools.catalogue.fit_estimate import Predicted, alike
 from tools.catalogue.fit_likeness import Few, fit_likeness, from_few, stated
 from tools.catalogue.served import Served

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from planner.catalogue import hardware
-from planner.catalogue.efficiency import efficiencies
-from planner.ingest.benchmarks import read_benchmarks
+from planner.inputs.catalogue import hardware
+from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.ingest.benchmarks import read_benchmarks
 from simulation.performance.curves import Curve, evaluate, linear
 from simulation.performance.roofline import roofline_profile
 from simulation.performance.specs import Arrangement

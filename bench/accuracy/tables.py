@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from planner.catalogue import hardware
-from planner.catalogue.efficiency import efficiencies
-from planner.ingest.benchmarks import read_benchmarks
+from planner.inputs.catalogue import hardware
+from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.ingest.benchmarks import read_benchmarks
 from simulation.performance.fitting.compare import PREFILL, TBT, Residuals, compare_with, joined
 from simulation.performance.fitting.fit import linear_profile
 from simulation.performance.fitting.fit_linear import linear_fit

@@ -12,7 +12,7 @@ window stands beside
 - the same program with a perfect forecast (``mean_regret``).
 
 Costs are compared at equal attainment, by the product's own figure (methods.md X4,
-``planner.studies.results.equal_slo``): where the two differ by more than 0.2 points, times what the
+``results.equal_attainment_savings``): where the two differ by more than 0.2 points, times what the
 smallest flat fleet as good as the other costs over the smallest as good as the recommended one.
 What serves better than it has to is then held against a fleet that does too, so the same figures
 stand beside without that under ``as_paid``: dollars over dollars, whoever serves better. ``untold``

@@ -11,12 +11,15 @@ from typing import Any
 
 from bench.decisions.data import DATA, TRACES, UNSEEN, Data
 from bench.decisions.outcome import Decision, decided
+from planner.domain.kinds import compare
+from planner.domain.progress import silent
+from planner.domain.traffic.sources import StoredTrace
 from planner.errors import PlannerError
-from planner.ingest import IngestOptions, ingest_file
-from planner.scenario.document import parse
-from planner.studies.commands import compare
-from planner.studies.progress import silent
-from planner.studies.traffic.sources import StoredTrace
+from planner.inputs.ingest import (
+    IngestOptions,
+    ingest_file,
+)
+from planner.inputs.scenario.document import parse
 from simulation.errors import SimulationError
 
 LIMITS = {

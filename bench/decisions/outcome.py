@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from planner.studies.results.equal_slo import saving
-from planner.studies.results.verdict import PolicyComparison, shortfall
-from planner.studies.values import PolicyRun
+from planner.domain.results.equal_attainment_savings import saving
+from planner.domain.results.ranking import (
+    PolicyComparison,
+    shortfall,
+)
+from planner.domain.study import PolicyRun
 
 # By what the recommended policy's cost is held against them.
 OTHERS = {"runnable_flat": "flat-before", "flat": "flat-min", "perfect": "lt-i-perfect"}

@@ -35,10 +35,10 @@ import numpy as np
 from bench.experiments.heteroscale_readings import coarse, figures, plot, signals
 from bench.experiments.heteroscale_service import STEP_S, Service, drives, load_of, service
 from bench.experiments.heteroscale_workloads import SOURCES, Workload, dialogue
+from planner.domain.progress import silent
+from planner.domain.replay.policy_context import making_of
+from planner.domain.replay.rated_signals import pressure_test
 from planner.policies.choice import policy_of
-from planner.studies.progress import silent
-from planner.studies.replay.making import making_of
-from planner.studies.replay.pressure import pressure_test
 from simulation.engine.run import simulate
 from simulation.metrics import summarise
 from simulation.policies.parts.ratio import BEST

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from bench.experiments.heteroscale_workloads import Workload
-from planner.scenario.document import parse
-from planner.scenario.known import NOTHING
-from planner.studies.pd.judgement import judgement
-from planner.studies.pd.service import PairColumns
-from planner.studies.preparing import study_of
-from planner.studies.progress import silent
-from planner.studies.values import Study
+from planner.domain.pd.ratio_search import judgement
+from planner.domain.pd.service_pools import PairColumns
+from planner.domain.preparation import study_of
+from planner.domain.progress import silent
+from planner.domain.study import Study
+from planner.inputs.scenario.document import parse
+from planner.inputs.scenario.own_hardware import NOTHING
 from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import Fleet
 from simulation.sizing.pool import fewest, rate_of

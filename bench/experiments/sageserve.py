@@ -33,11 +33,14 @@ from typing import Any
 from bench.experiments import svg
 from bench.experiments.sageserve_day import ARRIVALS, Day
 from bench.experiments.sageserve_fleet import fleet, week
+from planner.domain.planning.planning import plan_window
+from planner.domain.progress import silent
+from planner.domain.replay import replay as played
+from planner.domain.study import (
+    PolicyRun,
+    Study,
+)
 from planner.policies.choice import policy_of
-from planner.studies.planning.planning import plan_window
-from planner.studies.progress import silent
-from planner.studies.replay import replay as played
-from planner.studies.values import PolicyRun, Study
 
 # On the scenario's own forecast; LT-UA with both readings of section 6.4.
 OWN_PLAN = ("lt-i", "lt-u", "lt-ua", "lt-ua by memory")

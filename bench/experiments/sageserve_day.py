@@ -11,14 +11,17 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from planner import catalogue
-from planner.ingest import IngestOptions, ingest_file
-from planner.scenario.document import parse
-from planner.scenario.known import NOTHING
-from planner.studies.preparing import study_of
-from planner.studies.progress import silent
-from planner.studies.traffic.sources import StoredTrace
-from planner.studies.values import Study
+from planner.domain.preparation import study_of
+from planner.domain.progress import silent
+from planner.domain.study import Study
+from planner.domain.traffic.sources import StoredTrace
+from planner.inputs import catalogue
+from planner.inputs.ingest import (
+    IngestOptions,
+    ingest_file,
+)
+from planner.inputs.scenario.document import parse
+from planner.inputs.scenario.own_hardware import NOTHING
 from simulation.performance.linear import LinearProfile
 
 TRACES = Path(__file__).parents[2] / "../shared/data/traces"

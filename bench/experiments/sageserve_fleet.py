@@ -13,12 +13,12 @@ import polars as pl
 from bench.decisions.data import CODE
 from bench.experiments.sageserve_day import ARRIVALS, MODEL, Service, lengths, profile, scenario_of
 from bench.experiments.sageserve_day import stored as stored_as
-from planner import catalogue
-from planner.scenario.document import parse
-from planner.scenario.known import NOTHING
-from planner.studies.preparing import study_of
-from planner.studies.progress import silent
-from planner.studies.values import Study
+from planner.domain.preparation import study_of
+from planner.domain.progress import silent
+from planner.domain.study import Study
+from planner.inputs import catalogue
+from planner.inputs.scenario.document import parse
+from planner.inputs.scenario.own_hardware import NOTHING
 
 MONDAY, DAYS = date(2024, 5, 13), 6  # to Saturday: of its week the trace has Sunday before it
 BUSIEST = date(2024, 5, 16)

@@ -20,12 +20,12 @@ from simulation.errors import SimulationError
 from simulation.fleet import Fleet, Pool, Region, Tier
 from simulation.metrics import meets_slo
 from simulation.modules.layout import Layout
-from simulation.performance.adjusted import adjusted
+from simulation.performance.adjusted_profile import adjusted
 from simulation.performance.profile import Profile
 from simulation.performance.specs import GpuSpec
-from simulation.policies.flat import Flat
 from simulation.policies.modules import ModuleScaling
 from simulation.policies.reactive import UnifiedReactive
+from simulation.policies.static import Flat
 from simulation.policy import ScalingPolicy
 from simulation.results import COMPLETED, OUT_OF_MEMORY, SimulationResult
 from simulation.trace import Trace

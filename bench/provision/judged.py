@@ -18,8 +18,14 @@ from itertools import pairwise
 import numpy as np
 
 from bench.provision.services import device_bytes
-from planner.catalogue import hardware
-from planner.studies.provisioning.problems import Judge, Rules, problem_of, solve, with_plenty
+from planner.domain.provisioning.levels import (
+    Judge,
+    Rules,
+    problem_of,
+    solve,
+    with_plenty,
+)
+from planner.inputs.catalogue import hardware
 from simulation.arrays import IntArray
 from simulation.fleet import Tier
 from simulation.performance.compiled_graph import GraphProfile

@@ -13,11 +13,11 @@ from dataclasses import asdict
 import numpy as np
 
 from bench.modules.study import Deployment, Outcome, Setting, study, under
-from planner.catalogue import hardware
-from planner.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue import hardware
+from planner.inputs.catalogue.efficiency import efficiencies
 from simulation.arrays import FloatArray
 from simulation.fleet import Tier
-from simulation.performance.adjusted import adjusted
+from simulation.performance.adjusted_profile import adjusted
 from simulation.performance.memory import kv_bytes_per_token, weight_bytes
 from simulation.performance.roofline import roofline_profile
 from simulation.performance.specs import Arrangement

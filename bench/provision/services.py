@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from planner.catalogue import hardware
-from planner.catalogue.efficiency import efficiencies
-from planner.catalogue.power import power_model
+from planner.inputs.catalogue import hardware
+from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.power import power_model
 from simulation.arrays import FloatArray
 from simulation.performance.memory import MEMORY_SHARE
 from simulation.performance.operator import measured_s

@@ -14,10 +14,10 @@ from bench.provision.services import (
     of_service,
     trace,
 )
-from planner.catalogue import hardware
+from planner.inputs.catalogue import hardware
 from simulation.provisioning.over_time import over_time
 from simulation.provisioning.replay import Requests
-from simulation.provisioning.sampled import Sampled
+from simulation.provisioning.window_replay import Sampled
 from simulation.provisioning.windows import Windows, windows_of
 from simulation.provisioning.workload import PhaseLoad
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from bench.scale.week import WEEK_S, fleet, week
-from simulation.engine.streaming import simulate_stream
-from simulation.engine.warm import warm_up
+from simulation.engine.compilation import warm_up
+from simulation.engine.stream_run import simulate_stream
 from simulation.policies.reactive import UnifiedReactive
 from simulation.stream.parts import Part, parts_of, together
 from simulation.stream.result import StreamResult, summarise_stream

@@ -44,8 +44,8 @@ def figures() -> dict[str, Any]:
 
 
 def _document() -> str:
-    from planner.ingest import IngestOptions
-    from planner.scenario.document import with_traces
+    from planner.inputs.ingest import IngestOptions
+    from planner.inputs.scenario.document import with_traces
     from planner.services.traces import trace_ingest_path
 
     week = trace_ingest_path(path=EXAMPLE / "small-week.csv", options=IngestOptions())
@@ -104,7 +104,7 @@ def _seconds(run: Any) -> float:
 
 def _bytes(run: Any) -> bytes:
     """Return a run's result and tables, without measured times."""
-    from planner import storage
+    from planner.storage import row_arrays
 
     def plain(value: Any) -> Any:
         if isinstance(value, dict):
@@ -112,8 +112,8 @@ def _bytes(run: Any) -> bytes:
         return [plain(item) for item in value] if isinstance(value, list) else value
 
     tables = [
-        storage.table_read(run.store, name).drop(TIMES, strict=False).write_csv()
-        for name in sorted(storage.tables_list(run.store))
+        row_arrays.table_read(run.store, name).drop(TIMES, strict=False).write_csv()
+        for name in sorted(row_arrays.tables_list(run.store))
     ]
     return json.dumps([plain(run.result), tables], sort_keys=True).encode()
 
@@ -122,10 +122,10 @@ def _handover_ms() -> float:
     """Return what it costs to claim a part, store its result and read it: the median of five."""
     from django.utils import timezone
 
+    from planner.domain.progress import silent
+    from planner.domain.run_parts import Part
     from planner.models import Run
     from planner.services.run_parts import SharedParts, worker_id
-    from planner.studies.parts import Part
-    from planner.studies.progress import silent
 
     took = []
     for _ in range(5):

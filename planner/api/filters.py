@@ -14,9 +14,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from planner.ingest import FORMATS
+from planner.inputs.ingest import FORMATS
 from planner.models import PlanInForce, Proposal, Run, Scenario, Trace
-from planner.selectors.in_force import plans_kept
+from planner.selectors.active_plans import plans_kept
 from planner.selectors.lookup import id_of
 
 

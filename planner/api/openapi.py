@@ -12,9 +12,9 @@ from django.conf import settings
 from drf_spectacular.renderers import OpenApiJsonRenderer, OpenApiYamlRenderer
 from drf_spectacular.settings import spectacular_settings
 
-from planner import storage
+from planner.files.atomic_write import whole_folder
+from planner.storage import row_arrays
 from planner.version import VERSION
-from planner.whole import whole_folder
 
 FOLDER = "openapi"
 FORMATS = {"yaml": OpenApiYamlRenderer, "json": OpenApiJsonRenderer}
@@ -29,8 +29,8 @@ def document(format: str) -> bytes:
     drf-spectacular is not thread-safe while it creates its first document, which takes seconds on a
     busy machine. Therefore one thread of one process creates it. All others wait and read its file.
     """
-    kept = storage.data_dir() / FOLDER / code_digest()
-    with storage.alone(FOLDER, lambda: None):
+    kept = row_arrays.data_dir() / FOLDER / code_digest()
+    with row_arrays.alone(FOLDER, lambda: None):
         if not kept.exists():
             shutil.rmtree(kept.parent, ignore_errors=True)  # documents of earlier versions
             _write(kept)

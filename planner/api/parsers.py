@@ -7,7 +7,7 @@ from typing import IO, Any
 from rest_framework.exceptions import ParseError
 from rest_framework.parsers import BaseParser, JSONParser
 
-from planner.extent import fault_of_extent
+from planner.files.document_limits import fault_of_extent
 
 MAX_VALUES = 1_000_000  # high, because bodies with many rows to estimate are valid
 

@@ -8,19 +8,34 @@ from datetime import datetime
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from planner.studies.columns import COUNT, FLAG, REASONS, TEXT, Column, Columns
-from planner.studies.commands.backtest import BacktestResult
-from planner.studies.commands.compare import CompareResult
-from planner.studies.commands.forecast import ForecastResult, SeriesResult
-from planner.studies.commands.outlook import OutlookResult
-from planner.studies.commands.pareto import ParetoResult
-from planner.studies.commands.pd_ratio import PdRatioResult
-from planner.studies.commands.place import PlaceResult
-from planner.studies.commands.plan import PlanResult
-from planner.studies.commands.provision import ProvisionResult
-from planner.studies.commands.simulate import SimulateResult
-from planner.studies.commands.size import SizeResult
-from planner.studies.plain import COLUMNS, KEY, MERGED, OPTIONAL
+from planner.domain.columns import (
+    COUNT,
+    FLAG,
+    REASONS,
+    TEXT,
+    Column,
+    Columns,
+)
+from planner.domain.kinds.backtest import BacktestResult
+from planner.domain.kinds.compare import CompareResult
+from planner.domain.kinds.forecast import (
+    ForecastResult,
+    SeriesResult,
+)
+from planner.domain.kinds.outlook import OutlookResult
+from planner.domain.kinds.pareto import ParetoResult
+from planner.domain.kinds.pd_ratio import PdRatioResult
+from planner.domain.kinds.place import PlaceResult
+from planner.domain.kinds.plan import PlanResult
+from planner.domain.kinds.provision import ProvisionResult
+from planner.domain.kinds.simulate import SimulateResult
+from planner.domain.kinds.size import SizeResult
+from planner.domain.serialise import (
+    COLUMNS,
+    KEY,
+    MERGED,
+    OPTIONAL,
+)
 
 RESULTS = (
     ForecastResult, SeriesResult, PlanResult, SimulateResult, CompareResult, ParetoResult,

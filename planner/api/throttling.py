@@ -7,8 +7,8 @@ from rest_framework.request import Request
 from rest_framework.throttling import UserRateThrottle
 from rest_framework.views import APIView
 
-from planner.client_address import client_network
-from planner.services.refusals import limit_reached
+from planner.services.client_address import client_network
+from planner.services.refused_requests import limit_reached
 
 
 class PersonThrottle(UserRateThrottle):

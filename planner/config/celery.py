@@ -25,7 +25,7 @@ def _load_settings(**_: Any) -> None:
     """Load Django's settings when Celery first needs its own; bad settings end the process."""
     from django.conf import settings
 
-    from planner.config.start import exit_with_sentence
+    from planner.config.startup_checks import exit_with_sentence
 
     with exit_with_sentence():
         settings.INSTALLED_APPS  # noqa: B018 - loads all of them
@@ -33,7 +33,10 @@ def _load_settings(**_: Any) -> None:
 
 def _check_database(**_: Any) -> None:
     """Refuse a database of a newer version before a worker or the scheduler starts."""
-    from planner.config.start import check_migrations_known, exit_with_sentence
+    from planner.config.startup_checks import (
+        check_migrations_known,
+        exit_with_sentence,
+    )
 
     with exit_with_sentence():
         check_migrations_known()
@@ -52,7 +55,7 @@ def _report_predecessor(**_: Any) -> None:
         return
     from django.db import Error
 
-    from planner.services.patience import patiently
+    from planner.services.database_retry import patiently
     from planner.services.runs import WorkerEnd, worker_ended
 
     last = json.loads(ended)

@@ -13,8 +13,8 @@ from planner.config.public_addresses import PUBLIC, STRANGER_BYTES
 from planner.models import User, Workspace
 from planner.models.workspace import NoWorkspace, within
 from planner.selectors.workspaces import workspace_last
+from planner.services.login_limits import remember_browser
 from planner.services.sessions import session_noted
-from planner.services.signing_in import remember_browser
 from planner.services.tokens import token_of
 
 ENTERED = "workspace"  # key of the workspace's slug in a session

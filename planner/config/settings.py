@@ -11,7 +11,6 @@ from django.core.exceptions import ImproperlyConfigured
 from kombu.entity import Exchange, Queue
 
 from planner import setting_checks as checks
-from planner.arrays_bucket import arrays_bucket
 from planner.config.environment import (
     certificates,
     check_names,
@@ -32,8 +31,9 @@ from planner.config.environment import (
     smtp_server,
 )
 from planner.errors import ScenarioError
-from planner.identity_provider import identity_provider
-from planner.policies.listed import own_policies
+from planner.policies.user_policy_settings import own_policies
+from planner.services.identity_provider_settings import identity_provider
+from planner.storage.bucket_settings import arrays_bucket
 from planner.version import VERSION
 
 check_names()
@@ -113,10 +113,10 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "planner.config.middleware.SessionsMiddleware",
-    "planner.web.refusals.RefusalsMiddleware",
+    "planner.web.refused_requests.RefusalsMiddleware",
     "planner.config.middleware.BodyGateMiddleware",
     "planner.config.middleware.WorkspaceMiddleware",
-    "planner.web.taken.TakenMiddleware",
+    "planner.web.download_audit.TakenMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -343,17 +343,17 @@ SPECTACULAR_SETTINGS = {
         "FileFormat": "planner.api.serializers.options.FORMATS",
         "Solver": "planner.api.serializers.options.SOLVERS",
         "ForecastMethod": "planner.api.serializers.options.METHODS",
-        "ProvenanceKind": "planner.catalogue.facts.KINDS",
-        "ComputedKind": "planner.profiles.spec.COMPUTED",
+        "ProvenanceKind": "planner.inputs.catalogue.fact_types.KINDS",
+        "ComputedKind": "planner.inputs.profiles.spec.COMPUTED",
         "Engine": "simulation.performance.estimate.calibration.ENGINES",
-        "ChannelKind": "planner.models.notice.Channel.Kind",
-        "NoticeEvent": "planner.models.notice.Event",
-        "DeliveryState": "planner.models.notice.Delivery.State",
+        "ChannelKind": "planner.models.notification.Channel.Kind",
+        "NoticeEvent": "planner.models.notification.Event",
+        "DeliveryState": "planner.models.notification.Delivery.State",
         "TokenScope": "planner.models.token.ApiToken.Scope",
         "ProfileKind": "planner.models.profile.ProfileVersion.Kind",
         "CalibrationKind": "planner.models.profile.Calibration.Kind",
         "Precision": "planner.api.serializers.profiles.PRECISIONS",
-        "MeasuredOrModelled": "planner.studies.provisioning.problems.SOURCES",
+        "MeasuredOrModelled": "planner.domain.provisioning.levels.SOURCES",
     },
 }
 
@@ -449,7 +449,7 @@ LOGGING = {
     "disable_existing_loggers": False,
     "formatters": {
         "plain": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"},
-        "json": {"()": "planner.logs.JsonLines"},
+        "json": {"()": "planner.services.log_format.JsonLines"},
     },
     "handlers": {
         "stderr": {

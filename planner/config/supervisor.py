@@ -22,10 +22,10 @@ from uuid import uuid4
 
 from django.conf import settings
 
+from planner.config.child_processes import die_with_parent
 from planner.config.environment import memory_mb
-from planner.config.leash import die_with_parent
-from planner.services import compiling
-from planner.services.limits import ENDED_WITH_RUN
+from planner.services import kernel_compilation
+from planner.services.run_limits import ENDED_WITH_RUN
 
 CELERY = ("-m", "celery", "--quiet", "--app=planner.config.celery")
 STARTS_WITHIN_S = 120.0
@@ -320,7 +320,7 @@ def only_one(folder: Path) -> IO[str]:
 
 def start_compiler(children: Children) -> None:
     """Compile the simulator if needed; runs wait for it (``services.compiling``)."""
-    if lock := compiling.lock():
+    if lock := kernel_compilation.lock():
         with lock:  # the child inherits the lock and holds it from here on
             children.start(
                 "compiler",

@@ -5,9 +5,9 @@ from typing import Any
 
 from gunicorn import util
 
-from planner.config.leash import die_with_parent
+from planner.config.child_processes import die_with_parent
 from planner.config.public_addresses import STRANGER_BYTES
-from planner.services.warming import warm_soon
+from planner.services.warm_up import warm_soon
 
 # Before gunicorn closes a connection it reads up to 64 KB for up to 2 s, in the one thread that
 # accepts connections. A refused client needs less to see the answer.

@@ -13,21 +13,21 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import OperationalError, ProgrammingError, connection
 from django.db.migrations.executor import MigrationExecutor
 
+from planner.domain.kinds.registry import KINDS
+from planner.domain.progress import Progress
 from planner.errors import EXPECTED, Infeasible, NotFound, PlannerError, of_input, of_servers
-from planner.ingest import IngestOptions
-from planner.ingest.source import check_regular
+from planner.inputs.ingest import IngestOptions
+from planner.inputs.ingest.source import check_regular
+from planner.inputs.scenario import document as text
 from planner.management.options import add_options, options_said
 from planner.models import Run, Trace
 from planner.models.workspace import within
 from planner.optimizer.problem import INFEASIBLE
-from planner.scenario import document as text
 from planner.selectors.scenarios import scenario_get
 from planner.selectors.traces import trace_get
 from planner.services.runs import run_create
 from planner.services.traces import trace_ingest_path
 from planner.services.worker import run_execute
-from planner.studies.kinds import KINDS
-from planner.studies.progress import Progress
 from planner.version import VERSION
 
 

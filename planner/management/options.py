@@ -6,8 +6,12 @@ from argparse import ArgumentParser
 from collections.abc import Mapping
 from typing import Any
 
+from planner.domain.options import (
+    RunOptions,
+    options_in,
+    options_of,
+)
 from planner.errors import OptionsRefused
-from planner.studies.options import RunOptions, options_in, options_of
 
 
 def flag_of(name: str) -> str:

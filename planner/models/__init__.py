@@ -1,13 +1,17 @@
 """Define the tables; ``planner.services`` write them and ``planner.selectors`` read them."""
 
-from planner.models.attempt import AttemptWindow
+from planner.models.active_plan import PlanInForce
 from planner.models.audit import AuditHead, AuditRecord
 from planner.models.counter import Counter, Numbered, take_numbers
 from planner.models.deployment import DeploymentName
+from planner.models.external_identity import ExternalIdentity
 from planner.models.hardware import OwnGpu, OwnModel, PriceList
-from planner.models.identity import ExternalIdentity
-from planner.models.in_force import PlanInForce
-from planner.models.notice import Channel, Delivery, Event
+from planner.models.login_attempt import AttemptWindow
+from planner.models.notification import (
+    Channel,
+    Delivery,
+    Event,
+)
 from planner.models.profile import Calibration, Profile, ProfileVersion
 from planner.models.proposal import Proposal, ProposalEntry, ReviewRules
 from planner.models.run import Run

@@ -7,7 +7,7 @@ from planner.models.workspace import InWorkspace
 
 
 class _Own(InWorkspace):
-    """A row with the fields of a core type in ``facts`` (planner.mappers) and their ``source``."""
+    """A row with the fields of a core type in ``facts`` (``hardware_rows``) and a ``source``."""
 
     name = models.CharField(max_length=80)
     facts = models.JSONField()
@@ -43,4 +43,4 @@ class OwnModel(_Own):
 
 
 class PriceList(_Own):
-    """A price list; ``facts`` is {"prices": rows of planner.catalogue.price_lists.OwnPrice}."""
+    """A price list; ``facts`` is {"prices": rows of catalogue.price_lists.OwnPrice}."""

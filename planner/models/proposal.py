@@ -34,7 +34,7 @@ class Proposal(Numbered, InWorkspace):
         "planner.ScenarioVersion", null=True, on_delete=models.SET_NULL, related_name="+"
     )
     revision = models.PositiveIntegerField(default=1)  # number of revisions so far
-    options = models.JSONField(default=dict)  # planner.exports.options: policy, repeat, names ...
+    options = models.JSONField(default=dict)  # planner.outputs.options: policy, repeat, names ...
     policy = models.CharField(max_length=161)
     usd_30d = models.FloatField(null=True)  # cost of the plan, if 30 days were like its window
     # The base of the comparison: the active plan at its creation or amendment, and a run with the

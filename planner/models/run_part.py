@@ -23,7 +23,7 @@ class RunPart(models.Model):
     heartbeat_at = models.DateTimeField(null=True, blank=True)
     progress = models.FloatField(default=0.0)  # 0 to 1
     failures = models.PositiveIntegerField(default=0)  # number of workers that failed on it
-    result = models.BinaryField(null=True, blank=True)  # planner.studies.encoding
+    result = models.BinaryField(null=True, blank=True)  # planner.domain.encoding
 
     class Meta:
         ordering = ["run", "step", "place"]

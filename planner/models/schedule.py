@@ -66,7 +66,7 @@ class Firing(InWorkspace):
     proposal = models.ForeignKey(
         "planner.Proposal", null=True, on_delete=models.SET_NULL, related_name="firings"
     )
-    difference = models.JSONField(default=dict, blank=True)  # planner.schedules.difference
+    difference = models.JSONField(default=dict, blank=True)  # planner.services.plan_difference
     words = models.TextField(blank=True)
     by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
@@ -97,7 +97,7 @@ class Outcome(Numbered, InWorkspace):
     ends = models.DateTimeField()
     state = models.CharField(max_length=16, choices=State.choices, default=State.RUNNING)
     begun_at = models.DateTimeField()
-    figures = models.JSONField(default=dict, blank=True)  # planner.studies.aftermath
+    figures = models.JSONField(default=dict, blank=True)  # planner.domain.retrospective
     words = models.TextField(blank=True)
 
     class Meta:

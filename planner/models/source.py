@@ -21,7 +21,7 @@ class Source(InWorkspace):
 
     name = models.SlugField(max_length=80)  # how scenarios refer to it
     kind = models.CharField(max_length=16, choices=Kind.choices)
-    settings = models.JSONField(default=dict, blank=True)  # planner.ingest.live.settings
+    settings = models.JSONField(default=dict, blank=True)  # planner.inputs.ingest.live.settings
     bin_s = models.PositiveIntegerField(default=300)
     every_s = models.PositiveIntegerField(default=300)  # how often it is read
     paused = models.BooleanField(default=False)
@@ -32,7 +32,7 @@ class Source(InWorkspace):
     due_at = models.DateTimeField(null=True, blank=True)
     reading_since = models.DateTimeField(null=True, blank=True)  # claimed by a worker
     found = models.JSONField(default=dict, blank=True)  # which engines and metrics are read
-    # Speed drifts of active plans at the last reading: planner.services.speeds.
+    # Speed drifts of active plans at the last reading: planner.services.replica_speeds.
     speed = models.JSONField(default=list, blank=True)
     store = models.CharField(max_length=255, blank=True)  # folder, relative to the data directory
     trace = models.OneToOneField(

@@ -24,14 +24,16 @@ class Trace(InWorkspace):
     bytes = models.BigIntegerField()
     state = models.CharField(max_length=16, choices=State.choices, default=State.UPLOADED)
     problem = models.TextField(blank=True)  # why it was refused, one sentence
-    options = models.JSONField(default=dict, blank=True)  # planner.ingest.IngestOptions as given
+    options = models.JSONField(
+        default=dict, blank=True
+    )  # planner.inputs.ingest.IngestOptions as given
     kind = models.CharField(max_length=16, choices=Kind.choices, blank=True)
     format = models.CharField(max_length=32, blank=True)
     requests = models.BigIntegerField(default=0)
     rejected = models.BigIntegerField(default=0)
     start_at = models.DateTimeField(null=True, blank=True)
     end_at = models.DateTimeField(null=True, blank=True)
-    report = models.JSONField(default=dict, blank=True)  # planner.ingest.IngestReport
+    report = models.JSONField(default=dict, blank=True)  # planner.inputs.ingest.IngestReport
     store = models.CharField(max_length=255, blank=True)  # folder, relative to the data directory
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL

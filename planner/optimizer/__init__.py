@@ -8,7 +8,7 @@ Reading order: ``problem`` defines the problem, ``program`` the integer program 
 """
 
 from planner.optimizer.greedy import greedy_target
-from planner.optimizer.limited import serve_limited
+from planner.optimizer.limited_capacity import serve_limited
 from planner.optimizer.sequence import plan_sequence
 from planner.optimizer.window import solve_window
 

@@ -14,11 +14,23 @@ from planner.optimizer.figures import (
     spent,
     without_a_region,
 )
+from planner.optimizer.formatting import (
+    amount,
+    in_region,
+    instances,
+    on_gpu,
+    share,
+    tokens,
+    without,
+)
 from planner.optimizer.objective import BUDGET, CARBON, CHURN, caps, totals
 from planner.optimizer.pools import carried_by_pools
 from planner.optimizer.problem import Binding, PlanningProblem
-from planner.optimizer.sides import Side, carried_tps, sides
-from planner.optimizer.words import amount, in_region, instances, on_gpu, share, tokens, without
+from planner.optimizer.roles import (
+    Side,
+    carried_tps,
+    sides,
+)
 from simulation.arrays import FloatArray, IntArray
 
 

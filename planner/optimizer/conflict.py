@@ -20,12 +20,7 @@ from planner.optimizer.figures import (
     local_served_tps,
     spent,
 )
-from planner.optimizer.objective import caps
-from planner.optimizer.pools import fewest
-from planner.optimizer.problem import PlanningProblem, alone
-from planner.optimizer.program.conflict import conflicting_set
-from planner.optimizer.sides import Side, sides
-from planner.optimizer.words import (
+from planner.optimizer.formatting import (
     amount,
     in_region,
     instances,
@@ -34,6 +29,14 @@ from planner.optimizer.words import (
     some,
     tokens,
     without,
+)
+from planner.optimizer.objective import caps
+from planner.optimizer.pools import fewest
+from planner.optimizer.problem import PlanningProblem, alone
+from planner.optimizer.program.conflict import conflicting_set
+from planner.optimizer.roles import (
+    Side,
+    sides,
 )
 from simulation.arrays import FloatArray, IntArray
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from planner.optimizer.objective import Cap, caps, price, start_price
 from planner.optimizer.problem import PlanningProblem
-from planner.optimizer.sides import carried_tps
+from planner.optimizer.roles import carried_tps
 from simulation.arrays import FloatArray, IntArray
 
 TOLERANCE = 1e-6  # share of a demand that may be missing; solvers have the same tolerance

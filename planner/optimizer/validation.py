@@ -8,7 +8,7 @@ import numpy.typing as npt
 from planner.errors import ScenarioError
 from planner.optimizer.objective import price
 from planner.optimizer.problem import DECODE, MEASURES, HorizonProblem, PlanningProblem
-from planner.optimizer.sides import sides
+from planner.optimizer.roles import sides
 from simulation.arrays import BoolArray, FloatArray
 
 # Field and axes: l models, r regions, g columns, w windows, t rows of capacity, n instances.

@@ -27,7 +27,7 @@ from planner.optimizer.objective import price, start_price, totals, true_bound
 from planner.optimizer.pools import kept
 from planner.optimizer.problem import INFEASIBLE, TIMEOUT, PlanningProblem, WindowPlan, alone
 from planner.optimizer.program.search import Effort, Search
-from planner.optimizer.sides import sides
+from planner.optimizer.roles import sides
 from planner.optimizer.solving import Solved
 from planner.optimizer.validation import validate
 from simulation.arrays import IntArray

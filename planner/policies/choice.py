@@ -10,9 +10,12 @@ from pydantic import Discriminator, GetCoreSchemaHandler, Tag, TypeAdapter
 from pydantic_core import CoreSchema
 
 from planner.policies.base import Group, Policy
-from planner.policies.listed import own_policies
-from planner.policies.own import Own, policy_names
 from planner.policies.registry import TRAITS, TYPES, name_of
+from planner.policies.user_policies import (
+    Own,
+    policy_names,
+)
+from planner.policies.user_policy_settings import own_policies
 
 ALL = "all"  # every known policy
 USUAL = ("flat-peak", "flat-min", "reactive", "lt-i")  # default of a scenario without policies

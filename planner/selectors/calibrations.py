@@ -5,10 +5,10 @@ from __future__ import annotations
 import polars as pl
 from django.db.models import QuerySet
 
-from planner import storage
-from planner.mappers import rows_of
 from planner.models import Calibration
+from planner.selectors.hardware_rows import rows_of
 from planner.selectors.lookup import row_numbered
+from planner.storage import row_arrays
 from simulation.performance.rows import BenchmarkRows
 
 ROWS = "rows"
@@ -32,7 +32,7 @@ def calibration_get(number: int) -> Calibration:
 
 def calibration_table(calibration: Calibration) -> pl.DataFrame:
     """Return the rows as a table with the columns of simulation.performance.rows.BenchmarkRows."""
-    return storage.table_read(calibration.store, ROWS)
+    return row_arrays.table_read(calibration.store, ROWS)
 
 
 def calibration_rows(calibration: Calibration) -> BenchmarkRows:

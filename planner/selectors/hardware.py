@@ -9,11 +9,17 @@ from typing import Any, Generic, TypeVar
 
 from django.db import OperationalError, ProgrammingError
 
-from planner import catalogue
 from planner.errors import NotFound
-from planner.mappers import gpu_of, model_of
+from planner.inputs import catalogue
+from planner.inputs.scenario.own_hardware import (
+    NOTHING,
+    Known,
+)
 from planner.models import OwnGpu, OwnModel, PriceList
-from planner.scenario.known import NOTHING, Known
+from planner.selectors.hardware_rows import (
+    gpu_of,
+    model_of,
+)
 from planner.selectors.lookup import matches
 from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
 

@@ -10,13 +10,17 @@ from typing import Any
 import polars as pl
 from django.db.models import Count, OuterRef, Subquery
 
-from planner import catalogue, storage
-from planner.catalogue.contradictions import contradictions
-from planner.catalogue.modelled import Modelled, modelled
 from planner.errors import NotFound
-from planner.mappers import profile_of
+from planner.inputs import catalogue
+from planner.inputs.catalogue.contradictions import contradictions
+from planner.inputs.catalogue.rule_based_profiles import (
+    Modelled,
+    modelled,
+)
 from planner.models import Calibration, Profile, ProfileVersion
+from planner.selectors.hardware_rows import profile_of
 from planner.selectors.lookup import matches
+from planner.storage import row_arrays
 from simulation.performance import profile as core
 from simulation.performance.fitting.compare import stated_error
 from simulation.performance.fitting.fit_linear import UNITS
@@ -144,8 +148,8 @@ def profile_residuals(known: KnownProfile) -> pl.DataFrame:
     The columns are quantity, unit, label, measured, predicted, error (a fraction) and outlier. The
     table is empty if the rows are not stored here.
     """
-    if known.row is not None and RESIDUALS in storage.tables_list(known.row.store):
-        return storage.table_read(known.row.store, RESIDUALS)
+    if known.row is not None and RESIDUALS in row_arrays.tables_list(known.row.store):
+        return row_arrays.table_read(known.row.store, RESIDUALS)
     return pl.DataFrame(
         schema={
             "quantity": pl.String,

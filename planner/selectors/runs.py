@@ -8,10 +8,10 @@ from typing import Any
 import polars as pl
 from django.db.models import QuerySet
 
-from planner import storage
 from planner.errors import NotReady
 from planner.models import Run
 from planner.selectors.lookup import row_numbered
+from planner.storage import row_arrays
 
 
 def runs_list() -> QuerySet[Run]:
@@ -44,22 +44,22 @@ def run_result(run: Run) -> dict[str, Any]:
 
 def run_tables(run: Run) -> list[str]:
     """Return the names of the tables of a completed run."""
-    return storage.tables_list(run.store) if run.state == Run.State.COMPLETED else []
+    return row_arrays.tables_list(run.store) if run.state == Run.State.COMPLETED else []
 
 
 def run_table(run: Run, name: str, offset: int = 0, limit: int | None = None) -> pl.DataFrame:
     """Return a table of a completed run, or ``limit`` rows from ``offset`` on."""
     run_result(run)
-    return storage.table_read(run.store, name, offset, limit)
+    return row_arrays.table_read(run.store, name, offset, limit)
 
 
 def run_table_rows(run: Run, name: str) -> int:
     """Return the number of rows of a table of a completed run."""
     run_result(run)
-    return storage.table_rows(run.store, name)
+    return row_arrays.table_rows(run.store, name)
 
 
 def run_table_path(run: Run, name: str) -> Path:
     """Return the Parquet file of a table."""
     run_result(run)
-    return storage.table_path(run.store, name)
+    return row_arrays.table_path(run.store, name)

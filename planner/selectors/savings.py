@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.studies.replay.equal import EQUAL_SLO as EQUAL
+from planner.domain.replay.equal_attainment import EQUAL_SLO as EQUAL
 
 MEASURES = ("gpu_hours", "cost_usd", "energy_kwh", "carbon_kg")
 
@@ -36,7 +36,7 @@ def savings(result: dict[str, Any], baseline: str) -> dict[str, dict[str, dict[s
 
 
 def saving_at_equal(figures: dict[str, Any], base: dict[str, Any]) -> float | None:
-    """Return planner.studies.results.equal_slo for two policies of a stored result."""
+    """Return domain.results.equal_attainment_savings for two policies of a stored result."""
     tiers, others = figures.get("slo_attainment") or {}, base.get("slo_attainment") or {}
     unequal = any(
         its is not None and (theirs := others.get(tier)) is not None and abs(its - theirs) > EQUAL

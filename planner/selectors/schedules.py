@@ -50,7 +50,7 @@ class SpeedSeen:
     """The speed of a kind of replica that live sources saw.
 
     It ends with a plan that was judged (``outcome``), or now while a plan is active (``source``).
-    ``drift`` has the fields of planner.studies.aftermath.values.SpeedDrift.
+    ``drift`` has the fields of planner.domain.retrospective.figures.SpeedDrift.
     """
 
     outcome: int | None

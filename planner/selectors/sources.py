@@ -7,11 +7,11 @@ from datetime import datetime
 
 from django.db.models import QuerySet
 
-from planner import storage
-from planner.ingest.live.growing import GrowingSeries
-from planner.ingest.live.samples import Samples
+from planner.inputs.ingest.live.samples import Samples
+from planner.inputs.ingest.live.series_store import GrowingSeries
 from planner.models import Source, SourceReading
 from planner.selectors.lookup import row_named
+from planner.storage import row_arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def source_series(
     source: Source, start: datetime | None = None, end: datetime | None = None
 ) -> Samples:
     """Return the bins in ``[start, end)``, in order of model, region, tier and time."""
-    series = GrowingSeries(storage.held(source.store), source.bin_s)
+    series = GrowingSeries(row_arrays.held(source.store), source.bin_s)
     return series.read(
         until_s=end.timestamp() if end else None, since_s=start.timestamp() if start else None
     )

@@ -8,11 +8,20 @@ from typing import Any
 
 from django.db.models import QuerySet
 
+from planner.domain.columns import (
+    COUNT,
+    HOURS,
+    KG,
+    KWH,
+    LESS,
+    MORE,
+    SHARE,
+    USD,
+)
 from planner.errors import PlannerError
 from planner.models import Run, Sweep
 from planner.selectors.lookup import row_numbered
 from planner.selectors.policies import default_policy
-from planner.studies.columns import COUNT, HOURS, KG, KWH, LESS, MORE, SHARE, USD
 
 Figures = Mapping[str, Any]
 

@@ -9,14 +9,25 @@ import polars as pl
 from django.db.models import QuerySet
 
 from forecasting.demand import DemandSeries
-from planner import storage
+from planner.domain.trace_statistics.cache import (
+    character_kept,
+    rates_kept,
+    total_kept,
+)
+from planner.domain.traffic.window import UTC_CLOCK
+from planner.domain.traffic.window_rank import (
+    WindowRank,
+    window_rank,
+)
 from planner.errors import NotReady
-from planner.ingest import DemandColumns, bin_requests, read_demand
+from planner.inputs.ingest import (
+    DemandColumns,
+    bin_requests,
+    read_demand,
+)
 from planner.models import Trace
 from planner.selectors.lookup import row_named
-from planner.studies.character.kept import character_kept, rates_kept, total_kept
-from planner.studies.traffic.ranking import WindowRank, window_rank
-from planner.studies.traffic.window import UTC_CLOCK
+from planner.storage import row_arrays
 
 
 def traces_list() -> QuerySet[Trace]:
@@ -46,15 +57,15 @@ def trace_demand(trace: Trace, bin_s: float) -> list[DemandColumns]:
 
     Requests are counted in bins of ``bin_s``. A demand file keeps its own bins.
     """
-    folder = storage.held(trace.store)
+    folder = row_arrays.held(trace.store)
     if trace.kind == Trace.Kind.DEMAND:
         return read_demand(folder)
     return bin_requests(folder, bin_s)
 
 
 def trace_character(trace: Trace) -> dict[str, Any]:
-    """Return planner.studies.character.values.Character of a trace as plain data, with its name."""
-    return character_kept(storage.held(trace.store)) | {"trace": trace.name}
+    """Return trace_statistics.figures.Character of a trace as plain data, with its name."""
+    return character_kept(row_arrays.held(trace.store)) | {"trace": trace.name}
 
 
 def trace_rates(trace: Trace, by: str) -> pl.DataFrame:
@@ -63,7 +74,7 @@ def trace_rates(trace: Trace, by: str) -> pl.DataFrame:
     The kinds are "all", "model", "region", "tier" and "series". The bins are those of a chart. The
     table is empty if there are no such labels.
     """
-    return rates_kept(storage.held(trace.store), by)
+    return rates_kept(row_arrays.held(trace.store), by)
 
 
 def trace_window(trace: Trace, start: datetime, end: datetime) -> WindowRank:
@@ -86,6 +97,6 @@ def trace_window(trace: Trace, start: datetime, end: datetime) -> WindowRank:
 def trace_total(trace: Trace) -> DemandSeries:
     """Return the total per bin, which is stored with the trace.
 
-    It ranks windows (planner.studies.traffic.ranking) without reading ten million requests.
+    It ranks windows (planner.domain.traffic.window_rank) without reading ten million requests.
     """
-    return total_kept(storage.held(trace.store))
+    return total_kept(row_arrays.held(trace.store))

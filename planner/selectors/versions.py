@@ -10,11 +10,11 @@ from typing import Any
 from django.db.models import QuerySet
 
 from planner.errors import NotFound, ScenarioError
+from planner.inputs.scenario.address import flat
+from planner.inputs.scenario.document import parse
+from planner.inputs.scenario.sections import section_of
 from planner.models import Scenario, ScenarioVersion
-from planner.scenario.address import flat
-from planner.scenario.document import parse
-from planner.scenario.sections import section_of
-from planner.selectors.beside_figures import Setting
+from planner.selectors.run_comparison_figures import Setting
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,17 @@ from datetime import datetime
 
 from django.utils import timezone
 
+from planner.domain.options import options_of
 from planner.errors import NotAllowed, NotReady, PlannerError
-from planner.exports.options import ExportOptions
 from planner.models import PlanInForce, Proposal, Run, User
+from planner.outputs.options import ExportOptions
 from planner.selectors.review import approvals_of, authors_of, review_rules
 from planner.selectors.runs import run_result
 from planner.services.access import check_may_approve, may_administer
-from planner.services.in_force import replaced_by, timetable_of
-from planner.studies.options import options_of
+from planner.services.active_plans import (
+    replaced_by,
+    timetable_of,
+)
 
 MONTH_S = 30 * 86_400.0
 

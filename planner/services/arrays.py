@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from planner import storage
 from planner.errors import NotReady
 from planner.services.backups import stores_named
+from planner.storage import row_arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class InBucket:
 
 def arrays_take() -> InBucket:
     """Copy what rows name and the bucket lacks from this machine into the bucket."""
-    bucket = storage.bucket()
+    bucket = row_arrays.bucket()
     if bucket is None:
         raise NotReady(
             "Arrays are kept in the data folder; name a bucket in HEADROOM_ARRAYS to keep them "
@@ -31,7 +31,7 @@ def arrays_take() -> InBucket:
     for store in sorted(stores_named()):
         if bucket.holds(store):
             held += 1
-        elif storage.folder(store).exists():
+        elif row_arrays.folder(store).exists():
             bucket.keep(store)
             taken += 1
         else:

@@ -14,9 +14,9 @@ from django.db import connection, transaction
 from django.db.models import F, Model
 from django.utils import timezone
 
+from planner.files.stored_text import storable
 from planner.models import AuditHead, AuditRecord, User
 from planner.models.workspace import NoWorkspace, current_workspace
-from planner.stored_text import storable
 
 COMMAND_LINE = "command line"
 NAMES = ("username", "title", "name")  # fields that name a row for people

@@ -26,7 +26,6 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import Model
 from django.utils import timezone
 
-from planner import storage
 from planner.errors import Damaged, NotReady, PlannerError
 from planner.models import (
     Calibration,
@@ -55,6 +54,7 @@ from planner.services.row_documents import (
 )
 from planner.services.scratch_database import scratch_database
 from planner.services.traces import TRACES, UPLOADS
+from planner.storage import row_arrays
 from planner.version import VERSION
 
 FORMAT = 2  # format 1 had no figures of tables
@@ -108,8 +108,8 @@ def backup(path: Path) -> BackedUp:
     if path.is_dir():
         raise PlannerError(f"{path} is a folder; name a file in it.")
     record("backup.begun", path.name, by=None)  # first, so that the backup holds this record too
-    storage.data_dir().mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="backup-", dir=storage.data_dir()) as name:
+    row_arrays.data_dir().mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="backup-", dir=row_arrays.data_dir()) as name:
         folder = Path(name)
         manifest = _taken(folder)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -127,7 +127,7 @@ def write_workspace(
     """
     tally = _written(folder, rows)
     for store in stores:
-        _link(storage.held(store), folder / ARRAYS / store)
+        _link(row_arrays.held(store), folder / ARRAYS / store)
     _write(folder, _described(tally, stores, slug), path)
 
 
@@ -144,8 +144,8 @@ def restore(path: Path, *, replace: bool = False, replace_characters: bool = Fal
             f"This installation holds {there} already; restore into an empty one, or say --replace "
             "to have all of it replaced by the backup."
         )
-    storage.data_dir().mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="restore-", dir=storage.data_dir()) as name:
+    row_arrays.data_dir().mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="restore-", dir=row_arrays.data_dir()) as name:
         folder = Path(name)
         _unpack(path, folder)
         manifest = _manifest(folder, path)
@@ -154,7 +154,7 @@ def restore(path: Path, *, replace: bool = False, replace_characters: bool = Fal
                 f"{path} holds the workspace {manifest.workspace} alone. Restore it into an empty "
                 "installation, without --replace."
             )
-        before = set(stores_named()) if storage.bucket() else set()
+        before = set(stores_named()) if row_arrays.bucket() else set()
         with _swapped(folder) as swap, transaction.atomic(), unguarded():
             Session.objects.all().delete()
             for model in tables_of_rows():
@@ -175,8 +175,8 @@ def restore(path: Path, *, replace: bool = False, replace_characters: bool = Fal
             )
             swap()  # last: a process that is killed earlier has changed no array
             # sending can fail, so send while everything can still be undone
-            storage.send(manifest.stores)
-        storage.renew(manifest.stores, before)
+            row_arrays.send(manifest.stores)
+        row_arrays.renew(manifest.stores, before)
     size = path.stat().st_size
     return Restored(str(path), manifest.rows, size, loaded.left_out, loaded.replaced)
 
@@ -216,7 +216,7 @@ def _snapshot(folder: Path) -> Manifest:
     stores = list(stores_named())
     shutil.rmtree(folder / ARRAYS, ignore_errors=True)
     for store in stores:
-        _link(storage.held(store), folder / ARRAYS / store)
+        _link(row_arrays.held(store), folder / ARRAYS / store)
     return _described(tally, sorted(stores))
 
 
@@ -247,9 +247,9 @@ def stores_named() -> Iterator[str]:
         yield from rows.exclude(store="").values_list("store", flat=True)
     for source in Source._base_manager.exclude(store=""):
         # One that has never counted anything may have no folder yet.
-        if source.trace_id is not None or storage.exists(source.store):
+        if source.trace_id is not None or row_arrays.exists(source.store):
             yield source.store
-    uploads = set(storage.listed(UPLOADS))
+    uploads = set(row_arrays.listed(UPLOADS))
     for options in Run.everywhere.filter(kind=Run.Kind.INGEST).values_list("options", flat=True):
         if (upload := options.get("upload", "")) in uploads:
             yield upload
@@ -406,7 +406,7 @@ def _swapped(folder: Path) -> Iterator[Callable[[], None]]:
 
     def swap() -> None:
         for name in KEPT:
-            there, new, old = storage.data_dir() / name, folder / ARRAYS / name, folder / "old"
+            there, new, old = row_arrays.data_dir() / name, folder / ARRAYS / name, folder / "old"
             if there.exists():
                 old.mkdir(exist_ok=True)
                 there.rename(old / name)
@@ -414,7 +414,7 @@ def _swapped(folder: Path) -> Iterator[Callable[[], None]]:
             if new.exists():
                 new.rename(there)
                 undo.append(lambda there=there: shutil.rmtree(there))  # type: ignore[misc]
-        uploads = storage.data_dir() / UPLOADS
+        uploads = row_arrays.data_dir() / UPLOADS
         # the next upload needs the folder, in whichever process it arrives
         if not uploads.exists():
             uploads.mkdir(mode=0o700)

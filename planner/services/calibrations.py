@@ -13,20 +13,32 @@ from typing import Any
 import polars as pl
 from django.db import IntegrityError, transaction
 
-from planner import storage
 from planner.errors import IngestError
-from planner.estimates.estimating import named_fields
-from planner.estimates.rows import read_rows
-from planner.ingest.benchmarks import BENCHMARK_FORMATS, BenchmarkFile, read_benchmarks
-from planner.ingest.kernel_files import FORMATS as KERNEL_FORMATS
-from planner.ingest.kernel_files import KernelFile, Sharing, kernel_format, read_kernels
-from planner.ingest.source import check_regular
-from planner.mappers import rows_table
+from planner.inputs.estimates.deployment_rows import named_fields
+from planner.inputs.estimates.row_files import read_rows
+from planner.inputs.ingest.benchmarks import (
+    BENCHMARK_FORMATS,
+    BenchmarkFile,
+    read_benchmarks,
+)
+from planner.inputs.ingest.kernel_files import FORMATS as KERNEL_FORMATS
+from planner.inputs.ingest.kernel_files import (
+    KernelFile,
+    Sharing,
+    kernel_format,
+    read_kernels,
+)
+from planner.inputs.ingest.source import check_regular
 from planner.models import Calibration, User
 from planner.selectors.calibrations import CALIBRATIONS, EXTRA, KERNEL_FILE
 from planner.selectors.hardware import gpus_list, models_list
+from planner.selectors.hardware_rows import rows_table
 from planner.services.access import check_may_plan, check_may_remove
-from planner.services.once import Key, key_of
+from planner.services.idempotency import (
+    Key,
+    key_of,
+)
+from planner.storage import row_arrays
 from simulation.performance.specs import WIDTHS
 
 ROWS = "rows"
@@ -110,7 +122,7 @@ def calibration_delete(*, calibration: Calibration, user: User) -> None:
     check_may_remove(user, calibration.owner_id, "this calibration")
     store = calibration.store
     calibration.delete()
-    storage.remove(store)
+    row_arrays.remove(store)
 
 
 def _read(
@@ -204,11 +216,11 @@ def _keep(
     with transaction.atomic():
         calibration.save()
         calibration.store = f"{CALIBRATIONS}/{calibration.pk}"
-        storage.remove(calibration.store)
-        storage.tables_write(calibration.store, tables)
+        row_arrays.remove(calibration.store)
+        row_arrays.tables_write(calibration.store, tables)
         if kernels is not None:
-            shutil.copy(kernels, storage.folder(calibration.store) / KERNEL_FILE)
-        storage.keep(calibration.store)
+            shutil.copy(kernels, row_arrays.folder(calibration.store) / KERNEL_FILE)
+        row_arrays.keep(calibration.store)
         calibration.save(update_fields=["store"])
     return calibration
 

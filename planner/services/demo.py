@@ -7,17 +7,23 @@ from pathlib import Path
 
 from django.db import transaction
 
-from planner import catalogue
-from planner.demo.scenario import DEMO_NAME, DEMO_SCENARIO
-from planner.demo.traffic import demand_week, services
-from planner.ingest import IngestOptions
+from planner.inputs import catalogue
+from planner.inputs.demo.scenario import (
+    DEMO_NAME,
+    DEMO_SCENARIO,
+)
+from planner.inputs.demo.traffic import (
+    demand_week,
+    services,
+)
+from planner.inputs.ingest import IngestOptions
+from planner.inputs.scenario.document import parse
 from planner.models import Run, User
 from planner.models.workspace import current_workspace
-from planner.scenario.document import parse
 from planner.selectors.runs import runs_list
+from planner.services.draft_profiles import best_tp
 from planner.services.runs import run_create
 from planner.services.scenarios import scenario_create
-from planner.services.serving import best_tp
 from planner.services.traces import trace_ingest_path
 
 DEMO_USER = "demo"

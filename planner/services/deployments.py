@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from django.db import transaction
 
 from planner.errors import PlannerError
-from planner.exports.names import checked_name
 from planner.models import DeploymentName, User
+from planner.outputs.object_names import checked_name
 from planner.services.access import check_may_plan
 from planner.services.audit import record
 

@@ -12,15 +12,21 @@ from math import ceil, floor
 from typing import Any
 
 from forecasting.models.series_end import MIN_OBSERVED
-from planner import catalogue
 from planner.errors import NotReady
+from planner.inputs import catalogue
+from planner.inputs.scenario.document import (
+    dump_mapping,
+    parse,
+)
 from planner.models import Trace
 from planner.policies.choice import USUAL
-from planner.scenario.document import dump_mapping, parse
-from planner.services.horizons import HorizonChoice
+from planner.services.draft_horizons import HorizonChoice
+from planner.services.draft_profiles import (
+    Serving,
+    serving_of,
+)
+from planner.services.draft_windows import WindowChoice
 from planner.services.scenarios import free_name
-from planner.services.serving import Serving, serving_of
-from planner.services.windows import WindowChoice
 from simulation.performance.profile import Profile, iteration_s
 from simulation.sizing.queueing import largest_rate
 

@@ -7,18 +7,40 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from planner.catalogue.efficiency import efficiencies
-from planner.catalogue.estimating import EstimateFit, estimate_fit
-from planner.catalogue.power import power_model
 from planner.errors import EXPECTED, PlannerError
-from planner.estimates.arrangements import wider_than_pays
-from planner.estimates.at_rate import AtRate, asked_for, at_rate_words, built_in_beside
-from planner.estimates.estimating import DRAFTING, deployment, named_fields
-from planner.estimates.own import Change, OwnMeasurements, changes, moved, next_measurement
-from planner.estimates.rows import read_rows
-from planner.scenario.known import Known
+from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.estimate_calibration import (
+    EstimateFit,
+    estimate_fit,
+)
+from planner.inputs.catalogue.power import power_model
+from planner.inputs.estimates.at_rate import (
+    AtRate,
+    asked_for,
+    at_rate_words,
+    built_in_beside,
+)
+from planner.inputs.estimates.deployment_rows import (
+    DRAFTING,
+    deployment,
+    named_fields,
+)
+from planner.inputs.estimates.measured_corrections import (
+    Change,
+    OwnMeasurements,
+    changes,
+    moved,
+    next_measurement,
+)
+from planner.inputs.estimates.narrower_replicas import wider_than_pays
+from planner.inputs.estimates.row_files import read_rows
+from planner.inputs.scenario.own_hardware import Known
 from planner.selectors.hardware import own_hardware
-from planner.selectors.own import joined, own_kept, own_rows
+from planner.selectors.measured_corrections import (
+    joined,
+    own_kept,
+    own_rows,
+)
 from simulation.performance.estimate.errors import Where, words
 from simulation.performance.estimate.estimate import Deployment, Estimate, Refused, estimate_rows
 from simulation.performance.graph import operator_graph

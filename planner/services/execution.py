@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner import storage
+from planner.domain.kinds.forecast import (
+    TraceOptions,
+    run_series,
+)
+from planner.domain.kinds.registry import KINDS
+from planner.domain.options import options_of
+from planner.domain.outcome import Outcome
+from planner.domain.progress import Progress
+from planner.domain.run_parts import Parts
+from planner.domain.traffic.series import trace_series
+from planner.domain.traffic.sources import StoredTrace
+from planner.domain.whatif.plan_inputs import as_arrays
 from planner.errors import RunCancelled, ScenarioError
+from planner.inputs.scenario.document import parse
+from planner.inputs.scenario.schema import Scenario
 from planner.models import Run, Trace
-from planner.scenario.document import parse
-from planner.scenario.schema import Scenario
-from planner.selectors.known import known_of
+from planner.selectors.run_hardware import known_of
 from planner.selectors.traces import trace_ready
 from planner.services import traces
-from planner.studies.commands.forecast import TraceOptions, run_series
-from planner.studies.kinds import KINDS
-from planner.studies.options import options_of
-from planner.studies.outcome import Outcome
-from planner.studies.parts import Parts
-from planner.studies.progress import Progress
-from planner.studies.traffic.series import trace_series
-from planner.studies.traffic.sources import StoredTrace
-from planner.studies.whatif.basis import as_arrays
+from planner.storage import row_arrays
 
 RUNS = "runs"
 BASIS = "basis"  # arrays that a plan was made from
@@ -37,11 +40,11 @@ def run_body(*, run: Run, progress: Progress, parts: Parts) -> dict[str, Any]:
     held = Run.objects.filter(pk=run.pk, state=Run.State.RUNNING, attempts=run.attempts)
     if not held.update(store=store):
         raise RunCancelled  # another worker took the run up, and its tables are stored there
-    storage.remove(store)
-    storage.tables_write(store, outcome.tables)
+    row_arrays.remove(store)
+    row_arrays.tables_write(store, outcome.tables)
     if outcome.basis is not None:
-        storage.arrays_write(store, BASIS, as_arrays(outcome.basis))
-    storage.keep(store)
+        row_arrays.arrays_write(store, BASIS, as_arrays(outcome.basis))
+    row_arrays.keep(store)
     return {**outcome.document, "run": run.pk}
 
 
@@ -96,5 +99,5 @@ def stored_trace(trace: Trace) -> StoredTrace:
         name=trace.name,
         kind=trace.kind,
         clock=trace.report.get("clock", "utc"),
-        store=storage.held(trace.store),
+        store=row_arrays.held(trace.store),
     )

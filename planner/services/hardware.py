@@ -9,13 +9,16 @@ from typing import Any, TypeVar
 
 from django.db import IntegrityError, transaction
 
-from planner import catalogue
-from planner.catalogue import own
-from planner.catalogue.facts import KINDS
 from planner.errors import CatalogueError, NotFound, NotReady, Outdated
-from planner.mappers import gpu_facts, model_facts
+from planner.inputs import catalogue
+from planner.inputs.catalogue import user_hardware
+from planner.inputs.catalogue.fact_types import KINDS
+from planner.inputs.scenario import document as text
 from planner.models import OwnGpu, OwnModel, Profile, Scenario, User
-from planner.scenario import document as text
+from planner.selectors.hardware_rows import (
+    gpu_facts,
+    model_facts,
+)
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
 from simulation.performance.specs import ModelSpec, Provenance
@@ -40,11 +43,11 @@ def gpu_save(
 ) -> OwnGpu:
     """Store a new GPU type, or change ``gpu``.
 
-    ``facts`` has the fields of planner.catalogue.own. Raises CatalogueError with the wrong field.
+    ``facts`` has the fields of catalogue.user_hardware. Raises CatalogueError with the wrong field.
     """
     check_may_plan(user)
     name = check_name("GPU", name, catalogue.gpus())
-    spec = own.gpu_spec(name, facts, _provenance(kind, source, user))
+    spec = user_hardware.gpu_spec(name, facts, _provenance(kind, source, user))
     return _keep(OwnGpu, gpu, name, gpu_facts(spec), spec.provenance, user, version)
 
 
@@ -68,7 +71,7 @@ def model_save(
     name = check_name("model", name, catalogue.models())
     provenance = _provenance(kind, source, user)
     if spec is None:
-        spec = own.model_spec(name, facts or {}, provenance)
+        spec = user_hardware.model_spec(name, facts or {}, provenance)
     else:
         shape = replace(spec.shape, name=name) if spec.shape else None
         spec = replace(spec, name=name, shape=shape, provenance=provenance)

@@ -11,11 +11,14 @@ from django.db import transaction
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from planner import catalogue
-from planner.catalogue import own
-from planner.catalogue.huggingface import precision_of, shape_of
 from planner.errors import CatalogueError
-from planner.extent import fault_of_extent
+from planner.files.document_limits import fault_of_extent
+from planner.inputs import catalogue
+from planner.inputs.catalogue import user_hardware
+from planner.inputs.catalogue.huggingface import (
+    precision_of,
+    shape_of,
+)
 from planner.models import OwnGpu, OwnModel, User
 from planner.selectors.hardware import gpus_list, models_list
 from planner.services.access import check_may_plan
@@ -75,7 +78,7 @@ def hardware_import(
                     f"{', '.join(facts) or 'what is no mapping'}."
                 )
             if shape is not None:
-                spec = _of_shape(own.model_shape(common["name"], shape))
+                spec = _of_shape(user_hardware.model_shape(common["name"], shape))
                 saved.append(model_save(user=user, spec=spec, model=row, **common))
             else:
                 saved.append(model_save(user=user, facts=facts, model=row, **common))

@@ -1,7 +1,7 @@
 """Sign in by an identity provider: OpenID Connect's authorization code flow with PKCE.
 
 Authlib writes the requests and checks the claims against the specification. joserfc verifies
-signatures. Requests to the provider use ``planner.outgoing``: to its listed hosts alone and without
+signatures. Requests to the provider use ``outgoing_requests``: to its listed hosts alone, without
 redirects. Roles follow the provider's groups at every sign-in, in the workspaces that
 HEADROOM_OIDC_GROUPS names and in no others.
 """
@@ -29,13 +29,16 @@ from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
-from planner import outgoing
 from planner.errors import NotAllowed, NotFound, PlannerError
-from planner.identity_provider import ROLES, IdentityProvider
 from planner.models import ExternalIdentity, User
 from planner.models.workspace import within, workspace_of
 from planner.selectors.people import admins_active
+from planner.services import outgoing_requests
 from planner.services.audit import record
+from planner.services.identity_provider_settings import (
+    ROLES,
+    IdentityProvider,
+)
 
 ALGORITHMS = ["RS256", "PS256", "ES256"]  # "none" and shared secrets (HS256) are not accepted
 LEEWAY_S = 60
@@ -320,11 +323,11 @@ def _json(
 ) -> dict[str, Any]:
     """Return the JSON object that the provider answers with."""
     try:
-        answer = outgoing.ask(
+        answer = outgoing_requests.ask(
             "GET" if body is None else "POST", url, _allowed(idp), body=body,
             headers={"Accept": "application/json", **(headers or {})}, most=MOST_BYTES,
         )  # fmt: skip
-    except outgoing.Unreachable as silent:
+    except outgoing_requests.Unreachable as silent:
         raise ProviderFailed(f"The identity provider cannot be reached: {silent}") from None
     try:
         document = json.loads(answer.body)
@@ -339,5 +342,5 @@ def _json(
     return document
 
 
-def _allowed(idp: IdentityProvider) -> outgoing.Allowed:
-    return outgoing.allowed_of([idp.issuer, *idp.hosts], "HEADROOM_OIDC_HOSTS")
+def _allowed(idp: IdentityProvider) -> outgoing_requests.Allowed:
+    return outgoing_requests.allowed_of([idp.issuer, *idp.hosts], "HEADROOM_OIDC_HOSTS")

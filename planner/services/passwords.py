@@ -16,7 +16,11 @@ from planner.errors import PlannerError, TooManyAttempts
 from planner.models import User
 from planner.services.attempts import attempt_count
 from planner.services.audit import record
-from planner.services.notices import check_mailbox, link, mail_configured
+from planner.services.notifications import (
+    check_mailbox,
+    link,
+    mail_configured,
+)
 from planner.services.people import password_path
 from planner.services.sessions import sessions_end
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from django.db import transaction
 
-from planner.catalogue.price_lists import read_price_list
 from planner.errors import CatalogueError, NotReady
+from planner.inputs.catalogue.price_lists import read_price_list
+from planner.inputs.scenario.document import outline
 from planner.models import PriceList, Scenario, User
-from planner.scenario.document import outline
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
 from planner.services.hardware import check_name

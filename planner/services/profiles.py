@@ -9,16 +9,16 @@ from typing import Any
 import polars as pl
 from django.db import IntegrityError, transaction
 
-from planner import storage
 from planner.errors import CatalogueError, NotReady
-from planner.mappers import profile_columns
+from planner.inputs.scenario import document as text
 from planner.models import Calibration, Profile, ProfileVersion, Run, Scenario, User
-from planner.scenario import document as text
+from planner.selectors.hardware_rows import profile_columns
 from planner.selectors.profiles import RESIDUALS
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
 from planner.services.hardware import check_name
-from planner.services.once import Key
+from planner.services.idempotency import Key
+from planner.storage import row_arrays
 from simulation.performance import profile as core
 from simulation.performance.specs import Arrangement
 
@@ -76,8 +76,8 @@ def profile_keep(
             continue
         if residuals is not None and not residuals.is_empty():
             version.store = f"{PROFILES}/{version.pk}"
-            storage.tables_write(version.store, {RESIDUALS: residuals})
-            storage.keep(version.store)
+            row_arrays.tables_write(version.store, {RESIDUALS: residuals})
+            row_arrays.keep(version.store)
             version.save(update_fields=["store"])
         record("profile.kept", version.profile, by=user, version=version.version)
         return version
@@ -102,7 +102,7 @@ def profile_delete(*, profile: Profile, user: User) -> None:
     record("profile.removed", profile, by=user)
     profile.delete()
     for store in stores:
-        storage.remove(store)
+        row_arrays.remove(store)
 
 
 def names_in(document: str) -> dict[str, int | None]:

@@ -4,7 +4,7 @@
              any of them, by its author -> withdrawn
 
 Each step is stored as an entry with its revision. An amendment is a new revision without approvals.
-An approved plan is frozen as it is (planner.services.in_force).
+An approved plan is frozen as it is (planner.services.active_plans).
 """
 
 from __future__ import annotations
@@ -18,17 +18,24 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from planner.domain.options import options_of
 from planner.errors import NotAllowed, NotFound, NotReady, PlannerError
-from planner.exports.options import ExportOptions
-from planner.exports.plans import Plan
 from planner.models import Event, Proposal, ProposalEntry, Run, ScenarioVersion, User
 from planner.models.workspace import current_workspace
+from planner.outputs.options import ExportOptions
+from planner.outputs.plans import Plan
 from planner.selectors.review import GOING, authors_of
 from planner.services.access import (
     check_may_approve,
     check_may_plan,
     may_administer,
     may_approve,
+)
+from planner.services.active_plans import (
+    frozen,
+    put_in_force,
+    replaced_by,
+    timetable_of,
 )
 from planner.services.approval import (
     admin_needed,
@@ -39,10 +46,11 @@ from planner.services.approval import (
     usd_30d,
 )
 from planner.services.audit import record
-from planner.services.in_force import frozen, put_in_force, replaced_by, timetable_of
-from planner.services.notices import notify
-from planner.services.replaying import outcome_start, replay_start
-from planner.studies.options import options_of
+from planner.services.notifications import notify
+from planner.services.proposal_replay import (
+    outcome_start,
+    replay_start,
+)
 
 Kind, State = ProposalEntry.Kind, Proposal.State
 EVENTS = {
@@ -73,7 +81,7 @@ def propose(
 ) -> Proposal:
     """Propose that a finished plan or comparison become active, with ``options``.
 
-    ``options`` are those of planner.exports.options: policy, repeat, timezone, names. The proposal
+    ``options`` are those of planner.outputs.options: policy, repeat, timezone, names. The proposal
     is compared with the active plan that it would replace, or with ``base_run``. ``rule`` is the
     author if ``by`` is None. Raises NotReady if there is no schedule of replicas.
     """

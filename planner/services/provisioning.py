@@ -11,17 +11,22 @@ from typing import Any
 import numpy as np
 from django.core.cache import cache
 
-from planner.catalogue.hardware import shape
+from planner.domain.kinds.provision import Options
+from planner.domain.options import options_of
+from planner.domain.provisioning.levels import (
+    Measurements,
+    measured_on,
+    problem_of,
+    solve,
+)
+from planner.domain.serialise import as_json
 from planner.errors import NotFound, NotReady
+from planner.inputs.catalogue.hardware import shape
+from planner.inputs.scenario.build import build_hardware
+from planner.inputs.scenario.document import parse
 from planner.models import Run
-from planner.scenario.build import build_hardware
-from planner.scenario.document import parse
-from planner.selectors.known import known_of
+from planner.selectors.run_hardware import known_of
 from planner.selectors.runs import run_result
-from planner.studies.commands.provision import Options
-from planner.studies.options import options_of
-from planner.studies.plain import as_json
-from planner.studies.provisioning.problems import Measurements, measured_on, problem_of, solve
 from planner.version import code_version
 from simulation.provisioning.savings import savings
 from simulation.provisioning.sensitivity import sensitivity

@@ -1,7 +1,7 @@
 """Send messages to two queues: short work that people wait for, and long simulations.
 
 A message is a turn, not a run: its receiver takes the run whose turn it is
-(``planner.services.turns``). A worker of the short queue never takes a long run.
+(``planner.services.run_queue``). A worker of the short queue never takes a long run.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from django.conf import settings
 from django.db.models import QuerySet
 
-from planner import storage
 from planner.errors import NoRoom
 from planner.models import Calibration, ProfileVersion, Run, Source, Trace, User
+from planner.storage import row_arrays
 
 GB = 1e9
 
@@ -67,7 +67,7 @@ def room(owner: User | None = None) -> Room:
     """Return the space of the current workspace and of ``owner``."""
     workspace = Share(
         "this workspace takes",
-        storage.bytes_of(_stores()),
+        row_arrays.bytes_of(_stores()),
         settings.HEADROOM_MAX_WORKSPACE_BYTES,
         "HEADROOM_MAX_WORKSPACE_BYTES",
         "remove traces or runs that nobody needs",
@@ -79,7 +79,7 @@ def share_of(owner: User) -> Share:
     """Return the space of a person's uploads, measurements and results in all workspaces."""
     return Share(
         "your traces and runs in all workspaces take",
-        storage.bytes_of(_stores_of(owner)),
+        row_arrays.bytes_of(_stores_of(owner)),
         settings.HEADROOM_MAX_PERSON_BYTES,
         "HEADROOM_MAX_PERSON_BYTES",
         "remove those of yours that you no longer need",

@@ -20,7 +20,7 @@ from planner.errors import NotReady
 from planner.models import Event, Firing, PlanInForce, Proposal, ProposalEntry, Run, Trace
 from planner.models.workspace import current_workspace
 from planner.services.audit import record
-from planner.services.notices import notify
+from planner.services.notifications import notify
 from planner.services.runs import run_remove
 from planner.services.trace_removal import check_not_needed, trace_remove
 

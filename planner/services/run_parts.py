@@ -1,4 +1,4 @@
-"""Parts of a run, computed by every worker that is free (``planner.studies.parts``).
+"""Parts of a run, computed by every worker that is free (``planner.domain.run_parts``).
 
 All workers that take part execute the run's body. At each ``map`` they claim parts one by one and
 store the results. Exactly one of them *leads*: it may end the run. The worker that claimed the run
@@ -23,15 +23,18 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from planner.domain.encoding import (
+    decode,
+    encode,
+)
+from planner.domain.kinds.registry import KINDS
+from planner.domain.parallel import AT_ONCE
+from planner.domain.progress import Progress
+from planner.domain.run_parts import Part
 from planner.models import Run, RunPart
-from planner.services.patience import patiently
+from planner.services.database_retry import patiently
 from planner.services.queues import LONG, tell_workers
-from planner.services.turns import waiting
-from planner.studies.encoding import decode, encode
-from planner.studies.kinds import KINDS
-from planner.studies.parts import Part
-from planner.studies.progress import Progress
-from planner.studies.side_by_side import AT_ONCE
+from planner.services.run_queue import waiting
 from planner.version import code_version
 
 T = TypeVar("T")

@@ -20,19 +20,19 @@ from django.db.models import Max, Q
 from django.db.models.functions import Coalesce, Greatest
 from django.utils import timezone
 
-from planner import storage
 from planner.errors import (
     KeyReused,
     NotReady,
     ScenarioError,
 )
+from planner.inputs.scenario.document import parse
 from planner.models import Proposal, Run, RunPart, Scenario, Sweep, Trace, User
-from planner.scenario.document import parse
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
 from planner.services.queues import LONG, SHORT_KINDS, queue_of, tell_workers
-from planner.services.resolution import resolve_scenario
-from planner.services.turns import check_room
+from planner.services.run_queue import check_room
+from planner.services.scenario_hardware import resolve_scenario
+from planner.storage import row_arrays
 from planner.version import code_version
 
 STALE_AFTER_S = 40.0  # many missed heartbeats: the worker is gone, not just busy
@@ -199,7 +199,7 @@ def run_remove(*, run: Run) -> None:
     check_not_proposed(run)
     store = run.store
     run.delete()
-    storage.remove(store)
+    row_arrays.remove(store)
 
 
 def check_not_proposed(run: Run) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 from django.db import IntegrityError, transaction
 
 from planner.errors import NotFound, NotReady, Outdated, PlannerError, ScenarioError
+from planner.inputs.scenario import document as text
+from planner.inputs.scenario.sections import with_section
 from planner.models import PlanInForce, Run, Scenario, ScenarioVersion, User
-from planner.scenario import document as text
-from planner.scenario.sections import with_section
 from planner.services import runs
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record

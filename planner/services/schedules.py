@@ -7,13 +7,13 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
+from planner.domain.kinds.registry import KINDS
+from planner.domain.options import options_of
 from planner.errors import NotAllowed, PlannerError
 from planner.models import Scenario, Schedule, User
-from planner.schedules.cron import Cron
 from planner.services.access import check_may_plan, check_may_remove, may_approve
 from planner.services.audit import record
-from planner.studies.kinds import KINDS
-from planner.studies.options import options_of
+from planner.services.cron import Cron
 
 FIELDS = ("name", "scenario", "kind", "options", "policy", "cron", "zone", "most_replicas",
           "most_cost")  # fmt: skip

@@ -28,7 +28,7 @@ from planner.services.access import check_may_administer
 from planner.services.attempts import failed_attempt
 from planner.services.audit import record
 from planner.services.people import check_theirs
-from planner.services.refusals import limit_reached
+from planner.services.refused_requests import limit_reached
 
 STEP_S = 30
 RECOVERY_CODES = 10

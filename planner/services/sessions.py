@@ -18,10 +18,10 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
-from planner.client_address import client_address
 from planner.errors import NotFound
 from planner.models import Session, User
 from planner.services.audit import record
+from planner.services.client_address import client_address
 
 SEEN_EVERY = timedelta(minutes=1)  # pages update the row at most this often
 

@@ -17,16 +17,33 @@ from pathlib import Path, PurePosixPath
 from django.conf import settings
 from django.utils import timezone
 
-from planner import storage
 from planner.errors import EXPECTED, SourceError
-from planner.ingest import IngestOptions, ingest_file, sha256_file
-from planner.ingest.bucket import READ_S, Bucket, Keys, NotCopied
-from planner.ingest.live.files import samples_of_file
-from planner.ingest.live.settings import BucketSettings, FolderSettings, settings_of
+from planner.inputs.ingest import (
+    IngestOptions,
+    ingest_file,
+    sha256_file,
+)
+from planner.inputs.ingest.bucket import (
+    READ_S,
+    Bucket,
+    Keys,
+    NotCopied,
+)
+from planner.inputs.ingest.live.files import samples_of_file
+from planner.inputs.ingest.live.settings import (
+    BucketSettings,
+    FolderSettings,
+    settings_of,
+)
 from planner.models import Source, SourceReading
-from planner.services.reach import allowed_folder, check_reach, secret
+from planner.services.source_allowlist import (
+    allowed_folder,
+    check_reach,
+    secret,
+)
 from planner.services.sources import series, source_take
 from planner.services.traces import UPLOADS
+from planner.storage import row_arrays
 
 SETTLED_S = 5.0  # a file changed within this time is left for the next reading
 UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".swp")
@@ -142,7 +159,7 @@ def _read(source: Source, place_settings: PlaceSettings, place: Folder | Objects
         if dropped.settled and marks.get(dropped.name) != dropped.mark
     )
     for dropped in islice(new, MOST_FILES):
-        store = storage.folder(f"{UPLOADS}/reading-{source.pk}-{os.getpid()}")
+        store = row_arrays.folder(f"{UPLOADS}/reading-{source.pk}-{os.getpid()}")
         try:
             with place.opened(dropped.name, store) as path:
                 if not _read_one(source, place_settings, dropped.name, path, store):

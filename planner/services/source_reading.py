@@ -17,18 +17,35 @@ from django.urls import reverse
 from django.utils import timezone
 
 from planner.errors import EXPECTED, NotReady
-from planner.ingest.live.samples import AMOUNTS
-from planner.ingest.live.settings import PrometheusSettings, settings_of
-from planner.ingest.prometheus.address import allowed_address
-from planner.ingest.prometheus.client import TIMEOUT_S, Access, Prometheus
-from planner.ingest.prometheus.queries import MetricQuery, queries
-from planner.ingest.prometheus.reading import Span, find, read_span
+from planner.inputs.ingest.live.samples import AMOUNTS
+from planner.inputs.ingest.live.settings import (
+    PrometheusSettings,
+    settings_of,
+)
+from planner.inputs.ingest.prometheus.address import allowed_address
+from planner.inputs.ingest.prometheus.client import (
+    TIMEOUT_S,
+    Access,
+    Prometheus,
+)
+from planner.inputs.ingest.prometheus.queries import (
+    MetricQuery,
+    queries,
+)
+from planner.inputs.ingest.prometheus.reading import (
+    Span,
+    find,
+    read_span,
+)
 from planner.models import Source, SourceReading, User
-from planner.models.notice import Event
+from planner.models.notification import Event
 from planner.models.workspace import within
 from planner.services.access import check_may_plan
-from planner.services.notices import notify
-from planner.services.reach import check_reach, secret
+from planner.services.notifications import notify
+from planner.services.source_allowlist import (
+    check_reach,
+    secret,
+)
 from planner.services.source_files import files_there, read_bucket, read_folder
 from planner.services.sources import source_take, source_watch
 

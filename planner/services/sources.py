@@ -13,21 +13,30 @@ from celery import current_app
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from planner import storage
 from planner.errors import NotReady, SourceError
-from planner.ingest.live.growing import GrowingSeries
-from planner.ingest.live.published import FORMAT, publish
-from planner.ingest.live.samples import Samples, no_histograms
-from planner.ingest.live.sent import Sent, samples_of
-from planner.ingest.live.settings import settings_of
-from planner.ingest.report import IngestReport
+from planner.inputs.ingest.live.publication import (
+    FORMAT,
+    publish,
+)
+from planner.inputs.ingest.live.pushed_samples import (
+    Sent,
+    samples_of,
+)
+from planner.inputs.ingest.live.samples import (
+    Samples,
+    no_histograms,
+)
+from planner.inputs.ingest.live.series_store import GrowingSeries
+from planner.inputs.ingest.live.settings import settings_of
+from planner.inputs.ingest.report import IngestReport
+from planner.inputs.scenario import document as text
 from planner.models import PlanInForce, Source, SourceReading, Trace, User
-from planner.scenario import document as text
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
-from planner.services.reach import check_reach
+from planner.services.source_allowlist import check_reach
 from planner.services.trace_removal import GOING, check_unused
 from planner.services.traces import TRACES
+from planner.storage import row_arrays
 
 LIVE = "live"
 # by name: tasks import services, so services must not import tasks
@@ -83,7 +92,7 @@ def source_create(
             # Unique: after the restore of a backup, numbers are used again.
             source.store = f"{LIVE}/{source.pk}-{uuid.uuid4().hex[:8]}"
             source.save(update_fields=["store"])
-            storage.keep(source.store)
+            row_arrays.keep(source.store)
             record("source.created", source, by=owner, kind=kind)
     except IntegrityError:
         raise SourceError(f"name: there is a source {name} already; choose another.") from None
@@ -134,7 +143,7 @@ def source_delete(*, source: Source, user: User | None) -> None:
         if trace is not None:
             trace.delete()
     for store in stores:
-        storage.remove(store)
+        row_arrays.remove(store)
 
 
 def samples_take(*, source: Source, user: User | None, sent: Sent) -> SamplesTaken:
@@ -158,7 +167,7 @@ def source_take(*, source: Source, samples: Samples, what: str = "", sha256: str
     """Store a reading: extend the series, add a line to the record, publish the trace again."""
     with transaction.atomic():  # one reading at a time, on all machines
         Source.objects.select_for_update().filter(pk=source.pk).first()
-        with storage.changing(source.store) as folder:
+        with row_arrays.changing(source.store) as folder:
             GrowingSeries(folder, source.bin_s).append(samples)
     now, span = timezone.now(), samples.span
     SourceReading.objects.create(
@@ -227,12 +236,12 @@ def current_trace(source: Source, until: datetime | None = None) -> Trace:
         )
     label = f"{source.name}-{until.astimezone(UTC):%Y%m%dt%H%M}z"
     store = f"{TRACES}/live-{source.pk}-{until.timestamp():.0f}-{timezone.now():%H%M%S%f}"
-    report = publish(samples, label, storage.folder(store))
-    storage.keep(store)
+    report = publish(samples, label, row_arrays.folder(store))
+    row_arrays.keep(store)
     sha256 = report.sha256
     known = Trace.objects.filter(sha256=sha256).first()
     if known is not None:
-        storage.remove(store)
+        row_arrays.remove(store)
         return known
     trace = Trace(
         name=_free(label), file_name=f"live source {source.name}", sha256=sha256, owner=source.owner
@@ -258,7 +267,7 @@ def pinned(document: str, until: datetime | None) -> str:
 
 def series(source: Source) -> GrowingSeries:
     """Return all that was read of a source, including gauges and histograms."""
-    return GrowingSeries(storage.held(source.store), source.bin_s)
+    return GrowingSeries(row_arrays.held(source.store), source.bin_s)
 
 
 def _known(source: Source, until_s: float | None = None) -> Samples:
@@ -272,8 +281,8 @@ def _known(source: Source, until_s: float | None = None) -> Samples:
 
 
 def _fill(trace: Trace, samples: Samples, name: str, store: str) -> None:
-    report = publish(samples, name, storage.folder(store))
-    storage.keep(store)
+    report = publish(samples, name, row_arrays.folder(store))
+    row_arrays.keep(store)
     _write(trace, report, store)
 
 

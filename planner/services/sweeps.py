@@ -10,14 +10,14 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
+from planner.domain.kinds.registry import KINDS
+from planner.domain.options import options_of
 from planner.errors import KeyReused, NotReady, PlannerError, ScenarioError
+from planner.inputs.scenario import document as text
 from planner.models import Run, Scenario, Sweep, User, take_numbers
-from planner.scenario import document as text
 from planner.services import runs
 from planner.services.access import check_may_plan, check_may_remove
-from planner.services.turns import check_room
-from planner.studies.kinds import KINDS
-from planner.studies.options import options_of
+from planner.services.run_queue import check_room
 
 MOST_AXES, MOST_CELLS = 2, 256
 

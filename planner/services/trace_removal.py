@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from planner import storage
 from planner.errors import NotReady
+from planner.inputs.scenario import document as text
 from planner.models import Run, Scenario, Source, Trace, User
-from planner.scenario import document as text
 from planner.services.access import check_may_remove
 from planner.services.audit import record
+from planner.storage import row_arrays
 
 GOING = (Run.State.PENDING, Run.State.RUNNING)
 
@@ -28,7 +28,7 @@ def trace_remove(*, trace: Trace, by: User | None, rule: str = "") -> None:
     uploads_remove(trace)
     record("trace.removed", trace, by=by, rule=rule)
     trace.delete()
-    storage.remove(store)
+    row_arrays.remove(store)
 
 
 def check_not_needed(trace: Trace) -> None:
@@ -65,4 +65,4 @@ def _traces_named(document: str) -> set[str | None]:
 def uploads_remove(trace: Trace) -> None:
     """Remove the uploads of the trace's ingest runs, such as those cancelled while waiting."""
     for run in trace.runs.filter(kind=Run.Kind.INGEST):
-        storage.remove(run.options["upload"])
+        row_arrays.remove(run.options["upload"])

@@ -15,9 +15,9 @@ from django.conf import settings
 from django.db import DatabaseError, IntegrityError, transaction
 from django.utils.text import slugify
 
-from planner import storage
+from planner.domain.trace_statistics.cache import character_written
 from planner.errors import IngestError, NotReady, PlannerError, Unreached
-from planner.ingest import (
+from planner.inputs.ingest import (
     IngestOptions,
     IngestReport,
     Preview,
@@ -26,13 +26,16 @@ from planner.ingest import (
     preview,
     sha256_file,
 )
-from planner.ingest.source import base_name, check_regular
+from planner.inputs.ingest.source import (
+    base_name,
+    check_regular,
+)
 from planner.models import Run, Trace, User
 from planner.services import quota, runs
 from planner.services.access import check_may_plan
 from planner.services.audit import record
 from planner.services.trace_removal import GOING, uploads_remove
-from planner.studies.character.kept import character_written
+from planner.storage import row_arrays
 
 UPLOADS = "uploads"
 TRACES = "traces"
@@ -55,7 +58,7 @@ def trace_upload(
     """
     check_may_plan(owner, "not upload")
     room = quota.room(owner)
-    kept = storage.folder(f"{UPLOADS}/{uuid.uuid4().hex}")
+    kept = row_arrays.folder(f"{UPLOADS}/{uuid.uuid4().hex}")
     kept.parent.mkdir(parents=True, exist_ok=True)
     digest, size = hashlib.sha256(), 0
     try:
@@ -71,7 +74,7 @@ def trace_upload(
                 room.check(file_name, size)
                 digest.update(chunk)
                 out.write(chunk)
-        storage.keep(f"{UPLOADS}/{kept.name}")
+        row_arrays.keep(f"{UPLOADS}/{kept.name}")
         with transaction.atomic():  # both the trace and the run that reads it, or neither
             trace, new = _trace_register(
                 owner=owner,
@@ -95,10 +98,10 @@ def trace_upload(
                     idempotency_key=idempotency_key,
                 )
     except BaseException:
-        storage.remove(f"{UPLOADS}/{kept.name}")
+        row_arrays.remove(f"{UPLOADS}/{kept.name}")
         raise
     if not read:
-        storage.remove(f"{UPLOADS}/{kept.name}")
+        row_arrays.remove(f"{UPLOADS}/{kept.name}")
     return trace, first or going, new
 
 
@@ -162,8 +165,8 @@ def _kept_file(trace: Trace) -> Path | None:
     """Return the uploaded file of a refused trace; None if it is gone."""
     for run in trace.runs.filter(kind=Run.Kind.INGEST):
         upload = run.options.get("upload", "")
-        if upload and storage.exists(upload):
-            return storage.held(upload)
+        if upload and row_arrays.exists(upload):
+            return row_arrays.held(upload)
     return None
 
 
@@ -232,7 +235,7 @@ def trace_ingest_upload(*, run: Run, progress: Callable[[float, str], None]) -> 
     if trace is None:
         raise NotReady("The trace of this run has been removed; upload the file again.")
     upload = run.options["upload"]
-    path = storage.held(upload)
+    path = row_arrays.held(upload)
     try:
         report = trace_read(
             trace=trace, path=path, progress=lambda done: progress(done, "Reading the file")
@@ -244,15 +247,15 @@ def trace_ingest_upload(*, run: Run, progress: Callable[[float, str], None]) -> 
         unread.update(state=Trace.State.REFUSED, problem=str(problem))
         trace.refresh_from_db()
         if trace_preview(trace) is None:  # no mapping of columns can help
-            storage.remove(upload)
+            row_arrays.remove(upload)
         raise
     # cancelled, or a bug; a worker that lost the run leaves the file to its successor
     except Exception:
         held = Run.objects.filter(pk=run.pk, state=Run.State.RUNNING, attempts=run.attempts)
         if held.exists():
-            storage.remove(upload)
+            row_arrays.remove(upload)
         raise
-    storage.remove(upload)
+    row_arrays.remove(upload)
     return report.as_dict()
 
 
@@ -264,7 +267,7 @@ def trace_read(
     If several processes ask for the same bytes at the same time, one reads them.
     """
     tell = progress or _nobody
-    with storage.alone(store_of(trace.pk, trace.sha256), lambda: tell(0.0)):
+    with row_arrays.alone(store_of(trace.pk, trace.sha256), lambda: tell(0.0)):
         _still_there(trace)
         trace.refresh_from_db()
         if not _unread(trace):
@@ -276,7 +279,7 @@ def _unread(trace: Trace) -> bool:
     """Return whether the trace must be read from its file: never read, lost, or damaged."""
     if trace.state != Trace.State.READY or not trace.store:
         return True
-    return not (storage.whole(trace.store) and is_complete(storage.folder(trace.store)))
+    return not (row_arrays.whole(trace.store) and is_complete(row_arrays.folder(trace.store)))
 
 
 def store_of(number: int, sha256: str) -> str:
@@ -296,13 +299,13 @@ def _nobody(fraction: float) -> None:
 def _read(trace: Trace, path: Path, progress: Callable[[float], None]) -> IngestReport:
     """Read the file into a new column store, and save the row with its report."""
     store = store_of(trace.pk, trace.sha256)
-    storage.remove(store)
+    row_arrays.remove(store)
     options = IngestOptions(**trace.options)
     if not options.name:  # the name of an upload has no ending that shows its format
         options = replace(options, name=trace.file_name)
-    report = ingest_file(path, storage.folder(store), options, progress=progress)
-    character_written(storage.folder(store))
-    storage.keep(store)
+    report = ingest_file(path, row_arrays.folder(store), options, progress=progress)
+    character_written(row_arrays.folder(store))
+    row_arrays.keep(store)
     trace.state = Trace.State.READY
     trace.problem = ""
     trace.kind = report.kind

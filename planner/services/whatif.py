@@ -9,14 +9,27 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from planner import storage
+from planner.domain.kinds.plan import (
+    Options,
+    with_objective,
+)
+from planner.domain.options import options_of
+from planner.domain.whatif.answer import (
+    Moved,
+    WhatIf,
+    what_if,
+)
+from planner.domain.whatif.plan_inputs import (
+    Basis,
+    from_arrays,
+)
 from planner.errors import KeyReused, NotReady, PlannerError
+from planner.inputs.scenario import document as text
+from planner.inputs.scenario.address import with_values
+from planner.inputs.scenario.build import build_hardware
+from planner.inputs.scenario.schema import Scenario as Parsed
 from planner.models import Run, Scenario, User
-from planner.scenario import document as text
-from planner.scenario.address import with_values
-from planner.scenario.build import build_hardware
-from planner.scenario.schema import Scenario as Parsed
-from planner.selectors.known import known_of
+from planner.selectors.run_hardware import known_of
 from planner.selectors.runs import run_result
 from planner.services.access import check_may_plan
 from planner.services.execution import BASIS
@@ -24,10 +37,7 @@ from planner.services.runs import run_with_key
 from planner.services.scenarios import scenario_create, scenario_run
 from planner.services.whatif_mix import Caps, held, words
 from planner.services.whatif_mix import addresses as capacities_of
-from planner.studies.commands.plan import Options, with_objective
-from planner.studies.options import options_of
-from planner.studies.whatif.answer import Moved, WhatIf, what_if
-from planner.studies.whatif.basis import Basis, from_arrays
+from planner.storage import row_arrays
 
 GROWTH = 0.05, 20.0  # least and largest factor of demand
 PRICE = 0.05, 20.0  # least and largest factor of a price
@@ -64,7 +74,7 @@ def kept_of(run: Run) -> KeptBasis:
     run_result(run)
     if run.kind not in (Run.Kind.PLAN, Run.Kind.COMPARE):
         raise NotReady("Only plans and comparisons have a plan to change; plan this scenario.")
-    basis = from_arrays(storage.arrays_read(run.store, BASIS))
+    basis = from_arrays(row_arrays.arrays_read(run.store, BASIS))
     if basis is None:
         raise NotReady(
             f"Run {run.pk} was made before plans kept what they were made from; run it again."

@@ -9,8 +9,11 @@ from collections.abc import Callable, Iterable, Mapping
 from math import floor
 from typing import Any
 
-from planner.scenario.schema import Scenario
-from planner.studies.whatif.answer import GpusMost, WhatIf
+from planner.domain.whatif.answer import (
+    GpusMost,
+    WhatIf,
+)
+from planner.inputs.scenario.schema import Scenario
 
 ROUNDS = 4  # a plan on other GPUs needs another number of them, which changes the shares
 Caps = dict[tuple[str, str, bool], int]  # largest number of GPUs, by region, type and whether spot

@@ -24,15 +24,23 @@ from django.db.models import F, QuerySet, Value
 from django.db.models.functions import Greatest
 from django.utils import timezone
 
+from planner.domain.progress import Progress
+from planner.domain.run_parts import IN_PROCESS
 from planner.errors import EXPECTED, PastLimit, RunCancelled, of_input, reason_of
-from planner.logs import about_run
 from planner.models import Run, RunPart
 from planner.models.workspace import within
-from planner.services import compiling, runs
+from planner.services import (
+    kernel_compilation,
+    runs,
+)
+from planner.services.database_retry import patiently
 from planner.services.execution import run_body
-from planner.services.limits import ENDED_WITH_RUN, Limits
-from planner.services.patience import patiently
+from planner.services.log_format import about_run
 from planner.services.queues import LONG, tell_workers
+from planner.services.run_limits import (
+    ENDED_WITH_RUN,
+    Limits,
+)
 from planner.services.run_parts import (
     SPREADING,
     NothingToDo,
@@ -40,9 +48,7 @@ from planner.services.run_parts import (
     run_to_help,
     worker_id,
 )
-from planner.services.turns import waiting
-from planner.studies.parts import IN_PROCESS
-from planner.studies.progress import Progress
+from planner.services.run_queue import waiting
 from planner.version import code_version
 
 logger = logging.getLogger(__name__)
@@ -145,7 +151,7 @@ def _carried_out(
     with within(run.workspace), about_run(run.pk), watching as watch:
         try:
             if run.kind not in (Run.Kind.INGEST, Run.Kind.FORECAST):
-                compiling.wait_until_compiled(watch.progress)
+                kernel_compilation.wait_until_compiled(watch.progress)
             result = run_body(
                 run=run, progress=watch.progress, parts=IN_PROCESS if surface else shared
             )

@@ -14,7 +14,6 @@ from django.db.models import Model
 from django.db.models.deletion import Collector
 from django.utils import timezone
 
-from planner import storage
 from planner.errors import NotAllowed, NotReady, PlannerError
 from planner.models import Run, User, Workspace
 from planner.models.workspace import MAIN
@@ -22,6 +21,7 @@ from planner.services.audit import record
 from planner.services.backups import write_workspace
 from planner.services.trace_removal import GOING
 from planner.services.workspaces import check_looks_after
+from planner.storage import row_arrays
 
 REMOVED = "removed"  # folder of the data directory with the files of removed workspaces
 
@@ -46,7 +46,7 @@ def workspace_remove(*, by: User | None, workspace: Workspace, confirm: str) -> 
         raise NotAllowed(f"The workspace {MAIN} stays: it is the one that is always there.")
     if confirm.strip() != slug:
         raise PlannerError(f"confirm: type {slug}, the slug of what is removed for good.")
-    path = storage.data_dir() / REMOVED / f"{slug}-{timezone.now():%Y%m%d-%H%M%S}.tar.zst"
+    path = row_arrays.data_dir() / REMOVED / f"{slug}-{timezone.now():%Y%m%d-%H%M%S}.tar.zst"
     with transaction.atomic():
         locked = Workspace.objects.select_for_update().get(pk=workspace.pk)
         going = Run.everywhere.filter(workspace=locked, state__in=GOING).count()
@@ -56,14 +56,14 @@ def workspace_remove(*, by: User | None, workspace: Workspace, confirm: str) -> 
         collector.collect([locked])
         rows = list(_rows(collector))
         stores = sorted(_stores(rows))
-        with tempfile.TemporaryDirectory(prefix="removed-", dir=storage.data_dir()) as folder:
+        with tempfile.TemporaryDirectory(prefix="removed-", dir=row_arrays.data_dir()) as folder:
             path.parent.mkdir(mode=0o700, exist_ok=True)
             write_workspace(slug, Path(folder), _with_referred(rows), stores, path)
-        storage.keep(f"{REMOVED}/{path.name}")
+        row_arrays.keep(f"{REMOVED}/{path.name}")
         record("workspace.removed", locked, by=by, slug=slug, rows=len(rows), file=path.name)
         collector.delete()
     for store in stores:
-        storage.remove(store)
+        row_arrays.remove(store)
     return Removed(len(rows), str(path))
 
 
@@ -112,4 +112,4 @@ def _stores(rows: list[Model]) -> set[str]:
     for row in rows:
         options: dict[str, Any] = row.options if isinstance(row, Run) else {}
         named |= {str(getattr(row, "store", "") or ""), str(options.get("upload", ""))}
-    return {store for store in named if store and storage.exists(store)}
+    return {store for store in named if store and row_arrays.exists(store)}

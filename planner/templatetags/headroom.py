@@ -10,8 +10,8 @@ from django.utils import timezone
 from django.utils.html import format_html, json_script
 from django.utils.safestring import SafeString
 
+from planner.files.csv_cells import csv_of
 from planner.models import Run, User
-from planner.spreadsheets import csv_of
 from planner.version import VERSION
 
 register = template.Library()

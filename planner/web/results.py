@@ -9,8 +9,14 @@ from typing import Any
 
 import polars as pl
 
-from planner.exports.policies import hour_table, labelled, policy_table, request_table, start_table
 from planner.models import Run
+from planner.outputs.policy_tables import (
+    hour_table,
+    labelled,
+    policy_table,
+    request_table,
+    start_table,
+)
 from planner.selectors.policies import default_policy, policies_in_order
 from planner.selectors.runs import run_result, run_table, run_tables
 from planner.selectors.savings import MEASURES, savings

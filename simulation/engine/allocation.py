@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from simulation.arrays import Array, BoolArray, FloatArray, IntArray
-from simulation.engine.filling import fill_records
 from simulation.engine.heaps import REQUEST_BITS
 from simulation.engine.prefix import allocate_caches
-from simulation.engine.ranking import NEVER
+from simulation.engine.request_records import fill_records
+from simulation.engine.routing_order import NEVER
 from simulation.engine.state import CLOCK, INSTANCE, POOL, RANKED, REQUEST, ROWS, State
 from simulation.errors import SimulationError
 from simulation.faults import failing_starts
@@ -22,7 +22,7 @@ from simulation.results import (
     REJECTED,
     UNFINISHED,
 )
-from simulation.starting import StartUp
+from simulation.start_times import StartUp
 from simulation.trace import Trace
 
 NO_LIMIT = 1 << 40  # tokens

@@ -31,9 +31,12 @@ from simulation.engine.heaps import (
 from simulation.engine.membership import add_fresh, admit, complete, hand_over, make_room, note_peak
 from simulation.engine.prefix import keep, longest, trim
 from simulation.engine.progress import iteration_end
-from simulation.engine.ranking import rank
+from simulation.engine.queues import (
+    next_queue,
+    steps_in_order,
+)
+from simulation.engine.routing_order import rank
 from simulation.engine.state import HEAD
-from simulation.engine.waiting import next_queue, steps_in_order
 from simulation.fleet import BATCHING
 from simulation.lifecycle import DRAINING, READY
 from simulation.performance.curves import decode_growth, iteration_seconds, measured

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from simulation.compiled import kernel
-from simulation.engine.ranking import rank
-from simulation.engine.waiting import interrupt
+from simulation.engine.queues import interrupt
+from simulation.engine.routing_order import rank
 from simulation.lifecycle import OFF, STARTING
 
 

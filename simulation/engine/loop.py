@@ -14,10 +14,14 @@ from simulation.compiled import kernel
 from simulation.engine.batching import begin_run, finish_run
 from simulation.engine.heaps import delivery_pop, delivery_push
 from simulation.engine.membership import sent
+from simulation.engine.queues import (
+    enqueue,
+    has_low,
+    promote_aged,
+)
 from simulation.engine.routing import choose_instance, choose_region, releases, takes
 from simulation.engine.starts import retire, started
 from simulation.engine.state import HEAD, TAIL
-from simulation.engine.waiting import enqueue, has_low, promote_aged
 from simulation.lifecycle import DRAINING, STARTING
 from simulation.results import REJECTED
 

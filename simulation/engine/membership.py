@@ -27,10 +27,13 @@ from simulation.engine.heaps import (
     schedule,
 )
 from simulation.engine.prefix import hold, keep, release, trim
-from simulation.engine.ranking import rank
+from simulation.engine.queues import (
+    prepend,
+    take_head,
+)
+from simulation.engine.routing_order import rank
 from simulation.engine.starts import retire
 from simulation.engine.state import HEAD, S_HIT, S_LOOKED_UP, THEN
-from simulation.engine.waiting import prepend, take_head
 from simulation.fleet import WHEN_FULL
 from simulation.lifecycle import DRAINING
 from simulation.results import COMPLETED, OUT_OF_MEMORY, REASONS, REJECTED

@@ -15,7 +15,7 @@ from typing import Any
 from simulation.compiled import kernel
 from simulation.engine.prefix import longest, trim
 from simulation.engine.progress import iterations_done
-from simulation.engine.ranking import (
+from simulation.engine.routing_order import (
     NEVER,
     PREFIX_AWARE,
     best_of_endpoint,

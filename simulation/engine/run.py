@@ -10,14 +10,21 @@ import numpy as np
 
 from simulation import invariants
 from simulation.arrays import Array
-from simulation.due import due_s
-from simulation.engine import acting, entry, reporting
+from simulation.deadlines import due_s
+from simulation.engine import (
+    entry_points,
+    policy_actions,
+    result_tables,
+)
 from simulation.engine.allocation import allocate
-from simulation.engine.clockwork import Clockwork
-from simulation.engine.controlling import Controller
-from simulation.engine.feeding import Everything, Feed
-from simulation.engine.observing import router_pools
+from simulation.engine.control_loop import Controller
+from simulation.engine.observations import router_pools
+from simulation.engine.request_supply import (
+    Everything,
+    Feed,
+)
 from simulation.engine.state import State
+from simulation.engine.time_advance import Clockwork
 from simulation.errors import SimulationError
 from simulation.faults import plan
 from simulation.fleet import Fleet
@@ -77,7 +84,7 @@ def simulate(
     due = due_s(trace, fleet.tiers)
     last_due_s = float(due[np.isfinite(due)].max(initial=0.0))
     until_s = drain(s, duration_s, last_due_s, policy.interval_s, clockwork)
-    log = reporting.request_log(s, due > until_s)
+    log = result_tables.request_log(s, due > until_s)
     result = SimulationResult(
         policy=policy.name,
         seed=seed,
@@ -85,10 +92,10 @@ def simulate(
         trace=trace,
         duration_s=duration_s,
         requests=log,
-        series=reporting.pool_series(s, duration_s, interval_s, waiting, held),
-        totals=reporting.pool_totals(s),
-        after=reporting.after_window(s, until_s),
-        reject_reasons=reporting.reject_reasons(log),
+        series=result_tables.pool_series(s, duration_s, interval_s, waiting, held),
+        totals=result_tables.pool_totals(s),
+        after=result_tables.after_window(s, until_s),
+        reject_reasons=result_tables.reject_reasons(log),
         wall_seconds=time.perf_counter() - began,
     )
     invariants.check_state(s.pools, s.instances, int(s.clock[0]["open"]))
@@ -110,7 +117,7 @@ def begin(
     """Place the first instances of the policy, plan the faults and return the clockwork."""
     regions = tuple(region.name for region in fleet.regions)
     faults = plan(fleet.faults, s.pools["maximum"], regions, duration_s, seed)
-    acting.place(s, fleet, policy.reset(fleet))
+    policy_actions.place(s, fleet, policy.reset(fleet))
     return Clockwork(s, faults, duration_s, progress, feed)
 
 
@@ -214,7 +221,7 @@ def run_window(
             control += 1
             if now < duration_s:
                 controller.look(now)
-                entry.tend(s.handle, now)
+                entry_points.tend(s.handle, now)
     return waiting, held
 
 
@@ -232,6 +239,6 @@ def drain(
         now = float(min(duration_s + ticks * interval_s, until_s))
         clockwork.advance(now)
         if s.clock[0]["open"]:
-            entry.tend(s.handle, now)
-    entry.close(s.handle, now)
+            entry_points.tend(s.handle, now)
+    entry_points.close(s.handle, now)
     return now

@@ -11,7 +11,8 @@ from simulation.engine.accounting import settle
 from simulation.engine.heaps import schedule
 from simulation.engine.loop import flush_opened
 from simulation.engine.progress import iterations_done
-from simulation.engine.ranking import rank
+from simulation.engine.queues import interrupt
+from simulation.engine.routing_order import rank
 from simulation.engine.starts import (
     place_first,
     place_lent,
@@ -21,7 +22,6 @@ from simulation.engine.starts import (
     start_before,
     take_off_lent,
 )
-from simulation.engine.waiting import interrupt
 from simulation.lifecycle import DRAINING, OFF, READY, STARTING
 
 

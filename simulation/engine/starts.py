@@ -10,7 +10,7 @@ from simulation.compiled import kernel
 from simulation.engine.accounting import settle
 from simulation.engine.heaps import schedule
 from simulation.engine.prefix import clear
-from simulation.engine.ranking import rank
+from simulation.engine.routing_order import rank
 from simulation.lifecycle import DRAINING, LENT, OFF, READY, STARTING
 
 # Source of a start: spot instance of the same model, spot instance of another model, new instance

@@ -17,7 +17,7 @@ from simulation.performance.compiled_graph import GraphProfile, compile_graph
 from simulation.performance.curves import slower_by_sequence
 from simulation.performance.efficiency import Efficiencies
 from simulation.performance.graph import OperatorGraph, operator_graph
-from simulation.performance.measured_kernels import Kernels
+from simulation.performance.kernel_tables import Kernels
 from simulation.performance.profile import Check
 from simulation.performance.roofline import estimated_s, spread_of
 from simulation.performance.specs import Arrangement, GpuSpec, ModelShape, Provenance

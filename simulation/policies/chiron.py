@@ -18,8 +18,12 @@ from simulation.arrays import IntArray
 from simulation.fleet import Fleet
 from simulation.performance.profile import iteration_s
 from simulation.policies.parts.endpoints import Endpoints, cheapest_first, initial_counts
-from simulation.policies.parts.silos import BATCH, INTERACTIVE, kind_of
 from simulation.policies.parts.stability import ROUNDING
+from simulation.policies.parts.tier_pools import (
+    BATCH,
+    INTERACTIVE,
+    kind_of,
+)
 from simulation.policy import Actions, Observation, ScalingPolicy
 
 DAY_S = 86_400.0

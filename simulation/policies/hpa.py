@@ -20,7 +20,13 @@ from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
 from simulation.policies.parts.endpoints import initial_counts
-from simulation.policies.parts.gauges import NEEDS_SIGNALS, SHARES, WORDS, Metric, per_instance
+from simulation.policies.parts.pool_metrics import (
+    NEEDS_SIGNALS,
+    SHARES,
+    WORDS,
+    Metric,
+    per_instance,
+)
 from simulation.policies.parts.stability import ROUNDING
 from simulation.policy import Gauge, InForce, Observation, ScalingPolicy
 

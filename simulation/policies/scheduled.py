@@ -6,8 +6,14 @@ from dataclasses import dataclass
 
 from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import Fleet
-from simulation.policies.parts.course import ByClock, Course
-from simulation.policies.parts.steps import Counts, Times
+from simulation.policies.parts.schedule import (
+    ByClock,
+    Course,
+)
+from simulation.policies.parts.step_function import (
+    Counts,
+    Times,
+)
 from simulation.policy import Actions, Observation, ScalingPolicy
 
 

@@ -9,7 +9,7 @@ from simulation.provisioning.blocks import in_blocks
 from simulation.provisioning.placement import Placement
 from simulation.provisioning.problem import OperatorPlan
 from simulation.provisioning.replicas import EVEN, ReplicaPlan
-from simulation.provisioning.shares import confined
+from simulation.provisioning.sm_shares import confined
 from simulation.provisioning.workload import PhaseProblem, reserving, some_choices
 
 FALLEN_BACK = {

@@ -23,7 +23,7 @@ from simulation.errors import SimulationError
 from simulation.provisioning.algorithm1 import algorithm1
 from simulation.provisioning.blocks import in_blocks
 from simulation.provisioning.bounds import at_least, fewest_conceivable, filled, plan_fills
-from simulation.provisioning.brute import brute
+from simulation.provisioning.brute_force import brute
 from simulation.provisioning.energy import fleet_watts
 from simulation.provisioning.exact import exact
 from simulation.provisioning.frontier import frontiers, priced

@@ -28,7 +28,7 @@ from simulation.provisioning.level import Cut, Level
 from simulation.provisioning.levels import model_level, module_level, operator_level
 from simulation.provisioning.placement import latency_at
 from simulation.provisioning.replicas import latency_of
-from simulation.provisioning.sampled import Sampled
+from simulation.provisioning.window_replay import Sampled
 from simulation.provisioning.windows import STEP, Windows, keys_of, seen_before
 from simulation.provisioning.workload import PhaseLoad, PhaseProblem, at_rate
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from simulation.arrays import FloatArray
 from simulation.performance.efficiency import Efficiencies, kind_of, precision_of
-from simulation.performance.measured_kernels import Kernels
+from simulation.performance.kernel_tables import Kernels
 from simulation.performance.operator import measured_s
 from simulation.performance.roofline import estimated_s
 from simulation.performance.specs import GpuSpec

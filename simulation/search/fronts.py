@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
+from simulation.search.evaluation import at_rate
 from simulation.search.front import front
-from simulation.search.judge import at_rate
 from simulation.search.screen import Loads
 from simulation.search.table import Table
 from simulation.search.values import Instance, Rated, Requests

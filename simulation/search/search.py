@@ -12,8 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulation.arrays import IntArray
+from simulation.search.evaluation import (
+    by_closed_forms,
+    by_simulation,
+)
 from simulation.search.fronts import fronts
-from simulation.search.judge import by_closed_forms, by_simulation
 from simulation.search.screen import decoding, prefilling, speeds_of, together
 from simulation.search.table import Table, table_of
 from simulation.search.values import Candidate, Instance, Rated, Requests

@@ -10,7 +10,7 @@ import numpy as np
 from simulation.fleet import KvLink, Tier
 from simulation.performance.profile import Profile
 from simulation.performance.specs import Arrangement, GpuSpec
-from simulation.sizing.parts import in_part
+from simulation.sizing.pd_slo_split import in_part
 from simulation.sizing.workload import Workload
 
 Judged = Literal["simulation", "closed forms", "screen"]

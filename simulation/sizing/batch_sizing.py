@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
-from simulation.performance.adjusted import adjusted
+from simulation.performance.adjusted_profile import adjusted
 from simulation.performance.profile import Profile
 from simulation.sizing.batch_queue import Evaluation, evaluate, saturated
 from simulation.sizing.full_batch import decode_bound

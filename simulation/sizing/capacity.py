@@ -12,7 +12,7 @@ from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Routing, Tier
 from simulation.metrics import meets_slo
 from simulation.percentiles import quantile
-from simulation.performance.adjusted import adjusted
+from simulation.performance.adjusted_profile import adjusted
 from simulation.performance.curves import linear
 from simulation.performance.profile import Profile
 from simulation.results import COMPLETED, RequestLog, SimulationResult

@@ -13,10 +13,10 @@ from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet, KvLink, Pool, Region, Routing, Tier
 from simulation.metrics import meets_slo
-from simulation.performance.adjusted import adjusted
+from simulation.performance.adjusted_profile import adjusted
 from simulation.performance.profile import Profile
 from simulation.performance.specs import GpuSpec
-from simulation.policies.flat import Flat
+from simulation.policies.static import Flat
 from simulation.results import COMPLETED, SimulationResult
 from simulation.sizing.workload import unit_arrivals
 from simulation.trace import PrefixBlocks, Trace

@@ -14,9 +14,9 @@ from bench.decisions.__main__ import summed_up
 from bench.decisions.cases import LIMITS, scenario_of
 from bench.decisions.data import DATA, UNSEEN
 from bench.decisions.outcome import Decision, decided
-from planner.scenario.document import parse
-from planner.studies.results.verdict import compare
-from tests.planner.studies.results.test_verdict import run as policy_run
+from planner.domain.results.ranking import compare
+from planner.inputs.scenario.document import parse
+from tests.planner.domain.results.test_verdict import run as policy_run
 from tests.shared import TRACES, needs_shared
 
 

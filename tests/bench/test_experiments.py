@@ -21,10 +21,10 @@ from bench.experiments import (
 )
 from bench.experiments.sageserve_day import ARRIVALS, HISTORY_DAYS, Day, Service, scenario_of
 from bench.experiments.sageserve_fleet import DAYS, MODELS, MONDAY
-from planner.scenario.build import build_hardware
-from planner.scenario.document import parse
-from planner.scenario.settings import settings_of
-from planner.studies.traffic.traffic import build_traffic
+from planner.domain.traffic.traffic import build_traffic
+from planner.inputs.scenario.build import build_hardware
+from planner.inputs.scenario.document import parse
+from planner.inputs.scenario.settings import settings_of
 from tests.shared import shared
 
 SVG = "{http://www.w3.org/2000/svg}"

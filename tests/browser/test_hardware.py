@@ -9,10 +9,10 @@ import pytest
 from django.urls import reverse
 from playwright.sync_api import expect
 
+from planner.inputs.profiles.spec import ProfileSpec
 from planner.models import Profile, User
-from planner.profiles.spec import ProfileSpec
 from planner.services.calibrations import calibration_path
-from planner.services.fits import profile_fit
+from planner.services.profile_fits import profile_fit
 from tests.browser.test_pages import drawn, looked_over
 
 pytestmark = pytest.mark.browser

@@ -13,10 +13,10 @@ import pytest
 from playwright.sync_api import expect
 
 from bench.access import violations
-from planner.ingest.live.served import served_of
+from planner.inputs.ingest.live.replica_speed import served_of
 from planner.models import Firing, PlanInForce, Schedule, Source, User
-from planner.services.firings import schedules_tick
 from planner.services.scenarios import scenario_create
+from planner.services.schedule_firings import schedules_tick
 from planner.services.source_reading import source_read
 from planner.services.sources import current_trace, series, source_change
 from planner.services.tokens import token_make

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from planner.optimizer.horizon import HorizonPlan, solve_horizon
-from planner.optimizer.limited import unserved
+from planner.optimizer.limited_capacity import unserved
 from planner.optimizer.problem import PlanningProblem, Weights, alone
 
 

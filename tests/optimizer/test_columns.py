@@ -9,9 +9,9 @@ import pytest
 from planner.errors import ScenarioError
 from planner.optimizer import greedy_target, serve_limited, solve_window
 from planner.optimizer.figures import is_feasible
-from planner.optimizer.limited import GREEDY
+from planner.optimizer.limited_capacity import GREEDY
 from planner.optimizer.problem import INFEASIBLE, OPTIMAL, PlanningProblem
-from planner.optimizer.sides import sides
+from planner.optimizer.roles import sides
 from tests.optimizer.problems import (
     Counted,
     best_by_counting,

@@ -17,7 +17,7 @@ from planner.optimizer.solving import Builder, solve_on_cbc, solve_program
 from tests.optimizer.horizon.toys import steps
 from tests.optimizer.test_decomposition import middling
 
-ALWAYS = "planner.optimizer.solving.guarded.GUARD_FROM"
+ALWAYS = "planner.optimizer.solving.deadline.GUARD_FROM"
 
 
 # Those of this process that are not a solver: the browser and the worker of other tests.
@@ -82,8 +82,8 @@ def hold_children():
 
 
 def test_a_solver_that_overruns_is_ended(monkeypatch):
-    monkeypatch.setattr("planner.optimizer.solving.guarded.GRACE_S", -29.9)
-    monkeypatch.setattr("planner.optimizer.solving.guarded.GRACE_SHARE", 0.0)
+    monkeypatch.setattr("planner.optimizer.solving.deadline.GRACE_S", -29.9)
+    monkeypatch.setattr("planner.optimizer.solving.deadline.GRACE_SHARE", 0.0)
     solved = solve_program(hard(), gap=0.0, time_limit_s=30.0, check=hold_children)
     assert solved.status == TIMEOUT
     assert solved.died == "ran past its time limit and was ended"

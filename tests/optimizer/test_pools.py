@@ -9,11 +9,11 @@ from planner.errors import ScenarioError
 from planner.optimizer import greedy_target, serve_limited, solve_window
 from planner.optimizer.figures import is_feasible
 from planner.optimizer.horizon import solve_horizon
-from planner.optimizer.limited import GREEDY
+from planner.optimizer.limited_capacity import GREEDY
 from planner.optimizer.pools import Curves, bent, carried_by_pools, curve, fewest, pieces
 from planner.optimizer.problem import INFEASIBLE, OPTIMAL
 from planner.optimizer.program.cuts import facets
-from planner.optimizer.sides import sides
+from planner.optimizer.roles import sides
 from tests.optimizer.horizon.toys import best_by_counting as best_of_periods
 from tests.optimizer.horizon.toys import random_horizon
 from tests.optimizer.problems import (

@@ -10,7 +10,7 @@ from planner.optimizer import greedy_target, solve_window
 from planner.optimizer.figures import is_feasible
 from planner.optimizer.horizon import solve_horizon
 from planner.optimizer.problem import INFEASIBLE, OPTIMAL
-from planner.optimizer.sides import sides
+from planner.optimizer.roles import sides
 from planner.optimizer.window import can_decompose
 from tests.optimizer.horizon.toys import best_by_counting as best_of_periods
 from tests.optimizer.horizon.toys import random_horizon

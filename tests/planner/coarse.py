@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from planner.studies.sizing import curves
+from planner.domain.sizing import curves
 from simulation.sizing import pool
 from simulation.sizing.capacity import capacity
 

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 from rest_framework.test import APIClient
 
-from planner import storage
 from planner.models import Run, Scenario, Trace, User
 from planner.services.scenarios import scenario_create
+from planner.storage import row_arrays
 from tests.planner.samples import DOCUMENT, RESULT, START, client_of, demand_table
 
 
@@ -93,5 +93,5 @@ def completed(planner: User, scenario: Scenario) -> Run:
         started_at=START,
         finished_at=START + timedelta(minutes=1),
     )
-    storage.tables_write(run.store, {"demand": demand_table(1200)})
+    row_arrays.tables_write(run.store, {"demand": demand_table(1200)})
     return run

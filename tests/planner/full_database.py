@@ -15,9 +15,9 @@ from django.core.management.color import no_style
 from django.db import connection, models
 from django.db.models import Field, Model
 
-from planner import storage
 from planner.models import AuditHead
 from planner.services.row_documents import tables_of_rows
+from planner.storage import row_arrays
 
 TEXT = (models.CharField, models.TextField)
 STORE = "store"
@@ -48,8 +48,8 @@ def fill(alphabet: str) -> None:
                     targets = made[many.related_model]
                     getattr(row, many.name).set([targets[number], targets[-1]])
             if store := getattr(row, "store", ""):
-                storage.folder(store).mkdir(parents=True)
-                (storage.folder(store) / "array").write_bytes(store.encode())
+                row_arrays.folder(store).mkdir(parents=True)
+                (row_arrays.folder(store) / "array").write_bytes(store.encode())
     with connection.cursor() as cursor:
         for statement in connection.ops.sequence_reset_sql(no_style(), list(made)):
             cursor.execute(statement)

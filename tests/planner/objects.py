@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from planner import catalogue
-from planner.mappers import gpu_facts, model_facts, profile_columns
+from planner.inputs import catalogue
 from planner.models import (
     Calibration,
     Channel,
@@ -27,6 +26,11 @@ from planner.models import (
     User,
 )
 from planner.models.workspace import current_workspace
+from planner.selectors.hardware_rows import (
+    gpu_facts,
+    model_facts,
+    profile_columns,
+)
 from planner.services.scenarios import scenario_create
 from planner.services.sources import source_create
 from planner.services.tokens import token_make

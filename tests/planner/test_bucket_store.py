@@ -13,20 +13,36 @@ from pathlib import Path
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from planner import bucket_store, storage
-from planner.arrays_bucket import ArraysBucket, arrays_bucket
-from planner.bucket_store import BucketStore
+from planner.domain.run_parts import IN_PROCESS
 from planner.errors import Damaged, NotReady, Unreached
-from planner.ingest import IngestOptions
-from planner.ingest.live.sent import Sample, Sent, samples_of
+from planner.inputs.ingest import IngestOptions
+from planner.inputs.ingest.live.pushed_samples import (
+    Sample,
+    Sent,
+    samples_of,
+)
 from planner.models import Run, Source, Trace
 from planner.selectors.traces import trace_character
-from planner.services import arrays, backups, orphans
+from planner.services import (
+    arrays,
+    backups,
+    orphaned_files,
+)
 from planner.services.execution import run_body
 from planner.services.runs import run_remove
 from planner.services.sources import series, source_create, source_take
 from planner.services.traces import trace_upload
-from planner.studies.parts import IN_PROCESS
+from planner.storage import (
+    bucket as bucket_store,
+)
+from planner.storage import (
+    row_arrays,
+)
+from planner.storage.bucket import BucketStore
+from planner.storage.bucket_settings import (
+    ArraysBucket,
+    arrays_bucket,
+)
 from tests.planner.s3 import s3_server
 from tests.planner.samples import demand_table
 from tests.planner.services.test_source_reading import requests_csv
@@ -64,7 +80,7 @@ def machine(bucket, tmp_path, settings):
     def be(name: str) -> BucketStore:
         settings.HEADROOM_DATA_DIR = tmp_path / name
         settings.HEADROOM_DATA_DIR.mkdir(exist_ok=True)
-        return storage.bucket()
+        return row_arrays.bucket()
 
     be("a")
     return be
@@ -84,74 +100,74 @@ def test_a_cache_drops_what_nobody_asked_for_longest(machine, bucket, tmp_path, 
     """What is dropped comes again from the bucket; what a run may be reading stays."""
     names = ["runs/1", "runs/2", "uploads/3"]
     for name in names[:2]:
-        storage.tables_write(name, {"replicas": demand_table(400)})
-    storage.folder("uploads").mkdir()
-    storage.folder(names[2]).write_bytes(b"x" * 5000)
+        row_arrays.tables_write(name, {"replicas": demand_table(400)})
+    row_arrays.folder("uploads").mkdir()
+    row_arrays.folder(names[2]).write_bytes(b"x" * 5000)
     for name in names:
-        storage.keep(name)
-    taken = storage.bytes_of(names)
+        row_arrays.keep(name)
+    taken = row_arrays.bytes_of(names)
     there = lambda where: [(tmp_path / where / name).exists() for name in names]  # noqa: E731
     settings.HEADROOM_MAX_RUN_SECONDS = 3600
     settings.HEADROOM_CACHE_BYTES = 1
     machine("b")
     for name in names:
-        storage.held(name)
+        row_arrays.held(name)
     assert there("b") == [True, True, True]  # all asked for just now
     ago = time.time() - 4000
     stamps = {name: tmp_path / "b" / bucket_store.STAMPS / f"{name}.json" for name in names}
     for name, path in stamps.items():
         os.utime(path, (ago + names.index(name), ago + names.index(name)))
-    storage.held(names[0])  # used again
-    assert storage.bucket().make_room() == 2
+    row_arrays.held(names[0])  # used again
+    assert row_arrays.bucket().make_room() == 2
     assert there("b") == [True, False, False] and not stamps[names[1]].exists()
-    assert storage.table_read("runs/2", "replicas").equals(demand_table(400))
-    assert storage.held(names[2]).read_bytes() == b"x" * 5000
+    assert row_arrays.table_read("runs/2", "replicas").equals(demand_table(400))
+    assert row_arrays.held(names[2]).read_bytes() == b"x" * 5000
     settings.HEADROOM_CACHE_BYTES = taken
     for path in stamps.values():
         os.utime(path, (ago, ago))
-    assert storage.bucket().make_room() == 0  # within its limit
+    assert row_arrays.bucket().make_room() == 0  # within its limit
     assert there("a") == [True, True, True]  # another machine's has none
 
 
 def test_what_stores_take_is_what_their_objects_take(machine):
-    storage.tables_write("runs/1", {"replicas": demand_table(400)})
-    storage.tables_write("runs/12", {"replicas": demand_table(40)})
-    written = sum(path.stat().st_size for path in storage.folder("runs/1").iterdir())
-    assert storage.bytes_of(["runs/1"]) == 0  # not kept yet
-    storage.keep("runs/1")
-    storage.keep("runs/12")
-    manifest = len((storage.folder("arrays/runs/1.json")).read_bytes())
-    assert storage.bytes_of(["runs/1", "runs/99"]) == written + manifest
+    row_arrays.tables_write("runs/1", {"replicas": demand_table(400)})
+    row_arrays.tables_write("runs/12", {"replicas": demand_table(40)})
+    written = sum(path.stat().st_size for path in row_arrays.folder("runs/1").iterdir())
+    assert row_arrays.bytes_of(["runs/1"]) == 0  # not kept yet
+    row_arrays.keep("runs/1")
+    row_arrays.keep("runs/12")
+    manifest = len((row_arrays.folder("arrays/runs/1.json")).read_bytes())
+    assert row_arrays.bytes_of(["runs/1", "runs/99"]) == written + manifest
 
 
 def test_a_store_comes_whole_and_follows_its_bucket(machine, bucket, tmp_path, monkeypatch):
     monkeypatch.setattr(bucket_store, "PART", 1000)  # several objects a file
-    storage.tables_write("runs/7", {"replicas": demand_table(3), "more": demand_table(400)})
-    (storage.folder("runs/7") / "deep").mkdir()
-    (storage.folder("runs/7") / "deep/none").write_bytes(b"")
-    (storage.folder("runs/7") / ".draft.partial").write_bytes(b"x")
-    storage.keep("runs/7")
+    row_arrays.tables_write("runs/7", {"replicas": demand_table(3), "more": demand_table(400)})
+    (row_arrays.folder("runs/7") / "deep").mkdir()
+    (row_arrays.folder("runs/7") / "deep/none").write_bytes(b"")
+    (row_arrays.folder("runs/7") / ".draft.partial").write_bytes(b"x")
+    row_arrays.keep("runs/7")
     written = digests(tmp_path / "a/runs/7")
     machine("b")
-    assert storage.tables_list("runs/7") == ["more", "replicas"]
-    assert storage.table_read("runs/7", "more").equals(demand_table(400))
+    assert row_arrays.tables_list("runs/7") == ["more", "replicas"]
+    assert row_arrays.table_read("runs/7", "more").equals(demand_table(400))
     assert digests(tmp_path / "b/runs/7") == {k: v for k, v in written.items() if k[0] != "."}
     # Written anew there: other tables, and objects of the version before are gone.
-    storage.remove("runs/7")
-    storage.tables_write("runs/7", {"replicas": demand_table(5)})
-    storage.keep("runs/7")
+    row_arrays.remove("runs/7")
+    row_arrays.tables_write("runs/7", {"replicas": demand_table(5)})
+    row_arrays.keep("runs/7")
     before = len(keys(bucket[1]))
-    storage.tables_write("runs/7", {"replicas": demand_table(6)})
-    storage.keep("runs/7")
+    row_arrays.tables_write("runs/7", {"replicas": demand_table(6)})
+    row_arrays.keep("runs/7")
     assert len(keys(bucket[1])) == before
     machine("a")
-    assert storage.tables_list("runs/7") == ["replicas"]  # not what it wrote itself
-    assert storage.table_rows("runs/7", "replicas") == 6
-    storage.remove("runs/7")
-    assert keys(bucket[1]) == [] and not storage.exists("runs/7")
+    assert row_arrays.tables_list("runs/7") == ["replicas"]  # not what it wrote itself
+    assert row_arrays.table_rows("runs/7", "replicas") == 6
+    row_arrays.remove("runs/7")
+    assert keys(bucket[1]) == [] and not row_arrays.exists("runs/7")
     machine("b")
     with pytest.raises(Damaged, match="runs/7 in the bucket is not there"):
-        storage.tables_list("runs/7")
+        row_arrays.tables_list("runs/7")
 
 
 def test_another_process_with_an_empty_folder_reads_the_same_bytes(
@@ -186,8 +202,8 @@ def test_another_process_with_an_empty_folder_reads_the_same_bytes(
 
 @pytest.mark.parametrize("how", ["lost", "changed", "no manifest", "spoilt manifest"])
 def test_what_the_bucket_lost_or_changed_is_a_sentence(machine, bucket, completed, api, how):
-    storage.tables_write("runs/5", {"replicas": demand_table(3)})
-    storage.keep("runs/5")
+    row_arrays.tables_write("runs/5", {"replicas": demand_table(3)})
+    row_arrays.keep("runs/5")
     Run.objects.filter(pk=completed.pk).update(store="runs/5")
     manifest = "prod/runs/5/manifest.json"
     part = next(key for key in keys(bucket[1]) if key != manifest)
@@ -197,22 +213,22 @@ def test_what_the_bucket_lost_or_changed_is_a_sentence(machine, bucket, complete
     else:
         bucket[1].put_object(Bucket="arrays", Key=key, Body=b"{}")
     machine("b")
-    assert not storage.exists("runs/5") or how == "changed"
+    assert not row_arrays.exists("runs/5") or how == "changed"
     answer = api.get(f"/api/v1/runs/{completed.pk}/tables/replicas/")
     assert answer.status_code == 409, answer.content
     assert "in the bucket" in answer.json()["detail"] and "backup" in answer.json()["detail"]
     machine("a")  # which has it whole, and had it from there
     if how in ("lost", "changed"):
-        assert storage.table_rows("runs/5", "replicas") == 3
+        assert row_arrays.table_rows("runs/5", "replicas") == 3
 
 
 def test_a_file_spoilt_here_is_had_from_the_bucket_again(machine):
-    storage.tables_write("runs/5", {"replicas": demand_table(3)})
-    storage.keep("runs/5")
-    (storage.folder("runs/5") / "replicas.parquet").write_bytes(b"PAR1")
+    row_arrays.tables_write("runs/5", {"replicas": demand_table(3)})
+    row_arrays.keep("runs/5")
+    (row_arrays.folder("runs/5") / "replicas.parquet").write_bytes(b"PAR1")
     with pytest.raises(Damaged, match="'replicas'"):
-        storage.table_read("runs/5", "replicas")
-    assert storage.table_rows("runs/5", "replicas") == 3
+        row_arrays.table_read("runs/5", "replicas")
+    assert row_arrays.table_rows("runs/5", "replicas") == 3
 
 
 def test_two_machines_add_to_one_series(machine, planner, tmp_path):
@@ -232,26 +248,28 @@ def test_backup_restore_sweep_and_what_is_taken_in(machine, bucket, completed, t
     with pytest.raises(NotReady, match="HEADROOM_ARRAYS"):
         arrays.arrays_take()
     store = f"runs/{completed.pk}"
-    storage.remove(store)
-    storage.tables_write(store, {"replicas": demand_table(4)})
+    row_arrays.remove(store)
+    row_arrays.tables_write(store, {"replicas": demand_table(4)})
     Run.objects.filter(pk=completed.pk).update(store=store)
     settings.HEADROOM_ARRAYS = kept  # an installation that had its arrays in the folder
     done = arrays.arrays_take()
     assert (done.whole, done.taken, done.lost) == (0, 1, ())
     machine("b")
     backups.backup(tmp_path / "all.tar.zst")
-    storage.bucket().remove(store)
+    row_arrays.bucket().remove(store)
     assert arrays.arrays_take().taken == 1  # of what is here
     machine("c")
-    storage.bucket().remove(store)
+    row_arrays.bucket().remove(store)
     assert arrays.arrays_take().lost == (store,)
-    storage.tables_write("runs/99999", {"replicas": demand_table(1)})
-    storage.keep("runs/99999")
+    row_arrays.tables_write("runs/99999", {"replicas": demand_table(1)})
+    row_arrays.keep("runs/99999")
     backups.restore(tmp_path / "all.tar.zst", replace=True)
     machine("d")
-    assert storage.table_rows(store, "replicas") == 4
-    assert orphans.orphans_sweep(untouched_s=3600.0) == 0 and storage.exists("runs/99999")
-    assert orphans.orphans_sweep(untouched_s=-60.0) == 1 and not storage.exists("runs/99999")
+    assert row_arrays.table_rows(store, "replicas") == 4
+    assert orphaned_files.orphans_sweep(untouched_s=3600.0) == 0 and row_arrays.exists("runs/99999")
+    assert orphaned_files.orphans_sweep(untouched_s=-60.0) == 1 and not row_arrays.exists(
+        "runs/99999"
+    )
     run_remove(run=Run.objects.get(pk=completed.pk))
     assert keys(bucket[1]) == []
 
@@ -260,11 +278,11 @@ def test_a_bucket_that_does_not_answer(machine, bucket, settings, tmp_path, monk
     monkeypatch.setattr(bucket_store, "ATTEMPTS", 1)
     settings.HEADROOM_ARRAYS = ArraysBucket("others", "", bucket[0].url, "us-east-1", "k", "s", "")
     with pytest.raises(Unreached, match=r"s3://others, which cannot be used now: .*no bucket"):
-        storage.keep("runs/5")
+        row_arrays.keep("runs/5")
     settings.HEADROOM_ARRAYS = ArraysBucket("x", "", "http://127.0.0.1:9", "r", "k", "s", "")
     with pytest.raises(Unreached, match="did not answer"):
-        storage.held("runs/5")
-    storage.remove("runs/5")  # is swept later
+        row_arrays.held("runs/5")
+    row_arrays.remove("runs/5")  # is swept later
 
 
 def test_what_operators_may_write(monkeypatch):

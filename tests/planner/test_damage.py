@@ -4,16 +4,26 @@ import numpy as np
 import polars as pl
 import pytest
 
-from planner import storage
-from planner.damage import decodes
+from planner.domain.trace_statistics.cache import (
+    character_written,
+    rates_kept,
+    total_kept,
+)
 from planner.errors import Damaged
-from planner.ingest import IngestOptions, bin_requests, ingest_file, read_demand, read_requests
-from planner.ingest.store import read_report
+from planner.files.damage import decodes
+from planner.inputs.ingest import (
+    IngestOptions,
+    bin_requests,
+    ingest_file,
+    read_demand,
+    read_requests,
+)
+from planner.inputs.ingest.store import read_report
 from planner.models import Run
 from planner.services import traces
 from planner.services.runs import run_create
 from planner.services.worker import run_execute
-from planner.studies.character.kept import character_written, rates_kept, total_kept
+from planner.storage import row_arrays
 
 ROWS = "timestamp,input_tokens,output_tokens\n" + "".join(f"{i}.5,{i + 1},7\n" for i in range(99))
 DEMAND = "time,requests\n2024-01-01T00:00:00Z,5\n2024-01-01T00:01:00Z,7\n"
@@ -106,20 +116,20 @@ def test_damaged_figures_of_a_trace_are_computed_again(store, harm):
 @pytest.mark.parametrize("harm", HARMS[:2])
 def test_damaged_tables_and_arrays_of_a_run_are_reported(data_dir, harm):
     store = "runs/77001"
-    storage.tables_write(store, {"plan": pl.DataFrame({"a": [1, 2]})})
-    storage.tables_write(store, {"more": pl.DataFrame({"a": [3]})})
-    storage.arrays_write(store, "basis", {"b": np.arange(3)})
+    row_arrays.tables_write(store, {"plan": pl.DataFrame({"a": [1, 2]})})
+    row_arrays.tables_write(store, {"more": pl.DataFrame({"a": [3]})})
+    row_arrays.arrays_write(store, "basis", {"b": np.arange(3)})
     harm(data_dir / store / "plan.parquet")
     harm(data_dir / store / "basis.npz")
     for read in (
-        lambda: storage.table_read(store, "plan"),
-        lambda: storage.table_rows(store, "plan"),
-        lambda: storage.arrays_read(store, "basis"),
+        lambda: row_arrays.table_read(store, "plan"),
+        lambda: row_arrays.table_rows(store, "plan"),
+        lambda: row_arrays.arrays_read(store, "basis"),
     ):
         with pytest.raises(Damaged, match="carry the run out again, or restore a backup"):
             read()
-    assert storage.arrays_read(store, "other") == {}
-    assert storage.table_read(store, "more")["a"].to_list() == [3]
+    assert row_arrays.arrays_read(store, "other") == {}
+    assert row_arrays.table_read(store, "more")["a"].to_list() == [3]
 
 
 @pytest.mark.parametrize("harm", HARMS)

@@ -8,9 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from planner import storage
 from planner.errors import RunCancelled
-from planner.whole import is_draft, meant_for, whole_file, whole_folder
+from planner.files.atomic_write import (
+    is_draft,
+    meant_for,
+    whole_file,
+    whole_folder,
+)
+from planner.storage import row_arrays
 
 WRITERS, TIMES = 4, 40
 
@@ -93,17 +98,17 @@ def test_one_at_a_time_makes_what_lies_there(data_dir):
 
     def make(number):
         nonlocal most
-        with storage.alone("traces/1-abc", lambda: None):
+        with row_arrays.alone("traces/1-abc", lambda: None):
             inside.append(number)
             most = max(most, len(inside))
             time.sleep(0.0005)
             inside.remove(number)
 
-    storage.LOOK_S, before = 0.001, storage.LOOK_S
+    row_arrays.LOOK_S, before = 0.001, row_arrays.LOOK_S
     try:
         assert together(make) == []
     finally:
-        storage.LOOK_S = before
+        row_arrays.LOOK_S = before
     assert most == 1
     assert not list((data_dir / "locks").iterdir())
 
@@ -116,16 +121,16 @@ def test_who_waits_may_stop_and_what_a_dead_process_held_is_free(data_dir):
     held, end = os.pipe()
     pid = os.fork()
     if pid == 0:
-        with storage.alone(name, lambda: None):
+        with row_arrays.alone(name, lambda: None):
             os.write(end, b"1")
             time.sleep(60)
         os._exit(1)
     assert os.read(held, 1) == b"1"
     try:
-        with pytest.raises(RunCancelled), storage.alone(name, cancelled):
+        with pytest.raises(RunCancelled), row_arrays.alone(name, cancelled):
             pass
     finally:
         os.kill(pid, 9)
         os.waitpid(pid, 0)
-    with storage.alone(name, cancelled):
+    with row_arrays.alone(name, cancelled):
         assert Path(data_dir / "locks").is_dir()

@@ -7,7 +7,10 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from planner.config.environment import env_choice
-from planner.logs import JsonLines, about_run
+from planner.services.log_format import (
+    JsonLines,
+    about_run,
+)
 
 
 def line(message: str, *values: object, error: BaseException | None = None) -> dict[str, object]:

@@ -18,7 +18,7 @@ import pytest
 from django.core.management import call_command
 
 from planner.config.supervisor import GIVES_UP, Children, Stopped, answers, listen
-from planner.services.limits import ENDED_WITH_RUN
+from planner.services.run_limits import ENDED_WITH_RUN
 from tests.platform.conftest import ROOT, manage
 
 NAMES = ("gunicorn", "worker", "beat")

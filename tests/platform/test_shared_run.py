@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from planner.demo.publish import files
-from planner.ingest import IngestOptions
+from planner.inputs.demo.publish import files
+from planner.inputs.ingest import IngestOptions
+from planner.inputs.scenario.document import with_traces
 from planner.models import Run, RunPart
-from planner.scenario.document import with_traces
 from planner.services import queues, runs
 from planner.services.traces import trace_ingest_path
 from planner.services.worker import run_execute

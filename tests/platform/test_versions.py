@@ -12,7 +12,7 @@ import pytest
 from django.db import connection, migrations
 from django.test import Client
 
-from planner.config import start
+from planner.config import startup_checks
 from tests.platform.conftest import ROOT, manage
 
 LATER = "9999_of_a_later_version"
@@ -92,26 +92,26 @@ def test_a_database_that_is_not_there_is_no_newer_one(
 def test_what_a_squashed_migration_replaces_is_known(
     later_migration: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert start.unknown_migrations() == [LATER]
+    assert startup_checks.unknown_migrations() == [LATER]
     squashed = ModuleType("planner.migrations.0001_squashed")
     squashed.Migration = type(  # type: ignore[attr-defined]
         "Migration", (migrations.Migration,), {"replaces": [("planner", LATER)]}
     )
-    here = start.iter_modules
+    here = startup_checks.iter_modules
 
     class Listed:
         name = "0001_squashed"
 
     monkeypatch.setitem(sys.modules, squashed.__name__, squashed)
-    monkeypatch.setattr(start, "iter_modules", lambda path: [*here(path), Listed()])
-    assert start.unknown_migrations() == []
+    monkeypatch.setattr(startup_checks, "iter_modules", lambda path: [*here(path), Listed()])
+    assert startup_checks.unknown_migrations() == []
 
 
 def test_another_apps_migrations_are_not_ours(db: None) -> None:
     with connection.cursor() as cursor:
         cursor.execute(RECORD.replace("'planner'", "'gone'"), [LATER])
-    assert start.unknown_migrations() == []
-    start.check_migrations_known()
+    assert startup_checks.unknown_migrations() == []
+    startup_checks.check_migrations_known()
 
 
 def test_readyz_names_a_newer_version(
@@ -119,13 +119,13 @@ def test_readyz_names_a_newer_version(
 ) -> None:
     """503 where the process never saw a database that it knows; one that started before an upgrade
     serves until it is replaced."""
-    monkeypatch.setattr(start, "started_on_known", False)
+    monkeypatch.setattr(startup_checks, "started_on_known", False)
     answer = client.get("/readyz")
     assert answer.status_code == 503
     assert "newer version" in answer.json()["database"]
-    with pytest.raises(start.NewerDatabase, match=LATER):
-        start.check_migrations_known()
-    monkeypatch.setattr(start, "started_on_known", True)
+    with pytest.raises(startup_checks.NewerDatabase, match=LATER):
+        startup_checks.check_migrations_known()
+    monkeypatch.setattr(startup_checks, "started_on_known", True)
     answer = client.get("/readyz")
     assert answer.status_code == 200
     assert "newer version" in answer.json()["database"]

@@ -11,10 +11,13 @@ from django.db import OperationalError
 from django.test import Client
 from django.utils import timezone
 
-from planner.client_address import client_address, client_network
 from planner.config.health import WAITS_S
 from planner.config.public_addresses import STRANGER_BYTES
 from planner.models import ApiToken, Run, Session, User
+from planner.services.client_address import (
+    client_address,
+    client_network,
+)
 from planner.services.tokens import token_make
 from planner.version import VERSION
 from tests.platform.conftest import manage

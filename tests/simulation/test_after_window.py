@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from simulation.due import due_s
+from simulation.deadlines import due_s
 from simulation.engine.run import simulate
 from simulation.fleet import Tier
 from simulation.metrics import summarise
-from simulation.policies.flat import Flat
+from simulation.policies.static import Flat
 from simulation.results import NOT_DUE, UNFINISHED
 from tests.simulation.builders import fleet, pool, profile, trace
 from tests.simulation.test_laws import busy_day, busy_fleet

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from simulation import replayed
+from simulation import trace_replay
 from simulation.cells import per_cell, simulate_cell
 from simulation.engine.run import simulate
 from simulation.metrics import summarise
-from simulation.policies.flat import Flat
+from simulation.policies.static import Flat
 from simulation.policy import ScalingPolicy
-from simulation.replayed import figures
+from simulation.trace_replay import figures
 from tests.simulation.builders import fleet, pool, trace
 
 CELLS = 5
@@ -44,7 +44,7 @@ def test_one_cell_is_the_fleet_itself():
 @pytest.mark.parametrize("most", [10_000, 1_000])
 def test_counts_are_of_all_cells_and_latencies_of_one(most, monkeypatch):
     """Of a long trace too, which is replayed as a stream."""
-    monkeypatch.setattr(replayed, "LONG", most)
+    monkeypatch.setattr(trace_replay, "LONG", most)
     cell = figures(simulate_cell(REQUESTS, fleet(pool(initial=2)), Flat([2]), cells=1))
     every = fleet(pool(initial=2 * CELLS, maximum=64 * CELLS))
     every_cell = figures(simulate_cell(REQUESTS, every, Flat([2 * CELLS]), cells=CELLS))

@@ -13,7 +13,7 @@ from numba.core.types import int64
 
 from simulation import kernel_cache
 from simulation.compiled import inlined_kernel, kernel
-from simulation.engine import entry
+from simulation.engine import entry_points
 from simulation.engine.tables import Tables, opener
 from simulation.kernel_cache import made_of
 
@@ -146,5 +146,5 @@ def len_of(x):
 
 def test_every_entry_of_the_engine_has_a_key():
     names = ("advance", "place", "scale", "speed", "limit", "fault", "tend", "observe", "close")
-    assert len({made_of(getattr(entry, name)) for name in names}) == len(names)
-    assert Path(entry.__file__).name == "entry.py"
+    assert len({made_of(getattr(entry_points, name)) for name in names}) == len(names)
+    assert Path(entry_points.__file__).name == "entry_points.py"

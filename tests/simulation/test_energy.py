@@ -9,7 +9,7 @@ from simulation.energy import pool_energy
 from simulation.engine.run import simulate
 from simulation.metrics import summarise
 from simulation.performance.power import PowerAtLoad
-from simulation.policies.flat import Flat
+from simulation.policies.static import Flat
 from tests.simulation.builders import fleet, pool, profile, trace
 from tests.simulation.performance import test_power
 

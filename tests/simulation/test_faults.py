@@ -18,10 +18,10 @@ from simulation.faults import (
 )
 from simulation.fleet import KvLink, Tier
 from simulation.metrics import meets_slo, summarise
-from simulation.policies.flat import Flat
 from simulation.policies.parts.service_controller import ServiceController
 from simulation.policies.parts.stability import STAY
 from simulation.policies.reactive import UnifiedReactive
+from simulation.policies.static import Flat
 from simulation.results import INSTANCE_FAILED, REASONS
 from tests.simulation.asking import Asking
 from tests.simulation.builders import fleet, pool, profile, trace

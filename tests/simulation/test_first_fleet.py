@@ -5,9 +5,9 @@ import pytest
 from simulation.engine.run import simulate
 from simulation.faults import FailedStarts
 from simulation.metrics import summarise
-from simulation.policies.flat import Flat
 from simulation.policies.scheduled import Scheduled
-from simulation.starting import StartUp
+from simulation.policies.static import Flat
+from simulation.start_times import StartUp
 from tests.simulation.builders import fleet, pool, profile, trace
 
 SLOW = profile(alpha=1.0, beta=0.0, gamma=2.0, delta=0.0, kv=1000, max_batch=1, budget=1000, tp=4)

@@ -8,9 +8,9 @@ import pytest
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
-from simulation.policies.flat import Flat
 from simulation.policies.reactive import UnifiedReactive
 from simulation.policies.scheduled import Scheduled
+from simulation.policies.static import Flat
 from tests.simulation.builders import fleet, pool, profile, trace
 
 SLOW = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=4, budget=1000)

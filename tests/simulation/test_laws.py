@@ -5,15 +5,15 @@ import pytest
 
 from bench.fidelity import mmc_wait_quantile
 from simulation import invariants
-from simulation.engine import entry
+from simulation.engine import entry_points
+from simulation.engine.compilation import warm_up
 from simulation.engine.run import simulate
 from simulation.engine.state import INSTANCE, POOL
-from simulation.engine.warm import warm_up
 from simulation.errors import InvariantViolated
 from simulation.fleet import Routing, Tier
 from simulation.metrics import meets_slo
-from simulation.policies.flat import Flat
 from simulation.policies.reactive import UnifiedReactive
+from simulation.policies.static import Flat
 from simulation.sizing.queueing import mmc_mean_wait
 from tests.simulation.builders import fleet, pool, profile, trace
 
@@ -150,9 +150,16 @@ def test_every_call_uses_the_one_compiled_signature():
     turned = busy_fleet()
     object.__setattr__(turned, "latency_s", np.asfortranarray(turned.latency_s))
     simulate(busy_day(100), turned, Flat([2, 2], interval_s=60), duration_s=600, interval_s=60)
-    for kernel in (entry.advance, entry.place, entry.scale, entry.speed, entry.fault, entry.tend):
+    for kernel in (
+        entry_points.advance,
+        entry_points.place,
+        entry_points.scale,
+        entry_points.speed,
+        entry_points.fault,
+        entry_points.tend,
+    ):
         assert len(kernel.signatures) == 1
-    for kernel in (entry.observe, entry.close):
+    for kernel in (entry_points.observe, entry_points.close):
         assert len(kernel.signatures) == 1
 
 

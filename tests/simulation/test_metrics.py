@@ -9,8 +9,8 @@ import pytest
 from simulation.engine.run import simulate
 from simulation.fleet import Tier
 from simulation.metrics import attainment, meets_slo, summarise, worst_hour
-from simulation.policies.flat import Flat
 from simulation.policies.scheduled import Scheduled
+from simulation.policies.static import Flat
 from simulation.results import COMPLETED
 from tests.simulation.builders import fleet, pool, profile, trace
 

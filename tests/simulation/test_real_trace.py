@@ -8,8 +8,8 @@ import pytest
 from simulation.engine.run import simulate
 from simulation.fleet import Tier
 from simulation.metrics import summarise
-from simulation.policies.flat import Flat
 from simulation.policies.reactive import UnifiedReactive
+from simulation.policies.static import Flat
 from tests.shared import DATA, shared
 from tests.simulation.builders import fleet, pool, profile, trace
 

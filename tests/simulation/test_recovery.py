@@ -7,14 +7,20 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from simulation import replayed
+from simulation import trace_replay
+from simulation.early_stop import (
+    BeyondRecovery,
+    Recovery,
+)
 from simulation.engine.run import simulate
 from simulation.faults import Crash
 from simulation.fleet import Tier
 from simulation.metrics import summarise
-from simulation.policies.flat import Flat
-from simulation.recovery import BeyondRecovery, Recovery
-from simulation.replayed import figures, simulate_long
+from simulation.policies.static import Flat
+from simulation.trace_replay import (
+    figures,
+    simulate_long,
+)
 from tests.simulation.builders import fleet, pool, profile, trace
 
 SLOW = profile(alpha=0.5, beta=0.0, gamma=0.01, delta=0.0, kv=4000, max_batch=4, budget=400)
@@ -74,7 +80,7 @@ class Asked(Recovery):
 @pytest.mark.parametrize("seed", range(5))
 def test_the_verdict_is_that_of_the_whole_replay(seed, monkeypatch):
     """Of a stream too, in pieces of a few hundred."""
-    monkeypatch.setattr(replayed, "PIECE", 300)
+    monkeypatch.setattr(trace_replay, "PIECE", 300)
     verdicts, given_up = [], np.zeros(2)
     for instances in (1, 2, 3, 5, 16):
         verdict, every = played(seed, instances, False)

@@ -7,15 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulation import replayed
+from simulation import trace_replay
 from simulation.cells import simulate_cell
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
-from simulation.policies.flat import Flat
+from simulation.policies.static import Flat
 from simulation.policy import Actions, ScalingPolicy
-from simulation.replayed import due_and_late, figures, is_long, shares_met
 from simulation.results import SimulationResult
 from simulation.stream.result import StreamResult
+from simulation.trace_replay import (
+    due_and_late,
+    figures,
+    is_long,
+    shares_met,
+)
 from tests.simulation.builders import fleet, pool, profile, trace
 from tests.simulation.stream.test_streaming import same
 from tests.simulation.test_fleet_laws import (
@@ -28,9 +33,9 @@ from tests.simulation.test_fleet_laws import (
 
 def both_ways(monkeypatch, requests, serving, policy, **how):
     at_once = simulate_cell(requests, serving, policy(), cells=1, **how)
-    monkeypatch.setattr(replayed, "LONG", len(requests) - 1)
-    monkeypatch.setattr(replayed, "PIECE", 37)
-    monkeypatch.setattr(replayed, "PER_LOOK", 1)
+    monkeypatch.setattr(trace_replay, "LONG", len(requests) - 1)
+    monkeypatch.setattr(trace_replay, "PIECE", 37)
+    monkeypatch.setattr(trace_replay, "PER_LOOK", 1)
     streamed = simulate_cell(requests, serving, policy(), cells=1, **how)
     assert isinstance(at_once, SimulationResult) and isinstance(streamed, StreamResult)
     return at_once, streamed
@@ -124,7 +129,7 @@ def apart_requests(n=900, model=3):
 def test_models_apart_are_replayed_side_by_side_to_the_byte(monkeypatch):
     """Under a policy that looks at them together; one of the models nobody serves."""
     requests, looks = apart_requests(model=4), []
-    monkeypatch.setattr(replayed, "simulate_apart", counted(looks, replayed.simulate_apart))
+    monkeypatch.setattr(trace_replay, "simulate_apart", counted(looks, trace_replay.simulate_apart))
     at_once, streamed = both_ways(monkeypatch, requests, APART, Together, duration_s=300.0)
     assert looks == [2]
     same(at_once, streamed)
@@ -167,8 +172,8 @@ class Breaks(Together):
 
 
 def test_what_one_part_raises_ends_them_all(monkeypatch):
-    monkeypatch.setattr(replayed, "LONG", 100)
-    monkeypatch.setattr(replayed, "PER_LOOK", 1)
+    monkeypatch.setattr(trace_replay, "LONG", 100)
+    monkeypatch.setattr(trace_replay, "PER_LOOK", 1)
     with pytest.raises(SimulationError, match=r"It breaks\."):
         simulate_cell(apart_requests(), APART, Breaks(), cells=1, duration_s=300.0)
 

@@ -1,4 +1,4 @@
-"""Measure a GPU, and write the facts of ``planner/catalogue`` from measured rows."""
+"""Measure a GPU, and write the facts of ``planner/inputs/catalogue`` from measured rows."""
 
 from pathlib import Path
 

@@ -2,7 +2,7 @@
 
     .venv/bin/python -m tools.catalogue.fit_efficiency
 
-It writes planner/catalogue/efficiency.yaml.
+It writes planner/inputs/catalogue/efficiency.yaml.
 
 Rows: ``profiles/aic_*`` and, for elementwise operators, ``profiles/vidur_mlp_ops`` and
 ``llmservingsim_v1_layers``. There is one entry per kind of operator, GPU family and precision. Each
@@ -24,13 +24,16 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import least_squares
 
-from planner.catalogue import hardware
-from planner.ingest.kernel_files import read_kernels
-from planner.ingest.kernel_files.aic import experts
-from planner.ingest.kernel_files.physics import plausible
-from planner.ingest.kernel_files.reader import read_frame
+from planner.inputs.catalogue import hardware
+from planner.inputs.ingest.kernel_files import read_kernels
+from planner.inputs.ingest.kernel_files.aic import experts
+from planner.inputs.ingest.kernel_files.plausibility import plausible
+from planner.inputs.ingest.kernel_files.reader import read_frame
 from simulation.performance.efficiency import Efficiencies, Efficiency, combine
-from simulation.performance.measured_kernels import KernelRows, kernels
+from simulation.performance.kernel_tables import (
+    KernelRows,
+    kernels,
+)
 from simulation.performance.profile import check
 from simulation.performance.specs import BYTES, GpuSpec
 from tools.catalogue import operator_checks
@@ -38,7 +41,7 @@ from tools.catalogue.routing import EVEN, SKEWED, routed
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "../shared/data/profiles"
-OUT = ROOT / "planner/catalogue/efficiency.yaml"
+OUT = ROOT / "planner/inputs/catalogue/efficiency.yaml"
 AIC = "aiconfigurator systems/data @ 095f58a (Apache-2.0), vLLM kernels"
 VIDUR = "vidur data/profiling/compute @ 7d47513 (MIT)"
 SERVINGSIM = "LLMServingSim profiler/perf @ 5daddb2 (MIT)"

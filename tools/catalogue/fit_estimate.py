@@ -1,4 +1,4 @@
-"""Fit the calibration of estimates and write planner/catalogue/estimate.yaml.
+"""Fit the calibration of estimates and write planner/inputs/catalogue/estimate.yaml.
 
     python -m tools.catalogue.fit_estimate [--data DIR] [--check]
 
@@ -31,14 +31,14 @@ from simulation.arrays import FloatArray
 from simulation.performance.estimate.calibration import ENGINES, Calibration
 from simulation.performance.estimate.closed_loop import steady_state
 from simulation.performance.estimate.errors import ErrorTable
-from simulation.performance.estimate.own import Traits
+from simulation.performance.estimate.measured_corrections import Traits
 from tools.catalogue.error_table import error_table, wheres_of
 from tools.catalogue.fit_likeness import LIKENESS, fit_likeness, stated
 from tools.catalogue.served import Served, served
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "../shared/data"
-TARGET = ROOT / "planner/catalogue/estimate.yaml"
+TARGET = ROOT / "planner/inputs/catalogue/estimate.yaml"
 
 Rows = npt.NDArray[np.int64]
 

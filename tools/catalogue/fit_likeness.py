@@ -1,4 +1,4 @@
-"""Fit how similar the errors of estimates are, for ``simulation.performance.estimate.own``.
+"""Fit how similar the errors of estimates are, for ``performance.estimate.measured_corrections``.
 
 The variances maximize the marginal likelihood of the errors, with a weak pull to assumed values.
 Each error comes from a fit without its model. A group (model, GPU type, engine, precision, mode)
@@ -19,7 +19,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
 
 from simulation.arrays import FloatArray, TextArray
-from simulation.performance.estimate.own import (
+from simulation.performance.estimate.measured_corrections import (
     FARTHEST,
     LEVELS,
     Likeness,

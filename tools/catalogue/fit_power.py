@@ -1,4 +1,4 @@
-"""Fit power by load (simulation.performance.power) and write planner/catalogue/power.yaml.
+"""Fit power by load (simulation.performance.power) and write planner/inputs/catalogue/power.yaml.
 
     python -m tools.catalogue.fit_power [--data DIR] [--check]
 
@@ -24,7 +24,7 @@ from tools.catalogue import DATA
 from tools.catalogue.power_fit import NUISANCE, OWN, SHARED, fit, left_out, splitwise_model
 from tools.catalogue.power_rows import TASKS, mlenergy, splitwise
 
-TARGET = Path(__file__).parents[2] / "planner/catalogue/power.yaml"
+TARGET = Path(__file__).parents[2] / "planner/inputs/catalogue/power.yaml"
 MLENERGY = (
     "ML.ENERGY leaderboard @ 0cd52da (Chung et al., The ML.ENERGY Benchmark, NeurIPS Datasets and "
     "Benchmarks 2025), vLLM in steady state; parameters fitted by tools/catalogue/fit_power.py"

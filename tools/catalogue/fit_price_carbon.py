@@ -1,4 +1,4 @@
-"""Write planner/catalogue/prices.yaml and carbon.yaml from the published tables.
+"""Write planner/inputs/catalogue/prices.yaml and carbon.yaml from the published tables.
 
     python -m tools.catalogue.fit_price_carbon [--data DIR] [--check]
 
@@ -20,12 +20,12 @@ import numpy as np
 import polars as pl
 from ruamel.yaml import YAML
 
-from planner.catalogue.cycle import design
+from planner.inputs.catalogue.carbon_cycle import design
 from simulation.arrays import FloatArray
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "../shared/data"
-FOLDER = ROOT / "planner/catalogue"
+FOLDER = ROOT / "planner/inputs/catalogue"
 
 # Map GPU type and memory (GB) of the data set to ours. Other memory sizes are a mean over sizes or
 # a slice of a GPU, and are left out. An H100 without a form factor counts as SXM.

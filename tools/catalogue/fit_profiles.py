@@ -1,4 +1,4 @@
-"""Fit the built-in linear profiles (methods.md C1) and write planner/catalogue/profiles.yaml.
+"""Fit the built-in linear profiles (methods.md C1) and write the catalogue's profiles.yaml.
 
     python -m tools.catalogue.fit_profiles [--data DIR] [--check]
 
@@ -24,8 +24,11 @@ import numpy as np
 import polars as pl
 from ruamel.yaml import YAML
 
-from planner.catalogue import gpus, models
-from planner.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue import (
+    gpus,
+    models,
+)
+from planner.inputs.catalogue.efficiency import efficiencies
 from simulation.performance.fitting.compare import (
     FITTED,
     QUANTITIES,
@@ -52,7 +55,7 @@ from tools.catalogue.profile_rows import (
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "../shared/data"
-TARGET = ROOT / "planner/catalogue/profiles.yaml"
+TARGET = ROOT / "planner/inputs/catalogue/profiles.yaml"
 
 MAX_BATCH, CHUNK = 256, 2048
 LIMITS_SOURCE = (

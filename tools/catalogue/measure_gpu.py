@@ -8,7 +8,7 @@ Copy this file to the machine with the GPU. It times these operators one at a ti
 output, gate-up, down, head), attention of prefill and decode, norms, activations, rotary embedding,
 experts, and collectives if there are several GPUs. Then it times pairs side by side on two streams.
 Then, if the driver allows it, it times operators under shares of the multiprocessors. Each
-measurement is one row, in the columns that Headroom imports (planner/ingest/kernel_files/own.py).
+measurement is one row, in the columns that Headroom imports (inputs/ingest/kernel_files/native.py).
 
 Times are CUDA events around one call, after warm-up, with the L2 cache flushed before each. The
 flush also hides the launch time. A row has the median of the repeats. Its ``spread`` is the

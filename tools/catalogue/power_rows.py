@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from planner import catalogue
-from planner.catalogue.efficiency import efficiencies
+from planner.inputs import catalogue
+from planner.inputs.catalogue.efficiency import efficiencies
 from simulation.arrays import FloatArray
 from simulation.performance.graph import OperatorGraph, operator_graph
 from simulation.performance.power import Load, load

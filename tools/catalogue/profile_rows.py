@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from planner.ingest.benchmarks import read_benchmarks
+from planner.inputs.ingest.benchmarks import read_benchmarks
 from simulation.performance.rows import BenchmarkRows, benchmark_rows
 
 SPLITWISE = "splitwise-sim data/perf_model.csv @ 8f99e7d (MIT)"

@@ -17,15 +17,21 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from planner.catalogue.efficiency import efficiencies
 from planner.errors import EXPECTED
-from planner.estimates.estimating import DRAFTING, deployment
+from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.estimates.deployment_rows import (
+    DRAFTING,
+    deployment,
+)
 from simulation.arrays import BoolArray, FloatArray
 from simulation.performance.efficiency import Efficiencies
-from simulation.performance.estimate.arranging import DRAWN
 from simulation.performance.estimate.closed_loop import Loop
+from simulation.performance.estimate.defaults import DRAWN
 from simulation.performance.estimate.estimate import loop_of, place
-from simulation.performance.estimate.own import Traits, traits_of
+from simulation.performance.estimate.measured_corrections import (
+    Traits,
+    traits_of,
+)
 
 Rows = npt.NDArray[np.int64]
 

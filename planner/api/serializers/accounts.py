@@ -6,11 +6,11 @@ from django.conf import settings
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from planner.api.serializers.strict import StrictSerializer
+from planner.api.serializers.strict_fields import StrictSerializer
 from planner.models import ApiToken, User, Workspace
 from planner.services.quota import share_of
+from planner.services.run_queue import waiting_of
 from planner.services.tokens import DAYS, LOGIN, MOST_DAYS
-from planner.services.turns import waiting_of
 
 
 class Login(StrictSerializer):

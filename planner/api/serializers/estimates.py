@@ -5,10 +5,13 @@ from typing import Any
 from rest_framework import serializers
 
 from planner.api.serializers.hardware import ProvenanceField
-from planner.api.serializers.strict import FiniteField, StrictSerializer
-from planner.estimates.own import MOST_ROWS
-from simulation.performance.estimate.arranging import MOST_RECV
+from planner.api.serializers.strict_fields import (
+    FiniteField,
+    StrictSerializer,
+)
+from planner.inputs.estimates.measured_corrections import MOST_ROWS
 from simulation.performance.estimate.calibration import ENGINES
+from simulation.performance.estimate.defaults import MOST_RECV
 from simulation.performance.specs import BYTES, WIDTHS
 
 MAX_ROWS = 20_000

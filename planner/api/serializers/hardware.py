@@ -8,12 +8,20 @@ from rest_framework import serializers
 from rest_framework.reverse import reverse
 
 from planner.api.serializers.options import BytesField
-from planner.api.serializers.strict import FiniteField, StrictSerializer
-from planner.catalogue import own
-from planner.catalogue.facts import KINDS
+from planner.api.serializers.strict_fields import (
+    FiniteField,
+    StrictSerializer,
+)
+from planner.inputs.catalogue import user_hardware as own
+from planner.inputs.catalogue.fact_types import KINDS
 from planner.models import OwnGpu, OwnModel
 from planner.selectors.hardware import PRICE_ORDERS, Entry, gpu_sources
-from planner.selectors.memory import PRECISIONS, memory_of, place, weights
+from planner.selectors.model_memory import (
+    PRECISIONS,
+    memory_of,
+    place,
+    weights,
+)
 from simulation.performance.specs import GpuSpec
 
 

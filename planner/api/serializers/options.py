@@ -1,6 +1,6 @@
 """Describe the options of runs as request bodies, by kind of run.
 
-The options are declared in planner.studies, so that the API accepts and refuses the same values as
+The options are declared in planner.domain, so that the API accepts and refuses the same values as
 the command line.
 """
 
@@ -12,15 +12,30 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from planner.api.serializers.strict import FiniteField, StrictSerializer
+from planner.api.serializers.strict_fields import (
+    FiniteField,
+    StrictSerializer,
+)
+from planner.domain.kinds import (
+    forecast,
+    plan,
+)
+from planner.domain.kinds.registry import KINDS
+from planner.domain.options import (
+    Option,
+    RunOptions,
+    options_in,
+    options_of,
+)
 from planner.errors import IngestError, OptionsRefused
-from planner.ingest.formats import OFFERED
-from planner.ingest.options import IngestOptions, Offered, column_mapping
-from planner.ingest.source import KINDS_OF_FILE
+from planner.inputs.ingest.formats import OFFERED
+from planner.inputs.ingest.options import (
+    IngestOptions,
+    Offered,
+    column_mapping,
+)
+from planner.inputs.ingest.source import KINDS_OF_FILE
 from planner.models import Run
-from planner.studies.commands import forecast, plan
-from planner.studies.kinds import KINDS
-from planner.studies.options import Option, RunOptions, options_in, options_of
 
 SOLVERS = options_in(plan.Options)["solver"].choices
 METHODS = options_in(forecast.Options)["method"].choices

@@ -4,15 +4,18 @@ from typing import Any
 
 from rest_framework import serializers
 
-from planner.api.serializers.in_force import TAKEN
+from planner.api.serializers.active_plans import TAKEN
 from planner.api.serializers.options import chosen, field_of
-from planner.api.serializers.strict import FiniteField, StrictSerializer
-from planner.exports.options import ExportOptions
+from planner.api.serializers.strict_fields import (
+    FiniteField,
+    StrictSerializer,
+)
+from planner.domain.options import options_in
 from planner.models import Proposal, ProposalEntry, ReviewRules
+from planner.outputs.options import ExportOptions
 from planner.selectors.review import proposal_entries, review_rules
 from planner.services.approval import missing
-from planner.services.rules import MOST_APPROVALS
-from planner.studies.options import options_in
+from planner.services.review_rules import MOST_APPROVALS
 
 MOST_NUMBER = 2**31 - 1
 

@@ -7,12 +7,12 @@ from rest_framework import serializers
 from rest_framework.reverse import reverse
 
 from planner.api.serializers.options import chosen, field_of
-from planner.api.serializers.strict import StrictSerializer
-from planner.exports.files import FORMATS
-from planner.exports.options import ExportOptions
+from planner.api.serializers.strict_fields import StrictSerializer
+from planner.domain.options import options_in
 from planner.models import Run
-from planner.services.turns import wait_of
-from planner.studies.options import options_in
+from planner.outputs.files import FORMATS
+from planner.outputs.options import ExportOptions
+from planner.services.run_queue import wait_of
 
 
 class RunLinks(serializers.Serializer[Any]):

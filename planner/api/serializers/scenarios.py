@@ -6,10 +6,10 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.reverse import reverse
 
-from planner.api.serializers.strict import StrictSerializer
+from planner.api.serializers.strict_fields import StrictSerializer
 from planner.errors import ScenarioError
+from planner.inputs.scenario.document import parse
 from planner.models import Scenario
-from planner.scenario.document import parse
 from planner.services.scenarios import MESSAGE
 
 

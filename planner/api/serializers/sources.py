@@ -7,8 +7,11 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.reverse import reverse
 
-from planner.api.serializers.strict import FiniteField, StrictSerializer
-from planner.ingest.live.sent import HISTOGRAM_FIELDS
+from planner.api.serializers.strict_fields import (
+    FiniteField,
+    StrictSerializer,
+)
+from planner.inputs.ingest.live.pushed_samples import HISTOGRAM_FIELDS
 from planner.models import Source, SourceReading
 from planner.selectors.sources import source_gaps
 

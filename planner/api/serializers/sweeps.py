@@ -6,11 +6,11 @@ from rest_framework import serializers
 from rest_framework.reverse import reverse
 
 from planner.api.serializers.options import WORK, chosen
-from planner.api.serializers.strict import StrictSerializer
+from planner.api.serializers.strict_fields import StrictSerializer
+from planner.domain.kinds.registry import KINDS
 from planner.models import Run, Sweep
 from planner.selectors.sweeps import DEFAULT, FIGURES
 from planner.services.sweeps import MOST_AXES
-from planner.studies.kinds import KINDS
 
 
 class AxisGiven(StrictSerializer):

@@ -8,7 +8,7 @@ from rest_framework import serializers
 from rest_framework.reverse import reverse
 
 from planner.api.serializers.runs import RunDetail
-from planner.api.serializers.strict import FiniteField
+from planner.api.serializers.strict_fields import FiniteField
 from planner.models import Trace
 
 

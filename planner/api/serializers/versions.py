@@ -4,9 +4,9 @@ from typing import Any
 
 from rest_framework import serializers
 
-from planner.api.serializers.strict import StrictSerializer
+from planner.api.serializers.strict_fields import StrictSerializer
+from planner.inputs.scenario.sections import PARTS
 from planner.models import ScenarioVersion
-from planner.scenario.sections import PARTS
 from planner.services.scenarios import MESSAGE
 
 MOST_NUMBER = 2**31 - 1

@@ -4,7 +4,10 @@ from typing import Any
 
 from rest_framework import serializers
 
-from planner.api.serializers.strict import FiniteField, StrictSerializer
+from planner.api.serializers.strict_fields import (
+    FiniteField,
+    StrictSerializer,
+)
 from planner.services.whatif import LIMITS, Changes
 
 

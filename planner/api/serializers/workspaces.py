@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from rest_framework import serializers
 
-from planner.api.serializers.strict import StrictSerializer
+from planner.api.serializers.strict_fields import StrictSerializer
 from planner.models import Channel, Delivery, Event, Workspace
 
 

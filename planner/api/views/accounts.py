@@ -27,8 +27,8 @@ from planner.models.workspace import within
 from planner.selectors.workspaces import workspace_for
 from planner.services import second_factor, tokens
 from planner.services.account_removal import account_data
-from planner.services.proving import check_again
-from planner.services.signing_in import login_attempt
+from planner.services.login_limits import login_attempt
+from planner.services.password_confirmation import check_again
 
 
 class LoginView(ApiView):

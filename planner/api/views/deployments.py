@@ -5,8 +5,8 @@ from rest_framework.response import Response
 
 from planner.api.base import ApiView, valid
 from planner.api.schema import operation
-from planner.api.serializers.in_force import DeploymentNames
-from planner.exports.deployments import names_kept
+from planner.api.serializers.active_plans import DeploymentNames
+from planner.outputs.deployments import names_kept
 from planner.services.deployments import names_keep
 
 

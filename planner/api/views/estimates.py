@@ -24,7 +24,7 @@ from planner.api.serializers.estimates import (
     RowsRequest,
 )
 from planner.errors import IngestError
-from planner.exports.estimates import answer_table
+from planner.outputs.estimates import answer_table
 from planner.services import estimates
 
 

@@ -9,15 +9,15 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from planner.errors import NotFound
-from planner.exports.doors import exposition as doors_exposition
-from planner.exports.in_force import exposition
-from planner.exports.work import exposition as work_exposition
 from planner.models import ApiToken
 from planner.models.workspace import MAIN, within
-from planner.selectors.doors import security_events
-from planner.selectors.in_force import plans_in_force
-from planner.selectors.work import work_now
-from planner.services.refusals import refusals
+from planner.outputs.active_plan_metrics import exposition
+from planner.outputs.queue_metrics import exposition as work_exposition
+from planner.outputs.security_metrics import exposition as doors_exposition
+from planner.selectors.active_plans import plans_in_force
+from planner.selectors.queue_statistics import work_now
+from planner.selectors.security_events import security_events
+from planner.services.refused_requests import refusals
 from planner.services.tokens import token_of
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"

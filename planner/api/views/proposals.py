@@ -25,15 +25,18 @@ from planner.api.serializers.proposals import (
     ReviewRulesDetail,
     SayRequest,
 )
+from planner.domain.serialise import as_json
 from planner.errors import NotFound
-from planner.exports.proposed import Proposed, proposed_of
 from planner.models import Proposal, User
+from planner.outputs.proposal_changes import (
+    Proposed,
+    proposed_of,
+)
 from planner.selectors.people import person_get
 from planner.selectors.review import proposal_get, proposals_list
 from planner.selectors.runs import run_get
 from planner.services import proposals
-from planner.services.rules import rules_change
-from planner.studies.plain import as_json
+from planner.services.review_rules import rules_change
 
 DECIDED = {200: ProposalDetail}
 REFUSALS = (400, 403, 404, 409, 413, 415)

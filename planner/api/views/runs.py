@@ -28,11 +28,15 @@ from planner.api.serializers.runs import (
     TableNames,
     TableRows,
 )
+from planner.domain.options import options_of
 from planner.errors import NotReady
-from planner.exports import CSV_ROWS, PARQUET
-from planner.exports.files import FORMATS
-from planner.exports.options import ExportOptions
 from planner.models import Run
+from planner.outputs import (
+    CSV_ROWS,
+    PARQUET,
+)
+from planner.outputs.files import FORMATS
+from planner.outputs.options import ExportOptions
 from planner.selectors.runs import (
     run_get,
     run_result,
@@ -43,10 +47,9 @@ from planner.selectors.runs import (
     runs_list,
 )
 from planner.selectors.savings import savings
-from planner.services.exporting import run_export
+from planner.services.exports import run_export
 from planner.services.provisioning import operator_sensitivity, results_pool, savings_sweep
 from planner.services.runs import run_cancel, run_delete
-from planner.studies.options import options_of
 
 MEDIA = dict.fromkeys(form.media.partition(";")[0] for form in FORMATS.values())
 JSON_ROWS = 1000  # default number of rows in one answer

@@ -32,8 +32,7 @@ from planner.selectors.schedules import (
     schedule_get,
     schedules_list,
 )
-from planner.services.digests import digest_text
-from planner.services.firings import schedule_fire
+from planner.services.schedule_firings import schedule_fire
 from planner.services.schedules import (
     schedule_change,
     schedule_create,
@@ -41,6 +40,7 @@ from planner.services.schedules import (
     schedule_pause,
     schedule_resume,
 )
+from planner.services.weekly_digest import digest_text
 
 EXAMPLES = {
     "Mondays at six": {

@@ -13,11 +13,11 @@ from planner.api.base import ApiView, idempotency_key, valid
 from planner.api.filters import Pages
 from planner.api.schema import KEY, LOCATION, operation, removal
 from planner.api.serializers.sweeps import GridAsked, SweepItem, SweepRequest
+from planner.domain.serialise import as_json
 from planner.models import Sweep
 from planner.selectors.scenarios import scenario_get
 from planner.selectors.sweeps import figure_named, sweep_get, sweep_grid, sweeps_list
 from planner.services.sweeps import Axis, sweep_cancel, sweep_create, sweep_delete
-from planner.studies.plain import as_json
 
 EXAMPLES = {
     "A kept scenario": {

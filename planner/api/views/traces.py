@@ -13,9 +13,12 @@ from planner.api.base import ApiView, checked, idempotency_key, started, valid
 from planner.api.filters import Pages, StrictFilter, StrictOrdering, TraceFilter
 from planner.api.renderers import AcceptOnly
 from planner.api.schema import KEY, LOCATION, operation, removal
-from planner.api.serializers.character import CharacterAnswer, CharacterAsked
 from planner.api.serializers.options import ReadingRequest, UploadRequest
 from planner.api.serializers.runs import RunDetail
+from planner.api.serializers.trace_statistics import (
+    CharacterAnswer,
+    CharacterAsked,
+)
 from planner.api.serializers.traces import (
     Demand,
     DemandAsked,
@@ -24,6 +27,7 @@ from planner.api.serializers.traces import (
     TracePreview,
     UploadDone,
 )
+from planner.domain.serialise import as_json
 from planner.errors import NotReady
 from planner.models import Trace
 from planner.selectors.traces import (
@@ -37,7 +41,6 @@ from planner.selectors.traces import (
 from planner.services.access import check_may_plan
 from planner.services.trace_removal import trace_delete
 from planner.services.traces import trace_preview, trace_reread, trace_upload
-from planner.studies.plain import as_json
 
 BIN_S = 900.0  # default bin width, seconds
 MAX_BINS = 50_000  # most bins of a series in one answer

@@ -22,11 +22,11 @@ from planner.api.serializers.versions import (
     ScenarioVersionDetail,
     ScenarioVersionItem,
 )
+from planner.domain.serialise import as_json
 from planner.models import ScenarioVersion
 from planner.selectors.scenarios import scenario_get
 from planner.selectors.versions import Between, between, version_get, versions_changing
 from planner.services.scenarios import scenario_branch, scenario_restore
-from planner.studies.plain import as_json
 
 
 class VersionListView(ApiView, generics.ListAPIView[ScenarioVersion]):

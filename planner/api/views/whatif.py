@@ -10,11 +10,11 @@ from planner.api.results import schema_of
 from planner.api.schema import operation, run_started
 from planner.api.serializers.runs import RunDetail
 from planner.api.serializers.whatif import WhatIfRequest
+from planner.domain.serialise import as_json
+from planner.domain.whatif.answer import WhatIf
 from planner.selectors.runs import run_get
-from planner.services.outlooks import outlook_replay
+from planner.services.outlook_simulation import outlook_replay
 from planner.services.whatif import run_what_if, what_if_replay
-from planner.studies.plain import as_json
-from planner.studies.whatif.answer import WhatIf
 
 
 class RunWhatIfView(ApiView):

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import IngestError
-from planner.ingest import warehouse
-from planner.ingest.options import column_mapping
+from planner.inputs.ingest import warehouse
+from planner.inputs.ingest.options import column_mapping
 from planner.management.base import HeadroomCommand
 
 

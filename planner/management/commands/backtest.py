@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.exports.figure_table import listed
 from planner.management.base import RunCommand
 from planner.models import Run
+from planner.outputs.table_text import listed
 
 EQUAL = {
     "forecaster": "name", "cost": "cost_usd:,.2f", "GPU-hours": "gpu_hours:,.1f",

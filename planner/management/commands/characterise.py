@@ -6,11 +6,11 @@ from argparse import ArgumentParser
 from datetime import UTC, datetime
 from typing import Any
 
+from planner.domain.serialise import as_json
 from planner.errors import PlannerError
-from planner.exports.figure_table import listed
 from planner.management.base import HeadroomCommand, load_trace
+from planner.outputs.table_text import listed
 from planner.selectors.traces import trace_character, trace_ready, trace_window
-from planner.studies.plain import as_json
 from planner.templatetags.headroom import duration
 
 VOLUMES = {

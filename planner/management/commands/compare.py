@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.exports.figure_table import listed
-from planner.exports.policies import policy_words
 from planner.management.base import RunCommand
 from planner.management.commands.plan import PROFILE_ERRORS, RESTS_ON
 from planner.models import Run
+from planner.outputs.policy_tables import policy_words
+from planner.outputs.table_text import listed
 
 
 class Command(RunCommand):

@@ -5,10 +5,13 @@ from __future__ import annotations
 from argparse import ArgumentParser, ArgumentTypeError
 from typing import Any
 
-from planner.configure.asked import TOP, DeploymentQuery
-from planner.exports.figure_table import listed
+from planner.domain.deployment_search.query import (
+    TOP,
+    DeploymentQuery,
+)
 from planner.management.base import HeadroomCommand
-from planner.services.configuring import configured
+from planner.outputs.table_text import listed
+from planner.services.deployment_search import configured
 from planner.services.estimates import measured_in
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.specs import WIDTHS

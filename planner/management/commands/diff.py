@@ -5,11 +5,21 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import Any
 
-from planner.exports.figure_table import Cell, FigureTable, Head, Line, shown, text_table
+from planner.domain.columns import SHARE
+from planner.domain.serialise import as_json
 from planner.management.base import HeadroomCommand
-from planner.selectors.beside import runs_beside, runs_chosen
-from planner.studies.columns import SHARE
-from planner.studies.plain import as_json
+from planner.outputs.table_text import (
+    Cell,
+    FigureTable,
+    Head,
+    Line,
+    shown,
+    text_table,
+)
+from planner.selectors.run_comparison import (
+    runs_beside,
+    runs_chosen,
+)
 from planner.templatetags.headroom import NOTHING, setting, signed_percent
 
 

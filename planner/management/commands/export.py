@@ -8,16 +8,16 @@ from typing import Any
 
 from django.utils import timezone
 
+from planner.domain.options import options_of
 from planner.errors import PlannerError
-from planner.exports import load_result
-from planner.exports.files import FORMATS
-from planner.exports.options import ExportOptions
 from planner.management.base import HeadroomCommand
 from planner.management.options import add_options, options_said
 from planner.models import Run
+from planner.outputs import load_result
+from planner.outputs.files import FORMATS
+from planner.outputs.options import ExportOptions
 from planner.selectors.runs import run_get, run_named
-from planner.services.exporting import run_write
-from planner.studies.options import options_of
+from planner.services.exports import run_write
 
 
 class Command(HeadroomCommand):

@@ -6,13 +6,16 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
+from planner.domain.kinds.forecast import (
+    Options,
+    TraceOptions,
+)
 from planner.errors import PlannerError
-from planner.exports.figure_table import listed
 from planner.management.base import HeadroomCommand, execute, load_scenario, load_trace
 from planner.management.options import add_options, flag_of, options_said
 from planner.models import Run, Scenario
+from planner.outputs.table_text import listed
 from planner.services.runs import run_create
-from planner.studies.commands.forecast import Options, TraceOptions
 
 COLUMNS = {
     "model": "model", "region": "region", "tier": "tier", "method": "method", "order": "order",

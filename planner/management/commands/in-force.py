@@ -7,17 +7,26 @@ from typing import Any
 
 from django.utils import timezone
 
+from planner.domain.options import options_of
 from planner.errors import NotReady
-from planner.exports.figure_table import listed
-from planner.exports.in_force import desired
-from planner.exports.options import ExportOptions
 from planner.management.base import HeadroomCommand
 from planner.management.options import add_options, options_said
 from planner.models import PlanInForce
-from planner.selectors.in_force import plan_in_force, plan_kept_get, plans_in_force, plans_kept
+from planner.outputs.active_plan_metrics import desired
+from planner.outputs.options import ExportOptions
+from planner.outputs.table_text import listed
+from planner.selectors.active_plans import (
+    plan_in_force,
+    plan_kept_get,
+    plans_in_force,
+    plans_kept,
+)
 from planner.selectors.runs import run_get
-from planner.services.in_force import plan_restore, put_in_force, withdraw
-from planner.studies.options import options_of
+from planner.services.active_plans import (
+    plan_restore,
+    put_in_force,
+    withdraw,
+)
 
 LEFT_OUT = ("table", "namespace", "prometheus", "at", "form")  # export options that do not apply
 COLUMNS = {"pool": "pool", "region": "region", "replicas now": "replicas"}

@@ -7,13 +7,13 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-from planner.ingest import IngestOptions
-from planner.ingest.formats import OFFERED
-from planner.ingest.options import column_mapping
-from planner.ingest.source import KINDS_OF_FILE
+from planner.domain.trace_statistics.volumes import LISTED
+from planner.inputs.ingest import IngestOptions
+from planner.inputs.ingest.formats import OFFERED
+from planner.inputs.ingest.options import column_mapping
+from planner.inputs.ingest.source import KINDS_OF_FILE
 from planner.management.base import HeadroomCommand
 from planner.services.traces import trace_ingest_path
-from planner.studies.character.volumes import LISTED
 
 
 class Command(HeadroomCommand):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.exports.figure_table import listed
 from planner.management.base import RunCommand
 from planner.models import Run
+from planner.outputs.table_text import listed
 
 MONTHS = {
     "month": "month", "days": "days:.0f", "growth": "growth:.2f", "replicas": "mean_replicas:,.1f",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.exports.figure_table import listed
 from planner.management.base import RunCommand
 from planner.models import Run
+from planner.outputs.table_text import listed
 
 COLUMNS = {
     "prefill": "prefill:d", "decode": "decode:d", "tokens/s": "max_tps:,.0f",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from planner.domain.placement.methods import METHODS
 from planner.management.base import RunCommand
 from planner.models import Run
-from planner.studies.placement.methods import METHODS
 
 
 class Command(RunCommand):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.exports.figure_table import listed
+from planner.domain.kinds.pareto import amount
 from planner.management.base import RunCommand
 from planner.models import Run
-from planner.studies.commands.pareto import amount
+from planner.outputs.table_text import listed
 
 DECISIONS = {
     "period": "period", "model": "model", "region": "region", "replica": "arrangement",

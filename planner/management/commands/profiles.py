@@ -7,15 +7,22 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from planner import catalogue
 from planner.errors import CatalogueError, PlannerError
+from planner.inputs import catalogue
+from planner.inputs.profiles.spec import (
+    COMPUTED,
+    KINDS,
+    ProfileSpec,
+)
 from planner.management.base import HeadroomCommand
 from planner.models import Calibration
-from planner.profiles.spec import COMPUTED, KINDS, ProfileSpec
-from planner.selectors.own import served_rows
+from planner.selectors.measured_corrections import served_rows
 from planner.selectors.profiles import KnownProfile, profile_get, profile_versions, profiles_list
 from planner.services.calibrations import CALIBRATION_FORMATS, Reading, calibration_path
-from planner.services.fits import profile_compute, profile_fit
+from planner.services.profile_fits import (
+    profile_compute,
+    profile_fit,
+)
 from simulation.performance.estimate.calibration import ENGINES
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from planner.domain.provisioning.windows import OBSERVED
 from planner.management.base import RunCommand
 from planner.models import Run
-from planner.studies.provisioning.following import OBSERVED
 
 WAYS = {
     "apart": "apart",

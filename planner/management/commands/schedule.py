@@ -11,29 +11,33 @@ from typing import Any
 
 from django.utils import timezone
 
+from planner.domain.serialise import as_json
 from planner.errors import EXPECTED, PlannerError
-from planner.exports.figure_table import listed
+from planner.inputs.scenario.document import values_of
 from planner.management.base import HeadroomCommand, load_scenario
 from planner.models import Firing, Outcome, Scenario, Schedule
-from planner.scenario.document import values_of
+from planner.outputs.table_text import listed
 from planner.selectors.schedules import (
     firings_list,
     outcomes_list,
     schedule_get,
     schedules_list,
 )
-from planner.services.digests import digest_text
-from planner.services.firings import firing_settle, schedule_fire, schedules_tick
-from planner.services.outcomes import outcomes_tick
+from planner.services.plan_outcomes import outcomes_tick
 from planner.services.scenarios import scenario_create
+from planner.services.schedule_firings import (
+    firing_settle,
+    schedule_fire,
+    schedules_tick,
+)
 from planner.services.schedules import (
     schedule_change,
     schedule_create,
     schedule_pause,
     schedule_resume,
 )
+from planner.services.weekly_digest import digest_text
 from planner.services.worker import run_execute
-from planner.studies.plain import as_json
 
 MOST = 20  # most firings listed
 SCHEDULES = {"schedule": "name", "scenario": "scenario", "cron": "cron", "next": "next_due",

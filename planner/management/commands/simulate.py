@@ -8,10 +8,13 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-from planner import storage
-from planner.exports.policies import policy_words, settings_words
 from planner.management.base import RunCommand
 from planner.models import Run
+from planner.outputs.policy_tables import (
+    policy_words,
+    settings_words,
+)
+from planner.storage import row_arrays
 
 OUT_NAMES = {"replicas.parquet": "series.parquet"}
 
@@ -34,7 +37,7 @@ class Command(RunCommand):
         if options["out"]:
             options["out"].mkdir(parents=True, exist_ok=True)
             store = Run.objects.values_list("store", flat=True).get(pk=answer["run"])
-            for table in storage.held(store).glob("*.parquet"):
+            for table in row_arrays.held(store).glob("*.parquet"):
                 shutil.copy(table, options["out"] / OUT_NAMES.get(table.name, table.name))
             (options["out"] / "result.json").write_text(json.dumps(answer, indent=2) + "\n")
         return answer

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.exports.figure_table import listed
+from planner.domain.sizing.size_errors import bias_in_words
 from planner.management.base import RunCommand
 from planner.models import Run
-from planner.studies.sizing.size_errors import bias_in_words
+from planner.outputs.table_text import listed
 
 COLUMNS = {
     "model": "model", "replica": "arrangement", "tier": "tier", "requests/s": "max_rps:.3g",

@@ -9,14 +9,14 @@ from typing import Any
 
 from django.utils.dateparse import parse_datetime
 
+from planner.domain.serialise import as_json
 from planner.errors import SourceError
-from planner.exports.figure_table import listed
 from planner.management.base import HeadroomCommand
 from planner.models import Source
+from planner.outputs.table_text import listed
 from planner.selectors.sources import source_gaps, source_get, sources_list
 from planner.services.source_reading import source_preview, source_read
 from planner.services.sources import current_trace, source_change, source_create, source_delete
-from planner.studies.plain import as_json
 
 VERBS = ("add", "preview", "read", "list", "pause", "resume", "remove", "trace")
 COLUMNS = {"source": "name", "kind": "kind", "state": "state", "read to": "read_to", "gaps": "gaps"}

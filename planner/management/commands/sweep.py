@@ -5,17 +5,24 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import Any
 
+from planner.domain.kinds.registry import KINDS
+from planner.domain.progress import part
+from planner.domain.serialise import as_json
 from planner.errors import EXPECTED, PlannerError
-from planner.exports.figure_table import Cell, FigureTable, Head, Line, shown, text_table
+from planner.inputs.scenario.document import values_of
 from planner.management.base import HeadroomCommand, load_scenario
 from planner.models import Run, Sweep
-from planner.scenario.document import values_of
+from planner.outputs.table_text import (
+    Cell,
+    FigureTable,
+    Head,
+    Line,
+    shown,
+    text_table,
+)
 from planner.selectors.sweeps import DEFAULT, FIGURES, figure_named, sweep_grid
 from planner.services.sweeps import Axis, sweep_create
 from planner.services.worker import run_execute
-from planner.studies.kinds import KINDS
-from planner.studies.plain import as_json
-from planner.studies.progress import part
 from planner.templatetags.headroom import setting
 
 

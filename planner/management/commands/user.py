@@ -9,9 +9,9 @@ from typing import Any
 from django.core.serializers.json import DjangoJSONEncoder
 
 from planner.errors import PlannerError
-from planner.exports.figure_table import listed
 from planner.management.base import HeadroomCommand
 from planner.models import User
+from planner.outputs.table_text import listed
 from planner.selectors.people import people_list, person_get
 from planner.services import people, workspaces
 from planner.services.account_removal import account_data, account_remove

@@ -4,9 +4,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from planner.config.leash import die_with_parent
-from planner.services.compiling import compile_ahead
-from planner.services.warming import closed_forms
+from planner.config.child_processes import die_with_parent
+from planner.services.kernel_compilation import compile_ahead
+from planner.services.warm_up import closed_forms
 
 
 class Command(BaseCommand):

@@ -6,12 +6,12 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from typing import Any
 
+from planner.domain.serialise import as_json
 from planner.errors import PlannerError
-from planner.exports.figure_table import listed
 from planner.management.base import HeadroomCommand
+from planner.outputs.table_text import listed
 from planner.selectors.runs import run_get
 from planner.services.whatif import Changes, run_what_if
-from planner.studies.plain import as_json
 from planner.templatetags.headroom import figure
 
 SIZES = {"model": "model", "replica": "replica", "input tokens/s": "input_tps:,.0f",

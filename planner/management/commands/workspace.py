@@ -6,10 +6,10 @@ from argparse import ArgumentParser
 from typing import Any
 
 from planner.errors import PlannerError
-from planner.exports.figure_table import listed
 from planner.management.base import HeadroomCommand
 from planner.models import Workspace
 from planner.models.workspace import workspace_of
+from planner.outputs.table_text import listed
 from planner.selectors.workspaces import workspaces_list
 from planner.services import workspaces
 from planner.services.workspace_removal import workspace_remove

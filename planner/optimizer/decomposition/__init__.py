@@ -11,7 +11,7 @@ HiGHS, and ``repair`` makes a plan from the priced cells instead.
 
 from planner.optimizer.decomposition.cells import Cells
 from planner.optimizer.decomposition.covering import compiled
-from planner.optimizer.decomposition.pooled import compiled_pools
+from planner.optimizer.decomposition.pooled_cells import compiled_pools
 from planner.optimizer.decomposition.repair import compiled_repair
 from planner.optimizer.decomposition.solve import VAST, Outcome, decompose
 

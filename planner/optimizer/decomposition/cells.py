@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.optimizer.decomposition.covering import cheapest_cells
-from planner.optimizer.decomposition.pooled import cheapest_pools
+from planner.optimizer.decomposition.pooled_cells import cheapest_pools
 from planner.optimizer.figures import global_need_tps, gpus_used, local_need_tps, spent
 from planner.optimizer.objective import caps, price, start_cost
 from planner.optimizer.pools import carried_by_pools, fewest, kept, together

@@ -8,7 +8,7 @@ import numpy as np
 
 from planner.optimizer.decomposition.cells import ROUNDING, Cells, Priced, Prices
 from planner.optimizer.decomposition.covering import cells_within
-from planner.optimizer.decomposition.pooled import pools_within
+from planner.optimizer.decomposition.pooled_cells import pools_within
 from simulation.arrays import BoolArray, Int32Array, IntArray
 
 EACH = 60  # limit on columns of one cell; beyond it, a range per type replaces them

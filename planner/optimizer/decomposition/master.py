@@ -17,7 +17,7 @@ from planner.optimizer.decomposition.columns import Band, Boxes, Columns, no_box
 from planner.optimizer.highs import configured, load, run
 from planner.optimizer.problem import INFEASIBLE
 from planner.optimizer.solving.arrays import INF, Builder, Entry
-from planner.optimizer.solving.guarded import solve_program
+from planner.optimizer.solving.deadline import solve_program
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
 GUARD_FROM = 5_000  # columns: with fewer, HiGHS respects the time limit well enough

@@ -11,15 +11,18 @@ import numpy as np
 from planner.optimizer.binding import binding_constraints
 from planner.optimizer.figures import global_need_tps
 from planner.optimizer.highs import now_and_then
-from planner.optimizer.horizon.begin import greedy_plan, period_by_period
+from planner.optimizer.horizon.cross_region import rerouted
 from planner.optimizer.horizon.figures import costs, totals
-from planner.optimizer.horizon.sent import rerouted
+from planner.optimizer.horizon.start_plans import (
+    greedy_plan,
+    period_by_period,
+)
 from planner.optimizer.objective import STICKINESS, true_bound
 from planner.optimizer.problem import INFEASIBLE, Binding, HorizonPlan, HorizonProblem
 from planner.optimizer.program.conflict import conflicting_set
 from planner.optimizer.program.search import Effort, Search
 from planner.optimizer.program.variables import Draft
-from planner.optimizer.sides import carried_tps
+from planner.optimizer.roles import carried_tps
 from planner.optimizer.solving import Solved
 from planner.optimizer.validation import validate_horizon
 from simulation.arrays import FloatArray, IntArray

@@ -6,7 +6,6 @@ placements.
 """
 
 from planner.optimizer.placement.algorithm4 import schedule
-from planner.optimizer.placement.blind import place_blind
 from planner.optimizer.placement.exact import place_exact
 from planner.optimizer.placement.measures import Measures, measure, service_share
 from planner.optimizer.placement.problem import (
@@ -16,6 +15,7 @@ from planner.optimizer.placement.problem import (
     Role,
     Service,
 )
+from planner.optimizer.placement.topology_blind import place_blind
 
 __all__ = [
     "Measures",

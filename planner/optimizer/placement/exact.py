@@ -8,14 +8,17 @@ from time import perf_counter
 
 from planner.optimizer.highs import now_and_then
 from planner.optimizer.placement.algorithm4 import schedule
-from planner.optimizer.placement.blind import place_blind
 from planner.optimizer.placement.classes import Where, classes
+from planner.optimizer.placement.free_slots import Room
 from planner.optimizer.placement.improve import improve
 from planner.optimizer.placement.measures import Measures, measure
+from planner.optimizer.placement.node_assignment import (
+    placement_of,
+    realise,
+)
 from planner.optimizer.placement.problem import Placement, PlacementProblem, Unplaced
 from planner.optimizer.placement.program import build, solve
-from planner.optimizer.placement.realise import placement_of, realise
-from planner.optimizer.placement.room import Room
+from planner.optimizer.placement.topology_blind import place_blind
 from simulation.topology import KV_SHARE
 
 ENOUGH = 1e-6  # share of the penalty within the solver's rounding

@@ -8,9 +8,9 @@ from time import perf_counter
 import numpy as np
 
 from planner.optimizer.placement.classes import Classes, Where
+from planner.optimizer.placement.free_slots import Room
 from planner.optimizer.placement.problem import PlacementProblem
 from planner.optimizer.placement.program import build, solve
-from planner.optimizer.placement.room import Room
 
 AT_ONCE = 3  # initial number of subgroups that are placed again together
 EACH_S = 1.0  # time limit of one such step

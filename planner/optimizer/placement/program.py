@@ -22,10 +22,10 @@ import numpy as np
 from planner.errors import SolverFailed
 from planner.optimizer.highs import configured, load, run
 from planner.optimizer.placement.classes import Classes, Key
+from planner.optimizer.placement.free_slots import Room
 from planner.optimizer.placement.ledger import Block, blocks
 from planner.optimizer.placement.measures import POINTS
 from planner.optimizer.placement.problem import PlacementProblem
-from planner.optimizer.placement.room import Room
 from simulation.arrays import IntArray
 from simulation.topology import S1, S2
 

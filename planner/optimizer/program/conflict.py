@@ -13,11 +13,11 @@ from typing import TypeVar
 import highspy
 import numpy as np
 
+from planner.optimizer.formatting import some
 from planner.optimizer.highs import configured, load
 from planner.optimizer.problem import HorizonProblem
 from planner.optimizer.program.search import drafted
 from planner.optimizer.solving import LinearProgram
-from planner.optimizer.words import some
 
 # seconds for the filter; rows not tested by then stay in the set
 LP_BUDGET_S, WHOLE_BUDGET_S = 20.0, 20.0

@@ -20,7 +20,7 @@ import scipy
 from planner.optimizer.figures import TOLERANCE, global_need_tps, local_need_tps
 from planner.optimizer.pools import bent, curve, fewest
 from planner.optimizer.program.variables import Draft
-from planner.optimizer.sides import sides
+from planner.optimizer.roles import sides
 from planner.optimizer.solving.arrays import INF, Entry
 from simulation.arrays import FloatArray, IntArray
 

@@ -14,12 +14,20 @@ from functools import partial
 import numpy as np
 
 from planner.optimizer.figures import global_need_tps, local_need_tps
+from planner.optimizer.formatting import (
+    amount,
+    in_region,
+    instances,
+    on_gpu,
+    share,
+    tokens,
+    without,
+)
 from planner.optimizer.objective import BUDGET, CARBON, CHURN
 from planner.optimizer.problem import PlanningProblem
 from planner.optimizer.program.variables import Draft
-from planner.optimizer.sides import sides
+from planner.optimizer.roles import sides
 from planner.optimizer.solving.arrays import INF, Entry
-from planner.optimizer.words import amount, in_region, instances, on_gpu, share, tokens, without
 from simulation.arrays import FloatArray, IntArray
 
 CAP_NAMES = {BUDGET: "the budget", CARBON: "the carbon cap", CHURN: "the limit"}

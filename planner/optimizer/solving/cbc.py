@@ -14,8 +14,11 @@ from pulp.apis.coin_api import pulp_cbc_path
 from planner.errors import SolverFailed
 from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT
 from planner.optimizer.solving.arrays import KEPT, LinearProgram
+from planner.optimizer.solving.deadline import (
+    Solved,
+    watched,
+)
 from planner.optimizer.solving.export import as_pulp
-from planner.optimizer.solving.guarded import Solved, watched
 from simulation.arrays import FloatArray
 
 ROUNDING = 5e-4  # the log prints the bound to three decimals

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from planner.policies.base import Group, Knob, Traits
-from planner.policies.builtin.coordinated import Latencies
-from planner.policies.making import Making, Ready
-from planner.sections import Milliseconds
+from planner.policies.builtin.pd_coordination import Latencies
+from planner.policies.context import (
+    Making,
+    Ready,
+)
+from planner.schema_types import Milliseconds
 from simulation.policies.feedback import TBT, TTFT
 
 

@@ -10,12 +10,16 @@ from pydantic import Field
 
 from planner.errors import ScenarioError
 from planner.policies.base import Above, Group, Interval, Knob, Policy, Traits, factors
-from planner.policies.making import Making, Modules, Ready
-from planner.sections import Share
+from planner.policies.context import (
+    Making,
+    Modules,
+    Ready,
+)
+from planner.schema_types import Share
 from simulation.arrays import IntArray
 from simulation.fleet import Fleet, Pool
 from simulation.modules.layout import Layout
-from simulation.performance.adjusted import adjusted
+from simulation.performance.adjusted_profile import adjusted
 from simulation.performance.memory import MEMORY_SHARE, OVERHEAD_BYTES
 from simulation.policies.modules import ModuleScaling as Rule
 from simulation.provisioning.replay import MESSAGE_S

@@ -7,10 +7,19 @@ from typing import ClassVar, Literal, Self
 from pydantic import model_validator
 
 from planner.policies.base import Group, Interval, Knob, Policy, Style, Traits, factors
-from planner.policies.making import Making, Ready
-from planner.sections import Delay, Share
+from planner.policies.context import (
+    Making,
+    Ready,
+)
+from planner.schema_types import (
+    Delay,
+    Share,
+)
 from simulation.policies.parts.endpoints import Sees
-from simulation.policies.parts.silos import BATCH_SHARE, siloed
+from simulation.policies.parts.tier_pools import (
+    BATCH_SHARE,
+    siloed,
+)
 from simulation.policies.reactive import UnifiedReactive as Rule
 
 APART = Rule.scale_in_below / Rule.scale_out_above  # ratio of the thresholds, kept while tuning

@@ -10,8 +10,11 @@ from typing import Any
 
 import polars as pl
 
-from planner.studies.character.volumes import OTHERS
-from planner.studies.traffic.window import DAY_S, UTC_CLOCK
+from planner.domain.trace_statistics.volumes import OTHERS
+from planner.domain.traffic.window import (
+    DAY_S,
+    UTC_CLOCK,
+)
 from planner.web.charts.figure import BLUE, GREY, ORANGE, PALETTE, Figure, plain_figure
 from planner.web.charts.over_time import axis_title
 

@@ -7,9 +7,12 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
-from planner.exports.patterns import UNKNOWN, WEEK
-from planner.exports.plans_between import pools_by_minute
 from planner.models import PlanInForce
+from planner.outputs.plan_comparison import pools_by_minute
+from planner.outputs.weekly_pattern import (
+    UNKNOWN,
+    WEEK,
+)
 from planner.web.charts.figure import DASHES, FEW_REPLICAS, PALETTE, Figure, figure, line
 from simulation.arrays import IntArray
 

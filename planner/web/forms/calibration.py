@@ -7,8 +7,11 @@ from typing import Any
 
 from django import forms
 
-from planner.ingest.benchmarks import BENCHMARK_FORMATS
-from planner.profiles.spec import KINDS, ProfileSpec
+from planner.inputs.ingest.benchmarks import BENCHMARK_FORMATS
+from planner.inputs.profiles.spec import (
+    KINDS,
+    ProfileSpec,
+)
 from planner.services.calibrations import KERNELS, Reading
 from planner.web.forms.choices import WIDTHS
 from planner.web.forms.widgets import DressedForm, dress

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from planner import catalogue
-from planner.catalogue.modelled import modelled
+from planner.inputs import catalogue
+from planner.inputs.catalogue.rule_based_profiles import modelled
 from planner.models import Trace
 from planner.selectors.profiles import profiles_list
 from planner.selectors.traces import traces_list

@@ -10,7 +10,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 
 from planner.errors import ScenarioError
-from planner.scenario import document as yaml
+from planner.inputs.scenario import document as yaml
 from planner.web.forms import document as mapping
 from planner.web.forms.choices import Names, names_of
 from planner.web.forms.fields import SCALARS

@@ -11,9 +11,9 @@ from typing import Any
 
 from django import forms
 
-from planner.scenario.schema import Scenario
-from planner.scenario.schema.planning import MEAN
-from planner.sections import QUANTILES
+from planner.inputs.scenario.schema import Scenario
+from planner.inputs.scenario.schema.planning import MEAN
+from planner.schema_types import QUANTILES
 from planner.web.forms.holidays import HolidaysField
 
 Facts = dict[str, Any]

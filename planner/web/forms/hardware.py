@@ -1,4 +1,4 @@
-"""Define the forms of own GPUs and models, with the quantities of planner.catalogue.own."""
+"""Define the forms of own GPUs and models, with the quantities of catalogue.user_hardware."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 from django import forms
 
-from planner.catalogue import own
-from planner.catalogue.facts import KINDS
+from planner.inputs.catalogue import user_hardware
+from planner.inputs.catalogue.fact_types import KINDS
 from planner.web.forms.widgets import DressedForm, dress
 
 
-def quantity_field(q: own.Quantity) -> forms.Field:
+def quantity_field(q: user_hardware.Quantity) -> forms.Field:
     """Return a number field that shows its unit."""
     label = f"{q.label}, {q.unit}" if q.unit else q.label
     kind: Any = forms.IntegerField if q.whole else forms.FloatField
@@ -26,7 +26,7 @@ def quantity_field(q: own.Quantity) -> forms.Field:
 class _Described(forms.Form):
     """A name, quantities and their source."""
 
-    quantities: tuple[own.Quantity, ...] = ()
+    quantities: tuple[user_hardware.Quantity, ...] = ()
     words: tuple[str, ...] = ()
 
     name = forms.CharField(max_length=80, label="Name")
@@ -55,14 +55,14 @@ class _Described(forms.Form):
         return [self[q.name] for q in self.quantities]
 
     def given(self) -> dict[str, Any]:
-        """Return the filled fields in the form that planner.catalogue.own takes."""
+        """Return the filled fields in the form that catalogue.user_hardware takes."""
         names = [*(q.name for q in self.quantities), *self.words]
         values = {name: self.cleaned_data.get(name) for name in names}
         return {name: value for name, value in values.items() if value not in (None, "")}
 
 
 class GpuForm(_Described):
-    quantities = own.GPU
+    quantities = user_hardware.GPU
     words = ("family",)
     family = forms.CharField(
         max_length=40,
@@ -73,7 +73,7 @@ class GpuForm(_Described):
 
 
 class ModelForm(_Described):
-    quantities = own.MODEL
+    quantities = user_hardware.MODEL
 
 
 class ImportForm(DressedForm):

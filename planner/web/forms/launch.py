@@ -8,12 +8,15 @@ from typing import Any
 from django import forms
 from django.utils import timezone
 
-from planner import catalogue
-from planner.catalogue.shapes import shapes
 from planner.errors import CatalogueError
-from planner.services.horizons import HORIZONS
-from planner.services.launches import LaunchAsked
-from planner.services.serving import GPU, MODEL
+from planner.inputs import catalogue
+from planner.inputs.catalogue.shapes import shapes
+from planner.services.draft_horizons import HORIZONS
+from planner.services.draft_profiles import (
+    GPU,
+    MODEL,
+)
+from planner.services.launch_drafts import LaunchAsked
 from planner.web.forms.fields import tidy
 from planner.web.forms.widgets import DressedForm
 

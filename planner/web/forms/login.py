@@ -8,7 +8,7 @@ from django.contrib.auth.forms import AuthenticationForm
 from django.core.exceptions import ValidationError
 
 from planner.errors import TooManyAttempts
-from planner.services.signing_in import login_attempt
+from planner.services.login_limits import login_attempt
 
 
 class LoginForm(AuthenticationForm):

@@ -7,8 +7,13 @@ from typing import Any
 from django import forms
 from django.http import QueryDict
 
+from planner.domain.options import (
+    Option,
+    RunOptions,
+    options_in,
+    options_of,
+)
 from planner.errors import OptionsRefused
-from planner.studies.options import Option, RunOptions, options_in, options_of
 
 LABELS = {  # of choices; others are shown as they are
     "auto": "measured where there is any",

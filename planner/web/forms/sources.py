@@ -7,8 +7,8 @@ from typing import Any
 from django import forms
 
 from planner.errors import IngestError
-from planner.ingest.formats import OFFERED
-from planner.ingest.options import column_mapping
+from planner.inputs.ingest.formats import OFFERED
+from planner.inputs.ingest.options import column_mapping
 from planner.models import Source
 from planner.web.forms.widgets import dress
 

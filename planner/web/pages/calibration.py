@@ -7,12 +7,16 @@ from typing import Any
 
 import polars as pl
 
-from planner import catalogue
 from planner.errors import CatalogueError, PlannerError
+from planner.inputs import catalogue
 from planner.models import Calibration
 from planner.selectors.calibrations import calibration_table
 from planner.web.forms.calibration import CompareForm, FitForm, arrangement_key
-from planner.web.listings import choice_names, kernel_choices, profile_choices
+from planner.web.hardware_names import (
+    choice_names,
+    kernel_choices,
+    profile_choices,
+)
 
 PREVIEW_ROWS = 12
 UNITS = {"isl": "tokens", "osl": "tokens", "throughput": "tokens/s", "power_share": "of TDP"}

@@ -1,4 +1,4 @@
-"""Map each kind of run to its page, as planner.studies.kinds maps it to its work."""
+"""Map each kind of run to its page, as planner.domain.kinds.registry maps it to its work."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from planner.models import Run
 from planner.services.provisioning import SWEEPS
 from planner.web.pages import backtest, outlook, pareto, pd_ratio, place, provision, size
+from planner.web.pages.explanation import why_context
 from planner.web.pages.forecast import forecast_context, moment_context
-from planner.web.pages.groups import groups_context
-from planner.web.pages.minutes import minutes_context
 from planner.web.pages.modules import modules_context
+from planner.web.pages.replica_minutes import minutes_context
+from planner.web.pages.served_groups import groups_context
 from planner.web.pages.tabs import result_tabs
-from planner.web.pages.why import why_context
 from planner.web.results import results_context
 
 Context = Callable[[Run, Mapping[str, str]], dict[str, Any]]  # of a run and the user's choices

@@ -7,10 +7,10 @@ from typing import Any
 
 import polars as pl
 
+from planner.domain.placement.methods import METHODS
+from planner.domain.serialise import so_many_gpus
 from planner.models import Run
 from planner.selectors.runs import run_result, run_table, run_tables
-from planner.studies.placement.methods import METHODS
-from planner.studies.plain import so_many_gpus
 
 STATES = {
     "start": "As it is",

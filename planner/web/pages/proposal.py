@@ -7,20 +7,34 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from planner.exports.proposed import REPLAYED, Proposed, outcome_of, proposed_of, replay_of
 from planner.models import Proposal, ProposalEntry, Run, User
-from planner.selectors.beside import RunBeside
-from planner.selectors.beside_figures import Compared
+from planner.outputs.proposal_changes import (
+    REPLAYED,
+    Proposed,
+    outcome_of,
+    proposed_of,
+    replay_of,
+)
 from planner.selectors.policies import policies_in_order
 from planner.selectors.review import approvals_of, authors_of, proposal_entries, review_rules
+from planner.selectors.run_comparison import RunBeside
+from planner.selectors.run_comparison_figures import Compared
 from planner.selectors.runs import run_result, run_tables
 from planner.services.access import may_administer, may_approve, may_plan
 from planner.services.approval import missing, stale, why_not
 from planner.services.proposals import CHART, SETTING
 from planner.templatetags.headroom import figure
-from planner.web.charts.beside import Course, course_figure
 from planner.web.charts.figure import RED, Figure, points
-from planner.web.pages.beside import Line, course_of, figure_line, setting_line
+from planner.web.charts.run_comparison import (
+    Course,
+    course_figure,
+)
+from planner.web.pages.run_comparison import (
+    Line,
+    course_of,
+    figure_line,
+    setting_line,
+)
 
 REPLICAS, COST = "replicas", "cost"  # charts that may be commented on (data-about)
 STATE_COLOURS = {

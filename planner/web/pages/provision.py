@@ -7,10 +7,10 @@ from typing import Any
 
 import polars as pl
 
+from planner.domain.kinds.provision import Options
 from planner.models import Run
 from planner.selectors.runs import run_result, run_table, run_tables
 from planner.services import provisioning as service
-from planner.studies.commands.provision import Options
 from planner.web.forms.options import OptionsForm
 from planner.web.pages import provision_figures as figures
 

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 from django.utils import timezone
 
-from planner.ingest.live.published import series_name
+from planner.inputs.ingest.live.publication import series_name
 from planner.models import Source
 from planner.selectors.sources import source_gaps, source_series
 from planner.web.charts.figure import MAX_POINTS, PALETTE, UTC, Figure, line, plain_figure

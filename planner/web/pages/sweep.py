@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from planner.exports.figure_table import shown
 from planner.models import Sweep
+from planner.outputs.table_text import shown
 from planner.selectors.sweeps import FIGURES, SweepCell, figure_named, sweep_grid
 from planner.templatetags.headroom import setting
 

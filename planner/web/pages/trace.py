@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from planner.domain.serialise import moment
+from planner.domain.trace_statistics.volumes import (
+    LINES,
+    LISTED,
+)
 from planner.models import Trace
 from planner.selectors.traces import trace_character, trace_rates
-from planner.studies.character.volumes import LINES, LISTED
-from planner.studies.plain import moment
 from planner.templatetags.headroom import digits, duration, percent
 from planner.web.charts.figure import Figure
 from planner.web.charts.traffic import days_figure, lengths_figure, rate_figure, week_figure

@@ -8,12 +8,18 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
+from planner.domain.columns import (
+    COUNT,
+    HOURS,
+    KG,
+    KWH,
+    USD,
+)
+from planner.domain.whatif.answer import WhatIf
 from planner.errors import PlannerError
-from planner.exports.figure_table import shown
 from planner.models import Run
+from planner.outputs.table_text import shown
 from planner.services.whatif import Changes, KeptBasis, kept_of, run_what_if
-from planner.studies.columns import COUNT, HOURS, KG, KWH, USD
-from planner.studies.whatif.answer import WhatIf
 from planner.templatetags.headroom import NOTHING, figure, signed_percent
 
 TAKEN = (  # totals of the plan

@@ -10,18 +10,21 @@ from django.urls import reverse_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
-from planner.client_address import client_network
 from planner.errors import PlannerError
 from planner.selectors.lookup import id_of
 from planner.services import tokens
 from planner.services.account_removal import account_data
-from planner.services.notices import mail_configured
+from planner.services.client_address import client_network
+from planner.services.notifications import mail_configured
 from planner.services.oidc import provider
+from planner.services.password_confirmation import (
+    check_again,
+    is_asked_again,
+)
 from planner.services.passwords import password_changed, password_forgotten
-from planner.services.proving import check_again, is_asked_again
 from planner.services.second_factor import factor_of
 from planner.services.sessions import row_key_of
-from planner.web.answers import attempt
+from planner.web.form_responses import attempt
 from planner.web.forms.login import LoginForm
 from planner.web.forms.tokens import TokenForm
 from planner.web.forms.widgets import dress

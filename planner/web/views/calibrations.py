@@ -15,11 +15,18 @@ from planner.models import Calibration
 from planner.selectors.calibrations import calibration_get, calibrations_list
 from planner.selectors.lookup import version_of
 from planner.services import calibrations
-from planner.services.fits import profile_compare, profile_fit
-from planner.web.answers import attempt, go, refused
+from planner.services.profile_fits import (
+    profile_compare,
+    profile_fit,
+)
 from planner.web.errors import planners_only, require_planner
+from planner.web.form_responses import (
+    attempt,
+    go,
+    refused,
+)
 from planner.web.forms.calibration import CompareForm, MeasurementsForm
-from planner.web.listings import choice_names
+from planner.web.hardware_names import choice_names
 from planner.web.pages.calibration import compare_form, fit_form, page_context
 from planner.web.pages.profile import outliers
 from planner.web.pages.profile_figures import residual_figures

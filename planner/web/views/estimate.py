@@ -14,9 +14,9 @@ from django.utils.text import slugify
 from django.views.decorators.http import require_POST, require_safe
 
 from planner.errors import EXPECTED, IngestError
-from planner.exports import csv_text
-from planner.exports.estimates import answer_table
-from planner.ingest.source import short_name
+from planner.inputs.ingest.source import short_name
+from planner.outputs import csv_text
+from planner.outputs.estimates import answer_table
 from planner.selectors.hardware import gpus_list, models_list
 from planner.services import calibrations, estimates
 from planner.web.errors import planners_only

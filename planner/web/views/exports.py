@@ -11,19 +11,32 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
+from planner.domain.options import options_of
 from planner.errors import NotReady, PlannerError
-from planner.exports.files import FIGURES, FORMATS, formats_of
-from planner.exports.in_force import desired
-from planner.exports.options import ExportOptions
-from planner.exports.plans import Plan, plan_of
 from planner.models import Run
-from planner.selectors.in_force import in_force_of, plans_in_force
+from planner.outputs.active_plan_metrics import desired
+from planner.outputs.files import (
+    FIGURES,
+    FORMATS,
+    formats_of,
+)
+from planner.outputs.options import ExportOptions
+from planner.outputs.plans import (
+    Plan,
+    plan_of,
+)
+from planner.selectors.active_plans import (
+    in_force_of,
+    plans_in_force,
+)
 from planner.selectors.runs import run_get, run_result
 from planner.services.access import may_approve
+from planner.services.active_plans import (
+    put_in_force,
+    withdraw,
+)
 from planner.services.deployments import names_keep
-from planner.services.exporting import run_export
-from planner.services.in_force import put_in_force, withdraw
-from planner.studies.options import options_of
+from planner.services.exports import run_export
 from planner.web.errors import planners_only, status_of
 from planner.web.forms.options import OptionsForm, options_posted
 from planner.web.request import Request

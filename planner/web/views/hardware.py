@@ -11,16 +11,22 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from planner.catalogue import own
 from planner.errors import PlannerError
+from planner.inputs.catalogue import user_hardware
 from planner.models import PriceList
 from planner.selectors import hardware as known
 from planner.selectors.lookup import version_of
-from planner.selectors.memory import memory_of, placements
+from planner.selectors.model_memory import (
+    memory_of,
+    placements,
+)
 from planner.selectors.profiles import profiles_list
 from planner.services import hardware, imports, price_lists
-from planner.web.answers import attempt, refused
 from planner.web.errors import planners_only
+from planner.web.form_responses import (
+    attempt,
+    refused,
+)
 from planner.web.forms.hardware import GpuForm, ImportForm, ModelForm
 from planner.web.paging import paged
 from planner.web.request import Request
@@ -147,7 +153,7 @@ def gpu_edit(request: Request, name: str = "") -> HttpResponse:
     """Edit the user's own GPU ``name``, or a new one without a name."""
     row = known.own_gpu_get(name) if name else None
     spec = known.gpu_get(name).spec if name else None
-    return _edit(request, row, GpuForm, own.gpu_given(spec) if spec else {}, "gpu")
+    return _edit(request, row, GpuForm, user_hardware.gpu_given(spec) if spec else {}, "gpu")
 
 
 @require_http_methods(["GET", "POST"])
@@ -158,7 +164,9 @@ def model_edit(request: Request, name: str = "") -> HttpResponse:
     shaped = spec if spec and spec.shape else None
     form = partial(ModelForm, counted=shaped is not None)
     fixed = {"spec": shaped} if shaped else {}  # memory follows from the shape
-    return _edit(request, row, form, own.model_given(spec) if spec else {}, "model", **fixed)
+    return _edit(
+        request, row, form, user_hardware.model_given(spec) if spec else {}, "model", **fixed
+    )
 
 
 @require_http_methods(["GET", "POST"])
@@ -200,15 +208,17 @@ def _usual(names: list[str]) -> str:
     return next((name for name in names if name.startswith("H100")), names[0])
 
 
-def _figures(entry: Any) -> list[tuple[own.Quantity, float, Provenance]]:
+def _figures(entry: Any) -> list[tuple[user_hardware.Quantity, float, Provenance]]:
     """Return every known quantity of a GPU type with its source."""
-    facts, sources = own.gpu_given(entry.spec), known.gpu_sources(entry)
+    facts, sources = user_hardware.gpu_given(entry.spec), known.gpu_sources(entry)
     return [
-        (q, facts[q.name], sources.get(_fact(q), sources[""])) for q in own.GPU if q.name in facts
+        (q, facts[q.name], sources.get(_fact(q), sources[""]))
+        for q in user_hardware.GPU
+        if q.name in facts
     ]
 
 
-def _fact(q: own.Quantity) -> str:
+def _fact(q: user_hardware.Quantity) -> str:
     """Return the catalogue's fact that holds the source of a quantity."""
     if q.attribute in BYTES:
         return "peak_flops"

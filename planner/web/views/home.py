@@ -8,9 +8,9 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from planner.demo.scenario import DEMO_NAME
+from planner.inputs.demo.scenario import DEMO_NAME
 from planner.models import Run, Trace
-from planner.selectors.in_force import plans_in_force
+from planner.selectors.active_plans import plans_in_force
 from planner.selectors.runs import runs_list
 from planner.selectors.scenarios import scenarios_list
 from planner.selectors.traces import traces_list

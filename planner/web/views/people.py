@@ -19,7 +19,7 @@ from planner.services.access import check_may_administer
 from planner.services.account_removal import account_owned, account_remove
 from planner.services.passwords import password_changed
 from planner.services.second_factor import factor_reset
-from planner.web.answers import attempt
+from planner.web.form_responses import attempt
 from planner.web.forms.people import InviteForm, RemovalForm
 from planner.web.forms.widgets import dress
 from planner.web.paging import paged

@@ -8,17 +8,23 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from planner.errors import IngestError
-from planner.exports import csv_text
+from planner.inputs.profiles.tuning import (
+    MAX_FILE_BYTES,
+    observations_of_file,
+)
 from planner.models import ProfileVersion
-from planner.profiles.tuning import MAX_FILE_BYTES, observations_of_file
+from planner.outputs import csv_text
 from planner.selectors import profiles as known
 from planner.services import profiles
-from planner.services.fits import profile_compute
-from planner.services.tuning import profile_tune
-from planner.web.answers import attempt
+from planner.services.profile_fits import profile_compute
+from planner.services.profile_tuning import profile_tune
 from planner.web.errors import planners_only
+from planner.web.form_responses import attempt
 from planner.web.forms.calibration import ComputedForm
-from planner.web.listings import choice_names, kernel_choices
+from planner.web.hardware_names import (
+    choice_names,
+    kernel_choices,
+)
 from planner.web.pages.profile import page_context
 from planner.web.paging import paged
 from planner.web.request import Request

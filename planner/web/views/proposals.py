@@ -13,9 +13,9 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from planner.errors import PlannerError
-from planner.exports.options import ExportOptions
 from planner.models import Proposal, User
-from planner.selectors.in_force import in_force_of
+from planner.outputs.options import ExportOptions
+from planner.selectors.active_plans import in_force_of
 from planner.selectors.lookup import id_of
 from planner.selectors.people import person_get
 from planner.selectors.review import (
@@ -28,10 +28,13 @@ from planner.selectors.review import (
 from planner.selectors.runs import run_get
 from planner.services import proposals
 from planner.services.access import check_may_administer, may_administer, may_approve
-from planner.services.in_force import replaced_by, timetable_of
-from planner.services.rules import rules_change
+from planner.services.active_plans import (
+    replaced_by,
+    timetable_of,
+)
+from planner.services.review_rules import rules_change
 from planner.web.errors import planners_only, status_of
-from planner.web.forms.proposals import RulesForm
+from planner.web.forms.review_rules import RulesForm
 from planner.web.pages.proposal import STATE_COLOURS, proposal_context
 from planner.web.paging import paged
 from planner.web.request import Request

@@ -11,14 +11,18 @@ from django.utils.text import slugify
 from django.views.decorators.http import require_POST, require_safe
 
 from planner.errors import NotFound
-from planner.exports import PARQUET, json_text, run_csv
-from planner.exports.files import formats_of
 from planner.models import Run
+from planner.outputs import (
+    PARQUET,
+    json_text,
+    run_csv,
+)
+from planner.outputs.files import formats_of
 from planner.selectors.runs import run_get, run_table_path, runs_list
 from planner.services import runs
-from planner.services.outlooks import outlook_replay
+from planner.services.outlook_simulation import outlook_replay
 from planner.services.retention import removal_words
-from planner.services.turns import wait_of
+from planner.services.run_queue import wait_of
 from planner.web.errors import planners_only
 from planner.web.pages.kinds import PAGES
 from planner.web.paging import paged

@@ -12,31 +12,44 @@ from django.urls import reverse
 from django.utils.text import slugify
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from planner import catalogue
+from planner.domain.kinds.registry import KINDS
 from planner.errors import Outdated, PlannerError, ScenarioError
+from planner.inputs import catalogue
+from planner.inputs.scenario import document as yaml
 from planner.models import Run, Scenario, Trace
 from planner.policies.choice import policy_groups
-from planner.scenario import document as yaml
 from planner.selectors.lookup import id_of, version_of
 from planner.selectors.runs import runs_list
 from planner.selectors.scenarios import scenario_get, scenarios_list
 from planner.selectors.traces import trace_get, traces_list
 from planner.services import scenarios
-from planner.services.assumed import assumed_of
-from planner.services.configuring import document_with
-from planner.services.doubts import scenario_doubts
+from planner.services.deployment_search import document_with
+from planner.services.draft_assumptions import assumed_of
+from planner.services.draft_horizons import (
+    DAY_S,
+    HORIZONS,
+)
+from planner.services.draft_profiles import (
+    serving_of,
+    servings,
+    told_apart,
+)
+from planner.services.draft_windows import (
+    USUAL,
+    window_choices,
+)
 from planner.services.drafts import scenario_draft
-from planner.services.horizons import DAY_S, HORIZONS
-from planner.services.launches import launch_assumed, launch_draft
-from planner.services.serving import serving_of, servings, told_apart
-from planner.services.windows import USUAL, window_choices
-from planner.studies.kinds import KINDS
+from planner.services.launch_drafts import (
+    launch_assumed,
+    launch_draft,
+)
+from planner.services.scenario_warnings import scenario_doubts
 from planner.web.errors import planners_only, require_planner
-from planner.web.forms.configure import chosen_posted
+from planner.web.forms.deployment_search import chosen_posted
 from planner.web.forms.editor import Editor
 from planner.web.forms.launch import LaunchForm
 from planner.web.forms.options import options_posted
-from planner.web.listings import choice_names
+from planner.web.hardware_names import choice_names
 from planner.web.paging import paged
 from planner.web.request import Request
 

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from planner.errors import PlannerError
 from planner.models import Schedule
-from planner.selectors.in_force import plans_in_force
+from planner.selectors.active_plans import plans_in_force
 from planner.selectors.schedules import (
     firings_list,
     outcome_get,
@@ -21,7 +21,7 @@ from planner.selectors.schedules import (
     schedule_get,
     schedules_list,
 )
-from planner.services.firings import schedule_fire
+from planner.services.schedule_firings import schedule_fire
 from planner.services.schedules import (
     schedule_change,
     schedule_create,
@@ -29,9 +29,13 @@ from planner.services.schedules import (
     schedule_pause,
     schedule_resume,
 )
-from planner.web.answers import attempt
-from planner.web.charts.aftermath import demand_figure, hours_figure, weeks_figure
+from planner.web.charts.retrospective import (
+    demand_figure,
+    hours_figure,
+    weeks_figure,
+)
 from planner.web.errors import planners_only
+from planner.web.form_responses import attempt
 from planner.web.forms.schedule import FIELDS, ScheduleForm
 from planner.web.paging import paged
 from planner.web.request import Request

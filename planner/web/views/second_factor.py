@@ -18,7 +18,10 @@ from django.views.decorators.http import require_http_methods
 from planner.errors import PlannerError
 from planner.models import User
 from planner.services import second_factor
-from planner.services.proving import check_again, is_asked_again
+from planner.services.password_confirmation import (
+    check_again,
+    is_asked_again,
+)
 from planner.web.forms.second_factor import CodeForm
 from planner.web.request import Request
 

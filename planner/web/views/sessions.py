@@ -10,7 +10,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from planner.services import sessions
-from planner.services.refusals import limits_reached
+from planner.services.refused_requests import limits_reached
 from planner.web.request import Request
 
 

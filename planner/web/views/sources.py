@@ -15,8 +15,8 @@ from planner.models import Source
 from planner.selectors.sources import readings_list, source_gaps, source_get, sources_list
 from planner.services.source_reading import source_ask, source_preview
 from planner.services.sources import source_change, source_create, source_delete
-from planner.web.answers import attempt
 from planner.web.errors import planners_only
+from planner.web.form_responses import attempt
 from planner.web.forms.sources import FORMS, PrometheusForm
 from planner.web.pages.source import source_context
 from planner.web.paging import paged

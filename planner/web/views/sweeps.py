@@ -10,9 +10,12 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from planner.errors import PlannerError
+from planner.inputs.scenario.address import flat
+from planner.inputs.scenario.document import (
+    parse,
+    values_of,
+)
 from planner.models import Run, Scenario
-from planner.scenario.address import flat
-from planner.scenario.document import parse, values_of
 from planner.selectors.scenarios import scenario_get
 from planner.selectors.sweeps import DEFAULT, sweep_get, sweeps_list
 from planner.services import sweeps

@@ -14,10 +14,13 @@ from planner.services import trace_removal, traces
 from planner.services.access import may_plan
 from planner.services.quota import room
 from planner.services.retention import removal_words
-from planner.web.answers import attempt, go
-from planner.web.answers import refused as form_refused
 from planner.web.errors import planners_only
-from planner.web.forms.mapping import MappingForm
+from planner.web.form_responses import (
+    attempt,
+    go,
+)
+from planner.web.form_responses import refused as form_refused
+from planner.web.forms.column_mapping import MappingForm
 from planner.web.forms.upload import UploadForm
 from planner.web.pages.trace import trace_context
 from planner.web.paging import paged

@@ -9,14 +9,14 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from planner.errors import PlannerError
+from planner.inputs.scenario.sections import PARTS
 from planner.models import Scenario, ScenarioVersion
-from planner.scenario.sections import PARTS
 from planner.selectors.lookup import id_of
 from planner.selectors.scenarios import scenario_get, scenarios_list
 from planner.selectors.versions import between, version_get, versions_changing
 from planner.services.scenarios import scenario_branch, scenario_restore
 from planner.web.errors import planners_only
-from planner.web.pages.beside import setting_line
+from planner.web.pages.run_comparison import setting_line
 from planner.web.paging import paged
 from planner.web.request import Request
 

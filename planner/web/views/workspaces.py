@@ -11,7 +11,7 @@ from planner.config.middleware import ENTERED
 from planner.selectors.workspaces import workspace_for
 from planner.services import workspaces
 from planner.services.workspace_removal import workspace_remove
-from planner.web.answers import attempt
+from planner.web.form_responses import attempt
 from planner.web.forms.workspaces import WorkspaceForm
 from planner.web.request import Request
 

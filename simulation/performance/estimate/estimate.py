@@ -15,9 +15,13 @@ import numpy as np
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 from simulation.performance.efficiency import Efficiencies
-from simulation.performance.estimate.arranging import Arranged, Deployment, arrange
 from simulation.performance.estimate.calibration import ENGINES, Calibration
 from simulation.performance.estimate.closed_loop import DEMANDS, Loop, demands, steady_state
+from simulation.performance.estimate.defaults import (
+    Arranged,
+    Deployment,
+    arrange,
+)
 from simulation.performance.graph import operator_graph
 from simulation.performance.memory import (
     MAX_BATCH_TOKENS,

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulation.arrays import BoolArray, FloatArray, IntArray, TextArray
-from simulation.performance.fitting.waiting import Waiting
+from simulation.performance.fitting.first_token_wait import Waiting
 from simulation.performance.profile import Check, Profile, check, iteration_s, measured_range
 from simulation.performance.rows import BenchmarkRows
 

@@ -14,7 +14,10 @@ import numpy as np
 
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
-from simulation.performance.adjusted import AdjustedProfile, adjusted
+from simulation.performance.adjusted_profile import (
+    AdjustedProfile,
+    adjusted,
+)
 from simulation.performance.curves import DECODE, DENSE, GRID, Curve
 from simulation.performance.curves import PREFILL as PREFILL_PART
 from simulation.performance.fitting.compare import (
@@ -29,6 +32,7 @@ from simulation.performance.fitting.compare import (
     joined,
     prefill_seconds,
 )  # fmt: skip
+from simulation.performance.fitting.first_token_wait import Waiting
 from simulation.performance.fitting.fit_linear import (
     LinearFit,
     Parameter,
@@ -36,7 +40,6 @@ from simulation.performance.fitting.fit_linear import (
     linear_fit,
 )
 from simulation.performance.fitting.fit_sweep import is_sweep, prompt_alone, start_beside, sweep_fit
-from simulation.performance.fitting.waiting import Waiting
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check, Profile
 from simulation.performance.rows import BenchmarkRows

@@ -19,6 +19,7 @@ import scipy
 
 from simulation.arrays import FloatArray, IntArray
 from simulation.performance.fitting.compare import SERVED_TBT, compare_with
+from simulation.performance.fitting.first_token_wait import Waiting
 from simulation.performance.fitting.fit_linear import (
     CONFIDENCE,
     UNITS,
@@ -29,7 +30,6 @@ from simulation.performance.fitting.fit_linear import (
     longest,
     served_rows,
 )
-from simulation.performance.fitting.waiting import Waiting
 from simulation.performance.profile import Profile, iteration_s
 from simulation.performance.rows import BenchmarkRows
 

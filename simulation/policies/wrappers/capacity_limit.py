@@ -221,7 +221,7 @@ def _keep_ratios(
 def _may_take(fleet: Fleet) -> BoolArray:
     """Return whether a start of a pool may take a lent instance of another, ``[pools, pools]``.
 
-    The rule is that of ``simulation.starting``.
+    The rule is that of ``simulation.start_times``.
     """
     may = np.zeros((len(fleet.pools), len(fleet.pools)), np.bool_)
     for p, pool in enumerate(fleet.pools):

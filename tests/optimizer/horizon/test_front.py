@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 
 from planner.errors import RunCancelled, ScenarioError
-from planner.optimizer.horizon.front import horizon_front, knee
+from planner.optimizer.horizon.pareto_front import (
+    horizon_front,
+    knee,
+)
 from tests.optimizer.horizon.toys import best_by_counting, random_horizon, steps
 
 NO = float("inf")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from planner.optimizer.figures import is_feasible
-from planner.optimizer.horizon.front import horizon_front
+from planner.optimizer.horizon.pareto_front import horizon_front
 from planner.optimizer.problem import alone
 from tests.optimizer.problems import (
     best_by_counting,

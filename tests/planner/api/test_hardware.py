@@ -10,9 +10,9 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
 from planner.api.examples import CONFIG, DEPLOYMENT, GPU, MODEL
+from planner.domain.verification.profile_error import stated_error
 from planner.models import OwnGpu, Profile, ProfileVersion
 from planner.selectors.profiles import profile_get
-from planner.studies.checks.profile_error import stated_error
 from simulation.performance.profile import iteration_s
 from tests.planner.web.test_hardware import HEAD, MEASURED
 

@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from planner.exports.options import ExportOptions
-from planner.exports.proposed import proposed_of
+from planner.inputs.scenario.document import parse
 from planner.models import Run, User
-from planner.scenario.document import parse
-from planner.services.in_force import put_in_force
+from planner.outputs.options import ExportOptions
+from planner.outputs.proposal_changes import proposed_of
+from planner.services.active_plans import put_in_force
+from planner.services.proposal_replay import timetable
 from planner.services.proposals import propose
-from planner.services.replaying import timetable
 from planner.services.scenarios import document_run
 from planner.services.worker import run_execute
 from tests.planner.proposed import planned_run

@@ -7,9 +7,9 @@ from datetime import timedelta
 import polars as pl
 import pytest
 
-from planner import storage
 from planner.models import Run
 from planner.services.runs import run_create
+from planner.storage import row_arrays
 from tests.planner.samples import RESULT, START, client_of
 
 URL = "/api/v1/runs/"
@@ -153,7 +153,7 @@ def test_a_whole_table_comes_as_csv(api, completed, accept):
     assert len(rows) == 1200
     assert rows[0]["time"] == "2024-05-18T00:00:00Z"
     assert rows[1]["requests"] == ""  # a gap
-    table = storage.table_read(completed.store, "demand").fill_nan(None)
+    table = row_arrays.table_read(completed.store, "demand").fill_nan(None)
     assert sum(float(row["requests"] or 0) for row in rows) == table["requests"].sum()
 
 
@@ -161,7 +161,7 @@ def test_a_whole_table_comes_as_the_file_it_is_kept_in(api, completed):
     answer = api.get(f"{URL}{completed.pk}/tables/demand/?format=parquet")
     assert answer["Content-Type"] == "application/vnd.apache.parquet"
     table = pl.read_parquet(io.BytesIO(b"".join(answer.streaming_content)))
-    assert table.equals(storage.table_read(completed.store, "demand"))
+    assert table.equals(row_arrays.table_read(completed.store, "demand"))
     none = api.get(f"{URL}{completed.pk}/tables/nothing/?format=parquet")
     assert none.status_code == 404 and none["Content-Type"] == "application/problem+json"
 

@@ -19,8 +19,8 @@ from planner import errors
 from planner.api import openapi
 from planner.api.errors import problem_handler
 from planner.api.schema import DOCUMENT
-from planner.scenario.build import build_hardware
-from planner.scenario.document import parse
+from planner.inputs.scenario.build import build_hardware
+from planner.inputs.scenario.document import parse
 from simulation.errors import SimulationError
 from tests.planner.web.pages import signed_in
 

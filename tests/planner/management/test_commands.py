@@ -15,11 +15,11 @@ import polars as pl
 import pytest
 from django.core.management import call_command
 
-from planner.exports.manifests.kinds import MANIFESTS
 from planner.management.commands.plan import gap_words
 from planner.models import Run, Trace
-from tests.planner.exports.reading import objects_of
-from tests.planner.studies.builders import ROOT
+from planner.outputs.manifests.kinds import MANIFESTS
+from tests.planner.domain.builders import ROOT
+from tests.planner.outputs.reading import objects_of
 from tests.planner.toy import FLEET
 from tests.shared import TRACES, shared
 
@@ -334,10 +334,10 @@ def test_a_long_window_says_that_it_is_a_stream(
 ) -> None:
     """And keeps the rows of its requests where these are asked for."""
     printed = command("simulate", folder / "plan.yml", "--policy", "flat-peak")[1]
-    monkeypatch.setattr("simulation.replayed.LONG", 100)
+    monkeypatch.setattr("simulation.trace_replay.LONG", 100)
     streamed = command("simulate", folder / "plan.yml", "--policy", "flat-peak")[1]
     assert streamed.startswith("Replayed as a stream") and "as a stream" not in printed
-    monkeypatch.setattr("planner.studies.commands.simulate.MOST_KEPT", 100)
+    monkeypatch.setattr("planner.domain.kinds.simulate.MOST_KEPT", 100)
     out = ("--out", folder / "rows")
     assert "--out" in problem("simulate", folder / "plan.yml", "--policy", "flat-peak", *out)
 

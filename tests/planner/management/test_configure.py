@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
-from tests.planner.configure.test_configure import KEYS
+from tests.planner.domain.deployment_search.test_configure import KEYS
 
 pytestmark = pytest.mark.django_db
 GIVEN = [

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner import catalogue
 from planner.errors import PlannerError
+from planner.inputs import catalogue
 from planner.services.estimates import Measured, estimate_many, estimate_one
 from simulation.fleet import Tier
 from simulation.sizing.capacity import capacity

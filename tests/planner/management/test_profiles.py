@@ -11,7 +11,7 @@ import pytest
 from django.core.management import call_command
 
 from planner.models import Calibration
-from planner.selectors.own import served_rows
+from planner.selectors.measured_corrections import served_rows
 from tests.planner.web.test_hardware import HEAD, MEASURED
 
 pytestmark = pytest.mark.django_db

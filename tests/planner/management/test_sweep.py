@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.scenario.document import edit
+from planner.inputs.scenario.document import edit
 from tests.planner.management.test_commands import SCENARIO, answer, command
 from tests.planner.management.test_commands import folder as folder  # the fixture
 

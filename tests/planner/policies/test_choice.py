@@ -8,12 +8,15 @@ import pytest
 from pydantic import ValidationError
 
 from planner.errors import ScenarioError
+from planner.inputs.scenario.document import (
+    dump,
+    parse,
+)
 from planner.policies.choice import known_policy, policy_groups, policy_of
-from planner.policies.listed import own_policies
-from planner.policies.own import policy_names
 from planner.policies.registry import POLICIES
-from planner.scenario.document import dump, parse
-from tests.planner.studies.builders import text
+from planner.policies.user_policies import policy_names
+from planner.policies.user_policy_settings import own_policies
+from tests.planner.domain.builders import text
 
 
 def refusal(policies: Any, **changes: Any) -> str:

@@ -8,7 +8,6 @@ import pytest
 import zstandard
 from django.db import connection
 
-from planner import storage
 from planner.errors import NotReady, PlannerError
 from planner.models import AuditHead, AuditRecord, Run, Scenario, Trace, User
 from planner.services import backups
@@ -17,6 +16,7 @@ from planner.services.backups import backup, restore
 from planner.services.row_documents import tables_of_rows
 from planner.services.sources import source_create
 from planner.services.tokens import token_make
+from planner.storage import row_arrays
 from tests.planner.samples import demand_table
 from tests.unicode_blocks import ALPHABET
 
@@ -40,14 +40,14 @@ def full(completed, planner, trace, tmp_path):
     token_make(user=planner)
     trace.store = f"traces/{trace.pk}-abc"
     trace.save()
-    storage.tables_write(trace.store, {"demand": demand_table(3)})
+    row_arrays.tables_write(trace.store, {"demand": demand_table(3)})
     completed.store = f"runs/{completed.pk}"
     completed.save()
-    storage.tables_write(completed.store, {"replicas": demand_table(4)})
+    row_arrays.tables_write(completed.store, {"replicas": demand_table(4)})
     Run.objects.create(kind=Run.Kind.PLAN, state=Run.State.FAILED, store="runs/998")  # no tables
     source_create(owner=planner, name="unread", kind="samples", settings={})
     going = Run.objects.create(kind=Run.Kind.PLAN, state=Run.State.RUNNING, store="runs/999")
-    storage.tables_write(going.store, {"replicas": demand_table(1)})
+    row_arrays.tables_write(going.store, {"replicas": demand_table(1)})
     done = backup(tmp_path / "all.tar.zst")
     return done, everything()
 
@@ -57,7 +57,7 @@ def emptied():
         for model in tables_of_rows():
             model._base_manager.all().delete()
     for name in backups.KEPT:
-        storage.remove(name)
+        row_arrays.remove(name)
 
 
 def test_all_comes_back(full, tmp_path):
@@ -76,10 +76,10 @@ def test_all_comes_back(full, tmp_path):
     assert is_guarded()
     newest = AuditRecord.objects.latest("number")
     assert (newest.action, newest.number) == (RESTORED, AuditRecord.objects.count())
-    assert storage.table_rows(Trace.objects.get().store, "demand") == 3
+    assert row_arrays.table_rows(Trace.objects.get().store, "demand") == 3
     run = Run.objects.get(state=Run.State.COMPLETED)
-    assert storage.table_rows(run.store, "replicas") == 4
-    assert not (storage.data_dir() / "runs/999").exists()  # to be made anew
+    assert row_arrays.table_rows(run.store, "replicas") == 4
+    assert not (row_arrays.data_dir() / "runs/999").exists()  # to be made anew
     assert User.objects.get(username="pia").check_password("pia-secret")
     Scenario.objects.create(name="Next", document="version: 1\n")  # ids go on after the old ones
 
@@ -92,7 +92,7 @@ def test_what_is_there_is_only_replaced_when_that_is_said(full, tmp_path, planne
     assert Scenario.objects.filter(name="Later").exists()
     restore(tmp_path / "all.tar.zst", replace=True)
     assert everything() == before
-    assert (storage.data_dir() / "uploads").is_dir()  # the next upload is written there
+    assert (row_arrays.data_dir() / "uploads").is_dir()  # the next upload is written there
 
 
 def unpacked(path, folder):
@@ -140,7 +140,7 @@ def test_a_backup_that_does_not_fit_changes_nothing(full, tmp_path, change, word
     with pytest.raises(PlannerError, match=words):
         restore(path, replace=True)
     assert everything() == before
-    assert storage.table_rows(Trace.objects.get().store, "demand") == 3
+    assert row_arrays.table_rows(Trace.objects.get().store, "demand") == 3
 
 
 def test_a_row_that_the_database_refuses_changes_nothing(full, tmp_path):
@@ -156,10 +156,10 @@ def test_a_row_that_the_database_refuses_changes_nothing(full, tmp_path):
     path = spoiled(tmp_path / "all.tar.zst", tmp_path, rows=without_a_name)
     with pytest.raises(PlannerError) as problem:
         restore(path, replace=True)
-    assert f"planner.scenario {scenario.pk}" in str(problem.value)
+    assert f"planner.inputs.scenario {scenario.pk}" in str(problem.value)
     assert "Nothing was changed" in str(problem.value)
     assert everything() == before
-    assert storage.table_rows(Trace.objects.get().store, "demand") == 3
+    assert row_arrays.table_rows(Trace.objects.get().store, "demand") == 3
     assert is_guarded()
 
 
@@ -222,7 +222,7 @@ def test_a_backup_that_does_not_read_back_is_not_kept(full, tmp_path, monkeypatc
                 backup(path)
         assert str(path) in str(problem.value)
         assert not list(tmp_path.glob("never*")), fault
-    assert not list(storage.data_dir().glob("backup-*"))
+    assert not list(row_arrays.data_dir().glob("backup-*"))
 
 
 def lose_a_row(broken):

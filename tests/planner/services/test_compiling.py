@@ -3,7 +3,10 @@
 import pytest
 
 from planner.models import Run
-from planner.services import compiling, worker
+from planner.services import (
+    kernel_compilation,
+    worker,
+)
 from planner.services.scenarios import scenario_run
 
 
@@ -11,7 +14,7 @@ from planner.services.scenarios import scenario_run
 def compiler(settings, tmp_path):
     """Somebody who compiles, until closed."""
     settings.HEADROOM_DATA_DIR = tmp_path
-    held = compiling.lock()
+    held = kernel_compilation.lock()
     yield held
     held.close()
 
@@ -23,7 +26,7 @@ def run(planner, scenario, monkeypatch):
 
 
 def test_a_run_waits_says_so_with_a_time_and_then_starts_by_itself(run, compiler):
-    (compiler_file := compiling._file()).write_text("37")
+    (compiler_file := kernel_compilation._file()).write_text("37")
     heard = []
 
     def observer(fraction, stage):
@@ -72,10 +75,10 @@ def test_a_run_that_waits_can_be_cancelled(run, compiler):
 
 
 def test_only_one_compiles_and_nobody_waits_for_one_that_is_gone(compiler):
-    assert compiling.lock() is None
-    assert compiling.seconds_left() == compiling.SECONDS
+    assert kernel_compilation.lock() is None
+    assert kernel_compilation.seconds_left() == kernel_compilation.SECONDS
     compiler.close()
-    assert compiling.seconds_left() is None
+    assert kernel_compilation.seconds_left() is None
 
 
 def test_a_forecast_needs_no_simulator(run, compiler):

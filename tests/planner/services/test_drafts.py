@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 
 from planner.errors import NotFound
+from planner.inputs.scenario.document import parse
+from planner.inputs.scenario.schema import Scenario
 from planner.models import Trace
-from planner.scenario.document import parse
-from planner.scenario.schema import Scenario
-from planner.services.assumed import assumed_of
+from planner.services.draft_assumptions import assumed_of
+from planner.services.draft_profiles import (
+    serving_of,
+    servings,
+)
 from planner.services.drafts import scenario_draft
-from planner.services.serving import serving_of, servings
 from simulation.performance.profile import iteration_s
 
 pytestmark = pytest.mark.django_db

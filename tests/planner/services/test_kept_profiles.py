@@ -9,13 +9,13 @@ import polars as pl
 import pytest
 
 from planner.errors import CatalogueError, ScenarioError
-from planner.ingest import IngestOptions
+from planner.inputs.ingest import IngestOptions
+from planner.inputs.profiles.spec import ProfileSpec
 from planner.models import Run, Scenario, User
-from planner.profiles.spec import ProfileSpec
 from planner.selectors.runs import run_result
 from planner.services.calibrations import calibration_path
-from planner.services.fits import profile_fit
 from planner.services.hardware import gpu_save, model_save
+from planner.services.profile_fits import profile_fit
 from planner.services.profiles import profile_delete
 from planner.services.scenarios import scenario_create, scenario_run
 from planner.services.traces import trace_ingest_path

@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 
 from planner.errors import ScenarioError
-from planner.scenario.document import parse
-from planner.services.doubts import scenario_doubts
-from planner.services.horizons import HORIZONS
-from planner.services.launches import LaunchAsked, launch_assumed, launch_draft
+from planner.inputs.scenario.document import parse
+from planner.services.draft_horizons import HORIZONS
+from planner.services.launch_drafts import (
+    LaunchAsked,
+    launch_assumed,
+    launch_draft,
+)
+from planner.services.scenario_warnings import scenario_doubts
 
 pytestmark = pytest.mark.django_db
 

@@ -16,11 +16,10 @@ import pytest
 from django.core import mail
 from django.utils import timezone
 
-from planner import outgoing
 from planner.errors import NotAllowed, NotFound, PlannerError
 from planner.models import Channel, Delivery, User, Workspace
 from planner.models.workspace import current_workspace, within
-from planner.services import notices
+from planner.services import notifications, outgoing_requests
 
 PUBLIC = "https://hooks.example.com/T1"
 
@@ -62,27 +61,29 @@ def receiver(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Receive
 
 
 def sent(row: Delivery) -> Delivery:
-    notices.notice_send(number=row.pk)
+    notifications.notice_send(number=row.pk)
     row.refresh_from_db()
     return row
 
 
 def webhook(user: User, address: str, **chosen: Any) -> Channel:
-    return notices.channel_add(user=user, kind="webhook", address=address, **chosen)
+    return notifications.channel_add(user=user, kind="webhook", address=address, **chosen)
 
 
 def test_a_webhook_hears_in_the_shape_of_slack_and_can_check_who_speaks(
     planner: User, receiver: Receiver
 ) -> None:
     channel = webhook(planner, f"{receiver.origin}/hook")
-    assert notices.notify(current_workspace(), "plan.in-force", "Plan <7> & 8", "/runs/7/") == 1
+    assert (
+        notifications.notify(current_workspace(), "plan.in-force", "Plan <7> & 8", "/runs/7/") == 1
+    )
     row = sent(channel.deliveries.get())
     assert (row.state, row.problem, row.tries) == ("sent", "", 1)
     headers, body = receiver.got[0]
     text = json.loads(body)["text"]
     assert text == "Main: Plan &lt;7&gt; &amp; 8 <https://headroom.example/runs/7/>"
     moment, _, signature = headers["Headroom-Signature"].removeprefix("t=").partition(",v1=")
-    key = notices.signing_key(channel).encode()
+    key = notifications.signing_key(channel).encode()
     assert signature == hmac.new(key, moment.encode() + b"." + body, hashlib.sha256).hexdigest()
     assert sent(row).tries == 1  # once it is sent nothing is sent again
     assert len(receiver.got) == 1
@@ -99,7 +100,7 @@ def test_people_choose_what_they_hear_of_and_only_members_hear(
 
     def told(event: str, **about: Any) -> set[int]:
         before = set(Delivery.objects.values_list("pk", flat=True))
-        notices.notify(here, event, "x", **about)
+        notifications.notify(here, event, "x", **about)
         rows = Delivery.objects.exclude(pk__in=before)
         return set(rows.values_list("channel", flat=True))
 
@@ -109,7 +110,7 @@ def test_people_choose_what_they_hear_of_and_only_members_hear(
     viewer.leave(here)
     assert told("digest") == {ours.pk}
     other = Workspace.objects.create(name="Other", slug="other")
-    assert notices.notify(other, "mention", "x") == 0
+    assert notifications.notify(other, "mention", "x") == 0
     with within(other):
         assert not Channel.objects.exists() and not Delivery.objects.exists()
 
@@ -121,11 +122,11 @@ def test_an_address_belongs_to_a_person_or_is_an_admin_s(
     with pytest.raises(NotAllowed):
         webhook(planner, PUBLIC, mine=False)
     own_hook, ours = webhook(planner, PUBLIC), webhook(admin, PUBLIC, mine=False)
-    assert notices.channel_get(planner, own_hook.pk) == own_hook
-    assert notices.channel_get(admin, ours.pk) == ours
+    assert notifications.channel_get(planner, own_hook.pk) == own_hook
+    assert notifications.channel_get(admin, ours.pk) == ours
     for user, row in ((colleague, own_hook), (admin, own_hook), (colleague, ours)):
         with pytest.raises(NotFound):
-            notices.channel_get(user, row.pk)
+            notifications.channel_get(user, row.pk)
 
 
 @pytest.mark.parametrize(
@@ -160,8 +161,10 @@ def test_a_listed_name_that_lies_in_a_private_network_is_not_called(
     private = (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 443))
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [public, private])
     monkeypatch.setattr(socket, "create_connection", lambda *_, **__: pytest.fail("called"))
-    with pytest.raises(outgoing.NotListed, match="not public"):
-        outgoing.post(PUBLIC, b"{}", {}, outgoing.allowed_of(["hooks.example.com"]))
+    with pytest.raises(outgoing_requests.NotListed, match="not public"):
+        outgoing_requests.post(
+            PUBLIC, b"{}", {}, outgoing_requests.allowed_of(["hooks.example.com"])
+        )
 
 
 def test_a_name_is_looked_up_once_and_that_address_is_called(
@@ -179,8 +182,10 @@ def test_a_name_is_looked_up_once_and_that_address_is_called(
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     monkeypatch.setattr(socket, "create_connection", connect)
-    with pytest.raises(outgoing.Unreachable):
-        outgoing.post(PUBLIC, b"{}", {}, outgoing.allowed_of(["hooks.example.com"]))
+    with pytest.raises(outgoing_requests.Unreachable):
+        outgoing_requests.post(
+            PUBLIC, b"{}", {}, outgoing_requests.allowed_of(["hooks.example.com"])
+        )
     assert called == [("93.184.215.14", 443)]
 
 
@@ -196,7 +201,7 @@ def test_a_redirect_is_not_followed_and_what_may_pass_is_tried_again(
     planner: User, receiver: Receiver, status: int, state: str, says: str
 ) -> None:
     receiver.status = status
-    row = sent(notices.channel_test(channel=webhook(planner, receiver.origin)))
+    row = sent(notifications.channel_test(channel=webhook(planner, receiver.origin)))
     assert row.state == state and says in row.problem and len(receiver.got) == 1
 
 
@@ -204,24 +209,24 @@ def test_a_failure_is_tried_again_ever_later_and_in_the_end_shown(
     planner: User, receiver: Receiver
 ) -> None:
     receiver.status = 500
-    row = notices.channel_test(channel=webhook(planner, receiver.origin))
+    row = notifications.channel_test(channel=webhook(planner, receiver.origin))
     waits = []
     while sent(row).state == "waiting":
         waits.append(round((row.due_at - timezone.now()) / timedelta(minutes=1)))
-        assert notices.notices_sweep() == 0  # not before it is due
+        assert notifications.notices_sweep() == 0  # not before it is due
         Delivery.objects.filter(pk=row.pk).update(due_at=timezone.now())
     assert waits == [1, 4, 16, 64, 256] and row.state == "failed"
     receiver.status = 200
     Delivery.objects.filter(pk=row.pk).update(state="waiting", due_at=timezone.now())
-    assert notices.notices_sweep() == 1
-    Delivery.objects.update(created_at=timezone.now() - notices.KEPT - timedelta(days=1))
-    notices.notices_sweep()
+    assert notifications.notices_sweep() == 1
+    Delivery.objects.update(created_at=timezone.now() - notifications.KEPT - timedelta(days=1))
+    notifications.notices_sweep()
     assert not Delivery.objects.exists()
 
 
 def test_mail_goes_where_the_operator_lets_it(planner: User, settings: Any) -> None:
     def add(address: str) -> Channel:
-        return notices.channel_add(user=planner, kind="email", address=address)
+        return notifications.channel_add(user=planner, kind="email", address=address)
 
     with pytest.raises(PlannerError, match="sends no mail"):
         add("pia@example.com")
@@ -232,7 +237,7 @@ def test_mail_goes_where_the_operator_lets_it(planner: User, settings: Any) -> N
         with pytest.raises(PlannerError):
             add(wrong)
     channel = add("pia@example.com")
-    notices.notify(current_workspace(), "digest", "All well.", "/")
+    notifications.notify(current_workspace(), "digest", "All well.", "/")
     assert sent(channel.deliveries.get()).state == "sent"
     assert mail.outbox[0].subject == "[Headroom Main] The weekly digest"
     assert mail.outbox[0].to == ["pia@example.com"]

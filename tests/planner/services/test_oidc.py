@@ -20,10 +20,14 @@ from joserfc import jwt
 from joserfc.jwk import RSAKey
 
 from planner.errors import NotAllowed
-from planner.identity_provider import Grant, IdentityProvider, identity_provider
 from planner.models import ExternalIdentity, User, Workspace
 from planner.models.workspace import MAIN, workspace_of
 from planner.services import oidc
+from planner.services.identity_provider_settings import (
+    Grant,
+    IdentityProvider,
+    identity_provider,
+)
 from tests.planner.web.pages import text_of
 
 SECRET = "s3cret:with/signs"

@@ -3,15 +3,15 @@
 import os
 import time
 
-from planner import storage
 from planner.models import Run, Trace
-from planner.services.orphans import orphans_sweep
+from planner.services.orphaned_files import orphans_sweep
+from planner.storage import row_arrays
 
 HOURS_AGO = time.time() - 7200
 
 
 def put(name: str, *, modified_s: float = HOURS_AGO) -> None:
-    path = storage.data_dir() / name
+    path = row_arrays.data_dir() / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("x")
     for each in (path, path.parent):
@@ -55,6 +55,6 @@ def test_orphans_go_and_nothing_else(db, planner):
         put(name)
     put("uploads/just-now", modified_s=time.time())
     orphans_sweep()
-    left = {name for name in stay | go if (storage.data_dir() / name).exists()}
+    left = {name for name in stay | go if (row_arrays.data_dir() / name).exists()}
     assert left == stay
-    assert (storage.data_dir() / "uploads/just-now").exists()
+    assert (row_arrays.data_dir() / "uploads/just-now").exists()

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
+from planner.domain.planning.inputs import PlanInput
 from planner.errors import Infeasible
+from planner.inputs.scenario.schema import Objective
 from planner.models import Run, User
-from planner.scenario.schema import Objective
 from planner.services.runs import run_create
 from planner.services.worker import run_execute
-from planner.studies.planning.inputs import PlanInput
 from tests.planner.management.test_commands import SCENARIO, answer, command, problem
 from tests.planner.management.test_commands import folder as folder  # a fixture
 from tests.planner.web.pages import signed_in, text_of
@@ -67,8 +67,8 @@ def test_the_time_limit_is_not_that_of_the_plan_before_it(
         planned.append(inputs)
         raise Infeasible("far enough")
 
-    monkeypatch.setattr("planner.studies.commands.place.size_over_time", lambda *args: None)
-    monkeypatch.setattr("planner.studies.commands.place.plan_window", plan_window)
+    monkeypatch.setattr("planner.domain.kinds.place.size_over_time", lambda *args: None)
+    monkeypatch.setattr("planner.domain.kinds.place.plan_window", plan_window)
     code, _, err = command("place", path, "--counts", "peak", "--time-limit", "1.5")
     assert (code, err.strip()) == (3, "far enough")
     assert planned[0].settings.time_limit_s == Objective().time_limit_s

@@ -6,13 +6,13 @@ import pytest
 from django.utils import timezone
 
 from planner.errors import NotAllowed, NotReady, PlannerError
-from planner.exports.options import ExportOptions
-from planner.exports.report.content import report_of
 from planner.models import AuditRecord, Proposal, ReviewRules, Run, User
-from planner.selectors.in_force import plans_in_force
+from planner.outputs.options import ExportOptions
+from planner.outputs.report.content import report_of
+from planner.selectors.active_plans import plans_in_force
 from planner.selectors.review import proposals_for
 from planner.services import approval, proposals
-from planner.services.in_force import put_in_force
+from planner.services.active_plans import put_in_force
 from planner.services.proposals import amend, approve, ask_for_changes, comment, propose, reject
 from planner.services.runs import run_delete
 from planner.services.scenarios import scenario_create, scenario_update

@@ -9,9 +9,13 @@ from django.core.cache import cache
 from django.test import Client
 
 from planner.models import Scenario, User
-from planner.services.refusals import MOST, limit_reached, limits_reached
+from planner.services.login_limits import NAME_ATTEMPTS
+from planner.services.refused_requests import (
+    MOST,
+    limit_reached,
+    limits_reached,
+)
 from planner.services.second_factor import factor_begin, factor_confirm, factor_end
-from planner.services.signing_in import NAME_ATTEMPTS
 from planner.services.tokens import token_make
 from planner.services.workspaces import installation_admin
 from tests.planner.samples import client_of

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from planner import storage
 from planner.models import (
     AuditRecord,
     Channel,
@@ -24,6 +23,7 @@ from planner.models import (
 )
 from planner.services.retention import NOTICE, removal_words, retention_sweep
 from planner.services.scenarios import scenario_create
+from planner.storage import row_arrays
 from tests.planner.samples import DOCUMENT
 from tests.planner.web.pages import signed_in, text_of
 
@@ -59,7 +59,7 @@ def test_what_is_old_goes_a_week_after_it_was_told_of(db: None, planner: User) -
     old, soon, young = (run_of(DAYS * DAY + age) for age in (DAY, -3 * DAY, -10 * DAY))
     old.store = f"runs/{old.pk}"
     old.save()
-    storage.tables_write(old.store, {})
+    row_arrays.tables_write(old.store, {})
     going = run_of(900 * DAY, Run.State.RUNNING)
     trace = trace_of("conv", 900 * DAY)
     assert retention_sweep(now=NOW) == 0
@@ -78,7 +78,7 @@ def test_what_is_old_goes_a_week_after_it_was_told_of(db: None, planner: User) -
     assert Delivery.objects.count() == 2
     assert retention_sweep(now=NOW + NOTICE) == 3
     assert left() == {young.pk, going.pk} and not Trace.objects.exists()
-    assert not storage.exists(old.store)
+    assert not row_arrays.exists(old.store)
     gone = AuditRecord.objects.filter(actor="rule: kept for so many days")
     assert {row.action for row in gone} == {"run.removed", "trace.removed"} and gone.count() == 3
 

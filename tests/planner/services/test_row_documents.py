@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner.errors import PlannerError
+from planner.files.stored_text import REPLACEMENT
 from planner.models import Run
 from planner.services.row_documents import (
     Tally,
@@ -25,7 +26,6 @@ from planner.services.row_documents import (
     tally_of,
 )
 from planner.services.scratch_database import scratch_database
-from planner.stored_text import REPLACEMENT
 from tests.planner.full_database import row_of, text_columns
 from tests.unicode_blocks import ALPHABET, BLOCK_STARTS
 

@@ -13,17 +13,22 @@ from django.db import InterfaceError, OperationalError, connection
 from django.utils import timezone
 from kombu.exceptions import OperationalError as BrokerAway
 
-from planner import storage
+from planner.domain.outcome import Outcome
+from planner.domain.progress import silent
+from planner.domain.run_parts import IN_PROCESS
 from planner.errors import KeyReused, NotAllowed, NotReady, PlannerError, RunCancelled
 from planner.models import Run, User
-from planner.services import execution, orphans, runs, worker
+from planner.services import (
+    execution,
+    orphaned_files,
+    runs,
+    worker,
+)
 from planner.services.queues import LONG, SHORT
 from planner.services.run_parts import SharedParts, worker_id
 from planner.services.scenarios import document_run, scenario_run
 from planner.services.sweeps import Axis, sweep_create
-from planner.studies.outcome import Outcome
-from planner.studies.parts import IN_PROCESS
-from planner.studies.progress import silent
+from planner.storage import row_arrays
 from tests.planner.samples import DOCUMENT
 
 State = Run.State
@@ -187,7 +192,7 @@ def test_a_worker_that_lost_its_run_while_it_writes_spoils_nothing(run, monkeypa
     """Taken for dead, it goes on once another has completed the run."""
     tables = {"plan": pl.DataFrame({"a": [1]})}
     monkeypatch.setattr(execution, "_outcome", lambda *_: Outcome({}, tables))
-    first, write, done = worker.run_claim(run_id=run.pk), storage.tables_write, []
+    first, write, done = worker.run_claim(run_id=run.pk), row_arrays.tables_write, []
 
     def late(store, tables):
         if not done:
@@ -197,15 +202,15 @@ def test_a_worker_that_lost_its_run_while_it_writes_spoils_nothing(run, monkeypa
             raise KeyboardInterrupt  # killed after it has removed what lay there
         write(store, tables)
 
-    monkeypatch.setattr(storage, "tables_write", late)
+    monkeypatch.setattr(row_arrays, "tables_write", late)
     with pytest.raises(KeyboardInterrupt):
         execution.run_body(run=first, progress=silent, parts=IN_PROCESS)
     write(done[0], tables)  # or not killed
     run.refresh_from_db()
     assert run.store not in done
-    assert storage.table_read(run.store, "plan")["a"].to_list() == [1]
-    orphans.orphans_sweep(untouched_s=-1.0)
-    assert storage.exists(run.store) and not storage.exists(done[0])
+    assert row_arrays.table_read(run.store, "plan")["a"].to_list() == [1]
+    orphaned_files.orphans_sweep(untouched_s=-1.0)
+    assert row_arrays.exists(run.store) and not row_arrays.exists(done[0])
 
 
 def dead(run, **fields):

@@ -10,10 +10,9 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from planner import storage
 from planner.errors import NotReady, SourceError
-from planner.ingest import read_demand
-from planner.ingest.live.lengths import sample_of
+from planner.inputs.ingest import read_demand
+from planner.inputs.ingest.live.lengths import sample_of
 from planner.models import Source
 from planner.services.source_reading import (
     source_ask,
@@ -22,6 +21,7 @@ from planner.services.source_reading import (
     sources_enqueue,
 )
 from planner.services.sources import current_trace, series, source_change, source_create
+from planner.storage import row_arrays
 from tests.prometheus import Engine, await_value, exporter, prometheus
 
 BIN_S = 6
@@ -75,7 +75,7 @@ def test_a_real_prometheus(planner, settings, tmp_path):
     assert sample is not None and np.quantile(sample, 0.3) <= 1.0 < sample.max()
     assert again is not None and again.state == Source.State.READ
     kept = current_trace(again)
-    (demand,) = read_demand(storage.folder(kept.store))
+    (demand,) = read_demand(row_arrays.folder(kept.store))
     assert (demand.model, demand.region, kept.requests) == ("chat", "east", 80)
     assert demand.input_lengths is not None and 1 < np.median(demand.input_lengths) < 1000
     assert any(asked.what == "kv_use" and "gpu_cache" in asked.query for asked in preview.queries)
@@ -139,7 +139,7 @@ def test_a_folder_that_files_are_dropped_into(planner, inbox):
     )
     assert "would count twice" in problems["3.csv"] and set(problems) == {"3.csv", "4.csv"}
     trace = current_trace(after)
-    (demand,) = read_demand(storage.folder(trace.store))
+    (demand,) = read_demand(row_arrays.folder(trace.store))
     assert np.isnan(demand.requests[9:20]).all() and demand.requests[20] == 15  # 5.csv was read
     assert demand.output_lengths is not None and 20 <= np.median(demand.output_lengths) <= 24
 

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner import storage
 from planner.errors import NotAllowed, NotReady, SourceError
-from planner.ingest import read_demand
-from planner.ingest.live.sent import of_rows
+from planner.inputs.ingest import read_demand
+from planner.inputs.ingest.live.pushed_samples import of_rows
+from planner.inputs.scenario import document as text
 from planner.models import Source, Trace
-from planner.scenario import document as text
 from planner.services.scenarios import scenario_create
 from planner.services.sources import (
     current_trace,
@@ -25,6 +24,7 @@ from planner.services.sources import (
     source_delete,
 )
 from planner.services.trace_removal import trace_delete
+from planner.storage import row_arrays
 from tests.planner.samples import DOCUMENT
 
 START = datetime(2026, 4, 1, tzinfo=UTC)
@@ -48,14 +48,14 @@ def source(planner):
 
 
 def requests_of(trace: Trace):
-    (series,) = read_demand(storage.folder(trace.store))
+    (series,) = read_demand(row_arrays.folder(trace.store))
     return series.requests.tolist()
 
 
 def test_a_number_that_is_given_again_brings_nothing_of_who_had_it(source, planner):
     """As after a restore: rows and numbers are those of the backup, folders are not all."""
     samples_take(source=source, user=planner, sent=sent(0, [4], model="llama-3.1-70b"))
-    had = storage.folder(Source.objects.get(pk=source.pk).store)
+    had = row_arrays.folder(Source.objects.get(pk=source.pk).store)
     for number in range(source.pk + 1, source.pk + 9):
         left = had.with_name(had.name.replace(str(source.pk), str(number), 1))
         shutil.copytree(had, left)
@@ -105,7 +105,7 @@ def test_a_scenario_names_a_source_and_is_pinned(source, planner):
     trace = current_trace(source)
     source_delete(source=Source.objects.get(pk=source.pk), user=planner)
     assert not Source.objects.exists() and not Trace.objects.filter(pk=trace.pk).exists()
-    assert not storage.folder(trace.store).exists()
+    assert not row_arrays.folder(trace.store).exists()
 
 
 def test_who_may_and_what_is_refused(source, planner, viewer, trace):
@@ -154,6 +154,6 @@ def test_lengths_of_histograms_are_those_that_are_drawn(source, planner):
         }
     ]  # fmt: skip
     samples_take(source=source, user=planner, sent=of_rows(rows, NOW))
-    (series,) = read_demand(storage.folder(current_trace(source).store))
+    (series,) = read_demand(row_arrays.folder(current_trace(source).store))
     assert series.input_lengths is not None and series.output_lengths is None
     assert np.mean(series.input_lengths > 50) == 0.5

@@ -7,17 +7,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from planner.exports.options import ExportOptions
-from planner.ingest.live.sent import of_rows
+from planner.inputs.ingest.live.pushed_samples import of_rows
 from planner.models import Channel, Delivery, Outcome, PlanInForce, Run, Source, User
-from planner.models.notice import Event
+from planner.models.notification import Event
+from planner.outputs.options import ExportOptions
 from planner.selectors.schedules import speeds_seen
-from planner.services.in_force import put_in_force
-from planner.services.outcomes import outcomes_tick
+from planner.services.active_plans import put_in_force
+from planner.services.plan_outcomes import outcomes_tick
+from planner.services.replica_speeds import speeds_judge
 from planner.services.runs import run_create
 from planner.services.scenarios import scenario_create
 from planner.services.sources import samples_take, source_create
-from planner.services.speeds import speeds_judge
 from planner.services.worker import run_execute
 from tests.planner.toy import FLEET
 from tests.planner.web.pages import signed_in, text_of

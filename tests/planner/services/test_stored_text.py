@@ -8,10 +8,14 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
 from planner.errors import Malformed
+from planner.files.stored_text import (
+    REPLACEMENT,
+    storable,
+    unstorable_character,
+)
 from planner.models import AuditRecord, Run, Scenario
 from planner.services.audit import record
 from planner.services.worker import run_execute
-from planner.stored_text import REPLACEMENT, storable, unstorable_character
 from tests.planner.samples import DOCUMENT, client_of
 from tests.unicode_blocks import ALPHABET
 

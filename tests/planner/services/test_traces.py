@@ -6,14 +6,14 @@ from contextvars import copy_context
 import pytest
 from django.db import IntegrityError, OperationalError, connection, transaction
 
-from planner import storage
 from planner.errors import IngestError, KeyReused, NoRoom, NotAllowed, NotReady, RunCancelled
-from planner.ingest import IngestOptions
+from planner.inputs.ingest import IngestOptions
 from planner.models import Run, Trace
 from planner.models.workspace import Workspace, within
 from planner.services import quota, trace_removal, traces
 from planner.services.runs import run_cancel
 from planner.services.worker import run_execute
+from planner.storage import row_arrays
 
 ROWS = b"TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-18 00:00:10.0000000,100,10\n"
 BAD = b"TIMESTAMP,ContextTokens,GeneratedTokens\n"
@@ -178,14 +178,14 @@ def test_a_trace_whose_columns_are_gone_is_read_when_its_file_comes_again(planne
     path = tmp_path / "conv.csv"
     path.write_bytes(ROWS)
     trace = traces.trace_ingest_path(path=path, options=IngestOptions())
-    storage.remove(trace.store)
+    row_arrays.remove(trace.store)
     same, run, new = upload(planner)
     assert (same, new) == (trace, False)
     assert run_execute(run_id=run.pk).problem == ""
-    assert storage.exists(trace.store)
-    storage.remove(trace.store)
+    assert row_arrays.exists(trace.store)
+    row_arrays.remove(trace.store)
     traces.trace_ingest_path(path=path, options=IngestOptions())
-    assert storage.exists(trace.store)
+    assert row_arrays.exists(trace.store)
 
 
 def test_a_trace_removed_while_it_is_read_is_a_sentence(planner, tmp_path, monkeypatch):

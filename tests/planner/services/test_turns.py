@@ -8,7 +8,12 @@ from django.utils import timezone
 from planner.errors import NotReady, RunCancelled
 from planner.models import Run, Sweep, User
 from planner.models.workspace import Workspace, within
-from planner.services import limits, runs, turns, worker
+from planner.services import (
+    run_limits,
+    run_queue,
+    runs,
+    worker,
+)
 from planner.services.queues import LONG, SHORT
 from planner.services.scenarios import document_run
 from planner.services.sweeps import Axis, sweep_create
@@ -59,11 +64,11 @@ def test_a_sweep_keeps_nobody_from_a_single_answer(planner, other, done):
 def test_owners_take_turns(planner, other, done):
     first = [asked(planner) for _ in range(3)]
     second = [asked(other) for _ in range(3)]
-    assert turns.waiting(LONG) == [
+    assert run_queue.waiting(LONG) == [
         run.pk for pair in zip(first, second, strict=True) for run in pair
     ]
     Run.objects.filter(pk=first[0].pk).update(state=State.RUNNING)
-    assert turns.waiting(LONG)[0] == second[0].pk
+    assert run_queue.waiting(LONG)[0] == second[0].pk
 
 
 def test_workspaces_take_turns_and_people_within_them(planner, other, done):
@@ -74,7 +79,7 @@ def test_workspaces_take_turns_and_people_within_them(planner, other, done):
     with within(team):
         second = [asked(planner) for _ in range(2)]
     expected = [own_runs[0], second[0], theirs[0], second[1], own_runs[1], own_runs[2]]
-    assert turns.waiting(LONG) == [run.pk for run in expected]
+    assert run_queue.waiting(LONG) == [run.pk for run in expected]
 
 
 def test_runs_of_a_command_are_left_to_it(planner, done):
@@ -87,20 +92,20 @@ def test_runs_of_a_command_are_left_to_it(planner, done):
 def test_a_waiting_run_is_told_what_comes_before_it(planner, client, settings):
     settings.HEADROOM_MAX_RUN_SECONDS, settings.HEADROOM_MAX_RUN_MB = 5400, 4000
     first, second = asked(planner), asked(planner)
-    assert turns.wait_of(first)[:3] == (0, 0.0, None)
-    assert turns.wait_of(second)[:3] == (1, None, None)
+    assert run_queue.wait_of(first)[:3] == (0, 0.0, None)
+    assert run_queue.wait_of(second)[:3] == (1, None, None)
     now = timezone.now()
     Run.objects.create(
         kind="plan", state=State.COMPLETED, started_at=now - timedelta(seconds=300), finished_at=now
     )
-    assert turns.wait_of(second).seconds == pytest.approx(150)  # by two workers
+    assert run_queue.wait_of(second).seconds == pytest.approx(150)  # by two workers
     client.force_login(planner)
     page = client.get(f"/runs/{second.pk}/").content.decode()
-    assert turns.wait_of(second).sentence() in page and turns.wait_of(second).size() in page
+    assert run_queue.wait_of(second).sentence() in page and run_queue.wait_of(second).size() in page
     assert client.get(f"/api/v1/runs/{second.pk}/").json()["waits"]["runs"] == 1
     for _ in range(settings.HEADROOM_WORKER_CONCURRENCY):  # now no worker is free
         Run.objects.create(kind="plan", state=State.RUNNING, started_at=now)
-    assert turns.wait_of(second).runs == 1 + settings.HEADROOM_WORKER_CONCURRENCY
+    assert run_queue.wait_of(second).runs == 1 + settings.HEADROOM_WORKER_CONCURRENCY
 
 
 def test_short_work_waits_for_no_simulation(planner):
@@ -108,8 +113,8 @@ def test_short_work_waits_for_no_simulation(planner):
         asked(planner)
     Run.objects.create(kind="compare", state=State.RUNNING, started_at=timezone.now())
     upload = Run.objects.create(kind="ingest", enqueued_at=timezone.now(), owner=planner)
-    assert turns.waiting(SHORT) == [upload.pk] and upload.pk not in turns.waiting(LONG)
-    assert turns.wait_of(upload).runs == 0
+    assert run_queue.waiting(SHORT) == [upload.pk] and upload.pk not in run_queue.waiting(LONG)
+    assert run_queue.wait_of(upload).runs == 0
 
 
 def test_more_than_may_wait_are_refused_with_a_remedy(planner, other, settings):
@@ -128,15 +133,15 @@ def test_more_than_may_wait_are_refused_with_a_remedy(planner, other, settings):
 
 
 def test_a_run_past_its_time_or_memory_says_so(planner, settings, monkeypatch):
-    monkeypatch.setattr(limits, "GRACE_S", -1.0)
+    monkeypatch.setattr(run_limits, "GRACE_S", -1.0)
     settings.HEADROOM_MAX_RUN_SECONDS = 10**9
-    watched = limits.Limits()
+    watched = run_limits.Limits()
     assert not watched.look()
     settings.HEADROOM_MAX_RUN_MB = 1
     assert watched.look()  # this process holds more
     assert "MB of memory, where 1 are allowed (HEADROOM_MAX_RUN_MB)" in watched.passed
     settings.HEADROOM_MAX_RUN_SECONDS = 0
-    late = limits.Limits()
+    late = run_limits.Limits()
     late.look()
     assert "HEADROOM_MAX_RUN_SECONDS" in late.passed
 
@@ -165,7 +170,11 @@ def test_a_cancelled_run_that_does_not_hear_it_ends_with_its_worker(planner, mon
 
     monkeypatch.setattr(worker, "run_body", deaf)
     run = worker.run_execute(run_id=asked(planner).pk)
-    assert (run.state, run.stage, ended) == (State.CANCELLED, "Cancelled", [limits.ENDED_WITH_RUN])
+    assert (run.state, run.stage, ended) == (
+        State.CANCELLED,
+        "Cancelled",
+        [run_limits.ENDED_WITH_RUN],
+    )
 
     def hearing(*, run, progress, parts):
         watch = progress.__self__

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from planner.errors import PlannerError
+from planner.inputs.scenario.document import outline
+from planner.inputs.scenario.sections import (
+    section_of,
+    with_section,
+)
 from planner.models import Scenario
-from planner.scenario.document import outline
-from planner.scenario.sections import section_of, with_section
 from planner.selectors.versions import between, version_get, versions_changing
 from planner.services.scenarios import (
     scenario_branch,

@@ -7,14 +7,20 @@ from typing import Any
 
 import pytest
 
-from planner.ingest import IngestOptions
+from planner.inputs.ingest import IngestOptions
+from planner.inputs.scenario.document import parse
 from planner.models import Trace
-from planner.scenario.document import parse
-from planner.services.assumed import assumed_of
+from planner.services.draft_assumptions import assumed_of
+from planner.services.draft_profiles import serving_of
+from planner.services.draft_windows import (
+    BUSIEST_DAY,
+    BUSIEST_WEEK,
+    LAST_DAY,
+    USUAL,
+    window_choices,
+)
 from planner.services.drafts import scenario_draft
-from planner.services.serving import serving_of
 from planner.services.traces import trace_ingest_path
-from planner.services.windows import BUSIEST_DAY, BUSIEST_WEEK, LAST_DAY, USUAL, window_choices
 
 pytestmark = pytest.mark.django_db
 DAYS = 21
@@ -64,8 +70,8 @@ def test_a_page_does_not_count_a_trace_anew(
     expected = window_choices(trace)
     assert expected
     for name in ("bin_requests", "read_demand", "open_store"):
-        monkeypatch.setattr(f"planner.ingest.store.{name}", None, raising=False)
-    monkeypatch.setattr("planner.studies.character.kept.characterise", None)
+        monkeypatch.setattr(f"planner.inputs.ingest.store.{name}", None, raising=False)
+    monkeypatch.setattr("planner.domain.trace_statistics.cache.characterise", None)
     assert window_choices(trace) == expected
 
 

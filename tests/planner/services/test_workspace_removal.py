@@ -12,7 +12,6 @@ import pytest
 import zstandard
 from django.apps import apps
 
-from planner import storage
 from planner.errors import NotAllowed, NotReady, PlannerError
 from planner.models import AuditRecord, Run, Scenario, User, Workspace
 from planner.models.workspace import MAIN, within
@@ -21,6 +20,7 @@ from planner.services.audit import unguarded
 from planner.services.backups import read_manifest, restore
 from planner.services.row_documents import document_of, tables_of_rows
 from planner.services.workspace_removal import workspace_remove
+from planner.storage import row_arrays
 from tests.planner.samples import client_of, demand_table
 from tests.planner.test_permissions import made
 from tests.planner.web.pages import signed_in, text_of
@@ -56,7 +56,7 @@ def other(planner: User) -> Workspace:
         run = Run.objects.filter(state=Run.State.COMPLETED)[0]
         run.store = f"runs/{run.pk}"
         run.save()
-        storage.tables_write(run.store, {"plan": demand_table(3)})
+        row_arrays.tables_write(run.store, {"plan": demand_table(3)})
     return other
 
 
@@ -86,7 +86,9 @@ def test_all_of_it_goes_and_is_in_a_file_and_nothing_else_goes(
     rows = [json.loads(line) for line in files["rows.jsonl"].split(b"\n")[:-1]]
     accounts = sum(row["model"] == "planner.user" for row in rows)  # that they refer to
     assert accounts > 0 and len(rows) == done.rows + accounts
-    documents = {row["pk"]: row["fields"] for row in rows if row["model"] == "planner.scenario"}
+    documents = {
+        row["pk"]: row["fields"] for row in rows if row["model"] == "planner.scenario"
+    }
     assert documents[scenario.pk]["document"] == scenario.document
     assert read_manifest(Path(done.path)).workspace == "other"
     assert f"arrays/runs/{run.pk}/plan.parquet" in files
@@ -131,7 +133,7 @@ def test_its_file_restores_into_an_empty_installation(
     assert after == {key: before[key] for key in after}
     of_it = {key for key, row in before.items() if row["fields"].get("workspace") == other.pk}
     assert of_it <= set(after)
-    assert storage.table_rows(run.store, "plan") == 3
+    assert row_arrays.table_rows(run.store, "plan") == 3
 
 
 def test_a_file_that_does_not_read_back_removes_nothing(

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from planner import storage
 from planner.management.base import load_scenario
 from planner.models import Run, User
 from planner.models.workspace import current_workspace_id
 from planner.services.runs import run_create
 from planner.services.worker import run_execute
-from simulation.provisioning import judged
+from planner.storage import row_arrays
+from simulation.provisioning import level_confirmation
 from simulation.provisioning.level import Level
 from simulation.provisioning.levels import at_level
 from simulation.provisioning.replay import Replay
@@ -44,7 +44,7 @@ def provisioned(
         options=options,
         enqueue=False,
     )
-    with patch.object(judged, "finer", _alone if busy else judged.finer):
+    with patch.object(level_confirmation, "finer", _alone if busy else level_confirmation.finer):
         return run_execute(run_id=run.pk, surface=True)
 
 
@@ -56,7 +56,7 @@ def provisioned_once(owner: User, tmp_path: Path) -> Run:
     def make() -> tuple[dict[str, Any], dict[str, bytes]]:
         run = provisioned(owner, tmp_path, block=BLOCK, block_shares="50,100")
         made.append(run)
-        there = storage.data_dir() / run.store
+        there = row_arrays.data_dir() / run.store
         files = {file.name: file.read_bytes() for file in there.iterdir() if file.is_file()}
         fields = {
             column.attname: getattr(run, column.attname) for column in Run._meta.concrete_fields
@@ -71,7 +71,7 @@ def provisioned_once(owner: User, tmp_path: Path) -> Run:
     run = Run.objects.create(**fields | here)
     run.store = f"runs/{run.pk}"
     run.save()
-    there = storage.data_dir() / run.store
+    there = row_arrays.data_dir() / run.store
     there.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         (there / name).write_bytes(content)

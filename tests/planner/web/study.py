@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 from django.utils import timezone
 
-from planner import storage
 from planner.models import Run, Scenario, User
+from planner.storage import row_arrays
 
 START = datetime(2024, 5, 18, tzinfo=UTC)
 HOURS = 24
@@ -202,8 +202,8 @@ def completed_run(owner: User, scenario: Scenario | None = None, **fields: Any) 
     run.store = f"runs/{run.pk}"
     run.result = result(run.pk)
     run.save()
-    storage.remove(run.store)  # numbers begin at 1 in each test, and folders of others stay
-    storage.tables_write(run.store, tables())
+    row_arrays.remove(run.store)  # numbers begin at 1 in each test, and folders of others stay
+    row_arrays.tables_write(run.store, tables())
     return run
 
 
@@ -222,5 +222,7 @@ def moments_of(run: Run) -> None:
     history = pl.DataFrame(
         [{"time": MONDAY + h * hour, **KEYS, "actual": 10.0 + 2 * h} for h in range(-3, 5)]
     )
-    kept = {name: storage.table_read(run.store, name) for name in storage.tables_list(run.store)}
-    storage.tables_write(run.store, kept | {"moments": moments, "history": history})
+    kept = {
+        name: row_arrays.table_read(run.store, name) for name in row_arrays.tables_list(run.store)
+    }
+    row_arrays.tables_write(run.store, kept | {"moments": moments, "history": history})

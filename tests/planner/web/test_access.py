@@ -16,7 +16,10 @@ from django.urls import reverse
 from planner.config.public_addresses import PUBLIC
 from planner.models import AttemptWindow, Run, Scenario, ScenarioVersion, Trace, User
 from planner.services.attempts import WITHIN_S
-from planner.services.signing_in import KNOWN_COOKIE, NAME_ATTEMPTS
+from planner.services.login_limits import (
+    KNOWN_COOKIE,
+    NAME_ATTEMPTS,
+)
 from planner.web.urls import urlpatterns
 from tests.planner.objects import made
 from tests.planner.test_permissions import addresses as all_addresses
@@ -78,7 +81,7 @@ def test_form_and_api_share_the_limit_of_a_name(planner: User, viewer: User) -> 
 
 
 def test_form_and_api_share_the_limit_of_a_network(planner: User, monkeypatch: Any) -> None:
-    monkeypatch.setattr("planner.services.signing_in.NETWORK_ATTEMPTS", 6)
+    monkeypatch.setattr("planner.services.login_limits.NETWORK_ATTEMPTS", 6)
     for number in range(3):
         guess = {"username": f"name-{number}", "password": "Spring-2026"}
         forged = {
@@ -100,8 +103,8 @@ def test_a_right_password_is_not_counted(planner: User) -> None:
 def test_the_owner_of_a_locked_name_signs_in_from_a_known_browser(
     planner: User, viewer: User, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("planner.services.signing_in.KNOWN_ATTEMPTS", 2)
-    monkeypatch.setattr("planner.services.signing_in.NETWORK_ATTEMPTS", 20)
+    monkeypatch.setattr("planner.services.login_limits.KNOWN_ATTEMPTS", 2)
+    monkeypatch.setattr("planner.services.login_limits.NETWORK_ATTEMPTS", 20)
     known, other = Client(), Client()
     assert signs_in(known, RIGHT)
     assert signs_in(other, {"username": "vera", "password": "vera-secret"})
@@ -274,7 +277,7 @@ def test_scripts_of_a_page_left_open_are_told_to_load_it_again(db: None) -> None
 
 
 def test_the_log_says_who_was_refused_what_and_from_where(viewer, reader, scenario, caplog) -> None:
-    caplog.set_level("INFO", "planner.web.refusals")
+    caplog.set_level("INFO", "planner.web.refused_requests")
     page = reverse("web:scenario-delete", args=[scenario.pk])
     assert signed_in(viewer).post(page, REMOTE_ADDR="192.0.2.7").status_code == 403
     assert reader.delete(f"/api/v1/scenarios/{scenario.pk}/").status_code == 403

@@ -10,11 +10,14 @@ from django.core.management import call_command
 from django.urls import reverse
 from rest_framework.test import APIClient
 
-from planner import storage
 from planner.errors import NotReady, PlannerError
 from planner.models import Run, User
-from planner.selectors.beside import runs_beside, runs_chosen
+from planner.selectors.run_comparison import (
+    runs_beside,
+    runs_chosen,
+)
 from planner.selectors.runs import run_table
+from planner.storage import row_arrays
 from tests.planner.web.pages import json_in, signed_in, text_of
 from tests.planner.web.study import DOCUMENT, completed_run
 
@@ -144,7 +147,7 @@ def test_a_plan_alone_is_drawn_to_the_end_of_its_window(planner: User, first: Ru
     tables = {"plan": run_table(first, "plan"), "demand": run_table(first, "demand")}
     first.kind, first.store = Run.Kind.PLAN, f"runs/{first.pk}-plan"
     first.save()
-    storage.tables_write(first.store, tables)
+    row_arrays.tables_write(first.store, tables)
     client = signed_in(planner)
     for address, query in (
         (reverse("web:run", args=[first.pk]), {}),

@@ -11,9 +11,9 @@ from django.urls import reverse
 
 from planner.api.examples import CONFIGURED
 from planner.errors import PlannerError
+from planner.inputs.scenario.document import parse
 from planner.models import Scenario, User
-from planner.scenario.document import parse
-from planner.services.configuring import scenario_with
+from planner.services.deployment_search import scenario_with
 from planner.services.scenarios import scenario_create
 from tests.planner.web.pages import json_in, signed_in, text_of
 from tests.planner.web.study import DOCUMENT
@@ -74,7 +74,7 @@ def test_a_search_says_how_far_it_is_while_it_goes_on(
         seen.append(text_of(client.get(how_far)))
         raise PlannerError("enough")
 
-    monkeypatch.setattr("planner.web.views.configure.configured", search)
+    monkeypatch.setattr("planner.web.views.deployment_search.configured", search)
     assert 'data-progress="searching"' in client.get(reverse("web:configure")).content.decode()
     assert "enough" in text_of(client.get(reverse("web:configure"), ASKED))
     assert "Simulating the best, 50% done" in seen[0]

@@ -8,9 +8,13 @@ import pytest
 from django import forms
 from django.core.exceptions import ValidationError
 
+from planner.domain.kinds.registry import KINDS
+from planner.inputs.scenario.document import (
+    edit,
+    outline,
+    parse,
+)
 from planner.models import Run
-from planner.scenario.document import edit, outline, parse
-from planner.studies.kinds import KINDS
 from planner.web.forms.document import (
     LISTS,
     followed,

@@ -11,10 +11,13 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
+from planner.inputs.scenario.document import (
+    edit,
+    outline,
+)
 from planner.models import Calibration, OwnGpu, OwnModel, Profile, User
-from planner.scenario.document import edit, outline
 from planner.selectors.hardware import model_get
-from planner.selectors.known import known_of
+from planner.selectors.run_hardware import known_of
 from planner.services.calibrations import Reading, calibration_path
 from planner.services.estimates import Measured, estimate_one, estimate_sweep
 from planner.services.scenarios import scenario_create, scenario_run

@@ -10,9 +10,9 @@ from django.http import HttpResponse
 from django.test import Client
 from django.urls import reverse
 
-from planner import storage
 from planner.models import Run, User
 from planner.selectors.runs import run_table
+from planner.storage import row_arrays
 from planner.templatetags.headroom import when
 from tests.planner.web.pages import json_in, signed_in, text_of
 from tests.planner.web.study import LABELS, POOLS, completed_run
@@ -71,7 +71,7 @@ def test_all_pools_are_summed_and_one_can_be_chosen(client: Client, study: Run) 
 def test_pools_of_one_model_and_region_are_told_apart(client: Client, study: Run) -> None:
     table = run_table(study, "replicas")
     other = table.with_columns(arrangement=pl.lit("4 x A100-80GB, decode"), ready=pl.lit(1.0))
-    storage.tables_write(study.store, {"replicas": pl.concat([table, other])})
+    row_arrays.tables_write(study.store, {"replicas": pl.concat([table, other])})
     name = f"{' / '.join(POOLS[0])} / 4 x A100-80GB, decode"
     answer = part(client, study, "minutes", policy="lt-i", pool=name)
     assert f"<option selected>{name}</option>" in answer.content.decode()
@@ -106,7 +106,7 @@ def test_hours_by_kind_are_shown_with_their_sum(client: Client, study: Run) -> N
 
 def test_older_runs_without_these_tables_still_show(client: Client, study: Run) -> None:
     for name in ("groups", "replicas"):
-        (storage.folder(study.store) / f"{name}.parquet").unlink()
+        (row_arrays.folder(study.store) / f"{name}.parquet").unlink()
     page = text_of(client.get(reverse("web:run", args=[study.pk])))
     assert "Where the GPU-hours went" in page and "Over time: replicas" not in page
     assert part(client, study, "minutes").status_code == 200

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from planner.inputs.scenario.document import parse
 from planner.models import Run, User
-from planner.scenario.document import parse
 from tests.planner.web.pages import json_in, signed_in, text_of
 from tests.planner.web.study import completed_run
 

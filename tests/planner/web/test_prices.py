@@ -8,7 +8,7 @@ from django.test import Client
 from django.urls import reverse
 
 from planner.models import PriceList, User
-from planner.services.doubts import scenario_doubts
+from planner.services.scenario_warnings import scenario_doubts
 from tests.planner.samples import DOCUMENT
 from tests.planner.web.pages import signed_in, text_of
 

@@ -7,11 +7,11 @@ import json
 import pytest
 from django.test import Client
 
-from planner import storage
 from planner.models import AuditRecord, Proposal, ReviewRules, Run, User
-from planner.selectors.in_force import plans_in_force
+from planner.selectors.active_plans import plans_in_force
 from planner.services.proposals import approve, propose
 from planner.services.scenarios import scenario_edit
+from planner.storage import row_arrays
 from tests.planner.proposed import planned_run
 from tests.planner.web.pages import json_in, signed_in, text_of
 from tests.planner.web.study import DOCUMENT
@@ -159,5 +159,5 @@ def test_signing_in_is_in_the_log(planner: User) -> None:
 
 def test_a_removed_table_is_no_end_of_a_page(planner: User, approver: User) -> None:
     proposal = propose(by=planner, title="A", run=planned_run(planner))
-    storage.remove(proposal.run.store)
+    row_arrays.remove(proposal.run.store)
     assert signed_in(planner).get(f"/proposals/{proposal.pk}/").status_code == 200

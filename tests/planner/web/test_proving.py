@@ -9,7 +9,11 @@ import pytest
 from django.test import Client
 
 from planner.models import ApiToken, AttemptWindow, SecondFactor, User
-from planner.services.proving import FRESH_S, PROVED, WRONG
+from planner.services.password_confirmation import (
+    FRESH_S,
+    PROVED,
+    WRONG,
+)
 from tests.planner.samples import client_of
 from tests.planner.web.pages import signed_in, text_of
 

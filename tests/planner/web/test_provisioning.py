@@ -9,13 +9,13 @@ import pytest
 from django.urls import reverse
 from rest_framework.test import APIClient
 
+from planner.domain.provisioning import windows
 from planner.models import Run, Scenario, User
 from planner.selectors.runs import run_tables
 from planner.services import provisioning
 from planner.services.calibrations import calibration_path
-from planner.studies.provisioning import following
 from planner.web.pages.provision import columns
-from simulation.provisioning import sampled
+from simulation.provisioning import window_replay
 from tests.planner.web.pages import signed_in, text_of
 from tests.planner.web.provision_study import provisioned, provisioned_once
 
@@ -129,8 +129,10 @@ def test_kernels_that_were_uploaded_are_used_and_named(planner: User, tmp_path: 
 def test_courses_window_by_window_are_on_the_page(
     planner: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sampled, "VISITS", 100_000)  # a few windows are replayed, not two hundred
-    monkeypatch.setattr(following, "WINDOW_S", 60.0)  # and 60 are planned, not 360
+    monkeypatch.setattr(
+        window_replay, "VISITS", 100_000
+    )  # a few windows are replayed, not two hundred
+    monkeypatch.setattr(windows, "WINDOW_S", 60.0)  # and 60 are planned, not 360
     run = provisioned(
         planner, tmp_path, busy=False, short=True, over_time="observed", level="operator"
     )

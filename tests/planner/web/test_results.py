@@ -7,10 +7,13 @@ import re
 import pytest
 from django.template.loader import render_to_string
 
-from planner.exports.policies import labelled, policy_table
+from planner.domain.results.ranking import compare
+from planner.outputs.policy_tables import (
+    labelled,
+    policy_table,
+)
 from planner.selectors.policies import default_policy
-from planner.studies.results.verdict import compare
-from tests.planner.studies.results.test_verdict import run
+from tests.planner.domain.results.test_verdict import run
 
 
 @pytest.mark.parametrize(

@@ -17,14 +17,14 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from planner import storage
+from planner.domain.kinds.registry import KINDS
 from planner.errors import Damaged
 from planner.models import Run, User
 from planner.selectors.runs import run_table
 from planner.services.scenarios import scenario_create, scenario_run
-from planner.studies.kinds import KINDS
+from planner.storage import row_arrays
 from planner.web.pages.kinds import PAGES
-from planner.web.views import sizing
+from planner.web.views import size_and_pd
 from tests.planner.web.pages import json_in, signed_in, text_of
 from tests.planner.web.study import DOCUMENT, LABELS, POOLS, completed_run
 
@@ -282,9 +282,9 @@ def test_other_kinds_show_the_parts_they_have(client: Client, planner: User, kin
 
 
 def run_store(run: Run) -> Any:
-    from planner import storage
+    from planner.storage import row_arrays
 
-    return storage.folder(run.store)
+    return row_arrays.folder(run.store)
 
 
 def test_a_forecast_of_a_trace_alone(client: Client, planner: User) -> None:
@@ -377,7 +377,7 @@ def test_home_tells_newcomers_what_to_do(client: Client) -> None:
 
 def test_the_demo_link_shows_a_result_whatever_came_after(client: Client, planner: User) -> None:
     """It followed the latest run of anybody and any kind: a forecast, or a cancelled one."""
-    from planner.demo.scenario import DEMO_NAME
+    from planner.inputs.demo.scenario import DEMO_NAME
 
     first = completed_run(planner)
     Run.objects.filter(pk=first.pk).update(name=DEMO_NAME)
@@ -388,7 +388,7 @@ def test_the_demo_link_shows_a_result_whatever_came_after(client: Client, planne
 
 
 def test_home_names_the_demo_run_for_scripts(client: Client, planner: User) -> None:
-    from planner.demo.scenario import DEMO_NAME
+    from planner.inputs.demo.scenario import DEMO_NAME
 
     run = Run.objects.create(kind=Run.Kind.COMPARE, name=DEMO_NAME)
     html = client.get("/").content.decode()
@@ -425,7 +425,7 @@ def test_every_request_is_kept_where_asked_for_and_taken_as_parquet(
     client: Client, study: Run
 ) -> None:
     table = pl.DataFrame({"ttft_ms": [12.5, None], "met": [True, False]})
-    storage.tables_write(study.store, {"requests": table})
+    row_arrays.tables_write(study.store, {"requests": table})
     link = reverse("web:run-parquet", args=[study.pk, "requests"])
     page = client.get(url(study)).content.decode()
     assert f'href="{link}"' in page and "requests.csv" not in page
@@ -467,17 +467,17 @@ def test_every_kind_of_run_has_its_page() -> None:
 
 def test_models_of_scenarios_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The page of P/D ratios read a hundred scenarios anew at each visit: a second."""
-    assert sizing._models(DOCUMENT) == ("llama-3.1-8b",)
-    monkeypatch.setattr(sizing, "parse", None)
-    assert sizing._models(DOCUMENT) == ("llama-3.1-8b",)
-    assert sizing._models.cache_info().maxsize
+    assert size_and_pd._models(DOCUMENT) == ("llama-3.1-8b",)
+    monkeypatch.setattr(size_and_pd, "parse", None)
+    assert size_and_pd._models(DOCUMENT) == ("llama-3.1-8b",)
+    assert size_and_pd._models.cache_info().maxsize
 
 
 def test_a_damaged_table_of_a_run_is_a_sentence(client: Client, study: Run) -> None:
     """A disk or a hand cut its files short: neither page, table nor file is a server error."""
-    for path in storage.folder(study.store).glob("*.parquet"):
+    for path in row_arrays.folder(study.store).glob("*.parquet"):
         path.write_bytes(path.read_bytes()[:-20])
-    name = storage.tables_list(study.store)[0]
+    name = row_arrays.tables_list(study.store)[0]
     for address in (url(study), f"/api/v1/runs/{study.pk}/tables/{name}/"):
         answer = client.get(address)
         assert answer.status_code == 409, address
@@ -486,10 +486,10 @@ def test_a_damaged_table_of_a_run_is_a_sentence(client: Client, study: Run) -> N
 
 def test_damaged_arrays_of_a_run_are_a_sentence(settings: Any, tmp_path: Any) -> None:
     settings.HEADROOM_DATA_DIR = tmp_path
-    storage.arrays_write("runs/1", "basis", {"x": np.arange(1000)})
+    row_arrays.arrays_write("runs/1", "basis", {"x": np.arange(1000)})
     path = tmp_path / "runs/1/basis.npz"
     content = path.read_bytes()
     for spoilt in (content[:40], content[:-30], b"", content[:200] + b"?" * 200 + content[400:]):
         path.write_bytes(spoilt)
         with pytest.raises(Damaged, match="'basis'"):
-            storage.arrays_read("runs/1", "basis")
+            row_arrays.arrays_read("runs/1", "basis")

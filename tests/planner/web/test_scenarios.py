@@ -11,9 +11,9 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
-from planner.ingest import IngestOptions
+from planner.inputs.ingest import IngestOptions
+from planner.inputs.scenario.document import parse
 from planner.models import Run, Scenario, Trace, User
-from planner.scenario.document import parse
 from planner.services.scenarios import scenario_create
 from planner.services.traces import trace_ingest_path
 from planner.web.forms.launch import LaunchForm

@@ -7,9 +7,13 @@ from django.urls import reverse
 from rest_framework.test import APIClient
 
 from planner.errors import NotAllowed, NotReady, PlannerError, ScenarioError
+from planner.inputs.scenario.address import flat
+from planner.inputs.scenario.document import (
+    edit,
+    parse,
+    values_of,
+)
 from planner.models import Run, Scenario, Sweep, User
-from planner.scenario.address import flat
-from planner.scenario.document import edit, parse, values_of
 from planner.selectors.sweeps import sweep_grid
 from planner.services.scenarios import scenario_create
 from planner.services.sweeps import Axis, sweep_cancel, sweep_create, sweep_delete

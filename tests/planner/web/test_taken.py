@@ -6,7 +6,7 @@ from django.core.cache import cache
 from django.urls import get_resolver
 
 from planner.models import AuditRecord, Run, User
-from planner.web.taken import TAKEN
+from planner.web.download_audit import TAKEN
 from tests.planner.samples import client_of
 from tests.planner.web.pages import signed_in
 

@@ -14,7 +14,7 @@ from django.test import Client
 from django.urls import reverse
 
 from planner.errors import NotFound
-from planner.ingest import IngestOptions
+from planner.inputs.ingest import IngestOptions
 from planner.models import Run, Trace, User
 from planner.selectors.traces import trace_get
 from planner.services.traces import trace_ingest_path

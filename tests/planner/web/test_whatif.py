@@ -9,13 +9,21 @@ import pytest
 from django.urls import reverse
 from rest_framework.test import APIClient
 
+from planner.domain.whatif.answer import (
+    CLOSED_FORMS,
+    HELD,
+    NEVER,
+    WhatIf,
+)
+from planner.domain.whatif.static_fleet import IN_PROPORTION
 from planner.errors import NotReady, PlannerError
+from planner.inputs.scenario.address import flat
+from planner.inputs.scenario.document import (
+    edit,
+    parse,
+)
 from planner.models import Run, Scenario, User
-from planner.scenario.address import flat
-from planner.scenario.document import edit, parse
 from planner.services.whatif import Changes, kept_of, run_what_if, what_if_replay
-from planner.studies.whatif.answer import CLOSED_FORMS, HELD, NEVER, WhatIf
-from planner.studies.whatif.flat import IN_PROPORTION
 from tests.planner.management.test_commands import SCENARIO, answer, command
 from tests.planner.management.test_commands import folder as folder  # the fixture
 from tests.planner.samples import client_of

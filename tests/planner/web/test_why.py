@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planner.models import Run, User
-from planner.selectors.why import chains_of
+from planner.selectors.explanation import chains_of
 from tests.planner.samples import client_of
 from tests.planner.web.pages import signed_in, text_of
 from tests.planner.web.study import POOLS, completed_run

@@ -6,7 +6,7 @@ import pytest
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.metrics import summarise
-from simulation.starting import StartUp
+from simulation.start_times import StartUp
 from tests.simulation.asking import Asking
 from tests.simulation.builders import fleet, pool, profile, trace
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from simulation.engine.run import simulate
-from simulation.policies.flat import Flat
+from simulation.policies.static import Flat
 from tests.simulation.builders import fleet, pool, profile, trace
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from simulation.engine.run import simulate
 from simulation.fleet import KvLink, Tier
-from simulation.policies.flat import Flat
+from simulation.policies.static import Flat
 from simulation.policies.wrappers.observation_log import ObservationLog
 from tests.simulation.builders import fleet, pool, profile, trace
 

@@ -6,8 +6,8 @@ import pytest
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Routing
-from simulation.policies.flat import Flat
 from simulation.policies.reactive import UnifiedReactive
+from simulation.policies.static import Flat
 from tests.simulation.asking import Asking
 from tests.simulation.builders import fleet, pool, profile, trace
 

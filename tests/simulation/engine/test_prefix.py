@@ -9,7 +9,7 @@ import pytest
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Routing
-from simulation.policies.flat import Flat
+from simulation.policies.static import Flat
 from simulation.trace import PrefixBlocks
 from tests.shared import DATA, shared
 from tests.simulation.builders import fleet, pool, profile, trace
@@ -65,7 +65,7 @@ def test_off_means_off():
 
 def test_the_cached_context_is_attended_to():
     """Pairs of queries and keys of the missing tokens count those that were found."""
-    from simulation.performance.adjusted import adjusted
+    from simulation.performance.adjusted_profile import adjusted
     from simulation.performance.curves import Part, grid
 
     # A prompt token takes as many seconds as it has keys in the mean, over 1024.

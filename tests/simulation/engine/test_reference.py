@@ -10,9 +10,9 @@ import pytest
 from simulation.engine.run import simulate
 from simulation.faults import Crash, SlowInstance
 from simulation.fleet import KvLink, Routing, Tier
-from simulation.performance.adjusted import adjusted
+from simulation.performance.adjusted_profile import adjusted
 from simulation.performance.curves import NOTHING, Part, grid
-from simulation.policies.flat import Flat
+from simulation.policies.static import Flat
 from simulation.policy import Actions
 from simulation.results import REJECTED
 from tests.simulation.builders import fleet, pool, profile, trace

@@ -6,7 +6,7 @@ import pytest
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Routing, Tier
-from simulation.policies.flat import Flat
+from simulation.policies.static import Flat
 from simulation.policies.wrappers.observation_log import ObservationLog
 from simulation.policy import Actions
 from tests.simulation.builders import fleet, pool, profile, trace

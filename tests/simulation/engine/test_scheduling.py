@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from simulation.engine import entry
+from simulation.engine import entry_points
 from simulation.engine.allocation import allocate
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
-from simulation.policies.flat import Flat
+from simulation.policies.static import Flat
 from simulation.results import OUT_OF_MEMORY, REJECTED
 from tests.simulation.builders import fleet, pool, profile, trace
 
@@ -92,13 +92,13 @@ def advanced(share, batch):
     requests = trace(np.arange(8) / 8, 64, 100)
     served = fleet(pool(profile(budget=256, kv=2048), maximum=1))
     s = allocate(requests, served, 600.0, 60.0)
-    entry.place(s.handle, np.array([1]))
-    entry.advance(s.handle, 1.25, 1 << 40)
+    entry_points.place(s.handle, np.array([1]))
+    entry_points.advance(s.handle, 1.25, 1 << 40)
     before = int(s.instances[0]["running"])
-    entry.limit(s.handle, np.array([batch]), np.array([share]), 1.25)
-    entry.advance(s.handle, 1.75, 1 << 40)
+    entry_points.limit(s.handle, np.array([batch]), np.array([share]), 1.25)
+    entry_points.advance(s.handle, 1.75, 1 << 40)
     after = s.instances[0]["running"], s.instances[0]["kv"]
-    assert entry.advance(s.handle, 500.0, 1 << 40) and s.clock[0]["open"] == 0
+    assert entry_points.advance(s.handle, 500.0, 1 << 40) and s.clock[0]["open"] == 0
     return before, *after, s
 
 

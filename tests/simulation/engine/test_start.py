@@ -10,7 +10,7 @@ import pytest
 from simulation.engine.run import simulate
 from simulation.fleet import KvLink, Tier
 from simulation.metrics import meets_slo
-from simulation.policies.flat import Flat
+from simulation.policies.static import Flat
 from simulation.sizing.batch_queue import evaluate
 from simulation.sizing.trial import Trial, pool_of
 from simulation.sizing.workload import Workload

@@ -7,7 +7,10 @@ from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.faults import RegionOutage
 from simulation.fleet import KvLink
-from simulation.starting import Registration, StartUp
+from simulation.start_times import (
+    Registration,
+    StartUp,
+)
 from tests.simulation.asking import Asking
 from tests.simulation.builders import fleet, pool, profile, trace
 

@@ -11,7 +11,7 @@ import pytest
 
 from simulation.engine.run import simulate
 from simulation.fleet import KvLink
-from simulation.policies.flat import Flat
+from simulation.policies.static import Flat
 from tests.simulation.builders import fleet, pool, profile, trace
 from tests.simulation.engine.reference import Instance, Job, serve
 from tests.simulation.engine.test_reference import assert_same

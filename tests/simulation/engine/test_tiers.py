@@ -3,14 +3,20 @@
 import numpy as np
 import pytest
 
-from simulation.engine import entry, signals
+from simulation.engine import (
+    entry_points,
+    signals,
+)
 from simulation.engine.allocation import allocate, services
-from simulation.engine.reading import AMOUNTS, COUNTS
+from simulation.engine.compiled_observation import (
+    AMOUNTS,
+    COUNTS,
+)
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Routing, Tier
-from simulation.policies.flat import Flat
 from simulation.policies.scheduled import Scheduled
+from simulation.policies.static import Flat
 from tests.simulation.builders import fleet, pool, profile, trace
 from tests.simulation.engine.reference import Instance, Job, serve
 
@@ -134,16 +140,16 @@ def test_prefill_pools_need_decode_pools_for_every_tier_they_take():
 def look(s, now):
     counts, amounts = np.zeros((len(COUNTS), 1), np.int64), np.zeros((len(AMOUNTS), 1))
     nobody, of, scratch = np.full((1, 1), -1), np.array([-1]), np.zeros((0, 1), np.int64)
-    entry.observe(s.handle, now, 1.0, nobody, of, scratch, counts, amounts, True)
+    entry_points.observe(s.handle, now, 1.0, nobody, of, scratch, counts, amounts, True)
 
 
 def test_sums_since_the_last_instant_are_exact_in_the_middle_of_runs():
     """A request of 10 prompt and 100 output tokens, one token a second from 1 s on."""
     single = fleet(pool(profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, budget=10)))
     s = allocate(trace([0.0], 10, 100), single, 120.0, 60.0)
-    entry.place(s.handle, np.array([1]))
+    entry_points.place(s.handle, np.array([1]))
     record = s.pools[0]
-    entry.advance(s.handle, 30.5, 1000)
+    entry_points.advance(s.handle, 30.5, 1000)
     look(s, 30.5)
     seen = {name: record[name] for name in signals.FIELDS}
     assert seen == dict.fromkeys(signals.FIELDS, 0) | {
@@ -156,7 +162,7 @@ def test_sums_since_the_last_instant_are_exact_in_the_middle_of_runs():
         "given": 30,
     }
     signals.reset(s.pools)
-    entry.advance(s.handle, 110.0, 1000)
+    entry_points.advance(s.handle, 110.0, 1000)
     look(s, 110.0)
     assert (record["given"], record["computed"], record["busy_s"]) == (70, 0, 69.5)
     assert (record["tbt_sum"], record["tbt_n"]) == (1.0, 1)

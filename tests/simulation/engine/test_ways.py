@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulation.engine.run import simulate
-from simulation.engine.streaming import simulate_stream
+from simulation.engine.stream_run import simulate_stream
 from simulation.errors import InvariantViolated, SimulationError
 from simulation.faults import Crash, RegionOutage
 from simulation.fleet import ROUTERS, KvLink, Routing, Tier
 from simulation.invariants import check
 from simulation.policies.chiron import Chiron
-from simulation.policies.flat import Flat
 from simulation.policies.reactive import UnifiedReactive
+from simulation.policies.static import Flat
 from simulation.policies.wrappers.observation_log import ObservationLog
 from simulation.policy import Actions
 from simulation.results import NO_WAY, REASONS, TOO_LONG

@@ -7,8 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.catalogue import gpus, models
-from planner.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue import (
+    gpus,
+    models,
+)
+from planner.inputs.catalogue.efficiency import efficiencies
 from simulation.errors import SimulationError
 from simulation.performance.attention_ffn import (
     AttentionFfn,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from simulation.performance.adjusted import adjusted
+from simulation.performance.adjusted_profile import adjusted
 from simulation.performance.compiled_graph import compile_graph
 from simulation.performance.graph import operator_graph
 from simulation.performance.profile import iteration_s

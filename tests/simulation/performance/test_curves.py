@@ -8,11 +8,14 @@ from numba import njit
 
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
-from simulation.performance.adjusted import adjusted, scaled
+from simulation.performance.adjusted_profile import (
+    adjusted,
+    scaled,
+)
 from simulation.performance.curves import FOREVER, Part, decode_growth, grid, inside, linear
 from simulation.performance.profile import BEYOND, iteration_s, provenance_at
 from simulation.performance.specs import Provenance
-from simulation.policies.flat import Flat
+from simulation.policies.static import Flat
 from simulation.results import BEYOND_CONTEXT, REASONS, TOO_LONG
 from simulation.sizing.queueing import largest_rate
 from simulation.sizing.trial import outside_of

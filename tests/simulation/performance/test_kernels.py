@@ -9,7 +9,11 @@ from hypothesis import strategies as st
 
 from simulation.performance.collectives import line, monotone
 from simulation.performance.graph import operator_graph
-from simulation.performance.measured_kernels import KernelRows, kernels, surface
+from simulation.performance.kernel_tables import (
+    KernelRows,
+    kernels,
+    surface,
+)
 from simulation.performance.specs import Arrangement, ModelShape
 from simulation.performance.work import iteration
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner import catalogue
+from planner.inputs import catalogue
 from simulation.performance.efficiency import sent_s
 from simulation.performance.graph import operator_graph
 from simulation.performance.specs import Arrangement

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.ingest.benchmarks import read_benchmarks
+from planner.inputs.ingest.benchmarks import read_benchmarks
 from simulation.errors import SimulationError
 from simulation.performance.curves import evaluate, inside
 from simulation.performance.monotone import between, finer, isotonic, rising

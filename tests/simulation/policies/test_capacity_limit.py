@@ -4,11 +4,11 @@ import numpy as np
 
 from simulation.engine.run import simulate
 from simulation.fleet import KvLink, Tier
-from simulation.policies.flat import Flat
 from simulation.policies.scheduled import Scheduled
+from simulation.policies.static import Flat
 from simulation.policies.wrappers.capacity_limit import CapacityLimit
 from simulation.policies.wrappers.scale_in import ScaleInOptions
-from simulation.starting import StartUp
+from simulation.start_times import StartUp
 from tests.simulation.asking import Asking
 from tests.simulation.builders import fleet, pool, trace
 from tests.simulation.policies.observed import seen

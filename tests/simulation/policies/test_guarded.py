@@ -5,8 +5,8 @@ import pytest
 
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink
-from simulation.policies.guarded import Guarded
-from simulation.policies.parts.course import ByClock
+from simulation.policies.guarded_plan import Guarded
+from simulation.policies.parts.schedule import ByClock
 from tests.simulation.builders import fleet, pool
 from tests.simulation.policies.observed import seen
 

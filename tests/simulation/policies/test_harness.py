@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from simulation.policies.chiron import Chiron
-from simulation.policies.deferred import Deferred
 from simulation.policies.feedback import Feedback
-from simulation.policies.flat import Flat
 from simulation.policies.hpa import Hpa, Keda
 from simulation.policies.kv_aware import KvAware
 from simulation.policies.parts.ratio import Ratio
 from simulation.policies.proportional import SIGNALS, Proportional
 from simulation.policies.reactive import UnifiedReactive
+from simulation.policies.static import Flat
+from simulation.policies.utilization_gated import Deferred
 from simulation.policies.wrappers.safety_layer import SafetyLayer
 from simulation.policy import Actions
 from simulation.policy_check import ProtocolBroken, check

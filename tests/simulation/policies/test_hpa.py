@@ -5,7 +5,7 @@ import pytest
 
 from simulation.errors import SimulationError
 from simulation.policies.hpa import Hpa, Keda
-from simulation.policies.parts.gauges import per_instance
+from simulation.policies.parts.pool_metrics import per_instance
 from tests.simulation.builders import fleet, pool
 from tests.simulation.policies.observed import seen
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from simulation.errors import SimulationError
-from simulation.policies.flat import Flat
 from simulation.policies.reactive import UnifiedReactive
 from simulation.policies.scheduled import Scheduled
+from simulation.policies.static import Flat
 from simulation.policy import Observation
 from tests.simulation.builders import fleet, pool, profile
 

@@ -8,10 +8,10 @@ import pytest
 from simulation.engine.run import simulate
 from simulation.fleet import KvLink, Tier
 from simulation.policies.feedback import Feedback
-from simulation.policies.flat import Flat
 from simulation.policies.hpa import Hpa
 from simulation.policies.parts.stability import Stability
 from simulation.policies.proportional import Proportional
+from simulation.policies.static import Flat
 from simulation.policies.wrappers.observation_log import ObservationLog
 from simulation.policies.wrappers.safety_layer import SafetyLayer
 from simulation.policy import Actions

@@ -5,9 +5,9 @@ import pytest
 
 from simulation.engine.run import simulate
 from simulation.fleet import KvLink, Tier
-from simulation.policies.flat import Flat
 from simulation.policies.parts.stability import Stability
 from simulation.policies.proportional import Proportional
+from simulation.policies.static import Flat
 from simulation.policies.wrappers.scale_in_undo import ScaleInUndo
 from tests.simulation.asking import Asking
 from tests.simulation.builders import fleet, pool, profile, trace

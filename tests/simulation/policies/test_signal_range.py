@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from simulation.policies.flat import Flat
 from simulation.policies.hpa import Hpa
 from simulation.policies.proportional import Proportional
 from simulation.policies.reactive import UnifiedReactive
+from simulation.policies.static import Flat
 from simulation.policies.wrappers.capacity_limit import CapacityLimit
 from simulation.policies.wrappers.signal_range import SignalRecorder
 from tests.simulation.builders import fleet, pool

@@ -5,7 +5,14 @@ import pytest
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
 from simulation.policies.chiron import Chiron
-from simulation.policies.parts.silos import BATCH, INTERACTIVE, MIXED, chiron_fleet, kind_of, siloed
+from simulation.policies.parts.tier_pools import (
+    BATCH,
+    INTERACTIVE,
+    MIXED,
+    chiron_fleet,
+    kind_of,
+    siloed,
+)
 from tests.simulation.builders import fleet, pool, profile
 from tests.simulation.policies.observed import seen
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from simulation.policies.parts.staffing import Staffing
+from simulation.policies.parts.pooled_capacity import Staffing
 
 N = np.arange(1, 65)
 SHARES = np.array([1.0 - 0.5 * (N**-0.5 - 1 / 8), np.ones(64)])  # square-root staffing; a line

@@ -4,10 +4,13 @@ import numpy as np
 import pytest
 
 from simulation.errors import SimulationError
-from simulation.policies.deferred import Deferred
-from simulation.policies.parts.course import Decided, PlannedStep
+from simulation.policies.parts.schedule import (
+    Decided,
+    PlannedStep,
+)
 from simulation.policies.periodic import Periodic
 from simulation.policies.scheduled import Scheduled
+from simulation.policies.utilization_gated import Deferred
 from tests.simulation.builders import fleet, pool
 from tests.simulation.policies.observed import seen
 

@@ -9,7 +9,7 @@ from simulation.errors import SimulationError
 from simulation.provisioning.levels import model_level
 from simulation.provisioning.over_time import over_time, windows_to_act
 from simulation.provisioning.replay import Replay, Requests
-from simulation.provisioning.sampled import Sampled
+from simulation.provisioning.window_replay import Sampled
 from simulation.provisioning.windows import (
     STEP,
     Windows,

@@ -14,7 +14,7 @@ from simulation.performance.curves import Curve, evaluate, grid
 from simulation.performance.curves import Part as CurvePart
 from simulation.performance.graph import operator_graph
 from simulation.performance.specs import Arrangement
-from simulation.provisioning import judged
+from simulation.provisioning import level_confirmation
 from simulation.provisioning.level import no_worse
 from simulation.provisioning.levels import at_level, level_of, model_level
 from simulation.provisioning.replay import Replay, Requests, graph_of_stations, requests_of
@@ -237,11 +237,11 @@ def test_levels_keep_what_they_promise(phase: str) -> None:
         load = replace(service(phase, rate, limit), isl=float(isl.mean()), osl=float(osl.mean()))
         problem = phase_problem(load, timing, parallel=(1, 2))
         judge = Replay(problem, [requests_of(isl, osl, problem)], DEVICE)
-        levels = [judged.whole(problem, judge, 0.95)]
+        levels = [level_confirmation.whole(problem, judge, 0.95)]
         assert levels[0].least_devices <= levels[0].devices
         for name in ("module", "operator"):
             plan = partial(at_level, name, device_bytes=DEVICE, coarser=tuple(levels))
-            levels.append(judged.finer(name, problem, judge, 0.95, levels, plan))
+            levels.append(level_confirmation.finer(name, problem, judge, 0.95, levels, plan))
         for i, level in enumerate(levels):
             assert level.replayed.attainment >= 0.95
             for coarser in levels[:i]:
@@ -255,7 +255,7 @@ def test_what_alone_takes_too_long_is_said_with_what_comes_nearest() -> None:
         replace(service("prefill", 2.0, 0.3), isl=float(isl.mean())), timing, parallel=(1,)
     )
     judge = Replay(problem, [requests_of(isl, np.ones_like(isl), problem)], DEVICE)
-    level = judged.whole(problem, judge, 0.95)
+    level = level_confirmation.whole(problem, judge, 0.95)
     assert level is not None
     assert level.replayed.attainment < 0.95
 

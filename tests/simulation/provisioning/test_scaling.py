@@ -7,7 +7,7 @@ import pytest
 
 from simulation.errors import SimulationError
 from simulation.provisioning.algorithm1 import algorithm1, printed_sojourns
-from simulation.provisioning.brute import brute
+from simulation.provisioning.brute_force import brute
 from simulation.provisioning.exact import exact
 from simulation.provisioning.frontier import frontiers
 from simulation.provisioning.greedy import improved

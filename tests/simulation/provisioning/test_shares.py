@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 
 from simulation.performance.curves import evaluate
-from simulation.provisioning import judged
+from simulation.provisioning import level_confirmation
 from simulation.provisioning.level import no_worse
 from simulation.provisioning.levels import model_level, operator_level
 from simulation.provisioning.replay import Replay, requests_of
-from simulation.provisioning.shares import SHARES, confined, slower
+from simulation.provisioning.sm_shares import (
+    SHARES,
+    confined,
+    slower,
+)
 from simulation.provisioning.workload import phase_problem
 from tests.simulation.provisioning.test_workload import service, timing
 
@@ -71,15 +75,15 @@ def test_shares_are_kept_only_where_they_are_worse_in_nothing():
     def plan(within, *, coarser=(), proofs=False):
         return operator_level(within, ROOM, coarser=coarser)
 
-    undivided = judged.whole(phase, replay, 0.9)
+    undivided = level_confirmation.whole(phase, replay, 0.9)
     least = model_level(phase, ROOM)
-    assert judged.in_shares(phase, replay, 0.9, [least, undivided], plan) is None
+    assert level_confirmation.in_shares(phase, replay, 0.9, [least, undivided], plan) is None
     # Beside whole replicas that are wasteful, requests confirm them.
     wasteful = replace(
         undivided, devices=9 * undivided.devices, power_w=9 * undivided.power_w,
         memory_bytes=9 * undivided.memory_bytes, latency_s=9 * undivided.latency_s,
         replayed=replace(undivided.replayed, p95_s=9.0),
     )  # fmt: skip
-    in_shares = judged.in_shares(phase, replay, 0.9, [wasteful], plan)
-    assert in_shares.confined in judged.SLOWED and no_worse(in_shares, wasteful)
+    in_shares = level_confirmation.in_shares(phase, replay, 0.9, [wasteful], plan)
+    assert in_shares.confined in level_confirmation.SLOWED and no_worse(in_shares, wasteful)
     assert in_shares.replayed.attainment >= 0.9 and "shares" in in_shares.method

@@ -7,16 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulation.provisioning.interference import Demand
-from simulation.provisioning.levels import model_level, operator_level
-from simulation.provisioning.placement import algorithm2, together
-from simulation.provisioning.problem import OperatorProblem, evaluate
-from simulation.provisioning.sharing import (
+from simulation.provisioning.device_sharing import (
     chunked,
     chunked_service,
     filled,
     placed_together,
 )
+from simulation.provisioning.interference import Demand
+from simulation.provisioning.levels import model_level, operator_level
+from simulation.provisioning.placement import algorithm2, together
+from simulation.provisioning.problem import OperatorProblem, evaluate
 from simulation.provisioning.workload import phase_problem, reserving
 from tests.simulation.provisioning.test_workload import service, timing
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from simulation.errors import SimulationError
-from simulation.provisioning.replay import Replay, requests_of
-from simulation.provisioning.small import (
+from simulation.provisioning.enumeration import (
     Block,
     BlockPlan,
     Choices,
@@ -18,6 +17,7 @@ from simulation.provisioning.small import (
     plans_of,
     replayed,
 )
+from simulation.provisioning.replay import Replay, requests_of
 from simulation.provisioning.workload import phase_problem
 from tests.simulation.provisioning.test_workload import service, timing
 

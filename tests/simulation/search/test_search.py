@@ -13,8 +13,11 @@ from simulation.performance.curves import evaluate, linear, slower_by_sequence
 from simulation.performance.linear import LinearProfile
 from simulation.performance.roofline import roofline_profile
 from simulation.performance.specs import Arrangement, Provenance
+from simulation.search.evaluation import (
+    by_closed_forms,
+    by_simulation,
+)
 from simulation.search.front import front
-from simulation.search.judge import by_closed_forms, by_simulation
 from simulation.search.pairs import MOST_EACH, MOST_GPUS, SMALLER, matched
 from simulation.search.screen import speeds_of, together
 from simulation.search.search import copies, cost, search

@@ -7,7 +7,7 @@ from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
 from simulation.metrics import meets_slo
-from simulation.policies.flat import Flat
+from simulation.policies.static import Flat
 from simulation.sizing.capacity import capacity
 from simulation.sizing.queueing import largest_rate
 from tests.simulation.builders import fleet, pool, profile, trace

@@ -7,7 +7,6 @@ import pytest
 
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
-from simulation.sizing.pd_judge import judged, simulated
 from simulation.sizing.pd_ratio import (
     PdService,
     analytic,
@@ -16,6 +15,10 @@ from simulation.sizing.pd_ratio import (
     per_gpu,
     ratios,
     splits,
+)
+from simulation.sizing.pd_simulation import (
+    judged,
+    simulated,
 )
 from simulation.sizing.workload import Workload
 from tests.simulation.builders import profile

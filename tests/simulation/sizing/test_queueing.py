@@ -7,7 +7,7 @@ import pytest
 
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
-from simulation.policies.flat import Flat
+from simulation.policies.static import Flat
 from simulation.sizing.queueing import (
     erlang_b,
     erlang_c,

@@ -5,12 +5,12 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from simulation.engine.streaming import simulate_stream
+from simulation.engine.stream_run import simulate_stream
 from simulation.errors import SimulationError
 from simulation.faults import Crash
 from simulation.fleet import Tier
 from simulation.policies.reactive import UnifiedReactive
-from simulation.starting import StartUp
+from simulation.start_times import StartUp
 from simulation.stream.parts import parts_of, together
 from simulation.stream.result import summarise_stream
 from simulation.stream.stream import Stream

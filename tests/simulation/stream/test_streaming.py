@@ -5,14 +5,14 @@ from dataclasses import astuple, fields, replace
 import numpy as np
 import pytest
 
-from simulation.engine import streaming
+from simulation.engine import stream_run
 from simulation.engine.allocation import allocate
 from simulation.engine.run import simulate
-from simulation.engine.streaming import simulate_stream
+from simulation.engine.stream_run import simulate_stream
 from simulation.errors import SimulationError
 from simulation.fleet import Routing, Tier
 from simulation.metrics import summarise
-from simulation.policies.flat import Flat
+from simulation.policies.static import Flat
 from simulation.results import INSTANCE_FAILED, NO_POOL
 from simulation.stream.result import summarise_stream
 from simulation.stream.stream import Stream
@@ -103,8 +103,8 @@ def test_what_is_done_is_not_kept(monkeypatch):
         states.append(allocate(*args))
         return states[0]
 
-    monkeypatch.setattr(streaming, "allocate", kept)
-    result = streaming.simulate_stream(
+    monkeypatch.setattr(stream_run, "allocate", kept)
+    result = stream_run.simulate_stream(
         Stream.of(requests),
         fleet(),
         Flat([2]),

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner import catalogue
-from planner.catalogue.efficiency import efficiencies
-from planner.catalogue.estimating import estimate_fit
 from planner.errors import PlannerError
-from planner.estimates.estimating import deployment
-from planner.scenario.known import NOTHING
-from planner.scenario.schema import Profile
-from planner.scenario.speeds import speed_of
+from planner.inputs import catalogue
+from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.estimate_calibration import estimate_fit
+from planner.inputs.estimates.deployment_rows import deployment
+from planner.inputs.scenario.own_hardware import NOTHING
+from planner.inputs.scenario.schema import Profile
+from planner.inputs.scenario.speeds import speed_of
 from simulation.errors import SimulationError
 from simulation.performance.estimate.estimate import Estimate, estimate
 from simulation.performance.graph import operator_graph

@@ -10,14 +10,17 @@ import numpy as np
 import polars as pl
 import pytest
 
-from planner import catalogue
-from planner.catalogue.efficiency import efficiencies
-from planner.catalogue.estimating import estimate_fit
-from planner.estimates.estimating import deployment
+from planner.inputs import catalogue
+from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.estimate_calibration import estimate_fit
+from planner.inputs.estimates.deployment_rows import deployment
 from simulation.errors import SimulationError
-from simulation.performance.estimate.arranging import Deployment, arrange
 from simulation.performance.estimate.calibration import Calibration
 from simulation.performance.estimate.closed_loop import demands, steady_state
+from simulation.performance.estimate.defaults import (
+    Deployment,
+    arrange,
+)
 from simulation.performance.estimate.estimate import (
     Estimate,
     Refused,

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from planner import catalogue
-from planner.catalogue.efficiency import efficiencies
-from planner.catalogue.estimating import estimate_fit
 from planner.errors import PlannerError
-from planner.estimates.estimating import deployment
+from planner.inputs import catalogue
+from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.estimate_calibration import estimate_fit
+from planner.inputs.estimates.deployment_rows import deployment
 from simulation.errors import SimulationError
-from simulation.performance.estimate.arranging import Deployment
 from simulation.performance.estimate.closed_loop import demands
+from simulation.performance.estimate.defaults import Deployment
 from simulation.performance.estimate.estimate import Estimate, estimate
 from simulation.performance.graph import operator_graph
 from simulation.performance.memory import MAX_BATCH_TOKENS

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner import catalogue
-from planner.catalogue.estimating import estimate_fit
-from simulation.performance.estimate.arranging import Deployment
-from simulation.performance.estimate.own import (
+from planner.inputs import catalogue
+from planner.inputs.catalogue.estimate_calibration import estimate_fit
+from simulation.performance.estimate.defaults import Deployment
+from simulation.performance.estimate.measured_corrections import (
     LEVELS,
     Likeness,
     contradictions,

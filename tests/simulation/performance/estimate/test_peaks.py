@@ -6,11 +6,11 @@ import itertools
 
 import pytest
 
-from planner import catalogue
-from planner.catalogue.efficiency import efficiencies
-from planner.catalogue.estimating import estimate_fit
-from simulation.performance.estimate.arranging import Deployment
+from planner.inputs import catalogue
+from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.estimate_calibration import estimate_fit
 from simulation.performance.estimate.calibration import ENGINES
+from simulation.performance.estimate.defaults import Deployment
 from simulation.performance.estimate.estimate import Estimate, estimate_rows
 from simulation.performance.graph import operator_graph
 from simulation.performance.specs import Arrangement

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simulation.errors import SimulationError
-from simulation.performance.adjusted import AdjustedProfile
+from simulation.performance.adjusted_profile import AdjustedProfile
 from simulation.performance.curves import Part, evaluate, grid
 from simulation.performance.fitting.compare import (
     PREFILL,

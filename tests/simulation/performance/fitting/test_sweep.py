@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from simulation.errors import SimulationError
-from simulation.performance.adjusted import AdjustedProfile, adjusted
+from simulation.performance.adjusted_profile import (
+    AdjustedProfile,
+    adjusted,
+)
 from simulation.performance.curves import Part, grid
 from simulation.performance.fitting.compare import (
     EXPECTED,
@@ -18,9 +21,9 @@ from simulation.performance.fitting.compare import (
     stated_check,
     telling_check,
 )
+from simulation.performance.fitting.first_token_wait import Waiting
 from simulation.performance.fitting.fit import by_phase, fit
 from simulation.performance.fitting.fit_sweep import is_sweep, prompt_alone
-from simulation.performance.fitting.waiting import Waiting
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check, check, iteration_s
 from simulation.performance.rows import benchmark_rows

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils import timezone
+from rest_framework import serializers
+
+from planner.api.serializers.options import chosen, field_of
+from planner.api.serializers.strict_fields import StrictSerializer
+from planner.domain.options import options_in
+from planner.models import PlanInForce
+from planner.outputs.active_plan_metrics import desired
+from planner.outputs.options import ExportOptions
+from planner.selectors.active_plans import plans_in_force
+from planner.services.active_plans import MESSAGE
+
+MOST_NUMBER = 2**31 - 1
+TAKEN = ("policy", "region", "model", "repeat", "timezone", "names")  # export options to accept
+
+
+class WhySaid(StrictSerializer):
+    message = serializers.CharField(
+        required=False, default="", allow_blank=True, max_length=MESSAGE, help_text="Why."
+    )
+
+
+class InForceRequest(WhySaid):
+    """The run with the plan to activate, how to apply it, and why."""
+
+    run = serializers.IntegerField(min_value=1, max_value=MOST_NUMBER)
+
+    def get_fields(self) -> dict[str, Any]:
+        known = options_in(ExportOptions)
+        return super().get_fields() | {name: field_of(known[name]) for name in TAKEN}
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        named = {name: attrs.pop(name) for name in ("run", "message")}
+        return named | {"options": chosen(ExportOptions, attrs)}
+
+
+class InForceAsked(StrictSerializer):
+    scenario = serializers.CharField(
+        required=False,
+        default="",
+        max_length=120,
+        help_text="Whose plan is meant; needed to end one where several are in force.",
+    )
+
+
+class OtherPlan(serializers.Serializer[Any]):
+    run = serializers.IntegerField(source="number")
+    scenario = serializers.CharField()
+
+
+class DesiredPool(serializers.Serializer[Any]):
+    pool = serializers.CharField()
+    region = serializers.CharField()
+    model = serializers.CharField()
+    gpu = serializers.CharField()
+    role = serializers.CharField()
+    replicas = serializers.IntegerField(
+        allow_null=True, help_text="Now; null where the plan says nothing of this moment."
+    )
+
+
+class KeptPlan(serializers.ModelSerializer[PlanInForce]):
+    """An active or past plan, as lists show it."""
+
+    run = serializers.IntegerField(source="number")
+    proposal = serializers.IntegerField(
+        source="proposal_id", allow_null=True, help_text="By which it was approved; null: none."
+    )
+    timezone = serializers.CharField(source="zone")
+    by = serializers.CharField(
+        source="by.username",
+        default=None,
+        allow_null=True,
+        help_text="Null: a rule, or the command line.",
+    )
+    message = serializers.CharField(source="why", help_text="Why, or its proposal's title.")
+    origin = serializers.IntegerField(
+        source="origin_id", allow_null=True, help_text="The earlier plan that it is again."
+    )
+
+    class Meta:
+        model = PlanInForce
+        fields = ["id", "run", "proposal", "scenario", "policy", "label", "repeat", "timezone",
+                  "begins", "ends", "by", "since", "until", "message", "origin"]  # fmt: skip
+
+
+class KeptPool(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    region = serializers.CharField()
+    model = serializers.CharField()
+    gpu = serializers.CharField()
+    role = serializers.CharField()
+    steps = serializers.ListField(
+        child=serializers.ListField(),
+        help_text="Begins, ends (on the clock of the plan's time zone) and replicas of each.",
+    )
+
+
+class KeptPlanDetail(KeptPlan):
+    pools = KeptPool(many=True, help_text="As they were frozen.")
+
+    class Meta(KeptPlan.Meta):
+        fields = [*KeptPlan.Meta.fields, "pools"]
+
+
+class PlansBetweenAsked(serializers.Serializer[Any]):
+    """The two plans to compare."""
+
+    old = serializers.IntegerField(min_value=1, max_value=MOST_NUMBER)
+    new = serializers.IntegerField(min_value=1, max_value=MOST_NUMBER)
+
+
+class InForce(KeptPlan):
+    desired = serializers.SerializerMethodField()
+    others = serializers.SerializerMethodField(
+        help_text="Plans of other scenarios that are in force beside it."
+    )
+
+    class Meta(KeptPlan.Meta):
+        fields = [*KeptPlan.Meta.fields, "desired", "others"]
+
+    def get_desired(self, plan: PlanInForce) -> list[dict[str, Any]]:
+        return [dict(DesiredPool(pool).data) for pool in desired(plan, timezone.now())]
+
+    def get_others(self, plan: PlanInForce) -> list[dict[str, Any]]:
+        return [dict(OtherPlan(other).data) for other in plans_in_force().exclude(pk=plan.pk)]
+
+
+class DeploymentNames(StrictSerializer):
+    names = serializers.DictField(
+        child=serializers.CharField(max_length=63, allow_blank=True),
+        help_text="By the name of the rule; DNS-1123 labels.",
+    )

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from planner.selectors.run_comparison import (
+    FEWEST,
+    MOST,
+)
+
+
+class BesideAsked(serializers.Serializer[Any]):
+    """The runs to compare; the first is the base of the comparison."""
+
+    run = serializers.ListField(
+        child=serializers.IntegerField(min_value=1, max_value=2**31 - 1),
+        min_length=FEWEST,
+        max_length=MOST,
+        help_text="Number of a completed run; give it once for each run.",
+    )
+    policy = serializers.CharField(
+        required=False,
+        default="",
+        max_length=161,
+        help_text="Whose replay is compared, in runs that have it; left out: what each recommends.",
+    )

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from django.db.models import QuerySet
+from drf_spectacular.utils import OpenApiResponse
+from rest_framework import generics, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from planner.api.base import ApiView, valid
+from planner.api.filters import Pages
+from planner.api.schema import operation
+from planner.api.serializers.workspaces import (
+    ChannelItem,
+    ChannelMade,
+    ChannelRequest,
+    DeliveryItem,
+)
+from planner.models import Delivery
+from planner.selectors.notifications import (
+    channels_of,
+    deliveries_of,
+)
+from planner.services import notifications
+from planner.services.access import may_administer
+
+
+class ChannelsView(ApiView):
+    @operation({200: ChannelItem(many=True)}, 403)
+    def get(self, request: Request) -> Response:
+        """List your notification channels; for admins also those of the workspace."""
+        rows = channels_of(self.user, shared=may_administer(self.user))
+        return Response(ChannelItem(rows, many=True).data)
+
+    @operation(
+        {201: ChannelMade}, 400, 403,
+        request=ChannelRequest,
+        examples={"Slack": {"kind": "webhook", "address": "https://hooks.slack.com/services/T/B/X"}},
+    )  # fmt: skip
+    def post(self, request: Request) -> Response:
+        """Add a notification channel.
+
+        Webhooks are signed, and go only to hosts that the operator lists.
+        """
+        channel = notifications.channel_add(
+            user=self.user, **valid(ChannelRequest(data=request.data))
+        )
+        channel.signing_key = notifications.signing_key(channel)  # type: ignore[attr-defined]
+        return Response(ChannelMade(channel).data, status.HTTP_201_CREATED)
+
+
+class ChannelView(ApiView):
+    @operation({204: OpenApiResponse(description="It is no longer told.")}, 403, 404)
+    def delete(self, request: Request, number: int) -> Response:
+        """Remove a notification channel."""
+        notifications.channel_remove(
+            user=self.user, channel=notifications.channel_get(self.user, number)
+        )
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class ChannelTestView(ApiView):
+    @operation({202: DeliveryItem}, 403, 404, request=None)
+    def post(self, request: Request, number: int) -> Response:
+        """Send a test notification."""
+        delivery = notifications.channel_test(channel=notifications.channel_get(self.user, number))
+        return Response(DeliveryItem(delivery).data, status.HTTP_202_ACCEPTED)
+
+
+class DeliveriesView(ApiView, generics.ListAPIView[Delivery]):
+    serializer_class = DeliveryItem
+    pagination_class = Pages
+
+    def get_queryset(self) -> QuerySet[Delivery]:
+        if getattr(self, "swagger_fake_view", False):  # no user: OpenAPI document
+            return Delivery.objects.none()
+        return deliveries_of(self.user, shared=may_administer(self.user))
+
+    @operation({200: DeliveryItem(many=True)}, 400, 403)
+    def get(self, request: Request, *args: object, **kwargs: object) -> Response:
+        """List notifications, newest first, with the reason if one was not delivered."""
+        return self.list(request, *args, **kwargs)

@@ -1,0 +1,33 @@
+"""Compare runs."""
+
+from __future__ import annotations
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from planner.api.base import ApiView, valid
+from planner.api.results import schema_of
+from planner.api.schema import operation
+from planner.api.serializers.run_comparison import BesideAsked
+from planner.domain.serialise import as_json
+from planner.selectors.run_comparison import (
+    Beside,
+    runs_beside,
+    runs_chosen,
+)
+
+
+class RunsBesideView(ApiView):
+    @operation({200: schema_of(Beside)}, 400, 404, 409, parameters=[BesideAsked])
+    def get(self, request: Request) -> Response:
+        """Compare two to eight completed runs.
+
+        `differences`: settings that differ, by their address in the scenario. `groups`: figures
+        that the runs have in common. Each figure has `values`, `changes` from the first run and
+        `marks`. A change is a fraction of the first run's value; for shares it is the difference. A
+        mark is better, worse or empty. All marks are empty if traffic, window or limits differ;
+        `note` gives the reason.
+        """
+        query = valid(BesideAsked(data=request.query_params))
+        beside = runs_beside(runs_chosen(query["run"]), query["policy"])
+        return Response(as_json(beside))

@@ -1,0 +1,88 @@
+"""Declare the columns of result tables once, for pages, CSV, API and command line.
+
+The JSON of a row has every column under its name. A flat table (CSV, Parquet) has the columns with
+a single value. Of the others, it has the parts that ``parts`` names. A column also holds its
+heading in each table of a page. The unit decides how a value is formatted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from planner.domain.serialise import as_json
+
+Row = dict[str, Any]  # as JSON, by name of column
+
+# Units, which decide how values are formatted.
+TEXT, COUNT, NUMBER, FLAG, REASONS = "text", "count", "number", "flag", "counts by reason"
+USD, HOURS, KWH, KG, MS, SECONDS, SHARE = "$", "h", "kWh", "kg CO2e", "ms", "s", "share"
+LESS, MORE = -1, 1  # which values of a column are better
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its name, unit and help, and the function that computes it from a row's object.
+
+    Without ``of``, its value is the attribute of the same name.
+    """
+
+    name: str
+    unit: str
+    help: str
+    of: Callable[[Any], Any] | None = None
+    parts: tuple[str, ...] = ()  # parts of a mapping value that flat tables have
+    flat: bool = True  # whether flat tables have the column
+    once: str = ""  # an older name, which flat tables have too
+    heads: Mapping[str, str] = field(default_factory=dict)  # heading by table of a page
+    below: bool = False  # on a page, shown small below the column before it
+    sign: str = ""  # name of a column of flags that is shown as a sign before the value
+    better: int = 0  # LESS or MORE, all else being equal; 0: neither
+
+    def value(self, item: Any) -> Any:
+        """Return the value of the column for ``item``, as JSON."""
+        return as_json(self.of(item) if self.of else getattr(item, self.name))
+
+    def cells(self, row: Mapping[str, Any]) -> Row:
+        """Return the cells of flat tables by name, from a row as JSON."""
+        value = row.get(self.name)
+        if self.parts:
+            return {f"{self.name}_{part}": (value or {}).get(part) for part in self.parts}
+        return {name: value for name in (self.name, self.once) if name} if self.flat else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of one kind of row."""
+
+    columns: tuple[Column, ...]
+    key: str = ""  # attribute that keys the rows in JSON; "": JSON has a list
+
+    def on(self, table: str) -> list[Column]:
+        """Return the columns that a table of a page has."""
+        return [column for column in self.columns if table in column.heads]
+
+    def row(self, item: Any) -> Row:
+        """Return ``item`` as a row: the JSON value of every column by name."""
+        return {column.name: column.value(item) for column in self.columns}
+
+    def json(self, value: Any) -> Any:
+        """Return ``value`` as JSON: a row, or the rows of a sequence."""
+        if value is None:
+            return None
+        if self.key:
+            return {getattr(item, self.key): self.row(item) for item in value}
+        if isinstance(value, list | tuple):
+            return [self.row(item) for item in value]
+        return self.row(value)
+
+    def cells(self, row: Mapping[str, Any]) -> Row:
+        return {name: value for column in self.columns for name, value in column.cells(row).items()}
+
+    def table(self, items: Iterable[Any]) -> pl.DataFrame:
+        """Return objects as a flat table."""
+        flat = [self.cells(self.row(item)) for item in items]
+        return pl.DataFrame(flat, infer_schema_length=None)

@@ -1,0 +1,225 @@
+"""Build every instance that can serve a model: GPU type, arrangement, precision, engine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from planner.domain.deployment_search.query import HourPrice
+from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.estimate_calibration import estimate_fit
+from planner.inputs.catalogue.serving import (
+    MAX_BATCH,
+    MAX_BATCH_TOKENS,
+    room,
+    sequence_s,
+    starts_after,
+    typical_context,
+)
+from planner.inputs.scenario.measured_corrections import (
+    Move,
+    deployed,
+    moves,
+)
+from simulation.errors import SimulationError
+from simulation.fleet import KvLink
+from simulation.performance.adjusted_profile import (
+    AdjustedProfile,
+    adjusted,
+)
+from simulation.performance.curves import slower_by_sequence
+from simulation.performance.estimate.calibration import ENGINES
+from simulation.performance.estimate.measured_corrections import Times
+from simulation.performance.graph import operator_graph
+from simulation.performance.memory import (
+    MEMORY_SHARE,
+    OVERHEAD_BYTES,
+    gpu_weight_bytes,
+    kv_bytes_per_token,
+)
+from simulation.performance.roofline import roofline_curve
+from simulation.performance.specs import BYTES, Arrangement, GpuSpec, ModelShape, Provenance
+from simulation.search.space import arrangements
+from simulation.search.values import Instance, Mode
+
+KV_CACHE = "bf16"  # the engines' default
+PRECISIONS = ("bf16", "fp8", "fp4")  # precisions to quantise to, from the most bits to the fewest
+# Engines that support a family of GPUs; default (NVIDIA): all.
+RUNS_ON = {"cdna3": ("vllm", "sglang"), "gaudi": ("vllm",), "battlemage": ("vllm",)}
+ALIKE = 9  # decimals to which two factors count as equal
+MODELLED = Provenance("modelled", "operators at published peaks, as kind: roofline")
+
+NO_FIT = "does not fit in GPU memory"
+NO_PRECISION = "precision not on this GPU"
+NO_FACTS = "peaks or links of the GPU are not known"
+
+ReportProgress = Callable[[float, str], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Built:
+    """Instances of a model."""
+
+    instances: tuple[Instance, ...]
+    evaluated: int  # number of combinations tried
+    ruled_out: Counter[str]  # number of infeasible combinations by reason
+
+
+def instances_of(
+    shape: ModelShape,
+    published: str,
+    gpus: Sequence[GpuSpec],
+    prices: Mapping[str, HourPrice],
+    wanted_engines: Sequence[str],
+    report: ReportProgress,
+    times: Times | None = None,
+) -> Built:
+    """Return the instances of a model on ``gpus``.
+
+    ``published`` is the precision of the released weights. Instances use it, or fewer bits if the
+    GPU computes in them. ``times`` are the user's measurements, which correct the speeds.
+    """
+    instances: list[Instance] = []
+    ruled_out: Counter[str] = Counter()
+    evaluated = 0
+    for done, gpu in enumerate(gpus):
+        report(done / len(gpus), f"Arrangements of {gpu.name}")
+        runs = RUNS_ON.get(gpu.family, ENGINES)
+        engines = tuple(engine for engine in wanted_engines if engine in runs)
+        for weights in precisions(published):
+            able = weights == published or bool(gpu.peak_flops.get(weights))
+            for where in arrangements(shape, gpu, weights, KV_CACHE):
+                evaluated += len(engines)
+                if isinstance(where, str):
+                    ruled_out[where] += len(engines)
+                elif not able:
+                    ruled_out[NO_PRECISION] += len(engines)
+                elif not _fits(shape, gpu, where):
+                    ruled_out[NO_FIT] += len(engines)
+                else:
+                    fitting = _instances(shape, gpu, where, engines, prices[gpu.name])
+                    if isinstance(fitting, str):
+                        ruled_out[fitting] += len(engines)
+                    else:
+                        instances += fitting
+    if times is not None:
+        instances = _as_measured(instances, shape, times)
+    return Built(tuple(instances), evaluated, ruled_out)
+
+
+def _as_measured(instances: Sequence[Instance], shape: ModelShape, times: Times) -> list[Instance]:
+    """Correct the speeds of instances by the user's measurements.
+
+    Measurements may correct engines differently, and aggregated and disaggregated use too. Each
+    different correction becomes a separate instance.
+    """
+    each = [
+        (instance, engine, apart)
+        for instance in instances for engine in instance.engines
+        for apart in ((False, True) if instance.link else (False,))
+    ]  # fmt: skip
+    factors = moves(
+        [
+            deployed(shape, instance.gpu, instance.where, engine, apart=apart)
+            for instance, engine, apart in each
+        ],
+        times,
+    )
+    groups: dict[tuple[int, float, float], tuple[Instance, Move, dict[str, set[Mode]]]] = {}
+    for (instance, engine, apart), move in zip(each, factors, strict=True):
+        key = (id(instance), round(move.decode, ALIKE), round(move.prefill, ALIKE))
+        _, _, modes = groups.setdefault(key, (instance, move, {}))
+        modes.setdefault(engine, set()).add("disagg" if apart else "agg")
+    return [
+        _moved(instance, move, engines, mode)
+        for instance, move, modes in groups.values()
+        for mode, engines in _by_mode(instance, modes).items()
+    ]
+
+
+def _by_mode(instance: Instance, modes: Mapping[str, set[Mode]]) -> dict[Mode, tuple[str, ...]]:
+    """Return the engines of a group by the mode that their instances may have."""
+    by_mode: dict[Mode, tuple[str, ...]] = {}
+    for engine, among in modes.items():
+        mode: Mode = "any" if len(among) == 2 or not instance.link else next(iter(among))
+        by_mode[mode] = (*by_mode.get(mode, ()), engine)
+    return by_mode
+
+
+def _moved(instance: Instance, move: Move, engines: tuple[str, ...], mode: Mode) -> Instance:
+    """Return ``instance`` with its speed corrected by ``move``, for these engines and this mode."""
+    if move.nothing:
+        return replace(instance, engines=engines, mode=mode)
+    source = Provenance(MODELLED.kind, f"{MODELLED.source}; {move.words}")
+    profile = adjusted(
+        instance.profile,
+        curve=move.curve(instance.profile.curve),
+        start_s=move.prefill * instance.profile.start_s,
+        provenance=source,
+    )
+    return replace(instance, engines=engines, mode=mode, profile=profile)
+
+
+def precisions(published: str) -> tuple[str, ...]:
+    """Return the released precision, and the lower ones to which weights can be quantised."""
+    fewer = tuple(precision for precision in PRECISIONS if BYTES[precision] < BYTES[published])
+    return (published, *fewer)
+
+
+def _fits(shape: ModelShape, gpu: GpuSpec, where: Arrangement) -> bool:
+    """Return whether the weights alone fit.
+
+    This is a fast filter. The memory model of ``_instances`` decides.
+    """
+    room = gpu.memory_bytes * MEMORY_SHARE - OVERHEAD_BYTES
+    return gpu_weight_bytes(shape, where) < room
+
+
+def _instances(
+    shape: ModelShape,
+    gpu: GpuSpec,
+    where: Arrangement,
+    engines: Sequence[str],
+    price: HourPrice,
+) -> list[Instance] | str:
+    """Return one instance per engine, or the reason why there is none."""
+    try:
+        limits = room(
+            shape,
+            gpu,
+            where,
+            max_batch=MAX_BATCH * where.attention_dp,
+            max_batch_tokens=MAX_BATCH_TOKENS * where.attention_dp,
+        )
+    except SimulationError:
+        return NO_FIT
+    overhead_s = estimate_fit().calibration.iteration_s
+    try:
+        graph = operator_graph(shape, where)
+        curve = roofline_curve(graph, gpu, efficiencies(), overhead_s)
+    except SimulationError:
+        return NO_FACTS
+    link = _link(shape, gpu, where)
+    instances = []
+    starts = starts_after(shape, gpu, where, engines)
+    for engine, start_s in zip(engines, starts, strict=True):
+        more = sequence_s(engine) / where.attention_dp
+        slower = slower_by_sequence(curve, more) if more > 0 else curve
+        profile = AdjustedProfile(
+            model=shape.name, gpu=gpu.name, tp=where.gpus, provenance=MODELLED, kind="roofline",
+            curve=slower, start_s=start_s, **limits,
+        )  # fmt: skip
+        instances.append(Instance(gpu, where, (engine,), profile, price.usd, link))
+    return instances
+
+
+def _link(shape: ModelShape, gpu: GpuSpec, where: Arrangement) -> KvLink | None:
+    """Return the default KV link of a scenario: each GPU sends at its published network rate.
+
+    None: the rate is not known.
+    """
+    if not gpu.network_bytes_s:
+        return None
+    size = kv_bytes_per_token(shape, where.kv_cache, typical_context(shape.max_context))
+    return KvLink(size, gpu.network_bytes_s * where.gpus)

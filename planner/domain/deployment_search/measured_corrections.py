@@ -1,0 +1,58 @@
+"""Correct the found deployments by the user's own measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from planner.domain.deployment_search.query import DeploymentQuery
+from planner.inputs.catalogue.estimate_calibration import EstimateFit
+from planner.inputs.estimates.measured_corrections import (
+    Change,
+    OwnMeasurements,
+    changes,
+)
+from planner.inputs.scenario.measured_corrections import (
+    deployed,
+    moves,
+)
+from simulation.performance.specs import ModelShape
+from simulation.search.values import Rated
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """Corrections of one deployment."""
+
+    change: Change  # of the TTFT and TBT estimates at its load, with their errors
+    decode: float  # factor on decode times in the search
+    prefill: float  # factor on prefill times in the search
+
+
+def said_of(
+    rated: Sequence[Rated],
+    users: Sequence[float],
+    query: DeploymentQuery,
+    shape: ModelShape,
+    measurements: OwnMeasurements,
+    fit: EstimateFit,
+) -> list[Correction]:
+    """Return the correction of each rated deployment; ``users`` are its requests in flight."""
+    deployments, sides = [], []
+    for candidate, many in zip(rated, users, strict=True):
+        decode = candidate.candidate.decode
+        apart, engine = candidate.candidate.prefill is not None, decode.engines[0]
+        first = candidate.candidate.prefill or decode
+        deployed_decode = deployed(shape, decode.gpu, decode.where, engine, apart=apart)
+        sides += [deployed_decode, deployed(shape, first.gpu, first.where, engine, apart=apart)]
+        deployments.append(
+            replace(
+                deployed_decode, prefill=first.where if apart else None, isl=float(query.isl),
+                osl=float(query.osl), concurrency=max(many, 1.0),
+            )
+        )  # fmt: skip
+    moved = moves(sides, measurements.times)
+    return [
+        Correction(change, moved[2 * i].decode, moved[2 * i + 1].prefill)
+        for i, change in enumerate(changes(measurements, deployments, fit))
+    ]

@@ -1,0 +1,403 @@
+"""Build the answer under the keys of the contract (interfaces.md), one row per candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from planner.domain.deployment_search.measured_corrections import (
+    Correction,
+    said_of,
+)
+from planner.domain.deployment_search.query import DeploymentQuery
+from planner.inputs.catalogue.estimate_calibration import EstimateFit
+from planner.inputs.catalogue.power import power_model
+from planner.inputs.catalogue.serving import (
+    MAX_BATCH,
+    MAX_BATCH_TOKENS,
+)
+from planner.inputs.estimates.deployment_rows import DRAFTING
+from planner.inputs.estimates.measured_corrections import OwnMeasurements
+from simulation.performance.estimate.errors import Where
+from simulation.performance.graph import operator_graph
+from simulation.performance.memory import gpu_kv_bytes, gpu_weight_bytes
+from simulation.performance.power import load, watts
+from simulation.performance.profile import iteration_s
+from simulation.performance.specs import WIDTHS, Arrangement, ModelShape
+from simulation.search.search import SearchResult, copies
+from simulation.search.values import Instance, Rated
+
+LATENCY, SPEED = "cost against TTFT", "cost against tokens/s per user"
+MTOK = 1e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """Instances of the prefill or decode pool of a disaggregated deployment."""
+
+    instances: int
+    gpus: int  # per instance
+    tp: int
+    pp: int
+    attention_dp: int
+    moe_tp: int
+    moe_ep: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedError:
+    """Expected errors of estimates, as fractions.
+
+    Half of the measurements are within ``ttft`` and ``tbt``, nine of ten within the other two.
+    """
+
+    ttft: float
+    tbt: float
+    ttft_90: float
+    tbt_90: float
+    basis: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnRows:
+    """Effect of the user's own measurements on a deployment."""
+
+    rows: int  # measurements of the same deployment
+    alike: int  # measurements of other deployments
+    decode_factor: float  # factor on decode times
+    prefill_factor: float
+    ttft_before: float  # this and the next three: expected errors without measurements
+    tbt_before: float
+    ttft_90_before: float
+    tbt_90_before: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One deployment at the largest rate within the limits. None: not known.
+
+    Widths of a disaggregated deployment are those of its decode instances.
+    """
+
+    gpu: str
+    gpus: int  # of all instances
+    tp: int
+    pp: int
+    attention_dp: int
+    moe_tp: int
+    moe_ep: int
+    precision: str
+    kv_precision: str
+    engine: str
+    engines: tuple[str, ...]  # engines with the same speed
+    mode: str  # agg, disagg
+    prefill: Side | None
+    decode: Side | None
+    max_rps: float
+    rps_per_gpu: float
+    usd_per_gpu_hour: float | None
+    usd_per_hour: float | None
+    usd_per_mtok: float | None  # per million input and output tokens
+    usd_per_mtok_output: float | None  # per million output tokens
+    ttft_ms: float | None
+    tbt_ms: float | None
+    tokens_per_s: float  # output
+    tokens_per_s_user: float | None
+    memory_gb: float  # per GPU, of the pool with the most
+    power_w: float  # of all GPUs at that rate
+    j_per_token: float  # output
+    bound_by: str
+    checked: str  # simulation, closed forms
+    expected_error: ExpectedError
+    instances: int | None  # copies of the deployment for the query's rate
+    fleet_gpus: int | None
+    fleet_usd_per_hour: float | None
+    max_batch: int
+    max_batch_tokens: int
+    own: OwnRows | None = None  # None: the user has no measurements
+    front: tuple[str, ...] = ()
+
+
+def rows_of(
+    rated: Sequence[Rated],
+    query: DeploymentQuery,
+    shape: ModelShape,
+    fit: EstimateFit,
+    measurements: OwnMeasurements | None,
+) -> tuple[Row, ...]:
+    """Return the rows of rated candidates, with errors corrected by the user's measurements."""
+    rows = tuple(row_of(candidate, query, shape, fit) for candidate in rated)
+    if measurements is None:
+        return rows
+    users = [_where(candidate, query, shape).users for candidate in rated]
+    corrections = said_of(rated, users, query, shape, measurements, fit)
+    return tuple(
+        _as_measured(row, candidate) for row, candidate in zip(rows, corrections, strict=True)
+    )
+
+
+def _as_measured(row: Row, correction: Correction) -> Row:
+    """Return ``row`` with the errors that remain with the user's measurements.
+
+    Measurements of other deployments may predict worse than the estimate, so the smaller error
+    counts.
+    """
+    change, before = correction.change, row.expected_error
+    (ttft, ttft_90), (tbt, tbt_90) = change.ttft_error, change.tbt_error
+    rows = f"{change.rows} row{'s' if change.rows > 1 else ''} of your own of this deployment"
+    basis = f"{rows}; without them {before.basis}"
+    error = ExpectedError(
+        ttft=min(before.ttft, ttft),
+        tbt=min(before.tbt, tbt),
+        ttft_90=min(before.ttft_90, ttft_90),
+        tbt_90=min(before.tbt_90, tbt_90),
+        basis=basis if change.rows else before.basis,
+    )
+    own_rows = OwnRows(
+        rows=change.rows,
+        alike=change.alike,
+        decode_factor=correction.decode,
+        prefill_factor=correction.prefill,
+        ttft_before=before.ttft,
+        tbt_before=before.tbt,
+        ttft_90_before=before.ttft_90,
+        tbt_90_before=before.tbt_90,
+    )
+    return replace(row, expected_error=error, own=own_rows)
+
+
+def fronts_of(
+    searched: SearchResult,
+    query: DeploymentQuery,
+    shape: ModelShape,
+    fit: EstimateFit,
+    measurements: OwnMeasurements | None,
+) -> tuple[Row, ...]:
+    """Return both Pareto fronts in one list by rising cost; a row on both is listed once."""
+    on: dict[tuple[object, ...], tuple[Rated, tuple[str, ...]]] = {}
+    for name, front in ((LATENCY, searched.latency), (SPEED, searched.speed)):
+        for rated in front:
+            what = rated.candidate
+            key = (id(what.decode), id(what.prefill), what.prefills, what.decodes, rated.rate)
+            before = on[key][1] if key in on else ()
+            on[key] = (rated, (*before, name))
+    every = rows_of([rated for rated, _ in on.values()], query, shape, fit, measurements)
+    rows = [replace(row, front=on) for row, (_, on) in zip(every, on.values(), strict=True)]
+    return tuple(sorted(rows, key=lambda row: (row.usd_per_mtok or 0.0, -row.rps_per_gpu)))
+
+
+def row_of(rated: Rated, query: DeploymentQuery, shape: ModelShape, fit: EstimateFit) -> Row:
+    """Return the row of one rated candidate."""
+    candidate, decode = rated.candidate, rated.candidate.decode
+    where, first = decode.where, candidate.prefill
+    mode = "agg" if first is None else "disagg"
+    tokens, answers = rated.rate * (query.isl + query.osl), rated.rate * query.osl
+    usd = _finite(candidate.usd_per_hour)
+    power = power_w(rated, query, shape)
+    many = None if query.rps is None else copies(rated.rate, query.rps)
+    tbt = _finite(rated.tbt_s)
+    return Row(
+        gpu=decode.gpu.name,
+        gpus=candidate.gpus,
+        **{name: getattr(where, name) for name in WIDTHS},
+        precision=where.weights,
+        kv_precision=where.kv_cache,
+        engine=decode.engines[0],
+        engines=decode.engines,
+        mode=mode,
+        prefill=None if first is None else side_of(first, candidate.prefills),
+        decode=None if first is None else side_of(decode, candidate.decodes),
+        max_rps=rated.rate,
+        rps_per_gpu=rated.rps_per_gpu,
+        usd_per_gpu_hour=_finite(decode.usd_per_gpu_hour),
+        usd_per_hour=usd,
+        usd_per_mtok=None if usd is None else usd / (tokens * 3600.0 / MTOK),
+        usd_per_mtok_output=None if usd is None else usd / (answers * 3600.0 / MTOK),
+        ttft_ms=_ms(rated.ttft_s),
+        tbt_ms=_ms(rated.tbt_s),
+        tokens_per_s=answers,
+        tokens_per_s_user=1.0 / tbt if tbt else None,
+        memory_gb=max(
+            _memory_bytes(instance, sequences, query, shape)
+            for instance, sequences in _sequences(rated, query)
+        ) / 1e9,
+        power_w=power,
+        j_per_token=power / answers,
+        bound_by=rated.bound_by,
+        checked=rated.judged,
+        expected_error=expected_error(fit, _where(rated, query, shape), shape, decode.gpu.name),
+        instances=many,
+        fleet_gpus=None if many is None else many * candidate.gpus,
+        fleet_usd_per_hour=None if many is None or usd is None else many * usd,
+        max_batch=decode.profile.max_batch,
+        max_batch_tokens=decode.profile.max_batch_tokens,
+    )  # fmt: skip
+
+
+def _where(rated: Rated, query: DeploymentQuery, shape: ModelShape) -> Where:
+    """Return the properties that determine the error of an estimate.
+
+    Requests in flight follow from Little's law.
+    """
+    candidate = rated.candidate
+    users = rated.rate * (
+        (_finite(rated.ttft_s) or 0.0) + query.osl * (_finite(rated.tbt_s) or 0.0)
+    )
+    drafts = shape.name.startswith(DRAFTING)
+    return Where(candidate.prefill is not None, users, candidate.decode.engines[0], drafts)
+
+
+def expected_error(fit: EstimateFit, where: Where, shape: ModelShape, gpu: str) -> ExpectedError:
+    """Return the expected errors, by whether the fit had data of this model and this GPU type."""
+    basis = fit.basis(shape.name, gpu)
+    _, cell = fit.errors[basis].of(where)
+    return ExpectedError(
+        ttft=cell.ttft,
+        tbt=cell.tbt,
+        ttft_90=cell.ttft_90,
+        tbt_90=cell.tbt_90,
+        basis=BASIS[basis],
+    )
+
+
+BASIS = {
+    "seen": "this model on this GPU type was measured",
+    "model": "models that were not measured, as this one",
+    "gpu": "GPU types that were not measured, as this one",
+    "both": "models on GPU types that were not measured, as here",
+}
+
+
+def side_of(instance: Instance, instances: int) -> Side:
+    """Return the pool of ``instances`` copies of an instance."""
+    widths = {name: getattr(instance.where, name) for name in WIDTHS}
+    return Side(instances=instances, gpus=instance.gpus, **widths)
+
+
+def profiles_of(row: Row, model: str) -> list[dict[str, Any]]:
+    """Return sections of a scenario's ``profiles`` with which ``size`` has the same speeds."""
+    common: dict[str, Any] = {
+        "model": model, "gpu": row.gpu, "kind": "roofline", "engine": row.engine,
+        "precision": row.precision,
+    }  # fmt: skip
+    if row.prefill is None or row.decode is None:
+        return [common | _widths(row) | _limits(row.attention_dp)]
+    return [
+        common | {"role": role} | _widths(side) | _limits(side.attention_dp)
+        for role, side in (("prefill", row.prefill), ("decode", row.decode))
+    ]
+
+
+def _widths(row: Row | Side) -> dict[str, int]:
+    widths = {name: getattr(row, name) for name in WIDTHS}
+    if widths["moe_tp"] == widths["tp"] and widths["moe_ep"] == widths["attention_dp"]:
+        widths["moe_tp"] = widths["moe_ep"] = 1  # the same as attention, which is the default
+    return {name: value for name, value in widths.items() if value > 1}
+
+
+def _limits(copies_of_attention: int) -> dict[str, int]:
+    """Return the limits for data parallel attention, in which each copy has the default limits."""
+    if copies_of_attention == 1:
+        return {}
+    return {
+        "max_batch": MAX_BATCH * copies_of_attention,
+        "max_batch_tokens": MAX_BATCH_TOKENS * copies_of_attention,
+    }
+
+
+def power_w(rated: Rated, query: DeploymentQuery, shape: ModelShape) -> float:
+    """Return the board power of all GPUs at the candidate's rate, in watts, without servers."""
+    candidate = rated.candidate
+    first, decode = candidate.prefill, candidate.decode
+    rate = rated.rate / candidate.decodes
+    prompts = 0.0 if first is not None else 1.0
+    total = candidate.decodes * decode.gpus * _decode_w(decode, rate, prompts, query, shape)
+    if first is None:
+        return total
+    each = rated.rate / candidate.prefills
+    return total + candidate.prefills * first.gpus * _prefill_w(first, each, query, shape)
+
+
+def _decode_w(
+    instance: Instance, rate: float, prompts: float, query: DeploymentQuery, shape: ModelShape
+) -> float:
+    """Return the mean power of one GPU of a decode or aggregated instance, in watts."""
+    gpu = instance.gpu
+    if gpu.tdp_w is None:
+        return gpu.decode_w
+    batch, seconds = _steady(instance, rate, prompts, query)
+    per = prompts * rate * seconds  # prompts in an iteration
+    working = load(
+        operator_graph(replace(shape, encoder=None), instance.where), gpu, seconds, batch,
+        batch * _context(query), per * query.isl, per * query.isl**2 / 2.0,
+    )  # fmt: skip
+    return float(watts(power_model(gpu), gpu, working))
+
+
+def _prefill_w(instance: Instance, rate: float, query: DeploymentQuery, shape: ModelShape) -> float:
+    """Return the mean power of one GPU of a prefill instance, idle time included, in watts."""
+    gpu, isl = instance.gpu, float(query.isl)
+    if gpu.tdp_w is None:
+        return gpu.prefill_w
+    seconds = float(iteration_s(instance.profile, 0.0, 0.0, isl, isl**2 / 2.0))
+    graph = operator_graph(replace(shape, encoder=None), instance.where)
+    reading = float(
+        watts(power_model(gpu), gpu, load(graph, gpu, seconds, 0.0, 0.0, isl, isl**2 / 2.0))
+    )
+    busy = min(1.0, rate * seconds)
+    return busy * reading + (1.0 - busy) * gpu.idle_w
+
+
+def _steady(
+    instance: Instance, rate: float, prompts: float, query: DeploymentQuery
+) -> tuple[float, float]:
+    """Return sequences n and seconds T of the mean iteration.
+
+    They solve n = rate (OSL - 1) T(n), by damped fixed-point iteration.
+    """
+    batch, seconds = 1.0, 0.0
+    for _ in range(20):
+        per = prompts * rate * seconds
+        seconds = float(
+            iteration_s(
+                instance.profile, batch, batch * _context(query), per * query.isl,
+                per * query.isl**2 / 2.0,
+            )
+        )  # fmt: skip
+        in_flight = rate * max(query.osl - 1, 1) * seconds
+        batch = float(np.clip((batch + in_flight) / 2.0, 1.0, instance.profile.max_batch))
+    return batch, seconds
+
+
+def _sequences(rated: Rated, query: DeploymentQuery) -> list[tuple[Instance, float]]:
+    """Return the mean sequences in an instance of each pool."""
+    candidate = rated.candidate
+    if candidate.prefill is None:
+        return [(candidate.decode, _steady(candidate.decode, rated.rate, 1.0, query)[0])]
+    batch, _ = _steady(candidate.decode, rated.rate / candidate.decodes, 0.0, query)
+    return [(candidate.decode, batch), (candidate.prefill, 1.0)]
+
+
+def _memory_bytes(
+    instance: Instance, sequences: float, query: DeploymentQuery, shape: ModelShape
+) -> float:
+    where: Arrangement = instance.where
+    text = replace(shape, encoder=None)
+    each = gpu_kv_bytes(text, round(_context(query)), where)
+    return gpu_weight_bytes(shape, where) + sequences / where.attention_dp * each
+
+
+def _context(query: DeploymentQuery) -> float:
+    return query.isl + query.osl / 2.0
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _ms(seconds: float) -> float | None:
+    known = _finite(seconds)
+    return None if known is None else 1000.0 * known

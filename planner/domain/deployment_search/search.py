@@ -1,0 +1,251 @@
+"""Run the search for one model, and assemble the answer."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from planner.domain.deployment_search.candidates import (
+    KV_CACHE,
+    ReportProgress,
+    instances_of,
+)
+from planner.domain.deployment_search.query import (
+    DeploymentQuery,
+    HourPrice,
+    price_of,
+)
+from planner.domain.deployment_search.results import (
+    Row,
+    fronts_of,
+    profiles_of,
+    rows_of,
+)
+from planner.errors import CatalogueError, PlannerError
+from planner.inputs import catalogue
+from planner.inputs.catalogue.estimate_calibration import (
+    EstimateFit,
+    estimate_fit,
+)
+from planner.inputs.catalogue.names import stated_precision
+from planner.inputs.catalogue.serving import (
+    MAX_BATCH,
+    MAX_BATCH_TOKENS,
+)
+from planner.inputs.estimates.measured_corrections import OwnMeasurements
+from planner.inputs.scenario.own_hardware import (
+    NOTHING,
+    Known,
+)
+from simulation.performance.estimate.calibration import ENGINES
+from simulation.performance.specs import GpuSpec, ModelShape
+from simulation.search.search import SearchResult, search
+from simulation.search.table import counted
+
+BUILDING = 0.6  # share of the time for building instances, for progress
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """An assumption behind the answer, with its source."""
+
+    what: str
+    value: str
+    provenance: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configured:
+    """The answer to a query."""
+
+    model: str
+    isl: int
+    osl: int
+    ttft_ms: float | None  # the limit of the query
+    tbt_ms: float | None
+    percentile: float
+    rps: float | None
+    candidates: tuple[Row, ...]
+    pareto: tuple[Row, ...]
+    by_gpu: tuple[Row, ...]  # the best of each GPU type
+    profiles: tuple[tuple[Mapping[str, object], ...], ...]  # scenario sections of each candidate
+    ruled_out: Mapping[str, int]
+    evaluated: int
+    ranked_by: str
+    assumptions: tuple[Assumption, ...]
+    seconds: float
+
+
+def configure(
+    query: DeploymentQuery,
+    known: Known = NOTHING,
+    report: ReportProgress = lambda done, what: None,
+    measurements: OwnMeasurements | None = None,
+) -> Configured:
+    """Search all GPU types, arrangements, precisions and engines for one model.
+
+    The search includes aggregated and disaggregated deployments. The user's ``measurements``
+    correct speeds and expected errors. Raises PlannerError if a name is unknown, or if the requests
+    exceed the model's context.
+    """
+    begun = time.perf_counter()
+    shape, published = _model(query, known)
+    gpus = _gpus(query, known)
+    prices = {gpu.name: price_of(gpu.name, query.prices) for gpu in gpus}
+    _check_prices(query, prices)
+    built = instances_of(
+        shape, published, gpus, prices, query.engines or ENGINES,
+        lambda done, what: report(BUILDING * done, what),
+        measurements.times if measurements else None,
+    )  # fmt: skip
+    searched = search(
+        built.instances, query.wanted, top=query.top, seed=query.seed,
+        report=lambda done, what: report(BUILDING + (1.0 - BUILDING) * done, what),
+    )  # fmt: skip
+    fit = estimate_fit()
+    best = rows_of(searched.best, query, shape, fit, measurements)
+    by_gpu = rows_of(searched.by_gpu, query, shape, fit, measurements)
+    return Configured(
+        model=shape.name,
+        isl=query.isl,
+        osl=query.osl,
+        ttft_ms=query.ttft_ms,
+        tbt_ms=query.tbt_ms,
+        percentile=query.percentile,
+        rps=query.rps,
+        candidates=best,
+        pareto=fronts_of(searched, query, shape, fit, measurements),
+        by_gpu=by_gpu,
+        profiles=tuple(tuple(profiles_of(row, query.model)) for row in best),
+        ruled_out=dict((built.ruled_out + Counter(searched.ruled_out)).most_common()),
+        evaluated=built.evaluated
+        + searched.evaluated
+        - counted(built.instances),  # counted by both
+        ranked_by=_ranked_by(query, best),
+        assumptions=(
+            *_assumptions(query, searched, prices, published, fit),
+            *_measured(measurements),
+        ),
+        seconds=time.perf_counter() - begun,
+    )
+
+
+def _model(query: DeploymentQuery, known: Known) -> tuple[ModelShape, str]:
+    """Return the model's shape without an encoder, and the precision of its released weights."""
+    if query.model in known.models:
+        described = known.models[query.model].shape
+        if described is None:
+            raise PlannerError(
+                f"model {query.model} is known by its memory alone; add it from its config.json, "
+                "which says what it computes."
+            )
+        shape, published = described, stated_precision(query.model) or "bf16"
+    else:
+        shape = catalogue.shape(query.model)
+        published = catalogue.published_precision(query.model)
+    if query.isl + query.osl > shape.max_context:
+        raise PlannerError(
+            f"isl {query.isl:,} and osl {query.osl:,} are {query.isl + query.osl:,} tokens, and "
+            f"the context of {shape.name} is {shape.max_context:,}; give less."
+        )
+    return replace(shape, encoder=None), published
+
+
+def _gpus(query: DeploymentQuery, known: Known) -> list[GpuSpec]:
+    if not query.gpus:
+        every = {**catalogue.gpus(), **known.gpus}
+        return [gpu for gpu in every.values() if gpu.bandwidth_bytes_s and gpu.peak_flops]
+    gpus = {}
+    for name in query.gpus:
+        gpu = known.gpus[name] if name in known.gpus else catalogue.gpu(name)
+        gpus[gpu.name] = gpu
+    return list(gpus.values())
+
+
+def _check_prices(query: DeploymentQuery, prices: Mapping[str, HourPrice]) -> None:
+    for name in query.prices:
+        if name not in prices:
+            raise CatalogueError(
+                f"price of {name}: no such GPU type is searched; there are {', '.join(prices)}."
+            )
+
+
+def _ranked_by(query: DeploymentQuery, best: tuple[Row, ...]) -> str:
+    if best and best[0].usd_per_hour is None:
+        return "requests/s per GPU, for no price is known"
+    if query.rps is not None:
+        return f"dollars an hour of all instances for {query.rps:g} requests/s"
+    return "dollars per million tokens at full load"
+
+
+def _measured(measurements: OwnMeasurements | None) -> tuple[Assumption, ...]:
+    """Return what the user's measurements changed, and why some were not used."""
+    if measurements is None:
+        return ()
+    files = ", ".join(dict.fromkeys(row.source for row in measurements.rows))
+    used = Assumption(
+        "Your measured rows",
+        f"{len(measurements.rows):,} move speeds and errors, by as much as they share with a "
+        "deployment",
+        "measured", files,
+    )  # fmt: skip
+    left = (
+        Assumption("A measured row left out", note, "measured", "") for note in measurements.notes
+    )
+    return (used, *left)
+
+
+def _assumptions(
+    query: DeploymentQuery,
+    searched: SearchResult,
+    prices: Mapping[str, HourPrice],
+    published: str,
+    fit: EstimateFit,
+) -> tuple[Assumption, ...]:
+    """Return the assumptions that are not part of the query."""
+    out = [
+        Assumption(
+            "Speeds", "operators at published peaks, times what measured kernels reach",
+            "modelled", "as kind: roofline of a scenario, with the engine's host time",
+        ),
+        Assumption(
+            "Weights as released", published, "published", "the model's catalogue entry"
+        ),
+        Assumption("KV cache", KV_CACHE, "assumed", "the engines' default"),
+        Assumption(
+            "Most sequences and tokens of an iteration",
+            f"{MAX_BATCH:,} and {MAX_BATCH_TOKENS:,} per copy of attention",
+            "assumed", "vLLM's defaults",
+        ),
+        Assumption("Requests", f"all of {query.isl:,} and {query.osl:,} tokens, Poisson arrivals",
+                   "assumed", "as asked"),
+        Assumption(
+            "From arrival to the first iteration, counted in TTFT, without launches",
+            ", ".join(f"{e} {1000 * fit.calibration.of('start', e):.0f} ms" for e in ENGINES),
+            "measured", fit.source,
+        ),
+    ]  # fmt: skip
+    if query.ttft_ms is None and query.tbt_ms is None:
+        out.append(Assumption("Limits", "none: throughput alone", "assumed", "none were given"))
+    if query.rps is not None:
+        out.append(
+            Assumption(
+                "Several instances", "each carries what it does by itself; a pool carries more",
+                "assumed", "bin/manage size says by how much",
+            )
+        )  # fmt: skip
+    offers = catalogue.prices()[0].provenance
+    out.append(
+        Assumption("Prices that are not given", "of the catalogue", offers.kind, offers.source)
+    )
+    shown = (rated.candidate.decode.gpu.name for rated in (*searched.best, *searched.by_gpu))
+    for name in dict.fromkeys(shown):
+        price = prices[name]
+        value = f"${price.usd:.2f} an hour" if price.usd > 0 else "not known"
+        out.append(
+            Assumption(f"Price of {name}", value, price.provenance.kind, price.provenance.source)
+        )
+    return tuple(out)

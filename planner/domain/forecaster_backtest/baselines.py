@@ -1,0 +1,70 @@
+"""Run the policies that forecasters are compared with: static fleets and a reactive policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from planner.domain.forecaster_backtest.figures import Beside
+from planner.domain.forecaster_backtest.replay import (
+    figures_of,
+    spare,
+)
+from planner.domain.policy_backtest.tuning import tuned
+from planner.domain.progress import Progress
+from planner.domain.replay.replay import run_policy
+from planner.domain.study import (
+    PolicyRun,
+    Study,
+)
+from planner.policies.base import Policy
+from planner.policies.choice import policy_of
+
+FLAT = {"flat-before": "", "flat-min": "sized in hindsight"}
+TURNED = "turned in hindsight"
+AS_IT_IS = "not turned"
+
+
+def names_of(reactive: str, *, turn: bool) -> list[str]:
+    """Return the names of the policies to compare with.
+
+    These are the static fleet sized on history, the minimum static fleet, and ``reactive``. The
+    minimum static fleet is found by replays, so it is included only with ``turn``.
+    """
+    return [*(name for name in FLAT if turn or not FLAT[name]), reactive]
+
+
+def beside_of(study: Study, name: str, seed: int, *, turn: bool, progress: Progress) -> Beside:
+    """Return the row of one policy.
+
+    With ``turn``, the parameter of a reactive policy is tuned on the window itself, to the lowest
+    cost that meets the targets. Otherwise the policy runs with its default parameters. Errors of
+    the replay pass through.
+    """
+    goals = {tier.name: tier.attainment for tier in study.hardware.tiers}
+    policy, word, value = policy_of(name), FLAT.get(name, AS_IT_IS), None
+    replay = partial(_replay, study, seed=seed, progress=progress)
+    if turn and name not in FLAT and policy.free is not None:
+        policy, best, _ = tuned(policy, [replay], goals)
+        value, word = best.value, TURNED
+    return _row(study, name, policy, replay(policy), word, value)
+
+
+def _replay(study: Study, policy: Policy, *, seed: int, progress: Progress) -> PolicyRun:
+    return run_policy(study, policy, seed=seed, progress=progress)
+
+
+def _row(
+    study: Study, name: str, policy: Policy, run: PolicyRun, word: str, value: float | None
+) -> Beside:
+    """Return the row of a replayed policy."""
+    pools: Sequence[int] = [pool.initial for pool in run.fleet.pools]
+    return Beside(
+        name=name,
+        label=policy.title,
+        word=word,
+        figures=figures_of(study, run),
+        meets=spare(study, run.summary) >= 0,
+        value=value,
+        instances=sum(pools) if name in FLAT else None,
+    )

@@ -1,0 +1,150 @@
+"""Find the parameter value ("knob") at which a replay just attains its target.
+
+Attainment rises with the knob, except for noise. In fleets of few instances no value may be near
+enough. Then two values around the target are mixed by time, so that together they attain it. If
+the lower one is far below the target, its cost is not comparable. Then the result is the smallest
+value that attains enough, which attains more than the target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from planner.domain.replay.equal_attainment import HOPELESS
+
+NEAR = 0.001  # tolerance of attainment: two results differ by at most 0.2 points (methods.md X4)
+TRIES = 8  # most replays for one match
+STEP = 0.1  # first step as a share of the knob's range, doubled until the target is enclosed
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Result of a replay of the window."""
+
+    spare: float  # attainment minus target of the tightest interactive tier
+    cost_usd: float
+    gpu_hours: float
+    starts: float
+    stops: float
+    attainment: dict[str, float | None]
+
+    def mixed(self, other: Figures, share: float) -> Figures:
+        """Return the mean of both figures over time, with ``share`` of the time for ``other``."""
+
+        def between(ours: float, theirs: float) -> float:
+            return (1 - share) * ours + share * theirs
+
+        return Figures(
+            **{
+                name: between(getattr(self, name), getattr(other, name))
+                for name in ("spare", "cost_usd", "gpu_hours", "starts", "stops")
+            },
+            attainment={
+                tier: None if ours is None or (theirs := other.attainment[tier]) is None
+                else between(ours, theirs)
+                for tier, ours in self.attainment.items()
+            },
+        )  # fmt: skip
+
+
+Run = Callable[[float], Figures | None]  # None: no feasible plan at this value
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """Result of a match."""
+
+    at: tuple[float, ...]  # the knob, or the two around the target
+    figures: Figures
+    equal: bool  # False: the target was not enclosed; attains more, or less if no value attains it
+    replays: int
+
+
+@dataclass(eq=False)
+class _Tried:
+    """The values tried so far, with their figures."""
+
+    run: Run
+    seen: dict[float, Figures] = field(default_factory=dict)
+
+    barred: int = 0  # tries without a feasible plan
+
+    def __call__(self, knob: float) -> Figures | None:
+        figures = self.run(knob)
+        if figures is None:
+            self.barred += 1
+        else:
+            self.seen[knob] = figures
+        return figures
+
+    @property
+    def below(self) -> float | None:
+        """Return the largest knob that attains too little."""
+        return max((knob for knob, figures in self.seen.items() if figures.spare < 0), default=None)
+
+    @property
+    def above(self) -> float | None:
+        """Return the smallest knob that attains enough."""
+        return min(
+            (knob for knob, figures in self.seen.items() if figures.spare >= 0), default=None
+        )
+
+    @property
+    def nearest(self) -> float:
+        return min(self.seen, key=lambda knob: abs(self.seen[knob].spare))
+
+
+def matched(run: Run, begin: float, low: float, high: float, tries: int = TRIES) -> Matched | None:
+    """Return ``run`` at the knob within ``[low, high]`` that just attains the target.
+
+    The search starts at ``begin``. It encloses the target, then interpolates. Returns None if no
+    tried value has a feasible plan.
+    """
+    tried = _Tried(run)
+    knob, step = min(max(begin, low), high), STEP * (high - low)
+    while len(tried.seen) + tried.barred < tries:
+        figures = tried(knob)
+        if figures is None:  # no feasible plan: search below this value
+            high, step = knob, STEP * (knob - low)
+            knob = (max((seen for seen in tried.seen if seen < knob), default=low) + knob) / 2
+            continue
+        if abs(figures.spare) <= NEAR:
+            break
+        below, above = tried.below, tried.above
+        if below is None or above is None:
+            knob, step = (
+                min(max(knob + (step if figures.spare < 0 else -step), low), high),
+                2 * step,
+            )
+        elif above <= below:  # noise: a smaller knob attains more, so interpolation is void
+            break
+        else:
+            knob = _between(below, tried.seen[below].spare, above, tried.seen[above].spare)
+        if knob in tried.seen:
+            break
+    return _best(tried) if tried.seen else None
+
+
+def _between(below: float, lacks: float, above: float, spare: float) -> float:
+    """Return the zero of the line through both points, kept away from either end."""
+    share = 0.5 if lacks < -HOPELESS else -lacks / (spare - lacks)
+    return below + min(max(share, 0.2), 0.8) * (above - below)
+
+
+def _best(tried: _Tried) -> Matched:
+    """Return the best match of the tried values, or a mix of the two around the target."""
+    seen, nearest, count = tried.seen, tried.nearest, len(tried.seen)
+    if abs(seen[nearest].spare) <= NEAR:
+        return Matched((nearest,), seen[nearest], True, count)
+    # Take the two values with the attainments closest to the target on either side.
+    short = [knob for knob, figures in seen.items() if figures.spare < 0]
+    more = [knob for knob, figures in seen.items() if figures.spare >= 0]
+    below = max(short, key=lambda knob: seen[knob].spare, default=None)
+    above = min(more, key=lambda knob: (seen[knob].spare, seen[knob].cost_usd), default=None)
+    if above is None:
+        return Matched((nearest,), seen[nearest], False, count)
+    if below is None or seen[below].spare < -HOPELESS:
+        return Matched((above,), seen[above], False, count)
+    share = -seen[below].spare / (seen[above].spare - seen[below].spare)
+    return Matched((below, above), seen[below].mixed(seen[above], share), True, count)

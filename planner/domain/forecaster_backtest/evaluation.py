@@ -1,0 +1,131 @@
+"""Evaluate one forecaster on a window: as it would have run, and at equal attainment."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from planner.domain.forecaster_backtest.equal_attainment import (
+    Figures,
+    Matched,
+    matched,
+)
+from planner.domain.forecaster_backtest.figures import (
+    Forecaster,
+    errors_of,
+)
+from planner.domain.forecaster_backtest.oracle import (
+    Hindsight,
+    covered,
+    hindsight,
+)
+from planner.domain.forecaster_backtest.replay import (
+    HIGH,
+    LOW,
+    Driver,
+    Heights,
+    figures_of,
+    knob_of,
+)
+from planner.domain.planning.inputs import Planned
+from planner.domain.progress import (
+    Progress,
+    part,
+)
+from planner.domain.traffic.forecast_percentile import PlannedQuantile
+from planner.errors import Infeasible
+
+TRIES_BY_COVERAGE = 14  # more than with replays: a plan alone is cheap
+
+
+def judged(driver: Driver, *, by_replay: bool, progress: Progress) -> Forecaster:
+    """Return the row of a forecaster.
+
+    ``by_replay``: attainment is measured by replays. Otherwise it is the demand that plans cover.
+    A perfect forecast has no quantile, so it is not run at the quantile of the days before.
+    """
+    quantiles: tuple[PlannedQuantile, ...] = ()
+    as_run = None
+    if not driver.perfect:
+        quantiles = driver.chosen(part(progress, 0.0, 0.15))
+        heights = tuple(quantile.height for quantile in quantiles)
+        as_run = _figures(driver, heights, by_replay, part(progress, 0.15, 0.35))
+    equal = _equal(driver, quantiles, as_run, by_replay, part(progress, 0.35, 0.95))
+    forecasts = driver.forecasts(driver.heights(0.5))
+    return Forecaster(
+        method=driver.method,
+        order="; ".join(dict.fromkeys(forecast.order for forecast in forecasts if forecast.order)),
+        **errors_of(forecasts, driver.study.window.bins_per_period),
+        quantile=quantiles,
+        as_run=as_run,
+        equal=equal,
+        confirmed=None,
+        hindsight=_least(driver, equal, part(progress, 0.95, 1.0)),
+        fit_seconds=sum(forecast.fit_seconds for forecast in forecasts),
+    )
+
+
+def _equal(
+    driver: Driver,
+    quantiles: tuple[PlannedQuantile, ...],
+    as_run: Figures | None,
+    by_replay: bool,
+    progress: Progress,
+) -> Matched | None:
+    """Find the level at which the forecaster just attains the target."""
+    tried = 0
+
+    def run(knob: float) -> Figures | None:
+        nonlocal tried
+        begin, tried = 1 - 0.8**tried, tried + 1  # progress: the number of tries is not known
+        step = part(progress, begin, 1 - 0.8**tried)
+        return _figures(driver, driver.heights(knob), by_replay, step)
+
+    target = max(group.wanted for group in driver.groups)
+    begin = driver.covering(target)
+    if by_replay and as_run is not None and len(quantiles) == 1 and abs(as_run.spare) < 0.01:
+        begin = knob_of(quantiles[0].height)  # already near the target
+    if by_replay:
+        return matched(run, begin, LOW, HIGH)
+    return matched(run, begin, LOW, HIGH, TRIES_BY_COVERAGE)
+
+
+def confirmed(driver: Driver, forecaster: Forecaster, progress: Progress) -> Forecaster:
+    """Return ``forecaster`` with the figures of a replay at the level matched by coverage."""
+    if forecaster.equal is None:
+        return forecaster
+    heights = driver.heights(forecaster.equal.at[-1])
+    return replace(forecaster, confirmed=_figures(driver, heights, True, progress))
+
+
+def _figures(
+    driver: Driver, heights: Heights, by_replay: bool, progress: Progress
+) -> Figures | None:
+    """Return the figures of a replay or of the plan; None: no feasible plan at ``heights``."""
+    try:
+        if not by_replay:
+            return planned_figures(driver, driver.planned(heights, progress))
+        return figures_of(driver.study, driver.replayed(heights, progress))
+    except Infeasible:
+        return None
+
+
+def planned_figures(driver: Driver, planned: Planned) -> Figures:
+    """Return the figures of a plan without a replay; attainment is the demand it covers."""
+    plan = planned.plan
+    hours = plan.period_s / 3600
+    taken = [window.totals for window in plan.windows]
+    share = covered(driver, planned)
+    return Figures(
+        spare=share - max(group.wanted for group in driver.groups),
+        cost_usd=sum(totals.usd for totals in taken) * hours,
+        gpu_hours=sum(totals.gpu_hours for totals in taken) * hours,
+        starts=float(sum(totals.starts for totals in taken)),
+        stops=float(sum(totals.stops for totals in taken)),
+        attainment={tier: share for group in driver.groups for tier in sorted(group.tiers)},
+    )
+
+
+def _least(driver: Driver, equal: Matched | None, progress: Progress) -> Hindsight | None:
+    if equal is None:
+        return None
+    return hindsight(driver, driver.planned(driver.heights(equal.at[-1]), progress), progress)

@@ -1,0 +1,131 @@
+"""Compute the lowest cost of serving as much as a plan did, with known demand (oracle)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.domain.forecaster_backtest.replay import Driver
+from planner.domain.planning.inputs import (
+    PlanInput,
+    Planned,
+)
+from planner.domain.planning.solving import Periods
+from planner.domain.progress import Progress
+from planner.errors import PlannerError
+from planner.optimizer.horizon import HorizonProblem, solve_horizon
+from planner.optimizer.horizon.figures import costs
+from planner.optimizer.problem import INFEASIBLE, PlanningProblem
+from planner.optimizer.roles import carried_tps
+from simulation.arrays import FloatArray, IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class Hindsight:
+    """Cost of a plan, and the lowest cost of serving as much of the actual demand.
+
+    All costs are values of the program's objective.
+    """
+
+    plan_usd: float
+    least_usd: float  # best plan found
+    bound_usd: float  # proven lower bound
+    served: float  # share of actual demand that the plan's capacity serves
+
+    @property
+    def regret(self) -> float | None:
+        """Return the excess cost of the plan as a share of the lowest cost."""
+        return self.plan_usd / self.least_usd - 1.0 if self.least_usd > 0 else None
+
+
+def hindsight(driver: Driver, planned: Planned, progress: Progress) -> Hindsight | None:
+    """Solve for the lowest cost with known demand.
+
+    Returns None if the objective does not allow a program over the whole horizon, or if no plan
+    was found within the time limit.
+    """
+    inputs, target = driver.given, planned.plan.target
+    came, served = _served(driver, planned)
+    problems = Periods.of(inputs, planned.load).problems
+    problem = HorizonProblem(
+        tuple(
+            replace(window_problem, demand_tps=served[p])
+            for p, window_problem in enumerate(problems)
+        ),
+        inputs.window.period_s,
+        reroute=inputs.settings.reroute,
+    )
+    nothing = np.zeros_like(target)
+    plan_usd, _ = costs(problem, target, nothing)
+    try:
+        best = solve_horizon(
+            problem,
+            solver=inputs.settings.solver,
+            gap=inputs.settings.gap,
+            time_limit_s=inputs.settings.time_limit_s,
+            stable=False,
+            check=lambda: progress(0.5, "The least in hindsight"),
+        )
+    except PlannerError:
+        return None
+    if best.status == INFEASIBLE or best.conflict:
+        return None
+    all_of_it = float(came.sum())
+    return Hindsight(
+        plan_usd=plan_usd,
+        least_usd=min(best.objective, plan_usd),  # the plan itself serves it too
+        bound_usd=best.bound,
+        served=float(served.sum()) / all_of_it if all_of_it > 0 else 1.0,
+    )
+
+
+def came_tps(inputs: PlanInput, driver: Driver) -> FloatArray:
+    """Return the actual interactive input tokens/s, ``[p, l, r, w]``; 0 if not observed."""
+    window, traffic = inputs.window, inputs.traffic
+    shape = (len(window.period_starts_s), *inputs.current.shape[:2], window.bins_per_period)
+    out = np.zeros(shape)
+    for _, rolling in driver.rolled:
+        m, r = traffic.models.index(rolling.series.key.model), traffic.regions.index(
+            rolling.series.key.region
+        )  # fmt: skip
+        rate = np.nan_to_num(rolling.actual).reshape(shape[0], shape[3]) / window.bin_s
+        out[:, m, r] += rate
+    return out
+
+
+def served_tps(
+    problem: PlanningProblem, target: IntArray, came: FloatArray, *, elsewhere: bool
+) -> FloatArray:
+    """Return the part of ``came [l, r, w]`` of a period that the capacity of ``target`` serves.
+
+    Each region serves up to its own capacity. With ``elsewhere`` a bin is served in full if all
+    regions together have the capacity and each serves its local minimum.
+    """
+    room = carried_tps(problem, target).min(axis=0)[:, :, None]  # [l, r, 1]
+    at_home = np.minimum(came, room)
+    if not elsewhere:
+        return np.asarray(at_home, np.float64)
+    joint = (came.sum(axis=1) <= room.sum(axis=1) * (1 + 1e-9))[:, None]
+    local = (came * problem.epsilon <= room * (1 + 1e-9)).all(axis=1)[:, None]
+    return np.asarray(np.where(joint & local, came, at_home), np.float64)
+
+
+def covered(driver: Driver, planned: Planned) -> float:
+    """Return the share of actual demand in bins that the plan serves in full."""
+    came, served = _served(driver, planned)
+    total = float(came.sum())
+    return float(came[served >= came * (1 - 1e-9)].sum()) / total if total > 0 else 1.0
+
+
+def _served(driver: Driver, planned: Planned) -> tuple[FloatArray, FloatArray]:
+    """Return the actual demand and the served part of it, ``[p, l, r, w]``."""
+    inputs = driver.given
+    came, target = came_tps(inputs, driver), planned.plan.target
+    problems = Periods.of(inputs, planned.load).problems
+    elsewhere = inputs.settings.reroute is None and len(inputs.traffic.regions) > 1
+    served = [
+        served_tps(problem, target[p], came[p], elsewhere=elsewhere)
+        for p, problem in enumerate(problems)
+    ]
+    return came, np.stack(served)

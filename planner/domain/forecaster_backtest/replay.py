@@ -1,0 +1,191 @@
+"""Plan a window on one forecaster, at any level of its forecast, and replay that plan.
+
+The level is one number from 0 to 1, here called the knob. From ``LEAST`` to ``TOP`` it is the
+quantile itself. Below it is a part of the lowest quantile. Above it is up to ``MOST_TIMES`` the
+highest. All quantiles of a perfect forecast are the truth, so there it is a factor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from planner.domain.forecaster_backtest.equal_attainment import Figures
+from planner.domain.planning.inputs import (
+    PlanInput,
+    Planned,
+    quantiles_of,
+)
+from planner.domain.planning.planning import (
+    load_of,
+    plan_load,
+)
+from planner.domain.progress import (
+    Progress,
+    part,
+)
+from planner.domain.replay.replay import run_policy
+from planner.domain.study import (
+    PolicyRun,
+    Study,
+)
+from planner.domain.traffic.forecast_percentile import (
+    TOP,
+    Past,
+    PlannedQuantile,
+    share_covered,
+)
+from planner.domain.traffic.forecasts import (
+    Height,
+    Rolled,
+    SeriesForecast,
+    rolled,
+)
+from planner.domain.traffic.groups import (
+    Group,
+    groups_of,
+    series_of,
+)
+from planner.policies.choice import policy_of
+from simulation.metrics import Summary
+
+PERFECT = "perfect"
+LEAST = 0.05  # lowest quantile of a forecast
+MOST_TIMES = 3.0
+LOW, HIGH = 0.0, 1.0
+KNOBS = np.linspace(LOW, HIGH, 81)
+Heights = tuple[Height, ...]  # by group of tiers
+
+
+def height_at(knob: float, *, perfect: bool = False) -> Height:
+    """Return the planned level of a forecast for ``knob`` from 0 to 1; it rises with the knob."""
+    if perfect:
+        return Height(None, 0.4 + 1.2 * knob)
+    if knob < LEAST:
+        return Height(LEAST, 0.2 + 0.8 * knob / LEAST)
+    if knob > TOP:
+        return Height(TOP, 1.0 + (MOST_TIMES - 1.0) * (knob - TOP) / (HIGH - TOP))
+    return Height(float(knob))
+
+
+def knob_of(height: Height) -> float:
+    """Return the knob for a chosen height; inverse of ``height_at`` from ``LEAST`` up."""
+    assert height.level is not None
+    if height.times > 1.0:
+        return min(HIGH, TOP + (height.times - 1.0) * (HIGH - TOP) / (MOST_TIMES - 1.0))
+    return height.level
+
+
+@dataclass(eq=False)
+class Driver:
+    """A forecast method on a study. Its forecasts are computed once and reused at every level."""
+
+    study: Study
+    method: str
+    seed: int
+    groups: tuple[Group, ...]
+    rolled: tuple[tuple[int, Rolled], ...]  # forecasts, each with the index of its group
+    _planned: dict[Heights, Planned] = field(default_factory=dict, init=False)
+
+    @classmethod
+    def of(cls, study: Study, method: str, seed: int, progress: Progress) -> Driver:
+        """Forecast every series; raise SeriesTooShort if the history is too short for a fit."""
+        inputs = study.plan_input
+        groups = groups_of(inputs.hardware, apart=inputs.settings.tiers_apart)
+        series = [(g, demand) for g, group in enumerate(groups)
+                  for _, demand in series_of(inputs.traffic, group)]  # fmt: skip
+        rollings = []
+        for i, (g, demand) in enumerate(series):
+            progress(i / len(series), f"Forecasting with {method}: {demand.key.model}")
+            rollings.append(
+                (g, rolled(demand, inputs.window, method, at_once=inputs.at_once_asked))
+            )
+        return cls(study, method, seed, groups, tuple(rollings))
+
+    @property
+    def given(self) -> PlanInput:
+        return self.study.plan_input
+
+    @property
+    def perfect(self) -> bool:
+        return self.method == PERFECT
+
+    def heights(self, knob: float) -> Heights:
+        """Return the height at ``knob``, the same for every group of tiers."""
+        return (height_at(knob, perfect=self.perfect),) * len(self.groups)
+
+    def forecasts(self, heights: Heights) -> tuple[SeriesForecast, ...]:
+        return tuple(rolling.at(heights[g]) for g, rolling in self.rolled)
+
+    def chosen(self, progress: Progress) -> tuple[PlannedQuantile, ...]:
+        """Return the quantile that the days before the window choose, for each group of tiers."""
+        section = self.given.settings.forecast.model_copy(
+            update={"method": self.method, "quantile": None, "quantiles": {}}
+        )
+        quantiles = replace(quantiles_of(self.given), forecast=section)
+        return quantiles.of(at_once=self.given.at_once_asked, progress=progress)
+
+    def planned(self, heights: Heights, progress: Progress) -> Planned:
+        """Return the plan at ``heights``; raise Infeasible if the demand is too high."""
+        if heights not in self._planned:
+            forecasts = self.forecasts(heights)
+            load = load_of(self.given, forecasts)
+            plan = plan_load(self.given, load, progress)
+            self._planned[heights] = Planned(plan, forecasts, load)
+        return self._planned[heights]
+
+    def replayed(self, heights: Heights, progress: Progress) -> PolicyRun:
+        """Plan at ``heights``, and simulate that plan."""
+        planned = self.planned(heights, part(progress, 0.0, 0.3))
+        return run_policy(
+            self.study, policy_of("lt-i"), seed=self.seed, progress=part(progress, 0.3, 1.0),
+            planned=planned,
+        )  # fmt: skip
+
+    def past(self) -> list[Past]:
+        """Return actual demand and the planned peak of each period, at each of ``KNOBS``."""
+        past = []
+        for _, rolling in self.rolled:
+            per_period = rolling.window.bins_per_period
+            room = np.stack([rolling.planned(height_at(k, perfect=self.perfect)) for k in KNOBS])
+            room = room.reshape(len(KNOBS), -1, per_period).max(axis=2)
+            past.append(Past(room, rolling.actual.reshape(-1, per_period)))
+        return past
+
+    def covering(self, share: float) -> float:
+        """Return the knob at which plans cover ``share`` of the window's demand (oracle)."""
+        covered = share_covered(self.past())
+        knob = int(np.searchsorted(covered, share))
+        return float(KNOBS[min(knob, len(KNOBS) - 1)])
+
+
+def figures_of(study: Study, run: PolicyRun) -> Figures:
+    """Return the figures of a replay."""
+    summary = run.summary
+    return Figures(
+        spare=spare(study, summary),
+        cost_usd=summary.cost_usd,
+        gpu_hours=summary.gpu_hours,
+        starts=float(sum(summary.starts.values())),
+        stops=_stops(run),
+        attainment=summary.slo_attainment,
+    )
+
+
+def spare(study: Study, summary: Summary) -> float:
+    """Return attainment minus target of the interactive tier with the smallest difference."""
+    return min(
+        (
+            share - tier.attainment
+            for tier in study.hardware.tiers
+            if not tier.deferrable and (share := summary.slo_attainment.get(tier.name)) is not None
+        ),
+        default=0.0,
+    )
+
+
+def _stops(run: PolicyRun) -> float:
+    """Return the number of stopped instances: decreases from one interval to the next."""
+    up = run.series.ready + run.series.starting
+    return float(np.maximum(0, -np.diff(np.rint(up), axis=1)).sum())

@@ -1,0 +1,274 @@
+"""Compare forecasters by the cost of their plans on past traffic (methods.md F10).
+
+Each forecaster drives the same planner. All are compared at equal attainment.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+
+from pydantic import Field
+
+from forecasting.errors import ForecastError
+from planner.domain.forecaster_backtest.baselines import (
+    beside_of,
+    names_of,
+)
+from planner.domain.forecaster_backtest.equal_attainment import TRIES
+from planner.domain.forecaster_backtest.evaluation import (
+    confirmed,
+    judged,
+)
+from planner.domain.forecaster_backtest.figures import (
+    BESIDE,
+    FORECASTERS,
+    SAME_AS_NOW,
+    Beside,
+    Forecaster,
+    verdict,
+)
+from planner.domain.forecaster_backtest.replay import (
+    PERFECT,
+    Driver,
+)
+from planner.domain.options import (
+    PolicyKey,
+    RunOptions,
+    Seed,
+)
+from planner.domain.outcome import (
+    Outcome,
+    Traces,
+)
+from planner.domain.preparation import (
+    seeded,
+    study_of,
+)
+from planner.domain.progress import (
+    Progress,
+    part,
+)
+from planner.domain.results.basis import (
+    Frame,
+    frame_of,
+)
+from planner.domain.run_parts import (
+    IN_PROCESS,
+    Part,
+    Parts,
+)
+from planner.domain.serialise import (
+    COLUMNS,
+    MERGED,
+)
+from planner.domain.study import Study
+from planner.domain.traffic.groups import by_model_and_region
+from planner.domain.traffic.window import DAY_S
+from planner.errors import EXPECTED, Infeasible, ScenarioError
+from planner.inputs.scenario.own_hardware import (
+    NOTHING,
+    Known,
+)
+from planner.inputs.scenario.schema import Scenario
+from planner.inputs.scenario.schema.planning import Method
+from planner.policies.choice import policy_of
+
+REPLAY, COVERAGE = "replay", "coverage"
+BY = {
+    REPLAY: "Attainment is that of replays.",
+    COVERAGE: "Attainment was matched by coverage, the share of tokens in bins that the plan has "
+    "room for, and is not that of a replay.",
+}
+CONFIRMED = (
+    "Replays of so many requests would take too long: attainment was matched by coverage, the "
+    "share of tokens in bins that the plan has room for; the cheapest forecaster, repeating the "
+    "last value and what needs no forecast are replayed once."
+)
+# Most requests over all replays, which take some minutes. Above it, attainment is matched by
+# coverage.
+MOST_REPLAYED = 60_000_000
+EACH = TRIES + 1  # replays per forecaster
+# One forecaster of each kind, few enough for a run of minutes.
+DEFAULT: tuple[Method, ...] = (
+    "auto", SAME_AS_NOW, "seasonal-naive", "moving-maximum", "regression", "arima"
+)  # fmt: skip
+REACTIVE = "hpa-concurrency"
+
+
+class Options(RunOptions):
+    methods: tuple[Method, ...] = Field(
+        (),
+        title="Forecasters",
+        min_length=1,
+        max_length=20,
+        description="Left out: six, one of each kind, and the scenario's own; last-value stands "
+        "among them in any case.",
+    )
+    days: int | None = Field(
+        None,
+        title="Days",
+        ge=1,
+        le=56,
+        description="Of past traffic, up to the end of the scenario's window, or of the traffic "
+        "where that is ahead of it; left out: the window itself.",
+    )
+    by_coverage: bool = Field(
+        False,
+        title="By coverage",
+        description="Replay nothing: match attainment by the share of demand that plans have room "
+        "for; left out: no.",
+    )
+    reactive: PolicyKey = Field(
+        REACTIVE,
+        title="Reactive policy",
+        description=f"That stands beside, its parameter turned in hindsight; left out: {REACTIVE}.",
+    )
+    seed: Seed | None = Field(None, title="Seed", description="Left out: the scenario's seed.")
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class BacktestResult:
+    """The result of ``backtest``."""
+
+    kind: str = "backtest"
+    frame: Frame = field(metadata={MERGED: True})
+    verdict: str
+    goals: dict[str, float]  # target attainment by interactive tier
+    matched_on: str  # replay or coverage
+    best: str | None
+    methods: tuple[Forecaster, ...] = field(metadata={COLUMNS: FORECASTERS})
+    beside: tuple[Beside, ...] = field(metadata={COLUMNS: BESIDE})
+    left_out: tuple[str, ...]
+    how: str
+    seconds: float
+
+
+def run(
+    scenario: Scenario,
+    traces: Traces,
+    options: Options,
+    *,
+    known: Known = NOTHING,
+    progress: Progress,
+    parts: Parts = IN_PROCESS,
+) -> Outcome:
+    """Compare the plans of all forecasters on a past window, at equal attainment.
+
+    Policies without a forecast are included. Raises ScenarioError if the window is after the
+    traffic, or if no interactive tier has demand.
+    """
+    begun = time.perf_counter()
+    scenario = _past(seeded(scenario, options.seed), options.days)
+    study = study_of(scenario, traces, known, part(progress, 0.0, 0.1))
+    if study.window.ahead:
+        raise ScenarioError(
+            "horizon.start: a backtest needs traffic that came, and the window is after it; leave "
+            "it out, or give days."
+        )
+    goals = {tier.name: tier.attainment for tier in study.hardware.tiers if not tier.deferrable}
+    if not by_model_and_region(study.traffic, set(goals)):
+        raise ScenarioError("traffic: no interactive tier has any demand; nothing is forecast.")
+    methods: tuple[str, ...] = options.methods or (*DEFAULT, scenario.forecast.method)
+    # The verdict needs the last value and the perfect forecast as references.
+    names = list(dict.fromkeys([*methods, SAME_AS_NOW, PERFECT]))
+    by_replay = not options.by_coverage and len(study.trace) * EACH * len(names) <= MOST_REPLAYED
+    forecaster = partial(_forecaster, study, scenario.seed, by_replay=by_replay)
+    outcomes = parts.map(
+        [Part(f"Backtest: {name}", partial(forecaster, name)) for name in names],
+        part(progress, 0.1, 0.7),
+        at_once=1,
+    )
+    rows = {row.method: row for row in outcomes if isinstance(row, Forecaster)}
+    left_out = [sentence for sentence in outcomes if isinstance(sentence, str)]
+    if not rows:
+        raise Infeasible(" ".join(left_out))
+    usd = {row.method: row.usd for row in rows.values() if row.usd is not None}
+    usd.pop(PERFECT, None)  # it cannot be deployed, so it cannot be the best
+    best = min(usd, key=lambda name: usd[name]) if usd else None
+    beside: list[Beside] = []
+    if not options.by_coverage:
+        # Matching by coverage simulates nothing, so confirm the two that the verdict compares.
+        chosen = [] if by_replay else [name for name in rows if name in (best, SAME_AS_NOW)]
+        confirm = partial(_confirmed, study, scenario.seed)
+        tune = partial(_beside, study, scenario.seed, turn=by_replay)
+        jobs: list[Part[Forecaster | Beside | str]] = [
+            *(Part(f"Simulate: {name}", partial(confirm, rows[name])) for name in chosen),
+            *(
+                Part(f"Tune: {policy_of(name).title}", partial(tune, name))
+                for name in names_of(options.reactive, turn=by_replay)
+            ),
+        ]
+        for done in parts.map(jobs, part(progress, 0.7, 1.0)):
+            if isinstance(done, Forecaster):
+                rows[done.method] = done
+            elif isinstance(done, Beside):
+                beside.append(done)
+            else:
+                left_out.append(done)
+    parts.close()
+    matched_on = REPLAY if by_replay else COVERAGE
+    sentence = verdict([*rows.values()], beside, goals)
+    frame = frame_of(study)
+    return Outcome(
+        BacktestResult(
+            frame=frame,
+            verdict=sentence,
+            goals=goals,
+            matched_on=matched_on,
+            best=best,
+            methods=tuple(rows.values()),
+            beside=tuple(beside),
+            left_out=tuple(left_out),
+            how=BY[matched_on] if by_replay or options.by_coverage else CONFIRMED,
+            seconds=time.perf_counter() - begun,
+        ),
+        {
+            "methods": FORECASTERS.table([*rows.values()]),
+            **({"beside": BESIDE.table(beside)} if beside else {}),
+        },
+    )
+
+
+def _forecaster(
+    study: Study, seed: int, name: str, progress: Progress, *, by_replay: bool
+) -> Forecaster | str:
+    """Return the forecaster's row, or a sentence why there is none."""
+    try:
+        driver = Driver.of(study, name, seed, part(progress, 0.0, 0.1))
+        return judged(driver, by_replay=by_replay, progress=part(progress, 0.1, 1.0))
+    except (ForecastError, Infeasible) as problem:
+        return f"{name} is left out: {problem}"
+
+
+def _confirmed(study: Study, seed: int, row: Forecaster, progress: Progress) -> Forecaster:
+    """Simulate the plan of a forecaster that was matched by coverage."""
+    driver = Driver.of(study, row.method, seed, part(progress, 0.0, 0.1))
+    return confirmed(driver, row, part(progress, 0.1, 1.0))
+
+
+def _beside(study: Study, seed: int, name: str, progress: Progress, *, turn: bool) -> Beside | str:
+    """Return the row of a policy without a forecast, or a sentence why it cannot run."""
+    try:
+        return beside_of(study, name, seed, turn=turn, progress=progress)
+    except EXPECTED as problem:
+        return f"{policy_of(name).title} is left out: {problem}"
+
+
+def _past(scenario: Scenario, days: int | None) -> Scenario:
+    """Return the scenario with a past window of ``days`` days; None: its own length.
+
+    The window ends with the scenario's, or with the traffic if that one is after the traffic.
+    """
+    horizon = scenario.horizon
+    changes: dict[str, object] = {}
+    if horizon.start == "end":
+        changes["start"] = None
+    if days is not None:
+        changes["duration_s"] = days * DAY_S
+        if isinstance(horizon.start, datetime) and horizon.duration_s is not None:
+            longer = days * DAY_S - horizon.duration_s
+            changes["start"] = horizon.start - timedelta(seconds=longer)
+    return scenario.model_copy(update={"horizon": horizon.model_copy(update=changes)})

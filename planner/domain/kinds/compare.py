@@ -1,0 +1,324 @@
+"""Forecast, plan, and simulate every policy on the same requests."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import polars as pl
+from pydantic import Field
+
+from forecasting.errors import ForecastError
+from planner.domain.module_figures import ModuleFigures
+from planner.domain.options import (
+    PolicyKeyOrAll,
+    RunOptions,
+    Seed,
+)
+from planner.domain.outcome import (
+    Outcome,
+    Traces,
+)
+from planner.domain.parallel import replays_at_once
+from planner.domain.pd.plan_ratios import (
+    StatedRatio,
+    stated_ratios,
+)
+from planner.domain.planning.figures import (
+    PlanFigures,
+    plan_figures,
+)
+from planner.domain.planning.inputs import Planned
+from planner.domain.planning.planning import forecast_load
+from planner.domain.policy_backtest.backtest import (
+    Rehearsal,
+    rehearse,
+)
+from planner.domain.preparation import (
+    planned_of,
+    seeded,
+    study_of,
+)
+from planner.domain.progress import (
+    Progress,
+    part,
+    silent,
+)
+from planner.domain.replay.backtest_windows import (
+    MOST,
+    Earlier,
+)
+from planner.domain.replay.equal_attainment import with_flat_costs
+from planner.domain.replay.module_report import module_figures
+from planner.domain.replay.policy_context import making_of
+from planner.domain.replay.policy_selection import (
+    policies_chosen,
+    standing,
+)
+from planner.domain.replay.rated_signals import PressureTests
+from planner.domain.replay.replay import run_policy
+from planner.domain.results import tables
+from planner.domain.results.answer import (
+    answer_of,
+    timetable_tables,
+    timetables_table,
+)
+from planner.domain.results.basis import (
+    Forecasts,
+    Frame,
+    frame_of,
+    quiet,
+    unused,
+)
+from planner.domain.results.plan_versus_replay import plan_beside_replay
+from planner.domain.results.ranking import (
+    PolicyComparison,
+    compare,
+)
+from planner.domain.results.recommendation import leading
+from planner.domain.run_parts import (
+    IN_PROCESS,
+    Part,
+    Parts,
+)
+from planner.domain.serialise import (
+    MERGED,
+    OPTIONAL,
+)
+from planner.domain.study import (
+    PolicyRun,
+    Study,
+)
+from planner.domain.verification.profile_error import (
+    ProfileError,
+    profile_errors,
+)
+from planner.domain.verification.sensitivity import how_sure
+from planner.domain.whatif.plan_inputs import basis_of
+from planner.errors import Infeasible, ScenarioError
+from planner.inputs.scenario.own_hardware import (
+    NOTHING,
+    Known,
+)
+from planner.inputs.scenario.schema import Scenario
+from planner.policies.base import Policy
+from planner.policies.choice import ALL
+from planner.policies.registry import the_plan
+from simulation.arrays import IntArray
+from simulation.errors import SimulationError
+
+
+class Options(RunOptions):
+    policies: tuple[PolicyKeyOrAll, ...] = Field(
+        (),
+        title="Policies",
+        min_length=1,
+        max_length=100,
+        description="Left out: the scenario's policies; all by itself: every policy there is. "
+        "Baselines stand beside them in any case.",
+    )
+    seed: Seed | None = Field(None, title="Seed", description="Left out: the scenario's seed.")
+    rehearse: int = Field(
+        MOST,
+        title="Windows to rehearse on",
+        ge=0,
+        le=MOST,
+        description="Earlier windows on which parameters and the policy to take are chosen; 0: on "
+        "none, then the choice is made on the window that it is judged on. Left out: 3.",
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class CompareResult:
+    """The result of ``compare``."""
+
+    kind: str = "compare"
+    frame: Frame = field(metadata={MERGED: True})
+    forecast: Forecasts
+    plan: PlanFigures
+    pd_ratios: tuple[StatedRatio, ...]
+    profile_error: tuple[ProfileError, ...]
+    comparison: PolicyComparison = field(metadata={MERGED: True})
+    rehearsal: Rehearsal
+    modules: tuple[ModuleFigures, ...] | None = field(metadata={OPTIONAL: True})
+    seconds: float
+
+
+def run(
+    scenario: Scenario,
+    traces: Traces,
+    options: Options,
+    *,
+    known: Known = NOTHING,
+    progress: Progress,
+    parts: Parts = IN_PROCESS,
+) -> Outcome:
+    """Forecast, plan, and simulate the scenario's policies or those of the options.
+
+    Progress is weighted for long runs, in which the backtest takes most of the time.
+    """
+    begun = time.perf_counter()
+    scenario = seeded(scenario, options.seed)
+    study = study_of(scenario, traces, known, part(progress, 0.0, 0.08))
+    chosen, left_out = policies_chosen(scenario, study, options.policies)
+    beside, unable = standing(scenario, study, chosen)
+    left_out += unable
+    planned = planned_of(study, part(progress, 0.08, 0.15))
+    earlier = Earlier(study, options.rehearse)
+    everyone, rehearsal = rehearse(
+        [*chosen, *beside], earlier, seed=scenario.seed, progress=part(progress, 0.15, 0.8),
+        leading=leading, parts=parts,
+    )  # fmt: skip
+    tests = PressureTests(study)
+
+    def replayed(policy: Policy, asked: bool, report: Progress) -> PolicyRun | str:
+        """Simulate a policy on the window, or return the reason to omit it."""
+        try:
+            run = run_policy(
+                study, policy, seed=scenario.seed, progress=report, planned=planned, tests=tests,
+                earlier=earlier,
+            )  # fmt: skip
+        except Infeasible as problem:  # a baseline has no plan; the plan itself was made above
+            return f"{policy.title} is left out: {problem}"
+        except (ScenarioError, SimulationError, ForecastError) as problem:
+            # An error in a policy that the user chose ends the run. Others are only omitted.
+            if asked and list(options.policies) != [ALL]:
+                raise
+            return f"{policy.title} is left out: {problem}"
+        return replace(run, asked=asked)
+
+    simulations: list[Part[Any]] = [
+        Part(f"Simulate: {policy.title}", partial(replayed, policy, i < len(chosen)))
+        for i, policy in enumerate(everyone)
+    ]
+    *outcomes, errors = parts.map(
+        [
+            *simulations,
+            Part("Plan with the profile error", partial(profile_errors, study, planned)),
+        ],
+        part(progress, 0.8, 0.94),
+        shared=(*study.hardware.profiles.values(), *study.hardware.gpus),
+        at_once=replays_at_once(len(study.trace)),
+    )
+    runs = [outcome for outcome in outcomes if isinstance(outcome, PolicyRun)]
+    left_out += [outcome for outcome in outcomes if isinstance(outcome, str)]
+    if not runs:
+        raise Infeasible(" ".join(left_out))
+    names = {run.name for run in runs}
+    runs = with_flat_costs(study, runs, seed=scenario.seed, progress=part(progress, 0.94, 0.96))
+    rehearsal = rehearsal.without_notes_on(
+        policy.title for policy in everyone if policy.key not in names
+    )
+    notes = [*unused(study.window, study.traffic), *quiet(study.window, study.traffic)]
+    notes += [*plan_beside_replay(runs), *left_out]
+    comparison = compare(runs, scenario.objective.baseline, notes, rehearsal)
+    if comparison.recommended is not None and options.rehearse:
+        take = next(policy for policy in everyone if policy.key == comparison.recommended.policy)
+        making = making_of(
+            study, seed=scenario.seed, progress=silent, planned=planned, tests=tests,
+            earlier=earlier,
+        )  # fmt: skip
+        sure = how_sure(
+            study, take, making, seed=scenario.seed, progress=part(progress, 0.96, 1.0), parts=parts
+        )
+        comparison = comparison.surely(sure)
+    parts.close()
+    if comparison.recommended is not None:
+        best = comparison.run(comparison.recommended.policy)
+        comparison = comparison.saying(answer_of(study, best, comparison.run(comparison.baseline)))
+    scenario_plan, planned = planned, _followed(planned, comparison)
+    progress(1.0, "Comparing")
+    return Outcome(
+        CompareResult(
+            frame=frame_of(study),
+            forecast=Forecasts(planned.forecasts, planned.quantiles),
+            plan=plan_figures(study.plan_input, planned.plan),
+            pd_ratios=stated_ratios(
+                study.hardware, study.traffic.lengths, scenario.seed, study.traffic.shared
+            ),
+            profile_error=errors,
+            comparison=comparison,
+            rehearsal=rehearsal,
+            modules=module_figures(runs),
+            seconds=time.perf_counter() - begun,
+        ),
+        tables.planned_tables(study, planned)
+        | tables.replayed_tables(comparison)
+        | _timetables(study, comparison),
+        basis_of(
+            study, *_changeable(study, scenario_plan, comparison), flat=_flat(study, comparison)
+        ),
+    )
+
+
+def _timetables(study: Study, comparison: PolicyComparison) -> dict[str, pl.DataFrame]:
+    """Return the recommended schedule for people, and the schedules of all policies for export."""
+    take, every = comparison.recommended, timetables_table(study, comparison.runs)
+    timetables = {} if every.is_empty() else {"timetables": every}
+    return timetable_tables(None if take is None else take.timetable) | timetables
+
+
+def _followed(planned: Planned, comparison: PolicyComparison) -> Planned:
+    """Return ``planned`` with the plan that was simulated.
+
+    It is the plan of the recommended policy, or else of the policy called "the plan". So the page
+    shows the plan that the results belong to.
+    """
+    run = _planner(comparison)
+    if run is None or run.plan is None or run.traits.plan is None:
+        return planned
+    # A policy with its own forecast method plans for the mean, so it has no load factor.
+    factor = _load_factor(run) if run.traits.plan.method is None else 1.0
+    quantiles = tuple(replace(quantile, load_factor=factor) for quantile in planned.quantiles)
+    return replace(planned, plan=run.plan, quantiles=quantiles)
+
+
+def _planner(comparison: PolicyComparison) -> PolicyRun | None:
+    """Return the run with the plan that a page shows; None: there is none.
+
+    A plan of all periods in one program is not shown, because its figures differ.
+    """
+    take = comparison.recommended
+    recommended = [] if take is None else [take.policy]
+    for name in (*recommended, the_plan(comparison.ranking)):
+        run = None if name is None else comparison.run(name)
+        if run is None or run.plan is None or run.traits.plan is None:
+            continue
+        if run.traits.plan.periods is None:
+            return run
+    return None
+
+
+def _flat(study: Study, comparison: PolicyComparison) -> IntArray | None:
+    """Return the recommended static fleet, ``[l, r, g]``; None: the policy is not static."""
+    take = comparison.recommended
+    run = None if take is None else comparison.run(take.policy)
+    if run is None or not run.traits.flat:
+        return None
+    counts = np.zeros(study.hardware.minimum.shape, np.int64)
+    for place, pool in zip(study.hardware.pool_index, run.fleet.pools, strict=False):
+        counts[place] = pool.initial
+    return counts
+
+
+def _load_factor(run: PolicyRun) -> float:
+    """Return the load factor of a run, tuned or from the scenario; default: 1."""
+    return next(
+        (float(setting.value) for setting in run.settings if setting.what == "load_factor"), 1.0
+    )
+
+
+def _changeable(
+    study: Study, scenario_plan: Planned, comparison: PolicyComparison
+) -> tuple[Planned, float]:
+    """Return the inputs of the shown plan for a what-if: its forecast, and its load factor."""
+    run = _planner(comparison)
+    if run is None or run.traits.plan is None:
+        return scenario_plan, 1.0
+    if run.traits.plan.method is None:
+        return scenario_plan, _load_factor(run)
+    foreseen = forecast_load(study.plan_input, silent, method=run.traits.plan.method)
+    return Planned(scenario_plan.plan, foreseen.forecasts, foreseen.load), _load_factor(run)

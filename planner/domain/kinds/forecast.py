@@ -1,0 +1,332 @@
+"""Forecast what follows a trace, or the demand for the plan of a scenario."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+
+from pydantic import Field
+
+from forecasting.backtest import Backtest
+from forecasting.cleaning import clean
+from forecasting.demand import DemandSeries
+from forecasting.forecast import Forecast
+from forecasting.multi_series import (
+    backtest_each,
+    backtest_each_or_none,
+    forecast_each,
+    steps_of,
+)
+from planner.domain.columns import (
+    NUMBER,
+    SECONDS,
+    TEXT,
+    Column,
+)
+from planner.domain.options import RunOptions
+from planner.domain.outcome import (
+    Outcome,
+    Traces,
+)
+from planner.domain.planning.inputs import usd_per_tps
+from planner.domain.progress import (
+    Progress,
+    part,
+)
+from planner.domain.results import tables
+from planner.domain.results.basis import (
+    SERIES,
+    Forecasts,
+    WindowFacts,
+    gaps_noted,
+    series_columns,
+    window_facts,
+)
+from planner.domain.serialise import (
+    COLUMNS,
+    moment,
+)
+from planner.domain.sizing.sizing import size_over_time
+from planner.domain.traffic.forecast_percentile import Quantiles
+from planner.domain.traffic.forecasts import (
+    SeriesForecast,
+    forecast_window,
+)
+from planner.domain.traffic.groups import groups_of
+from planner.domain.traffic.known_lengths import known_lengths
+from planner.domain.traffic.past_forecasts import (
+    against_naive,
+    looked_back,
+    series_looked_back,
+)
+from planner.domain.traffic.series import uncounted
+from planner.domain.traffic.traffic import (
+    Traffic,
+    build_traffic,
+)
+from planner.domain.traffic.window import (
+    Window,
+    resolve_window,
+)
+from planner.errors import ScenarioError
+from planner.inputs.scenario.build import (
+    Hardware,
+    build_hardware,
+)
+from planner.inputs.scenario.holidays import (
+    GIVE,
+    Holiday,
+    holidays_of,
+    in_words,
+)
+from planner.inputs.scenario.own_hardware import (
+    NOTHING,
+    Known,
+)
+from planner.inputs.scenario.schema import Scenario
+from planner.inputs.scenario.schema.planning import Method
+from planner.inputs.scenario.settings import (
+    ALL,
+    Settings,
+    settings_of,
+)
+from planner.schema_types import BinS
+from simulation.arrays import FloatArray
+
+MAX_STEPS = 10_000  # most bins to forecast per series
+ERRORS = ("wape", "peak_wape", "mase", "coverage80", "bias")
+NAIVE = ("last-value", "seasonal-naive")
+SHOWN = 0.0005  # smallest difference of errors that shows when rounded to 0.1%
+AHEAD = series_columns(
+    "ahead.",
+    attrgetter("ahead.unit"),
+    Column("bin_s", SECONDS, "of a bin", attrgetter("ahead.bin_s")),
+    Column("start", TEXT, "of the forecast", lambda row: moment(row.ahead.start_s)),
+    Column("peak", NUMBER, "largest bin of the forecast, expected", lambda row: row.ahead.peak()),
+    Column("peak_p90", NUMBER, "the same, its 90% quantile", lambda row: row.ahead.peak(0.9)),
+    Column("reason", TEXT, "why this method, where it was chosen", attrgetter("ahead.reason")),
+    Column("note", TEXT, "where it was worse than naive", attrgetter("note")),
+    Column("cleaned", TEXT, "bins taken for gaps", attrgetter("cleaned")),
+)
+YEAR_S = 366 * 86_400.0
+
+
+class Options(RunOptions):
+    """Options of the forecast for a scenario's plan."""
+
+    method: Method | None = Field(
+        None, title="Method", description="Left out: the scenario's forecast.method."
+    )
+    holidays: tuple[Holiday, ...] = Field(
+        (),
+        title="Holidays",
+        min_length=1,
+        max_length=100,
+        description="Countries (US, DE-BY) or dates that are a kind of day of their own; left out: "
+        "the scenario's forecast.holidays.",
+        json_schema_extra={"give": GIVE},
+    )
+
+
+class TraceOptions(Options):
+    """Options of the forecast of a trace without a scenario; default method: auto."""
+
+    bin_s: BinS = Field(900.0, title="Seconds per bin", description="Trace: 900.")
+    horizon_s: float = Field(
+        3600.0, title="Seconds ahead", gt=0, le=YEAR_S, description="Trace: 3600."
+    )
+    origins: int = Field(
+        0,
+        title="Origins",
+        ge=0,
+        le=1000,
+        description="Trace: past moments to forecast from for the errors of each method; 0 for "
+        "none.",
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Timed(Forecasts):
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ForecastResult:
+    """The forecast for the plan of a scenario."""
+
+    kind: str = "forecast"
+    scenario: str
+    headline: str  # its error, compared with the naive forecast
+    window: WindowFacts
+    series: tuple[SeriesForecast, ...] = field(metadata={COLUMNS: SERIES})
+    forecast: Timed
+    notes: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SeriesAhead:
+    """Forecast of a series in amounts per bin, with the errors of a backtest."""
+
+    ahead: Forecast
+    errors: dict[str, float | None]
+    note: str = ""  # says if the naive forecast was better in the backtest
+    cleaned: str = ""  # bins that count as gaps, in words
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class SeriesResult:
+    """The forecast for the time after a trace."""
+
+    kind: str = "forecast"
+    series: tuple[SeriesAhead, ...] = field(metadata={COLUMNS: AHEAD})
+    notes: tuple[str, ...]
+    seconds: float
+
+
+def run(
+    scenario: Scenario,
+    traces: Traces,
+    options: Options,
+    *,
+    known: Known = NOTHING,
+    progress: Progress,
+) -> Outcome:
+    """Forecast the demand for a plan of the scenario, period by period, with the errors."""
+    begun = time.perf_counter()
+    overrides = {
+        name: value for name in ("method", "holidays") if (value := getattr(options, name))
+    }
+    if overrides:
+        section = scenario.forecast.model_copy(update=overrides)
+        scenario = scenario.model_copy(update={"forecast": section})
+    hardware, settings = build_hardware(scenario, known), settings_of(scenario)
+    progress(0.0, "Reading the traffic")
+    traffic = build_traffic(settings.traffic, traces)
+    window = resolve_window(settings.window, traffic.demand, traffic.clock)
+    planned, at_once = settings.plan, settings.plan.periods == ALL
+    quantiles = Quantiles(
+        hardware, traffic, window, planned.forecast, apart=planned.tiers_apart,
+        usd_per_tps=_price(hardware, traffic, window, settings, part(progress, 0.0, 0.1)),
+    ).of(at_once=at_once, progress=part(progress, 0.1, 0.4))  # fmt: skip
+    groups = groups_of(hardware, apart=planned.tiers_apart)
+    forecasts = forecast_window(
+        [(group, quantile.height) for group, quantile in zip(groups, quantiles, strict=True)],
+        traffic,
+        window,
+        method=planned.forecast.method,
+        progress=part(progress, 0.4, 0.7),
+        at_once=at_once,
+    )
+    if not forecasts:
+        raise ScenarioError("traffic: no interactive tier has any demand; nothing to forecast.")
+    headline = against_naive(groups, traffic, window, forecasts, planned.forecast.method)
+    back = looked_back(groups, traffic, window, planned.forecast.method, part(progress, 0.7, 1.0))
+    seconds = time.perf_counter() - begun
+    return Outcome(
+        ForecastResult(
+            scenario=scenario.name,
+            headline=headline,
+            window=window_facts(window, traffic),
+            series=forecasts,
+            forecast=Timed(forecasts, quantiles, seconds),
+            notes=(*gaps_noted(traffic, window), *traffic.notes),
+            seconds=seconds,
+        ),
+        {
+            "demand": tables.demand_table(traffic.demand),
+            "forecast": tables.forecast_table(forecasts),
+            **tables.looking_back_tables(back),
+        },
+    )
+
+
+def _price(
+    hardware: Hardware, traffic: Traffic, window: Window, settings: Settings, progress: Progress
+) -> FloatArray | None:
+    """Return the cost of capacity for one token/s, from the plan's sizes.
+
+    None: the quantile is not chosen by cost.
+    """
+    if settings.plan.forecast.late_usd is None:
+        return None
+    lengths = known_lengths(traffic, window, settings.seed)
+    return usd_per_tps(hardware, size_over_time(hardware, lengths, settings.seed, progress))
+
+
+def run_series(
+    series: Sequence[DemandSeries], options: TraceOptions, *, progress: Progress
+) -> Outcome:
+    """Forecast what follows each series, with the errors of a backtest over its last origins."""
+    method, origins = options.method or "auto", options.origins
+    begun = time.perf_counter()
+    # Check all series before the first slow forecast.
+    for demand in series:
+        steps = steps_of(demand, options.horizon_s)
+        if steps > MAX_STEPS:
+            raise ScenarioError(
+                f"{demand.key}: a horizon of {options.horizon_s:g} s is {steps:,} bins of "
+                f"{demand.bin_s:g} s and {MAX_STEPS:,} are allowed; choose a shorter horizon or "
+                "wider bins."
+            )
+    begin, end = min(demand.start_s for demand in series), max(demand.end_s for demand in series)
+    if options.holidays:
+        holidays = holidays_of(options.holidays, begin, end)
+        series = [replace(demand, holidays=holidays) for demand in series]
+    holidays_named = in_words(options.holidays, begin, end)
+    progress(0.0, f"Forecasting {len(series):,} series")
+    ahead = forecast_each(series, method, options.horizon_s)
+    errors: list[dict[str, float | None]] = [dict.fromkeys(ERRORS) for _ in series]
+    notes = [""] * len(series)
+    if origins:
+        progress(0.3, f"Looking back on {origins:,} past moments")
+        tested = backtest_each(series, method, options.horizon_s, origins)
+        errors = [
+            {name: getattr(tested_series, name) for name in ERRORS} for tested_series in tested
+        ]
+        notes = _worse_than_naive(series, tested, options.horizon_s, origins)
+    listed = [
+        SeriesAhead(*row) for row in zip(ahead, errors, notes, map(_cleaned, series), strict=True)
+    ]
+    progress(0.8, "Looking back on what it would have been")
+    back = series_looked_back(series, method, options.horizon_s)
+    rows = [
+        (demand, forecast.mean, forecast.quantile(0.1), forecast.quantile(0.9))
+        for demand, forecast in zip(series, ahead, strict=True)
+    ]
+    return Outcome(
+        SeriesResult(
+            series=tuple(listed),
+            notes=(*uncounted(series), *([holidays_named] if holidays_named else [])),
+            seconds=time.perf_counter() - begun,
+        ),
+        {"series": tables.series_table(rows), **tables.looking_back_tables(back)},
+    )
+
+
+def _worse_than_naive(
+    series: Sequence[DemandSeries], tested: Sequence[Backtest], horizon_s: float, origins: int
+) -> list[str]:
+    """Return, for each series, a sentence if a naive forecast is nearer the peaks, else ""."""
+    notes = [""] * len(series)
+    for method in NAIVE:
+        for i, naive in enumerate(backtest_each_or_none(series, method, horizon_s, origins)):
+            judged = tested[i]
+            if not notes[i] and naive is not None and naive.peak_wape < judged.peak_wape - SHOWN:
+                notes[i] = (
+                    f"Worse than {method}: peaks were off by {judged.peak_wape:.1%} where that is "
+                    f"off by {naive.peak_wape:.1%} (MASE {judged.mase:.2f})."
+                )
+    return notes
+
+
+def _cleaned(series: DemandSeries) -> str:
+    """Return the bins of the history that are not demand and count as gaps, in words."""
+    removed = clean(series.values[None], series.bin_s).bins(0, series.values)
+    return "; ".join(
+        f"{moment(series.start_s + removed_bin.bin * series.bin_s)}: {removed_bin.amount:g}, "
+        f"{removed_bin.reason}"
+        for removed_bin in removed
+    )

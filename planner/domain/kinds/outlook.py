@@ -1,0 +1,422 @@
+"""Plan a week to a year ahead: cost by month, and how many GPUs to commit to.
+
+Each month is planned as a representative week, times the growth of demand.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import polars as pl
+from pydantic import Field
+
+from planner.domain.options import RunOptions
+from planner.domain.outcome import (
+    Outcome,
+    Traces,
+)
+from planner.domain.outlook.calendar import (
+    WEEK_S,
+    HorizonName,
+    Month,
+    months_of,
+    weights,
+)
+from planner.domain.outlook.commitments import (
+    Commitment,
+    Use,
+    UseStep,
+    commit,
+    steps,
+)
+from planner.domain.outlook.figures import (
+    MonthFigures,
+    PlannedMonth,
+    PoolMonth,
+    month_figures,
+    pool_months,
+    uses,
+)
+from planner.domain.planning.inputs import (
+    Load,
+    PlanInput,
+)
+from planner.domain.planning.planning import (
+    forecast_load,
+    plan_load,
+)
+from planner.domain.preparation import study_at
+from planner.domain.progress import (
+    Progress,
+    part,
+)
+from planner.domain.results.basis import (
+    Frame,
+    frame_of,
+)
+from planner.domain.run_parts import (
+    IN_PROCESS,
+    Part,
+    Parts,
+)
+from planner.domain.serialise import (
+    MERGED,
+    moments,
+)
+from planner.domain.sources import (
+    Fact,
+    facts_of,
+)
+from planner.domain.study import Study
+from planner.errors import Infeasible
+from planner.inputs.scenario.build import Hardware
+from planner.inputs.scenario.own_hardware import (
+    NOTHING,
+    Known,
+)
+from planner.inputs.scenario.schema import Scenario
+from planner.inputs.scenario.schema.planning import Horizon
+from planner.inputs.scenario.settings import (
+    ALL,
+    NO_GROWTH,
+)
+from planner.optimizer.problem import ScalingPlan
+
+RHYTHM_S = 2 * WEEK_S  # shortest traffic that shows a weekly rhythm
+PLANNED = Fact(
+    "Replicas, GPU-hours, energy, cost, carbon",
+    "modelled",
+    "plans of a representative week on the facts above; nothing is replayed",
+)
+TERM_WORDS = {"one_year": "a year", "three_years": "three years"}
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over all months that have a plan."""
+
+    cost_usd: float
+    cost_committed_usd: float | None
+    gpu_hours: float
+    energy_kwh: float
+    carbon_kg: float
+    days: float
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class OutlookResult:
+    """The result of ``outlook``."""
+
+    kind: str = "outlook"
+    frame: Frame = field(metadata={MERGED: True})
+    headline: str
+    horizon: str
+    months: tuple[MonthFigures, ...]
+    totals: Totals
+    commitments: tuple[Commitment, ...]
+    recommended_commitments: tuple[Commitment, ...]
+    use: tuple[UseStep, ...]
+    basis: tuple[str, ...]  # method and limitations
+    seconds: float
+
+
+class Options(RunOptions):
+    horizon: HorizonName = Field(
+        "year",
+        title="Horizon",
+        description="From the end of the traffic on: a week, a month, a quarter or a year; left "
+        "out: a year.",
+    )
+
+
+def run(
+    scenario: Scenario,
+    traces: Traces,
+    options: Options,
+    *,
+    known: Known = NOTHING,
+    progress: Progress,
+    parts: Parts = IN_PROCESS,
+) -> Outcome:
+    """Plan the months after the traffic; raise Infeasible if no month has a plan."""
+    begun = time.perf_counter()
+    study = study_at(_weekly(scenario), traces, known, part(progress, 0.0, 0.4))
+    hardware, growth = study.hardware, study.window.growth
+    inputs = _one_by_one(study)
+    load = forecast_load(inputs, part(progress, 0.4, 0.6)).load
+    months = months_of(inputs.window.start_s, options.horizon, study.traffic.clock)
+    planned = plan_months(
+        inputs,
+        load,
+        [(month, float(growth.at(month.middle_s - inputs.window.start_s))) for month in months],
+        part(progress, 0.6, 1.0),
+        parts,
+    )
+    parts.close()
+    if all(outcome.plan is None for outcome in planned):
+        raise Infeasible(planned[0].conflict)
+    in_use = uses(planned, hardware)
+    offers = _offers(in_use, hardware)
+    take = _recommended(offers)
+    rows = tuple(month_figures(outcome, hardware, take) for outcome in planned)
+    totals = _totals(rows)
+    pools = [row for outcome in planned for row in pool_months(outcome, hardware)]
+    frame = frame_of(study)
+    return Outcome(
+        OutlookResult(
+            frame=replace(
+                frame,
+                # Nothing is simulated here, so this assumption does not apply.
+                assumptions=tuple(a for a in frame.assumptions if a.what != "Requests replayed"),
+                notes=study.traffic.notes + study.sizes.notes,
+                provenance=(*facts_of(hardware.provenance), PLANNED),
+            ),
+            headline=_headline(rows, totals, take, in_use, options.horizon),
+            horizon=options.horizon,
+            months=rows,
+            totals=totals,
+            commitments=offers,
+            recommended_commitments=take,
+            use=steps(in_use),
+            basis=tuple(_basis(scenario, study, options.horizon, offers)),
+            seconds=time.perf_counter() - begun,
+        ),
+        {
+            "months": _table(rows, MonthFigures),
+            "pools": _table(pools, PoolMonth),
+            "week": _week(planned, hardware),
+            **({"commitments": _table(offers, Commitment)} if offers else {}),
+            "use": _table(steps(in_use), UseStep),
+        },
+    )
+
+
+def plan_months(
+    inputs: PlanInput,
+    load: Load,
+    months: list[tuple[Month, float]],
+    progress: Progress,
+    parts: Parts = IN_PROCESS,
+) -> list[PlannedMonth]:
+    """Return the week of ``inputs`` planned for each month.
+
+    ``months`` are pairs of a month and its growth factor on ``load``. Months with equal factors
+    share a plan. A month has about four such weeks, so each week is planned twice. The second plan
+    starts with the fleet at the end of the first.
+    """
+    # The reverse order keeps the first month of each factor.
+    first_of = {times: month for month, times in reversed(months)}
+    plans = parts.map(
+        [
+            Part(f"Plan: {month.label}", partial(_plan_of_month, inputs, load.times(times)))
+            for times, month in first_of.items()
+        ],
+        progress,
+    )
+    by_times = dict(zip(first_of, plans, strict=True))
+    planned = []
+    for month, times in months:
+        share = weights(month, inputs.window.start_s, inputs.window.period_s)
+        plan = by_times[times]
+        if isinstance(plan, str):
+            planned.append(PlannedMonth(month, times, share, None, plan))
+        else:
+            planned.append(PlannedMonth(month, times, share, plan))
+    return planned
+
+
+def _plan_of_month(inputs: PlanInput, load: Load, progress: Progress) -> ScalingPlan | str:
+    """Return the plan of a week that follows an equal week, or why there is none."""
+    try:
+        first = plan_load(inputs, load, part(progress, 0.0, 0.5))
+        last = np.asarray(first.target[-1], np.int64)
+        return plan_load(replace(inputs, current=last), load, part(progress, 0.5, 1.0))
+    except Infeasible as problem:
+        return str(problem)
+
+
+def _weekly(scenario: Scenario) -> Scenario:
+    """Return the scenario with the week after its traffic as the window."""
+    horizon = scenario.horizon
+    period = horizon.period_s if horizon.period_s and WEEK_S % horizon.period_s == 0 else 3600.0
+    week = Horizon(start="end", duration_s=WEEK_S, period_s=period, lead_s=horizon.lead_s)
+    return scenario.model_copy(update={"horizon": week})
+
+
+def _one_by_one(study: Study) -> PlanInput:
+    """Return the plan input with periods planned one after the other, and without growth.
+
+    The months add the growth. Limits on a whole window do not apply to a representative week.
+    """
+    inputs = study.plan_input
+    settings = replace(inputs.settings, periods="one", lend_share=None)
+    return replace(inputs, settings=settings, window=replace(inputs.window, growth=NO_GROWTH))
+
+
+def _offers(in_use: tuple[Use, ...], hardware: Hardware) -> tuple[Commitment, ...]:
+    """Return a commitment for each committed price of the GPUs in use."""
+    return tuple(
+        commit(use, offer.term, offer.usd_per_gpu_hour)
+        for use in in_use
+        for offer in hardware.committed
+        if (offer.region, offer.gpu) == (use.region, use.gpu)
+    )
+
+
+def _recommended(offers: tuple[Commitment, ...]) -> tuple[Commitment, ...]:
+    """Return the commitments of the shortest term for each GPU type and region.
+
+    A horizon of at most a year says little about a term of three years.
+    """
+    best: dict[tuple[str, str], Commitment] = {}
+    for offer in offers:  # one_year before three_years
+        best.setdefault((offer.region, offer.gpu), offer)
+    return tuple(offer for offer in best.values() if offer.gpus)
+
+
+def _totals(rows: tuple[MonthFigures, ...]) -> Totals:
+    """Return the sums over the months that have a plan."""
+    with_plan = [row for row in rows if row.cost_usd is not None]
+
+    def total(name: str) -> float:
+        return float(sum(getattr(row, name) or 0.0 for row in with_plan))
+
+    committed = any(row.cost_committed_usd is not None for row in with_plan)
+    return Totals(
+        cost_usd=total("cost_usd"),
+        cost_committed_usd=total("cost_committed_usd") if committed else None,
+        gpu_hours=total("gpu_hours"),
+        energy_kwh=total("energy_kwh"),
+        carbon_kg=total("carbon_kg"),
+        days=total("days"),
+    )
+
+
+def _headline(
+    rows: tuple[MonthFigures, ...],
+    totals: Totals,
+    take: tuple[Commitment, ...],
+    in_use: tuple[Use, ...],
+    horizon: str,
+) -> str:
+    """Return the main result in sentences."""
+    lacking = [row for row in rows if row.cost_usd is None]
+    with_plan = [row for row in rows if row.cost_usd is not None]
+    parts = []
+    if lacking:
+        names = lacking[0].month + (f" and {len(lacking) - 1} more" if lacking[1:] else "")
+        parts.append(f"What is there does not carry {names}: {lacking[0].conflict}")
+    first, last = with_plan[0], with_plan[-1]
+    span = f"{first.mean_replicas:,.1f} replicas on average"
+    if last.growth != first.growth:
+        span += f" in {first.month}, {last.mean_replicas:,.1f} in {last.month}"
+    whose = f"the {horizon}" if not lacking else f"the {totals.days:,.0f} days that have a plan"
+    spot = " and spot" if any(row.spot_usd for row in with_plan) else ""
+    parts.append(f"{_usd(totals.cost_usd)} for {whose} ({span}), on demand{spot}.")
+    for commitment in take:
+        share = (
+            commitment.saving_usd / commitment.cost_on_demand_usd
+            if commitment.cost_on_demand_usd
+            else 0.0
+        )
+        parts.append(
+            f"Commit to {commitment.gpus:,} {commitment.gpu} in {commitment.region} for "
+            f"{TERM_WORDS[commitment.term]}: {_usd(commitment.saving_usd)} less there "
+            f"({share:.0%}); {_in_use(commitment.least_use)}, and it pays from "
+            f"{commitment.pays_from:.0%} of the time."
+        )
+    if not take:
+        for use in in_use[:3]:
+            always = int((use.in_use() >= 1.0 - 1e-9).sum())
+            parts.append(
+                f"{always:,} of at most {int(use.gpus.max()):,} {use.gpu} in {use.region} are in "
+                f"use all the time: to commit to them pays below {_usd(use.on_demand)} an hour."
+            )
+    return " ".join(parts)
+
+
+def _in_use(least: float | None) -> str:
+    if least is None or least >= 1.0 - 1e-9:
+        return "all are in use all the time"
+    return f"each is in use at least {least:.0%} of the time"
+
+
+def _usd(usd: float) -> str:
+    return f"${usd:,.0f}" if usd >= 100 else f"${usd:,.2f}"
+
+
+def _basis(
+    scenario: Scenario, study: Study, horizon: str, offers: tuple[Commitment, ...]
+) -> list[str]:
+    """Return sentences on the method and its limitations."""
+    window, traffic = study.window, study.traffic
+    sentences = [
+        "Planned, not replayed: a representative week after the traffic, hour by hour at the "
+        "quantile of its forecast, stands for every week; each month has as many of its hours as "
+        "it has. A comparison of a week says how requests fare.",
+    ]
+    if window.growth:
+        sentences.append(
+            f"{window.growth.words}: each month is planned at the growth of its middle, by "
+            "traffic.growth, which nothing observed."
+        )
+    elif horizon != "week":
+        sentences.append("Without traffic.growth every month is as busy as the first.")
+    span_s = traffic.demand.end_s - traffic.demand.start_s
+    if span_s < RHYTHM_S and not traffic.all_launched:
+        sentences.append(
+            f"The traffic is {span_s / 86_400:,.3g} days long: a weekly rhythm is seen once at "
+            "most, and seasons of the year not at all."
+        )
+    elif not traffic.all_launched:
+        sentences.append("Seasons of the year, holidays and campaigns are not in it.")
+    sentences.append("Start costs of leaving today's fleet are not in it, those of every week are.")
+    if scenario.objective.periods == ALL:
+        sentences.append("objective.periods: all is of a window: here periods follow one another.")
+    if offers:
+        sentences.append(
+            "Commitments are counted on this timetable, not planned with: a plan that knew them "
+            "might shift load to regions with committed GPUs."
+        )
+        if horizon != "year":
+            sentences.append(f"This {horizon} stands for the whole term of a commitment.")
+        if any(offer.term == "three_years" for offer in offers):
+            sentences.append("A term of three years pays as told if all three are as this one.")
+    return sentences
+
+
+def _table(rows: Any, kind: type) -> pl.DataFrame:
+    names = [field.name for field in fields(kind)]
+    return pl.DataFrame(
+        {name: [getattr(row, name) for row in rows] for name in names}, strict=False
+    )
+
+
+def _week(planned: list[PlannedMonth], hardware: Hardware) -> pl.DataFrame:
+    """Return the schedules of the first and the last month that have a plan."""
+    frames = []
+    with_plan = [label for label in planned if label.plan is not None]
+    for label in dict.fromkeys((with_plan[0].month.label, with_plan[-1].month.label)):
+        month = next(row for row in with_plan if row.month.label == label)
+        plan = month.plan
+        if plan is None:
+            continue
+        after = np.asarray(plan.period_s * np.arange(len(plan.windows)), np.float64)
+        columns = {
+            f"{hardware.models[m].name} {hardware.regions[r].name} {hardware.arrangement(m, g)}":
+            plan.target[:, m, r, g]
+            for m, r, g in hardware.pool_index
+        }  # fmt: skip
+        frames.append(
+            pl.DataFrame({
+                "month": [label] * len(after),
+                "hour_of_week": (after / 3600).tolist(),
+                "time": moments(float(plan.period_start_s[0]), after),
+                **columns,
+            })
+        )  # fmt: skip
+    return pl.concat(frames)

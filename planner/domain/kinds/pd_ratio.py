@@ -1,0 +1,311 @@
+"""Find the best P:D ratio of a service, and its sensitivity (methods.md D2, D8)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from pydantic import Field
+
+from planner.domain.options import RunOptions
+from planner.domain.outcome import (
+    Outcome,
+    Traces,
+)
+from planner.domain.pd.figures import (
+    PAIRS,
+    RATIOS,
+    JudgedRatio,
+    Limits,
+    Mixed,
+    Pair,
+    PdPool,
+)
+from planner.domain.pd.plan_ratios import BEST
+from planner.domain.pd.ratio_drift import (
+    Drift,
+    Sensitivity,
+    over_time,
+    sensitivity,
+)
+from planner.domain.pd.ratio_search import judgement
+from planner.domain.pd.service_pools import (
+    MOST_INSTANCES,
+    model_index,
+    pairs_of,
+    strictest_split,
+    usual_instances,
+)
+from planner.domain.progress import (
+    Progress,
+    part,
+)
+from planner.domain.serialise import (
+    COLUMNS,
+    milliseconds,
+)
+from planner.domain.sizing.curves import (
+    CurveKey,
+    curve_of,
+)
+from planner.domain.sources import (
+    Fact,
+    facts_of,
+)
+from planner.domain.traffic.known_lengths import known_traffic
+from planner.domain.traffic.lengths import Lengths
+from planner.errors import PlannerError
+from planner.inputs.scenario.build import (
+    Hardware,
+    build_hardware,
+)
+from planner.inputs.scenario.own_hardware import (
+    NOTHING,
+    Known,
+)
+from planner.inputs.scenario.schema import Scenario
+from planner.inputs.scenario.settings import settings_of
+from simulation.errors import SimulationError
+from simulation.sizing.pd_ratio import Best, Ratio
+from simulation.sizing.pd_simulation import REQUESTS
+from simulation.sizing.pool import rate_of
+from simulation.sizing.trial import SharedPrompts
+
+PRODUCTION = "1P/5D to 9P/1D in HeteroScale's production (section 4.1)"
+
+
+CACHED = (
+    "Prefill instances cache what prompts share, as the trace tells it: that is in what each pool "
+    "carries and in the simulation of both. Closed forms, and with them what moves the ratio, its "
+    "course over time and the ranking of pairs, do not know of it and count all prompts in full."
+)
+
+
+class Options(RunOptions):
+    service: str = Field(title="Service", max_length=120, description="A model of the scenario.")
+    instances: int | None = Field(
+        None,
+        title="Instances, prefill and decode together",
+        ge=2,
+        le=MOST_INSTANCES,
+        description="Prefill and decode together. Left out: as many as fit, at most 16.",
+    )
+    prefill: str = Field(
+        "",
+        title="Prefill on",
+        max_length=120,
+        description="GPU type to prefill on. Left out: the best per dollar.",
+    )
+    decode: str = Field(
+        "",
+        title="Decode on",
+        max_length=120,
+        description="GPU type to decode on. Left out: the best per dollar.",
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class PdRatioResult:
+    """The result of ``pd-ratio``."""
+
+    kind: str = "pd-ratio"
+    scenario: str
+    service: str
+    tier: str
+    percentile: float
+    limits: Limits
+    instances: int
+    isl: float
+    osl: float
+    prefill: PdPool
+    decode: PdPool
+    link_gb_s: float
+    kv_mb: float
+    ratios: tuple[JudgedRatio, ...] = field(metadata={COLUMNS: RATIOS})
+    best: Best = field(metadata={COLUMNS: BEST})
+    mixed: Mixed | None
+    headline: str
+    prediction_error: float | None
+    judged_by: str
+    pairs: tuple[Pair, ...] = field(metadata={COLUMNS: PAIRS})
+    sensitivity: Sensitivity
+    over_time: tuple[Drift, ...]
+    clock: str
+    production_range: str = PRODUCTION
+    provenance: tuple[Fact, ...]
+    notes: tuple[str, ...]
+
+
+def run(
+    scenario: Scenario,
+    traces: Traces,
+    options: Options,
+    *,
+    known: Known = NOTHING,
+    progress: Progress,
+) -> Outcome:
+    """Evaluate all ratios of prefill to decode instances of a model.
+
+    Keys are those of the contract. Each ratio is evaluated by the capacity of its two pools. The
+    best ratio, its neighbours and better ones next to them are also simulated with both pools
+    together. Closed forms are included for comparison. Raises PlannerError or SimulationError.
+    """
+    hardware = build_hardware(scenario, known)
+    m = model_index(hardware, options.service)
+    progress(0.0, "Reading the traffic")
+    traffic = known_traffic(settings_of(scenario), traces)
+    hardware = replace(hardware, asked=traffic.asked)
+    lengths, shared = traffic.lengths[m], traffic.shared[m] if traffic.shared else None
+    pairs, notes = _pairs(hardware, m, lengths, shared, options, part(progress, 0.05, 0.3))
+    # Pairs are sorted by cost. Only the cheapest is simulated.
+    pair = pairs[0]
+    service, count = pair.service, pair.instances
+    progress(0.3, "Both pools by simulation")
+    simulate = part(progress, 0.4, 0.75)
+    judged = judgement(
+        hardware, m, pair.columns, lengths, count, scenario.seed, shared,
+        report=lambda done: simulate(done, "Simulating the best"),
+    )  # fmt: skip
+    best = judged.best
+    mixed = _mixed(pair, scenario.seed)
+    progress(0.78, "What moves the ratio")
+    moved = sensitivity(service, count, part(progress, 0.78, 0.92))
+    drift = over_time(traffic, m, service, count, best.ratio, part(progress, 0.92, 1.0))
+    simulated = {(ratio.prefill, ratio.decode): ratio for ratio in judged.simulated}
+    rows = tuple(
+        JudgedRatio(closed, pools, simulated.get((closed.prefill, closed.decode)))
+        for closed, pools in zip(judged.closed, judged.pools, strict=True)
+    )
+    errors = [row.prediction_error for row in rows if row.prediction_error is not None]
+    result = PdRatioResult(
+        scenario=scenario.name,
+        service=options.service,
+        tier=service.tier.name,
+        percentile=100 * service.tier.attainment,
+        limits=Limits(
+            milliseconds(service.tier.ttft_s),
+            milliseconds(service.tier.tbt_s),
+            milliseconds(service.tier.e2e_s),
+        ),
+        instances=count,
+        isl=service.workload.facts.mean_isl,
+        osl=service.workload.facts.mean_osl,
+        prefill=_pool(hardware, m, pair.columns.prefill),
+        decode=_pool(hardware, m, pair.columns.decode),
+        link_gb_s=service.link.bytes_s / 1e9,
+        kv_mb=service.link.kv_bytes_per_token * service.workload.facts.mean_isl / 1e6,
+        ratios=rows,
+        best=best,
+        mixed=mixed,
+        headline=_headline(best.ratio, mixed, options.service, count),
+        prediction_error=max(errors, key=abs) if errors else None,
+        judged_by="what each pool carries by itself, as plans count on it, for every ratio; "
+        f"simulation of both pools at once, {REQUESTS:,} and again {2 * REQUESTS:,} Poisson "
+        "arrivals at each rate, for the best and those beside it",
+        pairs=tuple(pairs),
+        sensitivity=moved,
+        over_time=drift,
+        clock=traffic.clock,
+        provenance=facts_of(hardware.provenance),
+        notes=(*notes, *([CACHED] if service.blocks is not None else []), *traffic.notes),
+    )
+    return Outcome(result, {"ratios": RATIOS.table(rows)})
+
+
+def _pairs(
+    hardware: Hardware,
+    m: int,
+    lengths: Lengths,
+    shared: SharedPrompts | None,
+    options: Options,
+    progress: Progress,
+) -> tuple[list[Pair], list[str]]:
+    """Return the pairs of columns with their best closed-form ratio, cheapest token first."""
+    pairs = pairs_of(hardware, m)
+    for side, name in (("prefill", options.prefill), ("decode", options.decode)):
+        matching = [columns for columns in pairs if _named(hardware, getattr(columns, side), name)]
+        if not matching:
+            labels = sorted({hardware.columns[getattr(columns, side)].label for columns in pairs})
+            raise PlannerError(
+                f"--{side} {name}: {hardware.models[m].name} has no such pool; choose from "
+                f"{', '.join(labels)}."
+            )
+        pairs = matching
+    rows: list[Pair] = []
+    notes: list[str] = []
+    for done, columns in enumerate(pairs):
+        progress(done / len(pairs), "Pairs of GPU types")
+        count = options.instances or usual_instances(hardware, m, columns)
+        try:
+            service, best = strictest_split(hardware, m, columns, lengths, count, shared)
+        except SimulationError as problem:
+            # One pair that cannot meet the limits must not end the run.
+            notes.append(f"Left out: {problem}.")
+            continue
+        rows.append(Pair(hardware, columns, service, count, best))
+    if not rows:
+        raise SimulationError(f"{hardware.models[m].name}: {notes[0].removeprefix('Left out: ')}")
+    return sorted(rows, key=lambda pair: pair.usd_per_million_tokens), notes
+
+
+def _named(hardware: Hardware, g: int, name: str) -> bool:
+    return not name or name in (hardware.columns[g].label, hardware.gpus[g].name)
+
+
+def _mixed(pair: Pair, seed: int) -> Mixed | None:
+    """Simulate aggregated instances on the same GPUs.
+
+    Returns None if prefill and decode use different GPU types or tensor parallelism.
+    """
+    service = pair.service
+    if service.prefill.gpu != service.decode.gpu or service.prefill.tp != service.decode.tp:
+        return None
+    lengths = (service.workload.isl, service.workload.osl)
+    # GPU type and width are equal, so the decode profile also describes an aggregated instance.
+    try:
+        curve = curve_of(
+            CurveKey(
+                service.decode, lengths, service.tier, seed, batching=service.batching,
+                routing=pair.hardware.routing, blocks=service.blocks,
+            )
+        )  # fmt: skip
+    except SimulationError as problem:
+        return Mixed(0.0, 0.0, "slo", str(problem))
+    rate = rate_of(curve.max_rps, pair.instances)
+    return Mixed(rate * service.tokens, rate, curve.alone.bound_by)
+
+
+def _headline(ratio: Ratio, mixed: Mixed | None, service: str, count: int) -> str:
+    """Return the best ratio, compared with aggregated instances, in sentences."""
+    first = (
+        f"{ratio.prefill} prefill to {ratio.decode} decode carries most of {count} instances of "
+        f"{service}: {ratio.max_tps:,.0f} tokens/s, bound by {_words(ratio.bound_by)}."
+    )
+    if mixed is None:
+        return first
+    if mixed.max_tps >= ratio.max_tps:
+        return (
+            f"Apart does not pay here: {count} mixed instances carry {mixed.max_tps:,.0f} "
+            f"tokens/s within the same limits, the best ratio {ratio.prefill}P/{ratio.decode}D "
+            f"{ratio.max_tps:,.0f}."
+        )
+    if mixed.max_tps == 0:
+        return f"{first} Mixed instances meet the limits at no rate."
+    more = ratio.max_tps / mixed.max_tps - 1.0
+    return f"{first} That is {more:.0%} more than as many mixed instances."
+
+
+def _words(bound: str) -> str:
+    return bound.upper() if bound in ("ttft", "tbt", "e2e", "slo") else bound
+
+
+def _pool(hardware: Hardware, m: int, g: int) -> PdPool:
+    """Return the facts on the pool of model ``m`` and column ``g``."""
+    profile = hardware.profiles[m, g]
+    return PdPool(
+        hardware.gpus[g].name,
+        profile.tp,
+        hardware.arrangement(m, g),
+        profile.kind,
+        profile.provenance.kind,
+        profile.provenance.source,
+    )

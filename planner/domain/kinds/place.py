@@ -1,0 +1,259 @@
+"""Place a fleet's instances in the network by several methods, and simulate the effect."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from planner.domain.options import RunOptions
+from planner.domain.outcome import (
+    Outcome,
+    Traces,
+)
+from planner.domain.placement import figures
+from planner.domain.placement.methods import (
+    LABELS,
+    METHODS,
+    START,
+    Method,
+    Placer,
+    States,
+)
+from planner.domain.placement.services import (
+    apart,
+    as_today,
+    placed_services,
+)
+from planner.domain.placement.simulation import (
+    busiest,
+    replayed,
+)
+from planner.domain.placement.tables import tables_of
+from planner.domain.planning.inputs import PlanInput
+from planner.domain.planning.planning import plan_window
+from planner.domain.progress import (
+    Progress,
+    part,
+)
+from planner.domain.serialise import OPTIONAL
+from planner.domain.sizing.sizing import size_over_time
+from planner.domain.sources import (
+    Fact,
+    facts_of,
+)
+from planner.domain.traffic.known_lengths import (
+    foreseen,
+    known_lengths,
+)
+from planner.domain.traffic.traffic import (
+    Traffic,
+    build_traffic,
+)
+from planner.domain.traffic.window import (
+    UNGROWN,
+    Window,
+    resolve_window,
+    words_of,
+)
+from planner.errors import ScenarioError
+from planner.inputs.scenario.build import (
+    Hardware,
+    build_hardware,
+)
+from planner.inputs.scenario.own_hardware import (
+    NOTHING,
+    Known,
+)
+from planner.inputs.scenario.schema import Scenario
+from planner.inputs.scenario.schema.planning import TimeLimit
+from planner.inputs.scenario.settings import settings_of
+from planner.inputs.scenario.topology import (
+    kv_shares,
+    topology_of,
+)
+from planner.optimizer.placement import PlacementProblem
+from simulation.arrays import IntArray
+from simulation.performance.specs import Provenance
+
+Counts = Literal["today", "peak", "last"]  # today's fleet; the plan's largest period; its last
+Instances = Annotated[int, Field(ge=1, le=10_000)]
+MOST_GPUS = 100_000  # most GPUs of all regions
+
+
+class Options(RunOptions):
+    method: Literal[Method, "all"] = Field("all", title="Method", description="Left out: all.")
+    counts: Counts | None = Field(
+        None,
+        title="What to place",
+        description="Today's fleet, the plan's largest or last period; left out: today's where the "
+        "scenario has it, else the largest.",
+    )
+    ratio: tuple[Instances, Instances] | None = Field(
+        None,
+        title="Ratio",
+        description="Prefill and decode instances: mixed pools are placed apart in this ratio.",
+        json_schema_extra={"give": "P:D, such as 1:2, both at least 1"},
+    )
+    grow: float = Field(
+        0.5,
+        title="Grow by",
+        ge=0,
+        le=100,
+        description="Then scale out by this share and in again; left out: 0.5, 0: do not.",
+    )
+    time_limit_s: TimeLimit = Field(
+        10.0, title="Time limit", description="Seconds of the exact method; left out: 10."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """The interval of the simulation; only ``words`` if it has no requests."""
+
+    words: str
+    start: str | None = field(default=None, metadata={OPTIONAL: True})
+    duration_s: float | None = field(default=None, metadata={OPTIONAL: True})
+    requests: int | None = field(default=None, metadata={OPTIONAL: True})
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceResult:
+    """The result of ``place``, as ``bin/manage place --json`` prints it."""
+
+    kind: str
+    scenario: str
+    counts_from: str
+    headline: str
+    methods: dict[str, figures.MethodFigures]
+    services: tuple[figures.ServiceFigures, ...]
+    topology: tuple[figures.RegionTree, ...]
+    simulation: Simulated
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
+    provenance: tuple[Fact, ...]
+    seconds: float
+
+
+def run(
+    scenario: Scenario,
+    traces: Traces,
+    options: Options,
+    *,
+    known: Known = NOTHING,
+    progress: Progress,
+) -> Outcome:
+    """Place a fleet with one method or all, then scale it out, then scale it in again.
+
+    The fleet is today's or the plan's. The loss of KV bandwidth between prefill and decode
+    instances is simulated on the busiest hour. Raises ScenarioError, or Infeasible if there is no
+    plan.
+    """
+    begun = time.perf_counter()
+    hardware = build_hardware(scenario, known)
+    if hardware.capacity_gpus.sum() > MOST_GPUS:
+        raise ScenarioError(
+            f"regions: {hardware.capacity_gpus.sum():,} GPUs are more than the {MOST_GPUS:,} that "
+            "are placed at once; place a part of the regions."
+        )
+    progress(0.0, "Reading the traffic")
+    traffic = build_traffic(settings_of(scenario).traffic, traces)
+    window = resolve_window(settings_of(scenario).window, traffic.demand, traffic.clock)
+    instances, source = _counts(
+        scenario, hardware, traffic, window, options.counts, part(progress, 0.0, 0.5)
+    )
+    if options.ratio is not None:
+        prefill, decode = options.ratio
+        scenario = apart(scenario, options.ratio, as_today(hardware, instances))
+        hardware = build_hardware(scenario, known)
+        assert hardware.today is not None
+        instances = hardware.today
+        source += f", mixed pools as {prefill} prefill to {decode} decode"
+    facts: list[tuple[str, Provenance]] = []
+    topology = topology_of(scenario, hardware, facts)
+    shares = kv_shares(scenario, facts)
+    facts += [fact for fact in hardware.provenance if fact[0].startswith("KV transfer")]
+    placed = placed_services(scenario, hardware, instances)
+    pairs = any(service.hands_over for service in placed)
+    problem = PlacementProblem(topology, tuple(service.service for service in placed))
+    names = METHODS if options.method == "all" else (options.method,)
+    by_method: dict[str, States] = {}
+    for i, name in enumerate(names):
+        here = part(progress, 0.5 + 0.3 * i / len(names), 0.5 + 0.3 * (i + 1) / len(names))
+        here(0.0, f"Placing: {LABELS[name]}")
+        alive = partial(here, 0.5, f"Placing: {LABELS[name]}")
+        placer = Placer(name, scenario.seed, shares, options.time_limit_s, alive)
+        by_method[name] = placer.states(problem, options.grow)
+    load = busiest(traffic, window, scenario.seed)
+    methods = {}
+    for i, (name, states) in enumerate(by_method.items()):
+        replay = None
+        # Only KV transfers between prefill and decode instances depend on the placement.
+        if load is not None and pairs:
+            progress(0.8 + 0.2 * i / len(names), f"Replaying: {LABELS[name]}")
+            replay = replayed(hardware, placed, states[START], load, scenario.seed)
+        methods[name] = figures.method_figures(name, states, placed, replay)
+    words = figures.simulated_words(methods)
+    simulation = Simulated(words)
+    if load is not None:
+        start = words_of(load.start_s, traffic.clock)
+        simulation = Simulated(words, start, load.duration_s, len(load.trace))
+    result = PlaceResult(
+        kind="place",
+        scenario=scenario.name,
+        counts_from=source,
+        headline=figures.headline(methods, pairs),
+        methods=methods,
+        services=tuple(figures.service_figures(hardware, service) for service in placed),
+        topology=tuple(figures.region_trees(problem)),
+        simulation=simulation,
+        warnings=tuple(figures.warnings(methods, pairs)),
+        notes=(
+            *figures.notes(source, methods, pairs),
+            *([UNGROWN] if window.ahead and window.growth and load is not None else []),
+            *traffic.notes,
+        ),
+        provenance=facts_of(facts),
+        seconds=time.perf_counter() - begun,
+    )
+    return Outcome(result, tables_of(problem, by_method))
+
+
+def _counts(
+    scenario: Scenario,
+    hardware: Hardware,
+    traffic: Traffic,
+    window: Window,
+    counted: str | None,
+    progress: Progress,
+) -> tuple[IntArray, str]:
+    """Return the instances to place, ``[l, r, g]``, and their source in words."""
+    if counted is None:
+        counted = "peak" if hardware.today is None else "today"
+    if counted == "today":
+        if hardware.today is None:
+            raise ScenarioError(
+                "fleet.today: the scenario does not say what runs today; give it, or place the "
+                "plan's peak."
+            )
+        return hardware.today, "fleet.today"
+    lengths = known_lengths(traffic, window, scenario.seed)
+    traffic = foreseen(traffic, lengths)
+    sizes = size_over_time(hardware, lengths, scenario.seed, part(progress, 0.0, 0.6))
+    current = np.zeros(hardware.minimum.shape, np.int64)
+    today = current if hardware.today is None else hardware.today
+    inputs = PlanInput(settings_of(scenario).plan, hardware, traffic, window, sizes, today)
+    planned = plan_window(inputs, part(progress, 0.6, 1.0))
+    target = planned.plan.target
+    gpus = np.zeros(current.shape, np.int64)
+    for (m, g), profile in hardware.profiles.items():
+        gpus[m, :, g] = profile.tp
+    totals = (target * gpus).sum(axis=(1, 2, 3))
+    p = int(totals.argmax()) if counted == "peak" else len(target) - 1
+    when = words_of(float(planned.plan.period_start_s[p]), traffic.clock)
+    what = "largest" if counted == "peak" else "last"
+    return target[p], f"the plan's {what} period, from {when}"

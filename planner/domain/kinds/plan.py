@@ -1,0 +1,168 @@
+"""Plan replicas over time, by a forecast and an integer program."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from pydantic import Field, ValidationError
+
+from planner.domain.options import RunOptions
+from planner.domain.outcome import (
+    Outcome,
+    Traces,
+)
+from planner.domain.pd.plan_ratios import (
+    StatedRatio,
+    stated_ratios,
+)
+from planner.domain.planning.figures import (
+    PlanFigures,
+    plan_figures,
+)
+from planner.domain.planning.marginal_values import worth_of
+from planner.domain.planning.spare_replicas import spare_of
+from planner.domain.preparation import (
+    planned_of,
+    study_of,
+)
+from planner.domain.progress import (
+    Progress,
+    part,
+)
+from planner.domain.results import tables
+from planner.domain.results.answer import timetable_tables
+from planner.domain.results.basis import (
+    Forecasts,
+    Frame,
+    frame_of,
+)
+from planner.domain.results.recommended_policy import (
+    RecommendedPlan,
+    recommended_plan,
+)
+from planner.domain.serialise import (
+    MERGED,
+    OPTIONAL,
+)
+from planner.domain.verification.profile_error import (
+    ProfileError,
+    profile_errors,
+)
+from planner.domain.verification.verify import (
+    Verification,
+    verify,
+)
+from planner.domain.whatif.plan_inputs import basis_of
+from planner.errors import ScenarioError
+from planner.inputs.scenario.own_hardware import (
+    NOTHING,
+    Known,
+)
+from planner.inputs.scenario.schema import Scenario
+from planner.inputs.scenario.schema.planning import (
+    Gap,
+    Minimise,
+    Objective,
+    Periods,
+    Solver,
+    TimeLimit,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class PlanResult:
+    """The result of ``plan``.
+
+    The figures are at the top, for scripts, and also under ``plan``, as in a comparison.
+    """
+
+    kind: str = "plan"
+    frame: Frame = field(metadata={MERGED: True})
+    figures: PlanFigures = field(metadata={MERGED: True})
+    recommended: RecommendedPlan
+    verification: Verification | None = field(metadata={OPTIONAL: True})
+    pd_ratios: tuple[StatedRatio, ...]
+    plan: PlanFigures
+    profile_error: tuple[ProfileError, ...]
+    forecast: Forecasts
+    seconds: float
+
+
+class Options(RunOptions):
+    """Options of ``plan``; default: the scenario's objective."""
+
+    solver: Solver | None = Field(
+        None, title="Solver", description="Left out, like the others: the scenario's objective."
+    )
+    gap: Gap | None = Field(None, title="Gap", description="Of fleet cost, a fraction.")
+    time_limit_s: TimeLimit | None = Field(
+        None, title="Time limit", description="Seconds per period."
+    )
+    verify: bool = Field(
+        False,
+        title="Verified by simulation",
+        description="Correct sizes both ways on requests from before the window, judge the plan on "
+        "the window's, and lay what is missed to its causes; left out: no.",
+    )
+    minimise: Minimise | None = Field(
+        None, title="Minimise", description="What the plan has least of."
+    )
+    periods: Periods | None = Field(
+        None, title="Periods", description="one after the other, or all in one program."
+    )
+
+
+def run(
+    scenario: Scenario,
+    traces: Traces,
+    options: Options,
+    *,
+    known: Known = NOTHING,
+    progress: Progress,
+) -> Outcome:
+    """Plan replicas over time; raise Infeasible with the conflict in words."""
+    begun = time.perf_counter()
+    scenario = with_objective(scenario, options)
+    study = study_of(scenario, traces, known, part(progress, 0.0, 0.4))
+    planned = planned_of(study, part(progress, 0.4, 0.5 if options.verify else 0.7))
+    verification, replayed = None, None
+    if options.verify:
+        # Verification may correct the sizes and plan again, so it replaces study and plan.
+        checked = verify(study, planned, seed=scenario.seed, progress=part(progress, 0.5, 0.7))
+        study, planned, verification = checked.study, checked.planned, checked.told
+        replayed = checked.run
+    errors = profile_errors(study, planned, part(progress, 0.7, 0.85))
+    worth = worth_of(study.plan_input, planned, scenario.seed, part(progress, 0.85, 0.95))
+    spare = spare_of(study.plan_input, planned, part(progress, 0.95, 1.0))
+    figures = plan_figures(study.plan_input, planned.plan, worth, spare)
+    take = recommended_plan(
+        study, planned.plan, figures.totals.usd, figures.totals.gpu_hours, replayed
+    )
+    return Outcome(
+        PlanResult(
+            frame=frame_of(study),
+            figures=figures,
+            recommended=take,
+            verification=verification,
+            pd_ratios=stated_ratios(
+                study.hardware, study.traffic.lengths, scenario.seed, study.traffic.shared
+            ),
+            plan=figures,
+            profile_error=errors,
+            forecast=Forecasts(planned.forecasts, planned.quantiles),
+            seconds=time.perf_counter() - begun,
+        ),
+        tables.planned_tables(study, planned) | timetable_tables(take.timetable),
+        basis_of(study, planned),
+    )
+
+
+def with_objective(scenario: Scenario, options: Options) -> Scenario:
+    """Return ``scenario`` with the objective changed by the options."""
+    stated = options.model_dump(exclude={"verify"}, exclude_none=True)
+    try:
+        objective = Objective.model_validate(scenario.objective.model_dump() | stated)
+    except ValidationError as error:  # the scenario's limits contradict the options
+        raise ScenarioError(f"objective: {error.errors()[0]['msg']}.") from None
+    return scenario.model_copy(update={"objective": objective})

@@ -1,0 +1,432 @@
+"""Plan below the replica: compare needs by operators, by layers and by whole replicas.
+
+Prefill and decode are separate problems for each model, region and GPU type with a profile
+(methods.md A8). The load is that of the peak hour of the scenario's window. Limits are the
+strictest TTFT and TBT of the interactive tiers with traffic of the model. Devices are counted after
+placement. Totals use the GPU type and precision on which whole replicas cost least.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+from pydantic import Field, ValidationInfo, field_validator
+
+from planner.domain.options import RunOptions
+from planner.domain.outcome import (
+    Outcome,
+    Traces,
+)
+from planner.domain.progress import (
+    Progress,
+    part,
+)
+from planner.domain.provisioning import (
+    figures,
+    sharing,
+    sources,
+)
+from planner.domain.provisioning import (
+    window_report as over_time,
+)
+from planner.domain.provisioning.block import BlockOptions
+from planner.domain.provisioning.levels import (
+    BATCHES,
+    COUNTED,
+    FREE,
+    PARALLEL,
+    BatchWait,
+    Orders,
+    Rules,
+    Source,
+    measured_on,
+)
+from planner.domain.provisioning.load import (
+    lengths_of,
+    limit_of,
+    peak_hours,
+)
+from planner.domain.provisioning.pools import (
+    PHASES,
+    Images,
+    choose,
+    solved,
+    unknown_models,
+    variants,
+)
+from planner.domain.provisioning.tables import tables_of
+from planner.domain.provisioning.unit import (
+    MODEL,
+    OPERATOR,
+    Case,
+    Sentences,
+)
+from planner.domain.provisioning.windows import (
+    METHOD,
+    OFF,
+    Following,
+    PlannedOn,
+)
+from planner.domain.provisioning.windows import journeys as journeys_of
+from planner.domain.results.basis import (
+    WindowFacts,
+    window_facts,
+)
+from planner.domain.serialise import (
+    COLUMNS,
+    OPTIONAL,
+)
+from planner.domain.sources import (
+    Fact,
+    facts_of,
+)
+from planner.domain.traffic.known_lengths import asked_by
+from planner.domain.traffic.traffic import build_traffic
+from planner.domain.traffic.window import (
+    UNGROWN,
+    resolve_window,
+)
+from planner.errors import Infeasible
+from planner.inputs.scenario.build import build_hardware
+from planner.inputs.scenario.own_hardware import (
+    NOTHING,
+    Known,
+)
+from planner.inputs.scenario.schema import Scenario
+from planner.inputs.scenario.settings import settings_of
+from simulation.provisioning.enumeration import Choices
+from simulation.provisioning.levels import LEVELS, LevelName, Method
+from simulation.provisioning.savings import Savings
+
+IMAGE_TOKENS = 1024.0
+"""Patches of an image that an encoder reads: 448 x 448 pixels in patches of 14 (assumed)."""
+
+
+FILLING = {
+    FREE: "How long a batch takes to fill is not in the latency, as in the source; count it with "
+    "the option batch wait.",
+    COUNTED: "The time that batches take to fill is in the latency (half of it on average), and "
+    "the largest batch was chosen with each plan.",
+}
+
+
+class Options(RunOptions):
+    over_time: PlannedOn = Field(
+        "off",
+        title="Load",
+        description="Left out: off. Also window by window along the traffic, plans made on what "
+        "was observed before or on a forecast by the minute.",
+    )
+    level: Literal[LevelName, "all"] = Field("all", title="Level", description="Left out: all.")
+    method: Method = Field(
+        "greedy",
+        title="Method",
+        description="Left out: greedy. exact: fewest slots, proven; brute: by enumeration, small "
+        "cases only; algorithm1: the source's greedy as read here; algorithm1-printed: as printed.",
+    )
+    epsilon: float = Field(
+        0.0,
+        title="Epsilon of algorithm 1",
+        ge=0,
+        le=1,
+        description="Left out: 0. Share of the limit within which algorithm 1 is content.",
+    )
+    kernels: Source = Field(
+        "auto",
+        title="Seconds of operators",
+        description="Left out: auto, measured kernels that were uploaded for the GPU, else "
+        "efficiency factors.",
+    )
+    interference: Source = Field(
+        "auto",
+        title="Interference",
+        description="Left out: auto, measured slowdowns of those files, else the physical model.",
+    )
+    speeds: Literal["operators", "profile"] = Field(
+        "profile",
+        title="Speed of a whole pass",
+        description="Left out: profile, all operators of a phase take as many times their kernels "
+        "as the scenario's own profile, which plan and size read, says of a pass. operators: the "
+        "sum of their kernels.",
+    )
+    batch_wait: BatchWait = Field(
+        "free",
+        title="Batches that fill",
+        description="Left out: free, as in the source. counted: the time that batches take to "
+        "fill is part of the latency, and the largest batch is chosen with the plan.",
+    )
+    order: Orders = Field(
+        "fcfs",
+        title="Order of prompts",
+        description="Left out: fcfs, prompts wait in the order they come. shortest: short ones go "
+        "first; best: whichever needs fewer GPUs, chosen with the plans of each pool by replay.",
+    )
+    images: float = Field(
+        0.0,
+        title="Images per request",
+        ge=0,
+        le=1e6,
+        description="Per request, of models with an encoder; 0.",
+    )
+    image_tokens: float = Field(
+        IMAGE_TOKENS,
+        title="Encoder tokens per image",
+        ge=1,
+        le=1e6,
+        description=f"That the encoder reads per image; {IMAGE_TOKENS:g} (assumed).",
+    )
+    single_stream: bool = Field(
+        False,
+        title="GPUs run one stream",
+        description="GPUs run one stream at a time: extra replicas stand beside nothing.",
+    )
+
+    block: str = Field(
+        "",
+        title="Block of which every plan is tried",
+        max_length=400,
+        description="Operators by name, with commas, a few of one block; left out: none. Beside "
+        "every plan of theirs stand ours and algorithm 1, each replayed.",
+    )
+    block_batches: str = Field(
+        "1,8,64",
+        title="Batches of the block",
+        max_length=60,
+        description=f"Whole numbers of 1 to {BATCHES[-1]}, with commas; left out: 1,8,64.",
+    )
+    block_gpus: str = Field(
+        "1,2",
+        title="GPUs of a replica in the block",
+        max_length=20,
+        description=f"Of {', '.join(map(str, PARALLEL))}, with commas; left out: 1,2.",
+    )
+    block_shares: str = Field(
+        "100",
+        title="SM shares in the block",
+        max_length=60,
+        description="Percent of a GPU's multiprocessors that a replica may have, with commas, "
+        "such as 25,50,100; left out: 100.",
+    )
+
+    @field_validator("block_batches", "block_gpus", "block_shares")
+    @classmethod
+    def _numbers(cls, value: str, info: ValidationInfo) -> str:
+        most = {"block_batches": BATCHES[-1]}.get(str(info.field_name), 100)
+        able = PARALLEL if info.field_name == "block_gpus" else range(1, most + 1)
+        parts = [part.strip() for part in value.split(",")]
+        if not all(part.isdecimal() and int(part) in able for part in parts):
+            some = f"1 to {most}" if isinstance(able, range) else ", ".join(map(str, able))
+            raise ValueError(f"give whole numbers of {some}, with commas")
+        return ",".join(map(str, sorted({int(part) for part in parts})))
+
+    @property
+    def asked(self) -> BlockOptions | None:
+        """Return the options of the block; None: no block was chosen."""
+        names = tuple(name.strip() for name in self.block.split(",") if name.strip())
+        batches, gpus, shares = (
+            tuple(map(int, text.split(",")))
+            for text in (self.block_batches, self.block_gpus, self.block_shares)
+        )
+        return BlockOptions(names, Choices(batches, gpus, shares)) if names else None
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Return the levels to plan."""
+        return LEVELS if self.level == "all" else (self.level,)
+
+    @property
+    def rules(self) -> Rules:
+        """Return the options in the form that ``problems.solve`` uses."""
+        return Rules(
+            self.levels, self.method, self.batch_wait, shared=not self.single_stream,
+            epsilon=self.epsilon, order=self.order,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProvisionResult:
+    """The result of ``provision``, as ``bin/manage provision --json`` prints it."""
+
+    kind: str
+    scenario: str
+    method: str
+    headline: str
+    pays: bool
+    warnings: tuple[str, ...]
+    levels: dict[str, figures.Total]
+    savings: dict[str, Savings]
+    pools: tuple[Case, ...] = field(metadata={COLUMNS: figures.POOLS})
+    window: WindowFacts
+    provenance: tuple[Fact, ...]
+    notes: tuple[str, ...]
+    sharing: sharing.SharedGpus | None = field(metadata={OPTIONAL: True})
+    over_time: over_time.OverTime | None = field(metadata={OPTIONAL: True})
+    seconds: float
+
+
+def run(
+    scenario: Scenario,
+    traces: Traces,
+    options: Options,
+    *,
+    known: Known = NOTHING,
+    progress: Progress,
+) -> Outcome:
+    """Compare the levels; raise Infeasible if no pool can meet its limits."""
+    begun = time.perf_counter()
+    hardware = build_hardware(scenario, known)
+    progress(0.0, "Reading the traffic")
+    traffic = build_traffic(settings_of(scenario).traffic, traces)
+    window = resolve_window(settings_of(scenario).window, traffic.demand, traffic.clock)
+    hardware = replace(hardware, asked=asked_by(traffic, np.inf))
+    peaks = peak_hours(hardware, traffic, window)
+    to_solve = variants(hardware, peaks)
+    # Share of the progress: the rest is for the courses over time, if there are any.
+    share = 0.85 if options.over_time == OFF else 0.3
+    cases = choose(
+        solved(
+            hardware,
+            to_solve,
+            {(m, phase): limit_of(hardware, m, phase, peaks) for m, _ in peaks for phase in PHASES},
+            measured_on(
+                known,
+                [variant.gpu.name for variant in to_solve],
+                timing=options.kernels,
+                interference=options.interference,
+            ),
+            options.speeds == "profile",
+            options.rules,
+            Images(options.images, options.image_tokens),
+            {
+                (m, r): lengths_of(
+                    hardware,
+                    traffic,
+                    (hardware.models[m].name, hardware.regions[r].name),
+                    peak,
+                    scenario.seed,
+                )
+                for (m, r), peak in peaks.items()
+            },
+            scenario.seed,
+            options.asked,
+            part(progress, 0.1, 0.1 + share),
+        )
+    )
+    chosen = [case for case in cases if case.chosen]
+    if not chosen:
+        raise Infeasible(
+            "No model meets its limits on any GPU type, whatever the granularity: "
+            + " ".join(figures.refusals(cases))
+        )
+    tables = tables_of(cases)
+    shared = courses = None
+    shared_words = course_words = Sentences()
+    # Sharing puts operators side by side on a GPU, which a single stream excludes.
+    if OPERATOR in options.levels and not options.single_stream:
+        progress(0.1 + share, "Placing services together")
+        shared = sharing.on_common_gpus(chosen)
+        shared_words = sharing.sentences(shared)
+    if options.over_time != OFF:
+        start_s, end_s = window.observed_s
+        method = scenario.forecast.method
+        following = Following(
+            hardware=hardware,
+            traffic=traffic,
+            start_s=start_s,
+            end_s=end_s,
+            levels=(*[level for level in options.levels if level != MODEL], MODEL),
+            known=options.over_time,
+            method=METHOD if method == "auto" else method,
+            startup_s=scenario.fleet.startup_s,
+            seed=scenario.seed,
+        )
+        journeys = journeys_of(chosen, following, part(progress, 0.45, 0.95))
+        courses = over_time.figures(journeys, following.startup_s)
+        course_words = over_time.sentences(courses)
+        tables["courses"] = over_time.table(journeys, start_s)
+    # Whole replicas are always included, because savings are relative to them.
+    totals = {level: figures.total(chosen, level) for level in (*options.levels, MODEL)}
+    saved = figures.total_savings(totals)
+    notes = [
+        *_notes(options, cases, unknown_models(hardware, peaks)),
+        *([UNGROWN] if window.ahead and window.growth and courses is not None else []),
+        *traffic.notes,
+    ]
+    # Speeds come from operators here. ``basis.facts`` states their source.
+    provenance = facts_of(
+        fact for fact in hardware.provenance if not fact[0].startswith("Speed of")
+    )
+    result = ProvisionResult(
+        kind="provision",
+        scenario=scenario.name,
+        method=options.method,
+        headline=figures.headline(totals, saved),
+        pays=figures.pays(saved),
+        warnings=(
+            *figures.beyond_capacity(chosen),
+            *shared_words.lost,
+            *figures.without_savings(saved),
+            *course_words.lost,
+        ),
+        levels={level: totals[level] for level in options.levels},
+        savings=saved,
+        pools=tuple(cases),
+        window=window_facts(window, traffic),
+        provenance=(*provenance, *sources.facts(chosen)),
+        notes=(*course_words.won, *shared_words.won, *dict.fromkeys(notes)),
+        sharing=shared,
+        over_time=courses,
+        seconds=time.perf_counter() - begun,
+    )
+    return Outcome(result, tables)
+
+
+def _notes(options: Options, cases: list[Case], unknown: tuple[str, ...]) -> Iterator[str]:
+    """Yield the notes of the result: methods, options and exceptions."""
+    yield (
+        "The load is that of the busiest hour of the window, interactive tiers together, in the "
+        "region where requests arise. Latencies of plans are means of queueing; whether a plan "
+        "keeps its limit is judged by a replay of requests of that hour, by as many of them as the "
+        "tier asks for."
+        if options.batch_wait == FREE
+        else "The load is that of the busiest hour of the window, interactive tiers together, in "
+        "the region where requests arise; limits are kept by the mean latency of queueing (M/M/R), "
+        "not by a percentile: with the wait for batches plans are not replayed."
+    )
+    yield from figures.short(case for case in cases if case.chosen)
+    yield from figures.ordered(case for case in cases if case.chosen)
+    yield (
+        "In the levels prefill and decode stand on devices of their own; what they need together "
+        "is beside them."
+    )
+    yield FILLING[options.batch_wait]
+    if options.single_stream:
+        yield "GPUs run one stream (as asked): extra replicas stand on GPUs of their own."
+    for name in unknown:
+        yield (
+            f"{name} is left out: its memory is known but not what it computes; give it by shape "
+            "or config."
+        )
+    chosen = [case for case in cases if case.chosen]
+    encoders = dict.fromkeys(case.model for case in chosen if case.service.shape.encoder)
+    if encoders and not options.images:
+        yield (
+            f"Requests of {' and '.join(encoders)} bring no images (the default), so the encoder "
+            "is not provisioned; give images per request to add it."
+        )
+    elif encoders:
+        yield (
+            f"Each request of {' and '.join(encoders)} brings {options.images:g} images of "
+            f"{options.image_tokens:,.0f} tokens for the encoder (as asked); what the language "
+            "model reads of them is among the input tokens of the trace."
+        )
+    yield from sources.beside_profiles(chosen)
+    yield from figures.traded(chosen)
+    if not options.single_stream:
+        yield from figures.in_shares(chosen)
+    yield from figures.fallen(chosen)
+    yield from figures.refusals(cases)

@@ -1,0 +1,52 @@
+"""Write the table of options of every kind of run: ``python -m planner.domain.kinds.publish``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from planner.domain.kinds.forecast import TraceOptions
+from planner.domain.kinds.registry import KINDS
+from planner.domain.options import (
+    Option,
+    RunOptions,
+    options_in,
+)
+
+PAGE = Path(__file__).parents[3] / "docs" / "options.md"
+HEAD = """\
+# Options of runs
+
+What may be chosen when a run is started, by kind: by these names in the API \
+(`POST /api/v1/KIND/`), as arguments of `bin/manage KIND` (`_` written as `-`, without the `_s` of \
+seconds), and in the browser where its page asks. Written by \
+`python -m planner.domain.kinds.publish` from the declarations in `planner/domain/kinds`.
+"""
+
+
+def page_text() -> str:
+    """Return the text of docs/options.md."""
+    kinds = {name: kind.options for name, kind in KINDS.items()}
+    kinds["forecast"] = TraceOptions
+    return "\n".join([HEAD, *(line for item in kinds.items() for line in _section(*item))])
+
+
+def _section(name: str, declared: type[RunOptions]) -> Iterator[str]:
+    """Yield the lines of one kind of run."""
+    yield f"## {name}\n"
+    yield "| option | takes | |\n| --- | --- | --- |"
+    for option in options_in(declared).values():
+        needed = " Needed." if option.required else ""
+        yield f"| `{option.name}` | {_takes(option)} | {option.help}{needed} |"
+    yield ""
+
+
+def _takes(option: Option) -> str:
+    """Return the valid values of an option in words, for a cell of a Markdown table."""
+    if option.choices:
+        return ", ".join(f"`{choice}`" for choice in option.choices)
+    return option.remedy.removeprefix("give ").replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page_text(), encoding="utf-8")

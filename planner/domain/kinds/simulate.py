@@ -1,0 +1,134 @@
+"""Simulate one policy request by request."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from pydantic import Field
+
+from planner.domain.module_figures import ModuleFigures
+from planner.domain.options import (
+    PolicyKey,
+    RunOptions,
+    Seed,
+)
+from planner.domain.outcome import (
+    REQUESTS,
+    Outcome,
+    Traces,
+)
+from planner.domain.preparation import (
+    seeded,
+    study_of,
+)
+from planner.domain.progress import (
+    Progress,
+    part,
+)
+from planner.domain.replay.module_report import module_figures
+from planner.domain.replay.policy_selection import policy_chosen
+from planner.domain.replay.replay import run_policy
+from planner.domain.results import tables
+from planner.domain.results.basis import (
+    Frame,
+    frame_of,
+)
+from planner.domain.results.figures import POLICIES
+from planner.domain.results.ranking import (
+    PolicyComparison,
+    compare,
+)
+from planner.domain.serialise import (
+    COLUMNS,
+    MERGED,
+    OPTIONAL,
+)
+from planner.domain.study import PolicyRun
+from planner.errors import ScenarioError
+from planner.inputs.scenario.own_hardware import (
+    NOTHING,
+    Known,
+)
+from planner.inputs.scenario.schema import Scenario
+
+MOST_KEPT = 50_000_000  # most requests to keep a row of: all rows are in memory at once
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class SimulateResult:
+    """The result of ``simulate``.
+
+    The policy's figures are at the top, for scripts, and also under ``policies``, as in a
+    comparison.
+    """
+
+    kind: str = "simulate"
+    frame: Frame = field(metadata={MERGED: True})
+    figures: PolicyRun = field(metadata={COLUMNS: POLICIES, MERGED: True})
+    comparison: PolicyComparison = field(metadata={MERGED: True})
+    headline: str
+    modules: tuple[ModuleFigures, ...] | None = field(metadata={OPTIONAL: True})
+    seconds: float
+
+
+class Options(RunOptions):
+    policy: PolicyKey = Field(
+        title="Policy", description="As in a scenario; with a label, name:label."
+    )
+    seed: Seed | None = Field(None, title="Seed", description="Left out: the scenario's seed.")
+    requests: bool = Field(
+        False,
+        title="Keep every request",
+        description="Keep a table with a row per request, of 50 million at most, all in memory at "
+        "once; left out: no.",
+    )
+
+
+def run(
+    scenario: Scenario,
+    traces: Traces,
+    options: Options,
+    *,
+    known: Known = NOTHING,
+    progress: Progress,
+) -> Outcome:
+    """Simulate one policy on the scenario's requests."""
+    begun = time.perf_counter()
+    scenario = seeded(scenario, options.seed)
+    study = study_of(scenario, traces, known, part(progress, 0.0, 0.3))
+    if options.requests:
+        _check_kept(len(study.trace))
+    replay = run_policy(
+        study,
+        policy_chosen(scenario, options.policy),
+        seed=scenario.seed,
+        progress=part(progress, 0.3, 1.0),
+        requests=options.requests,
+    )
+    comparison = compare([replay])
+    requests_table = replay.detail.requests
+    return Outcome(
+        SimulateResult(
+            frame=frame_of(study, kept=options.requests),
+            figures=replay,
+            comparison=comparison,
+            headline=f"{replay.label}: {replay.summary.gpu_hours:,.1f} GPU-hours.",
+            modules=module_figures([replay]),
+            seconds=time.perf_counter() - begun,
+        ),
+        {
+            "demand": tables.demand_table(study.traffic.demand),
+            **tables.replayed_tables(comparison),
+            **({} if requests_table is None else {REQUESTS: requests_table}),
+        },
+    )
+
+
+def _check_kept(requests: int) -> None:
+    if requests > MOST_KEPT:
+        raise ScenarioError(
+            f"requests: the window has {requests:,} requests, and a row for each can be kept of "
+            f"{MOST_KEPT:,}; leave the option (of the command line: --out) out, which replays them "
+            "as a stream, or choose a shorter horizon.duration_s."
+        )

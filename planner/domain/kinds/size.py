@@ -1,0 +1,414 @@
+"""Find the capacity of one replica within the SLOs by simulation, and compare closed forms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import polars as pl
+from pydantic import Field, ValidationInfo, field_validator
+
+from planner.domain.options import RunOptions
+from planner.domain.outcome import (
+    Outcome,
+    Traces,
+)
+from planner.domain.progress import (
+    Progress,
+    part,
+)
+from planner.domain.results.basis import (
+    SizedReplica,
+    facts_at,
+    sized_replicas,
+)
+from planner.domain.serialise import (
+    MERGED,
+    as_json,
+    milliseconds,
+)
+from planner.domain.sizing.arrivals import (
+    POISSON,
+    busiest_rps,
+    variation_in,
+    variation_of,
+)
+from planner.domain.sizing.curves import sized_alone
+from planner.domain.sizing.size_errors import (
+    Bias,
+    SizeError,
+    bias,
+    expected,
+)
+from planner.domain.sizing.sizing import size
+from planner.domain.sizing.splits import (
+    SplitSize,
+    splits_of,
+)
+from planner.domain.sources import Fact
+from planner.domain.traffic.known_lengths import known_traffic
+from planner.domain.traffic.lengths import Lengths
+from planner.domain.verification.profile_error import (
+    UNCHECKED,
+    StatedError,
+    slower_or_faster,
+    stated_error,
+)
+from planner.errors import PlannerError
+from planner.inputs.catalogue.contradictions import CONTRADICTED
+from planner.inputs.scenario.build import (
+    Hardware,
+    build_hardware,
+)
+from planner.inputs.scenario.own_hardware import (
+    NOTHING,
+    Known,
+)
+from planner.inputs.scenario.schema import Scenario
+from planner.inputs.scenario.settings import settings_of
+from simulation.errors import SimulationError
+from simulation.fleet import Tier
+from simulation.performance.profile import provenance_at
+from simulation.performance.specs import Provenance
+from simulation.sizing.batch_queue import evaluate, saturated
+from simulation.sizing.batch_sizing import size_pool
+from simulation.sizing.capacity import PRECISION, REQUESTS, SENDERS
+from simulation.sizing.pd_slo_split import in_part
+from simulation.sizing.pool import SIMULATED, PoolPoint, fewest
+from simulation.sizing.trial import SharedPrompts
+from simulation.sizing.workload import Workload
+
+At = tuple[int, int]  # model, column
+
+MOST_TOKENS = 10_000_000  # most tokens of a prompt or an answer
+MOST_RPS = 1e6
+POINTS = np.array([0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.94, 0.97])
+
+
+class Options(RunOptions):
+    isl: int | None = Field(
+        None,
+        title="Input tokens",
+        ge=1,
+        le=MOST_TOKENS,
+        description="Input tokens of all requests, with osl. Left out: as in the traffic.",
+    )
+    osl: int | None = Field(
+        None,
+        title="Output tokens",
+        ge=1,
+        le=MOST_TOKENS,
+        validate_default=True,
+        description="Output tokens, with isl. Left out: as in the traffic.",
+    )
+    burstiness: str = Field(
+        POISSON,
+        title="Arrivals",
+        max_length=20,
+        description="poisson (left out), trace, or the squared coefficient of variation of the "
+        "times between arrivals.",
+    )
+
+    rate: float | None = Field(
+        None,
+        title="Requests per second",
+        gt=0,
+        le=MOST_RPS,
+        description="Of each model, that a pool in one region is to carry. Left out: the busiest "
+        "bin of the traffic in the region that has most.",
+    )
+
+    @field_validator("osl")
+    @classmethod
+    def _both(cls, osl: int | None, info: ValidationInfo) -> int | None:
+        if "isl" in info.data and (info.data["isl"] is None) != (osl is None):
+            missing = "isl" if osl else "osl"
+            raise ValueError(
+                f"{missing} is missing; give both, or neither for the lengths of the scenario's "
+                "traffic"
+            )
+        return osl
+
+    @field_validator("burstiness")
+    @classmethod
+    def _known(cls, burstiness: str) -> str:
+        variation_of(burstiness)
+        return burstiness
+
+    @property
+    def lengths(self) -> tuple[int, int] | None:
+        """Return the fixed input and output tokens; None: lengths come from the traffic."""
+        return None if self.isl is None or self.osl is None else (self.isl, self.osl)
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedForms:
+    """Closed-form values at the simulated capacity, and the closed-form capacity."""
+
+    load: float  # share of the saturation rate
+    wait_ms: float | None
+    e2e_ms: float | None
+    e2e_mean_ms: float | None
+    utilisation: float
+    predicted_rps: float | None
+    prediction_error: float | None
+    latency_error: SizeError
+    latency_bias: Bias
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """Closed-form values at a rate; percentiles are the tier's."""
+
+    rate: float
+    load: float
+    ttft_mean_ms: float | None
+    ttft_ms: float | None
+    tbt_mean_ms: float | None
+    tbt_ms: float | None
+    e2e_ms: float | None
+    wait_mean_ms: float | None
+    utilisation: float
+    batch: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizedPool:
+    """The capacity of one replica, with its limits, sources and expected errors."""
+
+    sized: SizedReplica = field(metadata={MERGED: True})
+    percentile: float
+    ttft_limit_ms: float | None
+    tbt_limit_ms: float | None
+    attainment: float
+    burstiness: float
+    profile: str
+    provenance: Provenance
+    expected_error: float | None
+    error_basis: str
+    demand_rps: float | None  # demand on the pool; None: not known
+    replicas: int | None  # fewest replicas for that demand
+    simulated_pools: tuple[PoolPoint, ...]  # pools simulated for the tier that limits a replica
+    closed: ClosedForms = field(metadata={MERGED: True})
+    again: dict[str, float | None] = field(metadata={MERGED: True})  # with profile errors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeResult:
+    """The result of ``size``."""
+
+    kind: str = "size"
+    scenario: str
+    pools: tuple[SizedPool, ...]
+    splits: tuple[SplitSize, ...]  # of instances with attention and experts on separate GPUs
+    sized_by: str
+    size_error: SizeError
+    provenance: tuple[Fact, ...]
+    notes: tuple[str, ...]
+
+
+def run(
+    scenario: Scenario,
+    traces: Traces,
+    options: Options,
+    *,
+    known: Known = NOTHING,
+    progress: Progress,
+) -> Outcome:
+    """Find the largest request rate of one replica, for each model and column.
+
+    Keys are those of the contract (interfaces.md). The rates with profiles slower and faster by
+    their own error show the uncertainty. The table ``curve`` has the closed forms' TTFT and TBT by
+    rate. Raises PlannerError for invalid options, and ScenarioError if a model meets its tier on no
+    replica.
+    """
+    fixed = options.lengths
+    hardware = build_hardware(scenario, known)
+    variation = variation_of(options.burstiness)
+    progress(0.0, "Reading the traffic")
+    notes: list[str] = []
+    lengths: Sequence[Lengths]
+    scv = [1.0 if variation is None else variation] * len(hardware.models)
+    shared: Sequence[SharedPrompts | None] = ()
+    rates: list[float | None] = [options.rate] * len(hardware.models)
+    if fixed is None or variation is None:
+        traffic = known_traffic(settings_of(scenario), traces)
+        lengths = traffic.lengths
+        if variation is None:
+            scv = [variation_in(traffic, m, notes) for m in range(len(hardware.models))]
+        if options.rate is None:
+            rates = [busiest_rps(hardware, traffic, m) for m in range(len(hardware.models))]
+    if fixed is None:
+        drawn = "lengths drawn from the scenario's traffic"
+        shared, hardware = traffic.shared, replace(hardware, asked=traffic.asked)
+    else:
+        _check_context(hardware, fixed)
+        pair = (np.array(fixed[:1], np.int32), np.array(fixed[1:], np.int32))
+        lengths = [pair] * len(hardware.models)
+        drawn = f"{fixed[0]:,} input and {fixed[1]:,} output tokens each"
+    sizes = size(hardware, lengths, scenario.seed, part(progress, 0.1, 0.4), scv, shared)
+    errors = {place: stated_error(hardware.profiles[place]) for place in sizes.capacity}
+    late = part(progress, 0.4, 0.85)
+    again = _again(hardware, lengths, errors, scv, scenario.seed, late, shared)
+    splits = splits_of(hardware, sizes, lengths, scv, scenario.seed, part(progress, 0.85, 0.95))
+    pools, curves = [], []
+    for place, sized in zip(sizes.capacity, sized_replicas(sizes, hardware), strict=True):
+        tier = next(tier for tier in hardware.tiers if tier.name == sized.tier)
+        work = Workload(*lengths[place[0]], burstiness=scv[place[0]])
+        closed, curve = _closed_forms(hardware, place, tier, work, sized.max_rps)
+        replica = sized.replica
+        name = {"model": replica.model, "arrangement": replica.arrangement, "role": replica.role}
+        curves += [name | as_json(point) for point in curve]
+        profile, error = hardware.profiles[place], errors[place]
+        rps, mean = rates[place[0]], float(lengths[place[0]][0].mean())
+        pools.append(
+            SizedPool(
+                sized=sized,
+                percentile=100 * tier.attainment,
+                ttft_limit_ms=milliseconds(tier.ttft_s),
+                tbt_limit_ms=milliseconds(tier.tbt_s),
+                attainment=sizes.capacity[place][1].attainment,
+                burstiness=scv[place[0]],
+                profile=profile.kind,
+                provenance=provenance_at(profile, sizes.outside(place)),
+                expected_error=error.value if error else None,
+                error_basis=error.basis if error else UNCHECKED,
+                demand_rps=rps,
+                replicas=None if rps is None else fewest(sizes.pool_tps[place], rps * mean),
+                simulated_pools=sizes.pools[place].set_by.points,
+                closed=closed,
+                again=again[place],
+            )
+        )
+    poisson = options.burstiness == POISSON
+    arrivals = "Poisson arrivals" if poisson else "arrivals (gaps gamma-distributed)"
+    return Outcome(
+        SizeResult(
+            scenario=scenario.name,
+            pools=tuple(pools),
+            splits=splits,
+            sized_by=f"simulation of one replica request by request: {REQUESTS:,} and again "
+            f"{2 * REQUESTS:,} {arrivals}, {drawn}; the largest rate that meets the tier in both, "
+            f"to within {PRECISION:.0%}; pools of {', '.join(map(str, SIMULATED))} likewise, and "
+            "in between by 1/sqrt(n)",
+            size_error=expected("simulation", 0.0),
+            provenance=facts_at(hardware, sizes),
+            notes=(*notes, *_contradicted(hardware), *sizes.notes),
+        ),
+        {"curve": pl.DataFrame(curves, infer_schema_length=None)},
+    )
+
+
+def _contradicted(hardware: Hardware) -> list[str]:
+    """Return a sentence for each built-in profile that contradicts another one."""
+    sentences = [
+        f"{profile.model} on {profile.tp} x {profile.gpu} is {contradiction}."
+        for profile in hardware.profiles.values()
+        for contradiction in profile.provenance.source.split("; ")
+        if contradiction.startswith(CONTRADICTED)
+    ]
+    return list(dict.fromkeys(sentences))
+
+
+def _closed_forms(
+    hardware: Hardware, place: At, tier: Tier, work: Workload, max_rps: float
+) -> tuple[ClosedForms, list[CurvePoint]]:
+    """Return the closed forms at the simulated capacity, and their curve over all rates.
+
+    Values are None if the closed forms find no rate.
+    """
+    role, profile = hardware.columns[place[1]].role, hardware.profiles[place]
+    link = next((link for (m, _), link in hardware.links.items() if m == place[0]), None)
+    way = {"role": role, "link": link if role == "decode" else None, "senders": SENDERS}
+    most = saturated(profile, work, **way)  # type: ignore[arg-type]
+    share = tier.attainment
+    curve = []
+    for load in POINTS:
+        evaluated = evaluate(profile, work.at(load * most), **way)  # type: ignore[arg-type]
+        if evaluated.stable:
+            curve.append(
+                CurvePoint(
+                    rate=float(load * most),
+                    load=float(load),
+                    ttft_mean_ms=milliseconds(evaluated.ttft.mean)
+                    if len(evaluated.ttft.values)
+                    else None,
+                    ttft_ms=milliseconds(evaluated.ttft.quantile(share)),
+                    tbt_mean_ms=milliseconds(evaluated.tbt.mean)
+                    if len(evaluated.tbt.values)
+                    else None,
+                    tbt_ms=milliseconds(evaluated.tbt.quantile(share)),
+                    e2e_ms=milliseconds(evaluated.e2e.quantile(share)),
+                    wait_mean_ms=milliseconds(evaluated.wait.mean),
+                    utilisation=evaluated.utilisation,
+                    batch=evaluated.batch,
+                )
+            )
+    # The simulated capacity may exceed the closed-form saturation, where queues diverge.
+    evaluated = evaluate(profile, work.at(min(max_rps, 0.999 * most)), **way)  # type: ignore[arg-type]
+    only = tier if role == "both" else _of_role(in_part(tier, role), role)
+    try:
+        guess = size_pool(profile, work, only, **way).max_rps  # type: ignore[arg-type]
+    except SimulationError:
+        guess = None
+    load = max_rps / most
+    closed = ClosedForms(
+        load=load,
+        wait_ms=milliseconds(evaluated.wait.mean),
+        e2e_ms=milliseconds(evaluated.e2e.quantile(share)),
+        e2e_mean_ms=milliseconds(evaluated.e2e.mean),
+        utilisation=evaluated.utilisation,
+        predicted_rps=guess,
+        prediction_error=guess / max_rps - 1.0 if guess and max_rps else None,
+        latency_error=expected("latency", load),
+        latency_bias=bias(load),
+    )
+    return closed, curve
+
+
+def _of_role(tier: Tier, role: str) -> Tier:
+    if role == "prefill":
+        return replace(tier, tbt_s=None, e2e_s=None)
+    return replace(tier, ttft_s=None, e2e_s=None)
+
+
+def _check_context(hardware: Hardware, lengths: tuple[int, int]) -> None:
+    for model in hardware.models:
+        if sum(lengths) > model.max_context:
+            raise PlannerError(
+                f"--isl {lengths[0]} and --osl {lengths[1]} are {sum(lengths):,} tokens, and the "
+                f"context of {model.name} is {model.max_context:,}; give less."
+            )
+
+
+def _again(
+    hardware: Hardware,
+    lengths: Sequence[Lengths],
+    errors: dict[At, StatedError | None],
+    scv: Sequence[float],
+    seed: int,
+    progress: Progress,
+    shared: Sequence[SharedPrompts | None],
+) -> dict[At, dict[str, float | None]]:
+    """Return the largest rates with each profile slower and faster by its own error.
+
+    0: the tier is met at no rate. None: the profile's error is not known.
+    """
+    rates: dict[At, dict[str, float | None]] = {}
+    for done, ((m, g), error) in enumerate(errors.items()):
+        progress(done / len(errors), "Sizing again with the profiles' errors")
+        rates[m, g] = {}
+        for word, sign in (("slower", +1), ("faster", -1)):
+            rate = None
+            if error:
+                profile = slower_or_faster(hardware.profiles[m, g], error.value, sign)
+                try:
+                    rate = sized_alone(
+                        hardware, m, g, lengths[m], seed, profile=profile, burstiness=scv[m],
+                        shared=shared[m] if shared else None,
+                    )  # fmt: skip
+                except SimulationError:
+                    rate = 0.0
+            rates[m, g][f"max_rps_if_{word}"] = rate
+    return rates

@@ -1,0 +1,162 @@
+"""Declare the options of each kind of run once, next to its function.
+
+The declaration defines the arguments of the command line and the request bodies of the API. It also
+defines the forms of the browser and the table of the guide (docs/options.md). The run validates its
+options against it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from planner.errors import OptionFault, OptionsRefused
+from planner.policies.choice import ALL, known_policy
+from planner.policies.user_policies import policy_names
+
+OptionsT = TypeVar("OptionsT", bound="RunOptions")
+
+
+def _known(key: str) -> str:
+    """Return ``key`` if it names a policy; raise ValueError with the known names otherwise."""
+    if not known_policy(key):
+        raise ValueError(f"there is no policy {key!r}; choose from {', '.join(policy_names())}")
+    return key
+
+
+def _known_or_all(key: str) -> str:
+    """Return ``key`` if it is ``ALL`` or names a policy; raise ValueError otherwise."""
+    if key != ALL and not known_policy(key):
+        names = ", ".join(policy_names())
+        raise ValueError(f"there is no policy {key!r}; choose from {names}, or {ALL}")
+    return key
+
+
+Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
+# A policy's name, followed by a colon and a label if the scenario has several of that name.
+PolicyKey = Annotated[str, Field(max_length=161), AfterValidator(_known)]
+PolicyKeyOrAll = Annotated[str, Field(max_length=161), AfterValidator(_known_or_all)]
+
+
+class RunOptions(BaseModel):
+    """Base class of all declarations. Unknown options are refused.
+
+    The description of a field is its help. The title is its label in a form. The extra ``give``
+    says in words which values are valid, if a choice or a range of numbers does not say it.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    def given(self) -> dict[str, Any]:
+        """Return the options that were set, as JSON."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option, as command line, API and browser need it."""
+
+    name: str
+    label: str
+    help: str
+    type: str  # type of JSON Schema: boolean, integer, number or string
+    many: bool  # whether the value is a list
+    required: bool
+    default: Any  # None: the scenario's value, or computed
+    choices: tuple[str, ...] = ()
+    least: float | None = None
+    above: float | None = None  # exclusive lower limit
+    most: float | None = None
+    longest: int | None = None  # largest number of characters
+    fewest: int | None = None  # smallest number of values in a list
+    largest: int | None = None  # largest number of values in a list
+    give: str = ""
+
+    @property
+    def remedy(self) -> str:
+        """Return in words which values are valid."""
+        if self.give:
+            return f"give {self.give}"
+        if self.choices:
+            return f"choose from {', '.join(self.choices)}"
+        if self.most is not None:
+            number = "a whole number" if self.type == "integer" else "a number"
+            start = f"above {self.above:g}, up" if self.least is None else f"from {self.least:g}"
+            return f"give {number} {start} to {self.most:,.12g}"
+        if self.type == "boolean":
+            return "give true or false"
+        return f"give a text of at most {self.longest} characters"
+
+
+def options_in(declared: type[RunOptions]) -> dict[str, Option]:
+    """Return the options by name, in the order of the declaration."""
+    schema = declared.model_json_schema()
+    required = schema.get("required", ())
+    return {
+        name: _option(name, field, name in required) for name, field in schema["properties"].items()
+    }
+
+
+def _option(name: str, field: dict[str, Any], required: bool) -> Option:
+    """Return the option of a field of a JSON Schema."""
+    declared = next(form for form in field.get("anyOf", [field]) if form["type"] != "null")
+    value = declared
+    if declared["type"] == "array":
+        value = declared["items"] if "items" in declared else declared["prefixItems"][0]
+    return Option(
+        name=name,
+        label=field["title"],
+        help=field.get("description", ""),
+        type=value["type"],
+        many=value is not declared,
+        required=required,
+        default=field.get("default"),
+        choices=tuple(value.get("enum", ())),
+        least=value.get("minimum"),
+        above=value.get("exclusiveMinimum"),
+        most=value.get("maximum"),
+        longest=value.get("maxLength"),
+        fewest=declared.get("minItems"),
+        largest=declared.get("maxItems"),
+        give=field.get("give", ""),
+    )
+
+
+def options_of(declared: type[OptionsT], values: Mapping[str, Any]) -> OptionsT:
+    """Return ``values`` as the kind's own type; raise OptionsRefused with a remedy per option."""
+    try:
+        return declared.model_validate(values)
+    except ValidationError as error:
+        known = options_in(declared)
+        faults = [_fault(known, fault) for fault in _first_causes(error.errors())]
+    distinct = {(fault.name, fault.value, fault.remedy): fault for fault in reversed(faults)}
+    # A list can have the same fault at several places: report it once, at the first place.
+    raise OptionsRefused.of([*distinct.values()][::-1])
+
+
+def _first_causes(faults: Sequence[Any]) -> Iterator[Any]:
+    """Yield the faults, without lists that are too short only because values were refused."""
+    lists = {fault["loc"][0] for fault in faults if len(fault["loc"]) > 1}
+    for fault in faults:
+        if fault["type"] != "too_short" or fault["loc"][0] not in lists:
+            yield fault
+
+
+def _fault(known: dict[str, Option], fault: Any) -> OptionFault:
+    """Return a fault of pydantic as the option, its value and a remedy in words."""
+    name, sent = str(fault["loc"][0]), fault["input"]
+    value = str(sent) if isinstance(sent, str | int | float) else ""
+    if fault["type"] == "extra_forbidden":
+        value, remedy = "", f"this is not known here; there are: {', '.join(known) or 'none'}"
+    elif fault["type"] == "missing" and len(fault["loc"]) == 1:
+        remedy = "this is needed"
+    elif fault["type"] == "value_error":  # message of a validator of the declaration
+        remedy = str(fault["ctx"]["error"])
+    elif known[name].many and len(fault["loc"]) == 1 and not known[name].give:
+        remedy = f"give a list of {known[name].fewest} to {known[name].largest}"
+    else:
+        remedy = known[name].remedy
+    return OptionFault(name, value, remedy, ".".join(str(part) for part in fault["loc"]))

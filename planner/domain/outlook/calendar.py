@@ -1,0 +1,94 @@
+"""Split a horizon into months, and count each period of a representative week in them."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+import numpy as np
+
+from planner.domain.traffic.window import (
+    DAY_S,
+    UTC_CLOCK,
+)
+from simulation.arrays import FloatArray, IntArray
+
+HorizonName = Literal["week", "month", "quarter", "year"]
+MONTHS: dict[str, int] = {"month": 1, "quarter": 3, "year": 12}
+WEEK_S = 7 * DAY_S
+MONTH_S = 365.25 / 12 * DAY_S  # mean month, for traffic without dates
+
+
+@dataclass(frozen=True, slots=True)
+class Month:
+    """A calendar month, or the part of it within the horizon: ``[start_s, end_s)``, epoch s."""
+
+    label: str  # 2027-01; "month 1" for traffic without dates
+    start_s: float
+    end_s: float
+
+    @property
+    def hours(self) -> float:
+        return (self.end_s - self.start_s) / 3600
+
+    @property
+    def middle_s(self) -> float:
+        return (self.start_s + self.end_s) / 2
+
+
+def months_of(start_s: float, horizon: HorizonName, clock: str) -> tuple[Month, ...]:
+    """Return a week or whole months from ``start_s`` on, split at each first of a month.
+
+    Traffic without dates has no calendar, so its months are mean months.
+    """
+    if clock != UTC_CLOCK:
+        if horizon == "week":
+            return (Month("week 1", start_s, start_s + WEEK_S),)
+        return tuple(
+            Month(f"month {i + 1}", start_s + i * MONTH_S, start_s + (i + 1) * MONTH_S)
+            for i in range(MONTHS[horizon])
+        )
+    begin = datetime.fromtimestamp(start_s, UTC)
+    end_s = start_s + WEEK_S
+    if horizon != "week":
+        end_s = _later(begin, MONTHS[horizon]).timestamp()
+    edges, edge = [start_s], begin
+    while (edge := _first_of_next(edge)).timestamp() < end_s - 1:
+        edges.append(edge.timestamp())
+    edges.append(end_s)
+    return tuple(
+        Month(f"{datetime.fromtimestamp(low, UTC):%Y-%m}", low, high)
+        for low, high in itertools.pairwise(edges)
+    )
+
+
+def _first_of_next(moment: datetime) -> datetime:
+    year, month = divmod(moment.year * 12 + moment.month, 12)
+    return datetime(year, month + 1, 1, tzinfo=UTC)
+
+
+def _later(begin: datetime, months: int) -> datetime:
+    """Return the time ``months`` later, or on the last day of a shorter month."""
+    year, month = divmod(begin.year * 12 + begin.month - 1 + months, 12)
+    for day in range(begin.day, 27, -1):
+        try:
+            return begin.replace(year=year, month=month + 1, day=day)
+        except ValueError:
+            continue
+    return begin.replace(year=year, month=month + 1)
+
+
+def weights(month: Month, week_start_s: float, period_s: float) -> FloatArray:
+    """Return how often each period of the week from ``week_start_s`` on occurs in a month, ``[p]``.
+
+    A period that is partly in the month counts as that part.
+    """
+    per_week = round(WEEK_S / period_s)
+    low, high = ((edge - week_start_s) / period_s for edge in (month.start_s, month.end_s))
+    first, last = int(np.floor(low + 1e-9)), int(np.ceil(high - 1e-9))
+    hours: IntArray = np.arange(first, last)
+    share = np.minimum(hours + 1, high) - np.maximum(hours, low)
+    counted = np.bincount(hours % per_week, np.clip(share, 0.0, 1.0), minlength=per_week)
+    return np.asarray(counted, np.float64)

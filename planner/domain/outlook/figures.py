@@ -1,0 +1,186 @@
+"""Extend the plans of a representative week to the months of a horizon."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.domain.outlook.calendar import Month
+from planner.domain.outlook.commitments import (
+    Commitment,
+    Use,
+)
+from planner.inputs.scenario.build import Hardware
+from planner.optimizer.problem import ScalingPlan
+from simulation.arrays import FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlannedMonth:
+    """A month with its plan."""
+
+    month: Month
+    times: float  # growth factor on the demand of the week
+    weights: FloatArray  # [p] number of times that each period of the week occurs
+    plan: ScalingPlan | None  # None: infeasible, see ``conflict``
+    conflict: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MonthFigures:
+    """Row of a month; figures are None if the plan is infeasible.
+
+    ``cost_usd`` is at on-demand and spot prices. Its part for starting instances is ``starts_usd``.
+    ``cost_committed_usd`` is the cost with the recommended commitments.
+    """
+
+    month: str
+    days: float
+    growth: float
+    status: str
+    gpu_hours: float | None = None
+    cost_usd: float | None = None
+    on_demand_usd: float | None = None
+    spot_usd: float | None = None
+    starts_usd: float | None = None
+    cost_committed_usd: float | None = None
+    energy_kwh: float | None = None
+    carbon_kg: float | None = None
+    mean_replicas: float | None = None
+    peak_replicas: int | None = None
+    peak_gpus: int | None = None
+    conflict: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolMonth:
+    """Row of a pool in a month."""
+
+    month: str
+    model: str
+    region: str
+    arrangement: str
+    market: str
+    mean_replicas: float
+    least_replicas: int
+    peak_replicas: int
+    gpu_hours: float
+    cost_usd: float
+
+
+def month_figures(
+    planned: PlannedMonth, hardware: Hardware, commitments: Sequence[Commitment]
+) -> MonthFigures:
+    """Return the row of a month: sums over its periods, each times its number of occurrences."""
+    month, plan = planned.month, planned.plan
+    days, growth = month.hours / 24, planned.times
+    if plan is None:
+        return MonthFigures(month.label, days, growth, "infeasible", conflict=planned.conflict)
+    hours = planned.weights * (plan.period_s / 3600)  # [p]
+    totals = [window.totals for window in plan.windows]
+    cost = float(hours @ np.array([t.usd for t in totals]))
+    gpus = _gpus(plan)
+    price = gpus * hardware.usd_per_gpu_hour
+    by_column = np.einsum("p,plrg->g", hours, price)
+    spot = float(by_column[hardware.spot].sum())
+    on_demand = float(by_column[~hardware.spot].sum())
+    committed = cost
+    # A commitment is paid all the time. It replaces the on-demand GPUs in use, up to its size.
+    for row in commitments:
+        used = _of_type(gpus, hardware, row.region, row.gpu)
+        committed_hours = float(hours @ np.minimum(used, row.gpus))
+        committed += row.committed_usd_per_gpu_hour * row.gpus * float(hours.sum())
+        committed -= row.on_demand_usd_per_gpu_hour * committed_hours
+    replicas = plan.target.sum(axis=(1, 2, 3))
+    seen = planned.weights > 0
+    return MonthFigures(
+        month=month.label,
+        days=days,
+        growth=growth,
+        status=max((window.status for window in plan.windows), key=_WORSE.index),
+        gpu_hours=float(hours @ np.array([t.gpu_hours for t in totals])),
+        cost_usd=cost,
+        on_demand_usd=on_demand,
+        spot_usd=spot,
+        starts_usd=cost - on_demand - spot,
+        cost_committed_usd=committed if commitments else None,
+        energy_kwh=float(hours @ np.array([t.kwh for t in totals])),
+        carbon_kg=float(hours @ np.array([t.kg for t in totals])),
+        mean_replicas=float(planned.weights @ replicas / planned.weights.sum()),
+        peak_replicas=int(replicas[seen].max()),
+        peak_gpus=int(gpus.sum(axis=(1, 2, 3))[seen].max()),
+        conflict=next((window.conflict for window in plan.windows if window.conflict), ""),
+    )
+
+
+_WORSE = ("optimal", "feasible", "timeout", "infeasible")
+
+
+def pool_months(planned: PlannedMonth, hardware: Hardware) -> tuple[PoolMonth, ...]:
+    """Return the rows of all pools with a replica in the month."""
+    plan = planned.plan
+    if plan is None:
+        return ()
+    hours = planned.weights * (plan.period_s / 3600)
+    seen, target, rows = planned.weights > 0, plan.target, []
+    for m, r, g in hardware.pool_index:
+        counts = target[:, m, r, g]
+        if not counts[seen].any():
+            continue
+        gpu_hours = float(hours @ counts) * int(plan.gpus_per_instance[m, g])
+        rows.append(
+            PoolMonth(
+                month=planned.month.label,
+                model=hardware.models[m].name,
+                region=hardware.regions[r].name,
+                arrangement=hardware.arrangement(m, g),
+                market=hardware.market(g),
+                mean_replicas=float(planned.weights @ counts / planned.weights.sum()),
+                least_replicas=int(counts[seen].min()),
+                peak_replicas=int(counts[seen].max()),
+                gpu_hours=gpu_hours,
+                cost_usd=gpu_hours * float(hardware.usd_per_gpu_hour[r, g]),
+            )
+        )
+    return tuple(rows)
+
+
+def uses(planned: Sequence[PlannedMonth], hardware: Hardware) -> tuple[Use, ...]:
+    """Return the on-demand GPUs by region and type over all months that have a plan.
+
+    Models count together, because a commitment is to GPUs and not to models.
+    """
+    uses = []
+    owned = [g for g, column in enumerate(hardware.columns) if not column.spot]
+    for r, region in enumerate(hardware.regions):
+        for gpu in dict.fromkeys(hardware.gpus[g].name for g in owned):
+            column = next(g for g in owned if hardware.gpus[g].name == gpu)
+            gpus, hours = [], []
+            for month in planned:
+                if month.plan is not None:
+                    gpus.append(_of_type(_gpus(month.plan), hardware, region.name, gpu))
+                    hours.append(month.weights * (month.plan.period_s / 3600))
+            if gpus and np.concatenate(gpus).any():
+                price = float(hardware.usd_per_gpu_hour[r, column])
+                uses.append(
+                    Use(region.name, gpu, np.concatenate(gpus), np.concatenate(hours), price)
+                )
+    return tuple(uses)
+
+
+def _gpus(plan: ScalingPlan) -> FloatArray:
+    """Return the GPUs in use, ``[p, l, r, g]``."""
+    return np.asarray(plan.target * plan.gpus_per_instance[None, :, None, :], np.float64)
+
+
+def _of_type(gpus: FloatArray, hardware: Hardware, region: str, gpu: str) -> FloatArray:
+    """Return the on-demand GPUs of one type in a region, ``[p]``."""
+    r = next(i for i, region_of in enumerate(hardware.regions) if region_of.name == region)
+    columns = [
+        g
+        for g, column in enumerate(hardware.columns)
+        if not column.spot and hardware.gpus[g].name == gpu
+    ]
+    return np.asarray(gpus[:, :, r][:, :, columns].sum(axis=(1, 2)), np.float64)

@@ -1,0 +1,97 @@
+"""Run independent steps of a study in parallel, two at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from threading import Lock
+from typing import TypeVar
+
+from planner.domain.progress import (
+    Progress,
+    shared,
+)
+from simulation.trace_replay import is_long
+
+T = TypeVar("T")
+AT_ONCE = 2
+# Largest replay in requests that runs in parallel: each request takes about 140 bytes.
+MOST = 4_000_000
+TELL_S = 0.2  # interval at which progress is passed on
+
+
+class _Stopped(Exception):
+    """Raised in a step to end it after another step or the caller has failed."""
+
+
+class _Telling:
+    """The progress of the steps, collected from their threads for the calling thread.
+
+    Only the calling thread may call its ``progress``, which can write to a database and can raise
+    to cancel.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._fraction = 0.0
+        self._stages: list[str] = []  # stages that began since the last ``pass_on``
+        self._begun: set[str] = set()
+        self._heard = False
+        self.stopped = False
+
+    def __call__(self, fraction: float, stage: str) -> None:
+        if self.stopped:
+            raise _Stopped
+        with self._lock:
+            self._heard = True
+            self._fraction = max(self._fraction, fraction)
+            if stage not in self._begun:
+                self._begun.add(stage)
+                self._stages.append(stage)
+
+    def pass_on(self, progress: Progress) -> None:
+        """Pass on the fraction and each new stage, in the calling thread.
+
+        Each stage is passed on only once, because parallel stages would alternate otherwise. If no
+        step reported since the last call, pass on nothing, so that a stuck run stays visible.
+        """
+        with self._lock:
+            heard, self._heard = self._heard, False
+            stages, self._stages = self._stages, []
+        for stage in stages or [""] * heard:
+            progress(self._fraction, stage)
+
+
+def side_by_side(
+    steps: Sequence[Callable[[Progress], T]], progress: Progress, *, at_once: int = AT_ONCE
+) -> list[T]:
+    """Run ``steps`` in threads and return their results in order.
+
+    Much of a replay is compiled code that releases Python's lock, so threads save time. If a step
+    or ``progress`` raises, the other steps end at their next report. The exception is then raised.
+    """
+    telling = _Telling()
+    each = shared(telling, len(steps))
+    with ThreadPoolExecutor(at_once) as pool:
+        begun = [pool.submit(step, report) for step, report in zip(steps, each, strict=True)]
+        going = set(begun)
+        try:
+            while going:
+                done, going = wait(going, TELL_S, FIRST_COMPLETED)
+                for future in done:
+                    future.result()
+                telling.pass_on(progress)
+        except BaseException:
+            telling.stopped = True
+            for future in begun:
+                future.cancel()
+            raise
+    return [future.result() for future in begun]
+
+
+def replays_at_once(requests: int) -> int:
+    """Return how many replays of ``requests`` requests each can run at the same time.
+
+    The limit is memory. Long replays are streamed, so they need little.
+    """
+    return AT_ONCE if requests <= MOST or is_long(requests) else 1

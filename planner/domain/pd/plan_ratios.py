@@ -1,0 +1,106 @@
+"""State the best P:D ratio of models whose plan has prefill and decode pools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+
+from planner.domain.columns import (
+    COUNT,
+    MS,
+    NUMBER,
+    SHARE,
+    TEXT,
+    Column,
+    Columns,
+)
+from planner.domain.pd.ratio_search import judgement
+from planner.domain.pd.service_pools import (
+    pairs_of,
+    usual_instances,
+)
+from planner.domain.serialise import (
+    COLUMNS,
+    MERGED,
+    OPTIONAL,
+    milliseconds,
+)
+from planner.domain.traffic.lengths import Lengths
+from planner.inputs.scenario.build import Hardware
+from simulation.errors import SimulationError
+from simulation.sizing.pd_ratio import Best
+from simulation.sizing.trial import SharedPrompts
+
+BEST = Columns(
+    (
+        Column("prefill", COUNT, "instances", attrgetter("ratio.prefill")),
+        Column("decode", COUNT, "instances", attrgetter("ratio.decode")),
+        Column("max_tps", NUMBER, "tokens/s within the limits", attrgetter("ratio.max_tps")),
+        Column("max_rps", NUMBER, "requests/s", attrgetter("ratio.max_rps")),
+        Column("bound_by", TEXT, "what limits it", attrgetter("ratio.bound_by")),
+        Column("ttft_ms", MS, "there", lambda best: milliseconds(best.ratio.ttft_s)),
+        Column("tbt_ms", MS, "there", lambda best: milliseconds(best.ratio.tbt_s)),
+        Column(
+            "transfer_ms", MS, "of a KV cache", lambda best: milliseconds(best.ratio.transfer_s)
+        ),
+        Column("lost_with_fewer_prefill", SHARE, "beside it", attrgetter("fewer_prefill")),
+        Column("lost_with_more_prefill", SHARE, "beside it", attrgetter("more_prefill")),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatedRatio:
+    """The best ratio of one model's pair of pools, and its tier.
+
+    If there is none, ``note`` says why.
+    """
+
+    model: str
+    prefill_on: str
+    decode_on: str
+    instances: int
+    by: str = "simulation"
+    tier: str | None = field(default=None, metadata={OPTIONAL: True})
+    best: Best | None = field(default=None, metadata={COLUMNS: BEST, MERGED: True, OPTIONAL: True})
+    note: str | None = field(default=None, metadata={OPTIONAL: True})
+
+
+def stated_ratios(
+    hardware: Hardware,
+    lengths: Sequence[Lengths],
+    seed: int,
+    shared: Sequence[SharedPrompts | None] = (),
+) -> tuple[StatedRatio, ...]:
+    """Return the best ratio of every model with prefill and decode pools, for a plan's results.
+
+    It is the ratio that ``pd_ratio`` finds by default, with the same number of instances.
+    """
+    return tuple(
+        ratio
+        for m in range(len(hardware.models))
+        for ratio in _of_model(hardware, m, lengths[m], seed, shared[m] if shared else None)
+    )
+
+
+def _of_model(
+    hardware: Hardware, m: int, lengths: Lengths, seed: int, shared: SharedPrompts | None
+) -> Iterator[StatedRatio]:
+    """Yield the best ratio of each pair of pools of one model."""
+    for columns in pairs_of(hardware, m):
+        if hardware.columns[columns.prefill].role != "prefill":
+            continue
+        count = usual_instances(hardware, m, columns)
+        stated = StatedRatio(
+            model=hardware.models[m].name,
+            prefill_on=hardware.columns[columns.prefill].label,
+            decode_on=hardware.columns[columns.decode].label,
+            instances=count,
+        )
+        try:
+            judged = judgement(hardware, m, columns, lengths, count, seed, shared)
+        except SimulationError as problem:
+            yield replace(stated, note=str(problem))
+        else:
+            yield replace(stated, tier=judged.service.tier.name, best=judged.best)

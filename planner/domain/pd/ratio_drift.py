@@ -1,0 +1,187 @@
+"""Compute how lengths, limits and the time of day change the best P:D ratio (methods.md D8)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import numpy as np
+
+from planner.domain.progress import Progress
+from planner.domain.serialise import (
+    milliseconds,
+    moment,
+)
+from planner.domain.traffic.traffic import Traffic
+from simulation.arrays import FloatArray, Int32Array
+from simulation.errors import SimulationError
+from simulation.sizing.pd_ratio import PdService, Ratio, analytic, best_split
+from simulation.sizing.workload import Workload
+
+FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # on the lengths
+LIMITS = (0.5, 1.0, 2.0)  # factors on the limits of TTFT and TBT
+WINDOWS = 24  # largest number of windows of a trace
+FEW = 20  # windows with fewer requests are ignored: their mean lengths are too uncertain
+SAMPLE = 2_000  # smallest number of requests that thinning leaves
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The best ratio and its tokens/s. ``prefill`` is 0 if no ratio meets the tier."""
+
+    prefill: int = 0
+    decode: int = 0
+    max_tps: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """The best ratio at other mean lengths and at other limits."""
+
+    isl: tuple[float, ...]
+    osl: tuple[float, ...]
+    by_lengths: tuple[tuple[Split, ...], ...]  # [isl][osl]
+    ttft_ms: tuple[float | None, ...]
+    tbt_ms: tuple[float | None, ...]
+    by_limits: tuple[tuple[Split, ...], ...]  # [ttft][tbt]
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """A window of the traffic: its mean lengths and its best ratio.
+
+    ``kept_loses`` is the share of capacity that the fixed ratio loses against it.
+    """
+
+    start: datetime
+    isl: float
+    osl: float
+    prefill: int
+    decode: int
+    max_tps: float
+    kept_loses: float | None
+
+
+def sensitivity(service: PdService, instances: int, progress: Progress) -> Sensitivity:
+    """Return the best ratio with other lengths and other limits, by closed forms."""
+    total = len(FACTORS) ** 2 + len(LIMITS) ** 2
+    base = replace(service, workload=_scaled(service.workload, 1.0, 1.0))
+
+    def report(done: int) -> None:
+        progress(done / total, "The ratio at other lengths and limits")
+
+    lengths, limits = [], []
+    for i, isl in enumerate(FACTORS):
+        report(i * len(FACTORS))
+        lengths.append(
+            tuple(
+                _best(replace(base, workload=_scaled(base.workload, isl, osl)), instances)
+                for osl in FACTORS
+            )
+        )
+    for i, ttft in enumerate(LIMITS):
+        report(len(FACTORS) ** 2 + i * len(LIMITS))
+        limits.append(tuple(_best(_limited(base, ttft, tbt), instances) for tbt in LIMITS))
+    facts = service.workload.facts
+    return Sensitivity(
+        isl=tuple(facts.mean_isl * factor for factor in FACTORS),
+        osl=tuple(facts.mean_osl * factor for factor in FACTORS),
+        by_lengths=tuple(lengths),
+        ttft_ms=_scales(service.tier.ttft_s),
+        tbt_ms=_scales(service.tier.tbt_s),
+        by_limits=tuple(limits),
+    )
+
+
+def over_time(
+    traffic: Traffic, m: int, service: PdService, instances: int, usual: Ratio, progress: Progress
+) -> tuple[Drift, ...]:
+    """Return the mean lengths and the best ratio of each window of the traffic, by closed forms.
+
+    Each window also states the loss of the fixed ratio ``usual``. Windows with fewer than ``FEW``
+    requests are omitted.
+    """
+    starts, isl, osl = _windows(traffic, m)
+    facts, rows = service.workload.facts, []
+    for i, start in enumerate(starts):
+        progress(i / len(starts), "The ratio over time")
+        if not np.isfinite(isl[i]):
+            continue
+        work = _scaled(service.workload, isl[i] / facts.mean_isl, osl[i] / facts.mean_osl)
+        then = replace(service, workload=work)
+        best, fixed = _best(then, instances), analytic(then, usual.prefill, usual.decode)
+        loses = max(0.0, 1.0 - fixed.max_tps / best.max_tps) if best.prefill else None
+        rows.append(
+            Drift(
+                moment(start),
+                float(isl[i]),
+                float(osl[i]),
+                best.prefill,
+                best.decode,
+                best.max_tps,
+                loses,
+            )
+        )
+    return tuple(rows)
+
+
+def _windows(traffic: Traffic, m: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the starts of equal windows, and the mean ISL and OSL of a model's requests in each.
+
+    The means are NaN in windows with fewer than ``FEW`` requests.
+    """
+    demand = traffic.demand
+    rows = [i for i, key in enumerate(demand.keys) if key.model == traffic.models[m]]
+    per = max(1, -(-demand.bins // WINDOWS))
+    edges = np.arange(0, demand.bins, per)
+    sums = [
+        np.add.reduceat(np.nan_to_num(values[rows]).sum(axis=0), edges)
+        for values in (demand.requests, demand.input_tokens, demand.output_tokens)
+    ]
+    few = sums[0] < FEW
+    count = np.where(few, np.nan, sums[0])
+    starts = np.asarray(demand.start_s + demand.bin_s * edges, np.float64)
+    return starts, sums[1] / count, sums[2] / count
+
+
+def _scaled(workload: Workload, isl: float, osl: float) -> Workload:
+    """Return the workload with its lengths multiplied by factors, at least one token each.
+
+    Of many requests, every n-th is used, so that at least ``SAMPLE`` remain.
+    """
+    every = max(1, len(workload.isl) // SAMPLE)
+
+    def times(lengths: Int32Array, factor: float) -> Int32Array:
+        return np.asarray(np.maximum(np.rint(lengths[::every] * factor), 1), np.int32)
+
+    return Workload(
+        times(workload.isl, isl), times(workload.osl, osl), burstiness=workload.burstiness
+    )
+
+
+def _limited(service: PdService, ttft: float, tbt: float) -> PdService:
+    """Return the service with the tier's TTFT and TBT multiplied by factors."""
+    tier = service.tier
+    return replace(
+        service,
+        tier=replace(
+            tier,
+            ttft_s=None if tier.ttft_s is None else ttft * tier.ttft_s,
+            tbt_s=None if tier.tbt_s is None else tbt * tier.tbt_s,
+        ),
+    )
+
+
+def _best(service: PdService, instances: int) -> Split:
+    """Return the best ratio by closed forms, or an empty Split if no ratio meets the tier."""
+    try:
+        best = best_split(service, instances)
+    except SimulationError:
+        return Split()
+    return Split(best.prefill, best.decode, best.max_tps) if best.max_tps > 0 else Split()
+
+
+def _scales(limit_s: float | None) -> tuple[float | None, ...]:
+    """Return a limit in milliseconds, multiplied by each of ``LIMITS``."""
+    limit_ms = milliseconds(limit_s)
+    return tuple(None if limit_ms is None else limit_ms * factor for factor in LIMITS)

@@ -1,0 +1,130 @@
+"""Evaluate every P:D ratio of two pools, and find the best.
+
+``pd-ratio``, the results of plans and the pressure test all use this evaluation.
+
+The capacity of a ratio is the lower of its two pools', from the curves that size plans. The best
+ratio and its neighbours are then simulated with both pools at once, until no neighbour is better.
+The simulated capacity counts. If a pool cannot meet its part of the tier at any rate, the closed
+forms replace the curves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from planner.domain.pd.service_pools import (
+    PairColumns,
+    strictest_split,
+)
+from planner.domain.sizing.curves import (
+    CurveKey,
+    digest_of,
+    pair_of_curves,
+)
+from planner.domain.traffic.lengths import Lengths
+from planner.inputs.scenario.build import Hardware
+from simulation.errors import SimulationError
+from simulation.fleet import Routing
+from simulation.sizing.pd_ratio import Best, PdService, Ratio, best_of, ratios, splits
+from simulation.sizing.pd_simulation import (
+    ReportProgress,
+    judged,
+)
+from simulation.sizing.pool import rate_of
+from simulation.sizing.trial import SharedPrompts
+
+KEPT = 64  # judgements cached per process
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Judgement:
+    """All ratios of a number of instances, sorted by the number of prefill instances."""
+
+    service: PdService
+    closed: tuple[Ratio, ...]  # by closed forms
+    pools: tuple[Ratio, ...]  # by the capacity of each of the two pools
+    simulated: tuple[Ratio, ...]  # only those simulated with both pools
+    best: Best
+
+
+@dataclass(frozen=True, slots=True)
+class _PairKey:
+    digest: str
+    service: PdService = field(compare=False)
+    routing: Routing = field(compare=False)
+    instances: int = field(compare=False)
+    seed: int = field(compare=False)
+    told: ReportProgress = field(compare=False)
+
+
+def judgement(
+    hardware: Hardware,
+    m: int,
+    columns: PairColumns,
+    lengths: Lengths,
+    instances: int,
+    seed: int,
+    shared: SharedPrompts | None = None,
+    report: ReportProgress = lambda done: None,
+) -> Judgement:
+    """Return the ratios of ``instances`` instances at the tier that limits the best ratio most.
+
+    That tier is found by closed forms. Results are cached per process. If the model's serving
+    caches prefixes, ``shared`` replaces ``lengths``, and shared prompts are cached. Raise
+    SimulationError if no ratio meets a tier.
+    """
+    service, _ = strictest_split(hardware, m, columns, lengths, instances, shared)
+    routing, work = hardware.routing, service.workload
+    identity = (
+        service.prefill, service.decode, work.isl, work.osl, service.blocks, service.tier,
+        service.link, service.batching, routing, instances, seed,
+    )  # fmt: skip
+    return _judged(_PairKey(digest_of(identity), service, routing, instances, seed, report))
+
+
+@lru_cache(maxsize=KEPT)
+def _judged(pair: _PairKey) -> Judgement:
+    """Compute the ratios by closed forms, by pool and by simulation; cached by the key's digest."""
+    service = pair.service
+    closed = ratios(service, splits(pair.instances))
+    try:
+        lengths = (service.workload.isl, service.workload.osl)
+        sides = CurveKey(
+            service.prefill, lengths, service.tier, pair.seed, "prefill", None, service.batching,
+            routing=pair.routing, blocks=service.blocks,
+        )  # fmt: skip
+        prefill, decode = pair_of_curves(
+            sides,
+            replace(sides, profile=service.decode, role="decode", link=service.link, blocks=None),
+        )
+    except SimulationError:
+        pools = closed
+    else:
+        pools = [
+            _lesser(service, row, rate_of(prefill[0], row.prefill), rate_of(decode[0], row.decode),
+                    (prefill[1], decode[1]))
+            for row in closed
+        ]  # fmt: skip
+    simulated = judged(service, pools, seed=pair.seed, routing=pair.routing, report=pair.told)
+    return Judgement(
+        service, tuple(closed), tuple(pools), tuple(simulated), best_of(simulated, service)
+    )
+
+
+def _lesser(
+    service: PdService, row: Ratio, prefill: float, decode: float, bound: tuple[str, str]
+) -> Ratio:
+    """Return ``row`` with the lower capacity of its two pools, and what bounds that pool.
+
+    ``prefill`` and ``decode`` are the capacities of the pools in requests/s.
+    """
+    rate = min(prefill, decode)
+    first = bool(prefill <= decode)
+    return replace(
+        row,
+        max_rps=rate,
+        max_tps=rate * service.tokens,
+        side="prefill" if first else "decode",
+        bound_by=bound[0] if first else bound[1],
+    )

@@ -1,0 +1,127 @@
+"""Find the pools that can prefill and decode a service, and the KV link between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.domain.sizing.curves import cached
+from planner.domain.traffic.lengths import Lengths
+from planner.errors import PlannerError
+from planner.inputs.scenario.build import Hardware
+from planner.inputs.scenario.links import (
+    link_of,
+    senders_of,
+)
+from simulation.errors import SimulationError
+from simulation.fleet import KvLink, Tier
+from simulation.sizing.pd_ratio import PdService, Ratio, best_split
+from simulation.sizing.trial import SharedPrompts
+from simulation.sizing.workload import Workload
+
+MOST_INSTANCES = 256
+# Largest default number of instances: HeteroScale, section 4.1, has 16 nodes.
+USUAL_INSTANCES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class PairColumns:
+    """A prefill column and a decode column of one model."""
+
+    prefill: int
+    decode: int
+
+
+def model_index(hardware: Hardware, service: str) -> int:
+    """Return the index of the model that a service names; raise PlannerError if unknown."""
+    names = [model.name for model in hardware.models]
+    if service not in names:
+        raise PlannerError(
+            f"--service {service}: the scenario has no model of that name; choose from "
+            f"{', '.join(names)}."
+        )
+    return names.index(service)
+
+
+def pairs_of(hardware: Hardware, m: int) -> list[PairColumns]:
+    """Return the pairs of prefill and decode columns of a model.
+
+    If the model lacks columns of one of these roles, use all pairs of its mixed columns.
+    """
+    columns_of = [g for model, g in hardware.profiles if model == m]
+    first = [g for g in columns_of if hardware.columns[g].role == "prefill"]
+    second = [g for g in columns_of if hardware.columns[g].role == "decode"]
+    if not (first and second):
+        first = second = [g for g in columns_of if hardware.columns[g].role == "both"]
+    return [PairColumns(p, d) for p in first for d in second]
+
+
+def _link(hardware: Hardware, m: int, g: int) -> KvLink:
+    """Return the KV link from an instance on column ``g``.
+
+    If the scenario has no link there, because it does not prefill on ``g``, derive one.
+    """
+    if (m, g) in hardware.links:
+        return hardware.links[m, g]
+    section, transfer = hardware.sections[m, g], hardware.serving[m].kv_transfer
+    gpus = senders_of(section, hardware.profiles[m, g])
+    return link_of(hardware.models[m], hardware.gpus[g], gpus, section, transfer)[0]
+
+
+def service_of(
+    hardware: Hardware,
+    m: int,
+    columns: PairColumns,
+    lengths: Lengths,
+    tier: Tier,
+    shared: SharedPrompts | None = None,
+) -> PdService:
+    """Return the inputs of closed forms and simulations for a model on a pair of columns."""
+    lengths, blocks = cached(hardware, m, lengths, shared)
+    return PdService(
+        prefill=hardware.profiles[m, columns.prefill],
+        decode=hardware.profiles[m, columns.decode],
+        workload=Workload(*lengths),
+        tier=tier,
+        link=_link(hardware, m, columns.prefill),
+        batching=hardware.serving[m].batching,
+        blocks=blocks,
+    )
+
+
+def usual_instances(hardware: Hardware, m: int, columns: PairColumns) -> int:
+    """Return the default number of instances: from 2 to ``USUAL_INSTANCES``.
+
+    In between, it is what the region with the most GPUs can hold.
+    """
+    tp = max(hardware.profiles[m, g].tp for g in (columns.prefill, columns.decode))
+    types = hardware.types[[columns.prefill, columns.decode]]
+    gpus = hardware.capacity_gpus[:, types].min(axis=1).max()
+    return int(min(max(gpus // tp, 2), USUAL_INSTANCES))
+
+
+def strictest_split(
+    hardware: Hardware,
+    m: int,
+    columns: PairColumns,
+    lengths: Lengths,
+    instances: int,
+    shared: SharedPrompts | None = None,
+) -> tuple[PdService, Ratio]:
+    """Return the service at the tier that limits the best ratio most, and that ratio.
+
+    Both are by closed forms. Raise SimulationError if no ratio meets a tier.
+    """
+    splits: list[tuple[PdService, Ratio]] = []
+    for tier in hardware.limits_of(m):
+        service = service_of(hardware, m, columns, lengths, tier, shared)
+        best = best_split(service, instances)
+        if best.max_rps <= 0:
+            raise SimulationError(
+                f"no ratio of {hardware.columns[columns.prefill].label} to "
+                f"{hardware.columns[columns.decode].label} meets tier {tier.name}, even at a "
+                "trickle"
+            )
+        splits.append((service, best))
+    if not splits:
+        raise SimulationError("the scenario has no interactive tier to size for")
+    return min(splits, key=lambda pair: pair[1].max_rps)

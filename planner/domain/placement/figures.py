@@ -1,0 +1,348 @@
+"""Define the figures and sentences of a placement run, for every method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from planner.domain.placement.methods import (
+    ALGORITHM4,
+    BLIND,
+    EXACT,
+    GROWN,
+    LABELS,
+    SHRUNK,
+    START,
+    State,
+    States,
+)
+from planner.domain.placement.services import Placed
+from planner.domain.placement.simulation import (
+    MethodReplay,
+    Replay,
+)
+from planner.domain.serialise import (
+    MERGED,
+    OPTIONAL,
+    so_many_gpus,
+)
+from planner.inputs.scenario.build import Hardware
+from planner.optimizer.placement import PlacementProblem, service_share
+from planner.optimizer.placement.problem import TIERS
+
+# Smaller differences do not count: relative in p95 E2E, absolute in SLO attainment.
+SAME_E2E, SAME_POINTS = 0.01, 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Units of one shape that could not be placed, and why."""
+
+    service: str
+    unit: tuple[int, ...]  # instances by role
+    units: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StateFigures:
+    """The figures of one method in one state; see ``optimizer.placement.Measures``."""
+
+    seconds: float
+    points: float
+    bound: float | None
+    gap: float | None
+    units: int
+    gpus: int
+    unplaced_units: int
+    unplaced: tuple[Gap, ...]
+    affinity_honoured: float | None
+    affinity_missed: int
+    split_units: int
+    bandwidth_lost: float
+    fallback_gpus: int
+    dear_gpus: int
+    high_free_gpus: int
+    high_gpus: int
+    fragmented_gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceUnits:
+    """The placement of the units of a service."""
+
+    service: str
+    units: int
+    groups: int  # number of RDMA subgroups, or of S1 switches if its affinity is "s1"
+    bandwidth_share: float | None  # None if no KV caches are transferred
+    worst_share: float | None
+    missed: int
+    split: int
+
+
+@dataclass(frozen=True, slots=True)
+class MethodFigures:
+    """The figures of one placement method in each state, and its simulation."""
+
+    label: str
+    start: StateFigures = field(metadata={MERGED: True})
+    services: tuple[ServiceUnits, ...]  # in the state "start"
+    grown: StateFigures | None = field(metadata={OPTIONAL: True})
+    shrunk: StateFigures | None = field(metadata={OPTIONAL: True})
+    simulated: MethodReplay | None
+
+
+@dataclass(frozen=True, slots=True)
+class RoleFigures:
+    """The instances of one role of a service.
+
+    ``parts`` holds the name of each part, its instances and the GPUs of each.
+    """
+
+    role: str
+    gpu: str
+    gpus: int
+    instances: int
+    parts: tuple[tuple[str, int, int], ...]  # name, instances, GPUs each
+    fallbacks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The instances by role of a unit, and the number of such units."""
+
+    instances: tuple[int, ...]
+    units: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceFigures:
+    """The requirements of a service."""
+
+    name: str
+    model: str
+    region: str
+    affinity: str | None
+    priority: int
+    needs: str
+    roles: tuple[RoleFigures, ...]
+    units: tuple[Shape, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RegionTree:
+    """The network of a region. S1 switches are also counted by the priority of their subgroups."""
+
+    region: str
+    nodes: int
+    gpus: int
+    racks: int
+    s1: int
+    s2: int
+    s1_low: int
+    s1_medium: int
+    s1_high: int
+
+
+def method_figures(
+    name: str, states: States, placed: Sequence[Placed], replay: MethodReplay | None
+) -> MethodFigures:
+    """Return the figures of one method from its states and its replay."""
+    moments = {step: _state_figures(state) for step, state in states.items()}
+    return MethodFigures(
+        label=LABELS[name],
+        start=moments[START],
+        services=tuple(
+            _service_units(states[START], s, placed_service)
+            for s, placed_service in enumerate(placed)
+        ),
+        grown=moments.get(GROWN),
+        shrunk=moments.get(SHRUNK),
+        simulated=replay,
+    )
+
+
+def _state_figures(state: State) -> StateFigures:
+    measures, services = state.measures, state.problem.services
+    return StateFigures(
+        seconds=state.seconds,
+        points=measures.penalty,
+        bound=state.bound,
+        gap=state.gap,
+        units=measures.placed_units,
+        gpus=measures.placed_gpus,
+        unplaced_units=measures.unplaced_units,
+        unplaced=tuple(
+            Gap(services[gap.service].name, gap.shape, gap.number, gap.reason)
+            for gap in state.placement.unplaced
+        ),
+        affinity_honoured=measures.honoured,
+        affinity_missed=measures.missed_units,
+        split_units=measures.split_units,
+        bandwidth_lost=measures.bandwidth_lost,
+        fallback_gpus=measures.fallback_gpus,
+        dear_gpus=measures.dear_gpus,
+        high_free_gpus=measures.high_free,
+        high_gpus=measures.high_gpus,
+        fragmented_gpus=measures.fragmented_gpus,
+    )
+
+
+def _service_units(state: State, s: int, placed: Placed) -> ServiceUnits:
+    units, placement, problem = state.measures.units, state.placement, state.problem
+    of_service = units.service == s
+    mean, worst = (placed.hands_over and service_share(units, s)) or (None, None)
+    s1 = problem.topology.s1[placement.node[placement.service == s]]
+    narrow = problem.services[s].affinity == "s1"
+    return ServiceUnits(
+        service=placed.service.name,
+        units=int(of_service.sum()),
+        groups=len(np.unique(s1 if narrow else problem.subgroup[s1])),
+        bandwidth_share=mean,
+        worst_share=worst,
+        missed=int((~units.honoured[of_service]).sum()),
+        split=int(units.split[of_service].sum()),
+    )
+
+
+def service_figures(hardware: Hardware, placed: Placed) -> ServiceFigures:
+    """Return the requirements of a service as figures."""
+    service = placed.service
+    return ServiceFigures(
+        name=service.name,
+        model=hardware.models[placed.model].name,
+        region=hardware.regions[placed.region].name,
+        affinity=service.affinity if placed.hands_over else None,
+        priority=service.priority,
+        needs=TIERS[service.need],
+        roles=tuple(
+            RoleFigures(
+                role=hardware.role(g),
+                gpu=hardware.gpus[g].name,
+                gpus=role.gpus,
+                instances=count,
+                parts=tuple((part.name, part.count, part.gpus) for part in role.parts),
+                fallbacks=tuple(hardware.gpu_types[t].name for t in role.parts[0].types[1:]),
+            )
+            for g, role, count in zip(placed.columns, service.roles, service.wanted, strict=True)
+        ),
+        units=tuple(Shape(shape, n) for shape, n in service.shapes),
+    )
+
+
+def region_trees(problem: PlacementProblem) -> Iterator[RegionTree]:
+    """Yield the size of the network of each region."""
+    tree = problem.topology
+    for c, name in enumerate(tree.centres):
+        of_region = tree.centre == c
+        tiers = problem.tiers[np.unique(tree.s1[of_region])]
+        yield RegionTree(
+            name,
+            int(of_region.sum()),
+            int(tree.gpus[of_region].sum()),
+            *(len(np.unique(level[of_region])) for level in (tree.rack, tree.s1, tree.s2)),
+            *(int((tiers == tier).sum()) for tier in range(len(TIERS))),
+        )
+
+
+def headline(methods: Mapping[str, MethodFigures], pairs: bool) -> str:
+    """Return the main sentence of a placement run."""
+    best = (methods.get(EXACT) or next(iter(methods.values()))).start
+    if not pairs:
+        return (
+            f"{best.units:,} instances placed, {so_many_gpus(best.fragmented_gpus)} left over on "
+            "partly used nodes; nothing is handed over, so switches cost no KV bandwidth."
+        )
+    lost = []
+    for method in methods.values():
+        honoured = method.start.affinity_honoured
+        share = "none" if honoured is None else f"{honoured:.0%}"
+        lost.append(f"{method.label} {method.start.bandwidth_lost:.0%} ({share})")
+    return f"KV bandwidth lost across switches (affinity honoured): {', '.join(lost)}."
+
+
+def warnings(methods: Mapping[str, MethodFigures], pairs: bool) -> Iterator[str]:
+    """Yield warnings: cases in which a simpler method is as good, and units without a place."""
+    if pairs and _unnoticed(methods):
+        yield (
+            "Requests do not notice the difference: simulated on the busiest hour, a placement "
+            f"that is blind to topology is within {SAME_E2E:.0%} of the 95th percentile of E2E and "
+            f"within {100 * SAME_POINTS:g} points of attainment of the others. What topology buys "
+            "here is bandwidth and high-priority switches kept free, not speed."
+        )
+    cheap, exact = methods.get(ALGORITHM4), methods.get(EXACT)
+    if cheap and exact and cheap.start.points <= exact.start.points * 1.001:
+        yield "Algorithm 4 does as well as the exact placement here; it needs no solver."
+    for method in methods.values():
+        for gap in method.start.unplaced:
+            yield (
+                f"{method.label}: {gap.units:,} unit{'s' if gap.units > 1 else ''} of "
+                f"{gap.service} found no place: {gap.reason}."
+            )
+
+
+def _unnoticed(methods: Mapping[str, MethodFigures]) -> bool:
+    """Return whether the baseline's simulated latency and attainment equal those of the others.
+
+    The baseline ignores topology. It must have placed all units, and every method must have been
+    simulated.
+    """
+    blind = methods.get(BLIND)
+    others = [method.simulated for name, method in methods.items() if name != BLIND]
+    if blind is None or blind.simulated is None or blind.start.unplaced_units or not others:
+        return False
+    blind_replay = blind.simulated.replay
+    return all(other is not None and _as_good(blind_replay, other.replay) for other in others)
+
+
+def _as_good(ours: Replay, other: Replay) -> bool:
+    """Return whether ``ours`` has about the p95 E2E and SLO attainment of ``other``, or better."""
+    late, other_late = ours.e2e_ms.p95, other.e2e_ms.p95
+    if late is None or other_late is None or late > (1 + SAME_E2E) * other_late:
+        return False
+    pairs = zip(ours.slo_attainment.values(), other.slo_attainment.values(), strict=True)
+    return not any(a is not None and b is not None and a < b - SAME_POINTS for a, b in pairs)
+
+
+def simulated_words(methods: Mapping[str, MethodFigures]) -> str:
+    """Return the p95 latencies of each simulated method in words."""
+    words = []
+    for method in methods.values():
+        replay = method.simulated and method.simulated.replay
+        if replay and replay.e2e_ms.p95 is not None:
+            words.append(
+                f"{method.label}: E2E {replay.e2e_ms.p95:,.0f} ms, "
+                f"TBT {replay.tbt_ms.p95 or 0:,.1f} ms (95th percentiles)"
+            )
+    return "; ".join(words) + "." if words else ""
+
+
+def notes(source: str, methods: Mapping[str, MethodFigures], pairs: bool) -> Iterator[str]:
+    """Yield the notes that explain the figures."""
+    yield f"Instances are those of {source}."
+    yield (
+        "A unit is the smallest number of instances that keeps the ratio of prefill and decode; it "
+        "hands KV caches over within itself and is never split by Algorithm 4 or the exact "
+        "placement. One whose prefill and decode lie in different subgroups counts as not placed "
+        "in the points."
+    )
+    yield (
+        "Fewer points are better: per GPU 1000 (times 1 + priority) for a unit without a place, "
+        "100 for affinity missed, 30 for a fallback, 10 per step of priority above the need, 20 "
+        "times the KV bandwidth lost, 0.01 per GPU left over on a partly used node (assumed: an "
+        "order of precedence)."
+    )
+    if pairs:
+        yield (
+            "In the simulation each service's links run at the mean that its units' switches leave "
+            "(harmonic, by GPUs): requests are handed over at that rate, whichever instances they "
+            "meet. A KV cache travels between first and second token, so it shows in TBT and E2E, "
+            "not in TTFT, unless transfers queue up."
+        )
+    if any(method.start.fallback_gpus for method in methods.values()):
+        yield (
+            "Instances on fallback GPUs are simulated at the speed of their preferred type: the "
+            "figures flatter a placement that uses them."
+        )

@@ -1,0 +1,126 @@
+"""Wrap a policy so that its instances are placed in the network before they start.
+
+Sources: methods.md D5; HeteroScale, section 3.4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from planner.domain.placement.services import services_by
+from planner.inputs.scenario.build import Hardware
+from planner.inputs.scenario.topology import Network
+from planner.optimizer.placement import (
+    PlacementProblem,
+    measure,
+    schedule,
+    service_share,
+)
+from planner.optimizer.placement.scale_in import have
+from simulation.arrays import FloatArray, IntArray
+from simulation.fleet import Fleet
+from simulation.policies.wrappers.wrapper import Wrapper
+from simulation.policy import Actions, InForce, Observation, ScalingPolicy, actions_of
+
+
+class OnNetwork(Wrapper):
+    """A policy with one cycle of Algorithm 4 at each scaling decision.
+
+    Added instances are placed in the service's deployment groups. If a service grows in both
+    roles, they are placed in new groups. Instances without a place do not start. Removals begin in
+    the most expensive subgroups.
+
+    KV transfers get the bandwidth that the switches between prefill and decode leave. The
+    simulator has one link per pool, so a service uses the mean over its units.
+
+    An instance that drains or is lent out keeps its place. ``hardware`` is that of the scenario,
+    with the same pools as the fleet.
+    """
+
+    def __init__(self, policy: ScalingPolicy, network: Network, hardware: Hardware) -> None:
+        super().__init__(policy)
+        self._network = network
+        every = np.zeros(hardware.minimum.shape, np.int64)
+        every[tuple(np.array(hardware.pool_index).T)] = 1
+        place = {pool: p for p, pool in enumerate(hardware.pool_index)}
+        placed = services_by(network.rules, hardware, every)
+        self._services = tuple(placed_service.service for placed_service in placed)
+        self._looks = 0
+        # [service][role] index of the pool.
+        self._pools = [
+            [place[placed_service.model, placed_service.region, g] for g in placed_service.columns]
+            for placed_service in placed
+        ]
+
+    def reset(self, fleet: Fleet) -> IntArray:
+        """Place the initial fleet, and return its counts by pool."""
+        counts = super().reset(fleet)
+        low, high = (
+            np.array([getattr(pool, limit) for pool in fleet.pools], np.int64)
+            for limit in ("minimum", "maximum")
+        )
+        if not self._looks:
+            # Sums over decisions: instances without a place, and shares of the bandwidth.
+            self._refused, self._shares = np.zeros(len(low)), np.zeros(len(low))
+        self._problem = self._asking(np.clip(counts, low, high))
+        self._sends = np.array([pool.link is not None for pool in fleet.pools])
+        if not self._looks:  # after a controller restart, the existing placement stays
+            self._placement = schedule(self._problem)
+        self._share = self._measured()
+        return counts
+
+    def decide(self, observation: Observation) -> Actions:
+        """Return the policy's actions without the instances that have no place."""
+        actions = actions_of(self._policy.decide(observation))
+        lent = 0 if observation.spare is None else observation.spare
+        present = observation.ready + observation.starting + observation.draining + lent
+        to_place = np.maximum(actions.targets, present)
+        missing = self._placed(to_place)
+        targets = actions.targets - np.minimum(missing, np.maximum(actions.targets - present, 0))
+        self._refused += actions.targets - targets
+        self._shares += self._share
+        self._looks += 1
+        return replace(actions, targets=targets, link_share=self._share)
+
+    def in_force(self) -> tuple[InForce, ...]:
+        """Return the policy's values, the bandwidth shares and the refused instances by pool."""
+        looks = max(self._looks, 1)
+        shares = np.where(self._sends, self._shares / looks if self._looks else self._share, np.nan)
+        return (
+            *super().in_force(),
+            InForce("share of KV bandwidth that switches leave, mean", shares),
+            InForce("instances without a place, mean over decisions", self._refused / looks),
+        )
+
+    def _placed(self, targets: IntArray) -> IntArray:
+        """Move the placement to ``targets``; return the instances without a place, ``[pools]``."""
+        problem = self._asking(targets)
+        # With unplaced instances, try again even at the same targets: places may have become free.
+        if problem.services != self._problem.services or self._placement.unplaced:
+            self._problem = problem
+            self._placement = schedule(problem, self._placement)
+            self._share = self._measured()
+        missing = np.zeros_like(targets)
+        for s, pools in enumerate(self._pools):
+            present = have(self._placement, s, len(pools))
+            missing[pools] = np.maximum(targets[pools] - np.array(present), 0)
+        return missing
+
+    def _asking(self, targets: IntArray) -> PlacementProblem:
+        """Return the placement problem of ``targets``, ``[pools]``."""
+        services = tuple(
+            replace(service, wanted=tuple(targets[pools].tolist()))
+            for service, pools in zip(self._services, self._pools, strict=True)
+        )
+        return PlacementProblem(self._network.topology, services)
+
+    def _measured(self) -> FloatArray:
+        """Return the share of the KV bandwidth that the switches leave, ``[pools]``."""
+        units = measure(self._problem, self._placement, self._network.shares).units
+        share = np.ones(sum(len(pools) for pools in self._pools))
+        for s, pools in enumerate(self._pools):
+            shared = service_share(units, s)
+            share[pools] = 1.0 if shared is None else shared[0]
+        return share

@@ -1,0 +1,165 @@
+"""Turn a fleet's instance counts into services to place, disaggregated on request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.errors import ScenarioError
+from planner.inputs.scenario.build import Hardware
+from planner.inputs.scenario.columns import SHOWN
+from planner.inputs.scenario.schema import (
+    PlacedService,
+    Replicas,
+    Scenario,
+)
+from planner.inputs.scenario.topology import rules_of
+from planner.optimizer.placement import Part, Role, Service
+from simulation.arrays import IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A service and its pools, given by model, region and one column per role."""
+
+    service: Service
+    model: int
+    region: int
+    columns: tuple[int, ...]  # [role]
+
+    @property
+    def hands_over(self) -> bool:
+        """Return whether KV caches are transferred from one role to the other."""
+        return len(self.columns) > 1
+
+
+def placed_services(scenario: Scenario, hardware: Hardware, counts: IntArray) -> tuple[Placed, ...]:
+    """Return one service per model and region with prefill and decode pools, and per mixed pool.
+
+    ``counts`` has shape ``[l, r, g]``. Raise ScenarioError if they cannot be placed.
+    """
+    rules = tuple(rules_of(scenario, model.name) for model in hardware.models)
+    services = services_by(rules, hardware, counts)
+    if not services:
+        raise ScenarioError("There are no instances to place; give fleet.today or more traffic.")
+    return services
+
+
+def services_by(
+    rules_of: Sequence[PlacedService], hardware: Hardware, counts: IntArray
+) -> tuple[Placed, ...]:
+    """Return the services of ``counts``, ``[l, r, g]``, by the rules of each model, ``[l]``.
+
+    Raise ScenarioError if prefill instances have no decode instances, or vice versa.
+    """
+    services = []
+    stages = hardware.stages
+    for m, r in np.argwhere(counts.any(axis=2)).tolist():
+        rules = rules_of[m]
+        name = f"{hardware.models[m].name} / {hardware.regions[r].name}"
+        with_replicas = np.flatnonzero(counts[m, r])
+        apart = tuple(int(g) for stage in (1, 2) for g in with_replicas if stages[g] == stage)
+        if len(set(stages[list(apart)].tolist())) == 1:
+            raise ScenarioError(
+                f"{name} has prefill instances without decode instances, or the other way round; "
+                "give both in fleet.today."
+            )
+        groups = [apart] if apart else []
+        mixed = [(int(g),) for g in with_replicas if stages[g] == 0]
+        for columns in groups + mixed:
+            label = name if len(groups) + len(mixed) == 1 else _in_words(hardware, name, m, columns)
+            roles = tuple(_role(hardware, rules, m, g, label) for g in columns)
+            ratio = tuple(rules.ratio) if rules.ratio and len(columns) == 2 else ()
+            service = Service(
+                name=label,
+                centre=r,
+                roles=roles,
+                wanted=tuple(int(counts[m, r, g]) for g in columns),
+                ratio=ratio,
+                affinity=rules.affinity if len(columns) > 1 else "none",
+                priority=rules.priority,
+            )
+            services.append(Placed(service, m, r, columns))
+    return tuple(services)
+
+
+def apart(scenario: Scenario, ratio: tuple[int, int], today: list[Replicas]) -> Scenario:
+    """Return the scenario with aggregated serving replaced by disaggregated serving.
+
+    Every mixed profile becomes a prefill and a decode profile. The mixed replicas of ``today`` are
+    divided by ``ratio``, with at least one of each role. This shows the effect of placement for a
+    fleet that is not disaggregated yet. Raise ScenarioError if a row has only one replica.
+    """
+    profiles = []
+    for profile in scenario.profiles:
+        roles = ("prefill", "decode") if profile.role == "mixed" else (profile.role,)
+        profiles += [profile.model_copy(update={"role": role}) for role in roles]
+    rows = []
+    for row in today:
+        if row.role not in (None, "mixed"):
+            rows.append(row)
+            continue
+        if row.replicas == 1:
+            raise ScenarioError(
+                f"{row.model} in {row.region} has one replica on {row.gpu}, which is not enough "
+                "for prefill and decode apart; leave the ratio out."
+            )
+        share = row.replicas * ratio[0] / sum(ratio)
+        prefill = min(row.replicas - 1, max(1, round(share)))
+        plain = {"minimum": None, "maximum": None, "lent": None}
+        rows += [
+            row.model_copy(update={"role": "prefill", "replicas": prefill, **plain}),
+            row.model_copy(update={"role": "decode", "replicas": row.replicas - prefill, **plain}),
+        ]
+    fleet = scenario.fleet.model_copy(update={"today": rows})
+    return scenario.model_copy(update={"profiles": profiles, "fleet": fleet})
+
+
+def as_today(hardware: Hardware, counts: IntArray) -> list[Replicas]:
+    """Return ``counts``, ``[l, r, g]``, as rows of fleet.today."""
+    rows = []
+    for m, r, g in np.argwhere(counts > 0).tolist():
+        section = hardware.sections[m, g]
+        rows.append(
+            Replicas(
+                model=hardware.models[m].name,
+                region=hardware.regions[r].name,
+                gpu=hardware.gpus[g].name,
+                tp=hardware.profiles[m, g].tp,
+                precision=section.precision,
+                role=SHOWN[hardware.columns[g].role],
+                replicas=int(counts[m, r, g]),
+            )
+        )
+    return rows
+
+
+def _role(hardware: Hardware, rules: PlacedService, m: int, g: int, name: str) -> Role:
+    """Return the role of a replica and its parts.
+
+    A replica is one part. If prefill separates attention and experts (D6), its GPUs are divided
+    between attention and FFN parts.
+    """
+    column = hardware.columns[g]
+    role, gpus = column.role, hardware.profiles[m, g].tp
+    types = [gpu.name for gpu in hardware.gpu_types]
+    fallbacks = [types.index(fallback) for fallback in rules.fallbacks]
+    order = tuple(dict.fromkeys([column.gpu, *fallbacks]))
+    if role != "prefill" or rules.attention_to_ffn is None:
+        return Role(role, (Part(role, gpus, order),))
+    attention, ffn = rules.attention_to_ffn
+    if gpus % (attention + ffn):
+        raise ScenarioError(
+            f"placement.services: a prefill instance of {name} has {gpus} GPUs, which "
+            f"{attention} attention and {ffn} FFN instances cannot share evenly; choose an "
+            "attention_to_ffn whose sum divides it."
+        )
+    each = gpus // (attention + ffn)
+    return Role(role, (Part("attention", each, order, attention), Part("ffn", each, order, ffn)))
+
+
+def _in_words(hardware: Hardware, name: str, m: int, columns: tuple[int, ...]) -> str:
+    """Return the label of a service: ``name`` and the GPUs of its columns."""
+    return f"{name} / {', '.join(hardware.arrangement(m, g) for g in columns)}"

@@ -1,0 +1,144 @@
+"""Simulate requests with the KV bandwidth that the switches of a placement leave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from planner.domain.placement.methods import State
+from planner.domain.placement.services import Placed
+from planner.domain.serialise import MERGED
+from planner.domain.traffic.traffic import Traffic
+from planner.domain.traffic.window import Window
+from planner.inputs.scenario.build import Hardware
+from planner.optimizer.placement import Measures, service_share
+from planner.optimizer.placement.problem import Placement
+from planner.optimizer.placement.scale_in import have
+from simulation.arrays import IntArray
+from simulation.engine.run import simulate
+from simulation.fleet import Fleet
+from simulation.metrics import Percentiles, summarise
+from simulation.policies.static import Flat
+from simulation.trace import Trace
+
+HOUR_S = 3600.0
+MOST_REQUESTS = 30_000  # requests per replay, so that each method takes seconds, not minutes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReplayLoad:
+    """The requests that placements are simulated on."""
+
+    trace: Trace
+    duration_s: float
+    start_s: float  # epoch
+
+
+def busiest(traffic: Traffic, window: Window, seed: int) -> ReplayLoad | None:
+    """Return the requests of the busiest hour of the window, or None if nothing arrives.
+
+    If the window is ahead of the trace, use the time of equal length before it, without growth. If
+    the hour has more than ``MOST_REQUESTS``, use only its first part.
+    """
+    demand = traffic.demand
+    inside = np.flatnonzero(demand.inside(*window.observed_s))
+    if not len(inside):
+        return None
+    amounts = np.nan_to_num(demand.requests[:, inside]).sum(axis=0)
+    width = max(1, min(len(inside), round(HOUR_S / demand.bin_s)))
+    sums = np.cumsum(np.r_[0.0, amounts])
+    over = sums[width:] - sums[:-width]
+    busiest_bin = int(over.argmax())
+    if over[busiest_bin] <= 0:
+        return None
+    start_s, span = float(demand.edges_s[inside[busiest_bin]]), width * demand.bin_s
+    duration = min(span, float(np.ceil(span * MOST_REQUESTS / over[busiest_bin])))
+    return ReplayLoad(traffic.requests(start_s, start_s + duration, seed), duration, start_s)
+
+
+def placed_fleet(
+    hardware: Hardware,
+    services: Sequence[Placed],
+    placement: Placement,
+    measures: Measures,
+    *,
+    worst: bool = False,
+) -> tuple[Fleet, IntArray]:
+    """Return the fleet of the placed instances, and its instances by pool.
+
+    Links have the mean bandwidth that the switches leave to the units of a service. With
+    ``worst``, they have that of the unit with the lowest bandwidth.
+    """
+    counts = np.zeros(hardware.minimum.shape, np.int64)
+    share: dict[tuple[int, int, int], float] = {}
+    for s, service in enumerate(services):
+        present = have(placement, s, len(service.columns))
+        for g, count in zip(service.columns, present, strict=True):
+            counts[service.model, service.region, g] += count
+            pair = service_share(measures.units, s)
+            if pair is not None:
+                share[service.model, service.region, g] = pair[worst]
+    fleet = hardware.fleet(counts)
+    pools = []
+    for pool, pool_place in zip(fleet.pools, hardware.pool_index, strict=True):
+        pool = replace(pool, minimum=min(pool.minimum, pool.initial))
+        if pool.link is not None:
+            rate = pool.link.bytes_s * max(1e-6, share.get(pool_place, 1.0))
+            pool = replace(pool, link=replace(pool.link, bytes_s=rate))
+        pools.append(pool)
+    index = tuple(np.array(hardware.pool_index).T)
+    return replace(fleet, pools=tuple(pools)), counts[index]
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Latency in milliseconds, and SLO attainment by tier."""
+
+    arrived: int
+    completed: int
+    rejected: int
+    unfinished: int
+    ttft_ms: Percentiles
+    tbt_ms: Percentiles
+    e2e_ms: Percentiles
+    slo_attainment: dict[str, float | None]
+    met: dict[str, bool]
+
+
+@dataclass(frozen=True, slots=True)
+class MethodReplay:
+    """A replay with the mean bandwidth, and one with that of the worst unit if it differs."""
+
+    replay: Replay = field(metadata={MERGED: True})
+    worst_unit: Replay | None
+
+
+def replayed(
+    hardware: Hardware, placed: Sequence[Placed], state: State, load: ReplayLoad, seed: int
+) -> MethodReplay:
+    """Simulate a placement under ``load``."""
+    mean, counts = placed_fleet(hardware, placed, state.placement, state.measures)
+    worst, _ = placed_fleet(hardware, placed, state.placement, state.measures, worst=True)
+    return MethodReplay(
+        _replay(mean, counts, load, seed),
+        None if worst.pools == mean.pools else _replay(worst, counts, load, seed),
+    )
+
+
+def _replay(fleet: Fleet, counts: IntArray, load: ReplayLoad, seed: int) -> Replay:
+    """Simulate ``load`` on a static fleet of ``counts``."""
+    result = simulate(load.trace, fleet, Flat(counts), seed=seed, duration_s=load.duration_s)
+    summary = summarise(result)
+    return Replay(
+        arrived=summary.arrived,
+        completed=summary.completed,
+        rejected=summary.rejected,
+        unfinished=summary.unfinished,
+        ttft_ms=summary.ttft_ms,
+        tbt_ms=summary.tbt_ms,
+        e2e_ms=summary.e2e_ms,
+        slo_attainment=summary.slo_attainment,
+        met=summary.slo_met,
+    )

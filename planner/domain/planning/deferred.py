@@ -1,0 +1,189 @@
+"""Compute the deferrable load (NIW) that a plan must serve in each period.
+
+No work may be left when it becomes urgent. Sources: methods.md E6, and SageServe's future work (a
+continuum of SLAs).
+
+The work of every request is spread evenly over the time until it becomes urgent
+(``Tier.urgent_after_s``, before its deadline). Within a period, it first fills the capacity that
+interactive load leaves below its peak, as in water filling. If more work fits there than is
+needed, it is done too, because those instances run anyway.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from forecasting.demand import DemandSeries
+from planner.domain.planning.inputs import PlanInput
+from planner.domain.traffic.groups import (
+    DEFERRABLE,
+    by_model_and_region,
+    interactive,
+)
+from simulation.arrays import FloatArray
+from simulation.fleet import Tier
+
+HALVINGS = 40  # bisection steps of the search for a level
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """Deferrable input tokens with arrival and urgent times, sorted by urgent time."""
+
+    arrival_s: FloatArray
+    urgent_s: FloatArray
+    tokens: FloatArray
+
+    @classmethod
+    def of(cls, parts: list[tuple[FloatArray, float, FloatArray]]) -> Work:
+        """Return the work of ``parts``: arrivals, seconds until they are urgent, and tokens."""
+        arrival = np.concatenate([arrival for arrival, _, _ in parts])
+        urgent = np.concatenate([arrival + age for arrival, age, _ in parts])
+        tokens = np.concatenate([tokens for _, _, tokens in parts])
+        order = np.argsort(urgent, kind="stable")
+        return cls(arrival[order], urgent[order], tokens[order])
+
+    def less(self, done: float) -> Work:
+        """Return the work without the first ``done`` tokens."""
+        left = np.clip(np.cumsum(self.tokens) - done, 0.0, self.tokens)
+        return Work(self.arrival_s, self.urgent_s, left)
+
+    def needed(self, start_s: float, end_s: float) -> float:
+        """Return the tokens to serve between two moments, at an even pace until each is urgent."""
+        begin = np.maximum(self.arrival_s, start_s)
+        left = self.urgent_s - begin
+        share = np.where(left > 0, (end_s - begin) / np.where(left > 0, left, 1.0), 1.0)
+        return float(self.tokens @ np.clip(share, 0.0, 1.0))
+
+
+def deferred_tps(inputs: PlanInput, interactive_tps: FloatArray, *, at_once: bool) -> FloatArray:
+    """Return the deferrable input tokens/s to plan for in addition to ``interactive_tps``.
+
+    Both have shape ``[p, l, r, w]``. Each decision knows the work that arrived before it. With
+    ``at_once``, every decision knows only the work before the first one. Later arrivals are assumed
+    at the rate of the period before the decision. For traffic that the scenario describes, they
+    are those of the description.
+    """
+    window = inputs.window
+    origins = np.minimum(window.origins_s, window.origins_s[0] if at_once else np.inf)
+    out = np.zeros_like(interactive_tps)
+    series: dict[tuple[int, int], list[tuple[Tier, DemandSeries]]] = {}
+    for tier in inputs.hardware.tiers:
+        if tier.deferrable:
+            for place, demand in by_model_and_region(inputs.traffic, {tier.name}, DEFERRABLE):
+                series.setdefault(place, []).append((tier, demand))
+    for (m, r), ours in series.items():
+        done = 0.0
+        for p, start_s in enumerate(window.period_starts_s):
+            end_s = start_s + window.period_s
+            parts = [_known(inputs, tier, demand, origins[p], end_s) for tier, demand in ours]
+            work = Work.of(parts).less(done)
+            needed = work.needed(start_s, end_s) / window.bin_s
+            load = interactive_tps[p, m, r]
+            out[p, m, r] = np.maximum(level(load, needed) - load, 0.0)
+            room = float((load.max() - load).sum())
+            done += min(float(work.tokens.sum()), max(needed, room) * window.bin_s)
+    return out
+
+
+def _known(
+    inputs: PlanInput, tier: Tier, series: DemandSeries, origin_s: float, end_s: float
+) -> tuple[FloatArray, float, FloatArray]:
+    """Return the arrivals from the window's start to ``end_s``, as known at ``origin_s``.
+
+    The result has the form of the parts of ``Work.of``.
+    """
+    window = inputs.window
+    bins = round((end_s - window.start_s) / window.bin_s)
+    edges = np.asarray(window.start_s + window.bin_s * np.arange(bins), np.float64)
+    described = inputs.traffic.described(
+        series.key.model, series.key.region, {tier.name}, series.unit, window
+    )
+    if described is None:
+        rate = _rate(series, origin_s - window.period_s, origin_s)
+        described = np.full(bins, rate * window.bin_s)
+    tokens = described[:bins] * window.grown[:bins]
+    seen = series.window(window.start_s, origin_s)
+    if seen.bins:
+        first = round((seen.start_s - window.start_s) / window.bin_s)
+        tokens[:first] = 0.0
+        tokens[first : first + seen.bins] = np.nan_to_num(seen.values)
+    return edges, tier.urgent_after_s, np.asarray(tokens, np.float64)
+
+
+def _rate(series: DemandSeries, start_s: float, end_s: float) -> float:
+    """Return the mean tokens/s of the observed bins, or 0 without any."""
+    rate = series.window(start_s, end_s).rate()
+    return float(np.nanmean(rate)) if np.any(~np.isnan(rate)) else 0.0
+
+
+def level(load: FloatArray, amount: float) -> float:
+    """Return the level up to which ``amount`` fills the bins of ``load``, by water filling.
+
+    ``load`` has shape ``[w]``. ``amount`` is in units of ``load`` times bins.
+    """
+    heights = np.sort(load)
+    levels = (amount + np.cumsum(heights)) / np.arange(1, len(heights) + 1)
+    above = np.append(heights[1:], np.inf)
+    return float(levels[np.argmax(levels <= above)])
+
+
+def flat_tps(inputs: PlanInput, start_s: float, end_s: float) -> FloatArray:
+    """Return the capacity that a static fleet needs for all load, input tokens/s ``[l, r]``.
+
+    It covers the interactive load of ``[start_s, end_s)``, and serves deferrable work before it is
+    urgent. It is 0 for models and regions without deferrable work.
+    """
+    hardware, traffic, bin_s = inputs.hardware, inputs.traffic, inputs.window.bin_s
+    out = np.zeros((len(traffic.models), len(traffic.regions)))
+    tiers = [tier for tier in hardware.tiers if tier.deferrable]
+    if not tiers:
+        return out
+    loads = dict(by_model_and_region(traffic, interactive(hardware)))
+    soonest_s = min(tier.urgent_after_s for tier in tiers)
+    for (m, r), series in by_model_and_region(traffic, {tier.name for tier in tiers}, DEFERRABLE):
+        work = np.nan_to_num(_dense(series, start_s, end_s))
+        load = _dense(loads[m, r], start_s, end_s) if (m, r) in loads else np.zeros(len(work))
+        # Gaps count as the peak: an unobserved bin must not seem to have free capacity.
+        most = np.nanmax(load) if np.any(~np.isnan(load)) else 0.0
+        out[m, r] = flat_level(np.nan_to_num(load, nan=most), work, int(soonest_s // bin_s))
+    return out
+
+
+def _dense(series: DemandSeries, start_s: float, end_s: float) -> FloatArray:
+    """Return the tokens/s of every bin in ``[start_s, end_s)``; NaN if not observed."""
+    out = np.full(round((end_s - start_s) / series.bin_s), np.nan)
+    seen = series.window(start_s, end_s)
+    first = round((seen.start_s - start_s) / series.bin_s)
+    out[first : first + seen.bins] = seen.rate()
+    return out
+
+
+def flat_level(load: FloatArray, work: FloatArray, bins: int) -> float:
+    """Return the smallest capacity of a static fleet that covers ``load`` and all of ``work``.
+
+    Both have shape ``[w]``. Work must be done within ``bins`` bins of its arrival. The period is
+    assumed to repeat.
+    """
+    low = float(max(load.max(), (load + work).mean()))  # below the mean, work would pile up
+    high = float(load.max() + work.max())
+    # Two periods in a row: work that arrives late in the first one is done in the second.
+    load, work = np.tile(load, 2), np.tile(work, 2)
+    come = np.cumsum(work)
+
+    def enough(carried: float) -> bool:
+        # Work left after each bin: the largest surplus of work over free capacity since any bin.
+        surplus = np.append(0.0, np.cumsum(work - (carried - load)))
+        left = (surplus - np.minimum.accumulate(surplus))[1:]
+        done = come - left
+        due = come[: max(0, len(come) - bins)]
+        return bool(np.all(done[len(come) - len(due) :] >= due - 1e-9 * (1.0 + come[-1])))
+
+    if not work.any() or enough(low):
+        return low
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high

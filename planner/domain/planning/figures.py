@@ -1,0 +1,294 @@
+"""Define the result figures of a plan: totals, decisions, binding constraints and load splits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import numpy as np
+
+from planner.domain.planning.inputs import PlanInput
+from planner.domain.planning.marginal_values import PlanWorth
+from planner.domain.planning.spare_replicas import PlanSpare
+from planner.domain.replicas import (
+    Replica,
+    replica_of,
+)
+from planner.domain.serialise import (
+    KEY,
+    MERGED,
+    OPTIONAL,
+    moment,
+)
+from planner.domain.sizing.sizing import Sizes
+from planner.inputs.scenario.build import Hardware
+from planner.optimizer.pools import together
+from planner.optimizer.problem import FEASIBLE, OPTIMAL, TIMEOUT, ScalingPlan
+
+ENERGY = (
+    "every instance drawing all the time what it draws at the load it is sized for, host and PUE "
+    "included (assumed; the simulation counts what is really drawn)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The number of replicas of one pool in one period."""
+
+    period: datetime
+    region: str
+    replica: Replica = field(metadata={MERGED: True})
+    current: int
+    delta: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A binding constraint and its number of periods. ``sentence`` is that of the first period."""
+
+    family: str
+    where: str
+    sentence: str
+    periods: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTotals:
+    """Cost, energy and changes of the plan over the whole window."""
+
+    usd: float
+    gpu_hours: float
+    kwh: float
+    carbon_kg: float
+    starts: int
+    stops: int
+    energy_basis: str = ENERGY
+
+
+@dataclass(frozen=True, slots=True)
+class Unserved:
+    """Unserved demand of a tier and model: the highest rate, and the sum over the window."""
+
+    tier: str
+    model: str
+    input_tps: float
+    input_tokens: float
+    periods: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rerouted:
+    """Cross-region traffic at the joint peaks: the highest of all periods.
+
+    ``share`` is the largest share of the home region's demand at the peaks of its models.
+    """
+
+    home: str = field(metadata={KEY: "from"})
+    to: str
+    input_tps: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A variant's share of a model's load in a region.
+
+    It is the mean and range over the periods that run several variants.
+    """
+
+    model: str
+    region: str
+    arrangement: str
+    role: str
+    share: float
+    least: float
+    most: float
+    periods: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanFigures:
+    """The figures of a plan over all periods.
+
+    Dollars are of the whole window. The bound of each period holds for the fleet that the period
+    before left.
+    """
+
+    status: str
+    objective: float
+    fleet_cost: float
+    bound: float
+    gap: float  # of fleet cost
+    solver: str
+    build_seconds: float
+    solve_seconds: float
+    decisions: tuple[Decision, ...]
+    binding: tuple[Limit, ...]
+    minimise: str
+    unit: str
+    periods: str
+    totals: PlanTotals
+    conflicts: tuple[str, ...]
+    limited: str
+    unserved: tuple[Unserved, ...]
+    lent_gpu_hours: float | None
+    rerouted: tuple[Rerouted, ...]
+    split: tuple[Split, ...]
+    worth: PlanWorth | None = field(
+        default=None, metadata={OPTIONAL: True}
+    )  # only for runs of kind plan
+    spare: PlanSpare | None = field(default=None, metadata={OPTIONAL: True})  # likewise
+
+
+def plan_figures(
+    inputs: PlanInput,
+    plan: ScalingPlan,
+    worth: PlanWorth | None = None,
+    spare: PlanSpare | None = None,
+) -> PlanFigures:
+    """Return the result figures of a plan."""
+    hardware, settings = inputs.hardware, inputs.settings
+    hours = plan.period_s / 3600
+    windows, by_window = plan.windows, [window.totals for window in plan.windows]
+    fleet_cost = sum(window.fleet_usd for window in windows) * hours
+    objective = sum(window.objective_usd for window in windows) * hours
+    bound = sum(window.bound_usd for window in windows) * hours
+    statuses = {window.status for window in windows}
+    return PlanFigures(
+        status=next((s for s in (TIMEOUT, FEASIBLE) if s in statuses), OPTIMAL),
+        objective=objective,
+        fleet_cost=fleet_cost,
+        bound=bound,
+        gap=(objective - bound) / fleet_cost if fleet_cost else 0.0,
+        solver=windows[0].solver,
+        build_seconds=sum(window.build_seconds for window in windows),
+        solve_seconds=sum(window.solve_seconds for window in windows),
+        decisions=decisions(plan, hardware),
+        binding=_binding(plan),
+        minimise=settings.minimise,
+        unit=settings.unit,
+        periods="all" if plan.together else "one",
+        totals=PlanTotals(
+            usd=sum(totals.usd for totals in by_window) * hours,
+            gpu_hours=sum(totals.gpu_hours for totals in by_window) * hours,
+            kwh=sum(totals.kwh for totals in by_window) * hours,
+            carbon_kg=sum(totals.kg for totals in by_window) * hours,
+            starts=sum(totals.starts for totals in by_window),
+            stops=sum(totals.stops for totals in by_window),
+        ),
+        conflicts=tuple(dict.fromkeys(window.conflict for window in windows if window.conflict)),
+        limited=plan.policy,
+        unserved=_unserved(plan),
+        lent_gpu_hours=_lent(plan, hours),
+        rerouted=_rerouted(plan),
+        split=load_split(plan, hardware, inputs.sizes),
+        worth=worth,
+        spare=spare,
+    )
+
+
+def decisions(plan: ScalingPlan, hardware: Hardware) -> tuple[Decision, ...]:
+    """Return the decisions by period, and within each period by pool of the hardware."""
+    target = plan.target
+    before = np.concatenate([plan.initial[None], target[:-1]])
+    replicas = {(m, g): replica_of(hardware, m, g) for m, _, g in hardware.pool_index}
+    return tuple(
+        Decision(
+            period=moment(start_s),
+            region=plan.regions[r],
+            replica=replicas[m, g],
+            current=int(before[p, m, r, g]),
+            delta=int(target[p, m, r, g] - before[p, m, r, g]),
+            target=int(target[p, m, r, g]),
+        )
+        for p, start_s in enumerate(plan.period_start_s)
+        for m, r, g in hardware.pool_index
+    )
+
+
+def _binding(plan: ScalingPlan) -> tuple[Limit, ...]:
+    """Return each binding constraint once, with its number of periods, most frequent first."""
+    binding = [bound for window in plan.windows for bound in window.binding]
+    first = {(bound.family, bound.where): bound for bound in reversed(binding)}
+    periods = Counter((bound.family, bound.where) for bound in binding)  # in order of appearance
+    return tuple(Limit(*key, first[key].sentence, count) for key, count in periods.most_common())
+
+
+def load_split(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> tuple[Split, ...]:
+    """Return how each model's load in a region is split between variants that run together (C5).
+
+    Requests go to pools with free capacity, so load is split in proportion to capacity. Shares are
+    means over the periods that run several variants. Prefill and decode instances are compared
+    only with variants of the same stage.
+    """
+    out = []
+    pools, stages = together(sizes.theta_tps, sizes.pool_tps, plan.target), hardware.stages
+    for m, model in enumerate(plan.models):
+        for r, region in enumerate(plan.regions):
+            for stage in np.unique(stages):
+                carried = pools[:, m, r] * (stages == stage)
+                several = (carried > 0).sum(axis=1) > 1
+                if not several.any():
+                    continue
+                shares = carried[several] / carried[several].sum(axis=1, keepdims=True)
+                out += [
+                    Split(
+                        model=model,
+                        region=region,
+                        arrangement=hardware.arrangement(m, int(g)),
+                        role=hardware.role(int(g)),
+                        share=float(shares[:, g].mean()),
+                        least=float(shares[:, g].min()),
+                        most=float(shares[:, g].max()),
+                        periods=int(several.sum()),
+                    )
+                    for g in np.flatnonzero(shares.any(axis=0))
+                ]
+    return tuple(out)
+
+
+def _unserved(plan: ScalingPlan) -> tuple[Unserved, ...]:
+    """Return the unserved demand of each tier and model that has any."""
+    if plan.unserved_tps is None:
+        return ()
+    return tuple(
+        Unserved(
+            tier,
+            model,
+            input_tps=float(left.max()),
+            input_tokens=float(left.sum() * plan.period_s),
+            periods=int((left > 0).sum()),
+        )
+        for k, tier in enumerate(plan.tiers)
+        for m, model in enumerate(plan.models)
+        if (left := plan.unserved_tps[:, k, m]).any()
+    )
+
+
+def _lent(plan: ScalingPlan, hours: float) -> float | None:
+    """Return the GPU-hours lent out over the window, or None if nothing may be lent."""
+    if plan.lent is None:
+        return None
+    return float((plan.lent * plan.gpus_per_instance[None, :, None, :]).sum() * hours)
+
+
+def _rerouted(plan: ScalingPlan) -> tuple[Rerouted, ...]:
+    """Return the cross-region traffic of each pair of regions that has any."""
+    if plan.rerouted_tps is None:
+        return ()
+    most = plan.rerouted_tps.max(axis=0)
+    demand = plan.demand_tps.sum(axis=1)[:, :, None]  # [p, home, 1]
+    share = np.divide(
+        plan.rerouted_tps, demand, out=np.zeros_like(plan.rerouted_tps), where=demand > 0
+    ).max(axis=0)
+    return tuple(
+        Rerouted(
+            plan.regions[home],
+            plan.regions[other],
+            input_tps=float(most[home, other]),
+            share=float(share[home, other]),
+        )
+        for home, other in np.argwhere(most > 0)
+    )

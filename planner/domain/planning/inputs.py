@@ -1,0 +1,120 @@
+"""Define the inputs of a plan and the values that planning returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.domain.progress import Progress
+from planner.domain.sizing.sizing import Sizes
+from planner.domain.traffic.forecast_percentile import (
+    PlannedQuantile,
+    Quantiles,
+)
+from planner.domain.traffic.forecasts import SeriesForecast
+from planner.domain.traffic.traffic import Traffic
+from planner.domain.traffic.window import Window
+from planner.inputs.scenario.build import Hardware
+from planner.inputs.scenario.settings import (
+    ALL,
+    PlanSettings,
+)
+from planner.optimizer.problem import ScalingPlan
+from simulation.arrays import FloatArray, IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanInput:
+    """All inputs of a plan. ``current`` is the fleet before the first period."""
+
+    settings: PlanSettings
+    hardware: Hardware
+    traffic: Traffic
+    window: Window
+    sizes: Sizes
+    current: IntArray  # [l, r, g]
+    # True: energy at the load that instances are sized for. False: at the constants of their GPUs.
+    at_load: bool = True
+    quantiles: Quantiles | None = None  # None: chosen for this window
+
+    def of(self, period: int) -> PlanInput:
+        """Return the inputs with the sizes that the decision for a period knows."""
+        return replace(self, sizes=self.sizes.of(period))
+
+    @property
+    def at_once_asked(self) -> bool:
+        """Return whether all periods are planned on the data known before the first."""
+        return self.settings.periods == ALL
+
+    def planned_quantiles(self, progress: Progress) -> tuple[PlannedQuantile, ...]:
+        """Return the forecast percentile that is planned for, by group of tiers."""
+        quantiles = self.quantiles or quantiles_of(self)
+        return quantiles.of(at_once=self.at_once_asked, progress=progress)
+
+    def at_once(self) -> PlanInput:
+        """Return the inputs with all periods in one program, whatever the scenario says."""
+        return replace(self, settings=replace(self.settings, periods=ALL))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Load:
+    """Input tokens/s to plan for, ``[p, l, r, w]``, and by tier if tiers are separate."""
+
+    tps: FloatArray
+    tiers: tuple[str, ...] = ()
+    tier_tps: FloatArray | None = None  # [k, p, l, r, w], adding up to ``tps``
+    # [p, l, r, w] means of the forecasts of interactive load
+    expected_tps: FloatArray | None = None
+
+    def times(self, factor: float) -> Load:
+        """Return the load with ``factor`` times as much to plan for; ``expected_tps`` stays."""
+        if factor == 1.0:
+            return self
+        tiers = None if self.tier_tps is None else self.tier_tps * factor
+        return replace(self, tps=self.tps * factor, tier_tps=tiers)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Planned:
+    """A plan with its forecasts and the load that each period was planned for."""
+
+    plan: ScalingPlan
+    forecasts: tuple[SeriesForecast, ...]
+    load: Load
+    quantiles: tuple[PlannedQuantile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Foreseen:
+    """The load to plan for, its forecasts, and the quantiles that are planned for."""
+
+    load: Load
+    forecasts: tuple[SeriesForecast, ...]
+    quantiles: tuple[PlannedQuantile, ...]
+
+
+def quantiles_of(inputs: PlanInput) -> Quantiles:
+    """Return the scenario's percentiles; those it omits are chosen on data before the window."""
+    return Quantiles(
+        inputs.hardware,
+        inputs.traffic,
+        inputs.window,
+        inputs.settings.forecast,
+        apart=inputs.settings.tiers_apart,
+        usd_per_tps=usd_per_tps(inputs.hardware, inputs.sizes),
+    )
+
+
+def usd_per_tps(hardware: Hardware, sizes: Sizes) -> FloatArray:
+    """Return the dollars per hour of one input token per second, ``[l, r]``.
+
+    It is the price at the cheapest column, in large pools. With disaggregated serving, it is the
+    sum over the stages.
+    """
+    each = np.full((*sizes.theta_tps.shape[:1], len(hardware.regions), len(hardware.gpus)), np.inf)
+    for (m, g), profile in hardware.profiles.items():
+        if sizes.theta_tps[m, g] > 0:
+            each[m, :, g] = profile.tp * hardware.usd_per_gpu_hour[:, g] / sizes.theta_tps[m, g]
+    stages = [each[:, :, hardware.stages == stage].min(axis=2) for stage in set(hardware.stages)]
+    return np.asarray(np.sum(stages, axis=0), np.float64)

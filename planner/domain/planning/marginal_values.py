@@ -1,0 +1,221 @@
+"""Price one more GPU, millisecond of SLO or point of quantile for a plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import scipy
+
+from planner.domain.columns import (
+    NUMBER,
+    TEXT,
+    Column,
+    Columns,
+)
+from planner.domain.planning.inputs import (
+    PlanInput,
+    Planned,
+)
+from planner.domain.planning.program import problem
+from planner.domain.progress import (
+    Progress,
+    part,
+)
+from planner.domain.serialise import COLUMNS
+from planner.domain.sizing.sizing import size
+from planner.errors import PlannerError
+from planner.optimizer import solve_window
+from planner.optimizer.marginal_values import (
+    Worth,
+    again,
+    worth_of_capacity,
+)
+from planner.optimizer.problem import FEASIBLE, OPTIMAL, PlanningProblem, WindowPlan
+from simulation.errors import SimulationError
+from simulation.fleet import Tier
+
+LOOSER = 0.1  # share of a limit by which it is loosened to price a millisecond
+POINT = 0.01  # one point of quantile
+RESOLVE_S = 5.0  # time limit of each solve
+TEN_TO_NINETY = 2 * NormalDist().inv_cdf(
+    0.9
+)  # standard deviations between the 10% and the 90% quantile
+RE_SOLVED = "planned again with the limit moved"
+LIMITS = {"ttft_s": "TTFT", "tbt_s": "TBT"}
+
+
+WORTH = Columns(
+    (
+        Column("family", TEXT, "of limits"),
+        Column("what", TEXT, "is moved"),
+        Column("step", NUMBER, "by how much"),
+        Column("unit", TEXT, "of the step"),
+        Column("saves", NUMBER, "an hour, of what the objective charges"),
+        Column("doubt", NUMBER, "half the width within which that is proven"),
+        Column("per_unit", NUMBER, "saved per unit of the step",
+               lambda row: None if row.saves is None else row.saves / row.step),
+        Column("relaxation", NUMBER, "the same by the linear relaxation", attrgetter("relaxed")),
+        Column("basis", TEXT, "how it was found", lambda row: RE_SOLVED),
+    )
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PlanWorth:
+    """The objective of the most expensive period per hour, and the saving per moved limit."""
+
+    period: float
+    unit: str
+    objective_per_hour: float
+    rows: tuple[Worth, ...] = field(metadata={COLUMNS: WORTH})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Dearest:
+    """The period with the highest objective, planned alone from the fleet before it."""
+
+    period: int
+    problem: PlanningProblem
+    plan: WindowPlan
+    options: dict[str, object]
+
+
+def worth_of(
+    inputs: PlanInput, planned: Planned, seed: int, progress: Progress
+) -> PlanWorth | None:
+    """Plan the most expensive period again with one limit moved at a time.
+
+    The limits are exhausted GPU capacity, the TTFT and TBT of all interactive tiers, and the
+    quantile. Return None if that period alone has no plan, or if ``reroute`` limits cross-region
+    traffic.
+    """
+    settings = inputs.settings
+    if settings.reroute is not None:
+        return None  # a period planned alone here would ignore the rerouting limits
+    dearest = _dearest(inputs, planned)
+    if dearest is None:
+        return None
+    progress(0.1, "What more GPUs would be worth")
+    limit = min(RESOLVE_S, settings.time_limit_s)
+    moved = list(
+        worth_of_capacity(
+            dearest.problem,
+            dearest.plan,
+            solver=settings.solver,
+            gap=settings.gap,
+            time_limit_s=limit,
+        )
+    )
+    for done, limit_name in enumerate(LIMITS):
+        row = _looser(
+            inputs, dearest, limit_name, seed, part(progress, 0.2 + 0.35 * done, 0.55 + 0.35 * done)
+        )
+        moved += [row] if row else []
+    quantile = _quantile(inputs, planned, dearest)
+    moved += [quantile] if quantile else []
+    return PlanWorth(
+        period=float(planned.plan.period_start_s[dearest.period]),
+        unit=settings.unit,
+        objective_per_hour=dearest.plan.objective_usd,
+        rows=tuple(moved),
+    )
+
+
+def _dearest(inputs: PlanInput, planned: Planned) -> _Dearest | None:
+    """Plan the period with the highest objective alone; return None if it has no plan."""
+    plan, settings = planned.plan, inputs.settings
+    period = int(np.argmax([window.objective_usd for window in plan.windows]))
+    current = plan.initial if period == 0 else plan.windows[period - 1].target
+    window = problem(
+        replace(inputs.of(period), current=current),
+        planned.load.tps[period],
+        plan.period_s,
+        float(plan.period_start_s[period]),
+    )
+    options: dict[str, object] = {
+        "solver": settings.solver,
+        "gap": settings.gap,
+        "time_limit_s": min(RESOLVE_S, settings.time_limit_s),
+    }
+    alone = solve_window(window, **options)  # type: ignore[arg-type]
+    return _Dearest(period, window, alone, options) if alone.status in (OPTIMAL, FEASIBLE) else None
+
+
+def _looser(
+    inputs: PlanInput, dearest: _Dearest, field: str, seed: int, progress: Progress
+) -> Worth | None:
+    """Size and plan again with the limit ``field`` of all interactive tiers a tenth looser.
+
+    Return None if no tier has that limit, or if sizing fails.
+    """
+    stated = [getattr(tier, field) for tier in inputs.hardware.tiers if not tier.deferrable]
+    limits = [seconds for seconds in stated if seconds is not None]
+    if not limits:
+        return None
+    tiers = tuple(_loosened(tier, field) for tier in inputs.hardware.tiers)
+    try:
+        hardware = replace(inputs.hardware, tiers=tiers)
+        traffic = inputs.traffic
+        sizes = size(hardware, traffic.lengths, seed, progress, shared=traffic.shared)
+    except (PlannerError, SimulationError):
+        return None
+    step = 1000 * LOOSER * min(limits)
+    # A looser limit cannot lower a capacity. If sizing finds a lower one, that is simulation noise.
+    theta = np.maximum(sizes.theta_tps, inputs.sizes.theta_tps)
+    pools = np.maximum(sizes.pool_tps, inputs.sizes.pool_tps)
+    return again(
+        replace(dearest.problem, theta_tps=theta, pool_tps=pools),
+        dearest.plan,
+        family="slo",
+        what=f"{LIMITS[field]} limits {LOOSER:.0%} looser ({step:,.0f} ms of the strictest)",
+        step=step,
+        unit="ms",
+        options=dearest.options,
+        before=dearest.problem,
+    )
+
+
+def _loosened(tier: Tier, field: str) -> Tier:
+    """Return the tier with one limit a tenth looser; deferrable tiers do not change."""
+    seconds = getattr(tier, field)
+    if tier.deferrable or seconds is None:
+        return tier
+    longer: dict[str, Any] = {field: seconds * (1 + LOOSER)}
+    return replace(tier, **longer)
+
+
+def _quantile(inputs: PlanInput, planned: Planned, dearest: _Dearest) -> Worth | None:
+    """Plan again with one more point of quantile.
+
+    Forecast errors are assumed to be normal, with the spread of the 10% and 90% quantiles. Return
+    None if the level would reach 1, or if the demand would not change.
+    """
+    traffic = inputs.traffic
+    more = np.zeros_like(dearest.problem.demand_tps)
+    for forecast in planned.forecasts:
+        level = 0.5 if forecast.height.level is None else forecast.height.level
+        if level + POINT >= 1:
+            return None
+        spread = (
+            forecast.height.times * np.maximum(0.0, forecast.high - forecast.low) / TEN_TO_NINETY
+        )
+        rise = (scipy.special.ndtri(level + POINT) - scipy.special.ndtri(level)) * spread
+        place = traffic.models.index(forecast.key.model), traffic.regions.index(forecast.key.region)
+        by_period = rise.reshape(len(planned.load.tps), -1) / inputs.window.bin_s
+        more[place] += by_period[dearest.period]
+    if not more.any():
+        return None
+    return again(
+        replace(dearest.problem, demand_tps=dearest.problem.demand_tps + more),
+        dearest.plan,
+        family="quantile",
+        what="One point of quantile more (normal errors assumed)",
+        step=1.0,
+        unit="point",
+        options=dearest.options,
+        before=dearest.problem,
+    )

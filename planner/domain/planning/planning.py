@@ -1,0 +1,263 @@
+"""Plan a window: forecast the load, then solve E7 period by period (LT-I) or all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.domain.planning.deferred import (
+    deferred_tps,
+    flat_tps,
+)
+from planner.domain.planning.inputs import (
+    Foreseen,
+    Load,
+    PlanInput,
+    Planned,
+)
+from planner.domain.planning.program import problem
+from planner.domain.planning.solving import (
+    Periods,
+    solve_periods,
+)
+from planner.domain.progress import (
+    Progress,
+    part,
+)
+from planner.domain.traffic.forecasts import (
+    MEAN,
+    SeriesForecast,
+    forecast_window,
+)
+from planner.domain.traffic.groups import (
+    DEFERRABLE,
+    INTERACTIVE,
+    by_model_and_region,
+    groups_of,
+    interactive,
+)
+from planner.domain.traffic.window import (
+    DAY_S,
+    Window,
+)
+from planner.inputs.scenario.settings import ALL
+from planner.optimizer import solve_window
+from planner.optimizer.problem import FEASIBLE, OPTIMAL, ScalingPlan
+from simulation.arrays import BoolArray, FloatArray, IntArray
+from simulation.policies.scheduled import Scheduled
+
+CONTROL_S = Scheduled.interval_s  # interval at which an active plan is applied
+
+
+def plan_window(
+    inputs: PlanInput, progress: Progress, *, method: str | None = None, load_factor: float = 1.0
+) -> Planned:
+    """Forecast the load and plan every period for ``load_factor`` times that load.
+
+    ``method`` replaces the scenario's forecast, if given. Targets are ``[l, r, g]`` instances,
+    from ``inputs.current`` on. Raise Infeasible with the conflict in words.
+    """
+    foreseen = forecast_load(inputs, part(progress, 0.0, 0.7), method=method)
+    load = foreseen.load.times(load_factor)
+    plan = plan_load(inputs, load, part(progress, 0.7, 1.0))
+    return Planned(plan, foreseen.forecasts, load, foreseen.quantiles)
+
+
+def forecast_load(inputs: PlanInput, progress: Progress, *, method: str | None = None) -> Foreseen:
+    """Return the load to plan for in each period.
+
+    It is the scenario's forecast at the planned quantiles. With ``method``, it is the mean of that
+    method's forecast.
+    """
+    traffic, window, forecast = inputs.traffic, inputs.window, inputs.settings.forecast
+    all_at_once = inputs.settings.periods == ALL
+    groups = groups_of(inputs.hardware, apart=inputs.settings.tiers_apart)
+    chosen = () if method else inputs.planned_quantiles(part(progress, 0.0, 0.4))
+    heights = [quantile.height for quantile in chosen] or [MEAN] * len(groups)
+    forecasts = forecast_window(
+        list(zip(groups, heights, strict=True)),
+        traffic,
+        window,
+        method=method or forecast.method,
+        progress=part(progress, 0.4 if chosen else 0.0, 1.0),
+        at_once=all_at_once,
+    )
+    return Foreseen(load_of(inputs, forecasts), forecasts, chosen)
+
+
+def load_of(inputs: PlanInput, forecasts: Sequence[SeriesForecast]) -> Load:
+    """Return the load to plan for: ``forecasts`` at their levels, plus deferrable load."""
+    traffic, window, forecast = inputs.traffic, inputs.window, inputs.settings.forecast
+    all_at_once = inputs.settings.periods == ALL
+    names = list(dict.fromkeys(series.key.tier for series in forecasts)) or [INTERACTIVE]
+    shape = (len(window.period_starts_s), *inputs.current.shape[:2], window.bins_per_period)
+    tiers, expected = np.zeros((len(names) + 1, *shape)), np.zeros(shape)
+    for series in forecasts:
+        m, r = traffic.models.index(series.key.model), traffic.regions.index(series.key.region)
+        rate = series.planned.reshape(shape[0], shape[3]) / window.bin_s
+        tiers[names.index(series.key.tier), :, m, r] = rate
+        expected[:, m, r] += series.mean.reshape(shape[0], shape[3]) / window.bin_s
+    if forecast.niw_buffer is None:
+        tiers[-1] = deferred_tps(inputs, tiers[:-1].sum(axis=0), at_once=all_at_once)
+    else:
+        niw = _deferrable_tps(inputs)
+        if all_at_once:  # only the data before the first period is known
+            niw = np.broadcast_to(niw[:1], niw.shape)
+        tiers[-1] = forecast.niw_buffer * niw[..., None]
+    load = Load(tiers.sum(axis=0), expected_tps=expected)
+    if len(names) > 1:
+        load = replace(load, tiers=(*names, DEFERRABLE), tier_tps=tiers)
+    return load
+
+
+def plan_load(inputs: PlanInput, load: Load, progress: Progress) -> ScalingPlan:
+    """Plan every period for ``load``; raise Infeasible with the conflict."""
+    return solve_periods(Periods.of(inputs, load), progress)
+
+
+def flat_at_peak(inputs: PlanInput) -> tuple[IntArray, str]:
+    """Return the cheapest static fleet ``[l, r, g]`` that covers every region's peak of the window.
+
+    This is an oracle baseline, sized from the actual demand. If the window is ahead of the trace,
+    it is sized from the last window of the same length.
+
+    Peaks at different times may not fit together, although every single period does. The fleet
+    then covers what fits, and the second value is a sentence on it. Otherwise the sentence is "".
+    """
+    window = inputs.window
+    end_s = window.start_s if window.ahead else window.end_s
+    start_s = max(end_s - window.duration_s, inputs.traffic.demand.start_s)
+    target, conflict = _flat(inputs, start_s, end_s, times=float(window.grown.max()))
+    misfit = f"A flat fleet at the peak of the window does not fit. {conflict}" if conflict else ""
+    return target, misfit
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Before:
+    """The static fleet at the window's start, if the scenario does not state the current fleet.
+
+    It is the cheapest that covers every region's own peak of the time before. That time is as long
+    as the window, and at least a day.
+    """
+
+    counts: IntArray  # [l, r, g]
+    seconds: float  # observed time before the window that it was sized on; 0: none
+
+
+def flat_before(inputs: PlanInput) -> Before:
+    """Return the static fleet sized on the time before the window, as far as traffic reaches.
+
+    Without traffic before the window, it is the smallest fleet that the limits permit. Traffic that
+    is only described uses a whole week, because the day before may be a Sunday.
+    """
+    window, demand = inputs.window, inputs.traffic.demand
+    least_s = 7 * DAY_S if inputs.traffic.all_launched else DAY_S
+    start_s = max(window.start_s - max(window.duration_s, least_s), demand.start_s)
+    requests = demand.requests[:, demand.inside(start_s, window.start_s)]
+    seconds = window.start_s - start_s if np.any(~np.isnan(requests)) else 0.0
+    return Before(_flat(inputs, start_s, window.start_s)[0], max(0.0, seconds))
+
+
+def _flat(
+    inputs: PlanInput, start_s: float, end_s: float, times: float = 1.0
+) -> tuple[IntArray, str]:
+    """Return the cheapest fleet for ``times`` the peaks of ``[start_s, end_s)``, and the conflict.
+
+    The conflict is "" if the fleet covers all peaks.
+    """
+    hardware, traffic, window = inputs.hardware, inputs.traffic, inputs.window
+    tps = np.zeros((len(traffic.models), len(traffic.regions), 1))
+    buffer = inputs.settings.forecast.niw_buffer
+    for tiers, weight in ((interactive(hardware), 1.0), (_deferrable(inputs), buffer)):
+        for (m, r), series in by_model_and_region(traffic, tiers):
+            rate = series.window(start_s, end_s).rate()
+            if weight is not None and np.any(~np.isnan(rate)):
+                tps[m, r, 0] += weight * float(np.nanmax(rate))
+    if buffer is None:
+        tps = np.maximum(tps, flat_tps(inputs, start_s, end_s)[..., None])
+    nothing = np.zeros(hardware.minimum.shape, np.int64)
+    flat = problem(replace(inputs, current=nothing, at_load=False), tps * times, window.duration_s)
+    # First let every region serve its own peak. If that does not fit, use the scenario's share.
+    for epsilon in dict.fromkeys((1.0, inputs.settings.epsilon)):
+        answer = solve_window(
+            replace(flat, epsilon=epsilon),
+            solver=inputs.settings.solver,
+            time_limit_s=inputs.settings.time_limit_s,
+        )
+        if answer.status in (OPTIMAL, FEASIBLE):
+            return answer.target, ""
+    return answer.target, answer.conflict
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Schedule:
+    """The replicas to request, and when."""
+
+    times_s: FloatArray  # [t] from the window's start
+    targets: IntArray  # [t, l, r, g]
+    # [t, l, r, g] targets that are lent out: neither the current period nor one already requested
+    # serves with them. None if nothing may be lent.
+    lent: IntArray | None
+    shares: FloatArray | None  # [t, l, r, r] ScalingPlan.shares of the current period
+
+
+def schedule(plan: ScalingPlan, window: Window) -> Schedule:
+    """Return the schedule of a plan: the targets over time.
+
+    The instances of each period are requested ``lead_s`` before it begins, so that they are ready
+    then. They stay until it ends. At any time, the target is the largest of the current period and
+    those already requested. See ``asked_s`` for the times.
+    """
+    times, in_force = _in_force(window)
+    targets = _most(plan.target, in_force)
+    runs = np.searchsorted(window.period_starts_s - window.start_s, times, side="right") - 1
+    shares = None if plan.shares is None else plan.shares[runs]
+    if plan.lent is None:
+        return Schedule(times, targets, None, shares)
+    return Schedule(times, targets, targets - _most(plan.target - plan.lent, in_force), shares)
+
+
+def asked_s(window: Window) -> FloatArray:
+    """Return when each period's instances are requested, seconds from the window's start, ``[p]``.
+
+    This is ``lead_s`` before the period begins, rounded down to a multiple of ``CONTROL_S``. It is
+    never before the period's decision.
+    """
+    starts = window.period_starts_s - window.start_s
+    on_control = np.floor((starts - window.lead_s) / CONTROL_S + 1e-9) * CONTROL_S
+    known = window.origins_s - window.start_s
+    return np.asarray(np.maximum(on_control, known).clip(0.0, starts), np.float64)
+
+
+def _in_force(window: Window) -> tuple[FloatArray, BoolArray]:
+    """Return the times at which targets change, and the periods requested at each, ``[t, p]``."""
+    starts, begins = window.period_starts_s - window.start_s, asked_s(window)
+    times = np.unique(np.concatenate([starts, begins]))
+    ends = np.append(starts[1:], np.inf)
+    return times, (begins <= times[:, None]) & (times[:, None] < ends)
+
+
+def _most(counts: IntArray, in_force: BoolArray) -> IntArray:
+    """Return the largest counts of the requested periods at each time, ``[t, l, r, g]``."""
+    most: IntArray = np.where(in_force[..., None, None, None], counts, 0).max(axis=1)
+    return most
+
+
+def _deferrable(inputs: PlanInput) -> set[str]:
+    """Return the names of the deferrable tiers."""
+    return {tier.name for tier in inputs.hardware.tiers if tier.deferrable}
+
+
+def _deferrable_tps(inputs: PlanInput) -> FloatArray:
+    """Return the mean NIW input tokens/s of the period before each decision, ``[p, l, r]`` (E6)."""
+    traffic, window = inputs.traffic, inputs.window
+    tps = np.zeros((len(window.period_starts_s), len(traffic.models), len(traffic.regions)))
+    for (m, r), series in by_model_and_region(traffic, _deferrable(inputs), DEFERRABLE):
+        for p, origin in enumerate(window.origins_s):
+            rate = series.window(origin - window.period_s, origin).rate()
+            if np.any(~np.isnan(rate)):
+                tps[p, m, r] = np.nanmean(rate)
+    grown = window.grown.reshape(len(tps), -1).mean(axis=1)
+    return np.asarray(tps * grown[:, None, None], np.float64)

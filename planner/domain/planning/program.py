@@ -1,0 +1,118 @@
+"""Build the planning problem of one period: prices, limits, energy and columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from planner.domain.planning.inputs import PlanInput
+from planner.inputs.scenario.power import (
+    host_of,
+    power_at_load,
+)
+from planner.optimizer.problem import PlanningProblem
+from simulation.arrays import FloatArray
+from simulation.fleet import Region
+
+HOUR_S = 3600.0
+
+
+def problem(
+    inputs: PlanInput,
+    demand_tps: FloatArray,
+    period_s: float,
+    start_s: float | None = None,
+    kw: FloatArray | None = None,
+) -> PlanningProblem:
+    """Return E7 for one period from ``start_s``. ``demand_tps`` has shape ``[l, r, w]``.
+
+    ``kw`` is the result of ``instance_kw``, if the caller has it already. The start cost sigma is
+    the price of the GPU time before an instance serves: price times start-up time (section 5). It
+    is spread over the period, because E7 counts dollars per hour.
+    """
+    hardware, theta_tps = inputs.hardware, inputs.sizes.theta_tps
+    tp = np.ones((len(hardware.models), len(hardware.gpus)), np.int64)
+    for cell, profile in hardware.profiles.items():
+        tp[cell] = profile.tp
+    usd_per_hour = tp[:, None, :] * hardware.usd_per_gpu_hour[None]
+    return PlanningProblem(
+        models=tuple(model.name for model in hardware.models),
+        regions=tuple(region.name for region in hardware.regions),
+        gpus=tuple(column.label for column in hardware.columns),
+        current=inputs.current,
+        theta_tps=theta_tps,
+        usd_per_hour=usd_per_hour,
+        start_usd=usd_per_hour * hardware.startup_s / period_s,
+        gpus_per_instance=tp,
+        demand_tps=demand_tps,
+        capacity_gpus=hardware.capacity_gpus,
+        minimum=np.where(theta_tps[:, None, :] > 0, hardware.minimum, 0),
+        maximum=hardware.maximum,
+        epsilon=inputs.settings.epsilon,
+        weights=inputs.settings.weights,
+        kw=instance_kw(inputs) if kw is None else kw,
+        kg_per_kwh=np.array([_carbon(r, start_s, period_s) for r in hardware.regions]) / 1000,
+        budget_usd=inputs.settings.each_hour.usd,
+        carbon_kg=inputs.settings.each_hour.carbon_kg,
+        churn=inputs.settings.each_hour.changes,
+        pool_tps=inputs.sizes.pool_tps,
+        spare=inputs.settings.spare.instances,
+        by_pool=inputs.settings.spare.by_pool,
+        lose_region=inputs.settings.spare.region,
+        **_shared(inputs),
+    )
+
+
+def instance_kw(inputs: PlanInput) -> FloatArray:
+    """Return the kilowatts of an instance at its rated load, host and PUE included, ``[l, r, g]``.
+
+    The rated load is its capacity in a large pool. A plan assumes this power whenever the instance
+    runs, so its energy is an upper estimate. The simulation counts every interval.
+
+    Sequences arrive at ``max_rps``, scaled by the gain of a large pool. They stay for their output
+    tokens times the TBT. Every iteration takes one TBT.
+    """
+    hardware, sizes = inputs.hardware, inputs.sizes
+    lengths = inputs.traffic.lengths if inputs.at_load else None
+    kw = np.zeros((len(hardware.models), len(hardware.regions), len(hardware.gpus)))
+    pue = np.array([region.pue for region in hardware.regions])
+    for (m, g), profile in hardware.profiles.items():
+        gpu = hardware.gpus[g]
+        watts = gpu.decode_w
+        power = power_at_load(hardware.models[m], gpu, profile)
+        sized = sizes.capacity.get((m, g))
+        if power is not None and sized is not None and lengths is not None:
+            load = sized[1]
+            read, written = (np.asarray(part, float).mean() for part in lengths[m])
+            second = load.tbt_s if np.isfinite(load.tbt_s) and load.tbt_s > 0 else load.ttft_s
+            pooled = float(sizes.theta_tps[m, g]) / load.input_tps  # gain of a large pool
+            decodes = max(1.0, pooled * load.max_rps * written * second)
+            prompt = pooled * load.input_tps * second
+            context = decodes * (read + written / 2)
+            watts = float(power.watts(second, decodes, context, prompt, prompt * read / 2))
+        kw[m, :, g] = profile.tp * (watts + host_of(gpu)[0]) * pue / 1000
+    return kw
+
+
+def _carbon(region: Region, start_s: float | None, period_s: float) -> float:
+    """Return the g CO2e per kWh over the period, by UTC hour if hourly values are known."""
+    if region.carbon_hourly_g_per_kwh is None or start_s is None:
+        return region.carbon_g_per_kwh
+    hours = max(1, int(np.ceil(period_s / HOUR_S)))
+    first = int(start_s // HOUR_S)
+    return float(np.mean([region.carbon_hourly_g_per_kwh[(first + h) % 24] for h in range(hours)]))
+
+
+def _shared(inputs: PlanInput) -> dict[str, Any]:
+    """Return the arguments for columns that share GPUs or have roles, or none if none do."""
+    hardware = inputs.hardware
+    if hardware.one_each:
+        return {}
+    return {
+        "types": hardware.types,
+        "type_names": hardware.type_names,
+        "stages": hardware.stages,
+        "spot": hardware.spot,
+        "spot_share": inputs.settings.spot_share,
+    }

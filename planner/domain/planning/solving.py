@@ -1,0 +1,336 @@
+"""Solve the periods of a window one after the other, or all at once, and word the conflicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.domain.planning.inputs import (
+    Load,
+    PlanInput,
+)
+from planner.domain.planning.program import (
+    instance_kw,
+    problem,
+)
+from planner.domain.progress import Progress
+from planner.domain.traffic.window import words_of
+from planner.errors import Infeasible
+from planner.inputs.scenario.settings import ALL
+from planner.optimizer import serve_limited, solve_window
+from planner.optimizer.binding import binding_constraints
+from planner.optimizer.figures import fleet_usd, start_usd
+from planner.optimizer.horizon import HorizonPlan, HorizonProblem, solve_horizon
+from planner.optimizer.horizon.cross_region import (
+    rerouted,
+    shares_planned,
+)
+from planner.optimizer.horizon.figures import by_window
+from planner.optimizer.limited_capacity import (
+    EXACT,
+    by_tier,
+)
+from planner.optimizer.objective import totals
+from planner.optimizer.problem import (
+    FEASIBLE,
+    INFEASIBLE,
+    PlanningProblem,
+    ScalingPlan,
+    WindowPlan,
+)
+from simulation.arrays import FloatArray, IntArray
+
+BY_TIER = "tier"
+ALL_TIERS = ("all tiers",)  # name of the only tier if tiers are planned together
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Periods:
+    """A problem for each period of the window, and the load of their demand."""
+
+    given: PlanInput
+    load: Load
+    problems: tuple[PlanningProblem, ...]  # [p]
+    names: tuple[str, ...]  # [p] names in sentences
+
+    @classmethod
+    def of(cls, inputs: PlanInput, load: Load) -> Periods:
+        """Return the problems of all periods for ``load``."""
+        window, clock = inputs.window, inputs.traffic.clock
+        starts = window.period_starts_s.tolist()
+        # If all periods are decided at once, all of them use the sizes known at that time.
+        at_once = inputs.settings.periods == ALL
+        known = [inputs if at_once else inputs.of(p) for p in range(len(starts))]
+        # Many periods share the same sizes, so compute the power only once per set of sizes.
+        by_sizes = {its.sizes: its for its in known}
+        kw = {sizes: instance_kw(its) for sizes, its in by_sizes.items()}
+        problems = tuple(
+            problem(its, tps, window.period_s, start, kw[its.sizes])
+            for its, tps, start in zip(known, load.tps, starts, strict=True)
+        )
+        return cls(
+            inputs, load, problems, tuple(f"the period from {words_of(t, clock)}" for t in starts)
+        )
+
+    @property
+    def worth(self) -> FloatArray:
+        """Return the worth of a token of each tier and model, ``[k, l]``."""
+        tiers = self.given.hardware.tiers
+        waiting = frozenset(tier.name for tier in tiers if tier.deferrable)
+        return self.given.settings.worth(self.load.tiers, waiting)
+
+    def alone(self, period: int, window: PlanningProblem) -> HorizonProblem:
+        """Return a problem of this single period with ``window``, within the rerouting limits."""
+        tiers = self.load.tier_tps
+        return HorizonProblem(
+            (window,),
+            self.given.window.period_s,
+            names=self.names[period : period + 1],
+            tiers=self.load.tiers,
+            tier_tps=None if tiers is None else tiers[:, period : period + 1],
+            reroute=self.given.settings.reroute,
+        )
+
+    def together(self) -> HorizonProblem:
+        """Return all periods as one problem.
+
+        Whole periods of the start-up time are the lead. The remaining start-up time is paid as in
+        the source: price times time.
+        """
+        hardware, settings = self.given.hardware, self.given.settings
+        period_s, lend = self.given.window.period_s, settings.lend_share
+        lead = int(hardware.startup_s // period_s)
+        rest = (hardware.startup_s - lead * period_s) / period_s
+        usd = self.problems[0].usd_per_hour
+        return HorizonProblem(
+            tuple(
+                replace(window, start_usd=window.usd_per_hour * rest) for window in self.problems
+            ),
+            period_s,
+            names=self.names,
+            lead=lead,
+            lend_usd=None if lend is None else lend * usd * ~hardware.spot,
+            budget_usd=settings.in_all.usd,
+            carbon_kg=settings.in_all.carbon_kg,
+            churn=settings.in_all.changes,
+            tiers=self.load.tiers,
+            tier_tps=self.load.tier_tps,
+            reroute=settings.reroute,
+        )
+
+
+def solve_periods(periods: Periods, progress: Progress) -> ScalingPlan:
+    """Solve all periods.
+
+    Raise Infeasible with the conflict, unless limited mode sets which demand to serve then.
+    """
+    if periods.given.settings.periods == ALL:
+        return _together(periods, progress)
+    return _apart(periods, progress)
+
+
+def _solved(
+    periods: Periods, horizon: HorizonProblem, check: Callable[[], None] | None = None
+) -> HorizonPlan:
+    """Solve a problem over several periods with the scenario's solver settings."""
+    settings = periods.given.settings
+    return solve_horizon(
+        horizon,
+        solver=settings.solver,
+        gap=settings.gap,
+        time_limit_s=settings.time_limit_s,
+        check=check,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """The plan of one period, and its unserved demand ``[k, l]``; None: all is served."""
+
+    window: WindowPlan
+    unserved_tps: FloatArray | None = None
+
+
+def solve_period(
+    periods: Periods, period: int, current: IntArray, check: Callable[[], None] | None = None
+) -> Answer:
+    """Solve a single period from the fleet ``current``, ``[l, r, g]``.
+
+    ``check`` is called now and then, and may raise to cancel. Raise Infeasible with the conflict,
+    unless limited mode sets which demand to serve then.
+    """
+    settings = periods.given.settings
+    problem_now = replace(periods.problems[period], current=current)
+    if settings.reroute is None:
+        window = solve_window(
+            problem_now,
+            solver=settings.solver,
+            gap=settings.gap,
+            time_limit_s=settings.time_limit_s,
+            stable=True,
+            check=check,
+        )
+    else:
+        ways = periods.alone(period, problem_now)
+        (window,) = by_window(ways, _solved(periods, ways, check))
+    unserved = None
+    if window.status == INFEASIBLE and settings.limited is not None:
+        window, unserved = _rescued(periods, problem_now, window, period)
+    if window.status == INFEASIBLE:
+        name = periods.names[period]
+        raise Infeasible(f"There is no feasible plan for {name}. {window.conflict}")
+    return Answer(window, unserved)
+
+
+def shares_of(periods: Periods, period: int, target: IntArray) -> FloatArray:
+    """Return where a period's tokens are served with ``target``, ``[l, r, r]``.
+
+    See ``ScalingPlan.shares``.
+    """
+    windows = (periods.problems[period],)
+    alone = HorizonProblem(
+        windows, periods.given.window.period_s, reroute=periods.given.settings.reroute
+    )
+    shares: FloatArray = shares_planned(alone, target[None])[0]
+    return shares
+
+
+def plan_of(periods: Periods, answers: Sequence[Answer]) -> ScalingPlan:
+    """Combine the plans of the periods into one."""
+    settings, window = periods.given.settings, periods.given.window
+    first = periods.problems[0]
+    target = np.stack([answer.window.target for answer in answers])
+    serving = HorizonProblem(periods.problems, window.period_s, reroute=settings.reroute)
+    plan = ScalingPlan(
+        models=first.models,
+        regions=first.regions,
+        gpus=first.gpus,
+        gpus_per_instance=first.gpus_per_instance,
+        period_start_s=window.period_starts_s,
+        period_s=window.period_s,
+        initial=first.current,
+        demand_tps=np.stack(
+            [window_problem.demand_tps.max(axis=2) for window_problem in periods.problems]
+        ),
+        windows=tuple(answer.window for answer in answers),
+        rerouted_tps=rerouted(serving, target),
+        shares=shares_planned(serving, target),
+    )
+    if all(answer.unserved_tps is None for answer in answers):
+        return plan
+    nothing = np.zeros((max(1, len(periods.load.tiers)), len(plan.models)))
+    left = [nothing if answer.unserved_tps is None else answer.unserved_tps for answer in answers]
+    return replace(
+        plan,
+        tiers=periods.load.tiers or ALL_TIERS,
+        unserved_tps=np.stack(left),
+        policy=settings.limited or EXACT,
+    )
+
+
+def _apart(periods: Periods, progress: Progress) -> ScalingPlan:
+    """Plan the periods one after the other, each from the target of the one before."""
+    answers: list[Answer] = []
+    current, total = periods.problems[0].current, len(periods.problems)
+    for period in range(total):
+
+        def check(done: int = period) -> None:
+            progress(done / total, f"Planning period {done + 1} of {total}")
+
+        check()
+        answers.append(solve_period(periods, period, current, check))
+        current = answers[-1].window.target
+    progress(1.0, f"Planning period {total} of {total}")
+    return plan_of(periods, answers)
+
+
+def _rescued(
+    periods: Periods, window_problem: PlanningProblem, failed: WindowPlan, period: int
+) -> tuple[WindowPlan, FloatArray | None]:
+    """Return a plan that serves as much as possible, and its unserved demand ``[k, l]``.
+
+    The plan keeps the conflict. If the problem stays infeasible even with unserved demand, return
+    the failed plan and None.
+    """
+    policy, worth = periods.given.settings.limited or EXACT, periods.worth
+    if policy == EXACT:
+        within = replace(
+            window_problem, minimum=np.minimum(window_problem.minimum, window_problem.maximum)
+        )
+        partial = replace(periods.alone(period, within), priority=worth)
+        plan = _solved(periods, partial)
+        if plan.status == INFEASIBLE:
+            return replace(failed, conflict=plan.conflict), None
+        (window,) = by_window(partial, plan)
+        return replace(window, conflict=failed.conflict), plan.unserved_tps[0]
+    tiers = periods.load.tier_tps
+    apart = tiers is not None and periods.given.settings.criticality == BY_TIER
+    served = serve_limited(
+        window_problem,
+        worth.max(axis=0),
+        policy,
+        tiers[:, period] if apart and tiers is not None else None,
+        worth if apart else None,
+    )
+    tier_tps = window_problem.demand_tps[None] if tiers is None else tiers[:, period]
+    left = by_tier(
+        served.unserved_tps, served.unserved_joint_tps, tier_tps, window_problem.epsilon, worth
+    )
+    return _unproven(window_problem, failed, served.target), left
+
+
+def _unproven(window_problem: PlanningProblem, failed: WindowPlan, target: IntArray) -> WindowPlan:
+    """Return ``failed`` with ``target`` and its figures, as a feasible plan without a bound."""
+    fleet = fleet_usd(window_problem, target)
+    objective = fleet + start_usd(window_problem, target)
+    return replace(
+        failed,
+        status=FEASIBLE,
+        target=target,
+        objective_usd=objective,
+        fleet_usd=fleet,
+        bound_usd=np.nan,  # greedy targets have no proven bound
+        gap=np.nan,
+        binding=binding_constraints(window_problem, target),
+        totals=totals(window_problem, target),
+    )
+
+
+def _together(periods: Periods, progress: Progress) -> ScalingPlan:
+    """Plan all periods in one program. Conflicts are stated only in the first period."""
+    settings, horizon = periods.given.settings, periods.together()
+
+    def check() -> None:
+        progress(0.5, "Planning all periods together")
+
+    plan, why = _solved(periods, horizon, check), ""
+    if plan.status == INFEASIBLE:
+        if settings.limited is None:
+            raise Infeasible(f"There is no feasible plan. {plan.conflict}")
+        why = plan.conflict
+        plan = _solved(periods, replace(horizon, priority=periods.worth), check)
+        if plan.status == INFEASIBLE:
+            raise Infeasible(
+                f"There is no feasible plan, however little is served. {plan.conflict}"
+            )
+    first, *others = by_window(horizon, plan)
+    return ScalingPlan(
+        models=horizon.first.models,
+        regions=horizon.first.regions,
+        gpus=horizon.first.gpus,
+        gpus_per_instance=horizon.first.gpus_per_instance,
+        period_start_s=periods.given.window.period_starts_s,
+        period_s=horizon.period_s,
+        initial=horizon.first.current,
+        demand_tps=np.stack([window.demand_tps.max(axis=2) for window in horizon.windows]),
+        windows=(replace(first, conflict=why or plan.conflict), *others),
+        together=True,
+        lent=plan.lent if horizon.lend_usd is not None else None,
+        rerouted_tps=plan.rerouted_tps,
+        shares=shares_planned(horizon, plan.target - plan.lent),
+        tiers=(periods.load.tiers or ALL_TIERS) if why else (),
+        unserved_tps=plan.unserved_tps if why else None,
+        policy=(settings.limited or EXACT) if why else "",
+    )

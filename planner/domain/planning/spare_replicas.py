@@ -1,0 +1,84 @@
+"""Compute the cost of a plan's spare replicas, by planning again without them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from planner.domain.planning.inputs import (
+    PlanInput,
+    Planned,
+)
+from planner.domain.planning.planning import plan_load
+from planner.domain.progress import Progress
+from planner.errors import Infeasible
+from planner.inputs.scenario.settings import SpareSettings
+from planner.optimizer.problem import ScalingPlan
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSpare:
+    """The losses that a plan survives, and their extra cost over the window.
+
+    The cost is the difference to a plan of the same demand without spare replicas. It is None if
+    there is no such plan.
+    """
+
+    instances: int
+    by: str  # instances may be lost per "pool", or per "region": of each model there
+    regions: int  # number of regions that may be lost
+    usd: float | None
+    gpu_hours: float | None
+    usd_share: float | None  # share of the cost of the plan without spare replicas
+    sentence: str
+
+
+def spare_of(inputs: PlanInput, planned: Planned, progress: Progress) -> PlanSpare | None:
+    """Return the spare replicas of a plan and their cost, or None if it has none."""
+    spare = inputs.settings.spare
+    if not spare:
+        return None
+    without = replace(inputs, settings=replace(inputs.settings, spare=SpareSettings()))
+    usd = gpu_hours = share = None
+    try:
+        plain = _costs(plan_load(without, planned.load, progress))
+    except Infeasible:
+        plain = None
+    if plain is not None:
+        taken = _costs(planned.plan)
+        usd, gpu_hours = taken[0] - plain[0], taken[1] - plain[1]
+        share = usd / plain[0] if plain[0] > 0 else None
+    return PlanSpare(
+        instances=spare.instances,
+        by="pool" if spare.by_pool else "region",
+        regions=int(spare.region),
+        usd=usd,
+        gpu_hours=gpu_hours,
+        usd_share=share,
+        sentence=_sentence(spare, usd, gpu_hours, share),
+    )
+
+
+def _costs(plan: ScalingPlan) -> tuple[float, float]:
+    """Return the US dollars and GPU-hours of the window."""
+    hours, windows = plan.period_s / 3600, [window.totals for window in plan.windows]
+    return sum(w.usd for w in windows) * hours, sum(w.gpu_hours for w in windows) * hours
+
+
+def gone_words(spare: SpareSettings) -> str:
+    """Return the losses that a plan must survive, in words."""
+    many = "instance" if spare.instances == 1 else f"{spare.instances} instances"
+    where = "every pool" if spare.by_pool else "every region's instances of a model"
+    gone = [f"any {many} of {where}"] if spare.instances else []
+    gone += ["any one region"] if spare.region else []
+    return " and ".join(gone)
+
+
+def _sentence(
+    spare: SpareSettings, usd: float | None, gpu_hours: float | None, share: float | None
+) -> str:
+    """Return the sentence on the spare replicas and their extra cost."""
+    kept = f"Demand is carried without {gone_words(spare)}"
+    if usd is None or gpu_hours is None:
+        return f"{kept}; the plan without that was not found."
+    of = "" if share is None else f" ({share:+.1%})"
+    return f"{kept}: that costs ${usd:,.2f}{of} and {gpu_hours:,.1f} GPU-hours of this window."

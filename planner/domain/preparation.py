@@ -1,0 +1,74 @@
+"""Prepare a scenario for a run: hardware, traffic, sizes and requests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from planner.domain.outcome import Traces
+from planner.domain.planning.inputs import Planned
+from planner.domain.planning.planning import plan_window
+from planner.domain.progress import (
+    Progress,
+    part,
+)
+from planner.domain.replay.cells import cells_of
+from planner.domain.replay.replay import prepare
+from planner.domain.sizing.curves import unforeseen
+from planner.domain.sizing.sizing import size_over_time
+from planner.domain.study import Study
+from planner.domain.traffic.forecast_requests import requests_ahead
+from planner.domain.traffic.known_lengths import (
+    foreseen,
+    known_lengths,
+)
+from planner.domain.traffic.traffic import build_traffic
+from planner.domain.traffic.window import resolve_window
+from planner.inputs.scenario.build import build_hardware
+from planner.inputs.scenario.own_hardware import Known
+from planner.inputs.scenario.schema import Scenario
+from planner.inputs.scenario.settings import settings_of
+from planner.inputs.scenario.topology import network_of
+
+
+def seeded(scenario: Scenario, seed: int | None) -> Scenario:
+    """Return the scenario with another seed, if one is given."""
+    return scenario if seed is None else scenario.model_copy(update={"seed": seed})
+
+
+def study_of(scenario: Scenario, traces: Traces, known: Known, progress: Progress) -> Study:
+    """Return the study of a scenario's window, with its requests.
+
+    If the window is ahead of the trace, requests are drawn from the forecast.
+    """
+    study = study_at(scenario, traces, known, progress)
+    settings, traffic, window = study.settings, study.traffic, study.window
+    cells = cells_of(study)
+    if window.ahead:
+        method = settings.plan.forecast.method
+        requests, notes = requests_ahead(traffic, window, method, settings.seed, cells=cells)
+        traffic = replace(traffic, notes=traffic.notes + notes)
+    else:
+        requests = traffic.requests(window.start_s, window.end_s, settings.seed, cells=cells)
+    traffic = replace(traffic, notes=traffic.notes + unforeseen(study.hardware, requests))
+    study = replace(study, traffic=traffic, trace=requests, cells=cells)
+    return replace(study, network=network_of(scenario, study.hardware))
+
+
+def study_at(scenario: Scenario, traces: Traces, known: Known, progress: Progress) -> Study:
+    """Return the study of a scenario's window without requests, which planning does not need."""
+    hardware, settings = build_hardware(scenario, known, spot=True), settings_of(scenario)
+    progress(0.0, "Reading the traffic")
+    traffic = build_traffic(settings.traffic, traces)
+    window = resolve_window(settings.window, traffic.demand, traffic.clock)
+    lengths = known_lengths(traffic, window, settings.seed)
+    traffic = foreseen(traffic, lengths)
+    hardware = replace(hardware, asked=traffic.asked)
+    sizes = size_over_time(hardware, lengths, settings.seed, part(progress, 0.2, 0.9))
+    progress(0.9, "Preparing the requests")
+    nothing = traffic.measured.rows(slice(0))
+    return prepare(settings, hardware, traffic, window, sizes, nothing)
+
+
+def planned_of(study: Study, progress: Progress) -> Planned:
+    """Return the plan of a study from today's fleet."""
+    return plan_window(study.plan_input, progress)

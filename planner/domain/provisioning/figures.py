@@ -1,0 +1,423 @@
+"""Report the levels of a provisioning run in figures and sentences, by phase and in total."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+
+from planner.domain.columns import (
+    COUNT,
+    FLAG,
+    MS,
+    NUMBER,
+    SHARE,
+    TEXT,
+    Column,
+    Columns,
+)
+from planner.domain.provisioning import sources
+from planner.domain.provisioning.unit import (
+    MODEL,
+    OPERATOR,
+    WORDS,
+    Case,
+    groups,
+)
+from planner.domain.serialise import (
+    MERGED,
+    OPTIONAL,
+    so_many_gpus,
+)
+from simulation.provisioning.level import FALLEN_BACK, Level
+from simulation.provisioning.savings import Savings, saved, savings
+
+WHAT = (("memory", "memory"), ("energy", "power"))
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Needs of one level, or of several together.
+
+    Latency and limit are those of the phase nearest to its limit. ``gap`` is the share of GPUs
+    above a proven lower bound. None: there is no bound.
+    """
+
+    gpus: int
+    energy_w: float
+    memory_gb: float
+    latency_ms: float
+    slo_ms: float
+    seconds: float  # time of planning
+    gap: float | None
+    least_gpus: int | None
+    gap_of: str = "devices"
+
+    @property
+    def amounts(self) -> tuple[float, float, float]:
+        """Return GPUs, watts and gigabytes."""
+        return self.gpus, self.energy_w, self.memory_gb
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """Needs of the chosen pools together."""
+
+    needs: Needs = field(metadata={MERGED: True})
+    tightest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """Number and configuration of whole replicas."""
+
+    replicas: int
+    batch: int
+    parallel: int
+    stages: int  # pipeline stages, on ``parallel`` GPUs each
+
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """Result of a plan's replay: the latency under the limit, over its requests."""
+
+    attainment: float
+    mean_ms: float
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    requests: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trade:
+    """Alternative with fewer GPUs than the level, but more power, memory or latency."""
+
+    gpus: int
+    energy_w: float
+    memory_gb: float
+    latency_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class LevelFigures:
+    """One phase at one level: whole replicas, or a plan with its bottleneck."""
+
+    needs: Needs = field(metadata={MERGED: True})
+    gap_slots: float | None
+    request_j: float  # board energy per request (equation 9)
+    method: str
+    timing: sources.Timing
+    whole: Replicas | None = field(metadata={MERGED: True})
+    bottleneck: str | None = field(metadata={OPTIONAL: True})
+    trade: Trade | None = field(metadata={OPTIONAL: True})
+    replayed: Came | None = field(metadata={OPTIONAL: True})
+
+
+def shown(case: Case, level: Level) -> Level:
+    """Return ``level`` with the time before the first iteration in latency and limit.
+
+    Plans do not include that time.
+    """
+    start = case.service.start_s
+    trade = None if level.trade is None else shown(case, level.trade)
+    return replace(level, latency_s=level.latency_s + start, slo_s=level.slo_s + start, trade=trade)
+
+
+def _nearest(levels: Sequence[Level]) -> int:
+    """Return the index of the level nearest to its limit."""
+    return max(range(len(levels)), key=lambda i: levels[i].latency_s / levels[i].slo_s)
+
+
+def _needs(levels: Sequence[Level]) -> Needs:
+    """Return the sums over ``levels``, with the latency of the one nearest to its limit."""
+    near = levels[_nearest(levels)]
+    gpus = sum(level.devices for level in levels)
+    # A bound on the sum needs a bound on every level.
+    bounds = [
+        min(level.least_devices, level.devices)
+        for level in levels
+        if level.least_devices is not None
+    ]
+    least = sum(bounds) if len(bounds) == len(levels) else None
+    return Needs(
+        gpus=gpus,
+        energy_w=sum(level.power_w for level in levels),
+        memory_gb=sum(level.memory_bytes for level in levels) / 1e9,
+        latency_ms=near.latency_s * 1e3,
+        slo_ms=near.slo_s * 1e3,
+        seconds=sum(level.seconds for level in levels),
+        gap=None if least is None else (gpus - least) / gpus,
+        least_gpus=least,
+    )
+
+
+def total(cases: list[Case], name: str) -> Total:
+    """Return the needs of all cases at a level; a case without it counts as whole replicas."""
+    levels = [shown(case, case.levels.get(name) or case.levels[MODEL]) for case in cases]
+    near = cases[_nearest(levels)]
+    return Total(_needs(levels), f"{near.phase} of {near.model} in {near.region}")
+
+
+def total_savings(totals: Mapping[str, Total]) -> dict[str, Savings]:
+    """Return the savings of each finer level over whole replicas."""
+    of_replicas = totals[MODEL].needs.amounts
+    return {
+        name: saved(of_replicas, total.needs.amounts)
+        for name, total in totals.items()
+        if name != MODEL
+    }
+
+
+def level_figures(case: Case, level: Level) -> LevelFigures:
+    """Return the figures of one case at one level."""
+    replicas, bottleneck = level.replicas, None
+    if replicas is None and level.plan is not None:
+        slowest = int(level.plan.sojourn_s.argmax())
+        bottleneck = level.seen(case.problem).problem.names[slowest]
+    return LevelFigures(
+        needs=_needs([shown(case, level)]),
+        gap_slots=level.gap_slots,
+        request_j=level.power_w / case.service.requests_s,
+        method=level.method,
+        timing=sources.timing(case.problem, level),
+        whole=None
+        if replicas is None
+        else Replicas(replicas.replicas, replicas.batch, replicas.parallel, replicas.stages),
+        bottleneck=bottleneck,
+        trade=_trade(shown(case, level)),
+        replayed=_came(level),
+    )
+
+
+def _came(level: Level) -> Came | None:
+    came = level.replayed
+    if came is None:
+        return None
+    return Came(
+        came.attainment, came.mean_s * 1e3, came.p50_s * 1e3, came.p95_s * 1e3, came.p99_s * 1e3,
+        came.requests,
+    )  # fmt: skip
+
+
+def _trade(level: Level) -> Trade | None:
+    other = level.trade
+    if other is None:
+        return None
+    return Trade(other.devices, other.power_w, other.memory_bytes / 1e9, other.latency_s * 1e3)
+
+
+def _levels(case: Case) -> dict[str, LevelFigures]:
+    return {name: level_figures(case, level) for name, level in case.levels.items()}
+
+
+def _savings(case: Case) -> dict[str, Savings]:
+    of_replicas = case.levels.get(MODEL)
+    finer = {name: level for name, level in case.levels.items() if name != MODEL}
+    return (
+        {name: savings(of_replicas, level) for name, level in finer.items()} if of_replicas else {}
+    )
+
+
+def _images(case: Case) -> float:
+    return case.service.image_tokens and case.service.images
+
+
+def _image_tokens(case: Case) -> float:
+    return case.service.image_tokens and case.service.image_tokens / case.service.images
+
+
+def _of_load(name: str, unit: str, help: str) -> Column:
+    return Column(name, unit, help, attrgetter(f"service.{name}"))
+
+
+POOLS = Columns(
+    (
+        Column("model", TEXT, "its name"),
+        Column("region", TEXT, "where requests arise"),
+        Column("gpu", TEXT, "GPU type"),
+        Column("phase", TEXT, "prefill or decode"),
+        Column("weights", TEXT, "precision"),
+        Column("chosen", FLAG, "whether it is in the totals"),
+        _of_load("requests_s", NUMBER, "requests/s of the busiest hour"),
+        _of_load("isl", COUNT, "input tokens of a request"),
+        _of_load("osl", COUNT, "output tokens of a request"),
+        Column("slo_ms", MS, "limit on the phase", lambda case: 1e3 * case.service.slo_s),
+        Column("slo_source", TEXT, "whose limit that is", attrgetter("limit.source")),
+        Column(
+            "start_ms",
+            MS,
+            "of TTFT before a prompt's first iteration, part of latency and limit",
+            lambda case: 1e3 * case.service.start_s,
+        ),
+        Column(
+            "order",
+            TEXT,
+            "of prompts that wait: fcfs as they come, shortest short ones first",
+            attrgetter("service.order"),
+        ),
+        Column("images", NUMBER, "of a request, for an encoder", _images),
+        Column("image_tokens", COUNT, "that the encoder reads of one", _image_tokens),
+        Column("capacity", COUNT, "GPUs of the type in the region"),
+        Column(
+            "times", NUMBER, "of their kernels that operators take", attrgetter("measured.times")
+        ),
+        Column("levels", NUMBER, "what each needs, by its name", _levels),
+        Column("savings", SHARE, "of each against whole replicas", _savings),
+        Column("methods", NUMBER, "algorithm 1 in both readings beside ours and the exact plan"),
+        Column("block", NUMBER, "of the operators asked for, every plan beside those methods"),
+    )
+)
+
+
+def headline(totals: Mapping[str, Total], saved: Mapping[str, Savings]) -> str:
+    """Return the main result in a sentence: the best level and its savings."""
+    gpus = totals[MODEL].needs.gpus
+    if not saved:
+        return f"Whole replicas need {so_many_gpus(gpus)}."
+    best = min(saved, key=lambda name: totals[name].needs.amounts[:2])
+    fewer, share = saved[best].gpus or 0.0, saved[best]
+    if not pays(saved):
+        shares = [(getattr(share, key) or 0.0, name) for key, name in WHAT]
+        what = [f"{_percent(part)} {name}" for part, name in shares if abs(part) >= 0.005]
+        also = f" (it takes {' and '.join(what)})" if what else ""
+        return (
+            "Provisioning below the replica does not pay here: whole replicas need "
+            f"{so_many_gpus(gpus)}, and {WORDS[best]} it is as many{also}."
+        )
+    return (
+        f"{WORDS[best].capitalize()} {so_many_gpus(totals[best].needs.gpus)} can do what whole "
+        f"replicas need {gpus} for: {fewer:.0%} fewer, {_percent(share.energy)} power and "
+        f"{_percent(share.memory)} memory."
+    )
+
+
+def pays(saved: Mapping[str, Savings]) -> bool:
+    """Return whether a finer level saves GPUs."""
+    return any((share.gpus or 0.0) > 0 for share in saved.values())
+
+
+def without_savings(saved: Mapping[str, Savings]) -> list[str]:
+    """Return a sentence for each level without savings, if another level has some."""
+    return [
+        f"{WORDS[name].capitalize()} nothing is saved in GPUs here."
+        for name, share in saved.items()
+        if pays(saved) and (share.gpus or 0.0) <= 0
+    ]
+
+
+def _percent(saving: float | None) -> str:
+    if saving is None or abs(saving) < 0.005:
+        return "as much"
+    return f"{abs(saving):.0%} {'less' if saving > 0 else 'more'}"
+
+
+def fallen(cases: list[Case]) -> list[str]:
+    """Return a sentence for each finer level that falls back to whole replicas."""
+    return [
+        f"{case.model} in {case.region} on {case.gpu}: {WORDS[name]} nothing finer needs fewer "
+        f"GPUs in {case.phase}, so it stands {level.method.partition(':')[0]} do."
+        for case in cases
+        for name, level in case.levels.items()
+        if name != MODEL and level.method.startswith(tuple(FALLEN_BACK.values()))
+    ]
+
+
+def traded(cases: list[Case]) -> list[str]:
+    """Return a sentence for each level that could use fewer GPUs at some other cost."""
+    return [
+        f"{case.phase.capitalize()} of {case.model} in {case.region} on {case.gpu} would do with "
+        f"{so_many_gpus(other.devices)} {WORDS[name]} instead of {level.devices}, but not with as "
+        f"little of all else: {other.power_w:,.0f} W instead of {level.power_w:,.0f}, "
+        f"{other.memory_bytes / 1e9:,.0f} GB instead of {level.memory_bytes / 1e9:,.0f}, "
+        f"{other.latency_s * 1e3:,.0f} ms instead of {level.latency_s * 1e3:,.0f}."
+        for case in cases
+        for name, level in case.levels.items()
+        if (other := shown(case, level).trade) is not None
+    ]
+
+
+def in_shares(cases: Sequence[Case]) -> Iterator[str]:
+    """Yield sentences on whether shares of the multiprocessors pay off."""
+    judged = [case for case in cases if (level := case.levels.get(OPERATOR)) and level.replayed]
+    paid = [case for case in judged if case.levels[OPERATOR].confined is not None]
+    if judged and not paid:
+        yield (
+            "Shares of a GPU's multiprocessors for each operator (equation 6) were tried too, as "
+            "large as make them no slower and half as slow again: replayed, nothing is better with "
+            "them here."
+        )
+    for case in paid:
+        yield (
+            f"{case.phase.capitalize()} of {case.model} in {case.region} on {case.gpu}: operators "
+            "are confined to shares of the multiprocessors (equation 6, MPS), which a replay finds "
+            "better than sharing all of them."
+        )
+
+
+def ordered(cases: Iterable[Case]) -> Iterator[str]:
+    """Yield a sentence for each case with short prompts first: savings and p99 of long ones."""
+    for case in cases:
+        came = case.least.replayed if case.levels else None
+        if case.service.order == "fcfs" or came is None:
+            continue
+        needs = so_many_gpus(case.least.devices)
+        if case.least.in_turn is not None:
+            needs += f" instead of {case.least.in_turn} as prompts come"
+        yield (
+            f"Prefill of {case.model} in {case.region} on {case.gpu} takes short prompts first, "
+            f"which an engine has to be told (as a priority): {needs}. Long ones wait for them: "
+            f"p99 is {came.p99_s * 1e3:,.0f} ms, of a limit of {case.service.slo_s * 1e3:,.0f}. "
+            "Plans and comparisons have no scheduler that goes by length: only the replay here "
+            "confirms it."
+        )
+
+
+def short(cases: Iterable[Case]) -> Iterator[str]:
+    """Yield a sentence for each case in which whole replicas miss the target attainment."""
+    for case in cases:
+        came = case.levels[MODEL].replayed if MODEL in case.levels else None
+        if came is not None and came.attainment < case.limit.attainment:
+            yield (
+                f"{case.phase.capitalize()} of {case.model} in {case.region} on {case.gpu} keeps "
+                f"{case.service.slo_s * 1e3:,.0f} ms for {came.attainment:.1%} of requests at "
+                f"most, not for {case.limit.attainment:.0%}: the longest take longer alone."
+            )
+
+
+def beyond_capacity(cases: list[Case]) -> list[str]:
+    """Return a sentence for each region and GPU type with fewer GPUs than its cases need."""
+    sentences = []
+    for group in groups(cases, lambda case: (case.region, case.gpu)):
+        names = dict.fromkeys(name for case in group for name in case.levels)
+        needs = {
+            name: sum((case.levels.get(name) or case.levels[MODEL]).devices for case in group)
+            for name in names
+        }
+        over = [f"{WORDS[name]} {gpus}" for name, gpus in needs.items() if gpus > group[0].capacity]
+        if over:
+            sentences.append(
+                f"{group[0].region} has {group[0].capacity} {group[0].gpu}; this load needs "
+                f"{', '.join(over)}. Give the region more, or plan another GPU type."
+            )
+    return sentences
+
+
+def refusals(cases: list[Case]) -> list[str]:
+    """Return a sentence for each phase that misses its limit at any number of replicas."""
+    return [
+        f"{case.phase.capitalize()} of {case.model} in {case.region} does not keep "
+        f"{case.service.slo_s * 1e3:,.0f} ms on {case.gpu} by whole replicas: {_why_not(case)}."
+        for case in cases
+        if MODEL not in case.levels
+    ]
+
+
+def _why_not(case: Case) -> str:
+    service, fastest = case.service, float(case.problem.replica_s.min())
+    if service.start_s >= service.slo_s:
+        return f"{service.start_s * 1e3:,.0f} ms go by before its first iteration"
+    fastest += service.start_s
+    if fastest > case.service.slo_s:
+        return f"one pass of {case.service.isl:,.0f} tokens takes {fastest * 1e3:,.0f} ms at best"
+    return "no number of replicas is enough within memory and limit"

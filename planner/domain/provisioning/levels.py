@@ -1,0 +1,325 @@
+"""Plan a service at each level, from operator times and interference.
+
+Times come from imported kernel measurements, or else from efficiency factors. Interference comes
+from measurements in the files, or else from the physical model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+
+from planner.errors import CatalogueError, ScenarioError
+from planner.inputs import catalogue
+from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.power import power_model
+from planner.inputs.ingest.kernel_files import (
+    KernelFile,
+    Sharing,
+    read_kernels,
+)
+from planner.inputs.scenario.own_hardware import Known
+from simulation.arrays import IntArray
+from simulation.errors import SimulationError
+from simulation.performance.kernel_tables import (
+    Kernels,
+    kernels,
+)
+from simulation.performance.memory import MEMORY_SHARE
+from simulation.performance.specs import GpuSpec, ModelShape
+from simulation.provisioning import level_confirmation
+from simulation.provisioning.device_sharing import filled
+from simulation.provisioning.interference import InterferenceTable
+from simulation.provisioning.level import Level
+from simulation.provisioning.levels import LEVELS, at_level, model_level
+from simulation.provisioning.replay import Replay, Requests, replayable, requests_of
+from simulation.provisioning.timing import OperatorTiming
+from simulation.provisioning.workload import Order, PhaseLoad, PhaseProblem, phase_problem
+
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+PARALLEL = (1, 2, 4, 8)
+REPLICAS = (64, 512, 2048)  # limits on replicas per operator; the first sufficient one is used
+DRAWS = 1_000_003  # distance between the seeds of two draws of requests
+PLENTY = 1.5  # a limit suffices at this factor times the mean number of busy one-GPU replicas
+FREE, COUNTED = "free", "counted"  # whether the time to fill a batch counts as latency
+BatchWait = Literal["free", "counted"]
+Orders = Literal["fcfs", "shortest", "best"]
+AUTO, MODELLED = "auto", "modelled"
+Source = Literal["auto", "modelled"]
+SOURCES: tuple[Source, ...] = get_args(Source)
+EVEN_SHARE = 0.5  # split of a GPU between two operators; the nearest measured split counts
+# Kinds of operators in efficiency factors and interference, by the kernel names of a file.
+KIND_OF = {"norm": "elementwise", "activation": "elementwise", "rope": "elementwise"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measurements:
+    """Measurements on one GPU type; None: not measured."""
+
+    kernels: Kernels | None = None
+    interference: InterferenceTable | None = None
+    times: float = 1.0  # factor on operator times, to match the scenario's own profile
+
+
+NO_MEASUREMENTS = Measurements()
+
+
+def measured_on(
+    known: Known, gpus: Iterable[str], *, timing: str = AUTO, interference: str = AUTO
+) -> dict[str, Measurements]:
+    """Return the measurements of each GPU type, from the uploaded kernel files.
+
+    With ``timing`` or ``interference`` set to ``modelled``, those measurements are not used. Raises
+    CatalogueError if a file was removed.
+    """
+    shapes = {name: catalogue.model(name).shape for name in catalogue.models()}
+    shapes |= {name: spec.shape for name, spec in known.models.items()}
+    specs = {name: catalogue.gpu(name) for name in catalogue.gpus()} | dict(known.gpus)
+    files: dict[Path, KernelFile] = {}
+    measured = {}
+    for gpu in dict.fromkeys(gpus):
+        uploads = known.kernels.get(gpu, ())
+        for upload in uploads:
+            if not upload.path.exists():
+                raise CatalogueError(
+                    f"The measured kernels of {upload.name} have been removed since; start the run "
+                    "again."
+                )
+            if upload.path not in files:
+                files[upload.path] = read_kernels(
+                    upload.path,
+                    shapes={name: shape for name, shape in shapes.items() if shape is not None},
+                    gpus=specs,
+                    name=upload.name,
+                    format=upload.format,
+                )
+        of_gpu = [files[upload.path] for upload in uploads]
+        rows = [row for file in of_gpu for row in file.by_gpu.get(gpu, [])]
+        source = "; ".join(upload.source for upload in uploads)
+        sharing = [row for file in of_gpu for row in file.sharing if row.gpu == gpu]
+        measured[gpu] = Measurements(
+            kernels(gpu, source, rows) if rows and timing == AUTO else None,
+            interference_table(gpu, source, sharing) if sharing and interference == AUTO else None,
+        )
+    return measured
+
+
+def interference_table(gpu: str, source: str, sharing: Sequence[Sharing]) -> InterferenceTable:
+    """Return measured slowdowns by kinds of operators.
+
+    Of several measured splits of the GPU, the one nearest to half counts. The slowdown of a kind is
+    the median over its operators and precisions.
+    """
+    beside: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    alone: dict[str, dict[float, list[float]]] = {}
+    for row in sharing:
+        kind = KIND_OF.get(row.op, row.op)
+        if row.concurrent_with:
+            other = row.concurrent_with.partition(":")[0]
+            pair = kind, KIND_OF.get(other, other)
+            beside.setdefault(pair, []).append((abs(row.sm_share - EVEN_SHARE), row.slowdown))
+        else:
+            alone.setdefault(kind, {}).setdefault(row.sm_share, []).append(row.slowdown)
+    pairs = {}
+    for pair, rows in beside.items():
+        nearest = min(off for off, _ in rows)
+        pairs[pair] = float(np.median([times for off, times in rows if off <= nearest + 1e-9]))
+    shares = {
+        kind: (
+            tuple(sorted(by_share)),
+            tuple(float(np.median(by_share[share])) for share in sorted(by_share)),
+        )
+        for kind, by_share in alone.items()
+    }
+    return InterferenceTable(gpu, source, pairs, shares)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Options for planning the levels.
+
+    ``batch_wait`` counted: the time to fill a batch counts, so the largest batch is chosen with
+    each plan (``sharing.filled``). ``shared`` False: a GPU runs one stream. ``order``: queue order
+    of prompts. best: the order that needs fewer devices in the replay.
+    """
+
+    levels: tuple[str, ...]
+    method: str = "greedy"
+    batch_wait: str = FREE
+    shared: bool = True
+    proofs: bool = True
+    epsilon: float = 0.0  # tolerance of Algorithm 1, as a share of the limit
+    order: Orders = "fcfs"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Judge:
+    """Requests for replays of the levels, and the share of them that must meet the limit."""
+
+    isl: IntArray
+    osl: IntArray
+    attainment: float
+    seed: int
+
+
+def solve(
+    service: PhaseLoad,
+    weights: str,
+    rules: Rules,
+    measured: Measurements = NO_MEASUREMENTS,
+    judge: Judge | None = None,
+) -> tuple[PhaseProblem, dict[str, Level]]:
+    """Return the problem of one service, and its plan for each level.
+
+    There are no levels if whole replicas cannot meet the limit. With a ``judge``, a replay confirms
+    each plan. Without, plans meet the limit on average.
+    """
+    room = MEMORY_SHARE * service.gpu.memory_bytes
+    phase = with_plenty(problem_of(service, weights, measured=measured))
+    if rules.batch_wait == FREE:
+        if judge is not None and replayable(phase):
+            return _judged(phase, room, rules, judge)
+        levels = _chain(phase, room, rules)
+    else:
+        levels = {}
+        for name in dict.fromkeys((*rules.levels, "model")):
+            alone = replace(rules, levels=(name,), proofs=False)
+            best = filled(phase, lambda some, a=alone: _chain(some, room, a).get(*a.levels))  # type: ignore[misc]
+            if best is not None:
+                level, batch, _ = best
+                method = f"{level.method}, batches of at most {batch}"
+                levels[name] = replace(level, method=method)
+    return phase, {name: levels[name] for name in LEVELS if name in levels}
+
+
+def _judged(
+    phase: PhaseProblem, room: float, rules: Rules, judge: Judge
+) -> tuple[PhaseProblem, dict[str, Level]]:
+    """Return the levels for the queue order of prompts that needs the fewest devices.
+
+    The order is fcfs if the other saves nothing. It is also fcfs for a phase without queues, in
+    which sequences decode together.
+    """
+    draws = draws_of(phase, judge)
+    orders: tuple[Order, ...] = ("fcfs", "shortest") if rules.order == "best" else (rules.order,)
+    by_order: dict[Order, tuple[PhaseProblem, dict[str, Level]]] = {}
+    for order in orders if phase.queues else ("fcfs",):
+        ordered = replace(phase, service=replace(phase.service, order=order))
+        replay = Replay(ordered, draws, room)
+        levels = _chain(ordered, room, rules, (replay, judge.attainment))
+        by_order[order] = ordered, {name: levels[name] for name in LEVELS if name in levels}
+
+    def needs(order: Order) -> float:
+        """Return the fewest devices of a level that the replay confirms."""
+        kept = [
+            level.devices for level in by_order[order][1].values()
+            if level.replayed is not None and level.replayed.attainment >= judge.attainment
+        ]  # fmt: skip
+        return min(kept, default=np.inf)
+
+    best = min(by_order, key=needs)
+    chosen, levels = by_order[best]
+    if best != "fcfs" and "fcfs" in by_order:
+        came = by_order["fcfs"][1]
+        levels = {
+            name: replace(level, in_turn=came[name].devices if name in came else None)
+            for name, level in levels.items()
+        }
+    return chosen, levels
+
+
+def draws_of(phase: PhaseProblem, judge: Judge) -> list[Requests]:
+    """Draw two sets of requests for the replays, with different seeds."""
+    return [requests_of(judge.isl, judge.osl, phase, seed=judge.seed + DRAWS * i) for i in range(2)]
+
+
+def with_plenty(phase: PhaseProblem) -> PhaseProblem:
+    """Return ``phase`` with a limit on replicas per operator that suffices for its load."""
+    problem = phase.problem
+    busy = problem.rate / problem.batches[:, None] * problem.latency_s
+    least = PLENTY * float(busy.min(axis=1)[:, 0].max()) + 1.0
+    most = next((most for most in REPLICAS if most >= least), REPLICAS[-1])
+    return replace(phase, problem=replace(problem, max_replicas=most))
+
+
+def _chain(
+    phase: PhaseProblem, room: float, rules: Rules, judge: tuple[Replay, float] | None = None
+) -> dict[str, Level]:
+    """Plan the levels from the coarsest to the finest.
+
+    A coarser plan is also a valid plan of a finer level. So each level returns the best of all
+    these plans. Module plans are computed for the operator level even if they are not
+    in ``rules.levels``.
+    """
+    by_replica = (
+        model_level(phase, room) if judge is None else level_confirmation.whole(phase, *judge)
+    )
+    levels = {} if by_replica is None else {"model": by_replica}
+    coarser = list(levels.values())
+    for name in ("module", "operator"):
+        wanted_level = name in rules.levels
+        if not wanted_level and not (name == "module" and "operator" in rules.levels):
+            continue
+        plan = partial(
+            at_level, name, device_bytes=room, method=rules.method if wanted_level else "greedy",
+            shared=rules.shared, coarser=tuple(coarser), proofs=rules.proofs and wanted_level,
+            epsilon=rules.epsilon,
+        )  # fmt: skip
+        level = (
+            plan(phase)
+            if judge is None
+            else level_confirmation.finer(name, phase, *judge, coarser, plan)
+        )
+        if level is not None and judge is not None and name == "operator" and rules.shared:
+            tried = level_confirmation.in_shares(phase, *judge, [*coarser, level], plan)
+            level = tried or level
+        if level is not None:
+            coarser.append(level)
+            if wanted_level:
+                levels[name] = level
+    return levels
+
+
+def problem_of(
+    service: PhaseLoad,
+    weights: str,
+    *,
+    max_replicas: int = REPLICAS[0],
+    measured: Measurements = NO_MEASUREMENTS,
+    batches: Sequence[int] = BATCHES,
+) -> PhaseProblem:
+    """Return the planning problem of a service, with the catalogue's efficiency and power models.
+
+    Operators spread over powers of two of a node's GPUs that divide the model's heads. Raises
+    ScenarioError if the problem cannot be built.
+    """
+    gpu = service.gpu
+    spread = [p for p in PARALLEL if p <= gpu.gpus_per_node and fits(service.shape, p)]
+    try:
+        return phase_problem(
+            service,
+            timing_of(gpu, measured),
+            batches=batches,
+            parallel=spread,
+            weights=weights,
+            max_replicas=max_replicas,
+            power=power_model(gpu) if gpu.tdp_w else None,
+            interference=measured.interference,
+        )
+    except SimulationError as error:
+        raise ScenarioError(f"gpus: {error}") from None
+
+
+def timing_of(gpu: GpuSpec, measured: Measurements = NO_MEASUREMENTS) -> OperatorTiming:
+    """Return the operator times: measured kernels, or else published peaks times efficiency."""
+    return OperatorTiming(gpu, efficiencies(), measured.kernels, measured.times)
+
+
+def fits(shape: ModelShape, parallel: int) -> bool:
+    """Return whether the attention heads divide evenly among ``parallel`` GPUs."""
+    return shape.heads % parallel == 0

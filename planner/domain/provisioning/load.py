@@ -1,0 +1,130 @@
+"""Find the load of a model's peak hour and its limits, for provisioning below the replica."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.domain.traffic.groups import interactive
+from planner.domain.traffic.traffic import Traffic
+from planner.domain.traffic.window import Window
+from planner.inputs.scenario.build import Hardware
+from simulation.arrays import BoolArray, IntArray
+from simulation.provisioning.workload import Phase
+from simulation.trace import Trace
+
+HOUR_S = 3600.0
+ASSUMED_SLO_S = {"prefill": 2.0, "decode": 0.2}
+"""Where no tier bounds the phase: two seconds to begin, and tokens as fast as people read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """Demand of one model in one region in the busiest hour of the window."""
+
+    requests_s: float
+    isl: float
+    osl: float
+    start_s: float = 0.0  # start of the hour
+    end_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The latency limit on a phase, with its source."""
+
+    seconds: float
+    source: str
+    attainment: float = 0.95  # share of requests that must meet it
+
+
+def peak_hours(hardware: Hardware, traffic: Traffic, window: Window) -> dict[tuple[int, int], Peak]:
+    """Return the busiest hour of each (model, region) with interactive requests.
+
+    Interactive tiers count together, in the region where requests arise. For a window after the
+    trace, the hour is of the window before, times the scenario's growth.
+    """
+    demand, tiers = traffic.demand, interactive(hardware)
+    inside = demand.inside(*window.observed_s)
+    width = max(1, min(int(inside.sum()), round(HOUR_S / demand.bin_s)))
+    peaks = {}
+    for m, model in enumerate(hardware.models):
+        for r, region in enumerate(hardware.regions):
+            rows = [
+                i
+                for i, key in enumerate(demand.keys)
+                if (key.model, key.region) == (model.name, region.name) and key.tier in tiers
+            ]
+            if not rows:
+                continue
+            amounts = np.stack(
+                [
+                    values[rows][:, inside].sum(axis=0)
+                    for values in (demand.requests, demand.input_tokens, demand.output_tokens)
+                ]
+            )
+            seen = np.isfinite(amounts).all(axis=0)
+            sums = np.cumsum(np.pad(np.where(seen, amounts, 0.0), ((0, 0), (1, 0))), axis=1)
+            bins = np.cumsum(np.r_[0, seen])
+            over = sums[:, width:] - sums[:, :-width]
+            counted = bins[width:] - bins[:-width]
+            rate = over[0] / np.maximum(counted, 1) / demand.bin_s
+            most = float(rate.max(initial=0.0))
+            if most > 0:
+                most *= float(window.grown.max())
+                busiest = int(rate.argmax())
+                requests, inputs, outputs = over[:, busiest]
+                start = demand.start_s + (int(np.flatnonzero(inside)[0]) + busiest) * demand.bin_s
+                peaks[m, r] = Peak(
+                    most, inputs / requests, max(1.0, outputs / requests),
+                    start, start + width * demand.bin_s,
+                )  # fmt: skip
+    return peaks
+
+
+def limit_of(hardware: Hardware, m: int, phase: Phase, peaks: dict[tuple[int, int], Peak]) -> Limit:
+    """Return the strictest TTFT (prefill) or TBT (decode) limit of the tiers of model ``m``.
+
+    Tiers are the interactive ones with traffic of the model (``Hardware.limits_of``). A tier with
+    only an end-to-end limit gives half of it to each phase (assumed).
+    """
+    name = "TTFT" if phase == "prefill" else "TBT"
+    limits: list[Limit] = []
+    longest = max((peak.osl for (model, _), peak in peaks.items() if model == m), default=1.0)
+    for tier in hardware.limits_of(m):
+        seconds = tier.ttft_s if phase == "prefill" else tier.tbt_s
+        if seconds is not None:
+            limits.append(Limit(seconds, f"{name} of tier {tier.name}", tier.attainment))
+        elif tier.e2e_s is not None:
+            half = tier.e2e_s / 2 / (1.0 if phase == "prefill" else longest)
+            limits.append(
+                Limit(
+                    half,
+                    f"half of the end-to-end limit of tier {tier.name} (assumed)",
+                    tier.attainment,
+                )
+            )
+    if not limits:
+        return Limit(ASSUMED_SLO_S[phase], f"no tier bounds {name}; assumed")
+    return min(limits, key=lambda limit: limit.seconds)
+
+
+SAMPLE = 20_000  # approximate number of requests to draw lengths from
+
+
+def lengths_of(
+    hardware: Hardware, traffic: Traffic, place: tuple[str, str], peak: Peak, seed: int
+) -> tuple[IntArray, IntArray]:
+    """Return input and output tokens of requests of a model and region in the peak hour."""
+    cells = max(1, round(peak.requests_s * (peak.end_s - peak.start_s) / SAMPLE))
+    trace = traffic.requests(peak.start_s, peak.end_s, seed, cells=cells)
+    rows = of_place(trace, place, interactive(hardware))
+    return trace.input_tokens[rows].astype(np.int64), trace.output_tokens[rows].astype(np.int64)
+
+
+def of_place(trace: Trace, place: tuple[str, str], tiers: set[str]) -> BoolArray:
+    """Return which requests are of the model and region ``place`` and in ``tiers``."""
+    m, r = trace.models.index(place[0]), trace.regions.index(place[1])
+    codes = [i for i, name in enumerate(trace.tiers) if name in tiers]
+    return np.asarray((trace.model == m) & (trace.region == r) & np.isin(trace.tier, codes))

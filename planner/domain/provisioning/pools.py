@@ -1,0 +1,209 @@
+"""Plan both phases of every model and region on each possible GPU type, and choose one type."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from planner.domain.progress import Progress
+from planner.domain.provisioning.algorithm1_comparison import methods_of
+from planner.domain.provisioning.block import (
+    BlockOptions,
+    block_figures,
+    checked,
+)
+from planner.domain.provisioning.levels import (
+    Judge,
+    Measurements,
+    Rules,
+    problem_of,
+    solve,
+)
+from planner.domain.provisioning.load import (
+    Limit,
+    Peak,
+)
+from planner.domain.provisioning.speeds import (
+    start_of,
+    times_of,
+)
+from planner.domain.provisioning.unit import (
+    MODEL,
+    OPERATOR,
+    Case,
+)
+from planner.errors import ScenarioError
+from planner.inputs.scenario.build import Hardware
+from simulation.arrays import IntArray
+from simulation.performance.profile import Profile
+from simulation.performance.specs import GpuSpec
+from simulation.provisioning.workload import Phase, PhaseLoad
+
+PHASES: tuple[Phase, ...] = ("prefill", "decode")
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A model in a region on a GPU type in a precision, over all roles and markets of its pools."""
+
+    m: int
+    r: int
+    gpu: GpuSpec
+    weights: str
+    usd_per_hour: float  # lowest price of a GPU
+    peak: Peak
+    capacity: int  # GPUs of the type in the region
+    profiles: tuple[Profile, ...]  # of the pools
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """Images in the requests of models with an encoder."""
+
+    each: float  # images per request
+    tokens: float  # encoder tokens per image
+
+    def on(self, service: PhaseLoad) -> PhaseLoad:
+        """Return ``service`` with these images, if its model has an encoder."""
+        if not service.shape.encoder or not self.each:
+            return service
+        return replace(service, images=self.each, image_tokens=self.each * self.tokens)
+
+
+def unknown_models(hardware: Hardware, peaks: dict[tuple[int, int], Peak]) -> tuple[str, ...]:
+    """Return the names of models that have requests but no known shape."""
+    names = [hardware.models[m].name for m, _ in peaks if hardware.models[m].shape is None]
+    return tuple(dict.fromkeys(names))
+
+
+def variants(hardware: Hardware, peaks: dict[tuple[int, int], Peak]) -> tuple[Variant, ...]:
+    """Return the variants to plan; raise ScenarioError if there are none.
+
+    ``peaks`` is by model and region. Of several pools with one GPU type and precision, the cheapest
+    gives the price.
+    """
+    if not peaks:
+        raise ScenarioError("traffic: no request of an interactive tier falls into the window.")
+    cheapest: dict[tuple[int, int, str, str], Variant] = {}
+    profiles: dict[tuple[int, int, str, str], list[Profile]] = {}
+    for m, r, g in hardware.pool_index:
+        if (m, r) not in peaks or hardware.models[m].shape is None:
+            continue
+        gpu, weights = hardware.gpus[g], hardware.sections[m, g].precision
+        price = float(hardware.usd_per_gpu_hour[r, g])
+        key = (m, r, gpu.name, weights)
+        profiles.setdefault(key, []).append(hardware.profiles[m, g])
+        capacity = int(hardware.capacity_gpus[r, hardware.columns[g].gpu])
+        if key not in cheapest or price < cheapest[key].usd_per_hour:
+            cheapest[key] = Variant(
+                m, r, gpu, weights, price, peaks[m, r], capacity, ()
+            )  # fmt: skip
+    if not cheapest:
+        raise ScenarioError(
+            "models: provisioning below the replica needs to know what "
+            f"{' and '.join(unknown_models(hardware, peaks))} computes; give it by shape or config "
+            "instead of weight_gb, or use a built-in model."
+        )
+    return tuple(
+        replace(variant, profiles=tuple(profiles[key])) for key, variant in cheapest.items()
+    )
+
+
+def solved(
+    hardware: Hardware,
+    variants: tuple[Variant, ...],
+    limits: Mapping[tuple[int, Phase], Limit],
+    measured: dict[str, Measurements],
+    by_profile: bool,
+    rules: Rules,
+    images: Images,
+    lengths: Mapping[tuple[int, int], tuple[IntArray, IntArray]],
+    seed: int,
+    block: BlockOptions | None,
+    progress: Progress,
+) -> list[Case]:
+    """Plan both phases of each variant for its peak, within the limits of its model.
+
+    Replays draw requests from ``lengths``, which is by model and region. ``by_profile``: operator
+    times are scaled to match the scenario's own profiles. ``block``: operators for brute force.
+    """
+    cases = []
+    for done, variant in enumerate(variants):
+        model, gpu = hardware.models[variant.m], variant.gpu
+        progress(done / len(variants), f"Provisioning {model.name} on {gpu.name}")
+        peak = variant.peak
+        assert model.shape is not None  # see variants
+        for phase in PHASES:
+            limit = limits[variant.m, phase]
+            service = images.on(
+                PhaseLoad(
+                    shape=model.shape,
+                    gpu=gpu,
+                    phase=phase,
+                    requests_s=peak.requests_s,
+                    isl=peak.isl,
+                    osl=peak.osl,
+                    slo_s=limit.seconds,
+                    start_s=start_of(phase, variant.profiles),
+                )
+            )
+            isl, osl = lengths[variant.m, variant.r]
+            judge = Judge(isl, osl, limit.attainment, seed) if isl.size else None
+            known = measured[gpu.name]
+            if by_profile:
+                bare = problem_of(service, variant.weights, measured=known)
+                known = replace(known, times=times_of(bare, variant.profiles))
+            problem, levels = solve(service, variant.weights, rules, known, judge)
+            with_weights = partial(problem_of, problem.service, variant.weights, measured=known)
+            cases.append(
+                Case(
+                    model=model.name,
+                    region=hardware.regions[variant.r].name,
+                    gpu=gpu.name,
+                    phase=phase,
+                    service=problem.service,
+                    limit=limit,
+                    weights=variant.weights,
+                    problem=problem,
+                    levels=levels,
+                    usd_per_hour=variant.usd_per_hour,
+                    measured=known,
+                    capacity=variant.capacity,
+                    profiles=variant.profiles,
+                    methods=methods_of(problem, rules.epsilon)
+                    if OPERATOR in rules.levels and levels
+                    else (),
+                    block=None
+                    if block is None
+                    else block_figures(
+                        with_weights(batches=block.batches), block, judge, rules.epsilon
+                    ),
+                )
+            )
+    checked(block, [case.problem for case in cases])
+    return cases
+
+
+def choose(cases: list[Case]) -> list[Case]:
+    """Mark, for each model and region, the cases of the chosen GPU type and precision.
+
+    The choice is the cheapest for whole replicas with all phases feasible. Types with enough GPUs
+    in the region come first.
+    """
+    cost: dict[tuple[str, str], dict[tuple[str, str], tuple[float, float]]] = {}
+    for case in cases:
+        on = cost.setdefault((case.model, case.region), {})
+        coarsest = case.levels.get(MODEL) or next(iter(case.levels.values()), None)
+        gpus, price = on.get((case.gpu, case.weights), (0.0, 0.0))
+        more = math.inf if coarsest is None else coarsest.devices
+        on[case.gpu, case.weights] = gpus + more, price + more * case.usd_per_hour
+
+    def chosen(case: Case) -> bool:
+        on = cost[case.model, case.region]
+        capacity = {(case.gpu, case.weights): case.capacity for case in cases}
+        best = min(on, key=lambda variant: (on[variant][0] > capacity[variant], on[variant][1]))
+        return best == (case.gpu, case.weights) and math.isfinite(on[best][1])
+
+    return [replace(case, chosen=chosen(case)) for case in cases]

@@ -1,0 +1,176 @@
+"""State the sources of operator times and interference: measured, extrapolated or modelled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.domain.provisioning.speeds import (
+    TYPICAL,
+    compared,
+)
+from planner.domain.provisioning.unit import (
+    Case,
+    groups,
+)
+from planner.domain.sources import (
+    Fact,
+    facts_of,
+)
+from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.power import power_model
+from planner.inputs.scenario.power import power_facts
+from simulation.arrays import FloatArray
+from simulation.performance.graph import operator_graph
+from simulation.performance.power import PowerAtLoad
+from simulation.performance.profile import BEYOND as EXTRAPOLATED
+from simulation.performance.specs import Arrangement
+from simulation.provisioning.level import Level
+from simulation.provisioning.workload import PhaseProblem
+
+MEASURED, BEYOND, MIXED, MODELLED = (
+    "measured", "beyond what was measured", "measured in part", "modelled",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Shares of the time of a pass by their source; they add up to 1."""
+
+    measured: float
+    beyond: float
+    modelled: float
+
+
+def word(shares: FloatArray) -> str:
+    """Return the source of a time in a word, from its measured and extrapolated ``shares [2]``."""
+    inside, beyond = (float(share) for share in shares)
+    if inside + beyond < 0.005:
+        return MODELLED
+    if inside > 0.995:
+        return MEASURED
+    return BEYOND if inside < 0.005 and beyond > 0.995 else MIXED
+
+
+def shares(phase: PhaseProblem, level: Level) -> FloatArray:
+    """Return the measured and the extrapolated share of a plan's pass, ``[2]``."""
+    plan, judged = level.plan or level.replicas, level.seen(phase)
+    assert plan is not None
+    chosen = judged.problem.chosen(plan.batch, plan.parallel)
+    seconds = judged.problem.latency_s[chosen]
+    return np.asarray((judged.measured[:, *chosen] * seconds).sum(axis=1) / seconds.sum())
+
+
+def timing(phase: PhaseProblem, level: Level) -> Timing:
+    """Return the shares of a plan's pass by source."""
+    inside, beyond = (float(share) for share in shares(phase, level))
+    return Timing(inside, beyond, max(0.0, 1.0 - inside - beyond))
+
+
+def beside_profiles(cases: list[Case]) -> Iterator[str]:
+    """Yield sentences on the gap between sums of operators and the profiles of ``plan``, ``size``.
+
+    They also name the one that this run uses.
+    """
+    sentences = set()  # cases on one profile would repeat the sentence
+    for case in cases:
+        times, comparisons = case.measured.times, list(compared(case.problem, case.profiles))
+        if case.service.start_s:
+            yield (
+                f"TTFT of {case.model} on {case.gpu} holds {case.service.start_s * 1e3:,.1f} ms "
+                "before a prompt's first iteration (front end, tokens of the text, launches), as "
+                "plans and sizes have it."
+            )
+        if not comparisons:
+            yield (
+                f"No profile of {case.model} on {case.gpu} is on as many GPUs as operators are "
+                f"spread over, so in {case.phase} speeds are sums of operators."
+            )
+        for comparison in comparisons:
+            what = (
+                f"a prompt of {case.service.isl:,.0f} tokens takes"
+                if case.phase == "prefill"
+                else f"{TYPICAL:.0f} sequences of {case.service.context:,.0f} tokens take"
+            )
+            read = (
+                f"the {comparison.profile.kind} profile of {comparison.profile.model} on "
+                f"{comparison.profile.tp} x {comparison.profile.gpu} that plans and sizes read"
+            )
+            there = f"{comparison.profile_s * 1e3:,.1f} ms"
+            if times == 1.0:
+                sentence = (
+                    f"Speeds here are sums of operators, not {read}: {what} "
+                    f"{comparison.own_s * 1e3:,.1f} ms here and {there} there. Left out, the "
+                    "option speeds goes by the profile."
+                )
+            else:
+                sentence = (
+                    f"Operators in {case.phase} take {times:.2f} times the sum of their kernels, "
+                    f"by {read}: {what} {there} there, {comparison.own_s * 1e3:,.1f} ms here."
+                )
+            if sentence not in sentences:
+                sentences.add(sentence)
+                yield sentence
+
+
+def facts(cases: list[Case]) -> Iterator[Fact]:
+    """Yield the facts on each GPU type: power by load, source of times, interference."""
+    by_gpu = groups(cases, lambda case: case.gpu)
+    for alike in by_gpu:
+        gpu, shape = alike[-1].service.gpu, alike[-1].service.shape
+        if gpu.tdp_w:
+            load = PowerAtLoad(power_model(gpu), gpu, operator_graph(shape, Arrangement()))
+            of_gpu = facts_of(power_facts(gpu, load))
+            yield from (fact for fact in of_gpu if "Server" not in fact.what)
+    yield from map(_timing_fact, by_gpu)
+    yield from map(_interference_fact, by_gpu)
+
+
+def _timing_fact(cases: list[Case]) -> Fact:
+    """Return the fact on the source of operator times on one GPU type."""
+    errors = "; ".join(
+        f"error {check.mape:.0%} on {check.rows} rows ({check.against})"
+        for check in efficiencies().checks
+    )
+    modelled = f"published peaks times the shares of them that measured kernels reach; {errors}"
+    modelled += _by_profile(cases)
+    kernels, what = cases[0].measured.kernels, f"Seconds of operators on {cases[0].gpu}"
+    if kernels is None:
+        return Fact(what, "modelled", modelled)
+    read = np.mean(
+        [shares(case.problem, level) for case in cases for level in case.levels.values()], axis=0
+    )
+    source = f"kernels from {kernels.source}: {read[0]:.0%} of the time of a pass"
+    if read[1] >= 0.005:
+        source += f", {read[1]:.0%} beyond the sizes that were measured"
+    kind = "measured" if read[0] >= 1.0 - EXTRAPOLATED else "modelled"
+    return Fact(what, kind, f"{source}; the rest: {modelled}")
+
+
+def _by_profile(cases: list[Case]) -> str:
+    """Return a clause on the factors that match the scenario's own profiles, or ""."""
+    times = [
+        f"{case.measured.times:.2f} times that in {case.phase} of {case.model}"
+        for case in cases
+        if case.measured.times != 1.0
+    ]
+    return f"; by the scenario's own profiles {', '.join(times)}" if times else ""
+
+
+def _interference_fact(cases: list[Case]) -> Fact:
+    """Return the fact on the source of interference on one GPU type."""
+    physical = (
+        "the arithmetic and the memory bandwidth that kernels reach are divided among what runs "
+        "at an instant (processor sharing), not measured"
+    )
+    table, what = cases[0].measured.interference, f"Interference on a shared {cases[0].gpu}"
+    if table is None:
+        return Fact(what, "modelled", physical)
+    pairs = ", ".join(
+        f"{slowed.replace('_', ' ')} beside {other.replace('_', ' ')} {times:.2f} times"
+        for (slowed, other), times in sorted(table.pairs.items())
+    )
+    source = f"{table.source}: {pairs or 'shares of the SMs alone'}; other pairs: {physical}"
+    return Fact(what, "measured", source)

@@ -1,0 +1,138 @@
+"""Build the tables of a provisioning run: operators, devices, shards (docs/provisioning.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from planner.domain.provisioning import sources
+from planner.domain.provisioning.unit import (
+    OPERATOR,
+    Case,
+)
+from simulation.performance.memory import MEMORY_SHARE
+from simulation.provisioning.level import Level
+from simulation.provisioning.levels import LEVELS
+
+KEYS = ("model", "region", "gpu", "phase", "level", "weights")
+Rows = Iterable[tuple[Any, ...]]
+
+
+def tables_of(cases: list[Case]) -> dict[str, pl.DataFrame]:
+    """Return the three tables by name."""
+    return {
+        "operators": operators_table(cases),
+        "devices": devices_table(cases),
+        "shards": shards_table(cases),
+    }
+
+
+def _table(
+    cases: list[Case], rows_of: Callable[[Case, Level], Rows], schema: dict[str, Any]
+) -> pl.DataFrame:
+    """Return a table with the keys of each case and level, and the columns of ``schema``."""
+    rows = [
+        (case.model, case.region, case.gpu, case.phase, name, case.weights, *row)
+        for case in cases
+        for name in LEVELS
+        if name in case.levels
+        for row in rows_of(case, case.levels[name])
+    ]
+    return pl.DataFrame(rows, schema=dict.fromkeys(KEYS, pl.String) | schema, orient="row")
+
+
+def operators_table(cases: list[Case]) -> pl.DataFrame:
+    """Return one row per operator (module, whole model) of every pool, phase and level."""
+
+    def rows(case: Case, level: Level) -> Rows:
+        replicas, plan, placement = level.replicas, level.plan, level.placement
+        if replicas is not None:
+            rests_on = sources.word(sources.shares(case.problem, level))
+            count = replicas.replicas, replicas.batch, replicas.parallel, replicas.devices
+            yield (
+                "whole model", "", *count, level.latency_s * 1e3, replicas.busy, 1.0, True,
+                rests_on, 1.0,
+            )  # fmt: skip
+        if plan is None or placement is None:
+            return
+        phase = level.seen(case.problem)
+        problem = phase.problem
+        chosen = problem.chosen(plan.batch, plan.parallel)
+        busy = problem.rate / plan.batch * problem.latency_s[chosen] / plan.replicas
+        worst = int(plan.sojourn_s.argmax())
+        apart = phase.demand.apart
+        share = phase.demand.compute[chosen] if apart else np.ones(len(problem.names))
+        measured = phase.measured[:, *chosen]  # [2, V]
+        for v, name in enumerate(problem.names):
+            before = [problem.names[u] for u, w in problem.edges if w == v]
+            yield (
+                name, " ".join(before) if level.level == OPERATOR else "",
+                int(plan.replicas[v]), int(plan.batch[v]), int(plan.parallel[v]),
+                int(plan.slots_of[v]), float(plan.sojourn_s[v] * 1e3), float(busy[v]),
+                float(placement.slowdown[v]), v == worst, sources.word(measured[:, v]),
+                float(share[v]),
+            )  # fmt: skip
+
+    schema = {
+        "operator": pl.String,
+        "after": pl.String,
+        "replicas": pl.Int64,
+        "batch": pl.Int64,
+        "parallel": pl.Int64,
+        "slots": pl.Int64,
+        "sojourn_ms": pl.Float64,
+        "busy": pl.Float64,  # share of time that a replica works
+        "slowdown": pl.Float64,  # from operators on the same devices
+        "bottleneck": pl.Boolean,
+        "timing": pl.String,  # source of its times, in a word
+        "sm_share": pl.Float64,  # share of a GPU's multiprocessors that a replica may use
+    }
+    return _table(cases, rows, schema)
+
+
+def devices_table(cases: list[Case]) -> pl.DataFrame:
+    """Return the use of each device, as shares of its memory, arithmetic and bandwidth."""
+
+    def rows(case: Case, level: Level) -> Rows:
+        room, placed = MEMORY_SHARE * case.service.gpu.memory_bytes, level.placement
+        for d in range(0 if placed is None else placed.devices):
+            assert placed is not None
+            bytes_held = float(placed.memory_bytes[d])
+            yield (
+                d,
+                bytes_held / 1e9,
+                bytes_held / room,
+                float(placed.compute[d]),
+                float(placed.bandwidth[d]),
+            )
+
+    shares = dict.fromkeys(("memory_gb", "memory", "compute", "bandwidth"), pl.Float64)
+    return _table(cases, rows, {"device": pl.Int64, **shares})
+
+
+def shards_table(cases: list[Case]) -> pl.DataFrame:
+    """Return the number of shards of each operator on each device, and their memory."""
+
+    def rows(case: Case, level: Level) -> Rows:
+        placed, plan = level.placement, level.plan
+        if placed is None or plan is None:
+            return
+        judged = level.seen(case.problem)
+        chosen = judged.problem.chosen(plan.batch, plan.parallel)
+        each = judged.demand.shard_bytes(*chosen, plan.replicas) / 1e9
+        pairs, counts = np.unique(
+            np.stack([placed.device, placed.operator], axis=1), axis=0, return_counts=True
+        )
+        for (d, v), n in zip(pairs, counts, strict=True):
+            yield int(d), judged.problem.names[v], int(n), float(n * each[v])
+
+    schema = {
+        "device": pl.Int64,
+        "operator": pl.String,
+        "shards": pl.Int64,
+        "memory_gb": pl.Float64,
+    }
+    return _table(cases, rows, schema)

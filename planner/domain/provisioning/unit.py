@@ -1,0 +1,64 @@
+"""The unit of provisioning: a phase of a model on a GPU type, with a plan for each level."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from planner.domain.provisioning.algorithm1_comparison import Method
+from planner.domain.provisioning.block import BlockFigures
+from planner.domain.provisioning.levels import Measurements
+from planner.domain.provisioning.load import Limit
+from simulation.performance.profile import Profile
+from simulation.provisioning.level import Level
+from simulation.provisioning.workload import Phase, PhaseLoad, PhaseProblem
+
+MODEL, OPERATOR, MODULE = "model", "operator", "module"
+WORDS = {OPERATOR: "by operators", MODULE: "by layers", MODEL: "by whole replicas"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """One phase of one model in one region on one GPU type in one precision, at all chosen levels.
+
+    ``levels`` is empty if no number of replicas meets the limit.
+    """
+
+    model: str
+    region: str
+    gpu: str
+    phase: Phase
+    service: PhaseLoad
+    limit: Limit
+    weights: str
+    problem: PhaseProblem
+    levels: dict[str, Level]
+    usd_per_hour: float
+    measured: Measurements
+    capacity: int  # GPUs of the type in the region
+    profiles: tuple[Profile, ...]  # from the scenario
+    chosen: bool = False  # counts in the totals
+    methods: tuple[Method, ...] = ()  # comparison of methods at operator level
+    block: BlockFigures | None = None  # brute force over the plans of some operators
+
+    @property
+    def least(self) -> Level:
+        """Return the level with the fewest devices, then with the lowest power."""
+        return min(self.levels.values(), key=lambda level: (level.devices, level.power_w))
+
+
+@dataclass(frozen=True, slots=True)
+class Sentences:
+    """Sentences on options without savings, which come first, and on options with savings."""
+
+    lost: tuple[str, ...] = ()
+    won: tuple[str, ...] = ()
+
+
+def groups(cases: Iterable[Case], key: Callable[[Case], Any]) -> list[list[Case]]:
+    """Group the cases by ``key``, in their order."""
+    by_key: dict[Any, list[Case]] = {}
+    for case in cases:
+        by_key.setdefault(key(case), []).append(case)
+    return list(by_key.values())

@@ -1,0 +1,275 @@
+"""Report the courses of ``following`` in figures, as a table and in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from planner.domain.provisioning.unit import (
+    MODEL,
+    MODULE,
+    OPERATOR,
+    WORDS,
+    Sentences,
+)
+from planner.domain.provisioning.windows import (
+    ATTAINMENT,
+    EVERY,
+    Journey,
+)
+from planner.domain.serialise import (
+    OPTIONAL,
+    so_many_gpus,
+)
+from simulation.provisioning.over_time import Course, acts_s
+from simulation.provisioning.savings import Savings, saved
+
+
+@dataclass(frozen=True, slots=True)
+class HeldPlan:
+    """The plan of a level for the busiest hour, kept all the time."""
+
+    gpus: int
+    gpu_hours: float
+    attainment: float  # of the replayed requests
+
+
+@dataclass(frozen=True, slots=True)
+class CourseFigures:
+    """A level over the window."""
+
+    every_s: float  # interval between plans
+    acts_s: float  # delay until a plan serves
+    gpu_hours: float
+    gpus_most: int
+    kwh: float
+    memory_gb: float  # mean
+    attainment: float  # share of requests within the limit, in a replay if there is one
+    by_means: float  # the same by the mean latency of windows
+    headroom: float  # extra load planned for, as a share of the known load
+    refused: int  # windows without a feasible plan; the last plan stays active
+    as_whole: float  # share of windows in which its plan is that of whole replicas
+    held: HeldPlan | None = field(metadata={OPTIONAL: True})
+
+    @property
+    def kept(self) -> bool:
+        """Return whether the level attains its target at some headroom."""
+        return self.attainment >= ATTAINMENT
+
+
+@dataclass(frozen=True, slots=True)
+class CourseTotal:
+    """A level over the window, all pools together."""
+
+    gpu_hours: float
+    kwh: float
+    memory_gb: float
+
+
+@dataclass(frozen=True, slots=True)
+class CoursePool:
+    """One phase of one model in one region, with all levels over the window."""
+
+    model: str
+    region: str
+    gpu: str
+    phase: str
+    slo_ms: float
+    replayed_windows: int  # 0: limits are checked by mean latencies
+    levels: dict[str, CourseFigures]
+    savings: dict[str, Savings]
+
+
+@dataclass(frozen=True, slots=True)
+class OverTime:
+    """All pools over the window, with totals and savings by level."""
+
+    known: str
+    window_s: float
+    windows: int
+    attainment: float
+    replayed_windows: int  # of the pool with the fewest; 0: limits are checked by mean latencies
+    levels: dict[str, CourseTotal]
+    savings: dict[str, Savings]
+    pools: tuple[CoursePool, ...]
+
+
+def figures(journeys: list[Journey], startup_s: float) -> OverTime:
+    """Return the figures of every pool and level, and the totals."""
+    pools = tuple(_pool(journey, startup_s) for journey in journeys)
+    names = list(journeys[0].courses)
+    totals = {
+        name: CourseTotal(
+            sum(pool.levels[name].gpu_hours for pool in pools),
+            sum(pool.levels[name].kwh for pool in pools),
+            sum(pool.levels[name].memory_gb for pool in pools),
+        )
+        for name in names
+    }
+    return OverTime(
+        known=journeys[0].load.known,
+        window_s=journeys[0].load.windows.seconds,
+        windows=int(journeys[0].load.windows.requests_s.size),
+        attainment=ATTAINMENT,
+        replayed_windows=min(pool.replayed_windows for pool in pools),
+        levels=totals,
+        savings=_savings(totals),
+        pools=pools,
+    )
+
+
+def _pool(journey: Journey, startup_s: float) -> CoursePool:
+    """Return the figures of one phase over the window, by level."""
+    case, window_s = journey.case, journey.load.windows.seconds
+    levels = {
+        name: CourseFigures(
+            every_s=EVERY[course.level] * window_s,
+            acts_s=acts_s(course.level, startup_s),
+            gpu_hours=course.gpu_hours(window_s),
+            gpus_most=int(course.devices.max()),
+            kwh=course.kwh(window_s),
+            memory_gb=float(course.memory_bytes.mean() / 1e9),
+            attainment=course.attainment,
+            by_means=course.by_means,
+            headroom=course.headroom,
+            refused=course.refused,
+            as_whole=_as_whole(course),
+            held=_held_plan(journey, name),
+        )
+        for name, course in journey.courses.items()
+    }
+    return CoursePool(
+        model=case.model,
+        region=case.region,
+        gpu=case.gpu,
+        phase=case.phase,
+        slo_ms=case.service.slo_s * 1e3,
+        replayed_windows=journey.replayed,
+        levels=levels,
+        savings=_savings(levels),
+    )
+
+
+def _as_whole(course: Course) -> float:
+    served = [plan[0] for plan in course.plans if plan is not None]
+    return sum(level.replicas is not None for level in served) / max(len(served), 1)
+
+
+def _held_plan(journey: Journey, name: str) -> HeldPlan | None:
+    if name not in journey.held:
+        return None
+    gpus = journey.case.levels[name].devices
+    windows = journey.load.windows
+    hours = windows.requests_s.size * windows.seconds / 3600
+    return HeldPlan(gpus, gpus * hours, journey.held[name])
+
+
+def _savings(levels: Mapping[str, CourseFigures | CourseTotal]) -> dict[str, Savings]:
+    amounts = {
+        name: (course.gpu_hours, course.kwh, course.memory_gb) for name, course in levels.items()
+    }
+    of_replicas = amounts.pop(MODEL)
+    return {name: saved(of_replicas, course) for name, course in amounts.items()}
+
+
+def table(journeys: list[Journey], start_s: float) -> pl.DataFrame:
+    """Return one row per window, phase and level."""
+    frames = []
+    for journey in journeys:
+        case, windows = journey.case, journey.load.windows
+        for level, course in journey.courses.items():
+            keys: dict[str, Any] = {
+                "model": case.model,
+                "region": case.region,
+                "gpu": case.gpu,
+                "phase": case.phase,
+                "level": level,
+            }
+            frame = pl.DataFrame(
+                {
+                    "time_s": start_s + windows.seconds * np.arange(windows.requests_s.size),
+                    "requests_s": windows.requests_s,
+                    "gpus": course.devices,
+                    "power_w": course.power_w,
+                    "memory_gb": course.memory_bytes / 1e9,
+                    "met": course.met,
+                }
+            )
+            labels = [pl.lit(value).alias(name) for name, value in keys.items()]
+            frames.append(frame.select(*labels, pl.all()))
+    return pl.concat(frames)
+
+
+def sentences(over_time: OverTime) -> Sentences:
+    """Return sentences on levels without and with savings, window by window."""
+    lost = [*_missing(over_time)]
+    won: list[str] = []
+    by = (
+        "in a replay of {} windows"
+        if over_time.replayed_windows
+        else ("by the mean latency of each window; requests are not replayed")
+    )
+    by = by.format(over_time.replayed_windows)
+    for level, label in ((OPERATOR, "operators"), (MODULE, "layers")):
+        share = over_time.savings[level].gpus if level in over_time.savings else None
+        if share is None:
+            continue
+        finer, coarse = (over_time.levels[name].gpu_hours for name in (level, MODEL))
+        if share <= 0.005:
+            lost.append(
+                f"Window by window, planning by {label} saves no GPU-hours here: {finer:,.1f} "
+                f"against {coarse:,.1f} by whole replicas."
+            )
+        elif all(pool.levels[name].kept for pool in over_time.pools for name in (level, MODEL)):
+            won.append(
+                f"Window by window, planning by {label} takes {finer:,.1f} GPU-hours where whole "
+                f"replicas take {coarse:,.1f}: {share:.0%} fewer at {ATTAINMENT:.0%} of the "
+                f"requests within the limit, {by}." + _by_speed(over_time, level)
+            )
+    return Sentences((*lost, *_static(over_time)), tuple(won))
+
+
+def _by_speed(over_time: OverTime, level: str) -> str:
+    """Return a sentence if a level saves by acting faster, not by its finer units, else ""."""
+    share = min(pool.levels[level].as_whole for pool in over_time.pools)
+    if share < 0.5:
+        return ""
+    levels = over_time.pools[0].levels
+    return (
+        f" In {share:.0%} of the windows or more its plan is that of whole replicas: what it saves "
+        f"is acting within {levels[level].acts_s:.1f} s, on GPUs where the engine runs already, "
+        f"instead of {levels[MODEL].acts_s:,.0f} s."
+    )
+
+
+def _missing(over_time: OverTime) -> Iterator[str]:
+    """Yield a sentence for each level that misses its target at any headroom."""
+    for pool in over_time.pools:
+        for level, course in pool.levels.items():
+            if not course.kept:
+                yield (
+                    f"Window by window, {pool.phase} of {pool.model} in {pool.region} "
+                    f"{WORDS[level]} keeps {pool.slo_ms:,.0f} ms for {course.attainment:.1%} of "
+                    f"the requests, not {ATTAINMENT:.0%}, even planned for "
+                    f"{1 + course.headroom:.0f} times the load: its GPU-hours are not to be "
+                    "compared."
+                )
+
+
+def _static(over_time: OverTime) -> Iterator[str]:
+    """Yield a sentence where planning per window costs more than keeping the peak-hour plan."""
+    for pool in over_time.pools:
+        for level, course in pool.levels.items():
+            held = course.held
+            if held and held.attainment >= ATTAINMENT and held.gpu_hours < course.gpu_hours - 0.05:
+                yield (
+                    f"{pool.phase.capitalize()} of {pool.model} in {pool.region} {WORDS[level]}: "
+                    f"the {so_many_gpus(held.gpus)} of the busiest hour, held all the time, take "
+                    f"{held.gpu_hours:,.1f} GPU-hours and keep {held.attainment:.1%} of the "
+                    f"requests within the limit; planned anew every {course.every_s:.0f} s it "
+                    f"takes {course.gpu_hours:,.1f}."
+                )

@@ -1,0 +1,200 @@
+"""Plan the levels window by window along a scenario's traffic, each with its own delay (A8).
+
+Operators are planned every 10 s and serve within a second. Modules are planned every minute, with
+the delay of CoCoServe's table 2. Whole replicas are planned every minute, with the scenario's cold
+start. A plan is made from the interval before it, or from a forecast by the minute.
+
+Each level gets the smallest headroom with which it attains the same share of requests. The headroom
+is found with future data. It uses a replay of some windows, or mean latencies for models with
+images. For comparison, one plan for the busiest hour runs all the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from forecasting.backtest import rolling_forecasts
+from forecasting.demand import REQUESTS, DemandSeries, SeriesKey
+from forecasting.errors import ForecastError
+from forecasting.selection import forecaster
+from planner.domain.progress import Progress
+from planner.domain.provisioning.levels import problem_of
+from planner.domain.provisioning.load import of_place
+from planner.domain.provisioning.unit import (
+    MODEL,
+    MODULE,
+    OPERATOR,
+    Case,
+)
+from planner.domain.traffic.groups import interactive
+from planner.domain.traffic.traffic import Traffic
+from planner.errors import ScenarioError
+from planner.inputs.scenario.build import Hardware
+from simulation.arrays import FloatArray
+from simulation.performance.memory import MEMORY_SHARE
+from simulation.provisioning.over_time import Course, acts_s, over_time
+from simulation.provisioning.replay import Requests, replayable
+from simulation.provisioning.window_replay import Sampled
+from simulation.provisioning.windows import Windows, seen_before, windows_of
+
+OFF, OBSERVED, FORECAST = "off", "observed", "forecast"
+PlannedOn = Literal["off", "observed", "forecast"]
+WINDOW_S, MINUTE_S = 10.0, 60.0
+EVERY = {OPERATOR: 1, MODULE: 6, MODEL: 6}  # windows per plan
+ATTAINMENT = 0.95
+HISTORY_S = 2 * 86_400.0  # length of history for a fit
+METHOD = "arima"  # default method of the forecast by the minute
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Following:
+    """Inputs of the courses: traffic in ``[start_s, end_s)``, and the demand known to the plans."""
+
+    hardware: Hardware
+    traffic: Traffic
+    start_s: float
+    end_s: float
+    levels: tuple[str, ...]
+    known: str  # OBSERVED or FORECAST
+    method: str  # of the forecast
+    startup_s: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelDemand:
+    """Demand of a model in a region, window by window."""
+
+    windows: Windows
+    requests: Requests
+    seen: dict[str, Windows] | None  # demand known to the plans of each level; None: last interval
+    known: str  # the same in words
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Journey:
+    """One phase of one model over the window, with the course of each level."""
+
+    case: Case
+    load: ModelDemand
+    courses: dict[str, Course]
+    replayed: int = 0  # replayed windows; 0: limits are checked by mean latencies
+    held: Mapping[str, float] = field(default_factory=dict)  # attainment of the peak-hour plans
+
+
+def journeys(cases: list[Case], following: Following, progress: Progress) -> list[Journey]:
+    """Return the courses of ``cases``, window by window."""
+    journeys = []
+    loads: dict[tuple[str, str], ModelDemand] = {}
+    for done, case in enumerate(cases):
+        progress(done / len(cases), f"{case.phase.capitalize()} of {case.model} window by window")
+        place = case.model, case.region
+        if place not in loads:
+            loads[place] = _load(following, place)
+        load = loads[place]
+        room = MEMORY_SHARE * case.service.gpu.memory_bytes
+        judge = None
+        if replayable(case.problem):
+            stations = 1 if following.levels == (MODEL,) else len(case.problem.names)
+            judge = Sampled(load.windows, load.requests, case.service, stations, room)
+        courses = over_time(
+            load.windows,
+            case.service,
+            partial(problem_of, weights=case.weights, measured=case.measured, max_replicas=512),
+            room,
+            startup_s=following.startup_s,
+            attainment=ATTAINMENT,
+            known=load.seen,
+            levels=following.levels,
+            every=EVERY,
+            judge=judge,
+        )
+        held = {}
+        if judge is not None:
+            count = load.windows.requests_s.size
+            held = {
+                name: judge.attainment([(level, case.problem)] * count)
+                for name, level in case.levels.items()
+            }
+        replayed = 0 if judge is None else judge.picked.size
+        journeys.append(Journey(case, load, courses, replayed, held))
+    return journeys
+
+
+def _load(following: Following, place: tuple[str, str]) -> ModelDemand:
+    """Return the demand of a model and region (``place``), observed or forecast."""
+    traffic, start_s, end_s = following.traffic, following.start_s, following.end_s
+    back = start_s
+    if following.known == FORECAST:
+        back = max(traffic.demand.start_s, start_s - HISTORY_S)
+    trace = traffic.requests(back, end_s, following.seed)
+    of_place_rows = of_place(trace, place, interactive(following.hardware))
+    arrival = trace.arrival_s[of_place_rows] + trace.start_s - start_s
+    inside = arrival >= 0
+    count = round((end_s - start_s) / WINDOW_S)
+    requests = Requests(
+        np.minimum(arrival[inside], (count - 0.5) * WINDOW_S),
+        trace.input_tokens[of_place_rows][inside].astype(np.int64),
+        trace.output_tokens[of_place_rows][inside].astype(np.int64),
+    )
+    windows = windows_of(requests.arrival_s, requests.isl, requests.osl, WINDOW_S)
+    windows = _whole(windows, count)
+    if following.known != FORECAST:
+        return ModelDemand(windows, requests, None, "the interval before")
+    minutes = round((end_s - back) / MINUTE_S)
+    counts = np.bincount(((arrival + start_s - back) // MINUTE_S).astype(int), minlength=minutes)
+    series = DemandSeries(
+        SeriesKey(*place, "interactive"), back, MINUTE_S, counts[:minutes].astype(float), REQUESTS
+    )
+    lengths = seen_before(windows, EVERY[MODULE])
+    foreseen = {}
+    for level, by_minute in _forecast(following, series).items():
+        rate = np.repeat(by_minute, round(MINUTE_S / WINDOW_S))[:count]
+        foreseen[level] = Windows(WINDOW_S, rate, lengths.isl, lengths.osl)
+    return ModelDemand(
+        windows, requests, foreseen, f"a forecast by the minute ({following.method})"
+    )
+
+
+def _forecast(following: Following, series: DemandSeries) -> dict[str, FloatArray]:
+    """Forecast the requests/s that the plans of each minute are made for, by level.
+
+    The rate is the maximum until the next plan can serve. The model is fitted to the history before
+    the window, then updated minute by minute. Raises ScenarioError if a fit is not possible.
+    """
+    origins = np.arange(following.start_s, series.end_s - 1e-6, MINUTE_S)
+    ahead = {
+        level: 1 + int(acts_s(level, following.startup_s) // MINUTE_S) for level in following.levels
+    }
+    steps = max(ahead.values())
+    try:
+        model = forecaster(following.method, horizon_bins=steps, truth=series)
+        forecasts = rolling_forecasts(series, model, origins.tolist(), steps)
+    except ForecastError as problem:
+        raise ScenarioError(
+            f"horizon: no forecast by the minute ({problem}) Start the window later, or plan on "
+            "what was observed."
+        ) from None
+    mean = np.stack([forecast.mean for forecast in forecasts])  # [minutes, steps]
+    return {
+        level: np.maximum(mean[:, :count].max(axis=1), 0.0) / MINUTE_S
+        for level, count in ahead.items()
+    }
+
+
+def _whole(windows: Windows, count: int) -> Windows:
+    """Return ``windows`` padded with empty windows to ``count``."""
+    lack = count - windows.requests_s.size
+    if lack <= 0:
+        return windows
+    return Windows(
+        windows.seconds,
+        np.pad(windows.requests_s, (0, lack)),
+        np.pad(windows.isl, (0, lack), mode="edge"),
+        np.pad(windows.osl, (0, lack), mode="edge"),
+    )

@@ -1,0 +1,272 @@
+"""Tables of one simulation: by interval, by group of requests and by request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from planner.domain.serialise import (
+    moments,
+    times,
+)
+from planner.domain.study import Detail
+from planner.inputs.scenario.columns import SHOWN
+from simulation.arrays import FloatArray
+from simulation.energy import pool_energy
+from simulation.fleet import Pool
+from simulation.metrics import meets_slo
+from simulation.percentiles import percentiles
+from simulation.results import (
+    ANSWER_TOKENS,
+    COMPLETED,
+    NOT_DUE,
+    PROMPT_TOKENS,
+    REASONS,
+    REJECTED,
+    UNFINISHED,
+    Replay,
+    SimulationResult,
+)
+from simulation.stream.result import StreamResult
+from simulation.trace_replay import Replayed
+
+OUTCOMES = {
+    COMPLETED: "completed",
+    REJECTED: "rejected",
+    UNFINISHED: "unfinished",
+    NOT_DUE: "not_due",
+}
+ALL = "all"  # in a group: all tiers, models or regions together
+GROUPED = ("tier", "model", "region")
+LATENCIES = ("ttft_ms", "tbt_ms", "e2e_ms")
+PERCENTILES = (50, 95, 99)
+
+
+def detail_of(result: Replayed, labels: Sequence[str], *, requests: bool) -> Detail:
+    """Return the tables of a simulation.
+
+    ``labels`` names the arrangement of each pool. A streamed replay has no table of requests.
+    """
+    labels = [_cut(label, pool) for label, pool in zip(labels, result.fleet.pools, strict=True)]
+    if isinstance(result, StreamResult):
+        return Detail(minutes_table(result, labels), groups_of_stream(result), None)
+    return Detail(
+        minutes_table(result, labels),
+        groups_table(result),
+        requests_table(result, labels) if requests else None,
+    )
+
+
+def _cut(label: str, pool: Pool) -> str:
+    """Return the label of a pool, with its tiers if a policy reserved it for some."""
+    if pool.lends:
+        return f"{label} borrowed"
+    return label if pool.tiers is None else f"{label} for {', '.join(pool.tiers)}"
+
+
+def minutes_table(result: Replay, labels: Sequence[str]) -> pl.DataFrame:
+    """Return one row per pool and interval.
+
+    Replica counts, batch size of a busy replica and shares are means over the interval. Waiting
+    and held requests are those at its end. Rates are tokens/s. Power is kilowatts of GPUs and
+    hosts, including PUE. Dollars per hour cover replicas that run and are paid for, without
+    replicas lent out.
+    """
+    series, start_s = result.series, result.start_s
+    intervals = series.ready.shape[1]
+    edges = np.append(np.arange(intervals) * series.interval_s, result.duration_s)
+    seconds = np.diff(edges)
+    hits = getattr(series, "hit_rate", None)  # only engines with prefix caches have it
+    frames = []
+    for p, pool in enumerate(result.fleet.pools):
+        frames.append(
+            pl.DataFrame(
+                {
+                    "time": times(start_s, series.interval_s, intervals),
+                    "model": pool.model,
+                    "region": pool.region,
+                    "gpu": pool.gpu.name,
+                    "role": SHOWN[pool.role],
+                    "arrangement": labels[p],
+                    "ready": series.ready[p],
+                    "starting": series.starting[p],
+                    "draining": series.draining[p],
+                    "lent": series.lent[p],
+                    "busy": series.busy[p],
+                    "utilisation": series.utilisation[p],
+                    "sm_activity": series.sm_activity[p],
+                    "hit_rate": np.full(intervals, np.nan) if hits is None else hits[p],
+                    "batch": series.batch[p],
+                    "waiting": series.waiting[p],
+                    "held": series.held[p],
+                    "input_tps": series.input_tokens[p] / seconds,
+                    "output_tps": series.output_tokens[p] / seconds,
+                    "power_kw": pool_energy(result, p).watts / 1000,
+                    "usd_per_hour": (series.ready[p] + series.starting[p] + series.draining[p])
+                    * pool.gpus_per_instance
+                    * pool.usd_per_gpu_hour,
+                }
+            )
+        )
+    return pl.concat(frames).with_columns(pl.col("hit_rate").fill_nan(None))
+
+
+def requests_table(result: SimulationResult, labels: Sequence[str]) -> pl.DataFrame:
+    """Return one row per replayed request, in order of arrival.
+
+    Times are in milliseconds, null if the event did not happen. ``region`` is the origin of the
+    request, ``pool`` is where it was served.
+    """
+    trace = result.trace
+    pools = [
+        f"{label} in {pool.region}" for pool, label in zip(result.fleet.pools, labels, strict=True)
+    ]
+    known = list(dict.fromkeys(pools))
+    place = np.array([*(known.index(name) for name in pools), -1])  # pool -1: served nowhere
+    table = {
+        "arrival": moments(trace.start_s, trace.arrival_s),
+        "model": _named(trace.model, trace.models),
+        "region": _named(trace.region, trace.regions),
+        "tier": _named(trace.tier, trace.tiers),
+        **_figures(result),
+        "reason": _reasons(result),
+        "pool": _named(place[result.requests.pool], known),
+    }
+    return pl.DataFrame(table).with_columns(pl.col(pl.Float64).fill_nan(None))
+
+
+def groups_table(result: SimulationResult) -> pl.DataFrame:
+    """Return counts and exact percentiles by tier, model and home region, and over all of each.
+
+    Percentiles are linear between ranks. ``attainment`` is the share of arrived requests within
+    every limit, without those not due yet (X4).
+    """
+    trace, log = result.trace, result.requests
+    names = (trace.tiers, trace.models, trace.regions)
+    shape = tuple(len(group) for group in names)
+    cell = np.ravel_multi_index((trace.tier, trace.model, trace.region), shape)
+    cells = int(np.prod(shape))
+
+    def total(values: npt.NDArray[Any] | None = None) -> FloatArray:
+        return np.bincount(cell, values, minlength=cells).reshape(shape).astype(np.float64)
+
+    sums = {
+        "arrived": total(),
+        **{word: total(log.outcome == code) for code, word in OUTCOMES.items()},
+        "attainment": total(meets_slo(result)),
+        "mean_isl": total(trace.input_tokens),
+        "mean_osl": total(trace.output_tokens),
+    }
+    order = np.argsort(cell, kind="stable")  # puts the requests of a cell next to each other
+    edges = np.cumsum(np.r_[0, sums["arrived"].ravel()]).astype(np.int64)
+    known = {
+        name: [part[np.isfinite(part)] for part in np.split(seconds[order] * 1000, edges[1:-1])]
+        for name, seconds in zip(LATENCIES, (log.ttft_s, log.tbt_s, log.e2e_s), strict=True)
+    }
+    places = np.arange(cells).reshape(shape)
+
+    def tails(where: tuple[slice, ...]) -> Mapping[str, Sequence[float]]:
+        out = {}
+        for name, parts in known.items():
+            values = np.concatenate([parts[i] for i in places[where].ravel()])
+            if len(values):
+                out[name] = percentiles(values, PERCENTILES)
+        return out
+
+    return _group_rows(names, sums, tails, result.cells)
+
+
+def groups_of_stream(result: StreamResult) -> pl.DataFrame:
+    """Return the same table for a stream, with percentiles as exact as ``tally.ERROR``."""
+    tally, groups = result.tally, np.moveaxis(result.groups, 2, 0)  # [tiers, models, regions]
+    arrived = tally.outcomes.sum(axis=1)
+    sums = {
+        "arrived": arrived,
+        **{word: tally.outcomes[:, code] for code, word in OUTCOMES.items()},
+        "attainment": tally.met,
+        "mean_isl": tally.asked[:, PROMPT_TOKENS],
+        "mean_osl": tally.asked[:, ANSWER_TOKENS],
+    }
+
+    def tails(where: tuple[slice, ...]) -> Mapping[str, Sequence[float]]:
+        out = {}
+        for i, name in enumerate(LATENCIES):
+            its = tally.percentiles(groups[where].ravel(), i)
+            if its.p50 is not None and its.p95 is not None and its.p99 is not None:
+                out[name] = its.p50, its.p95, its.p99
+        return out
+
+    names = (result.tiers, result.models, result.regions)
+    by_group = {name: values[groups].astype(np.float64) for name, values in sums.items()}
+    return _group_rows(names, by_group, tails, result.cells)
+
+
+def _group_rows(
+    names: tuple[tuple[str, ...], ...],
+    sums: dict[str, FloatArray],
+    tails: Callable[[tuple[slice, ...]], Mapping[str, Sequence[float]]],
+    cells: int,
+) -> pl.DataFrame:
+    """Return a row for every tier, model and home region, and over all of each.
+
+    ``sums`` has ``[tiers, models, regions]`` arrays of requests. ``tails`` returns the
+    percentiles of a slice of them.
+    """
+    rows: list[dict[str, Any]] = []
+    for chosen in product(*([None, *range(len(group))] for group in names)):
+        where = tuple(slice(None) if code is None else slice(code, code + 1) for code in chosen)
+        count = {name: float(values[where].sum()) for name, values in sums.items()}
+        if not count["arrived"]:
+            continue
+        row: dict[str, Any] = {
+            name: ALL if code is None else names[axis][code]
+            for axis, (name, code) in enumerate(zip(GROUPED, chosen, strict=True))
+        }
+        row |= {name: int(count[name]) * cells for name in ("arrived", *OUTCOMES.values())}
+        due = count["arrived"] - count["not_due"]
+        row["attainment"] = count["attainment"] / due if due else None
+        for name in ("mean_isl", "mean_osl"):
+            row[name] = count[name] / count["arrived"]
+        for name, values in tails(where).items():
+            ranked = zip(PERCENTILES, values, strict=True)
+            row |= {f"{name}_p{share}": value for share, value in ranked}
+        rows.append(row)
+    counts = dict.fromkeys(("arrived", *OUTCOMES.values()), pl.Int64())
+    shares = ("attainment", "mean_isl", "mean_osl")
+    shown = tuple(f"{name}_p{share}" for name, share in product(LATENCIES, PERCENTILES))
+    schema: dict[str, Any] = dict.fromkeys(GROUPED, pl.String()) | counts
+    return pl.DataFrame(rows, schema | dict.fromkeys((*shares, *shown), pl.Float64())).sort(GROUPED)
+
+
+def _figures(result: SimulationResult) -> dict[str, Any]:
+    """Return the columns of tokens, outcome, milliseconds, and whether every limit was met."""
+    log, trace = result.requests, result.trace
+    return {
+        "input_tokens": trace.input_tokens,
+        "output_tokens": trace.output_tokens,
+        "outcome": _named(log.outcome, tuple(OUTCOMES[code] for code in sorted(OUTCOMES))),
+        "ttft_ms": log.ttft_s * 1000,
+        "tbt_ms": log.tbt_s * 1000,
+        "e2e_ms": log.e2e_s * 1000,
+        "met": meets_slo(result),
+    }
+
+
+def _reasons(result: SimulationResult) -> pl.Series:
+    """Return why each request was not served."""
+    log = result.requests
+    left = (log.outcome == UNFINISHED) | (log.outcome == NOT_DUE)
+    code = np.where(left, len(REASONS), log.reason)
+    return _named(code, (*REASONS, "the simulation ended before"))
+
+
+def _named(codes: npt.NDArray[Any], names: Sequence[str]) -> pl.Series:
+    """Return codes as names, in an enum as small as the codes; a negative code is null."""
+    signed = pl.Series(codes.astype(np.int32))
+    places = signed.set(signed < 0, None).cast(pl.UInt32)
+    return pl.Series(names, dtype=pl.Enum(list(names))).gather(places)

@@ -1,0 +1,145 @@
+"""Compute the cost of a static fleet with the same SLO attainment as a policy.
+
+Savings are compared at equal attainment (methods.md X4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from planner.domain.progress import (
+    Progress,
+    part,
+    silent,
+)
+from planner.domain.replay.initial_fleet import beginning
+from planner.domain.replay.smallest_counts import fewest
+from planner.domain.study import (
+    PolicyRun,
+    Study,
+)
+from planner.inputs.scenario.faults import faults_of
+from simulation.arrays import IntArray
+from simulation.cells import per_cell, simulate_cell
+from simulation.fleet import Fleet
+from simulation.metrics import Summary
+from simulation.policies.static import Flat
+from simulation.policies.wrappers.scale_in import ScaleInOptions
+from simulation.trace_replay import figures
+
+EQUAL_SLO = 0.002  # attainment within this of each other counts as equal (X4)
+HOPELESS = 0.1  # runs this far below a target get no equal-attainment cost
+REFERENCES = ("flat-min", "flat-peak")  # proportions of the static fleets: the first that ran
+
+
+def equally_good(summary: Summary, as_good: Summary) -> bool:
+    """Return whether no tier is served worse than in ``as_good``, within EQUAL_SLO."""
+    return all(
+        share is None or (summary.slo_attainment[tier] or 0.0) >= share - EQUAL_SLO
+        for tier, share in as_good.slo_attainment.items()
+    )
+
+
+@dataclass(eq=False)
+class FlatFleets:
+    """Static fleets in the proportions of ``base`` ``[pools]``.
+
+    Each fleet is replayed when first needed and paid for in the same way as a policy.
+    """
+
+    study: Study
+    base: IntArray
+    seed: int
+    progress: Progress = silent
+    _known: dict[bytes, Summary] = field(default_factory=dict, init=False)
+
+    def as_good_as(self, as_good: Summary) -> Summary | None:
+        """Return the smallest fleet found that is equally good; None if the GPUs do not suffice."""
+        pools = self.study.fleet(self.base).pools
+        least = np.where(self.base > 0, 1, 0)
+        most = np.where(self.base > 0, [pool.maximum for pool in pools], 0)
+        counts = fewest(
+            lambda counts: equally_good(self.replay(counts), as_good), self.base, least, most
+        )
+        served = self.replay(counts)
+        return served if equally_good(served, as_good) and self._fits(counts) else None
+
+    def replay(self, counts: IntArray) -> Summary:
+        key = per_cell(counts, self.study.cells).tobytes()
+        if key not in self._known:
+            self._known[key] = self._replayed(counts)
+        return self._known[key]
+
+    def see(self, run: PolicyRun) -> None:
+        """Record the run of a static fleet, so that it is not replayed again."""
+        counts = np.array([pool.initial for pool in run.fleet.pools], np.int64)
+        alike = len(counts) == len(self.base) and self._begun(counts)[0].pools == run.fleet.pools
+        if run.traits.flat and alike:
+            self._known[per_cell(counts, self.study.cells).tobytes()] = run.summary
+
+    def _begun(self, counts: IntArray) -> tuple[Fleet, ScaleInOptions]:
+        study, lend = self.study, self.study.settings.scale_in.lend
+        fleet = study.fleet(counts)
+        fleet = replace(fleet, faults=faults_of(study.hardware.faults, fleet.pools))
+        policy = ScaleInOptions(Flat(counts), lend=lend)
+        return beginning(study, fleet, range(len(counts)), policy, lend=lend), policy
+
+    def _replayed(self, counts: IntArray) -> Summary:
+        study = self.study
+        self.progress(0.5, "Comparing at equal attainment")
+        fleet, policy = self._begun(counts)
+        result = simulate_cell(
+            study.trace,
+            fleet,
+            policy,
+            cells=study.cells,
+            seed=self.seed,
+            duration_s=study.window.duration_s,
+        )
+        return figures(result, brief=True)
+
+    def _fits(self, counts: IntArray) -> bool:
+        hardware = self.study.hardware
+        free = hardware.capacity_gpus.copy()
+        for (m, r, g), count in zip(hardware.pool_index, counts, strict=True):
+            free[r, int(hardware.types[g])] -= int(count) * hardware.profiles[m, g].tp
+        return bool((free >= 0).all())
+
+
+def with_flat_costs(
+    study: Study, runs: Sequence[PolicyRun], *, seed: int, progress: Progress
+) -> list[PolicyRun]:
+    """Return ``runs`` with the cost of the smallest static fleet that serves equally well.
+
+    Runs that fall far below a tier's target get no such cost. If all runs serve equally well,
+    they are returned unchanged.
+    """
+    by_name = {run.name: run for run in runs}
+    base = next((by_name[name] for name in REFERENCES if name in by_name), None)
+    if base is None or all(
+        equally_good(run.summary, base.summary) and equally_good(base.summary, run.summary)
+        for run in runs
+    ):
+        return list(runs)
+    counts = np.array([pool.initial for pool in base.fleet.pools], np.int64)
+    if not counts.any():
+        return list(runs)
+    fleets, out = FlatFleets(study, counts, seed), []
+    for run in runs:
+        fleets.see(run)
+    for i, run in enumerate(runs):
+        fleets.progress = part(progress, i / len(runs), (i + 1) / len(runs))
+        flat_summary = None if _hopeless(run) else fleets.as_good_as(run.summary)
+        out.append(replace(run, flat_usd=None if flat_summary is None else flat_summary.cost_usd))
+    return out
+
+
+def _hopeless(run: PolicyRun) -> bool:
+    targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
+    return any(
+        share is not None and share < targets[tier] - HOPELESS
+        for tier, share in run.summary.slo_attainment.items()
+    )

@@ -1,0 +1,80 @@
+"""Build the fleet with which a policy begins its window, from today's fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from planner.domain.study import Study
+from simulation.arrays import IntArray
+from simulation.fleet import Fleet, Pool
+from simulation.policy import ScalingPolicy
+from simulation.start_times import StartUp
+
+
+def beginning(
+    study: Study, fleet: Fleet, whence: Sequence[int], policy: ScalingPolicy, *, lend: bool
+) -> Fleet:
+    """Return ``fleet`` as it continues from today's fleet.
+
+    Replicas of the policy's first answer beyond today's are paid from the time they were
+    requested. Today's surplus replicas are lent, if ``lend`` is set and enough GPUs are free.
+    ``whence`` is the index of the study's pool that each pool came from.
+    """
+    first = np.clip(
+        policy.reset(fleet),
+        [pool.minimum for pool in fleet.pools],
+        [pool.maximum for pool in fleet.pools],
+    )
+    today = _shared_out(study.pools(study.today), whence, first)
+    left = np.maximum(today - first, 0) if lend else np.zeros_like(today)
+    lent = _within_gpus(study, fleet, whence, first, left)
+    pools = (
+        replace(pool, today=int(ran), start_up=_lending(pool, int(more)))
+        for pool, ran, more in zip(fleet.pools, today, lent, strict=True)
+    )
+    return replace(fleet, pools=tuple(pools))
+
+
+def _shared_out(today: IntArray, whence: Sequence[int], first: IntArray) -> IntArray:
+    """Return today's replicas by pool of a fleet whose pools may be split.
+
+    Each pool gets what it begins with. The first part of a split pool also gets the rest.
+    """
+    out, left = np.zeros(len(whence), np.int64), today.copy()
+    for p, source in enumerate(whence):
+        out[p] = min(first[p], left[source])
+        left[source] -= out[p]
+    for p, source in enumerate(whence):
+        out[p] += left[source]
+        left[source] = 0
+    return out
+
+
+def _within_gpus(
+    study: Study, fleet: Fleet, whence: Sequence[int], first: IntArray, left: IntArray
+) -> IntArray:
+    """Return the replicas of ``left`` whose GPUs no pool begins with; spot is not lent."""
+    hardware = study.hardware
+    free = hardware.capacity_gpus.copy()
+    places = []
+    for pool, source, count in zip(fleet.pools, whence, first, strict=True):
+        _, r, g = hardware.pool_index[source]
+        places.append((r, int(hardware.types[g])))
+        lent = 0 if pool.start_up is None else pool.start_up.lent
+        free[places[-1]] -= (int(count) + lent) * pool.gpus_per_instance
+    out = np.zeros(len(whence), np.int64)
+    for p, (pool, place) in enumerate(zip(fleet.pools, places, strict=True)):
+        room = max(0, int(free[place])) // pool.gpus_per_instance
+        out[p] = 0 if pool.spot else min(int(left[p]), room)
+        free[place] -= int(out[p]) * pool.gpus_per_instance
+    return out
+
+
+def _lending(pool: Pool, more: int) -> StartUp | None:
+    if not more:
+        return pool.start_up
+    start = pool.start_up or StartUp(local_s=pool.startup_s, remote_s=pool.startup_s)
+    return replace(start, lent=start.lent + more)

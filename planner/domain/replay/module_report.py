@@ -1,0 +1,204 @@
+"""Report what a policy that scales modules did in a replay.
+
+The report covers the placement of modules over time and the cost of moving them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from planner.domain.module_figures import (
+    ModuleFigures,
+    ModuleRun,
+    PoolModules,
+)
+from planner.domain.serialise import moments
+from planner.domain.study import (
+    PolicyRun,
+    Study,
+)
+from planner.policies.base import Policy
+from planner.policies.context import Ready
+from simulation.arrays import FloatArray
+from simulation.modules.parts import Module, modules_of
+from simulation.policies.modules import Event, ModuleScaling, Standing
+from simulation.results import OUT_OF_MEMORY, Replay
+
+PLANNED_AT = 32.0  # batch size at which Algorithm 1 is compared with the exact plan
+TABLE_TOKENS = 256  # prompt length of table 1
+
+
+def module_figures(runs: Sequence[PolicyRun]) -> tuple[ModuleFigures, ...] | None:
+    """Return the figures of the policies that move modules; None if there is none."""
+    return tuple(run.modules.figures for run in runs if run.modules is not None) or None
+
+
+def module_run(
+    study: Study, ready: Ready, result: Replay, labels: Sequence[str], policy: Policy
+) -> ModuleRun | None:
+    """Return the report of a policy; None if the policy does not move modules."""
+    rule = ready.modules
+    if rule is None:
+        return None
+    elastic = [p for p, layout in enumerate(rule.layouts) if layout is not None]
+    figures = ModuleFigures(
+        policy=policy.key,
+        label=policy.title,
+        out_of_memory=int(result.reject_reasons.get(OUT_OF_MEMORY, 0)),
+        pools=tuple(_pool(study, ready, rule, result, labels[p], p) for p in elastic),
+        parts=_parts(study, ready, elastic),
+    )
+    return ModuleRun(
+        figures,
+        _standings(study, result, labels, rule),
+        _operations(study, result, labels, rule.events),
+    )
+
+
+def _parts(
+    study: Study, ready: Ready, elastic: Sequence[int]
+) -> dict[str, tuple[Module, ...]]:  # fmt: skip
+    out: dict[str, tuple[Module, ...]] = {}
+    for p in elastic:
+        m, _, g = study.hardware.pool_index[ready.whence[p]]
+        shape = study.hardware.models[m].shape
+        if shape is not None:
+            precision = study.hardware.sections[m, g].precision
+            name = study.hardware.models[m].name
+            out[name] = modules_of(shape, precision, TABLE_TOKENS)
+    return out
+
+
+def _pool(
+    study: Study, ready: Ready, rule: ModuleScaling, result: Replay, label: str, p: int
+) -> PoolModules:
+    layout, pool, events = rule.layouts[p], ready.fleet.pools[p], _of(rule.events, p)
+    assert layout is not None
+    standings = [standing for standing in rule.standings if standing.pool == p]
+    spans = _spans(standings, result.duration_s)
+    copies = np.array([standing.copies.sum() for standing in standings])
+    borrowed = np.array([standing.borrowed for standing in standings]) * pool.profile.tp
+    greedy, exact = layout.plans(pool.profile, PLANNED_AT)
+
+    def mean(values: FloatArray) -> float:
+        return float(values @ spans / spans.sum()) if spans.sum() > 0 else 0.0
+
+    return PoolModules(
+        model=pool.model,
+        region=pool.region,
+        arrangement=label,
+        instances=pool.initial,
+        layers=layout.home.size,
+        layer_gb=layout.layer_bytes / 1e9,
+        operations=len(events),
+        copied=sum(event.copied for event in events),
+        moved_layers=sum(event.layers for event in events),
+        moved_projections=sum(event.projections for event in events),
+        moved_caches=sum(event.caches for event in events),
+        given_up=sum(event.given_up for event in events),
+        offloaded_gb=sum(event.offloaded_bytes for event in events) / 1e9,
+        acting_s=sum(min(event.until_s, result.duration_s) - event.time_s for event in events),
+        mean_copies=mean(copies),
+        most_copies=int(copies.max(initial=0)),
+        mean_borrowed_gpus=mean(borrowed),
+        most_borrowed_gpus=int(borrowed.max(initial=0)),
+        mean_speed=mean(np.array([standing.speed for standing in standings])),
+        kv_tokens=int(layout.tokens(layout.start)),
+        most_kv_tokens=int(layout.most_tokens()),
+        preemptions=int(result.totals.preemptions[p]),
+        unused_memory=_unused(study, ready, result, rule, p, mean(copies), mean(borrowed)),
+        speedup=greedy.speedup,
+        exact_speedup=None if exact is None else exact.speedup,
+        gap=None if exact is None else 1.0 - greedy.speedup / max(exact.speedup, greedy.speedup),
+    )
+
+
+def _unused(
+    study: Study, ready: Ready, result: Replay, rule: ModuleScaling, p: int,
+    copies: float, borrowed: float,
+) -> float:  # fmt: skip
+    """Return the share of the held GPUs' memory without weights, copies or KV caches."""
+    layout, pool = rule.layouts[p], ready.fleet.pools[p]
+    assert layout is not None
+    m, _, _ = study.hardware.pool_index[ready.whence[p]]
+    capacity = pool.gpu.memory_bytes * (pool.initial * pool.profile.tp + borrowed)
+    weights = study.hardware.models[m].weight_bytes * pool.initial
+    in_use = float(np.nanmean(result.series.utilisation[p])) if result.series.ready.size else 0.0
+    room = layout.tokens(layout.start) * layout.kv_layer_token_bytes * layout.home.size
+    cache = min(in_use, 1.0) * room * pool.initial
+    used = weights + copies * layout.layer_bytes * pool.initial + cache
+    return float(np.clip(1.0 - used / capacity, 0.0, 1.0))
+
+
+def _of(events: Sequence[Event], p: int) -> list[Event]:
+    return [event for event in events if event.pool == p]
+
+
+def _spans(standings: Sequence[Standing], duration_s: float) -> FloatArray:
+    """Return the seconds that each placement lasted."""
+    edges = np.array([*(standing.time_s for standing in standings), duration_s])
+    return np.maximum(np.diff(edges), 0.0)
+
+
+def _place(result: Replay, labels: Sequence[str], p: int) -> dict[str, str]:
+    pool = result.fleet.pools[p]
+    return {"model": pool.model, "region": pool.region, "arrangement": labels[p]}
+
+
+def _standings(
+    study: Study, result: Replay, labels: Sequence[str], rule: ModuleScaling
+) -> pl.DataFrame:
+    rows = []
+    for standing in rule.standings:
+        layout = rule.layouts[standing.pool]
+        assert layout is not None
+        for d in range(layout.room_bytes.size):
+            host = layout.hosts[d] if layout.hosts else -1
+            rows.append(
+                {
+                    "after_s": standing.time_s,
+                    **_place(result, labels, standing.pool),
+                    "device": d,
+                    "gpu": result.fleet.pools[host if host >= 0 else standing.pool].gpu.name,
+                    "borrowed": host >= 0,
+                    "layers": int(standing.parts[d]),
+                    "projections": int(standing.projections[d]),
+                    "caches": int(standing.caches[d]),
+                    "copies": int(standing.copies[d]),
+                    "borrowed_instances": standing.borrowed,
+                    "speed": standing.speed,
+                }
+            )
+    return _timed(rows, study)
+
+
+def _operations(
+    study: Study, result: Replay, labels: Sequence[str], events: Sequence[Event]
+) -> pl.DataFrame:
+    rows = [
+        {
+            "after_s": event.time_s,
+            **_place(result, labels, event.pool),
+            "what": event.kind,
+            "seconds": event.until_s - event.time_s,
+            "copied": event.copied,
+            "layers": event.layers,
+            "projections": event.projections,
+            "caches": event.caches,
+            "given_up": event.given_up,
+            "offloaded_gb": event.offloaded_bytes / 1e9,
+        }
+        for event in events
+    ]
+    return _timed(rows, study)
+
+
+def _timed(rows: list[dict[str, object]], study: Study) -> pl.DataFrame:
+    table = pl.DataFrame(rows)
+    if table.is_empty():
+        return table
+    when = moments(study.window.start_s, table["after_s"].to_numpy())
+    return table.select(when.alias("time"), pl.exclude("after_s"))

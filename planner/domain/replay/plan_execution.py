@@ -1,0 +1,123 @@
+"""Let a policy follow a plan in a replay: on schedule, or planned again at each decision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from planner.domain.planning.inputs import Load
+from planner.domain.planning.planning import (
+    asked_s,
+    schedule,
+)
+from planner.domain.planning.solving import (
+    Answer,
+    Periods,
+    plan_of,
+    shares_of,
+    solve_period,
+)
+from planner.domain.study import Study
+from planner.optimizer.problem import ScalingPlan
+from planner.policies.context import Followed
+from simulation.arrays import FloatArray, IntArray
+from simulation.policies.parts.schedule import (
+    ByClock,
+    Course,
+    Decided,
+    PlannedStep,
+)
+
+
+class Rolling:
+    """Planner of a ``Decided`` course: plans each period at its decision (methods.md E8).
+
+    It starts from the fleet at that time. ``known`` is a plan whose periods need not be solved
+    again if the fleet is the same.
+    """
+
+    def __init__(self, study: Study, periods: Periods, known: ScalingPlan | None) -> None:
+        self._study, self._periods = study, periods
+        self._solved: dict[tuple[int, bytes], Answer] = {}
+        self._answers: list[Answer] = []
+        if known is not None and known.unserved_tps is None:
+            current = known.initial
+            for period, window in enumerate(known.windows):
+                self._solved[period, _key(current)] = Answer(window)
+                current = window.target
+
+    def __call__(self, period: int, running: IntArray | None) -> PlannedStep:
+        current = self._periods.problems[period].current
+        if running is not None:
+            index = tuple(np.array(self._study.hardware.pool_index).T)
+            current = np.zeros_like(current)
+            current[index] = running
+        key = period, _key(current)
+        if key not in self._solved:
+            self._solved[key] = solve_period(self._periods, period, current)
+        answer = self._solved[key]
+        self._answers = [*self._answers[:period], answer]
+        target = answer.window.target
+        shares = shares_of(self._periods, period, target)
+        return PlannedStep(self._study.pools(target), shares=_of_fleet(self._study, shares))
+
+    def plan(self) -> ScalingPlan:
+        """Return the plan as decided.
+
+        Periods that the run did not reach are planned from the last decision.
+        """
+        answers = list(self._answers)
+        for period in range(len(answers), len(self._periods.problems)):
+            current = answers[-1].window.target if answers else self._periods.problems[0].current
+            answers.append(solve_period(self._periods, period, current))
+        return plan_of(self._periods, answers)
+
+
+def as_decided(study: Study, periods: Periods, known: ScalingPlan | None) -> Followed:
+    """Return a course that plans each period when its decision is due."""
+    window = study.window
+    rolling = Rolling(study, periods, known)
+    course = Decided(rolling, window.period_starts_s - window.start_s, asked_s(window))
+    return _followed(study, course, rolling.plan, periods.load)
+
+
+def by_clock(study: Study, plan: ScalingPlan, load: Load) -> Followed:
+    """Return a course that follows ``plan`` on schedule.
+
+    ``load`` is the load that the plan was made for.
+    """
+    scheduled = schedule(plan, study.window)
+    course = ByClock(
+        "plan",
+        scheduled.times_s,
+        study.pools(scheduled.targets),
+        None if scheduled.lent is None else study.pools(scheduled.lent),
+        None if scheduled.shares is None else _of_fleet(study, scheduled.shares),
+    )
+    return _followed(study, course, lambda: plan, load)
+
+
+def _followed(
+    study: Study, course: Course, plan: Callable[[], ScalingPlan], load: Load
+) -> Followed:
+    expected = load.tps if load.expected_tps is None else load.expected_tps
+    bins = np.moveaxis(expected, 3, 1).reshape(-1, *expected.shape[1:3])  # [bins, l, r]
+    m, r, _ = np.array(study.hardware.pool_index).T
+    return Followed(
+        course=course,
+        start=course.reset(study.fleet(study.pools(study.today))),
+        plan=plan,
+        expected_tps=bins[:, m, r],
+        bin_s=study.window.bin_s,
+    )
+
+
+def _of_fleet(study: Study, shares: FloatArray) -> FloatArray:
+    """Return ``[..., l, r, r]`` of the models that have pools, in the order of ``Fleet.models``."""
+    models = list(dict.fromkeys(m for m, _, _ in study.hardware.pool_index))
+    return np.asarray(shares[..., models, :, :])
+
+
+def _key(current: IntArray) -> bytes:
+    return np.ascontiguousarray(current, np.int64).tobytes()

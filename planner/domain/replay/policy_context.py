@@ -1,0 +1,167 @@
+"""Provide the inputs from which the policies of a study are built."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from threading import RLock
+
+import numpy as np
+
+from planner.domain.planning.inputs import (
+    Load,
+    Planned,
+)
+from planner.domain.planning.planning import (
+    forecast_load,
+    plan_load,
+)
+from planner.domain.planning.solving import Periods
+from planner.domain.progress import (
+    Progress,
+    part,
+)
+from planner.domain.replay.backtest_windows import Earlier
+from planner.domain.replay.module_hardware import modules_of_pools
+from planner.domain.replay.plan_execution import (
+    as_decided,
+    by_clock,
+)
+from planner.domain.replay.rated_signals import PressureTests
+from planner.domain.replay.static_search import smallest_flat
+from planner.domain.study import Study
+from planner.domain.traffic.groups import (
+    by_model_and_region,
+    interactive,
+)
+from planner.domain.traffic.window import DAY_S
+from planner.errors import ScenarioError
+from planner.inputs.scenario.settings import ALL
+from planner.optimizer.problem import ScalingPlan
+from planner.policies.context import (
+    Followed,
+    Making,
+    Plan,
+)
+
+
+class Loads:
+    """Loads that the plans of one study are made for.
+
+    Each method's forecast is computed once, while ``making`` is held.
+    """
+
+    def __init__(self, study: Study, making: RLock | None = None) -> None:
+        self._study = study
+        self._known: dict[Plan, Load] = {}
+        self._making = making or RLock()
+
+    def of(self, plan: Plan, progress: Progress) -> Load:
+        """Return the load of a plan, times its load factor."""
+        key = replace(plan, load_factor=1.0)
+        with self._making:
+            if key not in self._known:
+                inputs = self._study.plan_input
+                inputs = inputs.at_once() if plan.periods == ALL else inputs
+                self._known[key] = forecast_load(inputs, progress, method=plan.method).load
+            return self._known[key].times(plan.load_factor)
+
+
+def making_of(
+    study: Study,
+    *,
+    seed: int,
+    progress: Progress,
+    planned: Planned | None = None,
+    tests: PressureTests | None = None,
+    earlier: Earlier | None = None,
+    loads: Loads | None = None,
+) -> Making:
+    """Return the inputs of the policies of a study.
+
+    ``planned`` is the plan on the scenario's own forecast. It, ``tests``, ``earlier`` and
+    ``loads`` are computed again if they are not given.
+    """
+    tests = tests or PressureTests(study)
+    before = earlier or Earlier(study)
+    loads_known = loads or Loads(study)
+    hardware = study.hardware
+    means = [(float(isl.mean()), float(osl.mean())) for isl, osl in study.traffic.lengths]
+    planning = part(progress, 0.0, 0.5)
+
+    def following(plan: Plan) -> Followed:
+        inputs = study.plan_input
+        inputs = inputs.at_once() if plan.periods == ALL else inputs
+        known = None
+        if planned is None or replace(plan, load_factor=1.0) != Plan():
+            load = loads_known.of(plan, planning)
+        else:
+            load = planned.load.times(plan.load_factor)
+            known = planned.plan if plan.load_factor == 1.0 else None
+        if inputs.settings.periods == ALL:
+            return by_clock(study, known or plan_load(inputs, load, planning), load)
+        return as_decided(study, Periods.of(inputs, load), known)
+
+    return Making(
+        today=study.pools(study.today),
+        peak=study.pools(study.peak),
+        lengths=tuple(means[m] for m, _, _ in hardware.pool_index),
+        gpus=_shared_gpus(study),
+        worth=study.settings.plan.model_worth[[m for m, _, _ in hardware.pool_index]],
+        tier_worth=study.settings.plan.tier_worth,
+        tiers=tuple(tuple(hardware.limits_of(m)) for m, _, _ in hardware.pool_index),
+        start_s=study.window.start_s,
+        period_s=study.window.period_s,
+        fleet=study.fleet,
+        smallest=lambda: smallest_flat(study, seed=seed, progress=part(progress, 0.0, 0.9)),
+        before=lambda: before.flat(seed, part(progress, 0.0, 0.9)),
+        planned=following,
+        day_before=lambda factor: by_clock(study, *_day_before(study, factor, planning)),
+        pressure=tests.at,
+        pressure_among_many=tests.among_many,
+        carries_tps=np.array([study.sizes.pool_tps[m, g] for m, _, g in hardware.pool_index]),
+        modules=lambda: modules_of_pools(study),
+    )
+
+
+def _shared_gpus(study: Study) -> tuple[tuple[tuple[int, ...], int], ...]:
+    """Return the pools of each region and GPU type, with the GPUs that they share."""
+    groups: dict[tuple[int, int], list[int]] = {}
+    types = study.hardware.types
+    for p, (_, r, g) in enumerate(study.hardware.pool_index):
+        groups.setdefault((r, int(types[g])), []).append(p)
+    return tuple(
+        (tuple(pools), int(study.hardware.capacity_gpus[place])) for place, pools in groups.items()
+    )
+
+
+def _day_before(study: Study, load_factor: float, progress: Progress) -> tuple[ScalingPlan, Load]:
+    """Return the plan for a load of the day before, and that load.
+
+    The load of each period is ``load_factor`` times that at the same time of the last day that is
+    known before its decision. ScenarioError is raised if the traffic has no such day.
+    """
+    window, demand = study.window, study.traffic.demand
+    load = np.zeros((len(window.period_starts_s), *study.today.shape[:2], window.bins_per_period))
+    deferrable = {tier.name for tier in study.hardware.tiers if tier.deferrable}
+    buffer = study.settings.plan.forecast.niw_buffer
+    # Without a buffer, all deferrable demand counts, spread evenly over each period.
+    weights = ((interactive(study.hardware), 1.0), (deferrable, 1.0 if buffer is None else buffer))
+    for tiers, weight in weights:
+        for (m, r), series in by_model_and_region(study.traffic, tiers):
+            for p, (start, known) in enumerate(
+                zip(window.period_starts_s, window.origins_s, strict=True)
+            ):
+                begin = start - DAY_S * np.ceil((start + window.period_s - known) / DAY_S)
+                if begin < demand.start_s:
+                    raise ScenarioError(
+                        "policies: 'periodic' goes by the day before, and the traffic has none "
+                        "before the window; give it a timetable, or choose a later horizon.start."
+                    )
+                rate = series.window(begin, begin + window.period_s).rate()
+                most = np.nanmax(rate) if np.any(~np.isnan(rate)) else 0.0
+                rate = np.where(np.isnan(rate), most, rate)
+                if tiers is deferrable and buffer is None:
+                    rate = np.full_like(rate, rate.mean())
+                load[p, m, r] += load_factor * weight * rate
+    day_load = Load(load)
+    return plan_load(replace(study.plan_input, at_load=False), day_load, progress), day_load

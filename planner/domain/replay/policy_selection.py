@@ -1,0 +1,90 @@
+"""Find the policies that a run is to replay, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from planner.domain.replay.replay import check_policy
+from planner.domain.study import Study
+from planner.errors import ScenarioError
+from planner.inputs.scenario.schema import Scenario
+from planner.policies.base import SEPARATOR, Policy
+from planner.policies.choice import ALL, policy_of
+from planner.policies.registry import TRAITS
+from planner.policies.user_policies import policy_names
+
+
+def policy_chosen(scenario: Scenario, name: str) -> Policy:
+    """Return the scenario's policy of that name with its parameters, else the built-in one.
+
+    ``name`` may include the label of a policy. ScenarioError is raised for an unknown name.
+    """
+    for tells in ("key", "name"):
+        listed = next((row for row in scenario.policies if getattr(row, tells) == name), None)
+        if listed is not None:
+            return listed
+    if name not in policy_names():
+        labelled = [policy.key for policy in scenario.policies if SEPARATOR in policy.key]
+        choices = ", ".join([*labelled, *policy_names()])
+        raise ScenarioError(f"There is no policy {name!r}; choose from {choices}.")
+    return policy_of(name)
+
+
+def policies_chosen(
+    scenario: Scenario, study: Study, names: Sequence[str]
+) -> tuple[list[Policy], list[str]]:
+    """Return the policies to compare, and a sentence for each that cannot be run.
+
+    Today's fleet comes first if it is known. Unless all policies were requested, one that cannot
+    be run raises ScenarioError.
+    """
+    everything = list(names) == [ALL]
+    chosen = [policy_chosen(scenario, name) for name in names if name != ALL]
+    if everything:
+        chosen = _every(scenario)
+    chosen = chosen or list(scenario.policies)
+    if study.hardware.today is not None and "today" not in {policy.name for policy in chosen}:
+        chosen.insert(0, policy_of("today"))
+    left_out, able = [], []
+    chosen = [policy.told_apart(chosen) for policy in chosen]
+    for policy in chosen:
+        try:
+            check_policy(study, policy.name)
+            able.append(policy)
+        except ScenarioError as problem:
+            if not everything:
+                raise
+            if policy.name != "today":  # today is optional, so it needs no note
+                left_out.append(f"{policy.title} is left out: {problem}")
+    return able, left_out
+
+
+def standing(
+    scenario: Scenario, study: Study, chosen: Sequence[Policy]
+) -> tuple[list[Policy], list[str]]:
+    """Return the baselines of every comparison (methods.md X1) that ``chosen`` lacks.
+
+    They have the scenario's parameters if it lists them. The second value has a sentence for each
+    that cannot be run here. Baselines with a perfect forecast are left out without a sentence if
+    the window lies ahead.
+    """
+    named = {policy.name for policy in chosen}
+    able, left_out = [], []
+    for name, traits in TRAITS.items():
+        if not traits.always or name in named or (traits.clairvoyant and study.window.ahead):
+            continue
+        policy = policy_chosen(scenario, name)
+        try:
+            check_policy(study, name)
+            able.append(policy)
+        except ScenarioError as problem:
+            left_out.append(f"{policy.title} is left out: {problem}")
+    return able, left_out
+
+
+def _every(scenario: Scenario) -> list[Policy]:
+    """Return all policies, those of the scenario with its parameters."""
+    listed = {policy.name for policy in scenario.policies}
+    others = (policy_of(name) for name in policy_names() if name not in listed)
+    order = {name: i for i, name in enumerate(policy_names())}
+    return sorted([*scenario.policies, *others], key=lambda policy: order[policy.name])

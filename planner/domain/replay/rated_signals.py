@@ -1,0 +1,203 @@
+"""Measure the signals of replicas at their rated load (methods.md D7; HeteroScale, Algorithm 1).
+
+A pool is simulated at the capacity C(n) that it was sized for. Prefill and decode replicas
+are tested together, in their ratio, at their joint capacity. The readings are the targets of
+proportional control.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import log
+from threading import RLock
+
+import numpy as np
+
+from planner.domain.pd.ratio_search import judgement
+from planner.domain.pd.service_pools import (
+    USUAL_INSTANCES,
+    PairColumns,
+    usual_instances,
+)
+from planner.domain.random_streams import (
+    Stream,
+    generator,
+)
+from planner.domain.study import Study
+from planner.policies.context import Pressure
+from simulation.arrays import FloatArray, IntArray
+from simulation.engine.run import simulate
+from simulation.errors import SimulationError
+from simulation.fleet import Fleet
+from simulation.policies.parts.pool_metrics import (
+    Metric,
+    per_instance,
+)
+from simulation.policies.parts.ratio import BEST, FIXED, OBSERVED
+from simulation.policies.static import Flat
+from simulation.policies.wrappers.observation_log import ObservationLog
+from simulation.sizing.pd_ratio import splits
+from simulation.sizing.pool import rate_of
+from simulation.sizing.trial import SharedPrompts
+from simulation.trace import Trace
+
+REQUESTS = 4_000  # requests of a test of FEW replicas
+FEW = 4
+WARM_UP = 0.2  # share of the test before the first reading
+GAUGES: tuple[Metric, ...] = ("concurrency", "tokens")  # those without a published target
+READ = ("prefill_tps", "decode_tps", "busy", "sm_activity", "ttft_s", "tbt_s")
+
+
+class PressureTests:
+    """Pressure tests of one study, each run when first used, while ``making`` is held."""
+
+    def __init__(self, study: Study, making: RLock | None = None) -> None:
+        self._study = study
+        self._making = making or RLock()
+        self._made: dict[tuple[str | float, bool], Pressure] = {}
+
+    def at(self, ratio: str | float = FIXED, *, many: bool = False) -> Pressure:
+        test = BEST if ratio == OBSERVED else ratio, many  # both names mean the same test
+        with self._making:
+            if test not in self._made:
+                self._made[test] = pressure_test(self._study, *test)
+            return self._made[test]
+
+    def among_many(self) -> Pressure:
+        return self.at(BEST, many=True)
+
+
+def pressure_test(study: Study, ratio: str | float = FIXED, many: bool = False) -> Pressure:
+    """Return the readings of each pool under Poisson arrivals at its capacity.
+
+    Requests have the lengths of the model. The rate is C(n) for n replicas. n is today's count,
+    at most USUAL_INSTANCES, or exactly that number if ``many``. Separate prefill and decode pools
+    are tested together at their joint capacity. ``ratio`` is ``fixed`` (of the fleet), ``best``
+    or ``observed`` (both: the best, D2), or a number.
+    """
+    index = study.hardware.pool_index
+    out = {name: np.full(len(index), np.nan) for name in (*READ, *GAUGES)}
+    ratios, rates = np.full(len(index), np.nan), np.full(len(index), np.nan)
+    tested: dict[tuple[int, ...], dict[str, FloatArray]] = {}
+    for m in range(len(study.hardware.models)):
+        for r in range(len(study.hardware.regions)):
+            here = [p for p, place in enumerate(index) if place[:2] == (m, r)]
+            for group in _groups(study, here):
+                counts, rate = _unit(study, group, ratio, many)
+                # Replicas are equally fast in all regions, so one test serves them all.
+                kind = (m, *(index[p][2] for p in group), *counts.tolist())
+                if kind not in tested:
+                    tested[kind] = _readings(study, group, counts, rate)
+                for name in out:
+                    out[name][group] = tested[kind][name]
+                rates[group] = rate * float(study.traffic.lengths[m][0].mean()) / counts
+                if len(group) > 1:
+                    ratios[group] = counts[0] / counts[1]
+    return Pressure(out, ratios, rates)
+
+
+def _groups(study: Study, pools: list[int]) -> list[list[int]]:
+    """Return the pools that are tested together: each alone, or a prefill and a decode pool."""
+    index, columns = study.hardware.pool_index, study.hardware.columns
+    theta = study.sizes.theta_tps
+    able = [p for p in pools if theta[index[p][0], index[p][2]] > 0]
+    by_role = {
+        role: [p for p in able if columns[index[p][2]].role == role]
+        for role in ("both", "prefill", "decode")
+    }
+    pairs = []
+    if by_role["prefill"] and by_role["decode"]:
+        first = by_role["decode"][0]
+        pairs = [[p, first] for p in by_role["prefill"]]
+        pairs += [[by_role["prefill"][0], p] for p in by_role["decode"][1:]]
+    return [[p] for p in by_role["both"]] + pairs
+
+
+def _unit(study: Study, group: list[int], ratio: str | float, many: bool) -> tuple[IntArray, float]:
+    """Return the replicas of each pool of ``group`` to test, and their capacity in requests/s."""
+    index, hardware = study.hardware.pool_index, study.hardware
+    m = index[group[0]][0]
+    mean = float(study.traffic.lengths[m][0].mean())
+    today = study.pools(study.today)[group]
+    if len(group) == 1:
+        n = USUAL_INSTANCES if many else int(np.clip(today[0], 1, USUAL_INSTANCES))
+        return np.array([n], np.int64), _carried(study, m, index[group[0]][2], n) / mean
+    columns = PairColumns(*(index[p][2] for p in group))
+    try:
+        if ratio in (BEST, OBSERVED):
+            count = usual_instances(hardware, m, columns)
+            lengths, seed = study.traffic.lengths[m], study.settings.seed
+            best = judgement(
+                hardware, m, columns, lengths, count, seed, _shared(study, m)
+            ).best.ratio
+            return np.array([best.prefill, best.decode], np.int64), best.max_rps
+    except SimulationError:
+        ratio = FIXED
+    if ratio == FIXED:  # as simulation.policies.parts.ratio begins
+        ratio = float(today[0] / today[1]) if today.all() else 1.0
+    total = int(np.clip(today.sum(), 2, USUAL_INSTANCES))
+    pair = min(splits(total), key=lambda pair: abs(log(pair[0] / pair[1] / float(ratio))))
+    sides = zip((columns.prefill, columns.decode), pair, strict=True)
+    rate = min(_carried(study, m, g, n) for g, n in sides) / mean
+    return np.array(pair, np.int64), rate
+
+
+def _shared(study: Study, m: int) -> SharedPrompts | None:
+    return study.traffic.shared[m] if study.traffic.shared else None
+
+
+def _carried(study: Study, m: int, g: int, instances: int) -> float:
+    """Return the capacity of a pool in input tokens/s."""
+    return rate_of(study.sizes.pool_tps[m, g], instances)
+
+
+def _readings(
+    study: Study, group: list[int], counts: IntArray, rate: float
+) -> dict[str, FloatArray]:
+    index = study.hardware.pool_index
+    m = index[group[0]][0]
+    isl, osl = study.traffic.lengths[m]
+    rng = generator(study.settings.seed, Stream.PRESSURE)
+    requests = REQUESTS * max(1, int(counts.sum()) // FEW)
+    drawn = rng.integers(0, len(isl), requests)
+    isl, osl, blocks = isl[drawn], osl[drawn], None
+    shared = _shared(study, m)
+    if shared is not None and study.hardware.serving[m].prefix_caching:
+        sample = shared.again(requests)
+        isl, osl, blocks = sample.isl, sample.osl, sample.blocks
+    arrival = np.cumsum(rng.exponential(1 / rate, requests))
+    all_pools = study.fleet(np.zeros(len(index), np.int64))
+    pools = tuple(
+        replace(all_pools.pools[p], initial=int(n), minimum=0, maximum=max(int(n), 1), tiers=None)
+        for p, n in zip(group, counts, strict=True)
+    )
+    tier = all_pools.tiers.index(study.hardware.limits_of(m)[0])
+    region = [region.name for region in all_pools.regions].index(pools[0].region)
+    fleet = Fleet(all_pools.tiers, all_pools.regions, pools, all_pools.latency_s, all_pools.routing)
+    trace = Trace(
+        arrival_s=arrival,
+        input_tokens=isl.astype(np.int32),
+        output_tokens=osl.astype(np.int32),
+        model=np.zeros(requests, np.int16),
+        region=np.full(requests, region, np.int16),
+        tier=np.full(requests, tier, np.int16),
+        models=(pools[0].model,),
+        regions=tuple(region.name for region in all_pools.regions),
+        tiers=tuple(tier.name for tier in all_pools.tiers),
+        start_s=0.0,
+        provenance="synthesised",
+        blocks=blocks,
+    )
+    end_s = float(arrival[-1])
+    policy = ObservationLog(Flat(counts, interval_s=end_s * WARM_UP))
+    simulate(trace, fleet, policy, seed=study.settings.seed, duration_s=end_s * 1.0001)
+    signals = [look.signals for look in policy.seen[1:] if look.signals is not None]
+    kv = np.array([pool.profile.kv_capacity_tokens for pool in pools], np.float64)
+    with np.errstate(invalid="ignore"):
+        means = {name: np.mean([getattr(s, name) for s in signals], axis=0) for name in READ}
+        for metric in GAUGES:
+            each = [per_instance(metric, look, kv) for look in policy.seen[1:]]
+            means[metric] = np.mean(each, axis=0) if each else np.full(len(counts), np.nan)
+    return {
+        name: value / counts if name.endswith("_tps") else value for name, value in means.items()
+    }

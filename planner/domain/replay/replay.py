@@ -1,0 +1,217 @@
+"""Replay every policy of a scenario on the same requests and the same hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from planner.domain.placement.placing_policy import OnNetwork
+from planner.domain.planning.inputs import (
+    PlanInput,
+    Planned,
+    quantiles_of,
+)
+from planner.domain.planning.planning import (
+    flat_at_peak,
+    flat_before,
+)
+from planner.domain.progress import (
+    Progress,
+    part,
+)
+from planner.domain.replay.backtest_windows import Earlier
+from planner.domain.replay.detail import detail_of
+from planner.domain.replay.initial_fleet import beginning
+from planner.domain.replay.module_report import module_run
+from planner.domain.replay.policy_context import (
+    Loads,
+    making_of,
+)
+from planner.domain.replay.policy_parameters import settings_of
+from planner.domain.replay.rated_signals import PressureTests
+from planner.domain.replay.replica_loss import lacking
+from planner.domain.replay.serving_capacity import (
+    capacity_table,
+    survives,
+)
+from planner.domain.sizing.sizing import Sizes
+from planner.domain.study import (
+    NO_DETAIL,
+    PolicyRun,
+    Study,
+)
+from planner.domain.traffic.traffic import Traffic
+from planner.domain.traffic.window import Window
+from planner.errors import ScenarioError
+from planner.inputs.scenario.build import Hardware
+from planner.inputs.scenario.faults import faults_of
+from planner.inputs.scenario.settings import Settings
+from planner.policies.base import Policy
+from planner.policies.context import Ready
+from planner.policies.registry import traits_of
+from simulation.cells import simulate_cell
+from simulation.early_stop import Recovery
+from simulation.fleet import Fleet, Tier
+from simulation.policies.wrappers.scale_in import ScaleInOptions
+from simulation.policies.wrappers.scale_in_undo import ScaleInUndo
+from simulation.policies.wrappers.signal_range import SignalRecorder
+from simulation.policy import ScalingPolicy
+from simulation.trace import Trace
+from simulation.trace_replay import figures
+
+MAX_INTERVALS = 1440  # intervals kept per policy: one day of minutes
+
+
+def prepare(
+    settings: Settings,
+    hardware: Hardware,
+    traffic: Traffic,
+    window: Window,
+    sizes: Sizes,
+    requests: Trace,
+) -> Study:
+    nothing = np.zeros(hardware.minimum.shape, np.int64)
+    inputs = PlanInput(settings.plan, hardware, traffic, window, sizes, nothing)
+    peak, misfit = flat_at_peak(inputs)
+    before = flat_before(inputs)
+    return Study(
+        settings, hardware, traffic, window, sizes, requests, peak, misfit, before,
+        quantiles=quantiles_of(inputs),
+    )  # fmt: skip
+
+
+def run_policy(
+    study: Study,
+    policy: Policy,
+    *,
+    seed: int,
+    progress: Progress,
+    planned: Planned | None = None,
+    tests: PressureTests | None = None,
+    earlier: Earlier | None = None,
+    loads: Loads | None = None,
+    detailed: bool = True,
+    requests: bool = False,
+    changed: Callable[[Fleet], Fleet] | None = None,
+    bars: Mapping[str, float] | None = None,
+) -> PolicyRun:
+    """Build a policy for the study and replay it.
+
+    ``planned``, ``tests``, ``earlier`` and ``loads`` are computed again if they are not given.
+    Without ``detailed`` the tables are empty and the summary is brief. ``requests`` keeps one row
+    per request. ``changed`` modifies the fleet for a counterfactual. ``bars`` has the meaning of
+    ``replayed``.
+    """
+    check_policy(study, policy.name)
+    making = making_of(
+        study,
+        seed=seed,
+        progress=progress,
+        planned=planned,
+        tests=tests,
+        earlier=earlier,
+        loads=loads,
+    )
+    ready = policy.ready(making)
+    run = part(progress, ready.after, 1.0)
+    return replayed(
+        study,
+        policy,
+        ready,
+        seed=seed,
+        progress=run,
+        detailed=detailed,
+        requests=requests,
+        changed=changed,
+        bars=bars,
+    )
+
+
+def replayed(
+    study: Study,
+    policy: Policy,
+    ready: Ready,
+    *,
+    seed: int,
+    progress: Progress,
+    detailed: bool = True,
+    requests: bool = False,
+    changed: Callable[[Fleet], Fleet] | None = None,
+    bars: Mapping[str, float] | None = None,
+) -> PolicyRun:
+    """Replay a policy that was built already.
+
+    ``study`` is the study it was built on, or one that differs in something that the policy does
+    not know. If ``bars`` are given, BeyondRecovery is raised as soon as a tier is sure to stay
+    below both its target and its bar.
+    """
+    fleet = replace(ready.fleet, faults=faults_of(study.hardware.faults, ready.fleet.pools))
+    scale_in = study.settings.scale_in
+    interval = max(60.0, float(np.ceil(study.window.duration_s / MAX_INTERVALS / 60) * 60))
+    rule: ScalingPolicy = ScaleInUndo(
+        ScaleInOptions(ready.policy, soft_s=scale_in.soft_s, lend=scale_in.lend),
+        reads=scale_in.soft_s > 0,
+    )
+    uncut = list(ready.whence) == list(range(len(study.hardware.pool_index)))
+    if study.network is not None and uncut:
+        rule = OnNetwork(rule, study.network, study.hardware)
+    metered = SignalRecorder(rule)
+    fleet = beginning(study, fleet, ready.whence, metered, lend=scale_in.lend)
+    fleet = changed(fleet) if changed is not None else fleet
+    result = simulate_cell(
+        study.trace,
+        fleet,
+        metered,
+        cells=study.cells,
+        seed=seed,
+        duration_s=study.window.duration_s,
+        interval_s=interval,
+        progress=lambda done: progress(done, f"Replaying: {policy.title}"),
+        watch=None if bars is None else Recovery(_lowest(fleet, bars), study.window.duration_s),
+        keep=requests,
+    )
+    arranged = [study.hardware.arrangement(m, g) for m, _, g in study.hardware.pool_index]
+    labels = [arranged[p] for p in ready.whence]
+    serving = [None if pool.lends else p for p, pool in zip(ready.whence, fleet.pools, strict=True)]
+    detail, lasting = NO_DETAIL, None
+    if detailed:
+        detail = replace(
+            detail_of(result, labels, requests=requests),
+            capacity=capacity_table(study, result.series, serving),
+        )
+    if detailed or study.settings.plan.spare:
+        lasting = survives(study, result.series, serving)
+    summary = figures(result, brief=not detailed)
+    return PolicyRun(
+        policy.key,
+        policy.title,
+        summary,
+        result.fleet,
+        result.series,
+        ready.plan() if ready.plan else None,
+        detail,
+        swing=metered.swing,
+        settings=settings_of(policy, metered, fleet, result.series, labels),
+        survives=lasting,
+        lacks_spare=lacking(study, lasting),
+        modules=module_run(study, ready, result, labels, policy),
+        refused_starts=getattr(ready.policy, "refused", 0),
+    )
+
+
+def _lowest(fleet: Fleet, bars: Mapping[str, float]) -> list[Tier]:
+    return [replace(tier, attainment=min(bars[tier.name], tier.attainment)) for tier in fleet.tiers]
+
+
+def check_policy(study: Study, name: str) -> None:
+    """Raise ScenarioError if the study lacks an input that the policy needs."""
+    traits = traits_of(name)
+    if traits.needs_today and study.hardware.today is None:
+        raise ScenarioError(f"policies: {name!r} needs fleet.today to say what runs today.")
+    if traits.clairvoyant and study.window.ahead:
+        raise ScenarioError(
+            f"policies: {name!r} is told what came, which nobody knows of a window after the "
+            "traffic; leave it out, or choose a horizon.start within the traffic."
+        )

@@ -1,0 +1,156 @@
+"""Compute the capacity that remains when replicas are lost.
+
+The losses are those of ``objective.spare``, or else any one replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from planner.domain.replay import reachable_regions
+from planner.domain.replay.smallest_counts import trimmed
+from planner.domain.study import Study
+from planner.inputs.scenario.settings import SpareSettings
+from planner.optimizer.pools import together
+from simulation.arrays import BoolArray, FloatArray, IntArray
+
+ANY_ONE = SpareSettings(instances=1, by_pool=False)
+
+
+def carried(study: Study, counts: IntArray) -> FloatArray:
+    """Return the capacity ``[t, l, r]`` of ``counts`` ``[t, l, r, g]``, in input tokens/s.
+
+    With separate prefill and decode pools, the weaker of both counts.
+    """
+    tps = together(study.sizes.theta_tps, study.sizes.pool_tps, counts)
+    stages = study.hardware.stages
+    both = [tps[..., stages != other].sum(axis=-1) for other in (2, 1)]
+    return np.asarray(np.minimum(*both))
+
+
+def left(study: Study, counts: IntArray) -> FloatArray:
+    """Return the capacity ``[t, l, k]`` of each set of regions after the worst loss.
+
+    The unit is input tokens/s. Sets are those of ``within_reach.sides``: regions that can help
+    each other over open routes. Replicas lost per region are all of one pool, so with several
+    columns not every loss is covered.
+    """
+    spare = study.settings.plan.spare or ANY_ONE
+    _, regions = sides(study)
+    ways = (counts, *_without(study, spare, counts))
+    return np.asarray(np.min([carried(study, fewer) @ regions.T for fewer in ways], axis=0))
+
+
+def sides(study: Study) -> tuple[BoolArray, BoolArray]:
+    """Return the sets of regions over the routes that are open in the study."""
+    return reachable_regions.sides(np.isfinite(study.hardware.latency_s))
+
+
+def _without(study: Study, spare: SpareSettings, counts: IntArray) -> Iterator[IntArray]:
+    """Yield ``counts`` after each possible loss."""
+    for fewer in _without_instances(study, spare, counts):
+        yield fewer
+        for region in range(counts.shape[2]) if spare.region else ():
+            lost = fewer.copy()
+            lost[:, :, region] = 0
+            yield lost
+
+
+def _without_instances(study: Study, spare: SpareSettings, counts: IntArray) -> Iterator[IntArray]:
+    if spare.by_pool or not spare.instances:
+        yield np.maximum(counts - spare.instances, 0)
+        return
+    for m, r, g in study.hardware.pool_index:
+        fewer = counts.copy()
+        fewer[:, m, r, g] = np.maximum(fewer[:, m, r, g] - spare.instances, 0)
+        yield fewer
+
+
+def asked(study: Study) -> FloatArray:
+    """Return the latency-sensitive demand ``[bins, l, k]``, in input tokens/s.
+
+    It is given by bin of the window, model and set of home regions.
+    """
+    trace, bin_s = study.trace, study.window.bin_s
+    waits = np.array([tier.deferrable for tier in study.hardware.tiers])
+    now = ~waits[trace.tier]
+    bins = max(1, round(study.window.duration_s / bin_s))
+    bin_of = np.minimum(trace.arrival_s[now] // bin_s, bins - 1).astype(np.int64)
+    shape = bins, len(trace.models), len(trace.regions)
+    cell = np.ravel_multi_index((bin_of, trace.model[now], trace.region[now]), shape)
+    tokens = np.bincount(cell, trace.input_tokens[now], minlength=int(np.prod(shape)))
+    homes, _ = sides(study)
+    return np.asarray(tokens.reshape(shape) @ homes.T * study.cells / bin_s)
+
+
+def lacking(study: Study, survives: float | None) -> float:
+    """Return how far ``survives`` is below its target; 0 if the scenario asks for no spare.
+
+    The target share of time equals the highest attainment target of an interactive tier.
+    """
+    if not study.settings.plan.spare or survives is None:
+        return 0.0
+    shares = [tier.attainment for tier in study.hardware.tiers if not tier.deferrable]
+    return max(0.0, max(shares, default=0.0) - survives)
+
+
+def with_spare(windows: Sequence[Study], counts: IntArray) -> IntArray:
+    """Return ``counts`` ``[pools]`` of a static fleet with the spare replicas of the scenario.
+
+    The fleet then carries the demand of every bin of the ``windows`` after any possible loss.
+    Replicas are added where they gain most capacity for their price, as far as the limits allow.
+    Without a spare in the scenario the counts stay as they are.
+    """
+    study = windows[0]
+    spare = study.settings.plan.spare
+    if not spare:
+        return counts
+    need = np.max([asked(of_window).max(axis=0) for of_window in windows], axis=0)  # [l, k]
+
+    def lacks(fleets: IntArray) -> FloatArray:
+        return np.asarray(np.maximum(need - _left_of(study, fleets), 0.0).sum(axis=(1, 2)))
+
+    usd = np.array([
+        pool.usd_per_gpu_hour * pool.gpus_per_instance for pool in study.fleet(counts).pools
+    ])  # fmt: skip
+    single = np.eye(len(counts), dtype=np.int64)
+    places = [(m, r) for m, r, _ in study.hardware.pool_index]
+    by_place = [
+        np.array([its == place for its in places], np.int64) for place in dict.fromkeys(places)
+    ]
+    more = counts.copy()
+    while (short := float(lacks(more[None])[0])) > 0:
+        # A new pool gains nothing until it has more replicas than may be lost. Prefill alone may
+        # gain nothing without decode, so all pools of a place are also tried together.
+        tries = [
+            more + step * pools
+            for pools in (*single, *by_place)
+            for step in (1, spare.instances + 1)
+            if _fits(study, more + step * pools)
+        ]
+        if not tries:
+            return more
+        paid = np.array([(tried - more) @ usd for tried in tries])
+        gains = short - lacks(np.array(tries))
+        more = tries[int(np.argmax(gains / np.maximum(paid, 1e-9)))]
+    return trimmed(lambda fleet: not lacks(fleet[None]).any(), more, counts, -usd)
+
+
+def _left_of(study: Study, pools: IntArray) -> FloatArray:
+    """Return ``left`` of fleets ``[t, pools]``."""
+    counts = np.zeros((len(pools), *study.hardware.minimum.shape), np.int64)
+    for p, place in enumerate(study.hardware.pool_index):
+        counts[:, *place] = pools[:, p]
+    return left(study, counts)
+
+
+def _fits(study: Study, counts: IntArray) -> bool:
+    """Return whether every pool is within its maximum and every region has enough GPUs."""
+    hardware, pools = study.hardware, study.fleet(counts).pools
+    used = np.zeros_like(hardware.capacity_gpus)
+    for count, pool, (_, r, g) in zip(counts, pools, hardware.pool_index, strict=True):
+        used[r, hardware.types[g]] += count * pool.gpus_per_instance
+    most = np.array([pool.maximum for pool in pools])
+    return bool((counts <= most).all() and (used <= hardware.capacity_gpus).all())

@@ -1,0 +1,150 @@
+"""Replay a static fleet model by model, and keep the results.
+
+Models share no replicas, so the result of one does not depend on the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from planner.domain.study import Study
+from simulation.arrays import BoolArray, IntArray, counted
+from simulation.cells import per_cell, simulate_cell
+from simulation.early_stop import (
+    BeyondRecovery,
+    Recovery,
+    beyond,
+)
+from simulation.fleet import Fleet
+from simulation.policies.static import Flat
+from simulation.trace import Trace
+from simulation.trace_replay import due_and_late
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Served:
+    """Due and late requests of one model, by tier of the fleet.
+
+    ``cut``: the replay ended early because too many requests were late. Then ``late`` counts
+    those until then, and ``due`` counts all requests of the window.
+    """
+
+    due: IntArray
+    late: IntArray
+    cut: bool = False
+
+
+# Results by study, model, seed and replica counts of each cell.
+Known = dict[tuple[Study, int, int, bytes], Served]
+Requests = dict[tuple[Study, int], Trace]  # by study and model
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FlatWindow:
+    """Requests of ``models`` in the window of ``study``, with attainment ``goals`` by tier."""
+
+    study: Study
+    models: Sequence[int]
+    goals: Mapping[str, float]
+    seed: int
+    alive: Callable[[], None]
+    known: Known
+    requests: Requests = field(default_factory=dict)
+
+    def meets(self, counts: IntArray) -> bool:
+        """Return whether the fleet meets every goal.
+
+        ``counts`` are those of the models' pools, in their order. Known results are counted first.
+        A model is replayed only until a miss is certain.
+        """
+        tiers = [
+            replace(tier, attainment=self.goals[tier.name]) for tier in self.study.hardware.tiers
+        ]
+        count = {m: self._count(m) for m in self.models}
+        every = np.sum(list(count.values()), axis=0)
+        served = {m: its for m in self.models if (its := self.known.get(self._key(m, counts)))}
+        for m in self.models:
+            if beyond(tiers, _late(served, every), every) is not None:
+                return False
+            if m not in served or served[m].cut:
+                others = {other: its for other, its in served.items() if other != m}
+                length_s, late = self.study.window.duration_s, _late(others, every)
+                watch = Recovery(tiers, length_s, late, every - count[m])
+                served[m] = self.known[self._key(m, counts)] = self._served(m, counts, watch)
+        due = np.sum([its.due for its in served.values()], axis=0)
+        late = _late(served, every)
+        return not any(its.cut for its in served.values()) and all(
+            of == 0 or (of - its_late) / of >= tier.attainment
+            for tier, of, its_late in zip(tiers, due.tolist(), late.tolist(), strict=True)
+        )
+
+    def _served(self, m: int, counts: IntArray, watch: Recovery) -> Served:
+        study, its = self.study, self._of(m)
+        if not len(self._trace(m)):
+            return Served(self._count(m), self._count(m))
+        self.alive()
+        try:
+            result = simulate_cell(
+                self._trace(m),
+                of_models(study.fleet(self._all(counts)), study, [m]),
+                Flat(self._all(counts)[its]),
+                cells=study.cells,
+                seed=self.seed,
+                duration_s=study.window.duration_s,
+                watch=watch,
+            )
+        except BeyondRecovery:
+            return Served(self._count(m), watch.late.copy(), cut=True)
+        return Served(*due_and_late(result))
+
+    def _key(self, m: int, counts: IntArray) -> tuple[Study, int, int, bytes]:
+        of_cell = per_cell(self._all(counts)[self._of(m)], self.study.cells)
+        return self.study, m, self.seed, of_cell.tobytes()
+
+    def _of(self, m: int) -> BoolArray:
+        return pools_of(self.study, [m])
+
+    def _all(self, counts: IntArray) -> IntArray:
+        every = np.zeros(len(self.study.hardware.pool_index), np.int64)
+        every[pools_of(self.study, self.models)] = counts
+        return every
+
+    def _trace(self, m: int) -> Trace:
+        if (self.study, m) not in self.requests:
+            trace = self.study.trace
+            self.requests[self.study, m] = trace.rows(trace.model == m)
+        return self.requests[self.study, m]
+
+    def _count(self, m: int) -> IntArray:
+        """Return the number of the model's requests, by tier of the fleet."""
+        trace = self._trace(m)
+        counts = counted(trace.tier, len(trace.tiers)).tolist()
+        of_name = dict(zip(trace.tiers, counts, strict=True))
+        return np.array([of_name.get(tier.name, 0) for tier in self.study.hardware.tiers], np.int64)
+
+
+def _late(served: Mapping[int, Served], every: IntArray) -> IntArray:
+    """Return the late requests known so far, by tier."""
+    late = np.zeros_like(every)
+    for its in served.values():
+        late += its.late
+    return late
+
+
+def pools_of(study: Study, models: Collection[int]) -> BoolArray:
+    return np.array([place[0] in models for place in study.hardware.pool_index])
+
+
+def of_models(fleet: Fleet, study: Study, models: Collection[int]) -> Fleet:
+    """Return the fleet with only the pools of ``models``."""
+    of = pools_of(study, models)
+    return Fleet(
+        tiers=fleet.tiers,
+        regions=fleet.regions,
+        pools=tuple(pool for pool, its in zip(fleet.pools, of, strict=True) if its),
+        latency_s=fleet.latency_s,
+        routing=fleet.routing,
+    )

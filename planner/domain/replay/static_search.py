@@ -1,0 +1,134 @@
+"""Search static fleets of a study: the smallest that meets every tier."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from planner.domain.progress import (
+    Progress,
+    silent,
+)
+from planner.domain.replay.replica_loss import with_spare
+from planner.domain.replay.smallest_counts import (
+    Meets,
+    fewest,
+    trimmed,
+)
+from planner.domain.replay.static_replay import (
+    FlatWindow,
+    Known,
+    Requests,
+    of_models,
+    pools_of,
+)
+from planner.domain.study import Study
+from simulation.arrays import BoolArray, IntArray
+
+
+def smallest_flat(
+    study: Study,
+    *others: Study,
+    seed: int,
+    progress: Progress = silent,
+    goals: Sequence[Mapping[str, float]] = (),
+    known: Known | None = None,
+) -> IntArray:
+    """Return the fewest replicas per pool that meet every tier (X1) if held throughout.
+
+    They have to meet the tiers in the windows of ``study`` and of ``others``, which use the same
+    hardware. ``goals`` are the attainments by tier in each window; without them the tiers' own
+    targets count. ``known`` holds results of earlier searches of the same windows.
+
+    Models share no replicas, so each is replayed alone. First each model is searched alone, by
+    bisection over its total, in the proportions of the static fleet for the peak. Then single
+    replicas are removed from the whole fleet, the dearest first, until none can go. Tiers are
+    counted over all models together (X4).
+
+    Attainment need not be monotone in the total, so this is the smallest fleet *found*. A model
+    that cannot meet its tiers with all available GPUs gets the last count tried. Spare replicas
+    of the scenario are added at the end.
+    """
+    windows = (study, *others)
+    requests: Requests = {}
+    known = {} if known is None else known
+    base = np.max([study.pools(its_study.peak) for its_study in windows], axis=0)
+    counts = np.zeros(len(study.hardware.pool_index), np.int64)
+    names = [model.name for model in study.hardware.models]
+    for m, name in enumerate(names):
+        progress(0.8 * m / len(names), f"Searching the smallest flat fleet for {name}")
+        of_model = pools_of(study, [m])
+        alive = partial(progress, 0.8 * m / len(names), "")
+        meets = _judge(windows, [m], goals, seed, alive, known, requests)
+        fleet = of_models(study.fleet(base), study, [m])
+        low = np.array([pool.minimum for pool in fleet.pools], np.int64)
+        high = np.array([pool.maximum for pool in fleet.pools], np.int64)
+        counts[of_model] = fewest(
+            meets, base[of_model], low, _within_gpus(study, of_model, base, high)
+        )
+    all_pools = study.fleet(counts)
+    least = np.array([pool.minimum for pool in all_pools.pools], np.int64)
+    usd = np.array([pool.usd_per_gpu_hour * pool.gpus_per_instance for pool in all_pools.pools])
+    alive, every = partial(progress, 0.8, ""), range(len(names))
+    meets = _judge(windows, every, goals, seed, alive, known, requests)
+    return with_spare(windows, trimmed(meets, counts, least, -usd))
+
+
+def holds(
+    study: Study,
+    counts: IntArray,
+    goals: Mapping[str, float],
+    seed: int,
+    known: Known | None = None,
+) -> bool:
+    """Return whether a static fleet of ``counts`` ``[pools]`` attains ``goals`` of every tier."""
+    models, known = range(len(study.hardware.models)), {} if known is None else known
+    return _judge([study], models, [goals], seed, lambda: None, known, {})(counts)
+
+
+def _judge(
+    windows: Sequence[Study],
+    models: Sequence[int],
+    goals: Sequence[Mapping[str, float]],
+    seed: int,
+    alive: Callable[[], None],
+    known: Known,
+    requests: Requests,
+) -> Meets:
+    """Return a test whether a static fleet of ``models`` meets every tier in each window.
+
+    The test takes the counts of the models' pools. ``alive`` is a chance to cancel, ``known``
+    holds earlier results.
+    """
+    targets = {tier.name: tier.attainment for tier in windows[0].hardware.tiers}
+    # Windows that missed last are tried first, which saves replays.
+    hardest = [
+        FlatWindow(window, models, shares, seed, alive, known, requests)
+        for window, shares in zip(windows, goals or [targets] * len(windows), strict=True)
+    ]
+
+    def meets(counts: IntArray) -> bool:
+        missed = (i for i, window in enumerate(hardest) if not window.meets(counts))
+        first = next(missed, None)
+        if first is not None:
+            hardest.insert(0, hardest.pop(first))
+        return first is None
+
+    return meets
+
+
+def _within_gpus(study: Study, of_model: BoolArray, base: IntArray, high: IntArray) -> IntArray:
+    """Return the most replicas a model may hold if other models keep their share of ``base``."""
+    out, types = high.copy(), study.hardware.types
+    places = [place for place, its in zip(study.hardware.pool_index, of_model, strict=True) if its]
+    for i, (m, r, g) in enumerate(places):
+        others = sum(
+            int(count) * study.hardware.profiles[other, g2].tp
+            for (other, r2, g2), count in zip(study.hardware.pool_index, base, strict=True)
+            if (r2, types[g2]) == (r, types[g]) and other != m
+        )
+        free = int(study.hardware.capacity_gpus[r, types[g]]) - others
+        out[i] = max(0, min(int(high[i]), free // study.hardware.profiles[m, g].tp))
+    return out

@@ -1,0 +1,33 @@
+"""Describe a replica for the tables of results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.inputs.scenario.build import Hardware
+
+REPLICA = ("gpu", "tp", "role", "market", "arrangement")  # columns of tables, after the model
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A model on a column of the hardware. ``arrangement`` describes its GPUs in words."""
+
+    model: str
+    gpu: str
+    tp: int
+    role: str  # mixed, prefill or decode
+    market: str  # owned or spot
+    arrangement: str
+
+
+def replica_of(hardware: Hardware, m: int, g: int) -> Replica:
+    """Return the replica of model ``m`` on column ``g``."""
+    return Replica(
+        hardware.models[m].name,
+        hardware.gpus[g].name,
+        hardware.profiles[m, g].tp,
+        hardware.role(g),
+        hardware.market(g),
+        hardware.arrangement(m, g),
+    )

@@ -1,0 +1,297 @@
+"""Build the recommendation as one sentence, with the replica schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+import polars as pl
+
+from planner.domain.planning.spare_replicas import gone_words
+from planner.domain.replicas import (
+    REPLICA,
+    Replica,
+    replica_of,
+)
+from planner.domain.results.equal_attainment_savings import beside
+from planner.domain.serialise import (
+    moment,
+    per_cent,
+)
+from planner.domain.study import (
+    PolicyRun,
+    Study,
+)
+from planner.domain.traffic.window_rank import (
+    day_words,
+    moment_words,
+)
+from planner.inputs.scenario.build import Hardware
+from planner.optimizer.problem import ScalingPlan
+from planner.policies.base import Traits
+from planner.policies.registry import traits_of
+from simulation.arrays import IntArray
+
+DAY_S, MONTH = 86_400.0, 30  # days
+ABOUT = 0.01  # tolerance of a limit: overlapping starts cost a little more than planned
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Column of a replica schedule."""
+
+    region: str
+    replica: Replica
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Replicas of each pool from ``begins`` until the next row."""
+
+    begins: datetime
+    replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Timetable:
+    """Replica schedule, with a row for each change.
+
+    ``by_itself``: the schedule has one row, and the policy scales by its own rule from there.
+    """
+
+    pools: tuple[Pool, ...]
+    rows: tuple[Row, ...]
+    by_itself: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Effect of the recommendation, labelled ``of`` in a list and ``before`` in a sentence."""
+
+    of: str
+    words: str
+    before: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Recommendation as text: ``what`` to do, its ``facts``, and both as one ``sentence``."""
+
+    sentence: str
+    timetable: Timetable
+    what: str
+    facts: tuple[Fact, ...] = ()
+
+
+def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
+    """Return ``run`` as a recommendation, with its savings against ``base``."""
+    counts, by_itself = _counts(study, run)
+    what = _what(study, counts, run.label, run.traits, by_itself)
+    ready = run.series.ready.sum(axis=0).mean()
+    spare = study.settings.plan.spare
+    lost = gone_words(spare) if spare else "one instance"
+    parts = (
+        Fact("Fleet", "" if run.traits.flat else f"{ready:,.1f} replicas on average"),
+        Fact("Cost", _money(study, run) + beside(run, base, usd=False)),
+        Fact("Growth", _growth(study)),
+        Fact("Above a limit", _above(study, run), "above a limit: "),
+        Fact("In time", _in_time(run, study.window.ahead), "in time "),
+        Fact(f"Survives the loss of {lost}", _lost(run), f"survives the loss of {lost}: "),
+    )
+    facts = tuple(fact for fact in parts if fact.words)
+    sentence = "; ".join([what, *(f"{fact.before}{fact.words}" for fact in facts)])
+    first = f"{missed(run)} " if missed(run) else ""
+    timetable = _timetable(study, counts, by_itself)
+    return Answer(f"{first}{sentence}.", timetable, f"{first}{what}.", facts)
+
+
+def plan_answer(study: Study, plan: ScalingPlan, policy: str) -> Answer:
+    """Return a plan as a recommendation, without its cost and attainment."""
+    counts, traits = study.pools(plan.target), traits_of(policy)
+    words = _what(study, counts, traits.label, traits)
+    return Answer(words, _timetable(study, counts, by_itself=False), f"{words}.")
+
+
+def timetables_table(study: Study, runs: Sequence[PolicyRun]) -> pl.DataFrame:
+    """Return the schedule of every policy, one row per change and pool that is ever used.
+
+    Policies that scale by their own rule have no schedule.
+    """
+    rows = [
+        {
+            "policy": run.name,
+            "begins": row.begins,
+            "model": pool.replica.model,
+            "region": pool.region,
+            **{name: getattr(pool.replica, name) for name in REPLICA},
+            "replicas": count,
+        }
+        for run in runs
+        if not (timetable := _timetable(study, *_counts(study, run))).by_itself
+        for row in timetable.rows
+        for pool, count in zip(timetable.pools, row.replicas, strict=True)
+    ]
+    return pl.DataFrame(rows)
+
+
+def timetable_tables(timetable: Timetable | None) -> dict[str, pl.DataFrame]:
+    """Return table ``timetable``: a row per change, a column of replicas per pool.
+
+    Return no table if the schedule is empty.
+    """
+    if timetable is None or not timetable.pools:
+        return {}
+    heads = [f"{pool.replica.model} {pool.region} {pool.replica.arrangement}" for pool in
+             timetable.pools]  # fmt: skip
+    columns = zip(*(row.replicas for row in timetable.rows), strict=True)
+    begins = pl.Series("begins", [row.begins for row in timetable.rows])
+    table = pl.DataFrame({"begins": begins, **dict(zip(heads, columns, strict=False))})
+    return {"timetable": table}
+
+
+def _counts(study: Study, run: PolicyRun) -> tuple[IntArray, bool]:
+    """Return replicas by period and pool of the study, ``[p, pools]``.
+
+    The second value says whether the policy scales by its own rule from there.
+    """
+    plan = run.plan
+    if plan is not None:
+        return study.pools(plan.target), False
+    counts = np.zeros((1, len(study.hardware.pool_index)), np.int64)
+    for place, pool in enumerate(run.fleet.pools[: counts.shape[1]]):
+        counts[0, place] = pool.initial
+    return counts, not run.traits.flat
+
+
+def _timetable(study: Study, counts: IntArray, by_itself: bool) -> Timetable:
+    window, hardware = study.window, study.hardware
+    used = [p for p in range(counts.shape[1]) if counts[:, p].any()]
+    changed = np.r_[True, (np.diff(counts, axis=0) != 0).any(axis=1)]
+    return Timetable(
+        pools=tuple(_pool(hardware, p) for p in used),
+        rows=tuple(
+            Row(
+                moment(window.start_s + window.period_s * p),
+                tuple(int(counts[p, place]) for place in used),
+            )
+            for p in np.flatnonzero(changed).tolist()
+        ),
+        by_itself=by_itself,
+    )
+
+
+def _pool(hardware: Hardware, p: int) -> Pool:
+    m, r, g = hardware.pool_index[p]
+    return Pool(hardware.regions[r].name, replica_of(hardware, m, g))
+
+
+def _what(
+    study: Study, counts: IntArray, label: str, traits: Traits, by_itself: bool = False
+) -> str:
+    hardware, start_s, clock = study.hardware, study.window.start_s, study.traffic.clock
+    models: dict[str, list[str]] = {}
+    columns = {m: {g for n, _, g in hardware.pool_index if n == m} for m, _, _ in
+               hardware.pool_index}  # fmt: skip
+    for place, (m, r, g) in enumerate(hardware.pool_index):
+        if not counts[0, place]:
+            continue
+        of = f" of {hardware.columns[g].label}" if len(columns[m]) > 1 else ""
+        words = f"{counts[0, place]:,} in {hardware.regions[r].name}{of}"
+        models.setdefault(hardware.models[m].name, []).append(words)
+    what = "; ".join(f"{model}: {', '.join(places)}" for model, places in models.items())
+    when = moment_words(start_s, clock).rsplit(", ", 1)[1]
+    begins = f"from {when}{' UTC' if clock == 'utc' else ''} on {day_words(start_s, clock)}"
+    if by_itself:
+        return f"Run {what or 'nothing'} {begins}, and let {label} scale from there"
+    totals = counts.sum(axis=1)
+    more = ", and more where load asks for it" if traits.beyond else ""
+    if traits.flat:
+        return f"Run a flat fleet, {what or 'of nothing'}, {begins}, all the time"
+    if len(counts) > 1 and (counts != counts[0]).any():
+        least, most = int(totals.min()), int(totals.max())
+        when = f"then by the timetable ({least:,} to {most:,})"
+        return f"Run {what or 'nothing'} {begins}, {when}{more}"
+    return f"Run {what or 'nothing'} {begins}, all the time{more}"
+
+
+def _money(study: Study, run: PolicyRun) -> str:
+    day = run.summary.cost_usd * DAY_S / study.window.duration_s
+    if study.window.duration_s < DAY_S:
+        return f"${_round(day)} a day at this window's rate (${_short(MONTH * day)} a month)"
+    return f"${_round(day)} a day (${_short(MONTH * day)} a month of such days)"
+
+
+def _round(usd: float) -> str:
+    return f"{usd:,.0f}" if usd >= 100 else f"{usd:,.2f}"
+
+
+def _short(usd: float) -> str:
+    for size, letter in ((1e9, "bn"), (1e6, "M"), (1e3, "k")):
+        if usd >= size:
+            return f"{usd / size:.3g}{letter}"
+    return f"{usd:,.0f}"
+
+
+def _above(study: Study, run: PolicyRun) -> str:
+    """Return the plan limits that the replay exceeds, in words.
+
+    The limits are dollars per hour in the dearest period, and totals of the window.
+    """
+    limits = study.settings.plan
+    limited = (
+        ("$", " an hour", _dearest(study, run), limits.each_hour.usd),
+        ("$", " in this window", run.summary.cost_usd, limits.in_all.usd),
+        ("", " kg CO2e in this window", run.summary.carbon_kg, limits.in_all.carbon_kg),
+    )
+    return "; ".join(
+        f"{sign}{_round(taken)}{unit} where {sign}{_round(limit)} is the most"
+        for sign, unit, taken, limit in limited
+        if taken > limit * (1 + ABOUT)
+    )
+
+
+def _dearest(study: Study, run: PolicyRun) -> float:
+    """Return dollars per hour in the dearest period; 0 if the scenario sets no such limit."""
+    if study.settings.plan.each_hour.usd == np.inf:
+        return 0.0
+    series = run.series
+    usd = np.array([pool.usd_per_gpu_hour * pool.gpus_per_instance for pool in run.fleet.pools])
+    hourly = usd @ (series.ready + series.starting + series.draining)
+    period = (np.arange(len(hourly)) * series.interval_s // study.window.period_s).astype(np.int64)
+    return float((np.bincount(period, hourly) / np.bincount(period)).max())
+
+
+def _growth(study: Study) -> str:
+    window = study.window
+    return f"for {window.growth.words} of the forecast" if window.ahead and window.growth else ""
+
+
+def _in_time(run: PolicyRun, ahead: bool) -> str:
+    targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
+    parts = [
+        f"{per_cent(share)} of {tier} ({100 * targets[tier]:.4g}% asked)"
+        for tier, share in run.summary.slo_attainment.items()
+        if share is not None
+    ]
+    supposed = " if demand is as forecast" if ahead else ""  # requests are drawn around its mean
+    return f"{', '.join(parts)}{supposed}" if parts else ""
+
+
+def missed(run: PolicyRun) -> str:
+    """Return a sentence on the tiers that the run misses in the window; empty if none."""
+    targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
+    parts = [
+        f"{name}: {share:.2%} in time, {100 * targets[name]:.4g}% asked"
+        for name, share in run.summary.slo_attainment.items()
+        if share is not None and not run.summary.slo_met[name]
+    ]
+    return f"{run.label} misses a tier in this window ({'; '.join(parts)})." if parts else ""
+
+
+def _lost(run: PolicyRun) -> str:
+    share = run.survives
+    if share is None:
+        return ""
+    return "yes" if share >= 1 else "no" if share <= 0 else f"no, only {share:.0%} of the time"

@@ -1,0 +1,356 @@
+"""List every input of a result that may be doubted.
+
+Each has a value and a provenance: measured, published, modelled or assumed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.domain.study import Study
+from planner.domain.traffic.binned import (
+    FILE_CV,
+    BinnedSource,
+)
+from planner.domain.traffic.described_traffic import shape_of
+from planner.domain.traffic.described_traffic import words_of as launch_words
+from planner.domain.traffic.forecast_percentile import CHOSEN
+from planner.domain.traffic.traffic import (
+    FORECAST,
+    MEASURED,
+    Traffic,
+)
+from planner.domain.traffic.window import Window
+from planner.domain.verification.profile_error import (
+    UNCHECKED,
+    stated_error,
+)
+from planner.inputs.scenario.build import Hardware
+from planner.inputs.scenario.columns import arrangement
+from planner.inputs.scenario.regions import GIVEN
+from planner.inputs.scenario.schema import Source
+from simulation.arrays import CodeArray, Int32Array, counted, pieces
+from simulation.fleet import Tier
+from simulation.performance.compiled_graph import GraphProfile
+from simulation.performance.profile import Profile, provenance_at
+from simulation.performance.specs import Provenance
+from simulation.sizing.queueing import largest_rate
+from simulation.synthesis import SampledLength
+
+ASSUMED, MODELLED = "assumed", "modelled"
+OBSERVED = "measured"
+GIGA = 1e9
+LONGER = 1.2  # factor on the mean length, to show its effect
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """Input of a result; ``key`` is the scenario key that sets it."""
+
+    what: str
+    value: str  # with its unit
+    provenance: str  # measured, published, modelled or assumed
+    source: str
+    key: str
+    matters: str = ""  # effect on the result, from capacities alone
+
+
+def assumptions_of(study: Study) -> tuple[Assumption, ...]:
+    """Return the inputs: traffic first, then hardware, costs and planning."""
+    sources = dict(study.hardware.provenance)
+    assumptions = (
+        *_traffic(study),
+        *_tiers(study.hardware.tiers),
+        *_speeds(study),
+        *_serving(study.hardware),
+        *_places(study.hardware, sources),
+        *_fleet(study),
+        *_plan(study),
+    )
+    return tuple(dict.fromkeys(assumptions))  # spot and owned columns share inputs
+
+
+def replay_of(window: Window, traffic: Traffic) -> str:
+    return FORECAST if window.ahead else traffic.replay
+
+
+def today_stands_in(seconds: float) -> str:
+    """Say which fleet replaces today's fleet if the scenario does not describe it.
+
+    ``seconds`` is the length of the traffic before the window.
+    """
+    if not seconds:
+        return (
+            "the scenario does not say, and the traffic has nothing before the window: the least "
+            "fleet there may be stands in"
+        )
+    return (
+        "the scenario does not say; the flat fleet for the peak of the "
+        f"{seconds / 3600:,.3g} hours before the window stands in"
+    )
+
+
+def _traffic(study: Study) -> Iterator[Assumption]:
+    traffic, replay = study.traffic, replay_of(study.window, study.traffic)
+    kind = OBSERVED if replay == MEASURED else MODELLED
+    count = f"{len(study.trace):,} requests in the window"
+    yield Assumption("Requests replayed", count, kind, replay, "traffic.sources")
+    growth = study.window.growth
+    if growth and study.window.ahead:
+        value = f"{growth.words} of what the forecast says"
+        yield Assumption("Growth", value, ASSUMED, "scenario", "traffic.growth")
+    for i, source in enumerate(study.settings.traffic.sources):
+        name, key = source.trace or source.file or "", f"traffic.sources[{i}]"
+        if source.launch is not None:
+            name = source.model or ""
+            yield from _launch(source, f"{key}.launch")
+        name = f"{source.series} of {name}" if source.series else name
+        if source.scale != 1:
+            value = f"{source.scale:g} times what the {'trace' if source.trace else 'launch'} has"
+            yield Assumption(f"Volume of {name}", value, ASSUMED, "scenario", f"{key}.scale")
+        for what, shares in (("regions", source.regions), ("tiers", source.tiers)):
+            if len(shares) > 1:
+                value = ", ".join(f"{place} {share:.0%}" for place, share in shares.items())
+                source_words = "drawn at random in these shares, the same at all times"
+                whose = f"Split of {name} by {what[:-1]}"
+                yield Assumption(whose, value, ASSUMED, source_words, f"{key}.{what}")
+    for m, model in enumerate(traffic.models):
+        for row in _lengths(traffic, m, model):
+            yield replace(row, matters=_matters(study, m, row))
+
+
+def _launch(source: Source, key: str) -> Iterator[Assumption]:
+    launch = source.launch
+    if launch is None:
+        return
+    whose = f"Demand for {source.model}"
+    yield Assumption(whose, launch_words(source), ASSUMED, "described by the scenario", key)
+    shape = shape_of(launch)
+    value = f"{shape.name}, peak {max(shape.by_hour):.3g} times the mean of a weekday"
+    its = shape.provenance
+    yield Assumption(f"Shape of a day of {source.model}", value, its.kind, its.source, f"{key}.day")
+    value = f"an hour is off its shape by {launch.variation:.0%} (cv)"
+    source_words = "hours of Azure 2024's two services are off by 8% and 10%"
+    yield Assumption(
+        f"Variation of {source.model}", value, ASSUMED, source_words, f"{key}.variation"
+    )
+
+
+def _lengths(traffic: Traffic, m: int, model: str) -> Iterator[Assumption]:
+    """Yield prompt and answer lengths, from requests or from what a file counts."""
+    there = counted(traffic.measured.model, len(traffic.models))[m] > 0
+    for what, field in (("Prompt", "input_tokens"), ("Answer", "output_tokens")):
+        whose, key = f"{what} lengths of {model}", f"traffic.sources.{field}"
+        if there:
+            mean, deviation = _moments(getattr(traffic.measured, field), traffic.measured.model, m)
+            value = f"mean {mean:,.0f} tokens, cv {deviation / mean:.2f}"
+            yield Assumption(whose, value, OBSERVED, "each request's own, as the trace has it", key)
+        for source in traffic.binned:
+            if source.model == m:
+                yield _drawn(whose, source, field, key)
+
+
+def _moments(tokens: Int32Array, models: CodeArray, m: int) -> tuple[float, float]:
+    """Return mean and standard deviation of the tokens of model ``m``."""
+    count, total, squares = 0, 0.0, 0.0
+    for rows in pieces(len(tokens)):
+        its = tokens[rows][models[rows] == m].astype(np.float64)
+        count, total, squares = count + len(its), total + its.sum(), squares + its @ its
+    mean = total / count
+    return mean, math.sqrt(max(0.0, squares / count - mean * mean))
+
+
+def _matters(study: Study, m: int, row: Assumption) -> str:
+    """Return the effect of longer prompts or answers on replicas and cost, in words.
+
+    It comes from the fluid model of one replica at mean lengths, without a simulation.
+    """
+    known = study.hardware.profiles
+    profile = next((its for (n, _), its in known.items() if n == m), None)
+    lengths = study.traffic.lengths[m]
+    if profile is None or not len(lengths[0]):
+        return ""
+    prompt, answer = (float(tokens.mean()) for tokens in lengths)
+    longer = (
+        (LONGER * prompt, answer) if row.what.startswith("Prompt") else (prompt, LONGER * answer)
+    )
+    most = largest_rate(profile, prompt, answer)[0], largest_rate(profile, *longer)[0]
+    if not all(math.isfinite(rate) and rate > 0 for rate in most):
+        return ""
+    more = most[0] / most[1] - 1
+    return f"If they are {LONGER - 1:.0%} longer, about {more:.0%} more replicas and cost."
+
+
+def _drawn(whose: str, source: BinnedSource, field: str, key: str) -> Assumption:
+    """Return the lengths of a demand file or live source: a mean by bin, or one for all bins."""
+    lengths = source.lengths()
+    drawn = lengths.input if field == "input_tokens" else lengths.output
+    value = f"mean {drawn.mean:,.0f} tokens, cv {drawn.cv:.3g}"
+    if isinstance(drawn, SampledLength):
+        source_words = "counted by the source's histograms; prompts and answers are drawn apart"
+        return Assumption(whose, value, OBSERVED, source_words, key)
+    if getattr(source.columns, field) is None:
+        return Assumption(whose, value, ASSUMED, "given by hand: no file counts them", key)
+    spread = "the scenario's" if drawn.cv != FILE_CV else "ours"
+    source_words = f"the mean is what the file counts, the spread (log-normal) {spread}"
+    return Assumption(whose, value, ASSUMED, source_words, key)
+
+
+def _tiers(tiers: Sequence[Tier]) -> Iterator[Assumption]:
+    for i, tier in enumerate(tiers):
+        limits = (("TTFT", tier.ttft_s, "ms"), ("TBT", tier.tbt_s, "ms"), ("E2E", tier.e2e_s, "s"))
+        value = ", ".join(
+            f"{name} {(1000 if unit == 'ms' else 1) * limit:,.6g} {unit}"
+            for name, limit, unit in limits
+            if limit is not None
+        )
+        value += f" for {100 * tier.attainment:.4g}% of requests" + (", may wait" * tier.deferrable)
+        yield Assumption(f"Limits of {tier.name}", value, ASSUMED, "scenario", f"tiers[{i}]")
+
+
+def _speeds(study: Study) -> Iterator[Assumption]:
+    hardware, sizes = study.hardware, study.sizes
+    for (m, g), profile in hardware.profiles.items():
+        section, column = hardware.sections[m, g], hardware.columns[g]
+        if column.spot:  # same hardware as the owned column
+            continue
+        name = f"{hardware.models[m].name} on {arrangement(section, profile)}"  # in every role
+        error, source = stated_error(profile), profile.provenance
+        if (m, g) in sizes.capacity:
+            source = provenance_at(profile, sizes.outside((m, g)))
+        known = UNCHECKED if error is None else f"error {error.value:.1%} ({error.basis})"
+        value = f"{profile.kind} profile, {known}"
+        yield Assumption(f"Speed of {name}", value, source.kind, source.source, "profiles")
+        source_words = (
+            "the profile's own" if section.name else "scenario, bf16 where it says nothing"
+        )
+        value = _precision(profile, section.precision, section.kv_precision)
+        yield Assumption(f"Precision of {name}", value, ASSUMED, source_words, "profiles.precision")
+
+
+def _precision(profile: Profile, weights: str, cache: str) -> str:
+    if isinstance(profile, GraphProfile):
+        spread = profile.graph.arrangement
+        weights, cache = spread.weights, spread.kv_cache
+    return f"weights {weights}, KV cache {cache}"
+
+
+def _serving(hardware: Hardware) -> Iterator[Assumption]:
+    for model, row in zip(hardware.models, hardware.serving, strict=True):
+        value = f"{row.batching} batches, {row.scheduler}, " + (
+            "prefix caches" if row.prefix_caching else "no prefix caches"
+        )
+        yield Assumption(f"Batching of {model.name}", value, ASSUMED, "scenario", "serving")
+    for (m, g), link in hardware.links.items():
+        what = f"KV transfer of {hardware.models[m].name} from {hardware.columns[g].label}"
+        value = f"{link.bytes_s / GIGA:,.4g} GB/s an instance"
+        its = dict(hardware.provenance)[what]
+        yield Assumption(what, value, its.kind, its.source, "serving.kv_transfer")
+    routing = hardware.routing
+    value = f"by {routing.instance}, sees {routing.sees}, spills at {routing.region_threshold:.0%}"
+    source = "a router that knows every instance's load and takes no time itself"
+    yield Assumption("Routing", value, MODELLED, source, "fleet.routing")
+    for i, home in enumerate(hardware.regions):
+        for j in range(i + 1, len(hardware.regions)):
+            other = hardware.regions[j].name
+            value = _ways(home.name, other, hardware.latency_s[i, j], hardware.latency_s[j, i])
+            source_words = "scenario, 30 ms where it says nothing"
+            what = f"Latency between {home.name} and {other}"
+            yield Assumption(what, value, ASSUMED, source_words, "regions.latency_ms")
+
+
+def _ways(home: str, other: str, there_s: float, back_s: float) -> str:
+    """Return the latencies between two regions in words.
+
+    The arguments are in seconds; inf is a route closed by ``objective.reroute``.
+    """
+    if there_s == back_s:
+        return "closed to requests both ways" if np.isinf(there_s) else _one_way(there_s)
+    both = ((home, other, there_s), (other, home, back_s))
+    return "; ".join(f"{start} to {end}: {_one_way(seconds)}" for start, end, seconds in both)
+
+
+def _one_way(seconds: float) -> str:
+    if np.isinf(seconds):
+        return "closed to requests"
+    return f"{1000 * seconds:,.4g} ms one way, always the same"
+
+
+def _places(hardware: Hardware, sources: dict[str, Provenance]) -> Iterator[Assumption]:
+    for r, region in enumerate(hardware.regions):
+        for g, column in enumerate(hardware.columns):
+            name = "Spot price" if column.spot else "Price"
+            what = f"{name} of {hardware.gpus[g].name} in {region.name}"
+            if what in sources:
+                value = f"${hardware.usd_per_gpu_hour[r, g]:,.4g} per GPU and hour"
+                its = sources[what]
+                key = "regions.spot" if column.spot else "regions.usd_per_gpu_hour"
+                yield Assumption(what, value, its.kind, its.source, key)
+        for what, value, key in (
+            ("Carbon intensity", f"{region.carbon_g_per_kwh:,.4g} g CO2e/kWh", "carbon_g_per_kwh"),
+            ("PUE", f"{region.pue:.4g}", "pue"),
+        ):
+            its = sources.get(f"{what} in {region.name}", GIVEN)
+            name = f"{what} in {region.name}"
+            yield Assumption(name, value, its.kind, its.source, f"regions.{key}")
+
+
+def _fleet(study: Study) -> Iterator[Assumption]:
+    hardware = study.hardware
+    if hardware.today is None:
+        source, kind = today_stands_in(study.before.seconds), ASSUMED
+    else:
+        source, kind = "scenario", ASSUMED
+    value = f"{int(study.today.sum()):,} instances as the window begins"
+    yield Assumption("Today's fleet", value, kind, source, "fleet.today")
+    value, source_words = f"{hardware.startup_s:,.6g} s from asked for to serving", "scenario"
+    starts = hardware.starts
+    if starts is not None:
+        value += f"; {starts.reclaim_s:,.6g} s of one lent out, {starts.remote_s:,.6g} s where "
+        value += "weights are fetched"
+    elif hardware.startup_s == 600:
+        source_words = "600 s where weights are at hand (SageServe section 4), or so the scenario"
+    yield Assumption("Start of an instance", value, ASSUMED, source_words, "fleet.startup_s")
+    value = f"{len(hardware.faults)} stated" if hardware.faults else "none"
+    source_words = "nothing fails but what the scenario states"
+    yield Assumption("Faults", value, ASSUMED, source_words, "faults")
+
+
+def _plan(study: Study) -> Iterator[Assumption]:
+    plan, key = study.settings.plan, "forecast"
+    value: str = plan.forecast.method
+    source_words = "made at each decision, from what came before it; with its error by backtest"
+    yield Assumption("Forecast of demand", value, MODELLED, source_words, key)
+    for at_once, quantile in () if study.quantiles is None else study.quantiles.found:
+        name = f"{quantile.tier}, all periods at once" if at_once else quantile.tier
+        kind = MODELLED if quantile.basis == CHOSEN else ASSUMED
+        yield Assumption(
+            f"Planned for, {name}", quantile.words, kind, quantile.why, "forecast.quantile"
+        )
+    if len(study.hardware.regions) > 1:
+        value = f"at least {plan.epsilon:.0%} of a region's peak"
+        yield Assumption("Served at home", value, ASSUMED, "scenario", "objective.epsilon")
+    if study.hardware.spot.any():
+        value = f"at most {plan.spot_share:.0%} of what serves a model in a region"
+        yield Assumption("Rests on spot", value, ASSUMED, "scenario", "objective.spot_share")
+    lost = plan.spare.instances, plan.spare.region
+    if any(lost):
+        value = " and ".join(
+            [f"any {lost[0]} instances"] * bool(lost[0]) + ["any one region"] * lost[1]
+        )
+        yield Assumption("May be lost", value, ASSUMED, "scenario", "objective.spare")
+    else:
+        value, source_words = (
+            "no instance beyond what demand asks for",
+            "the scenario asks for none",
+        )
+        yield Assumption("Spare", value, ASSUMED, source_words, "objective.spare")
+    money = [f"${plan.in_all.usd:,.6g} in all"] if math.isfinite(plan.in_all.usd) else []
+    if math.isfinite(plan.each_hour.usd):
+        money.append(f"${plan.each_hour.usd:,.6g} an hour")
+    if money:
+        yield Assumption("Budget", " and ".join(money), ASSUMED, "scenario", "objective.limits")

@@ -1,0 +1,351 @@
+"""Describe the basis of a result: window, forecasts, capacities and sources."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from operator import attrgetter
+from typing import Any
+
+from forecasting.demand import REQUESTS
+from forecasting.drift import drift
+from forecasting.past_forecasts import PastPeaks
+from planner.domain.columns import (
+    FLAG,
+    NUMBER,
+    SECONDS,
+    SHARE,
+    TEXT,
+    Column,
+    Columns,
+)
+from planner.domain.replicas import (
+    Replica,
+    replica_of,
+)
+from planner.domain.results.assumptions import (
+    Assumption,
+    assumptions_of,
+    replay_of,
+    today_stands_in,
+)
+from planner.domain.serialise import (
+    COLUMNS,
+    MERGED,
+    milliseconds,
+    moment,
+)
+from planner.domain.sizing.sizing import Sizes
+from planner.domain.sources import (
+    Fact,
+    facts_of,
+)
+from planner.domain.study import Study
+from planner.domain.traffic.forecast_percentile import PlannedQuantile
+from planner.domain.traffic.forecasts import SeriesForecast
+from planner.domain.traffic.traffic import (
+    MEASURED,
+    Traffic,
+)
+from planner.domain.traffic.window import Window
+from planner.domain.traffic.window_rank import ALL as EVERYTHING
+from planner.domain.traffic.window_rank import (
+    WindowRank,
+    window_rank,
+)
+from planner.inputs.scenario.build import Hardware
+from simulation.performance.profile import provenance_at
+from simulation.sizing.capacity import Capacity
+from simulation.trace_replay import percentiles_within
+
+
+def series_columns(forecast: str, unit: Callable[[Any], str], *more: Column) -> Columns:
+    """Return the columns of forecasts, with the errors of their backtest.
+
+    ``forecast`` is the attribute of a row that holds its forecast; "" for the row itself.
+    """
+
+    def of(name: str) -> Callable[[Any], Any]:
+        return attrgetter(forecast + name)
+
+    past = of("past")
+    return Columns(
+        (
+            Column("model", TEXT, "its name", of("key.model")),
+            Column("region", TEXT, "its home", of("key.region")),
+            Column("tier", TEXT, "its name, or interactive for all of these", of("key.tier")),
+            Column("method", TEXT, "of the forecaster", of("method")),
+            Column("order", TEXT, "of the model it fitted", of("order")),
+            Column("unit", TEXT, "of amounts", unit),
+            Column("wape", SHARE, "of demand: absolute errors", lambda row: row.errors["wape"]),
+            Column(
+                "peak_wape", SHARE, "of each period's peak", lambda row: row.errors["peak_wape"]
+            ),
+            Column(
+                "mase",
+                NUMBER,
+                "errors over those of repeating the bin before",
+                lambda row: row.errors["mase"],
+            ),
+            Column(
+                "coverage80", SHARE, "of bins in the band", lambda row: row.errors["coverage80"]
+            ),
+            Column(
+                "bias", SHARE, "of demand: forecast over what came", lambda row: row.errors["bias"]
+            ),
+            Column("fit_seconds", SECONDS, "that fitting took", of("fit_seconds")),
+            Column("forecast", NUMBER, "mean by bin", of("mean")),
+            Column(
+                "drift",
+                FLAG,
+                "whether forecasts have of late been worse than before",
+                lambda row: _drift(past(row)),
+                parts=("flagged", "since", "sentence"),
+            ),
+            *more,
+        )
+    )
+
+
+def _drift(past: PastPeaks | None) -> dict[str, Any] | None:
+    if past is None:
+        return None
+    drifted = drift(past)
+    since = None if drifted.since_s is None else moment(drifted.since_s)
+    return {"flagged": drifted.flagged, "since": since, "sentence": drifted.sentence}
+
+
+SERIES = series_columns("", lambda row: "input_tokens")
+
+
+QUIET = 1.5  # ratio of the busiest window to this one, from which to warn
+
+
+@dataclass(frozen=True, slots=True)
+class WindowFacts:
+    start: datetime
+    end: datetime
+    period_s: float
+    bin_s: float
+    lead_s: float
+    clock: str
+    replay: str  # origin of the replayed requests
+    rank: WindowRank | None  # among all stretches of the same length; None if ahead
+
+
+@dataclass(frozen=True, slots=True)
+class SizedReplica:
+    """Capacity of one replica at the tier that limits it, and of pools of such replicas."""
+
+    replica: Replica = field(metadata={MERGED: True})
+    max_rps: float
+    input_tps: float
+    ttft_ms: float | None
+    tbt_ms: float | None
+    bound_by: str
+    tier: str
+    pool_tps: tuple[float, ...]  # joint capacity of 1, 2, .. replicas, input tokens/s
+    provenance: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """Part of the window's traffic that was replayed: all, or one of ``cells`` equal cells.
+
+    ``percentiles_within`` is the relative error of percentiles; 0 unless replayed as a stream.
+    """
+
+    requests: int
+    cells: int
+    percentiles_within: float
+    sentence: str  # empty if all requests were replayed exactly
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    scenario: str
+    window: WindowFacts
+    replayed: Replayed
+    capacity: tuple[SizedReplica, ...]
+    assumptions: tuple[Assumption, ...]
+    provenance: tuple[Fact, ...]
+    notes: tuple[str, ...]
+    requests: int
+    deferrable: tuple[str, ...]  # tiers that may wait
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Forecasts:
+    series: tuple[SeriesForecast, ...] = field(metadata={COLUMNS: SERIES})
+    quantile: tuple[PlannedQuantile, ...] = ()  # that is planned for, by group of tiers
+
+
+def frame_of(study: Study, *, kept: bool = False) -> Frame:
+    """Return the basis of a result; ``kept``: it has a row for every request."""
+    return Frame(
+        scenario=study.settings.name,
+        window=window_facts(study.window, study.traffic),
+        replayed=replayed_of(study, kept=kept),
+        capacity=sized_replicas(study.sizes, study.hardware),
+        assumptions=assumptions_of(study),
+        provenance=provenance_of(study),
+        notes=(
+            *gaps_noted(study.traffic, study.window),
+            *growth_noted(study.window),
+            *([study.misfit] if study.misfit else []),
+            "Every policy begins with today's fleet. What a plan or a flat fleet has up beyond it "
+            "as the window begins was asked for before, as long as its start takes: those starts "
+            "are among its starts, hours and cost. The requests of that time are not replayed.",
+            *study.traffic.notes,
+            *study.sizes.notes,
+        ),
+        requests=len(study.trace) * study.cells,
+        deferrable=tuple(tier.name for tier in study.hardware.tiers if tier.deferrable),
+    )
+
+
+def replayed_of(study: Study, *, kept: bool = False) -> Replayed:
+    drawn, cells = len(study.trace), study.cells
+    sentences = []
+    if cells > 1:
+        sentences.append(
+            f"Planned for all of about {drawn * cells:,} requests, and replayed on {drawn:,} of "
+            f"them, drawn at random, with one of {cells} equal cells of the fleet, which stands "
+            f"for all: instances come and go {cells} at a time, at most {cells - 1} more in a pool "
+            "than are asked for, and cells share no queue."
+        )
+    within = 0.0 if kept else percentiles_within(drawn)
+    if within:
+        sentences.append(
+            f"Replayed as a stream, since {drawn:,} requests would not fit in memory at once: "
+            f"percentiles of latencies are told within {within:.1%} of themselves (0.13 ms where "
+            "that is more); all other figures are as exact as of fewer requests."
+        )
+    return Replayed(drawn, cells, within, " ".join(sentences))
+
+
+def rank_of(window: Window, traffic: Traffic) -> WindowRank | None:
+    if window.ahead:
+        return None
+    requests = traffic.demand.total(EVERYTHING, REQUESTS, lambda key: True)
+    return window_rank(requests, window.start_s, window.end_s, traffic.clock)
+
+
+def quiet(window: Window, traffic: Traffic) -> list[str]:
+    """Return a sentence if another window is so much busier that this fleet would not suffice."""
+    rank = rank_of(window, traffic)
+    if rank is None or rank.busiest_ratio is None or rank.busiest_ratio < QUIET:
+        return []
+    return [f"What is planned here is not for the busiest there is: {rank.sentence}"]
+
+
+def unused(window: Window, traffic: Traffic) -> list[str]:
+    """Return a sentence if a plan ahead begins before some sources of the traffic end."""
+    measured = traffic.measured
+    ends = [source.end_s for source in traffic.binned]
+    ends += [measured.start_s + float(measured.arrival_s[-1])] if len(measured) else []
+    later = max(ends, default=0.0) - traffic.demand.end_s
+    if not window.ahead or later < traffic.demand.bin_s:
+        return []
+    return [
+        "The plan begins where the first of the sources of its traffic ends: of the "
+        f"{later / 3600:,.3g} h after that, what others have is not used. Bring that source up to "
+        "date, or leave it out."
+    ]
+
+
+def window_facts(window: Window, traffic: Traffic) -> WindowFacts:
+    return WindowFacts(
+        moment(window.start_s),
+        moment(window.end_s),
+        window.period_s,
+        window.bin_s,
+        window.lead_s,
+        traffic.clock,
+        replay_of(window, traffic),
+        rank_of(window, traffic),
+    )
+
+
+def gaps_noted(traffic: Traffic, window: Window) -> list[str]:
+    gaps = traffic.demand.gaps(window.start_s, window.end_s)
+    if not gaps:
+        return []
+    return [
+        f"{gaps} of the {round(window.duration_s / window.bin_s)} bins of the window were not "
+        "observed in full: what came then is neither replayed nor in any figure."
+    ]
+
+
+def growth_noted(window: Window) -> list[str]:
+    """Return a sentence on the use of the scenario's growth; none if it states no growth."""
+    if not window.growth:
+        return []
+    if window.ahead:
+        return [
+            f"Planned for {window.growth.words} of what the forecast says: stated by "
+            "traffic.growth, not observed."
+        ]
+    return [
+        "traffic.growth is of what comes after the traffic: this window lies in its past and is "
+        "planned as it was. Set horizon.start to end to plan ahead."
+    ]
+
+
+def sized_replicas(sizes: Sizes, hardware: Hardware) -> tuple[SizedReplica, ...]:
+    return tuple(
+        _sized(hardware, place, tier, capacity, sizes)
+        for place, (tier, capacity) in sizes.capacity.items()
+    )
+
+
+def facts_at(hardware: Hardware, sizes: Sizes) -> tuple[Fact, ...]:
+    """Return the sources of the hardware's figures.
+
+    A speed counts as measured only if the measurements cover the range of its sizing.
+    """
+    speeds = {}
+    for place, profile in hardware.profiles.items():
+        if place in sizes.capacity:
+            what = f"Speed of {profile.model} on {profile.tp} x {profile.gpu}"
+            provenance = provenance_at(profile, sizes.outside(place))
+            if provenance != profile.provenance or (what, profile.provenance) not in speeds:
+                speeds[what, profile.provenance] = provenance
+    known = hardware.provenance
+    return facts_of((what, speeds.get((what, source), source)) for what, source in known)
+
+
+def _sized(
+    hardware: Hardware, place: tuple[int, int], tier: str, capacity: Capacity, sizes: Sizes
+) -> SizedReplica:
+    source = provenance_at(hardware.profiles[place], sizes.outside(place))
+    return SizedReplica(
+        replica=replica_of(hardware, *place),
+        max_rps=capacity.max_rps,
+        input_tps=capacity.input_tps,
+        ttft_ms=milliseconds(capacity.ttft_s),
+        tbt_ms=milliseconds(capacity.tbt_s),
+        bound_by=capacity.bound_by,
+        tier=tier,
+        pool_tps=tuple(float(tps) for tps in sizes.pool_tps[place]),
+        provenance=source.kind,
+        source=source.source,
+    )
+
+
+def provenance_of(study: Study) -> tuple[Fact, ...]:
+    replay = replay_of(study.window, study.traffic)
+    known = [Fact("Traffic", "measured" if replay == MEASURED else "modelled", replay)]
+    if study.hardware.today is None:
+        known.append(Fact("Today's fleet", "assumed", today_stands_in(study.before.seconds)))
+    return (
+        *facts_at(study.hardware, study.sizes),
+        *known,
+        Fact(
+            "Replicas, latencies, GPU-hours, energy, cost, carbon",
+            "modelled",
+            "request-level simulation on the facts above",
+        ),
+    )

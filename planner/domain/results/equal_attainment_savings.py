@@ -1,0 +1,132 @@
+"""Compute savings at equal attainment (methods.md X4).
+
+They use the cost that a policy would have with the attainment of its baseline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from planner.domain.replay.equal_attainment import EQUAL_SLO
+from planner.domain.study import PolicyRun
+
+NOTHING = 0.005  # smaller shares of the cost are shown as 0%
+
+
+@dataclass(frozen=True, slots=True)
+class EqualSlo:
+    """Two policies with unequal attainment; they differ most in ``tier``.
+
+    ``cost_usd`` is the policy's cost at the attainment of the baseline. It is the cost as paid
+    times a ratio of two static fleets. The numerator is the cost of the smallest fleet as good as
+    the baseline, the denominator that of the smallest as good as the policy. ``cost_usd`` is None
+    if no such fleet was found, or one of the two policies falls far below a tier.
+    """
+
+    policy: str
+    baseline: str
+    tier: str
+    attainment: float
+    baseline_attainment: float
+    cost_usd: float | None
+    saving: float | None  # share of the baseline's cost, at its attainment
+
+
+def apart(run: PolicyRun, base: PolicyRun) -> tuple[str, float, float] | None:
+    """Return the tier in which attainment differs most, with both attainments.
+
+    Return None if no difference exceeds EQUAL_SLO.
+    """
+    both = [
+        (tier, its, others)
+        for tier, its in run.summary.slo_attainment.items()
+        if its is not None and (others := base.summary.slo_attainment.get(tier)) is not None
+    ]
+    most = max(both, key=lambda row: abs(row[1] - row[2]), default=None)
+    return most if most is not None and abs(most[1] - most[2]) > EQUAL_SLO else None
+
+
+def equal_slo(run: PolicyRun, base: PolicyRun) -> EqualSlo | None:
+    """Return the comparison at equal attainment; None if both serve equally well."""
+    difference = apart(run, base)
+    if difference is None:
+        return None
+    usd = saving = None
+    if run.flat_usd and base.flat_usd:
+        usd = run.summary.cost_usd * base.flat_usd / run.flat_usd
+        saving = 1 - usd / base.summary.cost_usd if base.summary.cost_usd else None
+    return EqualSlo(run.name, base.name, *difference, usd, saving)
+
+
+def saving(run: PolicyRun, base: PolicyRun) -> float | None:
+    """Return the share of the baseline's cost that is saved, at its attainment."""
+    unequal = equal_slo(run, base)
+    if unequal is not None:
+        return unequal.saving
+    return 1 - run.summary.cost_usd / base.summary.cost_usd if base.summary.cost_usd else None
+
+
+def beside(run: PolicyRun, base: PolicyRun, *, usd: bool) -> str:
+    """Return the difference in cost from ``base`` in words, beginning with a comma.
+
+    It is the difference as paid, in dollars too if ``usd``, and at equal attainment if both serve
+    unequally. Oracle baselines are marked. All texts use this function, so that none disagree.
+    """
+    if run is base:
+        return ""
+    saved = base.summary.cost_usd - run.summary.cost_usd
+    words = "as much as"
+    if abs(saved) > _nothing(base):
+        share = f"{abs(saved) / base.summary.cost_usd:.0%}" if base.summary.cost_usd else ""
+        dollars = f"${amount(abs(saved))}"
+        words = (f"{dollars} ({share})" if share else dollars) if usd or not share else share
+        words = f"{words} {'less' if saved > 0 else 'more'} than"
+    unequal = equal_slo(run, base)
+    word = hindsight(base)
+    if word and run.traits.flat and base.traits.flat:  # static fleets differ only in size
+        word = f"{_instances(base)}, {word}"
+    notes = [word, *_unequal(unequal, base)]
+    told_of = f" ({'; '.join(note for note in notes if note)})" if any(notes) else ""
+    equal = ", as well served" if unequal is None and base.meets_slo else ""
+    return f", {words} {base.label[:1].lower()}{base.label[1:]}{told_of}{equal}"
+
+
+def hindsight(run: PolicyRun) -> str:
+    """Return the words that mark an oracle baseline; empty for deployable policies."""
+    if run.traits.clairvoyant:
+        return "told what came"
+    return "sized in hindsight" if run.traits.hindsight else ""
+
+
+def _instances(run: PolicyRun) -> str:
+    count = sum(pool.initial for pool in run.fleet.pools)
+    return f"{count:,} instance{'s' * (count != 1)}"
+
+
+def amount(value: float) -> str:
+    """Return a figure for a sentence, with cents below a thousand."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.2f}"
+
+
+def _unequal(unequal: EqualSlo | None, base: PolicyRun) -> Iterator[str]:
+    if not base.meets_slo:
+        yield "it misses a tier"
+    if unequal is None:
+        return
+    yield (
+        f"there {unequal.baseline_attainment:.1%} of {unequal.tier} are in time, here "
+        f"{unequal.attainment:.1%}"
+    )
+    if unequal.saving is None:
+        yield "no flat fleet serves alike, to tell what that is worth"
+    elif abs(unequal.saving) < NOTHING:
+        yield "at equal service as much"
+    else:
+        than = "less" if unequal.saving >= 0 else "more"
+        yield f"at equal service {abs(unequal.saving):.0%} {than}"
+
+
+def _nothing(base: PolicyRun) -> float:
+    """Return the dollars that count as no difference: half a cent, or a share rounded to 0%."""
+    return max(0.005, NOTHING * base.summary.cost_usd)

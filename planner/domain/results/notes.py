@@ -1,0 +1,35 @@
+"""Write the notes that prevent misreading of a policy's figures."""
+
+from __future__ import annotations
+
+from planner.domain.study import PolicyRun
+from simulation.policies.wrappers.signal_range import SignalRange
+
+
+def note_of(run: PolicyRun) -> str:
+    """Return a sentence on a signal that never triggered scaling; empty if it did."""
+    swing = run.swing
+    if swing is None or (swing.asked_more and (swing.asked_fewer or swing.low <= swing.out_above)):
+        return ""
+    stayed = (
+        f"Its signal, {swing.words}, stayed at {_shown(swing, swing.low)}"
+        if _shown(swing, swing.low) == _shown(swing, swing.high)
+        else f"Its signal, {swing.words}, stayed between {_shown(swing, swing.low)} and "
+        f"{_shown(swing, swing.high)}"
+    )
+    above, below = _shown(swing, swing.out_above), _shown(swing, swing.in_below)
+    if swing.asked_more:
+        return f"{stayed}, above {above} all the time: it only ever asked for more."
+    if swing.asked_fewer:
+        return f"{stayed} and never passed {above}: it never asked for more."
+    if swing.share and swing.out_above >= 1:
+        return (
+            f"{stayed}, and no share passes {above}, where it would ask for more: it did not scale."
+        )
+    return f"{stayed}, never above {above} nor below {below}: it did not scale."
+
+
+def _shown(swing: SignalRange, value: float) -> str:
+    if swing.share:
+        return f"{value:.1%}" if value < 0.1 else f"{value:.0%}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

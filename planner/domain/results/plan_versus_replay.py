@@ -1,0 +1,47 @@
+"""Compare the cost of a plan with the cost of its replay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from planner.domain.results.equal_attainment_savings import amount
+from planner.domain.study import PolicyRun
+
+APART = 0.01  # smallest difference that is reported, as a share of the plan's cost
+CENT = 0.005  # dollars, of rounding
+FOLLOWS = ("lt-i", "lt-h")  # policies that follow a plan on the scenario's own forecast
+
+
+def plan_beside_replay(runs: Sequence[PolicyRun]) -> list[str]:
+    """Return a sentence for each run whose plan and replay differ in cost, with the reason."""
+    out = []
+    for run in runs:
+        says, summary = plan_says(run), run.summary
+        if says is None:
+            continue
+        rest = summary.cost_usd - summary.after_cost_usd - says
+        why = [
+            (summary.after_cost_usd, "for work that was left when the window ended"),
+            (rest, "for starts that took longer or less than planned and instances that still "
+             "drained"),
+        ]  # fmt: skip
+        parts = ", ".join(
+            f"{'-' * (usd < 0)}${amount(abs(usd))} {what}" for usd, what in why if abs(usd) >= CENT
+        )
+        out.append(
+            f"{run.label}: the plan says ${amount(says)} and its replay pays "
+            f"${amount(summary.cost_usd)}: {parts}."
+        )
+    return out
+
+
+def plan_says(run: PolicyRun) -> float | None:
+    """Return the cost of the run's plan in dollars if its replay differs from it.
+
+    Return None if they agree or the policy follows no such plan.
+    """
+    plan = run.plan
+    if run.name not in FOLLOWS or plan is None:
+        return None
+    says = sum(window.totals.usd for window in plan.windows) * plan.period_s / 3600
+    return says if abs(run.summary.cost_usd - says) > APART * says else None

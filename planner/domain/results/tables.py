@@ -1,0 +1,202 @@
+"""Convert typed values to tables, stored as Parquet, drawn as charts, downloaded as CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from forecasting.demand import DemandSeries, SeriesKey
+from planner.domain.planning.figures import decisions
+from planner.domain.planning.inputs import Planned
+from planner.domain.replicas import REPLICA
+from planner.domain.results.figures import (
+    policies_table,
+    tiers_table,
+)
+from planner.domain.results.ranking import PolicyComparison
+from planner.domain.serialise import times
+from planner.domain.sizing.sizing import Sizes
+from planner.domain.study import Study
+from planner.domain.traffic.demand import Demand
+from planner.domain.traffic.forecasts import SeriesForecast
+from planner.domain.traffic.past_forecasts import LookedBack
+from planner.inputs.scenario.build import Hardware
+from planner.optimizer.pools import together
+from planner.optimizer.problem import ScalingPlan
+from simulation.arrays import FloatArray
+
+AMOUNTS = ("requests", "input_tokens", "output_tokens")
+
+
+def demand_table(demand: Demand) -> pl.DataFrame:
+    when = times(demand.start_s, demand.bin_s, demand.bins)
+    columns = {name: getattr(demand, name) for name in AMOUNTS}
+    return _together(
+        _series(key, when, **{name: amounts[i] for name, amounts in columns.items()})
+        for i, key in enumerate(demand.keys)
+    )
+
+
+def forecast_table(forecasts: Sequence[SeriesForecast]) -> pl.DataFrame:
+    """Return forecasts in input tokens/s per bin of the window; no rows without a forecast."""
+    shape: dict[str, pl.DataType] = {"time": pl.Datetime("us", "UTC")}
+    shape |= dict.fromkeys(("model", "region", "tier"), pl.String())
+    shape |= dict.fromkeys(("actual", "mean", "p10", "p90", "planned"), pl.Float64())
+    frames = (
+        _series(
+            forecast.key,
+            times(forecast.start_s, forecast.bin_s, len(forecast.mean)),
+            actual=forecast.actual / forecast.bin_s,
+            mean=forecast.mean / forecast.bin_s,
+            p10=forecast.low / forecast.bin_s,
+            p90=forecast.high / forecast.bin_s,
+            planned=forecast.planned / forecast.bin_s,
+        )
+        for forecast in forecasts
+    )
+    return _together((pl.DataFrame(schema=shape), *frames))
+
+
+def looking_back_tables(series: Sequence[LookedBack]) -> dict[str, pl.DataFrame]:
+    """Return forecasts from past moments and the actual demand, per second of the unit.
+
+    Return no tables if there are no series.
+    """
+    if not series:
+        return {}
+    moments, past = [], []
+    for looked_back in series:
+        steps = looked_back.mean.shape[1]
+        for o, origin in enumerate(looked_back.origins_s.tolist()):
+            when = times(origin, looked_back.bin_s, steps)
+            band = {
+                "mean": looked_back.mean[o],
+                "p10": looked_back.low[o],
+                "p90": looked_back.high[o],
+            }
+            rates = {name: amounts / looked_back.bin_s for name, amounts in band.items()}
+            moments.append(
+                _series(
+                    looked_back.key, when, unit=looked_back.unit, **rates, origin=[when[0]] * steps
+                )
+            )
+        when = times(looked_back.history_s, looked_back.bin_s, len(looked_back.history))
+        past.append(
+            _series(
+                looked_back.key,
+                when,
+                unit=looked_back.unit,
+                actual=looked_back.history / looked_back.bin_s,
+            )
+        )
+    return {"moments": _together(moments), "history": _together(past)}
+
+
+def series_table(
+    rows: Sequence[tuple[DemandSeries, FloatArray, FloatArray, FloatArray]],
+) -> pl.DataFrame:
+    """Return history and forecast (mean, 10%, 90%) of whole series, in units per bin."""
+    frames = []
+    for series, *band in rows:
+        mean, low, high = (np.r_[np.full(series.bins, np.nan), amounts] for amounts in band)
+        actual = np.r_[series.values, np.full(len(band[0]), np.nan)]
+        when = times(series.start_s, series.bin_s, len(mean))
+        frames.append(
+            _series(series.key, when, unit=series.unit, actual=actual, mean=mean, p10=low, p90=high)
+        )
+    return _together(frames)
+
+
+def _series(key: SeriesKey, when: pl.Series, **columns: Any) -> pl.DataFrame:
+    return pl.DataFrame(
+        {"time": when, "model": key.model, "region": key.region, "tier": key.tier, **columns}
+    )
+
+
+def _together(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """Return the frames concatenated, with gaps as null."""
+    return pl.concat(frames).fill_nan(None)
+
+
+def plan_table(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> pl.DataFrame:
+    """Return one row per decision, with its GPUs.
+
+    Each row also has the demand and the joint capacity of the model's replicas in the region.
+    """
+    carried = together(sizes.theta_tps, sizes.pool_tps, plan.target)
+    places = [(p, *pool) for p in range(len(plan.windows)) for pool in hardware.pool_index]
+    rows = [
+        {
+            "period_start": decision.period,
+            "model": decision.replica.model,
+            "region": decision.region,
+            **{name: getattr(decision.replica, name) for name in REPLICA},
+            "current": decision.current,
+            "delta": decision.delta,
+            "target": decision.target,
+            "gpus": decision.target * decision.replica.tp,
+            "usd_per_hour": decision.target
+            * decision.replica.tp
+            * float(hardware.usd_per_gpu_hour[r, g]),
+            "demand_tps": float(plan.demand_tps[p, m, r]),
+            "capacity_tps": hardware.lets_through(carried[p, m, r]),
+        }
+        for decision, (p, m, r, g) in zip(decisions(plan, hardware), places, strict=True)
+    ]
+    return pl.DataFrame(rows)
+
+
+def replicas_table(comparison: PolicyComparison) -> pl.DataFrame:
+    """Return the series of every pool by interval, under every policy."""
+    return _by_policy([(run.name, run.detail.minutes) for run in comparison.runs])
+
+
+def capacity_table(comparison: PolicyComparison) -> pl.DataFrame:
+    """Return the capacity of each model's serving replicas by region, under every policy."""
+    parts = [(run.name, run.detail.capacity) for run in comparison.runs]
+    return _by_policy([(name, table) for name, table in parts if table is not None])
+
+
+def groups_table(comparison: PolicyComparison) -> pl.DataFrame:
+    """Return the results by tier, model and home region, under every policy."""
+    return _by_policy([(run.name, run.detail.groups) for run in comparison.runs])
+
+
+def _by_policy(tables: Sequence[tuple[str, pl.DataFrame]]) -> pl.DataFrame:
+    return pl.concat(
+        table.select(pl.lit(policy).alias("policy"), pl.all()) for policy, table in tables
+    )
+
+
+def planned_tables(study: Study, planned: Planned) -> dict[str, pl.DataFrame]:
+    return {
+        "demand": demand_table(study.traffic.demand),
+        "forecast": forecast_table(planned.forecasts),
+        "plan": plan_table(planned.plan, study.hardware, study.sizes),
+    }
+
+
+def replayed_tables(comparison: PolicyComparison) -> dict[str, pl.DataFrame]:
+    return {
+        "replicas": replicas_table(comparison),
+        "capacity": capacity_table(comparison),
+        "policies": policies_table(comparison.runs),
+        "tiers": tiers_table(comparison.runs),
+        "groups": groups_table(comparison),
+        **_modules(comparison),
+    }
+
+
+def _modules(comparison: PolicyComparison) -> dict[str, pl.DataFrame]:
+    """Return the placement of modules and their operations, for policies that move modules."""
+    there = [(run.name, run.modules) for run in comparison.runs if run.modules is not None]
+    parts_of = {
+        "modules": [(name, moved_modules.standings) for name, moved_modules in there],
+        "module_operations": [(name, moved_modules.operations) for name, moved_modules in there],
+    }
+    kept = {name: [part for part in parts if not part[1].is_empty()] for name, parts in
+            parts_of.items()}  # fmt: skip
+    return {name: _by_policy(parts) for name, parts in kept.items() if parts}

@@ -1,0 +1,252 @@
+"""Write the warnings to read before a policy is used, one sentence each.
+
+They cover static fleets that do as well, missed limits, lost or unfinished requests, and
+extrapolated profiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from planner.domain.policy_backtest.backtest import Rehearsal
+from planner.domain.policy_backtest.stress_tests import Harder
+from planner.domain.results.equal_attainment_savings import (
+    NOTHING,
+    amount,
+    apart,
+)
+from planner.domain.results.plan_versus_replay import plan_says
+from planner.domain.results.recommended_policy import Recommended
+from planner.domain.study import PolicyRun
+from simulation.performance.profile import BEYOND
+
+AFTER = 0.01  # smallest share of the cost after the window that is reported
+
+
+def never_moves(run: PolicyRun) -> bool:
+    """Return whether the plan keeps the same fleet in every period, without a reactive rule."""
+    if run.plan is None or run.traits.beyond:
+        return False
+    return bool((run.plan.target == run.plan.target[0]).all())
+
+
+def flat_beats(by_name: dict[str, PolicyRun], planned: PolicyRun | None) -> list[str]:
+    """Return a warning if a static fleet beats the plan (X1); it comes before all others."""
+    if planned is None or not planned.summary.arrived:
+        return []
+    ties = never_moves(planned)  # then an equally dear one is the plan itself
+    better = [
+        run
+        for run in by_name.values()
+        if run.traits.flat
+        and run.meets_slo
+        and not run.lacks_spare
+        and (
+            not planned.meets_slo
+            or round(run.summary.cost_usd, 2) < round(planned.summary.cost_usd, 2)
+            or (not ties and round(run.summary.cost_usd, 2) == round(planned.summary.cost_usd, 2))
+        )
+    ]
+    if not better:
+        return []
+    # Prefer a deployable fleet, even if an oracle is cheaper.
+    flat = min(better, key=lambda run: (run.traits.knows_what_came, run.summary.cost_usd))
+    instances = sum(pool.initial for pool in flat.fleet.pools)
+    its_usd, plan_usd = amount(flat.summary.cost_usd), amount(planned.summary.cost_usd)
+    hindsight = ", sized in hindsight" if flat.traits.knows_what_came else ""
+    what = (
+        f"A flat fleet of {instances:,} instance{'s' * (instances != 1)} beats the plan: it meets "
+        f"every tier for ${its_usd} "
+        f"({lower_first(flat.label)}{hindsight})"
+    )
+    if planned.meets_slo and its_usd == plan_usd:
+        return [f"{what}, no more than the plan, and never moves."]
+    if planned.meets_slo:
+        return [f"{what}; the plan costs ${plan_usd}.{_unequal(flat, planned)}"]
+    return [f"{what}; the plan costs ${plan_usd} and misses a tier."]
+
+
+def no_spare(runs: Sequence[PolicyRun]) -> list[str]:
+    """Return a warning on policies that meet every tier without the spare of the scenario."""
+    names = [
+        run.label
+        for run in runs
+        if run.lacks_spare and run.meets_slo and not run.traits.knows_what_came
+    ]
+    if not names:
+        return []
+    return [
+        f"objective.spare: in this window {', '.join(names)} served every tier in time without "
+        "keeping as much spare as is asked for."
+    ]
+
+
+def _unequal(flat: PolicyRun, planned: PolicyRun) -> str:
+    """Return a sentence if the two differ in attainment by more than 0.2 points in a tier (X4)."""
+    difference = apart(flat, planned)
+    if difference is None:
+        return ""
+    tier, its, plans = difference
+    return (
+        f" They do not serve equally well: of {tier}, {its:.1%} are in time with the flat fleet"
+        f"{_in_worst_hour(flat, tier)} and {plans:.1%} with the plan"
+        f"{_in_worst_hour(planned, tier)}."
+    )
+
+
+def _in_worst_hour(run: PolicyRun, tier: str) -> str:
+    share = run.summary.worst_hour.get(tier)
+    return "" if share is None else f" ({share:.1%} in its worst hour)"
+
+
+def plan_is_still(planned: PolicyRun | None) -> list[str]:
+    if planned is None or not planned.meets_slo or not never_moves(planned):
+        return []
+    return ["The plan never moves: a flat fleet of the same size does what it does."]
+
+
+def would_have(runs: Sequence[PolicyRun], take: PolicyRun | None) -> list[str]:
+    """Return the cheapest deployable policy that met every tier if the recommended one did not."""
+    if take is None or take.meets_slo:
+        return []
+    did = [run for run in runs if run.meets_slo and not run.traits.knows_what_came]
+    if not did:
+        return ["Nothing that can be run meets every tier in this window."]
+    best = min(did, key=lambda run: (run.summary.cost_usd, run.name))
+    more = best.summary.cost_usd / take.summary.cost_usd - 1 if take.summary.cost_usd else 0.0
+    costs = f"{abs(more):.0%} {'more' if more >= 0 else 'less'} than what is recommended"
+    return [
+        f"{best.label} met every tier in this window, for ${amount(best.summary.cost_usd)}, "
+        f"{costs}: nothing of the days before told that it would take that."
+    ]
+
+
+def misses(runs: Sequence[PolicyRun]) -> list[str]:
+    out = []
+    for run in runs:
+        targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
+        missed = [
+            f"{tier} ({attainment:.2%} in time, {targets[tier] * 100:g}% wanted)"
+            for tier, attainment in run.summary.slo_attainment.items()
+            if attainment is not None and not run.summary.slo_met[tier]
+        ]
+        if missed:
+            out.append(f"{run.label} misses {', '.join(missed)}{_refused(run)}.")
+    return out
+
+
+def _refused(run: PolicyRun) -> str:
+    """Return how many replicas did not start because no GPU was left."""
+    if not run.refused_starts:
+        return ""
+    what = f"{run.refused_starts:,} instance{'s' * (run.refused_starts != 1)} that it asked for"
+    return f"; for {what} no GPU was left"
+
+
+def losses(runs: Sequence[PolicyRun]) -> list[str]:
+    """Return a sentence on lost requests, shared by all policies that lost the same."""
+    labels: dict[str, list[str]] = {}
+    for run in runs:
+        left = run.summary.rejected + run.summary.unfinished
+        if left:
+            reasons = "; ".join(f"{n:,} {why}" for why, n in run.summary.reject_reasons.items())
+            lost = (
+                f"of {run.summary.arrived:,} requests {run.summary.rejected:,} were "
+                f"rejected{f' ({reasons})' if reasons else ''} and {run.summary.unfinished:,} "
+                "did not finish."
+            )
+            labels.setdefault(lost, []).append(run.label)
+    return [
+        f"{label}{f' and {len(others)} more, each' if others else ''}: {lost}"
+        for lost, (label, *others) in labels.items()
+    ]
+
+
+def left_over(runs: Sequence[PolicyRun]) -> list[str]:
+    """Return sentences on work left after the window and its cost.
+
+    The cost is left out if the sentence on the plan's cost covers it.
+    """
+    out = []
+    for run in runs:
+        summary = run.summary
+        if summary.after_cost_usd > AFTER * summary.cost_usd and plan_says(run) is None:
+            out.append(
+                f"{run.label}: ${amount(summary.after_cost_usd)} of its "
+                f"${amount(summary.cost_usd)} is for work that was left when the window ended."
+            )
+        if summary.not_due:
+            out.append(
+                f"{run.label}: {summary.not_due:,} requests were neither done nor late when the "
+                "replay ended; they count in no attainment."
+            )
+    return out
+
+
+def on_harder_days(recommended: Recommended, rehearsal: Rehearsal) -> Iterator[str]:
+    """Yield warnings if the recommended policy fails a stress test, with a policy that passes.
+
+    The stress tests are longer outputs and more requests than forecast. The costs are those of
+    the backtest, in which both met every tier.
+    """
+    yield from _on_harder_days(
+        recommended, rehearsal.longer,
+        "{label} does not follow answers as they grow: had they been {times:g} times as long from "
+        "the middle of the last window rehearsed on",
+    )  # fmt: skip
+    yield from _on_harder_days(
+        recommended, rehearsal.unforeseen,
+        "{label} does not follow more requests than are forecast: had {times:g} times as many come "
+        "in the last window rehearsed on",
+    )  # fmt: skip
+
+
+def _on_harder_days(recommended: Recommended, tried: Sequence[Harder], had: str) -> Iterator[str]:
+    recommended_one = next(
+        (harder for harder in tried if harder.policy == recommended.policy), None
+    )
+    if recommended_one is None or recommended_one.meets:
+        return
+    shares = {
+        tier: share for tier, share in recommended_one.attainment.items() if share is not None
+    }
+    worst = min(shares, key=lambda tier: shares[tier])
+    had = had.format(label=recommended_one.label, times=recommended_one.times)
+    words = f"{had}, {shares[worst]:.1%} of {worst} had been in time"
+    best = next((harder for harder in tried if harder.meets), None)
+    if best is None:
+        yield f"{words}; of what met every tier on the days before nothing would have done."
+        return
+    more = best.cost_usd / recommended_one.cost_usd - 1 if recommended_one.cost_usd else 0.0
+    costs = f"{abs(more):.0%} {'more' if more > 0 else 'less'}"
+    if abs(more) < NOTHING:
+        costs = "as much"
+    yield (
+        f"{words}. Where that may happen take {best.label}, which does then: {costs} on the days "
+        "before."
+    )
+
+
+def beyond_measurements(runs: Sequence[PolicyRun], take: PolicyRun | None) -> list[str]:
+    """Return a warning on extrapolated profiles.
+
+    It is on the recommended policy if that exceeds the limit, else on the run that extrapolates
+    most.
+    """
+
+    def share(run: PolicyRun) -> float:
+        return run.summary.outside_iterations / max(run.summary.iterations, 1)
+
+    worst = max(runs, key=share)
+    if take is not None and share(take) >= BEYOND:
+        worst = take
+    if share(worst) < BEYOND:
+        return []
+    return [
+        f"{worst.label}: {share(worst):.0%} of iterations ran outside the rows their profiles were "
+        "measured on; their times are extrapolated."
+    ]
+
+
+def lower_first(label: str) -> str:
+    return label[:1].lower() + label[1:]

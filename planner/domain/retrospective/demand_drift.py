@@ -1,0 +1,93 @@
+"""Compare request lengths and replica speeds with those that a plan assumed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.domain.random_streams import (
+    Stream,
+    generator,
+)
+from planner.domain.retrospective.figures import (
+    LengthDrift,
+    SpeedDrift,
+)
+from planner.domain.serialise import moment
+from planner.domain.traffic.known_lengths import (
+    LEAST,
+    differ,
+    observed,
+)
+from planner.domain.traffic.traffic import Traffic
+from planner.domain.traffic.window import Window
+from simulation.arrays import FloatArray
+from simulation.performance.fitting.kalman import Z95, Observations, expected, tune
+from simulation.performance.linear import LinearProfile
+
+SLOWER = 0.05  # smallest drift of the iteration time to flag: a profile's own tolerance (assumed)
+
+
+def length_drift(traffic: Traffic, window: Window, seed: int) -> tuple[LengthDrift, ...]:
+    """Return the change of mean lengths for each model with requests in the window.
+
+    ``traffic.lengths`` are the lengths known before the window. A change is flagged only if the
+    window has at least ``LEAST`` requests of the model.
+    """
+    rng = generator(seed, Stream.KNOWN)
+    drifts = []
+    for m, model in enumerate(traffic.models):
+        came, count = observed(traffic, m, window.start_s, window.end_s, rng)
+        if not count:
+            continue
+        known = traffic.lengths[m]
+        drifts.append(
+            LengthDrift(
+                model=model,
+                input_known=float(known[0].mean()),
+                input_came=float(came[0].mean()),
+                output_known=float(known[1].mean()),
+                output_came=float(came[1].mean()),
+                flagged=count >= LEAST and differ(known, came, count),
+            )
+        )
+    return tuple(drifts)
+
+
+def speed_drift(profile: LinearProfile, observations: Observations) -> SpeedDrift:
+    """Return the drift of a running service from ``profile``, at the mean observed load.
+
+    A Kalman filter fits the profile's coefficients to the observations. The drift is flagged if it
+    exceeds ``SLOWER`` and its 95% interval excludes 1.
+    """
+    tuned = tune(profile, observations)
+    load = tuple(
+        float(each.mean())
+        for each in (observations.decodes, observations.prefill_tokens, observations.share)
+    )
+    coefficients = np.array([profile.alpha_s, profile.beta_s, profile.gamma_s, profile.delta_s])
+    before, _ = expected(coefficients, *load)
+    path = np.array([expected(fitted, *load)[0] for fitted in tuned.history]) / before
+    after, slope = expected(tuned.history[-1], *load)
+    slope = slope / after
+    spread = float(np.sqrt(slope @ tuned.covariance @ slope))  # standard error of the logarithm
+    times = after / before
+    low, high = times * np.exp(-Z95 * spread), times * np.exp(Z95 * spread)
+    off = abs(times - 1) > SLOWER and not low <= 1 <= high
+    return SpeedDrift(
+        profile.model,
+        profile.gpu,
+        profile.tp,
+        int(observations.seconds.size),
+        times,
+        float(low),
+        float(high),
+        off,
+        moment(float(observations.at_s[_since(path)])) if off else None,
+    )
+
+
+def _since(path: FloatArray) -> int:
+    """Return the first observation since which the drift has kept its sign and ``SLOWER``."""
+    way = np.sign(path[-1] - 1)
+    back = np.flatnonzero((path - 1) * way <= SLOWER)
+    return int(back[-1]) + 1 if len(back) else 0

@@ -1,0 +1,231 @@
+"""Evaluate a past plan: replay the requests that came on the replicas that the plan requested.
+
+The result also has the cheapest plan for the known traffic (oracle), for comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from forecasting.demand import SeriesKey
+from planner.domain.outcome import Traces
+from planner.domain.planning.inputs import Load
+from planner.domain.planning.planning import (
+    forecast_load,
+    plan_load,
+)
+from planner.domain.preparation import study_of
+from planner.domain.progress import (
+    Progress,
+    part,
+)
+from planner.domain.replay.replay import replayed
+from planner.domain.retrospective.demand_drift import length_drift
+from planner.domain.retrospective.figures import (
+    CameTrue,
+    DemandError,
+    ForecastBin,
+    HeldPool,
+    Hour,
+)
+from planner.domain.retrospective.requested_replicas import held_counts
+from planner.domain.retrospective.speed_drift import speed_drifts
+from planner.domain.serialise import moment
+from planner.domain.study import (
+    PolicyRun,
+    Study,
+)
+from planner.domain.traffic.forecasts import SeriesForecast
+from planner.errors import Infeasible
+from planner.inputs.ingest.live.replica_speed import Served
+from planner.inputs.scenario.own_hardware import Known
+from planner.inputs.scenario.schema import Scenario
+from planner.optimizer.pools import together
+from planner.optimizer.problem import ScalingPlan
+from planner.policies.builtin.forecast_plan import Planned as PlannedPolicy
+from planner.policies.context import Ready
+from simulation.arrays import FloatArray, IntArray
+from simulation.policies.parts.schedule import ByClock
+from simulation.policies.scheduled import Scheduled
+
+PERFECT = "perfect"
+NEARLY = 1e-9  # relative tolerance for rounding
+Forecast = Mapping[tuple[SeriesKey, float], ForecastBin]  # by series and start of the bin, epoch s
+
+
+def came_true(
+    scenario: Scenario,
+    traces: Traces,
+    known: Known,
+    held: Sequence[HeldPool],
+    forecast: Forecast,
+    progress: Progress,
+    *,
+    served: Sequence[Served] = (),
+) -> CameTrue:
+    """Return the plan versus actual over the window of ``scenario``.
+
+    The window must lie within the scenario's traffic. ``served`` holds live measurements of the
+    replicas' speed. Raises ScenarioError if the scenario lacks a pool of the plan.
+    """
+    study = study_of(scenario, traces, known, part(progress, 0.0, 0.3))
+    window = study.window
+    times_s, counts = held_counts(study.hardware, held, window.start_s, window.end_s)
+    study = _running(study, counts[0])
+    inputs = study.plan_input
+    # A perfect forecast is the actual demand, in the form that plans use.
+    perfect = forecast_load(inputs, part(progress, 0.3, 0.4), method=PERFECT)
+    needed, notes = _needed(study, perfect.load, part(progress, 0.4, 0.6))
+    run = _replayed(study, times_s, counts, part(progress, 0.6, 1.0))
+    summary = run.summary
+    by_period = _at(times_s, counts, window.period_starts_s - window.start_s)
+    speed, unsure = speed_drifts(study.hardware, counts, served)
+    hours, required = window.period_s / 3600, None if needed is None else study.pools(needed.target)
+    return CameTrue(
+        begins=moment(window.start_s),
+        ends=moment(window.end_s),
+        demand=_errors(perfect.forecasts, forecast),
+        attainment=dict(summary.slo_attainment),
+        targets={tier.name: tier.attainment for tier in study.hardware.tiers},
+        met=dict(summary.slo_met),
+        cost_usd=summary.cost_usd,
+        gpu_hours=summary.gpu_hours,
+        replica_hours=float(by_period.sum()) * hours,
+        needed_replica_hours=None if required is None else float(required.sum()) * hours,
+        needed_usd=None if required is None else _usd(study, required) * hours,
+        planned_usd=_usd(study, by_period) * hours,
+        short_hours=_short(study, by_period, perfect.load) * hours,
+        lengths=length_drift(study.traffic, window, scenario.seed),
+        speed=speed,
+        hours=_hours(study, perfect.forecasts, forecast, by_period, required),
+        notes=(*notes, *unsure),
+    )
+
+
+def _running(study: Study, first: IntArray) -> Study:
+    """Return ``study`` with the counts ``first [pools]`` already running at the window's start.
+
+    The preceding plan started these replicas, so they need no cold start.
+    """
+    today = np.zeros(study.hardware.minimum.shape, np.int64)
+    for place, count in zip(study.hardware.pool_index, first, strict=True):
+        today[place] = count
+    return replace(study, hardware=replace(study.hardware, today=today))
+
+
+def _needed(
+    study: Study, load: Load, progress: Progress
+) -> tuple[ScalingPlan | None, tuple[str, ...]]:
+    """Return the cheapest plan for the known traffic, and notes if there is none."""
+    try:
+        return plan_load(study.plan_input, load, progress), ()
+    except Infeasible as problem:
+        return None, (f"Nothing would have carried all that came: {problem}",)
+
+
+def _replayed(study: Study, times_s: FloatArray, counts: IntArray, progress: Progress) -> PolicyRun:
+    policy = PlannedPolicy(name="lt-i", label="As it was in force")
+    rule = Scheduled(course=ByClock(policy.key, times_s.tolist(), counts), name=policy.key)
+    ready = Ready(rule, study.fleet(counts[0]), range(counts.shape[1]))
+    return replayed(
+        study, policy, ready, seed=study.settings.seed, progress=progress, detailed=False
+    )
+
+
+def _at(times_s: FloatArray, counts: IntArray, starts_s: FloatArray) -> IntArray:
+    """Return the replicas at the start of each period, ``[periods, pools]``."""
+    return counts[np.searchsorted(times_s, starts_s, side="right") - 1]
+
+
+def _usd(study: Study, counts: IntArray) -> float:
+    """Return the cost in USD of one hour of each row of ``counts [periods, pools]``, summed."""
+    hardware = study.hardware
+    each = [
+        float(hardware.usd_per_gpu_hour[r, g]) * hardware.profiles[m, g].tp
+        for m, r, g in hardware.pool_index
+    ]
+    return float((counts @ np.array(each)).sum())
+
+
+def _short(study: Study, counts_held: IntArray, load: Load) -> float:
+    """Return the number of periods in which some model had too little capacity for its peak.
+
+    Capacity and peak are sums over all regions.
+    """
+    hardware = study.hardware
+    counts = np.zeros((len(counts_held), *hardware.minimum.shape), np.int64)
+    for p, (m, r, g) in enumerate(hardware.pool_index):
+        counts[:, m, r, g] = counts_held[:, p]
+    carried = together(study.sizes.theta_tps, study.sizes.pool_tps, counts)
+    through = np.apply_along_axis(hardware.lets_through, 3, carried).sum(axis=2)  # [p, l]
+    peak = load.tps.sum(axis=2).max(axis=2)
+    return float((through < peak * (1 - NEARLY)).any(axis=1).sum())
+
+
+def _errors(forecasts: Sequence[SeriesForecast], forecast: Forecast) -> DemandError:
+    """Return the errors of ``forecast`` over all bins with an observation and a forecast."""
+    came, mean, planned = _beside(forecasts, forecast)
+    seen = ~np.isnan(came)
+    both = seen & ~np.isnan(mean)
+    total = float(came[both].sum())
+    # Observed hours are the mean over series, so that more series do not add hours.
+    series = max(1, len(forecasts))
+    bin_h = forecasts[0].bin_s / 3600 if forecasts else 0.0
+    if total <= 0:
+        return DemandError(None, None, None, float(seen.sum()) * bin_h / series)
+    return DemandError(
+        wape=float(np.abs(came - mean)[both].sum()) / total,
+        bias=float((mean - came)[both].sum()) / total,
+        covered=float(np.minimum(came, planned)[both].sum()) / total,
+        hours=float(seen.sum()) * bin_h / series,
+    )
+
+
+def _beside(
+    forecasts: Sequence[SeriesForecast], stated: Forecast
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the actual, mean forecast and planned rates, tokens/s ``[series, bins]``.
+
+    NaN: the bin was not observed, or the plan has no forecast for it.
+    """
+    came = np.array([forecast.actual / forecast.bin_s for forecast in forecasts])
+    mean, planned = np.full(came.shape, np.nan), np.full(came.shape, np.nan)
+    for s, series in enumerate(forecasts):
+        for b in range(came.shape[1]):
+            of_bin = stated.get((series.key, series.start_s + b * series.bin_s))
+            if of_bin is not None:
+                mean[s, b], planned[s, b] = of_bin.mean, of_bin.planned
+    return came, mean, planned
+
+
+def _hours(
+    study: Study,
+    forecasts: Sequence[SeriesForecast],
+    forecast: Forecast,
+    held: IntArray,
+    needed: IntArray | None,
+) -> tuple[Hour, ...]:
+    """Return one row per period: forecast and actual demand, requested and needed replicas."""
+    window = study.window
+    per, periods = window.bins_per_period, len(window.period_starts_s)
+    came, mean, planned = (rates.sum(axis=0).reshape(periods, per) for rates in
+                           _beside(forecasts, forecast))  # fmt: skip
+    return tuple(
+        Hour(
+            moment(start),
+            forecast_tps=_number(mean[p].mean()),
+            planned_tps=_number(planned[p].max()),
+            came_tps=_number(came[p].mean()),
+            peak_tps=_number(came[p].max()),
+            held=int(held[p].sum()),
+            needed=None if needed is None else int(needed[p].sum()),
+        )
+        for p, start in enumerate(window.period_starts_s.tolist())
+    )
+
+
+def _number(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)

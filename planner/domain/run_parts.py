@@ -1,0 +1,77 @@
+"""Independent parts of a run: backtests of policies, stress tests, months of an outlook.
+
+A run hands its parts to ``Parts.map`` and gets their results in order. ``InProcess`` computes them
+here, two at a time. ``planner.services.run_parts`` lets any worker compute them.
+
+Every worker that takes part in a run executes the same body up to the same ``map``. So a part must
+be a pure function of the run's inputs and of the results of earlier parts: names, order and results
+are the same in every process. A result must be data that ``planner.domain.encoding`` can write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from planner.domain.parallel import (
+    AT_ONCE,
+    side_by_side,
+)
+from planner.domain.progress import Progress
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Part(Generic[T_co]):
+    """One independent piece of work; ``name`` is shown to users, such as "Backtest: LT-I"."""
+
+    name: str
+    compute: Callable[[Progress], T_co]
+
+
+class Parts(Protocol):
+    """Computes the parts of one run."""
+
+    def map(
+        self,
+        parts: Sequence[Part[T]],
+        progress: Progress,
+        *,
+        shared: Sequence[Any] = (),
+        at_once: int = AT_ONCE,
+    ) -> list[T]:
+        """Return the result of every part, in order.
+
+        ``shared`` lists large objects that every process has already, such as profiles; results
+        refer to them instead of holding copies. ``at_once`` limits threads within one process.
+        Raises what a part raises; an outcome that does not end the run is a result.
+        """
+        ...
+
+    def close(self) -> None:
+        """Say that no parts follow."""
+        ...
+
+
+class InProcess:
+    """Parts computed by this process alone, as commands and tests do."""
+
+    def map(
+        self,
+        parts: Sequence[Part[T]],
+        progress: Progress,
+        *,
+        shared: Sequence[Any] = (),
+        at_once: int = AT_ONCE,
+    ) -> list[T]:
+        del shared  # nothing leaves this process
+        return side_by_side([part.compute for part in parts], progress, at_once=at_once)
+
+    def close(self) -> None:
+        """Do nothing: nobody else takes part."""
+
+
+IN_PROCESS = InProcess()

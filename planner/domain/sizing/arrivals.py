@@ -1,0 +1,58 @@
+"""Read the arrivals that a size assumes: the peak rate and the burstiness of a model's requests."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.domain.traffic.traffic import Traffic
+from planner.inputs.scenario.build import Hardware
+from simulation.sizing.workload import local_burstiness
+
+MOST_BURSTY = 100.0
+TRACE, POISSON = "trace", "poisson"
+
+
+def variation_of(burstiness: str) -> float | None:
+    """Return the squared coefficient of variation of gaps; None: use that of the trace.
+
+    Raise ValueError if ``burstiness`` is neither a known word nor a number in the allowed range.
+    """
+    if burstiness in (TRACE, POISSON):
+        return None if burstiness == TRACE else 1.0
+    try:
+        value = float(burstiness)
+    except ValueError:
+        value = np.nan
+    if not 0 <= value <= MOST_BURSTY:
+        raise ValueError(
+            f"give poisson, trace, or a squared coefficient of variation from 0 to {MOST_BURSTY:g}"
+        )
+    return value
+
+
+def variation_in(traffic: Traffic, m: int, notes: list[str]) -> float:
+    """Return the squared coefficient of variation of a model's own arrivals within five minutes.
+
+    If only counts are known, return 1 (Poisson) and add a note to ``notes``.
+    """
+    arrivals = traffic.measured.arrival_s[traffic.measured.model == m]
+    if not len(arrivals):
+        notes.append(
+            f"Arrivals of {traffic.models[m]} are known by the bin, not one by one: sized as "
+            "Poisson."
+        )
+        return 1.0
+    return min(local_burstiness(arrivals), MOST_BURSTY)
+
+
+def busiest_rps(hardware: Hardware, traffic: Traffic, m: int) -> float | None:
+    """Return the highest requests/s of the interactive tiers in any bin of any single region."""
+    tiers = {tier.name for tier in hardware.tiers if not tier.deferrable}
+    demand, peaks = traffic.demand, [0.0]
+    for region in traffic.regions:
+        rows = [
+            i for i, key in enumerate(demand.keys)
+            if (key.model, key.region) == (traffic.models[m], region) and key.tier in tiers
+        ]  # fmt: skip
+        peaks.append(float(np.nan_to_num(demand.requests[rows]).sum(axis=0).max(initial=0.0)))
+    return max(peaks) / demand.bin_s or None

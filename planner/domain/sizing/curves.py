@@ -1,0 +1,256 @@
+"""Size pools of a model on a column: C(n), the capacity of n instances, at each interactive tier.
+
+Each curve is simulated once per process, because compare, plan, size and pd-ratio of a scenario
+need the same ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
+
+import numpy as np
+
+from planner.domain.traffic.lengths import Lengths
+from planner.inputs.scenario.build import Hardware
+from simulation.arrays import FloatArray
+from simulation.errors import SimulationError
+from simulation.fleet import KvLink, Routing, Tier
+from simulation.performance.profile import Profile
+from simulation.sizing.capacity import Capacity, capacity
+from simulation.sizing.pd_slo_split import in_part
+from simulation.sizing.pool import MOST, PoolCurve, pool_curve
+from simulation.sizing.trial import SharedPrompts
+from simulation.trace import PrefixBlocks, Trace
+
+KEPT = 256  # curves cached per process
+
+
+@dataclass(frozen=True, slots=True)
+class CurveKey:
+    """All inputs of a curve. Two keys are equal if their ``digest`` is equal."""
+
+    profile: Profile = field(compare=False)
+    lengths: Lengths = field(compare=False)
+    tier: Tier = field(compare=False)
+    seed: int = field(compare=False)
+    role: str = field(default="both", compare=False)
+    link: KvLink | None = field(default=None, compare=False)
+    batching: str = field(default="chunked", compare=False)
+    burstiness: float = field(default=1.0, compare=False)
+    routing: Routing | None = field(default=None, compare=False)
+    blocks: PrefixBlocks | None = field(default=None, compare=False)
+    digest: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        named = [getattr(self, field.name) for field in fields(self) if field.init]
+        object.__setattr__(self, "digest", digest_of(tuple(named)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SizedPool:
+    """The curves of one model on one column, for each of the ``strictest`` interactive tiers."""
+
+    curves: tuple[tuple[Tier, PoolCurve], ...]
+
+    @property
+    def alone(self) -> tuple[str, Capacity]:
+        """Return the tier with the lowest capacity of a single instance, and that capacity."""
+        tier = next(tier for tier, curve in self.curves if curve is self.set_by)
+        return tier.name, self.set_by.alone
+
+    @property
+    def set_by(self) -> PoolCurve:
+        """Return the curve with the lowest capacity of a single instance."""
+        return min((curve for _, curve in self.curves), key=lambda curve: curve.alone.input_tps)
+
+    def counted(self, most: int) -> FloatArray:
+        """Return the input tokens/s to plan with, ``[MOST]``: the lowest of all tiers.
+
+        See ``PoolCurve.counted``.
+        """
+        return np.asarray(np.min([curve.counted(most) for _, curve in self.curves], axis=0))
+
+
+def sized_pool(
+    hardware: Hardware,
+    m: int,
+    g: int,
+    lengths: Lengths,
+    seed: int,
+    *,
+    burstiness: float = 1.0,
+    shared: SharedPrompts | None = None,
+) -> SizedPool:
+    """Return C(n) of model ``m`` on column ``g``, in that column's role.
+
+    A decode column receives its KV caches over the model's first link. If the serving caches
+    prefixes, ``shared`` replaces the requests, and their shared prompts are cached. Decode columns
+    do not use ``shared``. Raise SimulationError if a tier cannot be met at any rate.
+    """
+    by_tier = _keys_by_tier(
+        hardware, m, g, lengths, seed, hardware.profiles[m, g], burstiness, shared
+    )
+    return SizedPool(tuple((tier, _in_part_or_whole(pool, tier)) for tier, pool in by_tier))
+
+
+def sized_alone(
+    hardware: Hardware,
+    m: int,
+    g: int,
+    lengths: Lengths,
+    seed: int,
+    *,
+    profile: Profile,
+    burstiness: float = 1.0,
+    shared: SharedPrompts | None = None,
+) -> float:
+    """Return the requests/s of one instance with another profile, the lowest of all tiers."""
+    return min(
+        capacity(
+            pool.profile, pool.lengths, pool.tier, seed=seed, burstiness=burstiness, role=pool.role,
+            link=pool.link, batching=pool.batching, routing=pool.routing, blocks=pool.blocks,
+        ).max_rps
+        for _, pool in _keys_by_tier(hardware, m, g, lengths, seed, profile, burstiness, shared)
+    )  # fmt: skip
+
+
+def _keys_by_tier(
+    hardware: Hardware, m: int, g: int, lengths: Lengths, seed: int, profile: Profile,
+    burstiness: float, shared: SharedPrompts | None,
+) -> list[tuple[Tier, CurveKey]]:  # fmt: skip
+    """Return the key of a curve for each of the ``strictest`` tiers of a model."""
+    role = hardware.columns[g].role
+    link = next((link for (model, _), link in hardware.links.items() if model == m), None)
+    lengths, blocks = cached(hardware, m, lengths, None if role == "decode" else shared)
+    return [
+        (
+            tier,
+            CurveKey(
+                profile, lengths, in_part(tier, role), seed, role,
+                link if role == "decode" else None, hardware.serving[m].batching, burstiness,
+                hardware.routing, blocks,
+            ),
+        )
+        for tier in strictest(hardware.limits_of(m))
+    ]  # fmt: skip
+
+
+def cached(
+    hardware: Hardware, m: int, lengths: Lengths, shared: SharedPrompts | None
+) -> tuple[Lengths, PrefixBlocks | None]:
+    """Return the lengths of a model's requests and their prompt blocks.
+
+    If the model's serving caches prefixes and ``shared`` is given, both come from ``shared``.
+    Otherwise the lengths stay, without blocks.
+    """
+    if shared is None or not hardware.serving[m].prefix_caching:
+        return lengths, None
+    return (shared.isl, shared.osl), shared.blocks
+
+
+def digest_of(values: tuple[object, ...]) -> str:
+    """Return a SHA-256 digest that is equal for equal values."""
+    return hashlib.sha256(pickle.dumps(values)).hexdigest()
+
+
+def pair_of_curves(
+    prefill: CurveKey, decode: CurveKey
+) -> tuple[tuple[FloatArray, str], tuple[FloatArray, str]]:
+    """Return the capacities of 1, 2, .. prefill and of decode instances, and what bounds them.
+
+    Capacities are in requests/s, as plans use them. Both keys hold the whole tier; this function
+    splits it between the roles. Raise SimulationError if a role cannot meet its part at any rate.
+    """
+    curves = []
+    for pool in (prefill, decode):
+        key = replace(pool, tier=in_part(pool.tier, pool.role))
+        curve = _in_part_or_whole(key, pool.tier)
+        curves.append((curve.counted(MOST) / curve.mean_isl, curve.alone.bound_by))
+    return curves[0], curves[1]
+
+
+def curve_of(key: CurveKey) -> PoolCurve:
+    """Return the curve; raise SimulationError if one instance cannot meet the tier at any rate."""
+    return _curve(key)
+
+
+def _in_part_or_whole(key: CurveKey, tier: Tier) -> PoolCurve:
+    """Return the curve for the part of the tier in ``key``, or else for the whole ``tier``.
+
+    The part can be unreachable even at the smallest rate. The whole tier then assumes that the
+    other role misses no limit.
+    """
+    try:
+        return _curve(key)
+    except SimulationError:
+        if key.tier == tier:
+            raise
+        return _curve(replace(key, tier=tier))
+
+
+@lru_cache(maxsize=KEPT)
+def _curve(key: CurveKey) -> PoolCurve:
+    return pool_curve(
+        key.profile,
+        key.lengths,
+        key.tier,
+        seed=key.seed,
+        burstiness=key.burstiness,
+        role=key.role,
+        link=key.link,
+        batching=key.batching,
+        routing=key.routing,
+        blocks=key.blocks,
+    )
+
+
+def strictest(tiers: list[Tier]) -> list[Tier]:
+    """Return the tiers that are not implied by another tier.
+
+    A tier is implied if another one has equal or tighter limits and an attainment at least as high.
+    """
+
+    def implied(easy: Tier, hard: Tier) -> bool:
+        """Return whether a fleet that meets ``hard`` also meets ``easy``."""
+        limits = [
+            (getattr(easy, name), getattr(hard, name)) for name in ("ttft_s", "tbt_s", "e2e_s")
+        ]
+        looser = all(a is None or (b is not None and b <= a) for a, b in limits)
+        return looser and hard.attainment >= easy.attainment
+
+    kept: list[Tier] = []
+    for tier in tiers:
+        if any(implied(tier, other) for other in kept):
+            continue
+        kept = [other for other in kept if not implied(other, tier)] + [tier]
+    return kept
+
+
+def unforeseen(hardware: Hardware, trace: Trace) -> tuple[str, ...]:
+    """Return a sentence for every model and tier of ``trace`` that the sizes ignore.
+
+    The sizes ignore a tier if none of its requests was known when they were computed.
+    """
+    sentences = []
+    for m, model in enumerate(hardware.models):
+        limits = hardware.limits_of(m)
+        for t in np.unique(trace.tier[trace.model == m]).tolist():
+            tier = hardware.tiers[t]
+            if not tier.deferrable and tier in strictest([*limits, tier]) and tier not in limits:
+                sentences.append(
+                    f"Requests of tier {tier.name} come for {model.name} in this window, and none "
+                    "was known before: sizes of it keep the limits of its other tiers alone."
+                )
+    return tuple(sentences)
+
+
+def most_instances(hardware: Hardware, m: int, g: int) -> int:
+    """Return the most instances that a pool on that column can have in any region.
+
+    The result is between 1 and ``MOST``, the length of a curve.
+    """
+    types = hardware.capacity_gpus[:, hardware.types[g]] // hardware.profiles[m, g].tp
+    return int(np.clip(np.minimum(types, hardware.maximum[m, :, g]).max(), 1, MOST))

@@ -1,0 +1,172 @@
+"""Size instances of each model on each column within the SLOs, alone and in pools."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from planner.domain.progress import (
+    Progress,
+    part,
+)
+from planner.domain.sizing.curves import (
+    SizedPool,
+    most_instances,
+    sized_pool,
+)
+from planner.domain.traffic.known_lengths import KnownLengths
+from planner.domain.traffic.lengths import Lengths
+from planner.errors import ScenarioError
+from planner.inputs.scenario.build import Hardware
+from simulation.arrays import FloatArray, IntArray
+from simulation.errors import SimulationError
+from simulation.sizing.capacity import Capacity
+from simulation.sizing.pool import MOST
+from simulation.sizing.trial import SharedPrompts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sizes:
+    """Capacities of pools at the strictest interactive tier, in input tokens/s.
+
+    ``pool_tps[l, g, n]`` is the capacity to plan with. It is that of n + 1 instances of model l on
+    column g in one region, up to N instances. It rises with n, and so does the capacity per
+    instance. Beyond N, each instance has ``theta_tps[l, g] = pool_tps[l, g, N - 1] / N``. Both are
+    0 if the model does not run there.
+
+    ``capacity`` holds the figures of a single instance by (l, g), with the tier that limits it.
+    ``pools`` holds the curves as simulated.
+
+    These sizes belong to the first decision. If lengths drift, ``at`` holds an index for each
+    period: 0 for these sizes, s for the s-th of ``later``.
+    """
+
+    theta_tps: FloatArray
+    pool_tps: FloatArray
+    capacity: dict[tuple[int, int], tuple[str, Capacity]]
+    notes: tuple[str, ...]
+    pools: dict[tuple[int, int], SizedPool] = field(default_factory=dict)
+    later: tuple[Sizes, ...] = ()
+    at: IntArray | None = None  # [p]
+
+    def outside(self, place: tuple[int, int]) -> float:
+        """Return the largest share of iterations outside the measured range of the profile.
+
+        It is taken over the sizes of one instance and of pools at ``place`` (l, g).
+        """
+        points = self.pools[place].set_by.points if place in self.pools else ()
+        return max(self.capacity[place][1].outside, *(point.outside for point in points), 0.0)
+
+    def of(self, period: int) -> Sizes:
+        """Return the sizes that the decision for a period uses."""
+        chosen = 0 if self.at is None else int(self.at[period])
+        return self.later[chosen - 1] if chosen else self
+
+    def times(self, factor: FloatArray) -> Sizes:
+        """Return the sizes with every capacity multiplied by its factor, ``[l, g]``."""
+        pool_tps = self.pool_tps * factor[:, :, None]
+        return replace(
+            self,
+            theta_tps=in_large_pools(pool_tps),
+            pool_tps=pool_tps,
+            later=tuple(sizes.times(factor) for sizes in self.later),
+        )
+
+
+def size(
+    hardware: Hardware,
+    lengths: Sequence[Lengths],
+    seed: int,
+    progress: Progress,
+    burstiness: Sequence[float] | None = None,
+    shared: Sequence[SharedPrompts | None] = (),
+) -> Sizes:
+    """Return the capacity of one instance and of pools of each model and column, by simulation.
+
+    ``lengths`` holds samples of lengths by model. ``burstiness`` holds the squared coefficient of
+    variation of the gaps by model. Default: 1 (Poisson). If a model's serving caches prefixes, its
+    entry of ``shared`` replaces ``lengths``, and shared prompts are cached.
+
+    A column that cannot meet a tier at any rate is omitted, with a note. Raise ScenarioError if a
+    model has no columns left that serve both prompts and answers.
+    """
+    pool_tps = np.zeros((len(hardware.models), len(hardware.gpus), MOST))
+    pools: dict[tuple[int, int], SizedPool] = {}
+    notes: list[str] = []
+    # Spot instances have the same speed as owned ones, so each profile and role is sized once.
+    alike: dict[tuple[int, int, str], int] = {}
+    for done, ((m, g), profile) in enumerate(hardware.profiles.items()):
+        first = alike.setdefault((m, id(profile), hardware.columns[g].role), g)
+        if first != g:
+            if (m, first) in pools:
+                pools[m, g], pool_tps[m, g] = pools[m, first], pool_tps[m, first]
+            continue
+        what = f"{hardware.models[m].name} on {hardware.columns[g].label}"
+        progress(done / len(hardware.profiles), f"Sizing {what}")
+        bursts = burstiness[m] if burstiness is not None else 1.0
+        try:
+            pools[m, g] = sized_pool(
+                hardware, m, g, lengths[m], seed, burstiness=bursts,
+                shared=shared[m] if shared else None,
+            )  # fmt: skip
+        except SimulationError as problem:
+            notes.append(f"{what} is left out: {problem}")
+            continue
+        pool_tps[m, g] = pools[m, g].counted(most_instances(hardware, m, g))
+    theta = in_large_pools(pool_tps)
+    for m, model in enumerate(hardware.models):
+        if not _whole(hardware, theta[m]):
+            why = [note for note in notes if note.startswith(f"{model.name} on")]
+            raise ScenarioError(
+                f"tiers: no GPU type of this scenario can serve {model.name} within its limits. "
+                + " ".join(why)
+            )
+    return Sizes(
+        theta_tps=theta,
+        pool_tps=pool_tps,
+        capacity={place: pool.alone for place, pool in pools.items()},
+        notes=tuple(notes),
+        pools=pools,
+    )
+
+
+def size_over_time(hardware: Hardware, known: KnownLengths, seed: int, progress: Progress) -> Sizes:
+    """Return ``size`` at the lengths known to each decision of a window.
+
+    If a model cannot be served at later lengths, these decisions keep the sizes before, with a
+    note. Raise ScenarioError if this happens at the first decision.
+    """
+    first, *others = known.samples
+    share = 1.0 / len(known.samples)
+    sizes = size(hardware, first, seed, part(progress, 0.0, share), shared=known.shared)
+    later, place, notes = [], [0], list(sizes.notes)
+    for s, lengths in enumerate(others, start=1):
+        try:
+            then = part(progress, s * share, (s + 1) * share)
+            later.append(size(hardware, lengths, seed, then, shared=known.shared))
+        except ScenarioError as problem:
+            notes.append(f"Sizes do not follow the lengths of requests, for with them: {problem}")
+            place.append(place[-1])
+        else:
+            place.append(len(later))
+    if later:
+        notes.append(
+            "Lengths of requests drift in this window: each decision goes by what came before it, "
+            f"with {len(later) + 1} sets of sizes."
+        )
+    return replace(
+        sizes, notes=tuple(notes), later=tuple(later), at=np.array(place, np.int64)[known.at]
+    )
+
+
+def in_large_pools(pool_tps: FloatArray) -> FloatArray:
+    """Return the capacity per instance in the largest pool of the curve, ``[l, g]``."""
+    return np.asarray(pool_tps[:, :, -1] / pool_tps.shape[-1], np.float64)
+
+
+def _whole(hardware: Hardware, theta: FloatArray) -> bool:
+    """Return whether the columns of a model can serve both its prompts and its answers."""
+    able = theta > 0
+    return bool(able[hardware.stages != 2].any() and able[hardware.stages != 1].any())

@@ -1,0 +1,144 @@
+"""Compare the ways to divide the GPUs of an instance between attention and experts.
+
+Source: methods.md D6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from planner.domain.progress import Progress
+from planner.domain.sizing.curves import sized_alone
+from planner.domain.sizing.sizing import Sizes
+from planner.domain.traffic.lengths import Lengths
+from planner.errors import ScenarioError
+from planner.inputs.scenario.build import Hardware
+from planner.inputs.scenario.speeds import split_speed
+from simulation.errors import SimulationError
+from simulation.fleet import Tier
+from simulation.performance.profile import Profile
+from simulation.sizing.batch_sizing import Sized, size_pool
+from simulation.sizing.capacity import SENDERS
+from simulation.sizing.pd_slo_split import in_part
+from simulation.sizing.workload import Workload
+
+At = tuple[int, int]  # model, column
+MOST_SPLITS = 31  # divisions compared per instance, in addition to the scenario's own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitSize:
+    """One division of an instance's GPUs.
+
+    ``predicted_rps`` is by closed forms. ``max_rps`` is by simulation, only for the scenario's own
+    and the best division. ``note`` says why a division has no capacity.
+    """
+
+    model: str
+    gpu: str
+    role: str
+    gpus: int
+    attention: int
+    ffn: int
+    predicted_rps: float | None = None
+    max_rps: float | None = None
+    bound_by: str = ""
+    kv_capacity_tokens: int | None = None
+    stated: bool
+    best: bool = False
+    note: str = ""
+
+
+def splits_of(
+    hardware: Hardware,
+    sizes: Sizes,
+    lengths: Sequence[Lengths],
+    scv: Sequence[float],
+    seed: int,
+    progress: Progress,
+) -> tuple[SplitSize, ...]:
+    """Return the divisions of every sized profile that separates attention and experts.
+
+    Each division has the number of GPUs of the scenario's own. ``scv`` holds the squared
+    coefficient of variation of the gaps by model.
+    """
+    apart = [
+        place for place in sizes.capacity if hardware.sections[place].attention_ffn is not None
+    ]
+    splits: list[SplitSize] = []
+    for done, place in enumerate(apart):
+        progress(done / len(apart), "Dividing GPUs between attention and experts")
+        m, g = place
+        tier = next(tier for tier in hardware.tiers if tier.name == sizes.capacity[place][0])
+        work = Workload(*lengths[m], burstiness=scv[m])
+        rows = list(_rows(hardware, place, tier, work))
+        most = max((row.predicted_rps or 0.0 for row, _ in rows), default=0.0)
+        for row, profile in rows:
+            best = bool(most) and row.predicted_rps == most
+            rate = row.max_rps
+            if row.stated:
+                rate = sizes.capacity[place][1].max_rps
+            elif best and profile is not None:
+                rate = sized_alone(
+                    hardware, m, g, lengths[m], seed, profile=profile, burstiness=scv[m]
+                )
+            splits.append(replace(row, best=best, max_rps=rate))
+    return tuple(splits)
+
+
+def _rows(
+    hardware: Hardware, place: At, tier: Tier, work: Workload
+) -> Iterator[tuple[SplitSize, Profile | None]]:
+    """Yield each division with its closed-form size and profile.
+
+    The profile is None if the division has no capacity.
+    """
+    section, (m, g) = hardware.sections[place], place
+    stated = section.attention_ffn
+    assert stated is not None
+    gpus, step = stated.attention + stated.ffn, section.tp
+    choices = list(range(step, gpus, step))
+    every = -(-len(choices) // MOST_SPLITS)
+    for attention in sorted({*choices[::every], stated.attention}):
+        row = SplitSize(
+            model=hardware.models[m].name,
+            gpu=hardware.gpus[g].name,
+            role=hardware.role(g),
+            gpus=gpus,
+            attention=attention,
+            ffn=gpus - attention,
+            stated=attention == stated.attention,
+        )
+        divided = stated.model_copy(update={"attention": attention, "ffn": gpus - attention})
+        try:
+            profile = split_speed(section, divided, hardware.models[m], hardware.gpus[g])
+            sized = _sized(hardware, place, profile, tier, work)
+        except (ScenarioError, SimulationError) as problem:
+            yield replace(row, note=str(problem).removeprefix("profiles: ")), None
+            continue
+        yield (
+            replace(
+                row,
+                predicted_rps=sized.max_rps,
+                bound_by=sized.bound_by,
+                kv_capacity_tokens=profile.kv_capacity_tokens,
+            ),
+            profile,
+        )
+
+
+def _sized(hardware: Hardware, place: At, profile: Profile, tier: Tier, work: Workload) -> Sized:
+    """Return the closed-form size of a profile, at TTFT for prefill and at TBT otherwise."""
+    role = hardware.columns[place[1]].role
+    link = next((link for (m, _), link in hardware.links.items() if m == place[0]), None)
+    part = replace(in_part(tier, role), e2e_s=None)
+    only = replace(part, tbt_s=None) if role == "prefill" else replace(part, ttft_s=None)
+    return size_pool(
+        profile,
+        work,
+        only,
+        role=role,
+        link=link if role == "decode" else None,
+        senders=SENDERS,
+    )

@@ -1,0 +1,143 @@
+"""Define the values that the steps of a study share: the study and the run of a policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from planner.domain.module_figures import ModuleRun
+from planner.domain.planning.inputs import PlanInput
+from planner.domain.planning.planning import Before
+from planner.domain.sizing.sizing import Sizes
+from planner.domain.traffic.forecast_percentile import Quantiles
+from planner.domain.traffic.traffic import Traffic
+from planner.domain.traffic.window import Window
+from planner.inputs.scenario.build import Hardware
+from planner.inputs.scenario.settings import Settings
+from planner.inputs.scenario.topology import Network
+from planner.optimizer.problem import ScalingPlan
+from planner.policies.base import Traits
+from planner.policies.registry import traits_of
+from simulation.arrays import IntArray
+from simulation.fleet import Fleet
+from simulation.metrics import Summary
+from simulation.policies.wrappers.signal_range import SignalRange
+from simulation.results import PoolSeries
+from simulation.trace import Trace
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Study:
+    """The data that all policies of one scenario share."""
+
+    settings: Settings
+    hardware: Hardware
+    traffic: Traffic
+    window: Window
+    sizes: Sizes
+    trace: Trace  # the requests of the window
+    peak: IntArray  # [l, r, g] minimum static fleet at peak
+    misfit: str  # why that fleet does not cover the peak; "" if it does
+    before: Before  # static fleet of the time before the window
+    network: Network | None = None  # network in which instances are placed
+    cells: int = 1  # equal cells of the fleet; ``trace`` holds the requests of one of them
+    quantiles: Quantiles | None = None  # shared with backtest windows; None: chosen per window
+
+    @property
+    def today(self) -> IntArray:
+        """Return the fleet at the window's start, ``[l, r, g]``.
+
+        If the scenario does not state it, use the static fleet sized on the time before.
+        """
+        return self.before.counts if self.hardware.today is None else self.hardware.today
+
+    @property
+    def plan_input(self) -> PlanInput:
+        """Return the inputs of a plan that starts from today's fleet."""
+        return PlanInput(
+            self.settings.plan,
+            self.hardware,
+            self.traffic,
+            self.window,
+            self.sizes,
+            self.today,
+            quantiles=self.quantiles,
+        )
+
+    def pools(self, counts: IntArray) -> IntArray:
+        """Convert counts ``[..., l, r, g]`` to ``[..., pools]``."""
+        index = tuple(np.array(self.hardware.pool_index).T)
+        return np.asarray(counts[(..., *index)])
+
+    def fleet(self, counts: IntArray) -> Fleet:
+        """Return the fleet that starts with ``counts``, ``[pools]``."""
+        initial = np.zeros(self.hardware.minimum.shape, np.int64)
+        for place, count in zip(self.hardware.pool_index, counts, strict=True):
+            initial[place] = count
+        return self.hardware.fleet(initial)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Detail:
+    """Tables of a policy's replay.
+
+    ``minutes`` has a row per interval and pool. ``groups`` has a row per tier, model and home
+    region, and for all of each together. ``requests`` has a row per request, or is None if not
+    needed.
+    """
+
+    minutes: pl.DataFrame
+    groups: pl.DataFrame
+    requests: pl.DataFrame | None
+    capacity: pl.DataFrame | None = None  # joint capacity of each model's instances in a region
+
+
+NO_DETAIL = Detail(pl.DataFrame(), pl.DataFrame(), None)  # of replays that only need figures
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One parameter of a policy's run: the scenario's value or a value found in the study.
+
+    ``where`` is the pool or service of the parameter; "" means all.
+    """
+
+    what: str
+    where: str
+    value: float | str | bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PolicyRun:
+    """The outcome of one policy."""
+
+    name: str  # with its label, if it has one
+    label: str
+    summary: Summary
+    fleet: Fleet
+    series: PoolSeries
+    plan: ScalingPlan | None  # only of policies that plan
+    detail: Detail
+    asked: bool = True  # False: a baseline that every comparison includes
+    flat_usd: float | None = None  # cost of the smallest static fleet that serves as well
+    swing: SignalRange | None = None  # range of the signal, if the policy uses only one
+    settings: tuple[Setting, ...] = ()  # parameters to copy
+    # Share of the time in which the fleet survives the loss of the scenario's spare replicas, or
+    # of any one instance without spare. ``lacks_spare`` is how far this is below the target.
+    survives: float | None = None
+    lacks_spare: float = 0.0
+    modules: ModuleRun | None = None  # only of policies that move modules
+    # Starts refused because no GPUs were free. Each counts once until it is granted or withdrawn.
+    refused_starts: int = 0
+
+    @property
+    def traits(self) -> Traits:
+        """Return the traits of the policy."""
+        return traits_of(self.name)
+
+    @property
+    def meets_slo(self) -> bool:
+        """Return whether every tier meets its SLO."""
+        return all(self.summary.slo_met.values())

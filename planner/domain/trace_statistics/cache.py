@@ -1,0 +1,87 @@
+"""Store the characterisation with its trace, so that it is computed once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from forecasting.demand import DemandSeries
+from planner.domain.serialise import as_json
+from planner.domain.trace_statistics.figures import Characterisation
+from planner.domain.trace_statistics.statistics import characterise
+from planner.domain.traffic.window_rank import ALL
+from planner.errors import Damaged
+from planner.files.atomic_write import whole_file
+from planner.files.damage import damage_reported
+from planner.inputs.ingest.store import (
+    AGAIN,
+    STORED,
+)
+
+VERSION = 3  # of the stored format; other versions are computed again
+FIGURES, RATES, TOTAL = "character.json", "character-rates.parquet", "character-total.parquet"
+
+
+def character_written(store: Path) -> dict[str, Any]:
+    """Compute and store the characterisation, and return its figures as plain data."""
+    with damage_reported(STORED, AGAIN):
+        characterised = characterise(store)
+    figures: dict[str, Any] = as_json(characterised.character)
+    for name, table in ((RATES, characterised.rates), (TOTAL, _total_table(characterised))):
+        with whole_file(store / name) as draft:
+            table.write_parquet(draft)
+    # Written last, so that its presence means that the tables exist.
+    with whole_file(store / FIGURES) as draft:
+        draft.write_text(json.dumps({"version": VERSION, "figures": figures}), encoding="utf-8")
+    return figures
+
+
+def character_kept(store: Path) -> dict[str, Any]:
+    """Return the figures as plain data; compute them if they are not stored."""
+    try:
+        stored = json.loads((store / FIGURES).read_text(encoding="utf-8"))
+    except (ValueError, FileNotFoundError):
+        return character_written(store)
+    if not isinstance(stored, dict) or stored.get("version") != VERSION:
+        return character_written(store)
+    figures: dict[str, Any] = stored["figures"]
+    return figures
+
+
+def rates_kept(store: Path, by: str) -> pl.DataFrame:
+    """Return the amounts over time of the labels of one kind, for charts."""
+    character_kept(store)
+    return _table(store, RATES).filter(pl.col("by") == by)
+
+
+def total_kept(store: Path) -> DemandSeries:
+    """Return the total demand, in the unit by which days are ranked."""
+    figures = character_kept(store)
+    table = _table(store, TOTAL)
+    unit = figures["unit"]
+    return DemandSeries(
+        ALL, float(table["start_s"][0]), float(figures["bin_s"]), table[unit].to_numpy(), unit
+    )
+
+
+def _table(store: Path, name: str) -> pl.DataFrame:
+    """Read one of the tables; compute it again when it is damaged."""
+    try:
+        with damage_reported(name, AGAIN):
+            return pl.read_parquet(store / name)
+    except Damaged:
+        character_written(store)
+        return pl.read_parquet(store / name)
+
+
+def _total_table(characterised: Characterisation) -> pl.DataFrame:
+    first = characterised.total[0]
+    return pl.DataFrame(
+        {
+            "start_s": [first.start_s + i * first.bin_s for i in range(first.bins)],
+            **{series.unit: series.values for series in characterised.total},
+        }
+    )

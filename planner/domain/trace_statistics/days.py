@@ -1,0 +1,121 @@
+"""Rank the days of a trace, because the size of a plan depends on its day."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from forecasting.demand import DemandSeries
+from planner.domain.trace_statistics.figures import (
+    Day,
+    Days,
+)
+from planner.domain.trace_statistics.grid import Grid
+from planner.domain.traffic.window import DAY_S
+from planner.domain.traffic.window_rank import (
+    SEEN,
+    WEEK_S,
+    Stretch,
+    busiest,
+    day_words,
+    span_words,
+    stretches,
+    window_rank,
+)
+from simulation.arrays import BoolArray, FloatArray
+
+LISTED = 1100  # most listed days (three years); a longer trace lists its busiest
+COVERED = 0.99  # share of a day that a series must span to count as present
+
+
+def days(grid: Grid, lost: BoolArray, clock: str) -> Days:
+    """Return all calendar days of the trace; a day with too many unknown bins has no rank.
+
+    ``lost`` marks bins that are not demand, ``[bins]``. There are no days if bins exceed a day.
+    """
+    if grid.bin_s > DAY_S:
+        return Days((), 0, None, None, ())
+    amounts = grid.total(grid.unit)
+    total = replace(amounts, values=np.where(lost, np.nan, amounts.values))
+    compared = {stretch.start_s: stretch.amount for stretch in stretches(total, DAY_S)}
+    top = max(compared.values(), default=0.0)
+    number = np.floor(grid.edges_s / DAY_S + 1e-9).astype(np.int64)
+    first, count = int(number[0]), int(number[-1] - number[0]) + 1
+    day_number = number - first
+
+    def per_day(values: FloatArray | BoolArray) -> FloatArray:
+        return np.bincount(day_number, np.nan_to_num(values), count).astype(np.float64)
+
+    seen = per_day(~np.isnan(total.values)) * grid.bin_s / DAY_S
+    first_bins = np.searchsorted(number, first + np.arange(count))
+    bins_there = np.add.reduceat(grid.present, first_bins, axis=1, dtype=np.int64)
+    there = (bins_there * grid.bin_s / DAY_S >= COVERED).sum(axis=0)
+    sums = {field: per_day(grid.summed(field)) for field in grid.amounts}
+    ascending = np.sort(list(compared.values()))
+    listed = []
+    for day in range(count):
+        start_s = (first + day) * DAY_S
+        amount = compared.get(start_s)
+        listed.append(
+            Day(
+                start_s=start_s,
+                name=day_words(start_s, clock),
+                requests=_known(sums, "requests", day),
+                input_tokens=_known(sums, "input_tokens", day),
+                output_tokens=_known(sums, "output_tokens", day),
+                seen=min(1.0, float(seen[day])),
+                series=int(there[day]),
+                rank=None if amount is None else _rank(ascending, amount),
+                of_busiest=amount / top if amount is not None and top else None,
+            )
+        )
+    top_day, top_week = busiest(total, DAY_S), busiest(total, WEEK_S)
+    words = tuple(_words(listed, total, top_day, top_week, len(grid.names), clock))
+    if count > LISTED:
+        words = (*words, f"{count:,} days; the {LISTED:,} busiest are listed.")
+        busy_first = sorted(range(count), key=lambda day: -(sums[grid.unit][day]))
+        listed = [listed[day] for day in sorted(busy_first[:LISTED])]
+    return Days(tuple(listed), len(compared), top_day, top_week, words)
+
+
+def _rank(ascending: FloatArray, amount: float) -> int:
+    return 1 + int(ascending.size - np.searchsorted(ascending, amount, side="right"))
+
+
+def _words(
+    days_listed: list[Day],
+    total: DemandSeries,
+    top_day: Stretch | None,
+    top_week: Stretch | None,
+    series: int,
+    clock: str,
+) -> Iterator[str]:
+    """Yield sentences on the last, the busiest and the unranked days."""
+    ranked = [day for day in days_listed if day.rank is not None]
+    if not ranked:
+        yield f"No day of the trace is known whole (or {SEEN:.0%} of it): none can be ranked."
+        return
+    last = ranked[-1].start_s
+    yield f"The last whole day: {window_rank(total, last, last + DAY_S, clock).sentence}"
+    if top_day is not None and len(ranked) > 1:
+        yield f"The busiest day is {span_words(top_day.start_s, top_day.end_s, clock)}."
+    if top_week is not None:
+        yield f"The busiest seven days are {span_words(top_week.start_s, top_week.end_s, clock)}."
+    without = len(days_listed) - len(ranked)
+    if without:
+        yield (
+            f"Of {without:,} of the {len(days_listed):,} days that the trace touches less than "
+            f"{SEEN:.0%} is known; they have no rank."
+        )
+    partly = sum(day.series < series for day in ranked)
+    if partly:
+        yield (
+            f"On {partly:,} of {len(ranked):,} days not all {series:,} series are there: such a "
+            "day is quieter in the file than it was."
+        )
+
+
+def _known(sums: dict[str, np.ndarray], field: str, day: int) -> float | None:
+    return float(sums[field][day]) if field in sums else None

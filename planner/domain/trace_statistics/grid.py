@@ -1,0 +1,168 @@
+"""Put the amounts of either kind of trace on one grid of series and bins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from forecasting.demand import DemandSeries
+from planner.domain.trace_statistics.figures import (
+    BY,
+    UNSAID,
+)
+from planner.domain.traffic.window import DAY_S
+from planner.domain.traffic.window_rank import ALL
+from planner.inputs.ingest.options import LABELS
+from planner.inputs.ingest.report import IngestReport
+from planner.inputs.ingest.store import (
+    DemandColumns,
+    bin_requests,
+    label_code,
+    read_demand,
+    scan_requests,
+)
+from simulation.arrays import BoolArray, FloatArray, IntArray
+
+AMOUNTS = ("requests", "input_tokens", "output_tokens", "total_tokens")
+WIDTHS_S = (1, 10, 60, 300, 900, 3600)
+MAX_BINS = 20_000  # per series of a request trace: enough for a week of minutes
+MAX_CELLS = 4_000_000  # series times bins of a request trace
+MAX_DEMAND_CELLS = 20_000_000  # series times bins of a file of counts: 0.6 GB
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grid:
+    """Amounts of all series on common bins."""
+
+    names: tuple[str, ...]
+    labels: dict[str, tuple[str, ...]]  # [series] by one of BY
+    start_s: float
+    bin_s: float
+    amounts: dict[str, FloatArray]  # [series, bins] by field; NaN: gap; 0 outside ``present``
+    present: BoolArray  # [series, bins] from the first to the last bin of a series
+
+    @property
+    def bins(self) -> int:
+        """Return the number of bins."""
+        return int(self.present.shape[1])
+
+    @property
+    def edges_s(self) -> FloatArray:
+        """Return the start of each bin, ``[bins]``, seconds."""
+        return np.asarray(self.start_s + self.bin_s * np.arange(self.bins), np.float64)
+
+    @property
+    def unit(self) -> str:
+        """Return "requests", or the field of tokens if requests are not counted."""
+        return next(iter(self.amounts))
+
+    def summed(self, field: str, rows: IntArray | slice = slice(None)) -> FloatArray:
+        """Return the sum over series, ``[bins]``.
+
+        A bin is a gap (NaN) if a series has a gap there, or if no series is present.
+        """
+        total = self.amounts[field][rows].sum(axis=0)
+        return np.asarray(np.where(self.present[rows].any(axis=0), total, np.nan))
+
+    def total(self, field: str) -> DemandSeries:
+        """Return the sum over all series as a demand series."""
+        return DemandSeries(ALL, self.start_s, self.bin_s, self.summed(field), field)
+
+    def codes(self, by: str) -> tuple[tuple[str, ...], IntArray]:
+        """Return the labels, those with the largest amounts first, and each series' index."""
+        names, codes = np.unique(np.array(self.labels[by]), return_inverse=True)
+        sums = np.bincount(codes, np.nansum(self.amounts[self.unit], axis=1), len(names))
+        order = np.argsort(-sums, kind="stable")
+        return tuple(names[order].tolist()), np.argsort(order)[codes]
+
+
+def demand_grid(columns: Sequence[DemandColumns]) -> Grid:
+    """Return the grid of demand series, from a file or from counted requests."""
+    bin_s = columns[0].bin_s
+    start_s = min(series.start_s for series in columns)
+    places = [round((series.start_s - start_s) / bin_s) for series in columns]
+    bins = max(place + len(s.requests) for place, s in zip(places, columns, strict=True))
+    present = np.zeros((len(columns), bins), bool)
+    for row, (place, series) in enumerate(zip(places, columns, strict=True)):
+        present[row, place : place + len(series.requests)] = True
+    amounts: dict[str, FloatArray] = {}
+    for field in AMOUNTS:
+        values = np.where(present, np.nan, 0.0)
+        for row, (place, series) in enumerate(zip(places, columns, strict=True)):
+            column = getattr(series, field)
+            if column is not None:
+                values[row, place : place + len(column)] = column
+        if np.isfinite(values[present]).any():
+            amounts[field] = values
+    named = {label: [getattr(series, label) for series in columns] for label in LABELS}
+    labels = {
+        label: tuple(name or UNSAID for name in names)
+        for label, names in named.items()
+        if any(names)
+    }
+    # Series names add information only if several series have the same labels.
+    names = tuple(series.name for series in columns)
+    if len(set(names)) > len(set(zip(*named.values(), strict=True))):
+        labels["series"] = names
+    ordered = {by: labels[by] for by in BY if by in labels}
+    return Grid(names, ordered, start_s, bin_s, amounts, present)
+
+
+def joined(columns: Sequence[DemandColumns]) -> Sequence[DemandColumns]:
+    """Return the series with bins merged until they fit MAX_DEMAND_CELLS.
+
+    A merged bin with a gap is a gap. Outside its own bins a series counts as 0.
+    """
+    bin_s = columns[0].bin_s
+    start_s = min(series.start_s for series in columns)
+    places = [round((series.start_s - start_s) / bin_s) for series in columns]
+    bins = max(place + len(s.requests) for place, s in zip(places, columns, strict=True))
+    factor = -(-bins * len(columns) // MAX_DEMAND_CELLS)
+    if factor == 1:
+        return columns
+    # A day must be a whole number of bins, or days could not be ranked.
+    while factor * bin_s < DAY_S and DAY_S % (factor * bin_s):
+        factor += 1
+
+    def sums(values: Any, place: int) -> Any:
+        if values is None:
+            return None
+        before = place % factor
+        after = -(before + len(values)) % factor
+        return np.asarray(np.pad(values, (before, after)).reshape(-1, factor).sum(axis=1))
+
+    return [
+        replace(
+            series,
+            start_s=start_s + (place - place % factor) * bin_s,
+            bin_s=factor * bin_s,
+            requests=sums(series.requests, place),
+            input_tokens=sums(series.input_tokens, place),
+            output_tokens=sums(series.output_tokens, place),
+            total_tokens=sums(series.total_tokens, place),
+        )
+        for place, series in zip(places, columns, strict=True)
+    ]
+
+
+def stored_grid(store: Path, report: IngestReport) -> Grid:
+    """Return the grid of a stored trace.
+
+    A demand file keeps its bins, merged if there are too many. Requests are counted in bins of the
+    narrowest round width that leaves few enough.
+    """
+    if report.kind == "demand":
+        return demand_grid(joined(read_demand(store)))
+    _, scan = scan_requests(store)
+    series = int(scan.select(label_code(report).n_unique()).collect(engine="streaming").item())
+    return demand_grid(bin_requests(store, base_width(report.end_s - report.start_s, series)))
+
+
+def base_width(span_s: float, series: int = 1) -> float:
+    """Return the narrowest of WIDTHS_S, or a day, that leaves few enough bins."""
+    bins = min(MAX_BINS, MAX_CELLS // max(1, series))
+    return next((width for width in WIDTHS_S if span_s / width <= bins), 86_400)

@@ -1,0 +1,176 @@
+"""Describe when requests come: hours and weekdays, autocorrelation, bursts by time scale."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from planner.domain.trace_statistics.figures import (
+    Burstiness,
+    Rhythm,
+)
+from planner.domain.traffic.window import (
+    DAY_S,
+    HOUR_S,
+    UTC_CLOCK,
+)
+from planner.domain.traffic.window_rank import WEEK_S
+from planner.inputs.ingest.store import scan_requests
+from simulation.arrays import FloatArray
+
+SCALES_S = (1.0, 10.0, 60.0, 600.0, 3600.0, 21_600.0, 86_400.0)
+LOCAL_S = 600.0  # span in which the rate is assumed to be steady
+LEAST_BINS = 10  # fewest bins of a scale
+MAX_FINE = 20_000_000  # most bins of the finest scale
+SPARSE = 100  # most bins per request of the finest scale: with more, nearly all are empty
+ENOUGH_FINE = 1_000_000  # so many bins are always allowed, because they are cheap
+WEEKDAY_OF_EPOCH = 3  # 1 January 1970 was a Thursday; Monday is 0
+WEEKEND = 5
+
+
+def autocorrelation(values: FloatArray, lag: int) -> float | None:
+    """Return the Pearson correlation of known bins ``lag`` apart.
+
+    None: there are too few bins, or the values do not vary.
+    """
+    if lag < 1 or len(values) < 2 * lag:
+        return None
+    before, after = values[:-lag], values[lag:]
+    known = ~np.isnan(before) & ~np.isnan(after)
+    before, after = before[known], after[known]
+    if len(before) < LEAST_BINS or not before.std() > 0 or not after.std() > 0:
+        return None
+    return float(np.corrcoef(before, after)[0, 1])
+
+
+def coarse(values: FloatArray, factor: int) -> FloatArray:
+    """Return the sums of ``factor`` bins; a gap makes a gap, an incomplete last sum is dropped."""
+    covered = len(values) // factor * factor
+    return np.asarray(values[:covered].reshape(-1, factor).sum(axis=1))
+
+
+def day_and_week(values: FloatArray, bin_s: float) -> tuple[float, float | None, float | None]:
+    """Return the compared bin width, and the autocorrelations at a day and at a week.
+
+    The width is an hour if whole bins make an hour.
+    """
+    factor = max(1, round(HOUR_S / bin_s))
+    if abs(factor * bin_s - HOUR_S) < 1e-6:
+        values, bin_s = coarse(values, factor), HOUR_S
+    lags = [round(span / bin_s) for span in (DAY_S, WEEK_S)]
+    fits = abs(lags[0] * bin_s - DAY_S) < 1e-6 * DAY_S
+    day, week = (autocorrelation(values, lag) if fits else None for lag in lags)
+    return bin_s, day, week
+
+
+def rhythm(values: FloatArray, start_s: float, bin_s: float, clock: str) -> Rhythm:
+    """Return the rhythm of amounts per bin; a bin belongs to the hour in which it starts."""
+    width, day, week = day_and_week(values, bin_s)
+    begin = start_s + bin_s * np.arange(len(values))
+    shift = WEEKDAY_OF_EPOCH if clock == UTC_CLOCK else 0
+    weekday = (np.floor(begin / DAY_S).astype(np.int64) + shift) % 7
+    hour = (begin % DAY_S // HOUR_S).astype(np.int64)
+    seen = ~np.isnan(values)
+    if bin_s > HOUR_S:
+        seen = np.zeros_like(seen)  # wider bins do not show the hour
+    place = weekday * 24 + hour
+    amount = np.bincount(place[seen], values[seen], 168).reshape(7, 24)
+    seconds = np.bincount(place[seen], minlength=168).reshape(7, 24) * float(bin_s)
+
+    by_hour = _rates(amount.sum(axis=0), seconds.sum(axis=0))
+    known = [(rate, h) for h, rate in enumerate(by_hour) if rate is not None]
+    full = len(known) == 24
+    high, low = (max(known)[0], min(known)[0]) if full else (None, None)
+    days = [_rates(amount[part].sum(), seconds[part].sum())[0] for part in
+            (slice(0, WEEKEND), slice(WEEKEND, 7))]  # fmt: skip
+    weekday_rate, weekend_rate = days if clock == UTC_CLOCK else (None, None)
+    return Rhythm(
+        bin_s=width,
+        autocorrelation_day=day,
+        autocorrelation_week=week,
+        weekday_hour=tuple(_rates(amount[day], seconds[day]) for day in range(7)),
+        hour=by_hour,
+        peak_hour=max(known)[1] if full else None,
+        trough_hour=min(known)[1] if full else None,
+        peak_to_trough=high / low if high and low else None,
+        weekend_to_weekday=weekend_rate / weekday_rate
+        if weekday_rate and weekend_rate is not None
+        else None,
+    )
+
+
+def _rates(amount: FloatArray, seconds: FloatArray) -> tuple[float | None, ...]:
+    pairs = zip(np.atleast_1d(amount).tolist(), np.atleast_1d(seconds).tolist(), strict=True)
+    return tuple(total / time if time else None for total, time in pairs)
+
+
+def burstiness(values: FloatArray, bin_s: float) -> list[Burstiness]:
+    """Return the burstiness of amounts per bin, at every scale of whole bins."""
+    scales = []
+    for scale in (bin_s, *(s for s in SCALES_S if s > bin_s)):
+        factor = round(scale / bin_s)
+        if abs(factor * bin_s - scale) > 1e-6 * scale:
+            continue
+        sums = coarse(values, factor)
+        known = sums[~np.isnan(sums)]
+        if len(known) >= LEAST_BINS:
+            scales.append(_at_scale(sums, known, scale))
+    return scales
+
+
+def _at_scale(sums: FloatArray, known: FloatArray, scale: float) -> Burstiness:
+    """Return the burstiness at one scale; ``known`` are the sums without gaps."""
+    mean = float(known.mean())
+    variance = float(known.var(ddof=1))
+    return Burstiness(
+        bin_s=scale,
+        bins=len(known),
+        dispersion=variance / mean if mean else None,
+        within_10_min=_within(sums, round(LOCAL_S / scale)),
+        peak_to_mean=float(known.max()) / mean if mean else None,
+        cv=variance**0.5 / mean if mean else None,
+        empty=float((known == 0).mean()),
+    )
+
+
+def _within(sums: FloatArray, bins: int) -> float | None:
+    """Return variance over mean within runs of ``bins`` bins, weighted by the amount in each run.
+
+    This removes the daily cycle, because the mean is that of the run. None: too few bins.
+    """
+    if bins < LEAST_BINS or len(sums) < bins:
+        return None
+    runs = sums[: len(sums) // bins * bins].reshape(-1, bins)
+    runs = runs[~np.isnan(runs).any(axis=1)]
+    means = float(runs.mean(axis=1).sum()) if len(runs) else 0.0
+    return float(runs.var(axis=1, ddof=1).sum()) / means if means else None
+
+
+def fine_counts(store: Path, span_s: float) -> tuple[FloatArray, float]:
+    """Return the requests per bin of a stored trace from its first one on, and the bins' width.
+
+    The width is the narrowest of SCALES_S with at most MAX_FINE bins. Above ENOUGH_FINE bins, there
+    are also at most SPARSE bins per request. Three requests in 54 years say nothing about seconds.
+    """
+    report, scan = scan_requests(store)
+    most = min(MAX_FINE, max(ENOUGH_FINE, SPARSE * (report.requests or 0)))
+    width = next((w for w in SCALES_S if span_s / w <= most), SCALES_S[-1])
+    table = (
+        scan.group_by((pl.col("arrival_s") / width).floor().cast(pl.Int64).alias("bin"))
+        .len()
+        .collect(engine="streaming")
+    )
+    counts = np.zeros(int(table["bin"].max()) + 1)  # type: ignore[arg-type]
+    counts[table["bin"].to_numpy()] = table["len"].to_numpy()
+    return counts[: max(1, len(counts) - 1)], width  # the last bin is incomplete
+
+
+def interarrival_cv(store: Path) -> float | None:
+    """Return standard deviation over mean of the gaps between consecutive requests."""
+    _, scan = scan_requests(store)
+    gaps = pl.col("arrival_s").diff()
+    row = scan.select(gaps.mean().alias("mean"), gaps.std().alias("std")).collect().row(0)
+    mean, spread = row
+    return spread / mean if mean and spread is not None else None

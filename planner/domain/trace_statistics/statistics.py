@@ -1,0 +1,170 @@
+"""Compute all figures of a trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from forecasting.outages import (
+    Outage,
+    find_outages,
+    may_have_outages,
+    outage_mask,
+    unknown_sums,
+)
+from planner.domain.trace_statistics.days import days
+from planner.domain.trace_statistics.figures import (
+    LEVELS,
+    Character,
+    Characterisation,
+    LostBins,
+)
+from planner.domain.trace_statistics.grid import (
+    Grid,
+    stored_grid,
+)
+from planner.domain.trace_statistics.lengths import (
+    mean_lengths,
+    request_lengths,
+)
+from planner.domain.trace_statistics.periodicity import (
+    burstiness,
+    fine_counts,
+    interarrival_cv,
+    rhythm,
+)
+from planner.domain.trace_statistics.volumes import (
+    LISTED,
+    cells,
+    chart_rates,
+    imbalance,
+    utilities,
+    volumes,
+)
+from planner.domain.traffic.window import HOUR_S
+from planner.inputs.ingest.report import IngestReport
+from planner.inputs.ingest.store import (
+    LENGTHS,
+    read_report,
+)
+
+_LENGTHS = {"prompts": "input_tokens", "answers": "output_tokens"}
+MAX_OUTAGES = 100  # most outages in the list; all are counted
+
+
+def characterise(store: Path | str) -> Characterisation:
+    """Return the figures of a stored trace, with the data for charts and rankings.
+
+    Figures are exact for a file of requests. A file of counts per bin has fewer figures.
+    """
+    store = Path(store)
+    report = read_report(store)
+    by_request = report.kind == "requests"
+    grid = stored_grid(store, report)
+    summed = grid.summed(grid.unit)
+    lost = unknown_sums(grid.amounts[grid.unit], grid.bin_s)
+    known = np.where(lost, np.nan, summed)
+    by = tuple(grid.labels)
+    by_label = volumes(grid, lost, utilities(store, by) if by_request else {})
+    # Counts per bin cannot show bursts shorter than a bin.
+    fine, fine_s = (
+        fine_counts(store, report.end_s - report.start_s) if by_request else (known, grid.bin_s)
+    )
+    lists = [imbalance(grid, kind) for kind in by]
+    found_lost = _lost(grid, find_outages(summed, grid.bin_s))
+    character = Character(
+        trace=report.trace,
+        kind=report.kind,
+        clock=report.clock,
+        unit=grid.unit,
+        start_s=report.start_s,
+        end_s=report.end_s,
+        bin_s=grid.bin_s,
+        series=len(grid.names),
+        total=by_label[0],
+        volumes=tuple(by_label[1:]),
+        cells=tuple(cells(grid)),
+        imbalance=tuple(spread for spread in lists if spread is not None),
+        levels=LEVELS,
+        lengths=tuple(request_lengths(store, by) if by_request else mean_lengths(grid)),
+        rhythm=rhythm(known, grid.start_s, grid.bin_s, report.clock),
+        interarrival_cv=interarrival_cv(store) if by_request else None,
+        burstiness=tuple(burstiness(fine, fine_s)),
+        days=days(grid, lost, report.clock),
+        gaps=int(np.isnan(summed).sum()),
+        outages=tuple(found_lost[:MAX_OUTAGES]),
+        outages_found=len(found_lost),
+        notes=_notes(report, grid, sampled=(store / LENGTHS).is_file()),
+    )
+    total = tuple(grid.total(field) for field in grid.amounts)
+    return Characterisation(character, chart_rates(grid, lost), total)
+
+
+def _lost(grid: Grid, of_all: tuple[Outage, ...]) -> list[LostBins]:
+    """Return the outages of the total in order of time, then those of single series.
+
+    An outage of a series counts only outside those of the total. Series outages with the most
+    missing requests come first.
+    """
+    of_total = outage_mask(of_all, grid.bins)
+    alone: list[LostBins] = []
+    if len(grid.names) > 1:
+        rows = np.where(of_total | ~grid.present, np.nan, grid.amounts[grid.unit])
+        for row in np.flatnonzero(may_have_outages(rows)):
+            alone += [
+                _words(grid, grid.names[row], outage)
+                for outage in find_outages(rows[row], grid.bin_s)
+            ]
+    alone.sort(key=lambda outage: -outage.missing)
+    return [_words(grid, "all", outage) for outage in of_all] + alone
+
+
+def _words(grid: Grid, series: str, outage: Outage) -> LostBins:
+    start_s = grid.start_s + outage.first * grid.bin_s
+    end_s = start_s + outage.bins * grid.bin_s
+    return LostBins(
+        series, start_s, end_s, outage.bins, outage.expected * outage.bins, outage.after
+    )
+
+
+def _notes(report: IngestReport, grid: Grid, *, sampled: bool) -> tuple[str, ...]:
+    """Return sentences on what the file lacks, and on how its data were changed."""
+    notes = [
+        f"{count:,} {by if by == 'series' else f'{by}s'}; the {LISTED} largest are shown."
+        for by, names in grid.labels.items()
+        if (count := len(set(names))) > LISTED
+    ]
+    if report.bin_s is not None and grid.bin_s > report.bin_s:
+        notes.append(
+            f"The file's bins of {report.bin_s:g} s are summed to {grid.bin_s:g} s here, since it "
+            f"has {len(grid.names):,} series."
+        )
+    if grid.unit != "requests":
+        notes.append(
+            f"The file does not count requests: rates, ranks and rhythm are of "
+            f"{grid.unit.replace('_', ' ')}."
+        )
+    if report.kind == "demand":
+        missing = [what for what, field in _LENGTHS.items() if field not in grid.amounts]
+        if len(missing) < len(_LENGTHS):
+            notes.append(
+                "Lengths are shown as means per bin; a plan draws them from a sample of requests."
+                if sampled
+                else "Of lengths the file has means per bin; how requests spread it has not."
+            )
+            notes += [
+                f"The file says nothing of how long {what} are: a plan has to assume it."
+                for what in missing
+            ]
+        else:
+            notes.append("The file says nothing of lengths: a plan has to assume them.")
+        if not grid.present.all():
+            apart = int((~grid.present).any(axis=1).sum())
+            notes.append(
+                f"{apart} of {len(grid.names)} series begin later or end earlier than the trace; "
+                "beyond its own first and last bin a series counts as nothing."
+            )
+        if grid.bin_s > HOUR_S:
+            notes.append("Bins are wider than an hour: nothing can be said of hours of the day.")
+    return tuple(notes)

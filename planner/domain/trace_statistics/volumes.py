@@ -1,0 +1,190 @@
+"""Compute the traffic of each model, region and tier, and its imbalance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from planner.domain.trace_statistics.figures import (
+    UNSAID,
+    Cell,
+    Imbalance,
+    Volume,
+)
+from planner.domain.trace_statistics.grid import Grid
+from planner.domain.trace_statistics.periodicity import day_and_week
+from planner.inputs.ingest.options import LABELS
+from planner.inputs.ingest.store import scan_requests
+from simulation.arrays import BoolArray, FloatArray, IntArray
+
+MAX_CELLS = 200
+LISTED = 100  # most labels of a kind: computing the figures of one takes longer than reading it
+LINES = 6  # most lines in a chart; smaller labels are summed
+CHART_BINS = 480  # most bins in a chart: about its pixels
+OTHERS = "others"
+Utility = Mapping[tuple[str, str], tuple[float, float]]  # (kind, label) to sum, requests
+
+
+def volumes(grid: Grid, lost: BoolArray, utility: Utility) -> list[Volume]:
+    """Return the volume of the whole, then of the LISTED largest labels of each kind.
+
+    Rates are over the bins that are not ``lost``, ``[bins]``. Sums are those of the file.
+    """
+    of_series = {field: np.nansum(values, axis=1) for field, values in grid.amounts.items()}
+    whole = np.arange(len(grid.names))
+    volumes = [_volume(grid, ("all", "all"), whole, lost, utility, of_series)]
+    for by in grid.labels:
+        names, codes = grid.codes(by)
+        volumes += [
+            _volume(grid, (by, name), np.flatnonzero(codes == code), lost, utility, of_series)
+            for code, name in enumerate(names[:LISTED])
+        ]
+    return volumes
+
+
+def _volume(
+    grid: Grid,
+    label: tuple[str, str],
+    rows: IntArray,
+    lost: BoolArray,
+    utility: Utility,
+    of_series: Mapping[str, FloatArray],
+) -> Volume:
+    """Describe the series ``rows`` together; ``of_series`` has the sum of each by field."""
+    sums = {field: float(values[rows].sum()) for field, values in of_series.items()}
+    of_trace = float(of_series[grid.unit].sum())
+    rates = np.where(lost, np.nan, grid.summed(grid.unit, rows)) / grid.bin_s
+    known = rates[~np.isnan(rates)]
+    mean, peak = (float(known.mean()), float(known.max())) if len(known) else (0.0, 0.0)
+    _, day, week = day_and_week(rates, grid.bin_s)
+    total, requests = utility.get(label, (None, 0.0))
+    return Volume(
+        by=label[0],
+        label=label[1],
+        requests=sums.get("requests"),
+        input_tokens=sums.get("input_tokens"),
+        output_tokens=sums.get("output_tokens"),
+        share=sums[grid.unit] / of_trace if of_trace else None,
+        mean=mean,
+        peak=peak,
+        peak_to_mean=peak / mean if mean else None,
+        autocorrelation_day=day,
+        autocorrelation_week=week,
+        utility=total,
+        utility_per_request=total / requests if total is not None and requests else None,
+    )
+
+
+def cells(grid: Grid) -> list[Cell]:
+    """Return the amount of each (model, region, tier), the largest first.
+
+    Returns nothing if the trace has fewer than two kinds of labels.
+    """
+    kinds = [label for label in LABELS if label in grid.labels]
+    if len(kinds) < 2:
+        return []
+    amounts: dict[tuple[str, str, str], float] = {}
+    per_row = np.nansum(grid.amounts[grid.unit], axis=1).tolist()
+    for row, amount in enumerate(per_row):
+        key = _key(grid, row)
+        amounts[key] = amounts.get(key, 0.0) + amount
+    of_trace = sum(per_row)
+    largest = sorted(amounts.items(), key=lambda item: -item[1])[:MAX_CELLS]
+    return [
+        Cell(model, region, tier, amount, amount / of_trace if of_trace else 0.0)
+        for (model, region, tier), amount in largest
+    ]
+
+
+def _key(grid: Grid, row: int) -> tuple[str, str, str]:
+    model, region, tier = (
+        grid.labels[label][row] if label in grid.labels else UNSAID for label in LABELS
+    )
+    return model, region, tier
+
+
+def imbalance(grid: Grid, by: str) -> Imbalance | None:
+    """Return the imbalance between all labels of one kind; None: fewer than two labels."""
+    names, codes = grid.codes(by)
+    amounts = np.bincount(codes, np.nansum(grid.amounts[grid.unit], axis=1), len(names))
+    if len(names) < 2 or not amounts.any():
+        return None
+    shares = amounts / amounts.sum()
+    most, least = int(shares.argmax()), int(shares.argmin())
+    return Imbalance(
+        by=by,
+        labels=len(names),
+        most=names[most],
+        most_share=float(shares[most]),
+        least=names[least],
+        least_share=float(shares[least]),
+        effective=float(1 / (shares**2).sum()),
+    )
+
+
+def utilities(store: Path, by: Sequence[str]) -> Utility:
+    """Return the sums of the requests' utility by label; empty: the file has no utility."""
+    _, scan = scan_requests(store)
+    if "utility" not in scan.collect_schema().names():
+        return {}
+    sums: dict[tuple[str, str], tuple[float, float]] = {}
+    for kind in ("all", *by):
+        label = pl.lit("all") if kind == "all" else pl.col(kind).fill_null(UNSAID)
+        table = (
+            scan.group_by(label.alias("label"))
+            .agg(pl.col("utility").sum(), pl.col("utility").count().alias("n"))
+            .collect(engine="streaming")
+        )
+        for name, total, count in table.select("label", "utility", "n").iter_rows():
+            sums[kind, str(name)] = float(total), float(count)
+    return sums
+
+
+def chart_rates(grid: Grid, lost: BoolArray) -> pl.DataFrame:
+    """Return the amounts over time of the largest labels of each kind, the others, and the total.
+
+    Bins are merged into as many intervals as a chart can show. ``lost`` marks bins that are not
+    demand; they are gaps. An interval with at least half of its bins known is scaled up from them.
+    An interval with fewer is unknown.
+    """
+    joined = max(1, -(-grid.bins // CHART_BINS))
+    starts = np.arange(0, grid.bins, joined)
+    width = np.diff(np.append(starts, grid.bins))
+    frames = []
+    for by in ("all", *grid.labels):
+        for place, (label, rows) in enumerate(_lines(grid, by)):
+            columns = {}
+            for field in grid.amounts:
+                values = np.where(lost, np.nan, grid.summed(field, rows))
+                known_bins = np.add.reduceat((~np.isnan(values)).astype(float), starts)
+                total = np.add.reduceat(np.nan_to_num(values), starts)
+                enough = known_bins * 2 >= width
+                scaled = total * width / np.maximum(known_bins, 1)
+                columns[field] = pl.Series(np.where(enough, scaled, np.nan)).fill_nan(None)
+            frames.append(
+                pl.DataFrame(
+                    {
+                        "by": [by] * len(starts),
+                        "label": [label] * len(starts),
+                        "place": [place] * len(starts),
+                        "start_s": grid.start_s + grid.bin_s * starts,
+                        "seconds": grid.bin_s * width,
+                        **columns,
+                    }
+                )
+            )
+    return pl.concat(frames)
+
+
+def _lines(grid: Grid, by: str) -> list[tuple[str, np.ndarray]]:
+    if by == "all":
+        return [("all", np.arange(len(grid.names)))]
+    names, codes = grid.codes(by)
+    few = len(names) if len(names) <= LINES else LINES - 1
+    lines = [(name, np.flatnonzero(codes == code)) for code, name in enumerate(names[:few])]
+    if few < len(names):
+        lines.append((f"{len(names) - few} {OTHERS}", np.flatnonzero(codes >= few)))
+    return lines

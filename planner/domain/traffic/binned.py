@@ -1,0 +1,223 @@
+"""Use a series of a demand file as a source of traffic: amounts per bin, requests when needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from forecasting.demand import SeriesKey
+from planner.domain.traffic.demand import Demand
+from planner.inputs.ingest.store import DemandColumns
+from planner.inputs.scenario.schema import (
+    Launch,
+    Lengths,
+)
+from simulation.arrays import FloatArray, Int32Array
+from simulation.synthesis import (
+    IndependentLengths,
+    LengthDistribution,
+    SampledLength,
+    requests_from_bins,
+)
+from simulation.trace import Trace
+
+# Coefficient of variation of lengths around a file's own tokens per request (assumed).
+FILE_CV = 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BinnedSource:
+    """One series, its model, and the regions and tiers of its requests.
+
+    ``cells`` has shape ``[regions, tiers]``: the share of every bin, scale included. If the file
+    does not count tokens, the scenario's lengths replace them. Otherwise only the spread of the
+    scenario's lengths is used.
+    """
+
+    columns: DemandColumns
+    model: int
+    cells: FloatArray
+    input_lengths: Lengths | None
+    output_lengths: Lengths | None
+    launch: Launch | None = None  # the description it was drawn from; None: read from a file
+
+    @property
+    def end_s(self) -> float:
+        return self.columns.start_s + len(self.columns.requests) * self.columns.bin_s
+
+    def requests(self) -> FloatArray:
+        """Return the requests per bin, ``[bins]``.
+
+        If the file counts only tokens, divide them by the scenario's mean lengths.
+        """
+        columns = self.columns
+        if not np.isnan(columns.requests).all():
+            return columns.requests
+        for tokens, lengths in (
+            (columns.input_tokens, (self.input_lengths,)),
+            (columns.output_tokens, (self.output_lengths,)),
+            (columns.total_tokens, (self.input_lengths, self.output_lengths)),
+        ):
+            if tokens is not None and all(lengths):
+                return np.asarray(
+                    tokens / sum(length.mean for length in lengths if length), np.float64
+                )
+        return columns.requests
+
+    def tokens(self) -> tuple[FloatArray, FloatArray]:
+        """Return input and output tokens per bin, from the file or the scenario's mean lengths."""
+        requests = self.requests()
+        counted = (self.columns.input_tokens, self.columns.output_tokens)
+        lengths = (self.input_lengths, self.output_lengths)
+        first, second = (
+            tokens if tokens is not None else requests * (lengths_of.mean if lengths_of else np.nan)
+            for tokens, lengths_of in zip(counted, lengths, strict=True)
+        )
+        return np.asarray(first), np.asarray(second)
+
+    def lengths(self, between: slice = slice(None)) -> IndependentLengths:
+        """Return length distributions with the mean tokens per request of the given bins.
+
+        The spread is that of the source's own sample, if it has one and the scenario states no
+        lengths. Otherwise the distribution is log-normal.
+        """
+        columns = self.columns
+        requests, both = self.requests()[between], [part[between] for part in self.tokens()]
+
+        def around(
+            tokens: FloatArray, stated: Lengths | None, seen: FloatArray | None
+        ) -> LengthDistribution | SampledLength:
+            known = ~np.isnan(requests) & ~np.isnan(tokens)
+            total = float(requests[known].sum())
+            mean = float(tokens[known].sum()) / total if total else 1.0
+            if seen is not None and stated is None:
+                return SampledLength(seen, max(1.0, mean))
+            return LengthDistribution(max(1.0, mean), stated.cv if stated else FILE_CV)
+
+        return IndependentLengths(
+            around(both[0], self.input_lengths, columns.input_lengths),
+            around(both[1], self.output_lengths, columns.output_lengths),
+        )
+
+    def demand(self, shell: Trace, edge_s: float, bin_s: float, bins: int) -> Demand:
+        """Return the source's demand in ``bins`` bins of ``bin_s`` seconds from ``edge_s`` on.
+
+        A bin is a gap (NaN) if any of the source's bins within it is missing.
+        """
+        columns = self.columns
+        first = (columns.start_s - edge_s) / bin_s
+        place = np.floor(first + np.arange(len(columns.requests)) * columns.bin_s / bin_s + 1e-9)
+        inside = (place >= 0) & (place < bins)
+        into = place[inside].astype(np.int64)
+        per_bin = round(bin_s / columns.bin_s)
+        where = np.argwhere(self.cells > 0)
+        share = self.cells[tuple(where.T)][:, None]
+
+        def coarse(values: FloatArray) -> FloatArray:
+            total = np.bincount(into, np.nan_to_num(values[inside]), minlength=bins)
+            seen = np.bincount(into, ~np.isnan(values[inside]), minlength=bins)
+            return np.asarray(share * np.where(seen >= per_bin, total, np.nan))
+
+        input_tokens, output_tokens = self.tokens()
+        return Demand(
+            keys=tuple(
+                SeriesKey(shell.models[self.model], shell.regions[r], shell.tiers[t])
+                for r, t in where
+            ),
+            start_s=edge_s,
+            bin_s=bin_s,
+            requests=coarse(self.requests()),
+            input_tokens=coarse(input_tokens),
+            output_tokens=coarse(output_tokens),
+        )
+
+    def expected(self, start_s: float, end_s: float) -> float:
+        """Return the expected number of requests that ``draw`` returns."""
+        counts = self.requests()[self.between(start_s, end_s)]
+        return float(np.nansum(counts) * self.cells.sum())
+
+    def between(self, start_s: float, end_s: float) -> slice:
+        """Return the bins that overlap ``[start_s, end_s)``."""
+        columns = self.columns
+        first = max(0, int(np.floor((start_s - columns.start_s) / columns.bin_s + 1e-9)))
+        return slice(
+            first, max(first, int(np.ceil((end_s - columns.start_s) / columns.bin_s - 1e-9)))
+        )
+
+    def whole(self, start_s: float, end_s: float) -> slice:
+        """Return the bins that lie entirely within ``[start_s, end_s)``."""
+        columns = self.columns
+        first = max(0, int(np.ceil((start_s - columns.start_s) / columns.bin_s - 1e-9)))
+        return slice(
+            first, max(first, int(np.floor((end_s - columns.start_s) / columns.bin_s + 1e-9)))
+        )
+
+    def draw(
+        self,
+        shell: Trace,
+        start_s: float,
+        end_s: float,
+        rng: np.random.Generator,
+        parts: int = 1,
+    ) -> list[Trace]:
+        """Draw the requests that arrive in ``[start_s, end_s)``, one trace per region and tier.
+
+        Each cell's count per bin is its share, rounded up or down at random. The mean is therefore
+        right, and a whole share stays exact. If the file counts tokens, their totals per bin are
+        kept. With ``parts`` above 1, only one of that many equal parts is drawn.
+        """
+        columns, between = self.columns, self.between(start_s, end_s)
+        counts = self.requests()[between]
+        traces = []
+        for region, tier in np.argwhere(self.cells > 0):
+            drawn = whole_counts(counts * self.cells[region, tier] / parts, rng)
+            part = np.divide(drawn, counts, out=np.zeros_like(drawn), where=counts > 0)
+
+            def totals(tokens: FloatArray | None, part: FloatArray = part) -> FloatArray | None:
+                return None if tokens is None else np.round(tokens[between] * part)
+
+            arrival, isl, osl = requests_from_bins(
+                drawn,
+                columns.bin_s,
+                columns.start_s + between.start * columns.bin_s - start_s,
+                self.lengths(),
+                rng,
+                input_totals=totals(columns.input_tokens),
+                output_totals=totals(columns.output_tokens),
+            )
+            # The outermost bins can overlap the window only in part: drop arrivals outside it.
+            order = np.argsort(arrival, kind="stable")
+            order = order[(arrival[order] >= 0) & (arrival[order] < end_s - start_s)]
+            place = self.model, int(region), int(tier)
+            requests = arrival[order], isl[order], osl[order]
+            traces.append(all_from(shell, place, start_s, *requests))
+        return traces
+
+
+def all_from(
+    shell: Trace,
+    place: tuple[int, int, int],
+    start_s: float,
+    arrival_s: FloatArray,
+    isl: Int32Array,
+    osl: Int32Array,
+) -> Trace:
+    """Return requests of one model, region and tier as a trace with the names of ``shell``.
+
+    ``place`` holds the indices of model, region and tier.
+    """
+    model, region, tier = (np.full(len(arrival_s), code, np.int16) for code in place)
+    names = shell.models, shell.regions, shell.tiers
+    return Trace(arrival_s, isl, osl, model, region, tier, *names, start_s)
+
+
+def whole_counts(expected: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Round expected counts at random: up with the probability of the fraction, else down.
+
+    The mean is therefore right. Whole expectations do not change. Gaps (NaN) stay gaps.
+    """
+    near = np.round(expected)
+    base = np.where(np.abs(expected - near) < 1e-9, near, np.floor(expected))
+    up = rng.random(expected.shape) < expected - base
+    return np.where(np.isnan(expected), np.nan, base + up)

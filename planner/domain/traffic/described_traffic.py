@@ -1,0 +1,136 @@
+"""Generate past traffic from the scenario's description of a service that has no trace yet.
+
+What follows it is then forecast, planned and replayed as after any trace.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC
+from math import ceil, floor
+
+import numpy as np
+
+from planner.domain.traffic.window import (
+    DAY_S,
+    HOUR_S,
+    UTC_CLOCK,
+)
+from planner.errors import ScenarioError
+from planner.inputs.catalogue.shapes import (
+    DayShape,
+    shapes,
+)
+from planner.inputs.ingest.store import DemandColumns
+from planner.inputs.scenario.schema.traffic import (
+    Launch,
+    Source,
+)
+from simulation.arrays import FloatArray
+from simulation.performance.specs import Provenance
+
+WEEKS = 4  # weeks drawn before the described traffic begins, if there is no trace
+BIN_S = 900.0
+EPOCH_WEEKDAY = 3  # 1 January 1970 was a Thursday, counted from Monday
+
+
+def shape_of(launch: Launch) -> DayShape:
+    """Return the described shape of a day: a built-in one, or the scenario's own 24 numbers."""
+    if isinstance(launch.day, str):
+        return shapes()[launch.day]
+    mean = sum(launch.day) / 24
+    by_hour = tuple(rate / mean for rate in launch.day)
+    return DayShape(
+        "own", "24 numbers of one's own", by_hour, 1.0, Provenance("assumed", "scenario")
+    )
+
+
+def weekend_of(launch: Launch) -> float:
+    """Return the requests of a weekend day as a share of a weekday's."""
+    return shape_of(launch).weekend if launch.weekend is None else launch.weekend
+
+
+def mean_rps(launch: Launch) -> float:
+    """Return the mean requests/s over a week."""
+    return launch.rps if launch.rps is not None else (launch.requests_per_day or 0.0) / DAY_S
+
+
+def rates(launch: Launch, start_s: float, bin_s: float, bins: int, clock: str) -> FloatArray:
+    """Return the expected requests of each bin from ``start_s`` on, ``[bins]``.
+
+    They are exact integrals of a rate that is constant within each hour of local time. Day 1 of
+    traffic without dates counts as a Monday.
+    """
+    shape, weekend = shape_of(launch), weekend_of(launch)
+    weekday = mean_rps(launch) * 7 / (5 + 2 * weekend)  # requests/s of a mean weekday
+    local_s = start_s + HOUR_S * launch.utc_offset_h
+    first = floor(local_s / HOUR_S)
+    hours = first + np.arange(ceil((local_s + bins * bin_s) / HOUR_S) - first)
+    monday = EPOCH_WEEKDAY if clock == UTC_CLOCK else 0
+    day = (hours // 24 + monday) % 7
+    rate = weekday * np.asarray(shape.by_hour)[hours % 24] * np.where(day >= 5, weekend, 1.0)
+    arrived = np.concatenate([[0.0], np.cumsum(rate * HOUR_S)])
+    edges = (local_s + bin_s * np.arange(bins + 1)) / HOUR_S - first
+    return np.asarray(np.diff(np.interp(edges, np.arange(len(arrived)), arrived)), np.float64)
+
+
+def drawn(
+    launch: Launch, expected: FloatArray, bin_s: float, rng: np.random.Generator
+) -> FloatArray:
+    """Draw counts around ``expected``, ``[bins]``.
+
+    A gamma factor of mean 1 and coefficient of variation ``variation`` scales each hour. The
+    counts of each bin are then Poisson. Without variation, return ``expected`` unchanged.
+    """
+    if not launch.variation:
+        return expected
+    per_hour = max(1, round(HOUR_S / bin_s))
+    shape = launch.variation**-2
+    factors = rng.gamma(shape, 1 / shape, ceil(len(expected) / per_hour))
+    return rng.poisson(expected * np.repeat(factors, per_hour)[: len(expected)]).astype(np.float64)
+
+
+def described(
+    source: Source,
+    where: str,
+    span: tuple[float, float] | None,
+    bin_s: float | None,
+    clock: str,
+    rng: np.random.Generator,
+) -> DemandColumns:
+    """Return a source's described traffic in bins.
+
+    It covers ``span``, the epoch seconds that the other sources share. Without other sources, it
+    covers the ``WEEKS`` weeks before the described traffic begins. Raise ScenarioError if there
+    is neither a span nor a date at which it begins.
+    """
+    launch = source.launch
+    if launch is None:
+        raise ValueError("a launch is needed")
+    width = bin_s or BIN_S
+    if span is None:
+        if launch.begins is None:
+            raise ScenarioError(
+                f"{where}.launch.begins: no trace says when this begins; give a date, such as "
+                "2027-01-04."
+            )
+        begins = launch.begins if launch.begins.tzinfo else launch.begins.replace(tzinfo=UTC)
+        end_s = floor(begins.timestamp() / width) * width
+        start_s = end_s - ceil(WEEKS * 7 * DAY_S / width) * width
+    else:
+        start_s, end_s = floor(span[0] / width) * width, ceil(span[1] / width) * width
+    bins = round((end_s - start_s) / width)
+    counts = drawn(launch, rates(launch, start_s, width, bins, clock), width, rng)
+    name = source.model or "launch"
+    return DemandColumns(name, source.model, None, None, start_s, width, counts, None, None, None)
+
+
+def words_of(source: Source) -> str:
+    """Describe a launch: "4 requests/s on average (345,600 a day), by day office (...), ..."."""
+    launch = source.launch
+    if launch is None:
+        raise ValueError("a launch is needed")
+    rps, shape = mean_rps(launch), shape_of(launch)
+    return (
+        f"{rps:,.4g} requests/s on average ({rps * DAY_S:,.0f} a day), by day {shape.name} "
+        f"({shape.words}), a weekend day {weekend_of(launch):.0%} of a weekday"
+    )

@@ -1,0 +1,357 @@
+"""Choose the forecast percentile of a plan on the days before it (methods.md X5, F10).
+
+The choice uses rolling forecasts only. It simulates nothing and uses no data of the window.
+
+Each earlier period is forecast from the data known at its own decision. A plan at a quantile
+provides for the largest bin of that quantile in each period. A bin with more demand is not covered,
+and all its demand counts as late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import numpy as np
+
+from forecasting.backtest import rolling_forecasts
+from forecasting.demand import REQUESTS, DemandSeries
+from forecasting.errors import SeriesTooShort
+from forecasting.forecast import Forecast, interpolate_quantiles
+from forecasting.selection import forecaster
+from planner.domain.progress import Progress
+from planner.domain.serialise import moment
+from planner.domain.traffic.forecasts import Height
+from planner.domain.traffic.groups import (
+    Group,
+    groups_of,
+    series_of,
+)
+from planner.domain.traffic.traffic import Traffic
+from planner.domain.traffic.window import (
+    DAY_S,
+    Window,
+    words_of,
+)
+from planner.inputs.scenario.build import Hardware
+from planner.inputs.scenario.schema import Forecast as ForecastSection
+from planner.inputs.scenario.schema.planning import MEAN
+from simulation.arrays import FloatArray
+
+# From the median up to the highest quantile of the forecasts. A plan below the median would be
+# too small in every other period.
+LEVELS = np.round(np.linspace(0.5, 0.95, 10), 2)
+# Factors on the highest quantile, for forecasts that were too low in the past.
+TIMES = 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.75, 2.0
+TOP = float(LEVELS[-1])
+HEIGHTS = (*(Height(float(level)) for level in LEVELS), *(Height(TOP, times) for times in TIMES))
+# At most DAYS days or DECISIONS decisions are evaluated, whichever is longer. A week has every
+# weekday once. The errors of one decision are correlated, so a decision for a whole week says
+# little about the next week.
+DAYS = 7
+DECISIONS = 4
+LEAST = 20  # smallest number of periods: the highest level needs one in twenty beyond it
+MOST_SERIES = 24  # only the largest series, so that the choice does not take longer than the plan
+STATED, CHOSEN, ASSUMED = "stated", "chosen", "assumed"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedQuantile:
+    """The forecast percentile that is planned for, and why.
+
+    ``covered`` is the share of past demand, in ``periods`` periods, that a plan at this percentile
+    would have covered.
+    """
+
+    tier: str  # name of the tier; "interactive" for all interactive tiers together
+    quantile: float | None  # None: the mean
+    times: float  # factor on the quantile; above 1 only with the highest quantile
+    basis: str  # stated, chosen or assumed
+    why: str
+    wanted: float | None = None
+    covered: float | None = None
+    periods: int = 0
+    start: datetime | None = None
+    end: datetime | None = None
+    usd_per_late_request: float | None = None
+    load_factor: float = 1.0  # further factor: the tuned value of the recommended policy
+
+    @property
+    def height(self) -> Height:
+        return Height(self.quantile, self.times)
+
+    @property
+    def words(self) -> str:
+        return str(self.height)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Past:
+    """A series' periods before the first decision: planned capacity and actual demand.
+
+    Both are amounts per bin. ``k`` counts ``HEIGHTS``, ``p`` periods and ``w`` the bins of a
+    period. NaN marks bins not observed.
+    """
+
+    room: FloatArray  # [k, p] capacity of a plan at each height
+    came: FloatArray  # [p, w] actual demand
+    usd: float = 0.0  # cost of capacity for one amount per bin during one period
+    requests: float = 1.0  # requests per amount
+
+    @property
+    def late(self) -> FloatArray:
+        """Return the demand of bins that were not covered, by height, ``[k]``."""
+        over = self.came[None] > self.room[:, :, None] * (1 + 1e-9)
+        return np.asarray(np.where(over, self.came, 0.0).sum(axis=(1, 2)), np.float64)
+
+
+def share_covered(pasts: Sequence[Past]) -> FloatArray:
+    """Return the share of all demand that was covered, by height, ``[k]``.
+
+    The share never falls as the height rises.
+    """
+    came = sum(float(np.nansum(past.came)) for past in pasts)
+    late = np.sum([past.late for past in pasts], axis=0)
+    return np.asarray(1.0 - late / came if came > 0 else np.ones_like(late), np.float64)
+
+
+def cost(pasts: Sequence[Past], late_usd: float) -> FloatArray:
+    """Return the cost of capacity and of late requests in dollars, by height, ``[k]``.
+
+    Each late request costs ``late_usd``. This is the newsvendor cost, summed over actual demand.
+    """
+    each = [
+        past.usd * past.room.sum(axis=1) + late_usd * past.requests * past.late for past in pasts
+    ]
+    return np.asarray(np.sum(each, axis=0), np.float64)
+
+
+@dataclass(eq=False)
+class Quantiles:
+    """The planned percentiles of a study, chosen at first use.
+
+    All backtest windows use the same ones. A parameter tuned on a backtest therefore means the
+    same in the planned window.
+    """
+
+    hardware: Hardware
+    traffic: Traffic
+    window: Window
+    forecast: ForecastSection
+    apart: bool  # each tier is planned separately
+    # [l, r] dollars per hour of capacity for one input token per second
+    usd_per_tps: FloatArray | None = None
+    _found: dict[bool, tuple[PlannedQuantile, ...]] = field(default_factory=dict, init=False)
+
+    def of(self, *, at_once: bool, progress: Progress) -> tuple[PlannedQuantile, ...]:
+        """Return the percentile of each group of tiers, in the order of the groups."""
+        if at_once not in self._found:
+            groups = groups_of(self.hardware, apart=self.apart)
+            self._found[at_once] = tuple(
+                self._planned_of(group, at_once, progress) for group in groups
+            )
+        return self._found[at_once]
+
+    @property
+    def found(self) -> tuple[tuple[bool, PlannedQuantile], ...]:
+        """Return the percentiles chosen so far, each with its ``at_once``.
+
+        If none was chosen yet, return those that the scenario states.
+        """
+        if self._found:
+            return tuple(
+                (at_once, quantile) for at_once, ones in self._found.items() for quantile in ones
+            )
+        stated = [self._stated(group) for group in groups_of(self.hardware, apart=self.apart)]
+        return tuple((False, quantile) for quantile in stated if quantile is not None)
+
+    def _stated(self, group: Group) -> PlannedQuantile | None:
+        """Return the percentile that the scenario states for a group, or None."""
+        stated = self.forecast.quantiles.get(group.name) if self.apart else None
+        stated = self.forecast.quantile if stated is None else stated
+        if stated is None:
+            return None
+        level = None if stated == MEAN else float(stated)
+        return PlannedQuantile(group.name, level, 1.0, STATED, "The scenario says so.")
+
+    def _planned_of(self, group: Group, at_once: bool, progress: Progress) -> PlannedQuantile:
+        """Return the percentile of a group: stated, chosen, or assumed with too little history."""
+        stated = self._stated(group)
+        if stated is not None:
+            return stated
+        progress(0.0, f"Choosing the quantile to plan {group.name} for on the days before")
+        origins = past_origins(self.window, self.traffic.demand.start_s, at_once=at_once)
+        pasts = self._pasts(group, origins, at_once) if len(origins) else []
+        if not pasts:
+            return _assumed(group, self.forecast.method)
+        chosen = _chosen(group, pasts, self.forecast.late_usd, len(origins))
+        begin = float(origins[0]) + _lead(self.window) * self.window.bin_s
+        end = begin + len(origins) * _steps(self.window, at_once) * self.window.bin_s
+        return chosen.told(self.window, self.traffic, begin, end)
+
+    def _pasts(self, group: Group, origins: FloatArray, at_once: bool) -> list[Past]:
+        """Return the past of the largest series for which the method has enough history."""
+        series = series_of(self.traffic, group)
+        series.sort(key=lambda placed: -float(np.nansum(placed[1].values)))
+        requests = dict(series_of(self.traffic, group, REQUESTS))
+        pasts = []
+        for (m, r), demand in series[:MOST_SERIES]:
+            try:
+                room, came = past_of(
+                    demand, self.window, self.forecast.method, origins, at_once=at_once
+                )
+            except SeriesTooShort:
+                continue
+            if not np.nansum(came) > 0:
+                continue
+            usd = 0.0 if self.usd_per_tps is None else float(self.usd_per_tps[m, r])
+            each = float(np.nansum(requests[m, r].values) / np.nansum(demand.values))
+            hours = self.window.period_s / 3600
+            pasts.append(Past(room, came, usd * hours / self.window.bin_s, each))
+        return pasts
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """The chosen level of a group of tiers, with the figures behind it."""
+
+    group: Group
+    height: Height
+    needed: float  # share that must be covered, given the number of decisions
+    covered: float
+    periods: int
+    late_usd: float | None
+
+    def told(
+        self, window: Window, traffic: Traffic, begin_s: float, end_s: float
+    ) -> PlannedQuantile:
+        """Return the choice with its reason in words."""
+        days = f"{words_of(begin_s, traffic.clock)} to {words_of(end_s, traffic.clock)}"
+        had = f"{self.covered:.1%} of what came from {days} would have found room"
+        if self.late_usd is not None:
+            why = f"Least cost of room and of late requests at ${self.late_usd:g} each: {had}."
+        elif self.covered >= self.needed - 1e-12:
+            why = f"{self._which()} that covers {self._goal()} on the days before: {had}."
+        else:
+            why = (
+                f"The highest that is tried, and too little: {had}, and {self._goal()} "
+                "has to. Forecasts of this method were far too low then; choose another "
+                "forecast.method, or give the plan more room (load_factor)."
+            )
+        return PlannedQuantile(
+            self.group.name,
+            self.height.level,
+            self.height.times,
+            CHOSEN,
+            why,
+            wanted=self.group.wanted,
+            covered=self.covered,
+            periods=self.periods,
+            start=moment(begin_s),
+            end=moment(end_s),
+            usd_per_late_request=self.late_usd,
+        )
+
+    def _goal(self) -> str:
+        """Return the share to cover in words, and why it exceeds the tier's target."""
+        goal = f"the {self.group.wanted:.1%} asked for"
+        if round(self.needed - self.group.wanted, 3) <= 0:
+            return goal
+        return f"{self.needed:.1%}, {goal} and what so few decisions leave unsaid,"
+
+    def _which(self) -> str:
+        if self.height.times > 1.0:
+            return "More than forecasts hold; the least"
+        return "The median, the least," if self.height == HEIGHTS[0] else "The smallest"
+
+
+def needed(share: float, decisions: int) -> float:
+    """Return the share to cover on ``decisions`` earlier decisions for a target of ``share``.
+
+    If the order of decisions is random, the next one is harder than all n earlier ones with
+    probability 1 / (n + 1). That part of the permitted late share is kept in reserve.
+    """
+    return 1.0 - (1.0 - share) * decisions / (decisions + 1)
+
+
+def _chosen(group: Group, pasts: Sequence[Past], late_usd: float | None, decisions: int) -> _Choice:
+    """Choose the cheapest height if late requests have a price, else the lowest that suffices.
+
+    If no height covers enough, choose the highest.
+    """
+    covered, least = share_covered(pasts), needed(group.wanted, decisions)
+    if late_usd is not None:
+        chosen = int(np.argmin(cost(pasts, late_usd)))
+    else:
+        enough = np.flatnonzero(covered >= least - 1e-12)
+        chosen = int(enough[0]) if enough.size else len(HEIGHTS) - 1
+    periods = max(past.came.shape[0] for past in pasts)
+    return _Choice(group, HEIGHTS[chosen], least, float(covered[chosen]), periods, late_usd)
+
+
+def _assumed(group: Group, method: str) -> PlannedQuantile:
+    """Return the percentile for too little history: the tier's target, within ``LEVELS``."""
+    level = float(np.clip(group.wanted, LEVELS[0], LEVELS[-1]))
+    why = (
+        f"Too little came before the first decision to choose it on with {method}: the tier's own "
+        f"share, at most {LEVELS[-1]:g}, stands in."
+    )
+    return PlannedQuantile(group.name, level, 1.0, ASSUMED, why, wanted=group.wanted)
+
+
+def _lead(window: Window) -> int:
+    """Return the number of bins from a decision to the first period that it is for."""
+    return 0 if window.ahead else round((window.start_s - window.origins_s[0]) / window.bin_s)
+
+
+def _steps(window: Window, at_once: bool) -> int:
+    """Return the number of bins that one decision is for."""
+    in_one = at_once or window.ahead
+    return round(window.duration_s / window.bin_s) if in_one else window.bins_per_period
+
+
+def past_origins(window: Window, begins_s: float, *, at_once: bool) -> FloatArray:
+    """Return past decisions for periods that end before the window's first decision.
+
+    Their periods follow each other without a gap. They reach at most ``DAYS`` or ``DECISIONS``
+    back. They use at most half of the known data, so that the first of them has as much history.
+    If fewer than ``LEAST`` periods remain, the result is empty.
+    """
+    known, bin_s = float(window.origins_s[0]), window.bin_s
+    steps, lead = _steps(window, at_once), _lead(window)
+    back = max(DAYS * DAY_S, DECISIONS * steps * bin_s)
+    room = min(back, (known - begins_s) / 2) / bin_s - lead
+    count = int(max(0.0, room + 1e-9) // steps)
+    if count * steps < LEAST * window.bins_per_period:
+        return np.empty(0)
+    first = known - (lead + count * steps) * bin_s
+    return np.asarray(first + steps * bin_s * np.arange(count), np.float64)
+
+
+def past_of(
+    series: DemandSeries, window: Window, method: str, origins: FloatArray, *, at_once: bool
+) -> tuple[FloatArray, FloatArray]:
+    """Return the planned capacity ``[k, p]`` and actual demand ``[p, w]`` of past periods.
+
+    The periods are those that the decisions at ``origins`` are for. Raise SeriesTooShort if the
+    method cannot be fitted on the data known then.
+    """
+    lead, steps, per_period = _lead(window), _steps(window, at_once), window.bins_per_period
+    if series.start_s > origins[0] - 1e-6:
+        raise SeriesTooShort(f"{series.key}: nothing came before the first of its past decisions.")
+    # Cut at the first decision of the window: nothing later may influence the choice.
+    known = series.window(series.start_s, float(window.origins_s[0]))
+    model = forecaster(method, horizon_bins=per_period, lead_bins=lead)
+    forecasts = rolling_forecasts(known, model, origins.tolist(), lead + steps)
+    foreseen = np.concatenate([at_levels(forecast)[:, lead:] for forecast in forecasts], axis=1)
+    peaks = foreseen.reshape(len(LEVELS), -1, per_period).max(axis=2)
+    room = np.concatenate([peaks, np.multiply.outer(TIMES, peaks[-1])])
+    begin = round((float(origins[0]) - known.start_s) / window.bin_s) + lead
+    came = known.values[begin : begin + foreseen.shape[1]].reshape(-1, per_period)
+    return room, came
+
+
+def at_levels(forecast: Forecast) -> FloatArray:
+    """Return ``Forecast.quantile`` at each of ``LEVELS``, ``[k, steps]``."""
+    return interpolate_quantiles(np.asarray(forecast.levels), forecast.quantiles, LEVELS)

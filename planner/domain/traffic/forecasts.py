@@ -1,0 +1,207 @@
+"""Forecast demand for each scaling decision of a window, from the demand known at that time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from forecasting.backtest import bias, coverage, mase, peak_wape, rolling_forecasts, wape
+from forecasting.demand import DemandSeries, SeriesKey
+from forecasting.forecast import Forecast
+from forecasting.past_forecasts import PastPeaks
+from forecasting.selection import forecaster
+from planner.domain.progress import Progress
+from planner.domain.traffic.groups import (
+    Group,
+    series_of,
+)
+from planner.domain.traffic.traffic import Traffic
+from planner.domain.traffic.window import Window
+from simulation.arrays import FloatArray
+
+QUANTILES = (0.1, 0.9)
+DESCRIBED = "described"  # method of a series that the scenario describes
+
+
+@dataclass(frozen=True, slots=True)
+class Height:
+    """The forecast level that is planned for: a quantile (None: the mean), multiplied by a factor.
+
+    ``str()`` gives the words for a result.
+    """
+
+    level: float | None = None
+    times: float = 1.0
+
+    def __str__(self) -> str:
+        what = "the mean" if self.level is None else f"the quantile {self.level:.3g}"
+        return what if self.times == 1.0 else f"{self.times:.3g} times {what}"
+
+
+MEAN = Height()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SeriesForecast:
+    """The demand of one model, region and group of tiers, forecast for every period of the window.
+
+    Arrays are amounts per bin, shape ``[bins of the window]``. ``actual`` is NaN after the end of
+    the trace and in gaps.
+    """
+
+    key: SeriesKey
+    method: str
+    order: str
+    fit_seconds: float
+    start_s: float
+    bin_s: float
+    actual: FloatArray
+    mean: FloatArray
+    planned: FloatArray  # at ``height``
+    low: FloatArray  # 10%
+    high: FloatArray  # 90%
+    height: Height  # level that is planned for
+    errors: dict[str, float | None]  # wape, peak_wape, mase, coverage80 over the window
+    past: PastPeaks | None  # peaks before the last decision; None if unknown
+    levels: tuple[float, ...]  # levels of ``quantiles``
+    quantiles: FloatArray  # [levels, bins of the window]
+
+
+def forecast_window(
+    groups: Sequence[tuple[Group, Height]],
+    traffic: Traffic,
+    window: Window,
+    *,
+    method: str,
+    progress: Progress,
+    at_once: bool = False,
+) -> tuple[SeriesForecast, ...]:
+    """Forecast every model x region of each group of tiers, period by period.
+
+    Each group comes with the level that it is planned for. Each period uses only bins before its
+    decision (``Window.origins_s``). With ``at_once``, all periods use the bins before the first
+    decision. Only the method "perfect" gets the actual demand.
+    """
+    series = [
+        (demand, height) for group, height in groups for _, demand in series_of(traffic, group)
+    ]
+    tiers = {group.name: group.tiers for group, _ in groups}
+    done = []
+    for i, (demand, height) in enumerate(series):
+        progress(i / len(series), f"Forecasting {demand.key.model} in {demand.key.region}")
+        key = demand.key
+        described = traffic.described(key.model, key.region, tiers[key.tier], demand.unit, window)
+        done.append(rolled(demand, window, method, at_once=at_once, described=described).at(height))
+    return tuple(done)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rolled:
+    """The forecasts of a series, one per decision of a window, before a level is chosen.
+
+    ``pieces`` holds one forecast per decision. The bins from ``first`` on belong to the periods
+    that the decision is for. Those before are its lead time.
+    """
+
+    series: DemandSeries
+    window: Window
+    pieces: tuple[Forecast, ...]
+    first: int
+    actual: FloatArray  # [bins of the window]
+    described: FloatArray | None = None  # [bins] mean given by the scenario; None: forecast it
+
+    def level(self, level: float | None) -> FloatArray:
+        """Return a quantile, or the mean if ``level`` is None, ``[bins of the window]``.
+
+        If the scenario describes the traffic, the description is the mean. The quantiles then keep
+        their ratio to the mean of the forecast. The result includes the scenario's growth.
+        """
+        foreseen = self._pieced(level)
+        if self.described is not None:
+            mean = self._pieced(None)
+            foreseen = self.described * np.divide(
+                foreseen, mean, out=np.ones_like(mean), where=mean > 0
+            )
+        return np.asarray(foreseen * self.window.grown, np.float64)
+
+    def _pieced(self, level: float | None) -> FloatArray:
+        """Return a quantile or the mean of all pieces, joined over the window."""
+        values = [piece.mean if level is None else piece.quantile(level) for piece in self.pieces]
+        return np.concatenate([value[self.first :] for value in values])
+
+    def at(self, height: Height) -> SeriesForecast:
+        """Return the forecast of the series at the level ``height``, with its errors."""
+        mean, low, high = self.level(None), self.level(QUANTILES[0]), self.level(QUANTILES[1])
+        first = self.pieces[0]
+        return SeriesForecast(
+            key=self.series.key,
+            method=first.method if self.described is None else DESCRIBED,
+            order=first.order if self.described is None else f"errors as of {first.method}",
+            fit_seconds=first.fit_seconds,
+            start_s=self.window.start_s,
+            bin_s=self.window.bin_s,
+            actual=self.actual,
+            mean=mean,
+            planned=self.planned(height),
+            low=low,
+            high=high,
+            height=height,
+            errors=_errors(self.series, self.window, self.actual, mean, low, high),
+            past=self.pieces[-1].past,
+            levels=first.levels,
+            quantiles=np.stack([self.level(level) for level in first.levels]),
+        )
+
+    def planned(self, height: Height) -> FloatArray:
+        """Return the demand to plan for at the level ``height``, ``[bins of the window]``."""
+        return np.asarray(height.times * self.level(height.level), np.float64)
+
+
+def rolled(
+    series: DemandSeries,
+    window: Window,
+    method: str,
+    *,
+    at_once: bool = False,
+    described: FloatArray | None = None,
+) -> Rolled:
+    """Forecast a series for every period of the window, each from the bins before its decision."""
+    bins, bin_s = round(window.duration_s / window.bin_s), window.bin_s
+    lead = 0 if window.ahead else round((window.start_s - window.origins_s[0]) / bin_s)
+    model = forecaster(method, horizon_bins=window.bins_per_period, lead_bins=lead, truth=series)
+    in_one = at_once or window.ahead
+    origins = window.origins_s.tolist()[: 1 if in_one else None]
+    steps = lead + (bins if in_one else window.bins_per_period)
+    actual = np.full(bins, np.nan)
+    seen = series.window(window.start_s, window.end_s)
+    offset = round((seen.start_s - window.start_s) / bin_s) if seen.bins else 0
+    actual[offset : offset + seen.bins] = seen.values
+    pieces = rolling_forecasts(series, model, origins, steps)
+    return Rolled(series, window, tuple(pieces), lead, actual, described)
+
+
+def _errors(
+    series: DemandSeries,
+    window: Window,
+    actual: FloatArray,
+    mean: FloatArray,
+    low: FloatArray,
+    high: FloatArray,
+) -> dict[str, float | None]:
+    """Return the errors of the forecasts over the window; None for those that are not finite.
+
+    Errors are not finite, for example, if no bin of the window was observed.
+    """
+    rows = (-1, window.bins_per_period)
+    history = series.values[: round((window.start_s - series.start_s) / window.bin_s)]
+    a, m = actual.reshape(rows), mean.reshape(rows)
+    figures = {
+        "wape": wape(a, m),
+        "peak_wape": peak_wape(a, m),
+        "mase": mase(a, m, history),
+        "coverage80": coverage(actual, low, high),
+        "bias": bias(a, m),
+    }
+    return {name: float(v) if np.isfinite(v) else None for name, v in figures.items()}

@@ -1,0 +1,71 @@
+"""Group the tiers that are forecast and planned together, and sum their demand."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass
+
+import numpy as np
+
+from forecasting.demand import INPUT_TOKENS, DemandSeries, SeriesKey
+from planner.domain.traffic.traffic import Traffic
+from planner.inputs.scenario.build import Hardware
+
+INTERACTIVE, DEFERRABLE = "interactive", "deferrable"  # names of sums over such tiers
+Placed = tuple[tuple[int, int], DemandSeries]  # a series with its model and region
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Interactive tiers that are planned together.
+
+    ``wanted`` is the highest SLO attainment target of the tiers.
+    """
+
+    name: str
+    tiers: frozenset[str]
+    wanted: float
+
+
+def interactive(hardware: Hardware) -> set[str]:
+    """Return the names of the interactive tiers."""
+    return {tier.name for tier in hardware.tiers if not tier.deferrable}
+
+
+def groups_of(hardware: Hardware, *, apart: bool) -> tuple[Group, ...]:
+    """Return one group per interactive tier if ``apart``, else one group of all of them.
+
+    Without interactive tiers there is no group.
+    """
+    tiers = [tier for tier in hardware.tiers if not tier.deferrable]
+    if apart:
+        return tuple(Group(tier.name, frozenset((tier.name,)), tier.attainment) for tier in tiers)
+    if not tiers:
+        return ()
+    names = frozenset(tier.name for tier in tiers)
+    return (Group(INTERACTIVE, names, max(tier.attainment for tier in tiers)),)
+
+
+def series_of(traffic: Traffic, group: Group, unit: str = INPUT_TOKENS) -> list[Placed]:
+    """Return the demand of a group for every model and region that has any."""
+    return by_model_and_region(traffic, group.tiers, group.name, unit)
+
+
+def by_model_and_region(
+    traffic: Traffic, tiers: Set[str], name: str = INTERACTIVE, unit: str = INPUT_TOKENS
+) -> list[Placed]:
+    """Return the sum over ``tiers`` in ``unit``, named ``name``, per model and region.
+
+    Pairs of model and region without demand are omitted.
+    """
+    placed = []
+    for m, model in enumerate(traffic.models):
+        for r, region in enumerate(traffic.regions):
+
+            def belongs(k: SeriesKey, model: str = model, region: str = region) -> bool:
+                return (k.model, k.region) == (model, region) and k.tier in tiers
+
+            series = traffic.demand.total(SeriesKey(model, region, name), unit, belongs)
+            if np.nansum(series.values) > 0:
+                placed.append(((m, r), series))
+    return placed

@@ -1,0 +1,199 @@
+"""Sample the lengths of requests that each scaling decision knows: those that came before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.domain.random_streams import (
+    Stream,
+    generator,
+)
+from planner.domain.traffic.lengths import (
+    SAMPLE,
+    Lengths,
+    mixed,
+)
+from planner.domain.traffic.sources import StoredTrace
+from planner.domain.traffic.traffic import (
+    Traffic,
+    build_traffic,
+)
+from planner.domain.traffic.window import (
+    DAY_S,
+    Window,
+    resolve_window,
+)
+from planner.errors import ScenarioError
+from planner.inputs.scenario.settings import Settings
+from simulation.arrays import BoolArray, IntArray, pieces
+from simulation.sizing.trial import SharedPrompts
+
+LEAST = 200  # smallest number of requests in a sample of lengths
+DRIFT = 0.1  # smaller relative changes of a mean length do not justify a new size (assumed)
+ERRORS = 4.0  # smaller changes of a mean, in standard errors, can be chance
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownLengths:
+    """The lengths that each decision of a window knows.
+
+    ``samples[at[p]]`` holds the lengths of every model at the decision for period ``p``. The
+    first sample belongs to the first decision.
+    """
+
+    samples: tuple[tuple[Lengths, ...], ...]
+    at: IntArray  # [p]
+    notes: tuple[str, ...] = ()
+    shared: tuple[SharedPrompts | None, ...] = ()  # [l] known at the first decision
+    asked: BoolArray | None = None  # [l, tiers] whether the model has traffic of the tier
+
+
+def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
+    """Return the lengths known at each decision of ``window``, from requests that came before it.
+
+    The first decision uses the day before, or all earlier requests if that day has too few. Later
+    decisions look at the period before them. If its lengths ``differ`` from those in use, they
+    replace them. If an earlier sample has the same mean lengths, that sample is used again.
+
+    A model without requests before the first decision uses the lengths of all the traffic. A
+    note says so.
+    """
+    rng = generator(seed, Stream.KNOWN)
+    by_model = [_of_model(traffic, m, window, rng) for m in range(len(traffic.models))]
+    chosen = np.stack([which for _, which in by_model], axis=1)  # [p, l]
+    # np.unique sorts; put the samples back into the order in which decisions first use them.
+    rows, first, which = np.unique(chosen, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    samples = tuple(
+        tuple(samples[s] for (samples, _), s in zip(by_model, rows[row], strict=True))
+        for row in order
+    )
+    notes = tuple(
+        f"No request of {model} came before the first decision: its lengths are those of all the "
+        "traffic, the window's too."
+        for m, (model, (kept, _)) in enumerate(zip(traffic.models, by_model, strict=True))
+        if kept[0] is traffic.lengths[m]
+    )
+    shared = tuple(_shared(traffic, m, window) for m in range(len(traffic.models)))
+    has_tier = asked_by(traffic, float(window.origins_s[0]))
+    return KnownLengths(samples, np.argsort(order)[which.ravel()], notes, shared, has_tier)
+
+
+def foreseen(traffic: Traffic, known: KnownLengths) -> Traffic:
+    """Return the traffic with the lengths that the first decision knows."""
+    return replace(
+        traffic,
+        lengths=known.samples[0],
+        shared=known.shared,
+        asked=known.asked,
+        notes=traffic.notes + known.notes,
+    )
+
+
+def asked_by(traffic: Traffic, before_s: float) -> BoolArray:
+    """Return whether each model has traffic of each tier, ``[l, tiers]``.
+
+    A trace counts if a request came before ``before_s``. A source of counts always counts for the
+    tiers that it has shares of.
+    """
+    has_tier = np.zeros((len(traffic.models), len(traffic.tiers)), np.bool_)
+    trace = traffic.measured
+    tiers = len(traffic.tiers)
+    for rows in pieces(trace.before(before_s)):
+        codes = trace.model[rows].astype(np.int64) * tiers + trace.tier[rows]
+        has_tier |= np.bincount(codes, minlength=has_tier.size).reshape(has_tier.shape) > 0
+    for source in traffic.binned:
+        has_tier[source.model] |= source.cells.any(axis=0)
+    return has_tier
+
+
+def _shared(traffic: Traffic, m: int, window: Window) -> SharedPrompts | None:
+    """Return the prompt blocks of a model's last requests before the first decision.
+
+    If fewer than ``LEAST`` came before, use the last requests of all the traffic. None means that
+    no trace has blocks, or that the model has no request.
+    """
+    trace = traffic.measured
+    if trace.blocks is None:
+        return None
+    of_model = np.flatnonzero(trace.model == m)
+    before = of_model[trace.arrival_s[of_model] + trace.start_s < float(window.origins_s[0])]
+    rows = (before if len(before) >= LEAST else of_model)[-SAMPLE:]
+    if not len(rows):
+        return None
+    blocks = trace.blocks.rows(rows)
+    return SharedPrompts(trace.input_tokens[rows], trace.output_tokens[rows], blocks)
+
+
+def known_traffic(settings: Settings, traces: dict[str, StoredTrace]) -> Traffic:
+    """Return the traffic with the lengths that a plan of the scenario would begin with.
+
+    A sizing study therefore gives the same sizes as a plan. If the traffic is too short for a
+    plan, the lengths are those of all the traffic.
+    """
+    traffic = build_traffic(settings.traffic, traces)
+    try:
+        window = resolve_window(settings.window, traffic.demand, traffic.clock)
+    except ScenarioError:
+        return replace(traffic, asked=asked_by(traffic, np.inf))
+    return foreseen(traffic, known_lengths(traffic, window, settings.seed))
+
+
+def _of_model(
+    traffic: Traffic, m: int, window: Window, rng: np.random.Generator
+) -> tuple[list[Lengths], IntArray]:
+    """Return the samples of one model, and the index of the sample of each period, ``[p]``."""
+    origins = window.origins_s
+    begin = float(origins[0])
+    sample, count = observed(traffic, m, begin - DAY_S, begin, rng)
+    if count < LEAST:
+        sample, count = observed(traffic, m, traffic.demand.start_s, begin, rng)
+    samples = [sample if count else traffic.lengths[m]]
+    sample_of = np.zeros(len(origins), np.int64)
+    now = 0
+    for p, origin in enumerate(origins.tolist()):
+        if p and origin == origins[p - 1]:  # ahead of the trace: nothing new is known
+            sample_of[p] = now
+            continue
+        recent, count = observed(traffic, m, origin - window.period_s, origin, rng)
+        if count >= LEAST and differ(samples[now], recent, count):
+            alike = [s for s, known in enumerate(samples) if not differ(known, recent, count)]
+            now = alike[0] if alike else len(samples)
+            if not alike:
+                samples.append(recent)
+        sample_of[p] = now
+    return samples, sample_of
+
+
+def observed(
+    traffic: Traffic, m: int, start_s: float, end_s: float, rng: np.random.Generator
+) -> tuple[Lengths, float]:
+    """Return a sample of a model's lengths in ``[start_s, end_s)``, and the number of requests.
+
+    Of sources of counts, only bins entirely within that time are used.
+    """
+    trace = traffic.measured
+    first, last = trace.before(start_s), trace.before(end_s)
+    rows = first + np.flatnonzero(trace.model[first:last] == m)
+    others = []
+    for source in traffic.binned:
+        bins = source.whole(start_s, end_s)
+        count = float(np.nansum(source.requests()[bins]) * source.cells.sum())
+        if source.model == m and count > 0:
+            others.append((count, source.lengths(bins)))
+    return mixed(trace, rows, others, rng)
+
+
+def differ(known: Lengths, recent: Lengths, count: float) -> bool:
+    """Return whether the mean input or output of ``count`` recent requests has changed.
+
+    The change must exceed both ``DRIFT`` of the mean and ``ERRORS`` standard errors.
+    """
+    for earlier, later in zip(known, recent, strict=True):
+        before, now = float(earlier.mean()), float(later.mean())
+        chance = ERRORS * float(later.std()) / min(count, len(later)) ** 0.5
+        if abs(now - before) > max(DRIFT * before, chance):
+            return True
+    return False

@@ -1,0 +1,102 @@
+"""Restrict traffic to the data known at a moment (``traffic.until``).
+
+Later data is ignored. Data that a source had not delivered by then is a gap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.domain.traffic.demand import Demand
+from planner.domain.traffic.window import (
+    DAY_S,
+    UTC_CLOCK,
+    words_of,
+)
+from planner.errors import ScenarioError
+from planner.inputs.ingest.store import DemandColumns
+from simulation.arrays import FloatArray
+from simulation.trace import Trace
+
+LATE_S = DAY_S  # largest lag of a source: with more, a forecast has too little data (assumed)
+PART = 0.05  # largest share of a bin that can be missing without making it a gap
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measured:
+    """A source that holds requests. Its file begins and ends at these epoch seconds."""
+
+    trace: Trace
+    start_s: float
+    end_s: float
+
+
+def known_by(source: Measured, until_s: float | None) -> Measured:
+    """Return the requests that came before ``until_s``, or all requests if that is None."""
+    if until_s is None or until_s > source.end_s:
+        return source
+    _check_begun(until_s, source.start_s)
+    known = source.trace.arrival_s + source.trace.start_s < until_s
+    return replace(source, trace=source.trace.rows(known), end_s=until_s)
+
+
+def bins_by(series: DemandColumns, until_s: float | None) -> DemandColumns:
+    """Return the bins that were over at ``until_s``, or all bins if that is None."""
+    if until_s is None:
+        return series
+    _check_begun(until_s, series.start_s)
+    bins = int((until_s - series.start_s) / series.bin_s + 1e-9)
+
+    def cut(values: FloatArray | None) -> FloatArray | None:
+        return None if values is None else values[:bins]
+
+    return replace(
+        series,
+        requests=series.requests[:bins],
+        input_tokens=cut(series.input_tokens),
+        output_tokens=cut(series.output_tokens),
+        total_tokens=cut(series.total_tokens),
+    )
+
+
+def _check_begun(until_s: float, start_s: float) -> None:
+    """Raise ScenarioError if ``until_s`` is not after the start of the traffic."""
+    if until_s <= start_s:
+        raise ScenarioError(
+            f"traffic.until: {words_of(until_s, UTC_CLOCK)} is before the traffic begins "
+            f"({words_of(start_s, UTC_CLOCK)}); choose a later moment."
+        )
+
+
+def check_until(until_s: float, end_s: float) -> None:
+    """Raise ScenarioError if the newest data at ``until_s`` is more than ``LATE_S`` old."""
+    if until_s > end_s + LATE_S:
+        raise ScenarioError(
+            f"traffic.until: the traffic ends {words_of(end_s, UTC_CLOCK)}, "
+            f"{(until_s - end_s) / DAY_S:,.1f} days before {words_of(until_s, UTC_CLOCK)}, "
+            "and a forecast from there would stand on nothing newer; bring the traffic up to date, "
+            "or choose an earlier moment."
+        )
+
+
+def blind_after(demand: Demand, end_s: float) -> Demand:
+    """Mark bins as gaps that a trace ending at ``end_s`` covers only in part or not at all."""
+    known_bins = int(np.floor((end_s - demand.start_s) / demand.bin_s + PART))
+    if known_bins >= demand.bins:
+        return demand
+    changed = {
+        name: getattr(demand, name).copy() for name in ("requests", "input_tokens", "output_tokens")
+    }
+    for values in changed.values():
+        values[:, known_bins:] = np.nan
+    return replace(demand, **changed)
+
+
+def until_words(until_s: float, end_s: float, bin_s: float) -> str:
+    """Return the note of a result about ``traffic.until``."""
+    words = f"Traffic counts as it was known at {words_of(until_s, UTC_CLOCK)} (traffic.until)."
+    if end_s < until_s - bin_s:
+        words += f" The {(until_s - end_s) / 3600:,.1f} h before that were not yet told: a gap."
+    return words

@@ -1,0 +1,192 @@
+"""Forecast from past moments, and compare the forecast with naive methods that repeat demand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from forecasting.backtest import rolling_forecasts
+from forecasting.demand import INPUT_TOKENS, DemandSeries, SeriesKey
+from forecasting.errors import SeriesTooShort
+from forecasting.forecast import Forecast
+from forecasting.multi_series import past_forecasts_each
+from forecasting.rules.registry import AUTO
+from forecasting.selection import forecaster
+from planner.domain.progress import Progress
+from planner.domain.traffic.forecasts import (
+    MEAN,
+    QUANTILES,
+    SeriesForecast,
+    rolled,
+)
+from planner.domain.traffic.groups import (
+    Group,
+    series_of,
+)
+from planner.domain.traffic.traffic import Traffic
+from planner.domain.traffic.window import (
+    DAY_S,
+    Window,
+)
+from simulation.arrays import FloatArray
+
+NAIVE = {
+    "last-value": "repeating the last value",
+    "seasonal-naive": "repeating the day before",
+    "seasonal-naive-week": "repeating the week before",
+}
+MOST_SERIES = 6  # only the largest series: they are for charts, not for figures
+MOST_ORIGINS = 48
+MOST_STEPS = 192
+SEEN_S = 2 * DAY_S  # history shown before the first moment
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LookedBack:
+    """Forecasts of a series from past moments.
+
+    ``mean``, ``low`` and ``high`` are amounts per bin, ``[o, steps]``. ``history`` holds the
+    amounts ``[bins]`` from ``history_s`` on. NaN marks bins not observed.
+    """
+
+    key: SeriesKey
+    bin_s: float
+    origins_s: FloatArray  # [o]
+    mean: FloatArray
+    low: FloatArray
+    high: FloatArray
+    history_s: float
+    history: FloatArray
+    unit: str = INPUT_TOKENS
+
+
+def looked_back(
+    groups: Sequence[Group], traffic: Traffic, window: Window, method: str, progress: Progress
+) -> tuple[LookedBack, ...]:
+    """Return past forecasts of the largest series, each about a day ahead.
+
+    They begin at no more than ``MOST_ORIGINS`` of the window's decisions. If the window is ahead
+    of the traffic, they begin at the periods before it. Series too short for the method are
+    omitted.
+    """
+    series = [demand for group in groups for _, demand in series_of(traffic, group)]
+    series.sort(key=lambda demand: -float(np.nansum(demand.values)))
+    looks = []
+    for i, demand in enumerate(series[:MOST_SERIES]):
+        progress(i / min(len(series), MOST_SERIES), f"Looking back on {demand.key.model}")
+        try:
+            looks.append(_looked_back(demand, window, method))
+        except SeriesTooShort:
+            continue
+    return tuple(looks)
+
+
+def series_looked_back(
+    series: Sequence[DemandSeries], method: str, horizon_s: float
+) -> tuple[LookedBack, ...]:
+    """Return past forecasts of the first ``MOST_SERIES`` series of a trace.
+
+    They begin at up to ``MOST_ORIGINS`` moments before its end, one horizon apart.
+    """
+    looks = []
+    shown = series[:MOST_SERIES]
+    forecasts = past_forecasts_each(shown, method, horizon_s, DAY_S, MOST_ORIGINS)
+    for demand, of_demand in zip(shown, forecasts, strict=True):
+        if of_demand:
+            looks.append(_of_forecasts(demand, of_demand))
+    return tuple(looks)
+
+
+def _of_forecasts(series: DemandSeries, forecasts: Sequence[Forecast]) -> LookedBack:
+    """Return past forecasts of a series, cut to at most ``MOST_STEPS`` bins, with its history."""
+    origins_s = np.array([forecast.start_s for forecast in forecasts])
+    steps = min(forecasts[0].steps, MOST_STEPS)
+    end_s = float(origins_s[-1]) + steps * series.bin_s
+    seen = series.window(float(origins_s[0]) - SEEN_S, end_s)
+    low, high = (
+        np.stack([forecast.quantile(level)[:steps] for forecast in forecasts])
+        for level in QUANTILES
+    )
+    mean = np.stack([forecast.mean[:steps] for forecast in forecasts])
+    return LookedBack(
+        series.key, series.bin_s, origins_s, mean, low, high, seen.start_s, seen.values, series.unit
+    )
+
+
+def origins(window: Window) -> FloatArray:
+    """Return at most ``MOST_ORIGINS`` past moments to forecast from, in epoch seconds."""
+    moments = window.origins_s
+    if window.ahead:
+        periods = len(window.period_starts_s)
+        moments = np.asarray(
+            window.start_s - window.period_s * np.arange(periods)[::-1], np.float64
+        )
+    step = int(np.ceil(len(moments) / MOST_ORIGINS))
+    return np.asarray(moments[::step], np.float64)
+
+
+def _looked_back(series: DemandSeries, window: Window, method: str) -> LookedBack:
+    """Forecast a series from past moments; raise SeriesTooShort if it has too little history."""
+    moments = origins(window)
+    moments = moments[moments > series.start_s + window.bin_s]
+    if not moments.size:
+        raise SeriesTooShort(f"{series.key}: nothing came before any moment to look back on.")
+    lead = round((window.start_s - float(window.origins_s[0])) / window.bin_s)
+    ahead = max(lead + window.bins_per_period, round(DAY_S / window.bin_s))
+    steps = max(lead + window.bins_per_period, min(ahead, MOST_STEPS))
+    model = forecaster(method, horizon_bins=window.bins_per_period, lead_bins=lead)
+    return _of_forecasts(series, rolling_forecasts(series, model, moments.tolist(), steps))
+
+
+def against_naive(
+    groups: Sequence[Group],
+    traffic: Traffic,
+    window: Window,
+    forecasts: Sequence[SeriesForecast],
+    method_asked: str,
+) -> str:
+    """Return a sentence that compares the forecast's error with those of the naive methods.
+
+    Errors are WAPE over all series. If a naive method is better, the sentence says so first.
+    ``method_asked`` is the method that the scenario names. Return "" if nothing of the window was
+    observed.
+    """
+    ours = error([(forecast.actual, forecast.mean) for forecast in forecasts])
+    if ours is None:
+        return ""
+    series = [demand for group in groups for _, demand in series_of(traffic, group)]
+    beside: dict[str, float] = {}
+    for method in NAIVE:
+        try:
+            repeated = [rolled(demand, window, method).at(MEAN) for demand in series]
+        except SeriesTooShort:
+            continue
+        naive = error([(forecast.actual, forecast.mean) for forecast in repeated])
+        if naive is not None:
+            beside[method] = naive
+    methods = ", ".join(dict.fromkeys(forecast.method for forecast in forecasts))
+    if not beside:
+        return f"{methods} is off by {ours:.1%} of demand; nothing naive can be held against it."
+    best = min(beside, key=lambda method: beside[method])
+    off = "; ".join(f"{NAIVE[method]} by {wape:.1%}" for method, wape in beside.items())
+    if ours > beside[best]:
+        periods = len(window.period_starts_s)
+        what = (
+            f"That is of {periods:,} periods; a backtest says what it costs."
+            if method_asked == AUTO
+            else f"Choose forecast.method {best}, or auto."
+        )
+        return f"Worse than {NAIVE[best]}: {methods} is off by {ours:.1%} of demand, {off}. {what}"
+    return f"{methods} is off by {ours:.1%} of demand; {off}."
+
+
+def error(pairs: Sequence[tuple[FloatArray, FloatArray]]) -> float | None:
+    """Return the WAPE over the observed bins of all series, or None without observed demand."""
+    off = came = 0.0
+    for actual, mean in pairs:
+        seen = ~np.isnan(actual)
+        off += float(np.abs(actual - mean)[seen].sum())
+        came += float(actual[seen].sum())
+    return off / came if came > 0 else None

@@ -1,0 +1,84 @@
+"""Read the demand series of a trace without a scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from forecasting.demand import (
+    INPUT_TOKENS,
+    OUTPUT_TOKENS,
+    REQUESTS,
+    TOTAL_TOKENS,
+    DemandSeries,
+    SeriesKey,
+)
+from planner.domain.traffic.sources import StoredTrace
+from planner.errors import NotReady
+from planner.inputs.ingest.store import (
+    DemandColumns,
+    bin_requests,
+    read_demand,
+)
+from simulation.arrays import FloatArray
+
+LABEL_ALL = "all"  # label if the file does not state the model, region or tier
+WANTED = (REQUESTS, INPUT_TOKENS, OUTPUT_TOKENS)  # units that need capacity
+
+
+def trace_series(trace: StoredTrace, bin_s: float) -> list[DemandSeries]:
+    """Return requests, input tokens and output tokens per bin of every model, region and tier.
+
+    All request series come first. If the file counts only total tokens, they replace input and
+    output tokens. Units that the file does not count are omitted. Raise NotReady if none is left.
+    """
+    by_request = trace.kind == "requests"
+    stored = bin_requests(trace.store, bin_s) if by_request else read_demand(trace.store)
+    series = []
+    for unit in WANTED:
+        for columns in stored:
+            counted = _amounts(columns, unit)
+            if counted is None:
+                continue
+            measure, values = counted
+            # A request trace rarely begins and ends on a bin edge, so drop the two partial bins.
+            edge = 1 if by_request and len(values) > 2 else 0
+            binned = DemandSeries(
+                SeriesKey(
+                    columns.model or ("" if by_request else columns.name) or LABEL_ALL,
+                    columns.region or LABEL_ALL,
+                    columns.tier or LABEL_ALL,
+                ),
+                columns.start_s + edge * columns.bin_s,
+                columns.bin_s,
+                values[edge : len(values) - edge],
+                measure,
+            )
+            series.append(binned.resample(max(1, round(bin_s / binned.bin_s)) * binned.bin_s))
+    if not series:
+        raise NotReady(f"Trace {trace.name} has neither requests nor tokens to forecast.")
+    return series
+
+
+def _amounts(columns: DemandColumns, unit: str) -> tuple[str, FloatArray] | None:
+    """Return the unit that the file counts for ``unit``, and its values; None if it counts none."""
+    values = getattr(columns, unit)
+    if values is not None and not np.isnan(values).all():
+        return unit, values
+    first = INPUT_TOKENS if columns.input_tokens is None else OUTPUT_TOKENS
+    if unit == first and columns.total_tokens is not None:
+        return TOTAL_TOKENS, columns.total_tokens  # only once, not for input and output both
+    return None
+
+
+def uncounted(series: Sequence[DemandSeries]) -> tuple[str, ...]:
+    """Return a sentence on the units that the file does not count, or nothing."""
+    keys = dict.fromkeys(demand.key for demand in series)
+    notes = []
+    for unit in WANTED:
+        lacking = len(keys) - len({demand.key for demand in series if demand.unit == unit})
+        if lacking:
+            of = "" if lacking == len(keys) else f" of {lacking} of {len(keys)} series"
+            notes.append(f"{unit.replace('_', ' ')}{of}")
+    return (f"Not counted by the file, so not forecast: {'; '.join(notes)}.",) if notes else ()

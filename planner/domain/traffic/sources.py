@@ -1,0 +1,227 @@
+"""Read the scenario's sources of traffic, and match their labels with the scenario's names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from planner.domain.traffic.binned import BinnedSource
+from planner.domain.traffic.prefixes import blocks_of
+from planner.errors import ScenarioError
+from planner.inputs.ingest.store import (
+    DemandColumns,
+    RequestColumns,
+)
+from planner.inputs.scenario.schema import Source
+from simulation.arrays import CodeArray, FloatArray, IntArray, counted, pieces
+from simulation.trace import Trace
+
+MAX_REQUESTS = 200_000_000  # measured requests: about 50 bytes each
+MAX_DRAWN = 50_000_000  # drawn or scaled requests: they take several times that memory
+REPEAT_JITTER_S = 30.0  # with a scale above 1, largest distance of a repeat from the original
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTrace:
+    """A trace in the column store."""
+
+    name: str
+    kind: str  # "requests" or "demand"
+    clock: str  # "utc" or "relative"
+    store: Path
+
+
+def measured_source(
+    shell: Trace, source: Source, columns: RequestColumns, where: str, rng: np.random.Generator
+) -> Trace:
+    """Return a source's requests with their model, region and tier, and with its scale applied.
+
+    ``shell`` holds the scenario's names. A scale below 1 keeps a random part. Above 1, requests
+    are repeated within ``REPEAT_JITTER_S`` of the original. Only unscaled requests keep their
+    prompt blocks.
+
+    Raise ScenarioError if a label is missing or unknown, or if there are too many requests.
+    """
+    arrived, isl, osl = columns.arrival_s, columns.input_tokens, columns.output_tokens
+    if arrived is None or isl is None or osl is None:
+        raise ValueError("arrivals and lengths must have been read")
+    keep = None  # all
+    if source.series is not None:
+        code = code_of(columns.models, source.series, f"{where}.series", "series")
+        keep = np.flatnonzero(columns.model == code)
+    count = len(arrived) if keep is None else len(keep)
+    most = MAX_REQUESTS if source.scale == 1 else MAX_DRAWN
+    check_requests(count * source.scale, where, "scale", most)
+    arrival = arrived if keep is None else arrived[keep]
+    if source.scale == 1:
+        # Draw and discard one number per request, as a scale below 1 does. Later draws then do not
+        # depend on the scale.
+        for rows in pieces(count):
+            rng.random(rows.stop - rows.start)
+    else:
+        keep = np.arange(count) if keep is None else keep
+        arrival, original = _scaled(arrival, source.scale, float(arrived[-1]), rng)
+        keep = keep[original]
+
+    def of_kept(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return column if keep is None else column[keep]
+
+    def settle(
+        stated: dict[str, float],
+        names: tuple[str, ...],
+        codes: CodeArray | None,
+        labels: tuple[str, ...],
+        what: str,
+    ) -> CodeArray:
+        """Return the code of each request: by stated shares, else by the file's labels."""
+        settled = np.zeros(len(arrival), np.int16)
+        if stated:
+            shares = np.array(list(stated.values()))
+            table = np.array([names.index(name) for name in stated], np.int16)
+            for rows in pieces(len(settled)):
+                size = rows.stop - rows.start
+                settled[rows] = table[rng.choice(len(stated), size=size, p=shares / shares.sum())]
+            return settled
+        if codes is None or not any(labels):
+            if len(names) == 1:
+                return settled
+            raise ScenarioError(f"{where}: the file does not say the {what}; give it here.")
+        kept = of_kept(codes)
+        used = counted(kept, len(labels)) > 0
+        known = [
+            code_of(names, label, where, what) if in_use else 0
+            for label, in_use in zip(labels, used, strict=True)
+        ]
+        if known == list(range(len(known))):
+            return kept  # same names in the same order: no copy is needed
+        for rows in pieces(len(settled)):
+            settled[rows] = np.array(known, np.int16)[kept[rows]]
+        return settled
+
+    one_model = {source.model: 1.0} if source.model else {}
+    blocks = blocks_of(columns) if source.scale == 1 else None
+    return replace(
+        shell,
+        arrival_s=arrival,
+        input_tokens=of_kept(isl),
+        output_tokens=of_kept(osl),
+        model=settle(one_model, shell.models, columns.model, columns.models, "model"),
+        region=settle(source.regions, shell.regions, columns.region, columns.regions, "region"),
+        tier=settle(source.tiers, shell.tiers, columns.tier, columns.tiers, "tier"),
+        start_s=columns.start_s,
+        blocks=blocks if blocks is None or keep is None else blocks.rows(keep),
+    )
+
+
+def _scaled(
+    arrived: FloatArray, scale: float, last_s: float, rng: np.random.Generator
+) -> tuple[FloatArray, IntArray]:
+    """Return the scaled arrivals in order, and the index of each one's original in ``arrived``."""
+    times = int(scale) + (rng.random(len(arrived)) < scale % 1.0)
+    original = np.repeat(np.arange(len(arrived)), times)
+    repeats = np.concatenate([[False], np.diff(original) == 0]) if len(original) else original > 0
+    arrival = arrived[original]
+    arrival[repeats] += rng.uniform(-REPEAT_JITTER_S, REPEAT_JITTER_S, int(repeats.sum()))
+    arrival = np.clip(arrival, 0.0, last_s)
+    order = np.argsort(arrival, kind="stable")
+    return arrival[order], original[order]
+
+
+def check_requests(count: float, where: str, field: str, most: int) -> None:
+    """Raise ScenarioError if ``count`` exceeds ``most``.
+
+    ``field`` names the scenario's field that reduces the number of requests.
+    """
+    if count > most:
+        raise ScenarioError(
+            f"{where}: this is {count:,.0f} requests and {most:,} can be replayed; choose a "
+            f"smaller {field}."
+        )
+
+
+def span(columns: RequestColumns) -> tuple[float, float]:
+    """Return the first and last arrival of a file of requests in epoch seconds."""
+    if columns.arrival_s is None:
+        raise ValueError("arrivals must have been read")
+    first, last = columns.arrival_s[[0, -1]].tolist()
+    return columns.start_s + first, columns.start_s + last
+
+
+def binned_sources(
+    shell: Trace, source: Source, columns: list[DemandColumns], where: str
+) -> list[BinnedSource]:
+    """Return the series of a demand file, each with its model and shares.
+
+    If the source names a series, return only that one. Raise ScenarioError if a label is missing or
+    unknown, or if requests cannot be drawn.
+    """
+    if source.series is not None:
+        names = tuple(series.name for series in columns)
+        columns = [columns[code_of(names, source.series, f"{where}.series", "series")]]
+    sources = []
+    for series in columns:
+        model = source.model or series.model or series.name
+        cells = np.zeros((len(shell.regions), len(shell.tiers)))
+        regions = source.regions or _only(series.region, shell.regions, where, "region")
+        tiers = source.tiers or _only(series.tier, shell.tiers, where, "tier")
+        for region, of_region in regions.items():
+            for tier, of_tier in tiers.items():
+                cell = (
+                    code_of(shell.regions, region, where, "region"),
+                    code_of(shell.tiers, tier, where, "tier"),
+                )
+                cells[cell] = of_region * of_tier * source.scale
+        binned = BinnedSource(
+            columns=series,
+            model=code_of(shell.models, model, where, "model"),
+            cells=cells,
+            input_lengths=source.input_tokens,
+            output_lengths=source.output_tokens,
+            launch=source.launch,
+        )
+        _check_tokens(binned, source, where)
+        sources.append(binned)
+    return sources
+
+
+def _check_tokens(binned: BinnedSource, source: Source, where: str) -> None:
+    """Raise ScenarioError if tokens or requests of a series cannot be derived."""
+    for field, known in (
+        ("input_tokens", binned.columns.input_tokens),
+        ("output_tokens", binned.columns.output_tokens),
+    ):
+        if known is None and getattr(source, field) is None:
+            raise ScenarioError(
+                f"{where}: {source.trace} has no {field.replace('_', ' ')} for "
+                f"{binned.columns.name}; give {field}: {{mean: ..., cv: ...}} (tokens per request)."
+            )
+    if np.isnan(binned.requests()).all():
+        raise ScenarioError(
+            f"{where}: {source.trace} counts tokens and no requests for {binned.columns.name}; "
+            "give input_tokens and output_tokens (tokens per request) so that requests can be "
+            "drawn."
+        )
+
+
+def _only(label: str | None, names: tuple[str, ...], where: str, what: str) -> dict[str, float]:
+    """Return the file's label, or the only name of the scenario, with share 1.
+
+    Raise ScenarioError if the file has no label and the scenario several names.
+    """
+    if label:
+        return {label: 1.0}
+    if len(names) == 1:
+        return {names[0]: 1.0}
+    raise ScenarioError(f"{where}: the file does not say the {what}; give {what}s with shares.")
+
+
+def code_of(names: tuple[str, ...], name: str, where: str, what: str) -> int:
+    """Return the index of ``name`` in ``names``; raise ScenarioError if it is not there."""
+    if name in names:
+        return names.index(name)
+    have = ", ".join(name for name in names[:12] if name) or "none"
+    raise ScenarioError(f"{where}: {what} {name!r} is not known here; there are: {have}.")

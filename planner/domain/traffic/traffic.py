@@ -1,0 +1,431 @@
+"""Combine the scenario's sources on one time line, as demand per bin and as requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from forecasting.demand import INPUT_TOKENS, OUTPUT_TOKENS
+from planner.domain.random_streams import (
+    Stream,
+    generator,
+)
+from planner.domain.traffic.binned import BinnedSource
+from planner.domain.traffic.demand import (
+    Demand,
+    bin_demand,
+)
+from planner.domain.traffic.described_traffic import (
+    described,
+    rates,
+)
+from planner.domain.traffic.known_until import (
+    Measured,
+    bins_by,
+    blind_after,
+    check_until,
+    known_by,
+    until_words,
+)
+from planner.domain.traffic.lengths import (
+    Lengths,
+    mixed,
+)
+from planner.domain.traffic.prefixes import joined
+from planner.domain.traffic.sources import (
+    MAX_DRAWN,
+    MAX_REQUESTS,
+    StoredTrace,
+    binned_sources,
+    check_requests,
+    measured_source,
+    span,
+)
+from planner.domain.traffic.window import (
+    UTC_CLOCK,
+    Window,
+)
+from planner.errors import ScenarioError
+from planner.inputs.ingest.store import (
+    COLUMNS,
+    read_demand,
+    read_requests,
+)
+from planner.inputs.scenario.holidays import (
+    holidays_of,
+    in_words,
+)
+from planner.inputs.scenario.settings import TrafficSettings
+from simulation.arrays import BoolArray, FloatArray
+from simulation.sizing.trial import SharedPrompts
+from simulation.trace import Trace
+
+MEASURED = "requests as measured"
+SYNTHESISED = "requests synthesised from bins"
+FORECAST = "requests synthesised from the forecast"
+
+LAUNCHED = (
+    "Traffic without a trace is as the scenario describes it, and nothing of it was observed: it "
+    "is drawn from that as if it had come before, which tells how far hours are off their shape."
+)
+
+DAY_S = 86_400.0
+MAX_CELLS = 20_000_000  # bins over all models x regions x tiers: half a GB of demand
+AMOUNTS = ("requests", "input_tokens", "output_tokens")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Traffic:
+    """All arrivals, from the start of the earliest source to the first end of a source.
+
+    ``traffic.until`` of a scenario sets another end.
+    """
+
+    models: tuple[str, ...]
+    regions: tuple[str, ...]
+    tiers: tuple[str, ...]
+    demand: Demand
+    clock: str
+    replay: str  # where requests of a window inside the span come from
+    notes: tuple[str, ...]
+    measured: Trace  # requests of all request files; empty if all sources are demand files
+    binned: tuple[BinnedSource, ...]
+    # ``known.foreseen`` replaces the next three by what the first decision knows.
+    lengths: tuple[Lengths, ...]  # [l]
+    shared: tuple[SharedPrompts | None, ...] = ()  # [l] prompt blocks, if a trace has them
+    asked: BoolArray | None = None  # [l, tiers] whether a model has traffic of a tier
+
+    def expected(self, start_s: float, end_s: float) -> float:
+        """Return the expected number of requests that arrive in ``[start_s, end_s)``."""
+        binned = sum(source.expected(start_s, end_s) for source in self.binned)
+        return self.came(start_s, end_s) + binned
+
+    def came(self, start_s: float, end_s: float) -> int:
+        """Return the number of measured requests in ``[start_s, end_s)``."""
+        there = self.measured.between(start_s, end_s)
+        return int(there.stop - there.start)
+
+    @property
+    def all_launched(self) -> bool:
+        """Return whether all traffic is described by the scenario, and none was observed."""
+        return not len(self.measured) and all(source.launch is not None for source in self.binned)
+
+    def described(
+        self, model: str, region: str, tiers: Set[str], unit: str, window: Window
+    ) -> FloatArray | None:
+        """Return the described demand of a series per bin of ``window``, before growth, or None.
+
+        None means that a part of the series comes from a trace, or that ``window`` is not ahead of
+        the traffic.
+        """
+        if not window.ahead:
+            return None
+        m, r = self.models.index(model), self.regions.index(region)
+        ours = [t for t, tier in enumerate(self.tiers) if tier in tiers]
+        seen = (self.measured.model == m) & (self.measured.region == r)
+        parts = [
+            source for source in self.binned if source.model == m and source.cells[r, ours].any()
+        ]
+        if (seen & np.isin(self.measured.tier, ours)).any():
+            return None
+        bins = round(window.duration_s / window.bin_s)
+        total = np.zeros(bins)
+        for part in parts:
+            if part.launch is None:
+                return None
+            came = rates(part.launch, window.start_s, window.bin_s, bins, self.clock)
+            lengths = {INPUT_TOKENS: part.input_lengths, OUTPUT_TOKENS: part.output_lengths}.get(
+                unit
+            )
+            total += came * part.cells[r, ours].sum() * (lengths.mean if lengths else 1.0)
+        return total if parts else None
+
+    def requests(self, start_s: float, end_s: float, seed: int, *, cells: int = 1) -> Trace:
+        """Return the requests that arrive in ``[start_s, end_s)``, in epoch seconds.
+
+        With ``cells`` above 1, return those of one of that many equal cells. Each measured request
+        is kept with probability 1 / ``cells``. Raise ScenarioError if there are too many requests.
+        """
+        rng = generator(seed, Stream.REQUESTS)
+        measured = self.measured.window(start_s, end_s)
+        if cells > 1:
+            measured = measured.rows(rng.random(len(measured)) * cells < 1)
+        expected = sum(source.expected(start_s, end_s) for source in self.binned) / cells
+        of = "traffic.sources", "scale or horizon.duration_s"
+        check_requests(len(measured), *of, MAX_REQUESTS)
+        if expected:
+            check_requests(len(measured) + expected, *of, MAX_DRAWN)
+        parts = [measured]
+        for source in self.binned:
+            parts += source.draw(self.measured, start_s, end_s, rng, cells)
+        return merge(parts, replay=self.replay)
+
+
+def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> Traffic:
+    """Read the sources; raise ScenarioError if they do not fit the scenario or each other."""
+    shell = _nothing(settings.models, settings.regions, settings.tiers)
+    rng = generator(settings.seed, Stream.SOURCES)
+    measured: list[Measured] = []
+    binned: list[BinnedSource] = []
+    notes: list[str] = []
+    shared = False  # whether a trace has hash_ids
+    for index, source in enumerate(settings.sources):
+        where = f"traffic.sources[{index}]"
+        if source.launch is not None:
+            continue  # drawn below, over the time of the other sources
+        stored = traces[source.trace or ""]
+        if stored.kind == "requests":
+            columns = read_requests(stored.store, (*COLUMNS, "hash_ids"))
+            requests = measured_source(shell, source, columns, where, rng)
+            measured.append(known_by(Measured(requests, *span(columns)), settings.until_s))
+            shared |= columns.hash_ids is not None
+            if columns.hash_ids is not None and requests.blocks is None:
+                why = "it is scaled" if source.scale != 1 else "its hash_ids fit no size of blocks"
+                notes.append(
+                    f"What prompts of {stored.name} share is not used, since {why}: prefix caches "
+                    "find nothing for them."
+                )
+        else:
+            series = [
+                bins_by(binned_columns, settings.until_s)
+                for binned_columns in read_demand(stored.store)
+            ]
+            binned += binned_sources(shell, source, series, where)
+        if source.scale != 1:
+            name = f"{source.series} of {stored.name}" if source.series else stored.name
+            notes.append(f"{name} is scaled to {source.scale:g} times its requests.")
+    clocks = {
+        traces[source.trace or ""].clock for source in settings.sources if source.launch is None
+    }
+    if len(clocks) > 1:
+        raise ScenarioError(
+            "traffic.sources: some traces have calendar times and others only seconds from their "
+            "start, so they cannot be put on one time line; use traces of one kind."
+        )
+    clock = clocks.pop() if clocks else UTC_CLOCK
+    if binned:
+        notes.append(
+            "Demand files hold counts, not requests: arrivals within a bin and lengths are drawn "
+            "at random with the scenario's seed."
+        )
+    launched = _launched(settings, shell, measured, binned, clock, rng)
+    binned += launched
+    if launched:
+        notes.append(LAUNCHED)
+    trace = merge([read.trace for read in measured], replay=MEASURED) if measured else shell
+    if not shared and settings.prefix_caching:
+        notes.append(
+            "Prefix caches are on and find nothing: no trace here tells by hash_ids what its "
+            "prompts share."
+        )
+    demand, span_notes = _demand(settings, measured, binned, shell)
+    if settings.holidays:
+        if clock != UTC_CLOCK:
+            raise ScenarioError(
+                "forecast.holidays: the traffic has no calendar times, only seconds from its "
+                "start; leave the holidays out."
+            )
+        named, begin, end = settings.holidays, demand.start_s, demand.end_s
+        demand = replace(demand, holidays=holidays_of(named, begin, end))
+        span_notes.append(in_words(named, begin, end))
+    return Traffic(
+        models=settings.models,
+        regions=settings.regions,
+        tiers=settings.tiers,
+        demand=demand,
+        clock=clock,
+        replay=SYNTHESISED if binned else MEASURED,
+        notes=tuple(notes + span_notes),
+        measured=trace,
+        binned=tuple(binned),
+        lengths=tuple(_lengths(m, trace, binned, rng) for m in range(len(settings.models))),
+    )
+
+
+def _launched(
+    settings: TrafficSettings,
+    shell: Trace,
+    measured: list[Measured],
+    binned: list[BinnedSource],
+    clock: str,
+    rng: np.random.Generator,
+) -> list[BinnedSource]:
+    """Return the described sources, drawn over the time of the other sources.
+
+    That time lasts from the earliest start to the earliest end.
+    """
+    to_come = [
+        (i, measured_source)
+        for i, measured_source in enumerate(settings.sources)
+        if measured_source.launch is not None
+    ]
+    if not to_come:
+        return []
+    span, bin_s = None, settings.bin_s
+    begins = [source.columns.start_s for source in binned] + [
+        measured_source.start_s for measured_source in measured
+    ]
+    if begins:
+        span = (
+            min(begins),
+            min(
+                [source.end_s for source in binned]
+                + [measured_source.end_s for measured_source in measured]
+            ),
+        )
+        widths = [source.columns.bin_s for source in binned]
+        bin_s = _bin_width(settings.bin_s, span[1] - span[0], widths)
+    sources = []
+    for index, source in to_come:
+        where = f"traffic.sources[{index}]"
+        columns = described(source, where, span, bin_s, clock, rng)
+        sources += binned_sources(shell, source, [columns], where)
+    return sources
+
+
+def _nothing(models: tuple[str, ...], regions: tuple[str, ...], tiers: tuple[str, ...]) -> Trace:
+    """Return an empty trace with these names."""
+    codes = np.zeros(0, np.int16)
+    lengths = np.zeros(0, np.int32)
+    return Trace(np.zeros(0), lengths, lengths, codes, codes, codes, models, regions, tiers, 0.0)
+
+
+def merge(parts: Sequence[Trace], replay: str) -> Trace:
+    """Merge traces with the same names into one, in order of arrival (stable).
+
+    ``replay`` is the provenance of the result.
+    """
+    if len(parts) == 1:  # already in order
+        return replace(parts[0], provenance=replay)
+    base = min(part.start_s for part in parts)
+    arrival = np.concatenate([part.arrival_s + (part.start_s - base) for part in parts])
+    order = np.argsort(arrival, kind="stable")
+    blocks = joined(parts)
+    return replace(
+        parts[0],
+        arrival_s=arrival[order],
+        input_tokens=np.concatenate([part.input_tokens for part in parts])[order],
+        output_tokens=np.concatenate([part.output_tokens for part in parts])[order],
+        model=np.concatenate([part.model for part in parts])[order],
+        region=np.concatenate([part.region for part in parts])[order],
+        tier=np.concatenate([part.tier for part in parts])[order],
+        start_s=base,
+        blocks=None if blocks is None else blocks.rows(order),
+        provenance=replay,
+    )
+
+
+def _demand(
+    settings: TrafficSettings, measured: list[Measured], binned: list[BinnedSource], shell: Trace
+) -> tuple[Demand, list[str]]:
+    """Return the demand of all sources in bins of one width, and notes.
+
+    It lasts from the earliest start to the earliest end, or to ``traffic.until``. Raise
+    ScenarioError if the sources have no time in common, or if the bins are too few or too many.
+    """
+    if not binned and not any(len(source_measured.trace) for source_measured in measured):
+        raise ScenarioError("traffic.sources: no request is left; check series and scale.")
+    starts = [source.columns.start_s for source in binned] + [
+        source_measured.start_s for source_measured in measured
+    ]
+    ends = [source.end_s for source in binned] + [
+        source_measured.end_s for source_measured in measured
+    ]
+    start_s, end_s = min(starts), min(ends)
+    if settings.until_s is not None:
+        check_until(settings.until_s, end_s)
+        end_s = settings.until_s
+    widths = [source.columns.bin_s for source in binned]
+    bin_s = _bin_width(settings.bin_s, end_s - start_s, widths)
+    edge_s = float(np.floor(start_s / bin_s) * bin_s)
+    bins = int((end_s - edge_s) / bin_s + 1e-9)
+    cells = bins * len(shell.models) * len(shell.regions) * len(shell.tiers)
+    if cells > MAX_CELLS:
+        raise ScenarioError(
+            f"traffic.bin_s: {bin_s:g} s cuts {end_s - start_s:g} s of traffic into {bins:,} bins, "
+            f"{cells:,} over all models, regions and tiers; {MAX_CELLS:,} are allowed: choose a "
+            "larger bin_s or a shorter trace."
+        )
+    if max(starts) >= end_s:
+        raise ScenarioError(
+            "traffic.sources: the sources have no time in common (the last to begin starts after "
+            "the first has ended); use traces of the same days."
+        )
+    if bins < 2:
+        raise ScenarioError(
+            f"traffic.bin_s: the traffic spans {end_s - start_s:g} s, which is less than two whole "
+            f"bins of {bin_s:g} s; choose a smaller bin_s or a longer trace."
+        )
+    parts = [source.demand(shell, edge_s, bin_s, bins) for source in binned]
+    for source_measured in measured:
+        counted = bin_demand(source_measured.trace, bin_s, start_s=edge_s, bins=bins)
+        parts.append(
+            blind_after(_blind_before(counted, source_measured.start_s), source_measured.end_s)
+        )
+    notes = []
+    if settings.until_s is not None:
+        notes.append(until_words(settings.until_s, min(ends), bin_s))
+    elif max(ends) >= end_s + bin_s:
+        notes.append("The study ends where the first of its sources ends.")
+    return _sum(parts, edge_s, bin_s, bins), notes
+
+
+def _bin_width(width_s: float | None, span_s: float, widths: list[float]) -> float:
+    """Return the scenario's bin width, or a default by the length of the traffic, in seconds.
+
+    Default: 15 minutes from two days on, 5 minutes from half a day on, else 1 minute. It is
+    rounded up to whole bins of every file. Raise ScenarioError if the scenario's width is not a
+    multiple of every file's.
+    """
+    coarsest = (
+        float(np.lcm.reduce([max(1, round(width * 1000)) for width in widths] or [1000])) / 1000
+    )
+    if width_s is None:
+        width_s = 900.0 if span_s >= 2 * DAY_S else 300.0 if span_s >= DAY_S / 2 else 60.0
+        width_s = float(np.ceil(max(width_s, coarsest) / coarsest - 1e-9) * coarsest)
+    for width in widths:
+        if abs(width_s / width - round(width_s / width)) > 1e-6 or width_s < width:
+            raise ScenarioError(
+                f"traffic.bin_s: {width_s:g} s is not a whole multiple of a source's bin of "
+                f"{width:g} s; choose {np.ceil(width_s / coarsest) * coarsest:g}."
+            )
+    return width_s
+
+
+def _blind_before(demand: Demand, start_s: float) -> Demand:
+    """Mark bins before ``start_s`` as gaps, and the first bin if over a twentieth is missing."""
+    blind = int(np.ceil((start_s - demand.start_s) / demand.bin_s - 0.05))
+    if blind <= 0:
+        return demand
+    changed = {name: getattr(demand, name).copy() for name in AMOUNTS}
+    for values in changed.values():
+        values[:, :blind] = np.nan
+    return replace(demand, **changed)
+
+
+def _sum(parts: list[Demand], edge_s: float, bin_s: float, bins: int) -> Demand:
+    """Return the sum of demands in the same bins, by key."""
+    keys = tuple(sorted({key for part in parts for key in part.keys}))
+    totals = {name: np.zeros((len(keys), bins)) for name in AMOUNTS}
+    for part in parts:
+        rows = [keys.index(key) for key in part.keys]
+        for name, total in totals.items():
+            np.add.at(total, rows, getattr(part, name))
+    requests, input_tokens, output_tokens = (totals[name] for name in AMOUNTS)
+    return Demand(keys, edge_s, bin_s, requests, input_tokens, output_tokens)
+
+
+def _lengths(
+    model: int, trace: Trace, binned: list[BinnedSource], rng: np.random.Generator
+) -> Lengths:
+    """Return a sample of one model's lengths, with sources in proportion to their requests."""
+    rows = np.flatnonzero(trace.model == model)
+    others = [
+        (float(np.nansum(source.requests()) * source.cells.sum()), source.lengths())
+        for source in binned
+        if source.model == model
+    ]
+    sample, _ = mixed(trace, rows, others, rng)
+    return sample

@@ -1,0 +1,191 @@
+"""Resolve the planned window: its periods, its scaling decisions and the data known at each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+
+from planner.domain.traffic.demand import Demand
+from planner.errors import ScenarioError
+from planner.inputs.scenario.settings import (
+    NO_GROWTH,
+    Growth,
+    WindowSettings,
+)
+from simulation.arrays import FloatArray
+
+HOUR_S = 3600.0
+DAY_S = 24 * HOUR_S
+HISTORY_BINS = 27  # bins kept before the first decision of a default window: ARIMA needs 24
+UTC_CLOCK = "utc"
+MAX_PERIODS = 2_000  # each needs its own integer program; 2,000 hours are twelve weeks
+UNGROWN = (  # note for a window ahead of the traffic that is replayed on earlier requests
+    "traffic.growth is in what is planned for, and not in the requests that are replayed: those "
+    "are of the time before the window, as they came."
+)
+MAX_BINS = 100_000  # bins of one window: each is forecast
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The window ``[start_s, end_s)`` in epoch seconds, cut into periods of ``period_s``.
+
+    All edges are bin edges.
+    """
+
+    start_s: float
+    end_s: float
+    period_s: float
+    lead_s: float
+    bin_s: float
+    ahead: bool  # after the end of the trace: requests are drawn from the forecast
+    growth: Growth = NO_GROWTH  # growth of the demand ahead of the trace
+
+    @property
+    def duration_s(self) -> float:
+        return self.end_s - self.start_s
+
+    @property
+    def observed_s(self) -> tuple[float, float]:
+        """Return the window; if it is ahead of the trace, the time of equal length before it."""
+        end_s = self.start_s if self.ahead else self.end_s
+        return end_s - self.duration_s, end_s
+
+    @property
+    def period_starts_s(self) -> FloatArray:
+        """Return the start of each period in epoch seconds, ``[p]``."""
+        periods = round(self.duration_s / self.period_s)
+        return np.asarray(self.start_s + self.period_s * np.arange(periods), np.float64)
+
+    @property
+    def origins_s(self) -> FloatArray:
+        """Return the time of each period's decision: its start less the lead, on a bin edge.
+
+        A decision knows only the bins before this time. If the window is ahead of the trace, all
+        decisions are at the end of the trace.
+        """
+        if self.ahead:
+            return np.full(len(self.period_starts_s), self.start_s)
+        lead = np.ceil(self.lead_s / self.bin_s - 1e-9) * self.bin_s
+        return np.asarray(self.period_starts_s - lead, np.float64)
+
+    @property
+    def grown(self) -> FloatArray:
+        """Return the factor on the forecast in each bin, ``[bins]``.
+
+        Ahead of the trace, it is the scenario's growth at the middle of the bin. Otherwise it is 1.
+        """
+        bins = round(self.duration_s / self.bin_s)
+        if not self.ahead:
+            return np.ones(bins)
+        return self.growth.at(self.bin_s * (np.arange(bins, dtype=np.float64) + 0.5))
+
+    @property
+    def bins_per_period(self) -> int:
+        return round(self.period_s / self.bin_s)
+
+
+def resolve_window(horizon: WindowSettings, demand: Demand, clock: str = UTC_CLOCK) -> Window:
+    """Return the window of the scenario's horizon, aligned with the demand's bins.
+
+    ``clock`` is "utc" if the demand has calendar times, and "relative" if they count from the start
+    of its trace. Raise ScenarioError, with the field and a remedy, if the window does not fit.
+    """
+    bin_s, lead = demand.bin_s, horizon.lead_s
+    span = demand.end_s - demand.start_s
+    ahead = horizon.start == "end"
+    room = span if ahead else span - np.ceil(lead / bin_s) * bin_s - HISTORY_BINS * bin_s
+    half = span / 2 if room < span / 4 else min(span / 2, room)
+    duration = horizon.duration_s or (DAY_S if span >= 2 * DAY_S else half)
+    period = _period(horizon.period_s, duration, bin_s)
+    periods_s = max(1.0, np.floor(duration / period + 1e-9)) * period
+    if horizon.duration_s and abs(periods_s - horizon.duration_s) > 1e-6:
+        raise ScenarioError(
+            f"horizon.duration_s: {duration:g} s is not a whole number of periods of {period:g} s; "
+            f"choose {periods_s:g}, or set horizon.period_s."
+        )
+    duration = periods_s
+    _check_extent(duration, period, bin_s)
+    if isinstance(horizon.start, datetime):
+        start = _given_start(horizon.start, duration, demand, clock)
+    else:
+        start = demand.end_s if ahead else demand.end_s - duration
+    window = Window(
+        float(start), float(start + duration), period, lead, bin_s, ahead, horizon.growth
+    )
+    first = float(window.origins_s[0])
+    if first < demand.start_s + 2 * bin_s:
+        raise ScenarioError(
+            f"horizon: the first decision falls at {words_of(first, clock)}, before there is any "
+            f"history (traffic begins {words_of(demand.start_s, clock)}); start later, shorten "
+            "duration_s or lead_s, or use a longer trace."
+        )
+    return window
+
+
+def _given_start(stated: datetime, duration_s: float, demand: Demand, clock: str) -> float:
+    """Return the bin edge nearest to the scenario's start.
+
+    The start is a date, or seconds from the start of a trace without dates. Raise ScenarioError
+    if the window does not fit into the traffic.
+    """
+    moment = stated if stated.tzinfo else stated.replace(tzinfo=UTC)
+    if clock != UTC_CLOCK and moment.timestamp() >= demand.end_s - 1e-6:
+        raise ScenarioError(
+            "horizon.start: the traffic has no calendar times, only seconds from its start, and "
+            f"ends at {demand.end_s:,.0f} s; give a number of seconds before that, leave it out to "
+            "plan the last part, or choose 'end' to plan ahead of it."
+        )
+    bins = np.round((moment.timestamp() - demand.start_s) / demand.bin_s)
+    start = float(demand.start_s + bins * demand.bin_s)
+    ends = words_of(demand.end_s, clock)
+    if start >= demand.end_s - 1e-6:
+        raise ScenarioError(
+            f"horizon.start: {moment:%Y-%m-%d %H:%M} is after the traffic, which ends {ends}; "
+            "choose an earlier time, or 'end' to plan ahead of it."
+        )
+    if start + duration_s > demand.end_s + 1e-6:
+        raise ScenarioError(
+            f"horizon.duration_s: {duration_s:g} s from {words_of(start, clock)} is past the end "
+            f"of the traffic at {ends}; shorten it to {demand.end_s - start:g} or less."
+        )
+    return start
+
+
+def _check_extent(duration_s: float, period_s: float, bin_s: float) -> None:
+    """Raise ScenarioError if the window has too many periods or bins."""
+    periods, bins = round(duration_s / period_s), round(duration_s / bin_s)
+    if periods > MAX_PERIODS:
+        raise ScenarioError(
+            f"horizon.period_s: {duration_s:g} s in periods of {period_s:g} s are {periods:,} "
+            f"decisions and {MAX_PERIODS:,} are allowed; choose a longer period_s or a shorter "
+            "duration_s."
+        )
+    if bins > MAX_BINS:
+        raise ScenarioError(
+            f"horizon.duration_s: {duration_s:g} s are {bins:,} bins of {bin_s:g} s and "
+            f"{MAX_BINS:,} are allowed; choose a shorter duration_s or a larger traffic.bin_s."
+        )
+
+
+def _period(stated: float | None, duration_s: float, bin_s: float) -> float:
+    """Return the length of a period: the scenario's, or a default by the length of the window."""
+    if stated is None:
+        usual = HOUR_S if duration_s >= 6 * HOUR_S else max(300.0, duration_s / 12)
+        return float(max(1, round(usual / bin_s)) * bin_s)
+    if abs(stated / bin_s - round(stated / bin_s)) > 1e-6 or stated < bin_s:
+        raise ScenarioError(
+            f"horizon.period_s: {stated:g} s is not a whole multiple of the bin width {bin_s:g} s; "
+            f"choose {np.ceil(stated / bin_s) * bin_s:g}, or set traffic.bin_s."
+        )
+    return float(stated)
+
+
+def words_of(epoch_s: float, clock: str) -> str:
+    """Return a moment in words; with a relative clock, in seconds from the start of the trace."""
+    if clock != UTC_CLOCK:
+        return f"{epoch_s:,.0f} s"
+    when = datetime.fromtimestamp(epoch_s, UTC)
+    return f"{when.day} {when:%b %Y, %H:%M} UTC"

@@ -1,0 +1,174 @@
+"""Correct replica capacities by the SLO attainment of a replay.
+
+A capacity is lowered if a tier misses its target, and raised if a tier exceeds it. The search
+stays between the largest capacity that held and the smallest that missed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+
+from planner.domain.replay.detail import ALL
+from planner.domain.study import PolicyRun
+from planner.domain.verification.correction_windows import FEW
+from planner.inputs.scenario.build import Hardware
+from simulation.arrays import FloatArray
+from simulation.fleet import Tier
+
+HALF = 0.005  # attainment this close above a tier's target needs no correction
+PRECISION = 0.02  # factors closer than this share are not worth telling apart
+GROWTH = 1.25  # step up after a factor held, while none is known to miss
+MOST = 4.0  # largest factor
+LEAST_STEP, MOST_STEP = (
+    0.03,
+    0.3,
+)  # share taken off after a miss, while no factor is known to hold
+BLAMED = 0.5  # a stage is corrected if it misses at least this share of the worst stage
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Attainment of a model at the interactive tier where it has least to spare."""
+
+    tier: str
+    spare: float  # attainment minus the tier's target
+    late: tuple[float, float]  # shares of requests that missed the TTFT limit, and another limit
+
+    @property
+    def near(self) -> bool:
+        return 0.0 <= self.spare <= HALF
+
+
+def standings(tiers: tuple[Tier, ...], run: PolicyRun) -> dict[str, Standing]:
+    """Return the standing of each model, from tiers with enough requests.
+
+    ``run`` has one row per request.
+    """
+    requests, tier_named = run.detail.requests, {tier.name: tier for tier in tiers}
+    assert requests is not None
+    by_model: dict[str, Standing] = {}
+    for row in run.detail.groups.filter(pl.col("region") == ALL).iter_rows(named=True):
+        tier = tier_named.get(row["tier"])
+        if tier is None or tier.deferrable or row["model"] == ALL or row["arrived"] < FEW:
+            continue
+        its = requests.filter(model=row["model"], tier=tier.name)
+        limit = np.inf if tier.ttft_s is None else 1000 * tier.ttft_s
+        prompt = float(np.mean(its["ttft_ms"].fill_null(np.inf).to_numpy() > limit))
+        missed = 1.0 - row["attainment"]
+        standing = Standing(
+            tier.name, row["attainment"] - tier.attainment, (prompt, max(missed - prompt, 0.0))
+        )
+        if row["model"] not in by_model or standing.spare < by_model[row["model"]].spare:
+            by_model[row["model"]] = standing
+    return by_model
+
+
+@dataclass(slots=True)
+class Bracket:
+    """Factor on a capacity: the current one, the largest that held, the smallest that missed."""
+
+    factor: float = 1.0
+    held: float | None = None
+    missed: float | None = None
+
+    @property
+    def open(self) -> bool:
+        if self.held is None:
+            return True
+        return self.held < MOST and (
+            self.missed is None or self.missed > self.held * (1.0 + PRECISION)
+        )
+
+    def larger(self, growth: float) -> None:
+        """Record that the factor held, and try a larger one."""
+        self.held = self.factor
+        # Attainment need not be monotone in the factor: drop a limit that this result contradicts.
+        if self.missed is not None and self.missed <= self.held:
+            self.missed = None
+        self.factor = self._between() or min(self.factor * growth, MOST)
+
+    def smaller(self, short: float) -> None:
+        """Record that the factor missed by ``short`` of attainment, and try a smaller one."""
+        self.missed = self.factor
+        if self.held is not None and self.held >= self.missed:
+            self.held = None
+        step = float(np.clip(2.0 * short, LEAST_STEP, MOST_STEP))
+        self.factor = self._between() or self.factor * (1.0 - step)
+
+    def _between(self) -> float | None:
+        if self.held is None or self.missed is None:
+            return None
+        return float(np.sqrt(self.held * self.missed))
+
+
+@dataclass(slots=True)
+class Correction:
+    """Factors on the capacities, one per model and stage (0 both, 1 prefill, 2 decode)."""
+
+    hardware: Hardware
+    brackets: dict[tuple[int, int], Bracket] = field(default_factory=dict)
+    settled: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        for m, g in self.hardware.profiles:
+            self.brackets.setdefault((m, int(self.hardware.stages[g])), Bracket())
+
+    @property
+    def factors(self) -> FloatArray:
+        """Current factors ``[l, g]`` by model and column."""
+        out = np.ones((len(self.hardware.models), len(self.hardware.columns)))
+        for m, g in self.hardware.profiles:
+            out[m, g] = self.brackets[m, int(self.hardware.stages[g])].factor
+        return out
+
+    @property
+    def named(self) -> dict[str, float]:
+        """Factors by model, and by role if prefill and decode have their own."""
+        roles = {0: "", 1: " prefill", 2: " decode"}
+        names = [model.name for model in self.hardware.models]
+        return {
+            names[m] + roles[stage]: bracket.factor for (m, stage), bracket in self.brackets.items()
+        }
+
+    def learn(self, standings: dict[str, Standing], growth: float = GROWTH) -> bool:
+        """Change the factors of models that are not near their targets.
+
+        Models with too few requests keep their factors. Return whether factors are left to try.
+        """
+        moved = False
+        for m, model in enumerate(self.hardware.models):
+            standing = standings.get(model.name)
+            if standing is None or model.name in self.settled:
+                continue
+            if standing.near:
+                self.settled.add(model.name)
+                continue
+            moved |= self._move(m, standing, growth)
+        return moved
+
+    def _move(self, m: int, standing: Standing, growth: float) -> bool:
+        its = {
+            place[1]: bracket
+            for place, bracket in self.brackets.items()
+            if place[0] == m and bracket.open
+        }
+        if standing.spare < 0:
+            late = {0: 1.0, 1: standing.late[0], 2: standing.late[1]}
+            most = max((late[stage] for stage in its), default=0.0)
+            for stage, bracket in its.items():
+                if late[stage] >= BLAMED * most:
+                    bracket.smaller(-standing.spare)
+        else:
+            for bracket in its.values():
+                bracket.larger(growth)
+        return any(bracket.open for bracket in its.values())
+
+    def rest(self) -> None:
+        """Set every unsettled factor to the largest that held, or keep it if none did."""
+        names = [model.name for model in self.hardware.models]
+        for (m, _), bracket in self.brackets.items():
+            if names[m] not in self.settled:
+                bracket.factor = bracket.factor if bracket.held is None else bracket.held

@@ -1,0 +1,73 @@
+"""Describe the replay of one correction round and its misses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.domain.replay.detail import ALL
+from planner.domain.study import (
+    PolicyRun,
+    Study,
+)
+from planner.domain.verification.correction_windows import FEW
+
+EQUAL = 0.002  # misses up to this attainment count as met (methods.md X4: 0.2 points)
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """Model and home region that fall short of a tier's target."""
+
+    model: str
+    region: str
+    tier: str
+    attainment: float
+    target: float
+    short: float
+    arrived: int
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Replay on the requests for the correction, with its capacities and attainment."""
+
+    round: int
+    sizes: dict[str, float]  # by model (and role), relative to the first capacity
+    attainment: dict[str, float | None]  # lowest over the replayed windows
+    gpu_hours: float
+    cost_usd: float
+    missed: tuple[Miss, ...]
+    note: str = ""
+
+
+def misses(study: Study, run: PolicyRun) -> tuple[Miss, ...]:
+    """Return where missed interactive tiers fall short, by model and home region, the worst first.
+
+    Each place has only its worst tier. Places with few requests count only if no others fall
+    short, so the result is empty only if every tier is met.
+    """
+    limits = {
+        tier.name: tier.attainment
+        for tier in study.hardware.tiers
+        if not tier.deferrable
+        and (share := run.summary.slo_attainment.get(tier.name)) is not None
+        and share < tier.attainment - EQUAL
+    }
+    rows = (row for row in run.detail.groups.iter_rows(named=True) if row["tier"] in limits)
+    short = [
+        Miss(
+            row["model"],
+            row["region"],
+            row["tier"],
+            row["attainment"],
+            target=limits[row["tier"]],
+            short=limits[row["tier"]] - row["attainment"],
+            arrived=row["arrived"],
+        )
+        for row in rows
+        if ALL not in (row["model"], row["region"])
+    ]
+    short = sorted((m for m in short if m.short > EQUAL), key=lambda miss: -miss.short)
+    many = [miss for miss in short if miss.arrived >= FEW] or short
+    first = {(miss.model, miss.region): miss for miss in reversed(many)}
+    return tuple(miss for miss in many if first[miss.model, miss.region] is miss)

@@ -1,0 +1,78 @@
+"""Choose requests to correct a plan on, other than those it is judged on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.domain.planning.inputs import Planned
+from planner.domain.planning.planning import plan_window
+from planner.domain.progress import Progress
+from planner.domain.random_streams import (
+    Stream,
+    generator,
+)
+from planner.domain.replay.backtest_windows import Earlier
+from planner.domain.study import Study
+from planner.domain.traffic.window import words_of
+from planner.errors import Infeasible
+from simulation.trace import Trace
+
+PERFECT = "perfect"
+WINDOWS = 2  # a plan corrected on one day alone holds on only every second day
+FEW = 100  # fewer requests of a tier and model say little about attainment
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ground:
+    """Study whose plan is corrected, its first plan, and a description of its requests."""
+
+    study: Study
+    planned: Planned
+    words: str
+
+
+def grounds_of(study: Study, planned: Planned, seed: int, progress: Progress) -> tuple[Ground, ...]:
+    """Return the nearest windows before the study's that can be planned and have enough requests.
+
+    Nothing in them is later than the first decision. They are planned with a perfect forecast: a
+    capacity that makes up for too high a forecast on one day would fail on the next. Without such
+    a window, return the window's own requests drawn again. That uses future data, as the
+    description says.
+    """
+    grounds = []
+    for earlier in Earlier(study, most=WINDOWS, history_s=0.0).studies:
+        if len(earlier.trace) < FEW:
+            continue
+        try:
+            its = plan_window(earlier.plan_input, progress, method=PERFECT)
+        except Infeasible:
+            continue
+        first, last = (
+            words_of(moment_s, study.traffic.clock)
+            for moment_s in (earlier.window.start_s, earlier.window.end_s)
+        )
+        grounds.append(
+            Ground(earlier, its, f"the requests from {first} to {last}, before the window")
+        )
+    if grounds:
+        return tuple(grounds)
+    again = replace(study, trace=drawn_anew(study.trace, study.window.bin_s, seed))
+    if not study.window.ahead:
+        planned = plan_window(study.plan_input, progress, method=PERFECT)
+    return (Ground(again, planned, "the window's own requests drawn anew (in hindsight)"),)
+
+
+def drawn_anew(trace: Trace, bin_s: float, seed: int) -> Trace:
+    """Return as many requests in each bin, drawn with replacement from those in it.
+
+    They keep their order, at other random times of the bin.
+    """
+    rng = generator(seed, Stream.VERIFYING)
+    bins = np.floor(trace.arrival_s / bin_s)
+    first = np.searchsorted(bins, bins)
+    count = np.searchsorted(bins, bins, side="right") - first
+    picked = first + np.floor(rng.random(len(trace)) * count).astype(np.int64)
+    arrival = np.sort((bins + rng.random(len(trace))) * bin_s)
+    return replace(trace.rows(np.sort(picked)), arrival_s=arrival)

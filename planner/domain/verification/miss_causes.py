@@ -1,0 +1,175 @@
+"""Find why the replay of a plan missed a tier, by counterfactual replays.
+
+The same requests are replayed again and again, with one more cause removed each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.domain.planning.inputs import Planned
+from planner.domain.planning.planning import (
+    plan_load,
+    plan_window,
+)
+from planner.domain.progress import (
+    Progress,
+    part,
+)
+from planner.domain.replay.replay import run_policy
+from planner.domain.study import (
+    PolicyRun,
+    Study,
+)
+from planner.domain.verification.correction_windows import PERFECT
+from planner.errors import Infeasible
+from planner.policies.choice import policy_of
+from simulation.fleet import Fleet
+
+FAULTS, START_UP, ROUTING, FORECAST, SIZE = "faults", "start-up", "routing", "forecast", "size"
+ANY_SIZE = "no size"
+# Changes in words that follow "met" in a sentence.
+CHANGED = {
+    FAULTS: "without faults",
+    START_UP: "with instances that start in no time",
+    FORECAST: "planned on a perfect forecast",
+    ROUTING: "with every region open to every request at no distance",
+    SIZE: "with twice the instances",
+    ANY_SIZE: "by none of these",
+}
+ROOM = 4  # factor on the GPUs and limits, enough for twice the replicas
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Share of a tier's requests that missed because of one cause.
+
+    ``missed_before`` and ``missed_after`` are the misses with and without this cause. The causes
+    listed earlier are removed in both.
+    """
+
+    tier: str
+    cause: str
+    changed: str
+    missed_before: float
+    missed_after: float
+    share: float
+
+
+def causes(
+    study: Study, planned: Planned, run: PolicyRun, seed: int, progress: Progress
+) -> tuple[Cause, ...]:
+    """Return the causes of the misses of ``run``, the replay of ``planned``, for each missed tier.
+
+    The order is faults, start-up, routing, forecast, then size. The shares add up to all misses.
+    Size comes last because more replicas make up for anything. Causes that need a new plan come
+    after those that keep the plan.
+    """
+    missed = _missed(study, run)
+    short = [
+        tier.name
+        for tier in study.hardware.tiers
+        if tier.name in missed and missed[tier.name] > 1.0 - tier.attainment
+    ]
+    due: list[Cause] = []
+    if not short:
+        return ()
+    for cause, after in _replays(study, planned, seed, progress):
+        due += [_cause(tier, cause, missed[tier], after[tier]) for tier in short]
+        missed = after
+    due += [_cause(tier, ANY_SIZE, missed[tier], 0.0) for tier in short]
+    return tuple(sorted(due, key=lambda cause: short.index(cause.tier)))
+
+
+def _cause(tier: str, cause: str, before: float, after: float) -> Cause:
+    return Cause(tier, cause, CHANGED[cause], before, after, before - after)
+
+
+def _replays(
+    study: Study, planned: Planned, seed: int, progress: Progress
+) -> Iterator[tuple[str, dict[str, float]]]:
+    """Yield each cause with the misses by tier after it is removed."""
+    changes: list[Callable[[Fleet], Fleet]] = []
+    steps: list[tuple[str, Callable[[Fleet], Fleet] | None]] = [(START_UP, at_once)]
+    if study.hardware.faults:
+        steps.insert(0, (FAULTS, sound))
+    if len(study.hardware.regions) > 1:
+        steps.append((ROUTING, side_by_side))
+    if not study.window.ahead:  # ahead, requests are drawn from the forecast
+        steps.append((FORECAST, None))
+    steps.append((SIZE, None))
+
+    def changed(fleet: Fleet) -> Fleet:
+        for change in changes:
+            fleet = change(fleet)
+        return fleet
+
+    for i, (cause, change) in enumerate(steps):
+        step = part(progress, i / len(steps), (i + 1) / len(steps))
+        try:
+            if cause == FORECAST:
+                planned = plan_window(study.plan_input, part(step, 0.0, 0.3), method=PERFECT)
+            elif cause == SIZE:
+                study = _twice(study)
+                again = plan_load(study.plan_input, planned.load, part(step, 0.0, 0.3))
+                planned = replace(planned, plan=again)
+        except Infeasible:  # its share goes to the causes after it
+            continue
+        if change is not None:
+            changes.append(change)
+        run = run_policy(
+            study,
+            policy_of("lt-i"),
+            seed=seed,
+            progress=part(step, 0.3, 1.0),
+            planned=planned,
+            changed=changed,
+        )
+        yield cause, _missed(study, run)
+
+
+def at_once(fleet: Fleet) -> Fleet:
+    """Return the fleet with replicas that start in no time."""
+    pools = tuple(replace(pool, startup_s=0.0, start_up=None) for pool in fleet.pools)
+    return replace(fleet, pools=pools)
+
+
+def sound(fleet: Fleet) -> Fleet:
+    """Return the fleet without faults."""
+    return replace(fleet, faults=())
+
+
+def side_by_side(fleet: Fleet) -> Fleet:
+    """Return the fleet without network latency between regions.
+
+    Requests may go to every region to which their route is open, whatever its load.
+    """
+    return replace(
+        fleet,
+        latency_s=np.where(np.isinf(fleet.latency_s), np.inf, 0.0),
+        routing=replace(fleet.routing, region_threshold=0.0),
+    )
+
+
+def _twice(study: Study) -> Study:
+    """Return the study with half the capacity per replica, and GPUs for twice the replicas."""
+    hardware = study.hardware
+    half = study.sizes.times(np.full((len(hardware.models), len(hardware.columns)), 0.5))
+    hardware = replace(
+        hardware,
+        capacity_gpus=ROOM * hardware.capacity_gpus,
+        maximum=ROOM * hardware.maximum,
+    )
+    return replace(study, hardware=hardware, sizes=half)
+
+
+def _missed(study: Study, run: PolicyRun) -> dict[str, float]:
+    """Return the share of requests that missed a limit, by interactive tier."""
+    return {
+        tier.name: 1.0 - share
+        for tier in study.hardware.tiers
+        if not tier.deferrable and (share := run.summary.slo_attainment.get(tier.name)) is not None
+    }

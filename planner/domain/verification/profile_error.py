@@ -1,0 +1,139 @@
+"""Measure the effect of profile errors on a plan, by planning again with changed speeds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from planner.domain.planning.inputs import Planned
+from planner.domain.planning.planning import plan_load
+from planner.domain.progress import (
+    Progress,
+    part,
+)
+from planner.domain.sizing.sizing import size
+from planner.domain.study import Study
+from planner.errors import Infeasible, ScenarioError, SolverFailed
+from planner.optimizer.problem import ScalingPlan
+from simulation.performance.adjusted_profile import scaled
+from simulation.performance.fitting.compare import stated_error as stated
+from simulation.performance.profile import Profile
+
+UNCHECKED = "not checked against measurements"
+HALF = 0.5  # from this error on, faster is the inverse of slower: subtracting could leave no time
+
+
+@dataclass(frozen=True, slots=True)
+class StatedError:
+    """Error of a profile as a fraction, and the basis on which it was found."""
+
+    value: float
+    basis: str
+
+
+def stated_error(profile: Profile) -> StatedError | None:
+    """Return the mean absolute error of the quantity that is predicted worst.
+
+    If the expected spread of a modelled quantity is larger, that counts (``stated_check``).
+    Return None if no error is known.
+    """
+    check = stated(profile)
+    if check is None:
+        return None
+    return StatedError(check.mape, f"{check.quantity}, {check.against}")
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileError:
+    """Error of a profile and its effect on the peak number of replicas over all regions.
+
+    The peak is given for the plan as it is, and with every profile slower or faster by its error.
+    """
+
+    model: str
+    gpu: str
+    tp: int
+    arrangement: str
+    kind: str
+    error: float | None
+    basis: str
+    replicas: int
+    replicas_if_slower: int | None
+    replicas_if_faster: int | None
+    note: str
+
+
+def profile_errors(study: Study, planned: Planned, progress: Progress) -> tuple[ProfileError, ...]:
+    """Return the error of every profile and its effect.
+
+    Counts for slower and faster are None if no error is known or no plan is feasible. ``note``
+    gives the reason for an infeasible plan.
+    """
+    errors = {place: stated_error(p) for place, p in study.hardware.profiles.items()}
+    slower, why_slower = _again(study, planned, errors, +1, part(progress, 0.0, 0.5))
+    faster, why_faster = _again(study, planned, errors, -1, part(progress, 0.5, 1.0))
+    now = _peaks(planned.plan)
+    return tuple(
+        ProfileError(
+            profile.model,
+            profile.gpu,
+            profile.tp,
+            study.hardware.arrangement(*place),
+            profile.kind,
+            error=error.value if (error := errors[place]) else None,
+            basis=error.basis if error else UNCHECKED,
+            replicas=int(now[place]),
+            replicas_if_slower=_count(slower, place, error),
+            replicas_if_faster=_count(faster, place, error),
+            note=why_slower or why_faster,
+        )
+        for place, profile in study.hardware.profiles.items()
+    )
+
+
+def _again(
+    study: Study,
+    planned: Planned,
+    errors: dict[tuple[int, int], StatedError | None],
+    sign: int,
+    progress: Progress,
+) -> tuple[Any, str]:
+    """Return peak replicas ``[l, g]`` with every profile off by its error, or an error text."""
+    if not any(errors.values()):
+        return None, ""
+    profiles = {
+        place: slower_or_faster(profile, error.value, sign) if (error := errors[place]) else profile
+        for place, profile in study.hardware.profiles.items()
+    }
+    hardware = replace(study.hardware, profiles=profiles)
+    word = "slower" if sign > 0 else "faster"
+    try:
+        lengths, seed = study.traffic.lengths, study.settings.seed
+        sizing, shared = part(progress, 0.0, 0.8), study.traffic.shared
+        sizes = size(hardware, lengths, seed, sizing, shared=shared)
+        inputs = replace(study.plan_input, hardware=hardware, sizes=sizes)
+        plan = plan_load(inputs, planned.load, part(progress, 0.8, 1.0))
+    except (Infeasible, ScenarioError, SolverFailed) as problem:
+        return None, f"If the profiles are {word} by their error, there is no plan: {problem}"
+    return _peaks(plan), ""
+
+
+def _count(peaks: Any, place: tuple[int, int], error: StatedError | None) -> int | None:
+    return None if peaks is None or error is None else int(peaks[place])
+
+
+def slower_or_faster(profile: Profile, error: float, sign: int) -> Profile:
+    """Return ``profile`` with all times off by ``error``.
+
+    They are longer if ``sign`` is +1 and shorter if it is -1.
+    """
+    if sign > 0:
+        return scaled(profile, 1.0 + error)
+    return scaled(profile, 1.0 - error if error < HALF else 1.0 / (1.0 + error))
+
+
+def _peaks(plan: ScalingPlan) -> Any:
+    """Return the most replicas at any time over all regions, ``[l, g]``."""
+    return np.asarray(plan.target.sum(axis=2).max(axis=0))

@@ -1,0 +1,414 @@
+"""Verify a plan by simulation, and correct it if needed.
+
+Capacities are corrected on requests from before the window: down if a tier misses its target,
+up if a tier exceeds it. The corrected plan is judged on the requests of the window. The
+causes of its misses are found by counterfactual replays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from planner.domain.planning.inputs import Planned
+from planner.domain.planning.planning import plan_load
+from planner.domain.progress import (
+    Progress,
+    part,
+)
+from planner.domain.replay.replay import run_policy
+from planner.domain.study import (
+    PolicyRun,
+    Study,
+)
+from planner.domain.verification.correction import (
+    HALF,
+    Correction,
+    Standing,
+    standings,
+)
+from planner.domain.verification.correction_rounds import (
+    Miss,
+    Round,
+    misses,
+)
+from planner.domain.verification.correction_windows import (
+    Ground,
+    grounds_of,
+)
+from planner.domain.verification.miss_causes import (
+    ANY_SIZE,
+    FAULTS,
+    FORECAST,
+    ROUTING,
+    SIZE,
+    START_UP,
+    Cause,
+    causes,
+)
+from planner.errors import Infeasible
+from planner.policies.choice import policy_of
+from simulation.arrays import FloatArray
+
+AGREED, NEAREST, GAVE_UP, NO_PLAN = "agreed", "nearest", "gave up", "no plan"
+WINDOW_TRIES = 4  # plans that held before the window and are tried on it
+ROUNDS = 8  # most rounds of planning and replay
+TOLD = 0.0005  # smallest share of a tier for which a cause is reported
+OUTCOMES = {
+    AGREED: "",
+    NEAREST: "There every tier is met, as near to its share as whole instances allowed.",
+    GAVE_UP: "There no plan that was tried meets every tier.",
+    NO_PLAN: "There a tier is missed, and with the sizes that asks for no plan is feasible.",
+}
+NAMES = {
+    FAULTS: "faults",
+    START_UP: "start-up",
+    FORECAST: "the forecast",
+    ROUTING: "routing",
+    SIZE: "sizes",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Attainment of a tier on the window's requests, with the first and the corrected plan.
+
+    Nothing was corrected on these requests.
+    """
+
+    tier: str
+    target: float
+    first: float | None
+    attainment: float | None
+    near: bool  # met by at most half a point
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """Result of a verification, as it is reported."""
+
+    outcome: str
+    rounds: tuple[Round, ...]
+    corrected_on: tuple[str, ...]
+    judged: tuple[Judged, ...]
+    gpu_hours_first: float
+    gpu_hours: float
+    cost_usd_first: float
+    cost_usd: float
+    window_tries: int  # above 1: cheaper plans held before the window but not in it
+    missed: tuple[Miss, ...]  # by the final plan, on the window
+    causes_first: tuple[Cause, ...]  # of the misses of the first plan
+    causes: tuple[Cause, ...]  # of the misses of the final plan
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Verified:
+    """Final plan with its replay and the study with corrected capacities.
+
+    ``first`` is the replay of the plan before the correction.
+    """
+
+    study: Study
+    planned: Planned
+    first: PolicyRun
+    run: PolicyRun
+    rounds: tuple[Round, ...]
+    corrected_on: tuple[str, ...]
+    outcome: str  # a key of OUTCOMES
+    window_tries: int  # plans replayed on the window until one held
+    causes_first: tuple[Cause, ...]
+    causes: tuple[Cause, ...]
+
+    @property
+    def judged(self) -> tuple[Judged, ...]:
+        rows = []
+        for tier in self.study.hardware.tiers:
+            first, last = (
+                run.summary.slo_attainment.get(tier.name) for run in (self.first, self.run)
+            )
+            if not tier.deferrable and last is not None:
+                near = 0.0 <= last - tier.attainment <= HALF
+                rows.append(Judged(tier.name, tier.attainment, first, last, near))
+        return tuple(rows)
+
+    @property
+    def told(self) -> Verification:
+        first, last = self.first.summary, self.run.summary
+        return Verification(
+            self.outcome,
+            self.rounds,
+            self.corrected_on,
+            self.judged,
+            first.gpu_hours,
+            last.gpu_hours,
+            first.cost_usd,
+            last.cost_usd,
+            self.window_tries,
+            misses(self.study, self.run),
+            self.causes_first,
+            self.causes,
+            _sentence(self),
+        )
+
+
+def verify(
+    study: Study,
+    planned: Planned,
+    *,
+    seed: int,
+    progress: Progress,
+    rounds: int = ROUNDS,
+) -> Verified:
+    """Correct the capacities on earlier windows and judge the corrected plan on the window.
+
+    Capacities are corrected until every model meets its targets on ``grounds_of``, by at most
+    half a point, or as near as whole replicas allow. This takes at most ``rounds`` replays. If
+    the plan then misses a target of the window by more than half a point, the next dearer plan
+    that held is tried. That choice uses the window, and the report says so.
+
+    If no plan is feasible with the corrected capacities, the first plan is kept. ``outcome``
+    says so.
+    """
+    first = _replayed(study, planned, seed, part(progress, 0.0, 0.1))
+    grounds = grounds_of(study, planned, seed, part(progress, 0.1, 0.2))
+    tried, outcome = _tried(study, grounds, seed, rounds, part(progress, 0.2, 0.6))
+    rounds_run = [attempt.told for attempt in tried]
+    trials: list[_Trial] = []
+    for attempt in _worth_it(tried):
+        again = replace(study, sizes=study.sizes.times(attempt.factors))
+        if (attempt.factors == 1.0).all():
+            trials.append(_Trial(study, planned, first))
+        else:
+            try:
+                plan = plan_load(again.plan_input, planned.load, part(progress, 0.6, 0.65))
+            except Infeasible as problem:
+                rounds_run[-1] = replace(
+                    rounds_run[-1], note=f"With these sizes there is no plan: {problem}"
+                )
+                outcome = NO_PLAN
+                continue
+            its = replace(planned, plan=plan)
+            run = _replayed(again, its, seed, part(progress, 0.65, 0.7))
+            trials.append(_Trial(again, its, run))
+        if trials[-1].short <= HALF:
+            break
+    stands = min(trials or [_Trial(study, planned, first)], key=lambda attempt: attempt.short)
+    of_first = causes(study, planned, first, seed, part(progress, 0.7, 0.85))
+    of_last = of_first
+    if stands.run is not first:
+        of_last = causes(stands.study, stands.planned, stands.run, seed, part(progress, 0.85, 1.0))
+    return Verified(
+        stands.study,
+        stands.planned,
+        first,
+        stands.run,
+        tuple(rounds_run),
+        tuple(ground.words for ground in grounds),
+        outcome,
+        len(trials),
+        of_first,
+        of_last,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Trial:
+    """Plan of the window and its replay there."""
+
+    study: Study
+    planned: Planned
+    run: PolicyRun
+
+    @property
+    def short(self) -> float:
+        """Largest shortfall of an interactive tier from its target."""
+        shares = self.run.summary.slo_attainment
+        return max(
+            (
+                max(tier.attainment - share, 0.0)
+                for tier in self.study.hardware.tiers
+                if not tier.deferrable and (share := shares.get(tier.name)) is not None
+            ),
+            default=0.0,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Attempt:
+    """Factors on the capacities ``[l, g]`` and the attainment of the plans made with them."""
+
+    factors: FloatArray
+    found: dict[str, Standing]
+    told: Round
+
+    @property
+    def short(self) -> float:
+        """Largest shortfall of a model from a tier's target."""
+        return max((max(-standing.spare, 0.0) for standing in self.found.values()), default=0.0)
+
+
+def _worth_it(tried: Sequence[_Attempt]) -> list[_Attempt]:
+    """Return the cheapest attempts that met every tier, else the one with least shortfall."""
+    met = sorted(
+        (attempt for attempt in tried if not attempt.short),
+        key=lambda attempt: attempt.told.cost_usd,
+    )
+    return met[:WINDOW_TRIES] or [min(tried, key=lambda attempt: attempt.short)]
+
+
+def _tried(
+    study: Study, grounds: tuple[Ground, ...], seed: int, rounds: int, progress: Progress
+) -> tuple[list[_Attempt], str]:
+    """Return attempts with different factors, the first with 1, and the outcome.
+
+    Factors that lead to a plan that was tried already are not replayed again.
+    """
+    correction = Correction(study.hardware)
+    tried: dict[bytes, _Attempt] = {}
+
+    def attempt() -> _Attempt:
+        step = part(progress, len(tried) / rounds, (len(tried) + 1) / rounds)
+        ready = [_planned_again(ground, correction.factors, step) for ground in grounds]
+        key = b"".join(tried_ground.planned.plan.target.tobytes() for tried_ground in ready)
+        if key not in tried:
+            runs = [
+                _replayed(
+                    tried_ground.study,
+                    tried_ground.planned,
+                    seed,
+                    part(step, 0.2, 1.0),
+                    requests=True,
+                )
+                for tried_ground in ready
+            ]
+            standing_least = _least([standings(study.hardware.tiers, run) for run in runs])
+            outcome = _round(len(tried) + 1, correction.named, runs, study)
+            tried[key] = _Attempt(correction.factors, standing_least, outcome)
+        return tried[key]
+
+    note = ""
+    try:
+        for _ in range(2 * rounds):
+            if not correction.learn(attempt().found) or len(tried) >= rounds - 1:
+                break
+        correction.rest()
+        attempt()
+    except Infeasible as problem:
+        if not tried:
+            raise
+        note = f"With the sizes that this asks for there is no plan: {problem}"
+    every = list(tried.values())
+    if note:
+        every[-1] = replace(every[-1], told=replace(every[-1].told, note=note))
+    if any(all(standing.near for standing in this.found.values()) for this in every):
+        return every, AGREED
+    if any(this.short == 0.0 for this in every):
+        return every, NEAREST
+    return every, NO_PLAN if note else GAVE_UP
+
+
+def _planned_again(ground: Ground, factors: FloatArray, progress: Progress) -> Ground:
+    study = replace(ground.study, sizes=ground.study.sizes.times(factors))
+    plan = plan_load(study.plan_input, ground.planned.load, part(progress, 0.0, 0.2))
+    return replace(ground, study=study, planned=replace(ground.planned, plan=plan))
+
+
+def _replayed(
+    study: Study, planned: Planned, seed: int, progress: Progress, *, requests: bool = False
+) -> PolicyRun:
+    return run_policy(
+        study,
+        policy_of("lt-i"),
+        seed=seed,
+        progress=progress,
+        planned=planned,
+        requests=requests,
+    )
+
+
+def _least(standings_of: Sequence[dict[str, Standing]]) -> dict[str, Standing]:
+    """Return the standing of each model in the window where it has least to spare."""
+    least: dict[str, Standing] = {}
+    for standings_there in standings_of:
+        for model, standing in standings_there.items():
+            if model not in least or standing.spare < least[model].spare:
+                least[model] = standing
+    return least
+
+
+def _round(number: int, sizes: dict[str, float], runs: list[PolicyRun], study: Study) -> Round:
+    attained = [run.summary.slo_attainment for run in runs]
+    return Round(
+        number,
+        sizes=sizes,
+        attainment={
+            tier: min(
+                (share for share_of in attained if (share := share_of[tier]) is not None),
+                default=None,
+            )
+            for tier in attained[0]
+        },
+        gpu_hours=sum(run.summary.gpu_hours for run in runs),
+        cost_usd=sum(run.summary.cost_usd for run in runs),
+        missed=tuple(miss for run in runs for miss in misses(study, run)),
+    )
+
+
+def _sentence(verified: Verified) -> str:
+    """Return the text of the result, followed by the causes of the misses."""
+    rows = verified.judged
+    shares = ", ".join(
+        f"{row.attainment:.1%} of {row.tier} in time against {row.target:.1%}"
+        for row in rows
+        if row.attainment is not None
+    )
+    first, last = verified.first.summary, verified.run.summary
+    sentences = [f"Replayed on the window's requests, which no size was corrected on: {shares}."]
+    if verified.run is verified.first:
+        sentences.append("The sizes stand as they are.")
+    else:
+        more = last.gpu_hours / first.gpu_hours - 1.0 if first.gpu_hours else 0.0
+        were = ", ".join(f"{row.first:.1%}" for row in rows if row.first is not None)
+        on = " and ".join(verified.corrected_on)
+        sentences.append(
+            f"Sizes were corrected on {on}, and the plan takes {more:+.1%} GPU-hours "
+            f"(with the first sizes {were} in time)."
+        )
+    sentences.append(OUTCOMES[verified.outcome])
+    if verified.window_tries > 1 and all(
+        row.attainment is None or row.attainment >= row.target - HALF for row in rows
+    ):
+        sentences.append(
+            f"Cheaper plans held there and not in the window: of {verified.window_tries} tried on "
+            "it this one was chosen, in hindsight."
+        )
+    elif verified.window_tries > 1:
+        sentences.append(
+            f"None of {verified.window_tries} plans that held there does so in the window."
+        )
+    sentences += [_why(row.tier, verified.causes) for row in rows if not _met(row)]
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _met(row: Judged) -> bool:
+    return row.attainment is None or row.attainment >= row.target
+
+
+def _why(tier: str, causes: Sequence[Cause]) -> str:
+    """Return the causes of a tier's misses in percentage points, the largest first."""
+    its = sorted((cause for cause in causes if cause.tier == tier), key=lambda cause: -cause.share)
+    worth_telling = [cause for cause in its if cause.share >= TOLD]
+    if not worth_telling:
+        return ""
+    missed = sum(cause.share for cause in its)
+    points = "; ".join(
+        f"{100 * min(cause.share, missed):.1f} points are {_due(cause)}" for cause in worth_telling
+    )
+    return f"Of the {100 * missed:.1f} points of {tier} that are missed, {points}."
+
+
+def _due(cause: Cause) -> str:
+    if cause.cause == ANY_SIZE:
+        return f"met {cause.changed}"
+    return f"due to {NAMES[cause.cause]} (met {cause.changed})"

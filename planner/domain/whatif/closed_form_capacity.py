@@ -1,0 +1,50 @@
+"""Compute a replica's capacity by closed forms alone (simulation.sizing.batch_sizing).
+
+This is fast, and accurate enough for the relative effect of changed limits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from planner.domain.sizing.curves import strictest
+from planner.domain.traffic.lengths import Lengths
+from planner.inputs.scenario.build import Hardware
+from simulation.errors import SimulationError
+from simulation.fleet import Tier
+from simulation.sizing.batch_sizing import size_pool
+from simulation.sizing.capacity import SENDERS
+from simulation.sizing.pd_slo_split import in_part
+from simulation.sizing.workload import Workload
+
+PRECISION = 0.01  # relative tolerance of the rate; the closed forms have a larger error
+
+
+def closed_rps(hardware: Hardware, m: int, g: int, lengths: Lengths) -> float:
+    """Return the requests/s of one instance at the strictest interactive tiers; NaN: no rate."""
+    work = Workload(*lengths)
+    tiers = strictest(hardware.limits_of(m))
+    try:
+        return min((_max_rps(hardware, m, g, work, tier) for tier in tiers), default=np.nan)
+    except SimulationError:
+        return np.nan
+
+
+def _max_rps(hardware: Hardware, m: int, g: int, work: Workload, tier: Tier) -> float:
+    """Return the closed-form capacity of one instance within a tier, in requests/s."""
+    role = hardware.columns[g].role
+    link = next((link for (model, _), link in hardware.links.items() if model == m), None)
+    part = in_part(tier, role)
+    # A prefill or decode instance alone cannot be held to limits of the other phase.
+    if role != "both":
+        part = replace(part, e2e_s=None)
+    if role == "prefill":
+        part = replace(part, tbt_s=None)
+    elif role == "decode":
+        part = replace(part, ttft_s=None)
+    return size_pool(
+        hardware.profiles[m, g], work, part, role=role, explain=False, precision=PRECISION,
+        senders=SENDERS, link=link if role == "decode" else None,
+    ).max_rps  # fmt: skip

@@ -1,0 +1,264 @@
+"""Keep the inputs of a plan as arrays with its run, so that a what-if needs no simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from forecasting.forecast import interpolate_quantiles
+from planner.domain.planning.inputs import Planned
+from planner.domain.sizing.sizing import (
+    Sizes,
+    in_large_pools,
+)
+from planner.domain.study import Study
+from planner.domain.traffic.demand import Demand
+from planner.domain.traffic.forecasts import SeriesForecast
+from planner.domain.traffic.lengths import Lengths
+from planner.domain.traffic.traffic import Traffic
+from planner.domain.traffic.window import Window
+from planner.domain.whatif.closed_form_capacity import closed_rps
+from simulation.arrays import BoolArray, FloatArray, IntArray
+from simulation.sizing.capacity import Capacity
+from simulation.trace import Trace
+
+Arrays = dict[str, npt.NDArray[Any]]
+VERSION = 1  # of the array format; other versions are not read
+SAMPLE = 2_000  # most requests per model that are kept as a sample of lengths
+
+MEAN_LEVEL = np.nan  # marks the mean among the levels of a series
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Series:
+    """One forecast series, and the level of it that was planned for."""
+
+    model: int
+    region: int
+    tier: str  # group of tiers
+    level: float | None  # planned quantile; None: the mean
+    times: float  # factor on that level
+    levels: FloatArray  # [levels] the first is the mean
+    rates: FloatArray  # [levels, bins] input tokens/s
+
+    @classmethod
+    def of(cls, forecast: SeriesForecast, models: Sequence[str], regions: Sequence[str]) -> Series:
+        """Return the series of ``forecast``, with indices into ``models`` and ``regions``."""
+        return cls(
+            models.index(forecast.key.model),
+            regions.index(forecast.key.region),
+            forecast.key.tier,
+            forecast.height.level,
+            forecast.height.times,
+            np.append(MEAN_LEVEL, forecast.levels),
+            np.concatenate([forecast.mean[None], forecast.quantiles]) / forecast.bin_s,
+        )
+
+    def rate(self, level: float | None) -> FloatArray:
+        """Return the rate at a quantile, ``[bins]`` input tokens/s; None: the mean."""
+        if level is None:
+            return np.asarray(self.rates[0], np.float64)
+        return np.asarray(
+            interpolate_quantiles(self.levels[1:], self.rates[1:], np.array([level]))[0]
+        )
+
+    @property
+    def planned(self) -> FloatArray:
+        """Return the planned rate, ``[bins]`` input tokens/s."""
+        return np.asarray(self.times * self.rate(self.level), np.float64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Basis:
+    """Inputs of a plan.
+
+    Axes are those of ``Hardware``: ``l`` models, ``r`` regions, ``g`` columns. ``p`` are periods,
+    ``w`` bins of a period.
+    """
+
+    window: Window
+    clock: str
+    current: IntArray  # [l, r, g]
+    pool_tps: FloatArray  # [s, l, g, n] sizes at the first decision and at later changes
+    sizes_at: IntArray  # [p] index s of the sizes for each period's decision
+    alone: FloatArray  # [4, l, g] max_rps, input_tps, ttft_s, tbt_s of one instance; NaN: none
+    closed_rps: FloatArray  # [l, g] capacity of one instance by closed forms; NaN: unknown
+    lengths: tuple[Lengths, ...]  # [l] sample of request lengths
+    mean_lengths: FloatArray  # [l, 2] mean input and output tokens of all requests
+    series: tuple[Series, ...]
+    waiting_tps: FloatArray  # [p, l, r, w] deferrable load as planned
+    load_factor: float  # of the plan's policy; a factor on the whole load
+    models: tuple[str, ...]
+    regions: tuple[str, ...]
+    asked: BoolArray | None = None  # [l, tiers] as in ``Hardware``
+    flat: IntArray | None = None  # [l, r, g] the recommended static fleet, if any
+
+    @property
+    def sizes(self) -> Sizes:
+        """Return the sizes in the form that planning uses."""
+        first, *later = (self._sizes(s) for s in range(len(self.pool_tps)))
+        return replace(first, later=tuple(later), at=self.sizes_at)
+
+    def _sizes(self, s: int) -> Sizes:
+        pool_tps = self.pool_tps[s]
+        capacity = {
+            (m, g): ("", _alone(*self.alone[:, m, g].tolist()))
+            for m, g in np.argwhere(np.isfinite(self.alone[0])).tolist()
+        }
+        theta = in_large_pools(pool_tps)
+        return Sizes(theta_tps=theta, pool_tps=pool_tps, capacity=capacity, notes=())
+
+    @property
+    def traffic(self) -> Traffic:
+        """Return a traffic without requests: planning needs only names, clock and mean lengths.
+
+        Demand comes from ``series``.
+        """
+        nothing, codes = np.empty(0), np.empty(0, np.int16)
+        counts = np.empty(0, np.int32)
+        requests = Trace(
+            nothing, counts, counts, codes, codes, codes, self.models, self.regions, (), 0.0
+        )
+        none = np.empty((0, 0))
+        demand = Demand((), self.window.start_s, self.window.bin_s, none, none, none)
+        return Traffic(
+            models=self.models, regions=self.regions, tiers=(), demand=demand, clock=self.clock,
+            replay="", notes=(), measured=requests, binned=(),
+            lengths=tuple((row[:1], row[1:]) for row in self.mean_lengths),
+        )  # fmt: skip
+
+
+def _alone(max_rps: float, input_tps: float, ttft_s: float, tbt_s: float) -> Capacity:
+    return Capacity(max_rps, input_tps, ttft_s, tbt_s, bound_by="", attainment=np.nan)
+
+
+def basis_of(
+    study: Study, planned: Planned, load_factor: float = 1.0, flat: IntArray | None = None
+) -> Basis:
+    """Return the basis of the plan of ``study``, at the forecast levels of ``planned``."""
+    window, traffic, sizes = study.window, study.traffic, study.sizes
+    shape = study.hardware.minimum.shape
+    alone = np.full((4, shape[0], shape[2]), np.nan)
+    for (m, g), (_, carried) in sizes.capacity.items():
+        alone[:, m, g] = carried.max_rps, carried.input_tps, carried.ttft_s, carried.tbt_s
+    lengths = tuple(_sample(length) for length in traffic.lengths)
+    closed = np.full(alone.shape[1:], np.nan)
+    for m, g in sizes.capacity:
+        closed[m, g] = closed_rps(study.hardware, m, g, lengths[m])
+    periods = len(window.period_starts_s)
+    # The load minus the planned interactive series leaves the deferrable load.
+    interactive = planned.load.tps.copy()
+    series = tuple(
+        Series.of(forecast, traffic.models, traffic.regions) for forecast in planned.forecasts
+    )
+    for demand in series:
+        interactive[:, demand.model, demand.region] -= demand.planned.reshape(periods, -1)
+    return Basis(
+        window=window,
+        clock=traffic.clock,
+        current=study.plan_input.current,
+        pool_tps=np.stack(
+            [sizes.pool_tps, *(period_sizes.pool_tps for period_sizes in sizes.later)]
+        ),
+        sizes_at=np.zeros(periods, np.int64) if sizes.at is None else sizes.at,
+        alone=alone,
+        closed_rps=closed,
+        lengths=lengths,
+        mean_lengths=np.array(
+            [[np.asarray(part, float).mean() for part in length] for length in traffic.lengths]
+        ),
+        series=series,
+        waiting_tps=np.where(np.abs(interactive) > 1e-9, interactive, 0.0),
+        load_factor=load_factor,
+        models=tuple(traffic.models),
+        regions=tuple(traffic.regions),
+        asked=study.hardware.asked,
+        flat=flat,
+    )
+
+
+def _sample(lengths: Lengths) -> Lengths:
+    """Return up to ``SAMPLE`` requests, equally spaced in the order of prompt length."""
+    isl, osl = (np.asarray(part) for part in lengths)
+    if len(isl) <= SAMPLE:
+        return isl, osl
+    order = np.argsort(isl, kind="stable")
+    chosen = order[np.linspace(0, len(isl) - 1, SAMPLE).round().astype(np.int64)]
+    return isl[chosen], osl[chosen]
+
+
+def as_arrays(basis: Basis) -> Arrays:
+    """Return the arrays to store in one npz file; ``from_arrays`` reads them."""
+    window, series = basis.window, basis.series
+    arrays: Arrays = {
+        "version": np.array(VERSION),
+        "window": np.array(
+            [window.start_s, window.end_s, window.period_s, window.lead_s, window.bin_s]
+        ),
+        "ahead": np.array(window.ahead),
+        "clock": np.array(basis.clock),
+        "current": basis.current,
+        "pool_tps": basis.pool_tps,
+        "sizes_at": basis.sizes_at,
+        "alone": basis.alone,
+        "waiting_tps": basis.waiting_tps,
+        "closed_rps": basis.closed_rps,
+        "mean_lengths": basis.mean_lengths,
+        "load_factor": np.array(basis.load_factor),
+        "models": np.array(basis.models, np.str_),
+        "regions": np.array(basis.regions, np.str_),
+        "places": np.array(
+            [(forecast.model, forecast.region) for forecast in series], np.int64
+        ).reshape(-1, 2),
+        "tiers": np.array([forecast.tier for forecast in series], np.str_),
+        "heights": np.array(
+            [
+                (MEAN_LEVEL if forecast.level is None else forecast.level, forecast.times)
+                for forecast in series
+            ]
+        ).reshape(-1, 2),
+        "levels": np.array([forecast.levels for forecast in series]),
+        "rates": np.array([forecast.rates for forecast in series]),
+    }
+    optional = {"asked": basis.asked, "flat": basis.flat}
+    arrays |= {name: values for name, values in optional.items() if values is not None}
+    for m, (isl, osl) in enumerate(basis.lengths):
+        arrays |= {f"isl_{m}": np.asarray(isl), f"osl_{m}": np.asarray(osl)}
+    return arrays
+
+
+def from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> Basis | None:
+    """Return the basis from its stored arrays; None: they have another version."""
+    if "version" not in arrays or int(arrays["version"]) != VERSION:
+        return None
+    start_s, end_s, period_s, lead_s, bin_s = arrays["window"].tolist()
+    models = tuple(arrays["models"].tolist())
+    return Basis(
+        window=Window(start_s, end_s, period_s, lead_s, bin_s, bool(arrays["ahead"])),
+        clock=str(arrays["clock"]),
+        current=arrays["current"],
+        pool_tps=arrays["pool_tps"],
+        sizes_at=arrays["sizes_at"],
+        alone=arrays["alone"],
+        lengths=tuple((arrays[f"isl_{m}"], arrays[f"osl_{m}"]) for m in range(len(models))),
+        series=tuple(
+            Series(int(m), int(r), str(tier), None if np.isnan(level) else float(level),
+                   float(times), levels, rates)
+            for (m, r), tier, (level, times), levels, rates in zip(
+                arrays["places"], arrays["tiers"].tolist(), arrays["heights"], arrays["levels"],
+                arrays["rates"], strict=True,
+            )
+        ),
+        waiting_tps=arrays["waiting_tps"],
+        closed_rps=arrays["closed_rps"],
+        mean_lengths=arrays["mean_lengths"],
+        load_factor=float(arrays["load_factor"]),
+        models=models,
+        regions=tuple(arrays["regions"].tolist()),
+        asked=arrays.get("asked"),
+        flat=arrays.get("flat"),
+    )  # fmt: skip

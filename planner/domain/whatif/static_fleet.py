@@ -1,0 +1,91 @@
+"""Resize a static fleet in proportion to changed demand and capacity, for a what-if."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from planner.domain.planning.figures import PlanTotals
+from planner.domain.planning.inputs import (
+    Load,
+    PlanInput,
+)
+from planner.domain.planning.solving import Periods
+from planner.domain.sizing.sizing import Sizes
+from planner.inputs.scenario.build import Hardware
+from planner.optimizer.objective import totals
+from planner.optimizer.pools import together
+from simulation.arrays import FloatArray, IntArray
+
+SHARE = 1 - 1e-9  # factor on the needed rate: a rounding error must not add an instance
+IN_PROPORTION = (
+    "In proportion to what the run's instances carry together, C(n): they did, and how much of the "
+    "last of each pool was needed is not known, so one less may do."
+)
+
+
+def instances_for(before: Sizes, after: Sizes, counts: IntArray, growth: float) -> IntArray:
+    """Return the fewest instances of each pool for ``growth`` times the capacity of ``counts``.
+
+    ``counts`` ``[l, r, g]`` have their capacity by ``before``, the result by ``after``. -1: no
+    number of instances is enough.
+    """
+    needed = growth * together(before.theta_tps, before.pool_tps, counts)
+    instances = np.zeros_like(counts)
+    for m, r, g in np.argwhere(counts > 0).tolist():
+        instances[m, r, g] = _fewest(after.pool_tps[m, g], after.theta_tps[m, g], needed[m, r, g])
+    return instances
+
+
+def _fewest(pool_tps: FloatArray, theta_tps: float, needed: float) -> int:
+    if theta_tps <= 0:
+        return -1
+    n = int(np.searchsorted(pool_tps, needed * SHARE)) + 1
+    if n <= len(pool_tps):
+        return n
+    return len(pool_tps) + int(np.ceil((needed * SHARE - pool_tps[-1]) / theta_tps))
+
+
+def what_lacks(hardware: Hardware, counts: IntArray) -> str:
+    """Return a sentence if the fleet exceeds a limit of the scenario, else ""."""
+    taken = np.zeros(hardware.capacity_gpus.shape, np.int64)
+    for m, r, g in hardware.pool_index:
+        taken[r, hardware.columns[g].gpu] += counts[m, r, g] * hardware.profiles[m, g].tp
+        most = int(hardware.maximum[m, r, g])
+        if counts[m, r, g] > most:
+            return (
+                f"It would take {counts[m, r, g]:,} of {hardware.models[m].name} on "
+                f"{hardware.arrangement(m, g)} in {hardware.regions[r].name}, where at most "
+                f"{most:,} may run."
+            )
+    for r, t in np.argwhere(taken > hardware.capacity_gpus).tolist():
+        return (
+            f"It would take {taken[r, t]:,} {hardware.type_names[t]} in "
+            f"{hardware.regions[r].name}, where there are {hardware.capacity_gpus[r, t]:,}. What "
+            "else would do, a replay finds."
+        )
+    lost = np.argwhere((counts > 0) & (hardware.maximum == 0)).tolist()
+    for m, r, g in lost:
+        return (
+            f"{hardware.models[m].name} may no longer run on {hardware.gpus[g].name} in "
+            f"{hardware.regions[r].name}. What else would do, a replay finds."
+        )
+    return ""
+
+
+def taken_by(inputs: PlanInput, load: Load, counts: IntArray) -> PlanTotals:
+    """Return the totals of the fleet over the whole window, without any start."""
+    hours = inputs.window.period_s / 3600
+    problems = Periods.of(inputs, load).problems
+    each = [totals(replace(problem, current=counts), counts) for problem in problems]
+    usd, gpu_hours, kwh, kg = (
+        hours * sum(getattr(taken, name) for taken in each)
+        for name in ("usd", "gpu_hours", "kwh", "kg")
+    )
+    return PlanTotals(usd, gpu_hours, kwh, kg, 0, 0)
+
+
+def with_spare(counts: IntArray, more: int) -> IntArray:
+    """Return ``counts`` plus ``more`` in each pool in use, at least one instance."""
+    return np.where(counts > 0, np.maximum(1, counts + more), counts)

@@ -1,0 +1,1 @@
+"""Read and write files safely: atomic writes, damaged files, untrusted documents."""

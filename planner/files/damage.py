@@ -1,0 +1,52 @@
+"""Report a damaged stored file as one sentence instead of a library's traceback."""
+
+from __future__ import annotations
+
+import logging
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import polars as pl
+
+from planner.errors import EXPECTED, Damaged, IngestError
+from planner.files.parquet_rows import Decoder
+
+logger = logging.getLogger(__name__)
+
+# Errors of Polars, and of NumPy for archives of arrays, for truncated or changed files.
+TABLE_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, FileNotFoundError)
+ARRAY_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError)
+
+
+@contextmanager
+def damage_reported(
+    file: str, remedy: str, errors: tuple[type[BaseException], ...] = TABLE_ERRORS
+) -> Iterator[None]:
+    """Raise Damaged, naming ``file`` and ``remedy``, when a library cannot read a stored file.
+
+    Expected errors of the product pass through.
+    """
+    try:
+        yield
+    # ValueError is among the errors below, and PlannerError is a ValueError.
+    except EXPECTED:
+        raise
+    except errors as error:
+        logger.exception("%s cannot be read", file)
+        raise Damaged(f"{file} is damaged and cannot be read; {remedy}.") from error
+
+
+def decodes(folder: Path) -> bool:
+    """Return whether every Parquet file below ``folder`` can be decoded.
+
+    Another process decodes them, because a damaged file can end the process that reads it.
+    """
+    try:
+        for path in sorted(folder.rglob("*.parquet")):
+            Decoder(path, path.name).prove()
+    except IngestError:
+        return False
+    return folder.exists()

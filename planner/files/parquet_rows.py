@@ -1,0 +1,129 @@
+"""Decode rows of an untrusted Parquet file in a process that may end because of them."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import signal
+import subprocess
+import sys
+import tempfile
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+import polars as pl
+
+from planner.errors import IngestError
+from planner.files import parquet_decoder
+
+logger = logging.getLogger(__name__)
+
+PIECE = 1 << 20  # rows decoded at a time by ``prove``
+
+
+class Worker:
+    """The process; ``bench/fuzz.py`` uses one for many files, the product one for each."""
+
+    def __init__(self) -> None:
+        self.output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by end
+        self.process = subprocess.Popen(  # noqa: S603 - this interpreter, a file of its own
+            [sys.executable, "-I", parquet_decoder.__file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.output,
+        )
+        self.waiting = False  # True: an answer has not been read
+
+    def end(self) -> None:
+        self.process.kill()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                with suppress(BrokenPipeError):  # it ended before it read a question
+                    stream.close()
+        self.process.wait()
+        self.output.close()
+
+
+start: Callable[[], Worker] = Worker
+
+
+class Decoder:
+    """A Parquet file: its readable ``columns``, the others by type (``left_out``), and its rows."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self._name, self._path = name, str(path.resolve())
+        self._worker = start()
+        weakref.finalize(self, self._worker.end)
+        self._ask({})
+        answer = self._answer()
+        self.columns: tuple[str, ...] = tuple(answer["columns"])
+        self.left_out: Mapping[str, str] = answer["left_out"]
+        self.rows: int = answer["rows"]
+
+    def ask(self, columns: Sequence[str], offset: int, rows: int) -> None:
+        """Ask for rows; an earlier answer that was not taken is dropped."""
+        if self._worker.waiting:
+            self._content(self._answer())
+        self._ask({"columns": list(columns), "offset": offset, "rows": rows})
+
+    def take(self) -> pl.DataFrame:
+        """Return the rows of the last question."""
+        return pl.read_ipc_stream(io.BytesIO(self._content(self._answer())))
+
+    def prove(self) -> None:
+        """Decode the whole file without sending it; raise IngestError if that is not possible."""
+        for offset in range(0, self.rows, PIECE):
+            self._ask({"offset": offset, "rows": PIECE})
+            self._answer()
+
+    def _ask(self, question: dict[str, Any]) -> None:
+        out = cast(io.BufferedWriter, self._worker.process.stdin)
+        try:
+            out.write(json.dumps({"path": self._path, **question}).encode() + b"\n")
+            out.flush()
+        except BrokenPipeError:
+            raise self._died() from None
+        self._worker.waiting = True
+
+    def _answer(self) -> dict[str, Any]:
+        line = cast(io.BufferedReader, self._worker.process.stdout).readline()
+        self._worker.waiting = False
+        if not line.endswith(b"\n"):
+            raise self._died()
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            logger.warning("%s: %s", self._name, answer["error"])
+            raise self._refused(answer["error"].split("\n", 1)[0].strip().rstrip(".")[:200])
+        return answer
+
+    def _content(self, answer: dict[str, Any]) -> bytes:
+        content = cast(io.BufferedReader, self._worker.process.stdout).read(answer["bytes"])
+        if len(content) < answer["bytes"]:
+            raise self._died()
+        return content
+
+    def _died(self) -> IngestError:
+        """Return the error for a process that ended: by a limit, or by the content of the file."""
+        status = self._worker.process.wait()
+        self._worker.output.seek(0)
+        output = self._worker.output.read(100_000).decode("utf-8", "replace")
+        first = output.split("\n", 1)[0]
+        logger.warning("%s: its decoder ended with %d: %s", self._name, status, first)
+        if status == -signal.SIGXCPU:
+            cause = f"a part of it took more than {parquet_decoder.ANSWER_CPU_S} s to decode"
+        elif "memory allocation" in output or status == -signal.SIGKILL:
+            cause = (
+                f"it asks for more than {parquet_decoder.MEMORY_BYTES >> 30} GB of memory at once"
+            )
+        else:
+            cause = "what it holds ended its decoder"
+        return self._refused(cause)
+
+    def _refused(self, cause: str) -> IngestError:
+        return IngestError(
+            f"{self._name} is not a readable Parquet file ({cause}); write it again."
+        )

@@ -1,0 +1,1 @@
+"""Read what users give: traces, scenarios, the catalogue of hardware, profiles and estimates."""

@@ -1,0 +1,74 @@
+"""Built-in facts: GPU types, models, measured profiles, cloud regions, prices, carbon.
+
+The facts are the YAML files of this package. ``tools/catalogue/fit_profiles.py`` writes
+``profiles.yaml``. ``tools/catalogue/fit_price_carbon.py`` writes ``prices.yaml`` and
+``carbon.yaml``. Every figure is ``measured``, ``published``, ``modelled`` or ``assumed``.
+"""
+
+from planner.inputs.catalogue.carbon import (
+    cycles,
+    grid,
+    grids,
+)
+from planner.inputs.catalogue.fact_types import (
+    CatalogueRegion,
+    Cycle,
+    Grid,
+    Price,
+    ProfileFit,
+    ProfileKey,
+)
+from planner.inputs.catalogue.gpu_prices import prices
+from planner.inputs.catalogue.hardware import (
+    TYPICAL_CONTEXT,
+    gpu,
+    gpu_name,
+    gpu_sources,
+    gpus,
+    model,
+    model_name,
+    model_of_shape,
+    models,
+    published_parameters,
+    published_precision,
+    repository,
+    shape,
+)
+from planner.inputs.catalogue.measured_profiles import (
+    engine_of,
+    engine_title,
+    fits,
+    profiles,
+)
+from planner.inputs.catalogue.regions import regions
+
+__all__ = [
+    "TYPICAL_CONTEXT",
+    "CatalogueRegion",
+    "Cycle",
+    "Grid",
+    "Price",
+    "ProfileFit",
+    "ProfileKey",
+    "cycles",
+    "engine_of",
+    "engine_title",
+    "fits",
+    "gpu",
+    "gpu_name",
+    "gpu_sources",
+    "gpus",
+    "grid",
+    "grids",
+    "model",
+    "model_name",
+    "model_of_shape",
+    "models",
+    "prices",
+    "profiles",
+    "published_parameters",
+    "published_precision",
+    "regions",
+    "repository",
+    "shape",
+]

@@ -1,0 +1,168 @@
+"""Look up the carbon of electricity: yearly factors, daily cycles and users' series."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import cache
+from statistics import fmean
+
+import numpy as np
+
+from planner.errors import CatalogueError
+from planner.inputs.catalogue.carbon_cycle import design
+from planner.inputs.catalogue.fact_types import (
+    Cycle,
+    Grid,
+)
+from planner.inputs.catalogue.files import read
+from simulation.fleet import HOURS
+from simulation.performance.specs import Provenance
+
+# Grid of locations that do not match a country of ``cycles`` by name.
+CYCLE_OF = {"Germany": "DE", "England": "GB", "London": "GB", "Cardiff": "GB", "France": "FR",
+            "Paris": "FR", "United Kingdom": "GB"}  # fmt: skip
+MOST_G_PER_KWH = 100_000
+
+
+def grids() -> list[Grid]:
+    """Return every cloud region and country with a published yearly factor."""
+    return list(_grids())
+
+
+def grid(name: str, provider: str = "") -> Grid:
+    """Return a cloud region by its provider's name, or a country by its code (``DE``, ``US-CA``).
+
+    Raises CatalogueError for an unknown name, or if providers differ and none is given.
+    """
+    plain = name.lower().replace(" ", "")
+    grids = [g for g in _grids() if g.name.lower() == plain and provider in ("", g.provider)]
+    if not grids:
+        raise CatalogueError(
+            f"Region {name!r} has no published carbon factor; give carbon_g_per_kwh yourself."
+        )
+    if len({g.carbon_g_per_kwh for g in grids}) > 1:
+        providers = ", ".join(g.provider for g in grids)
+        raise CatalogueError(f"Region {name!r} is one of {providers}; say which provider.")
+    return grids[0]
+
+
+def cycles() -> dict[str, Cycle]:
+    """Return the grids with a fitted cycle, by country code."""
+    document = read("carbon")
+    provenance = Provenance("modelled", document["sources"]["cycles"])
+    return {
+        name: Cycle(
+            name=name,
+            coefficients=tuple(entry["coefficients"]),
+            rows=entry["rows"],
+            r2=entry["r2"],
+            mape=entry["mape"],
+            mape_unseen=entry["mape_unseen"],
+            mape_constant=entry["mape_constant"],
+            provenance=provenance,
+        )
+        for name, entry in document["cycles"].items()
+    }
+
+
+def hourly(
+    name: str, mean_g_per_kwh: float, day: int | None = None, weekend: bool | None = None
+) -> tuple[float, ...]:
+    """Return 24 values in g CO2e per kWh by UTC hour, of grid ``name`` scaled to a yearly mean.
+
+    ``day`` of the year (1 to 366) and ``weekend`` choose a day. Default: the mean over both.
+    """
+    known = cycles()
+    if name not in known:
+        raise CatalogueError(
+            f"Grid {name!r} has no daily cycle here; there are {', '.join(known)}, "
+            "or give 24 values yourself."
+        )
+    days = np.arange(1, 366) if day is None else np.array([day])
+    weekends = np.arange(7) >= 5 if weekend is None else np.array([weekend])
+    axes = np.meshgrid(np.arange(HOURS), weekends, days, indexing="ij")
+    values = design(*axes) @ np.array(known[name].coefficients)
+    means = values.mean(axis=(1, 2))
+    if day is None and weekend is None:
+        # The mean of the 24 values must be the yearly mean.
+        means = means / means.mean()
+    return tuple(float(v) for v in np.maximum(mean_g_per_kwh * means, 0.0))
+
+
+def _rows(text: str, name: str) -> Iterator[list[str]]:
+    reader = csv.reader(io.StringIO(text))
+    try:
+        yield from reader
+    except csv.Error as problem:
+        raise CatalogueError(
+            f"{name}, line {max(1, reader.line_num)} cannot be read as CSV ({problem}); save it "
+            "again, with LF or CRLF line ends."
+        ) from None
+
+
+def hourly_of_csv(text: str, name: str = "carbon.csv") -> tuple[float, ...]:
+    """Return 24 means by UTC hour from a user's CSV with a time and a figure in g per kWh.
+
+    The first column is a time in ISO 8601, in UTC if it has no offset. The last column is the
+    figure. Raises CatalogueError naming the line.
+    """
+    by_hour: dict[int, list[float]] = defaultdict(list)
+    for number, row in enumerate(_rows(text, name), 1):
+        if not row or (number == 1 and not _is_number(row[-1])):
+            continue
+        try:
+            when, grams = datetime.fromisoformat(row[0].strip()), float(row[-1])
+            utc = when.astimezone(UTC) if when.tzinfo else when
+        except (ValueError, OverflowError):  # OverflowError: beyond year 1 or 9999 in UTC
+            raise CatalogueError(
+                f"{name}, line {number}: expected a time such as 2024-05-01T13:00:00Z and a number "
+                f"in g CO2e per kWh, not {','.join(row)[:80]!r}."
+            ) from None
+        if not 0 <= grams <= MOST_G_PER_KWH:
+            raise CatalogueError(
+                f"{name}, line {number}: {row[-1]} g per kWh is not between 0 and "
+                f"{MOST_G_PER_KWH:,}."
+            )
+        by_hour[utc.hour].append(grams)
+    missing = [str(hour) for hour in range(HOURS) if hour not in by_hour]
+    if missing:
+        raise CatalogueError(
+            f"{name}: no value for UTC hour {', '.join(missing[:5])}; a whole day is needed."
+        )
+    return tuple(fmean(by_hour[hour]) for hour in range(HOURS))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+@cache
+def _grids() -> tuple[Grid, ...]:
+    """Build the grids of ``carbon.yaml``: cloud regions, then countries."""
+    document = read("carbon")
+    sources, cycles_known = document["sources"], document["cycles"]
+    grids = [
+        Grid(
+            name, provider, location, float(grams),
+            Provenance("published", f"{sources['regions']}, from {source}"),
+            CYCLE_OF.get(location),
+        )
+        for provider, regions in document["regions"].items()
+        for name, (location, grams, source) in regions.items()
+    ]  # fmt: skip
+    grids += [
+        Grid(
+            code, "", location, float(grams), Provenance("published", sources["countries"]),
+            code if code in cycles_known else None,
+        )
+        for code, (location, grams) in document["countries"].items()
+    ]  # fmt: skip
+    return tuple(grids)

@@ -1,0 +1,24 @@
+"""Load the efficiency factors of the catalogue, fitted to measured kernels."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from planner.inputs.catalogue.estimate_calibration import estimate_fit
+from planner.inputs.catalogue.files import read
+from simulation.performance.efficiency import Efficiencies, Efficiency
+from simulation.performance.profile import Check
+
+
+@cache
+def efficiencies() -> Efficiencies:
+    """Return the factors by kind of operator, GPU family and precision.
+
+    They include spread, source and checks of resulting profiles. The cost of unpacking 4-bit
+    integers comes from the fit of estimates, because served deployments show it and kernels do not.
+    """
+    content = read("efficiency")
+    entries = tuple(Efficiency(**entry) for entry in content["entries"])
+    checks = tuple(Check(**check) for check in content["checks"])
+    unpacked = estimate_fit().calibration.unpacked
+    return Efficiencies(entries, content["across"], checks, unpacked)

@@ -1,0 +1,87 @@
+"""Load the calibration of estimates and its validation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from planner.inputs.catalogue.files import read
+from simulation.performance.estimate.calibration import Calibration
+from simulation.performance.estimate.errors import Cell, ErrorTable
+from simulation.performance.estimate.measured_corrections import (
+    Likeness,
+    Stated,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """The correlation of estimation errors of one quantity, and the resulting errors of rows."""
+
+    likeness: Likeness
+    stated: Stated
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateFit:
+    """The content of ``estimate.yaml``.
+
+    ``errors`` has a table for each kind of data that a scored fit had not seen. The keys are "seen"
+    (all was seen), "version" (of the engine), "source" (of the measurements), "model", "gpu" and
+    "both" (model and GPU).
+    """
+
+    calibration: Calibration
+    source: str
+    models: frozenset[str]  # catalogue names with measurements
+    gpus: frozenset[str]
+    versions: frozenset[str]  # engine versions with measurements, such as "vllm 0.19.0"
+    errors: Mapping[str, ErrorTable]
+    ranges: Mapping[str, tuple[float, float]]  # measured ranges of isl, osl and concurrency
+    alike: Mapping[str, Alike]  # by "tbt" and "ttft"
+
+    def basis(self, model: str, gpu: str, version: str = "") -> str:
+        """Return the key of ``errors`` for a model on a GPU.
+
+        ``version`` includes the engine's name, such as "vllm 0.19.0".
+        """
+        missing = (model not in self.models, gpu not in self.gpus)
+        basis = {(0, 0): "seen", (1, 0): "model", (0, 1): "gpu", (1, 1): "both"}[missing]
+        new = version and version not in self.versions
+        return "version" if new and basis == "seen" else basis
+
+    def outside(self, values: Mapping[str, float]) -> list[str]:
+        """Return a sentence for each of ``values`` outside the measured range."""
+        faults = []
+        for name, (low, high) in self.ranges.items():
+            if not low <= values[name] <= high:
+                faults.append(
+                    f"{name} {values[name]:g} is outside the measured {low:g} to {high:g}"
+                )
+        return faults
+
+
+@cache
+def estimate_fit() -> EstimateFit:
+    """Return the fit that ships with the project, parsed once."""
+    document = read("estimate")
+    return EstimateFit(
+        calibration=Calibration().with_values(document["values"]),
+        source=document["source"],
+        models=frozenset(document["models"]),
+        gpus=frozenset(document["gpus"]),
+        versions=frozenset(document["versions"]),
+        errors={
+            basis: ErrorTable({key: Cell(**cell) for key, cell in cells.items()})
+            for basis, cells in document["errors"].items()
+        },
+        ranges={name: (low, high) for name, (low, high) in document["ranges"].items()},
+        alike={
+            name: Alike(
+                Likeness(**likeness["parts"]),
+                Stated(tuple(likeness["half"]), tuple(likeness["nine"])),
+            )
+            for name, likeness in document["likeness"].items()
+        },
+    )

@@ -1,0 +1,248 @@
+"""Look up GPU types and models of the catalogue by any of their names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import cache
+from typing import Any
+
+from planner.inputs.catalogue import (
+    mixers,
+    names,
+)
+from planner.inputs.catalogue.files import read
+from simulation.performance.memory import kv_bytes_per_token, weight_bytes
+from simulation.performance.specs import GpuSpec, ModelShape, ModelSpec, Provenance
+
+GIGA, TERA = 1e9, 1e12
+# Shares of the TDP for GPUs without a measurement. They lie between those that the authors of
+# splitwise-sim chose for A100 (0.16, 1, 0.63) and for H100 (0.11, 1, 0.54).
+ASSUMED_WATTS = {"idle": 0.12, "prefill": 1.0, "decode": 0.6}
+GPU_FACTS = (
+    "memory_bytes", "bandwidth_bytes_s", "peak_flops", "tdp_w", "link_bytes_s", "network_bytes_s",
+    "watts",
+)  # fmt: skip
+# Tokens of a sequence over which its KV cache is averaged, if bytes per token depend on it (sliding
+# windows, fixed states): prompt and output of a chat with some history.
+TYPICAL_CONTEXT = 4096
+SHAPE_FIELDS = {field.name for field in fields(ModelShape)} - {"name", "encoder", "adapters"}
+
+
+def gpus() -> dict[str, GpuSpec]:
+    """Return GPU types by name, built once."""
+    return dict(_gpus())
+
+
+@cache
+def _gpus() -> dict[str, GpuSpec]:
+    return {entry["name"]: _gpu(entry) for entry in read("gpus")["gpus"]}
+
+
+def gpu(name: str) -> GpuSpec:
+    """Return a GPU type by any of its names; raises CatalogueError with the nearest ones."""
+    return _gpus()[gpu_name(name)]
+
+
+def gpu_sources(name: str) -> dict[str, Provenance]:
+    """Return the source of each fact of a GPU type, by ``GPU_FACTS``."""
+    entry = _gpu_entry(name)
+    texts, named = read("gpus")["sources"], entry.get("sources", {})
+    keys = {fact: named.get(fact, entry["source"]) for fact in GPU_FACTS}
+    sources = {
+        fact: Provenance("assumed" if key.startswith("assumed") else entry["kind"], texts[key])
+        for fact, key in keys.items()
+    }
+    if "watts" not in entry:
+        shares = ", ".join(f"{state} {share:g}" for state, share in ASSUMED_WATTS.items())
+        sources["watts"] = Provenance("assumed", f"shares of the TDP: {shares}")
+    return sources
+
+
+def models(weights: str = "bf16", kv_cache: str = "bf16") -> dict[str, ModelSpec]:
+    """Return models by their short names, in one precision, built once."""
+    return dict(_models(weights, kv_cache))
+
+
+def model(name: str, weights: str = "bf16", kv_cache: str = "bf16") -> ModelSpec:
+    """Return a model by any of its names; raises CatalogueError with the nearest ones."""
+    return _models(weights, kv_cache)[model_name(name)]
+
+
+def shape(name: str) -> ModelShape:
+    """Return the shape of a model by any of its names, including its Hugging Face id."""
+    return _shape(model_name(name))
+
+
+def model_name(name: str) -> str:
+    """Return the short name of a model; raises CatalogueError with the nearest ones."""
+    known = _model_names()
+    canonical = names.find_model(name, known)
+    if canonical is None:
+        raise names.unknown("Model", name, known)
+    return canonical
+
+
+def repository(name: str) -> str:
+    """Return a built-in model's name on Hugging Face, where engines find its tokenizer.
+
+    A repository or a user's model is returned unchanged.
+    """
+    known = names.find_model(name, _model_names())
+    if "/" in name or known is None:
+        return name
+    return str(next(iter(_entries()[known].get("hf", ())), name))
+
+
+def gpu_name(name: str) -> str:
+    """Return the catalogue's name of a GPU type; raises CatalogueError with the nearest ones."""
+    known = _gpu_names()
+    canonical = known.get(names.plain(name))
+    if canonical is None:
+        raise names.unknown("GPU", name, known)
+    return canonical
+
+
+def known_as(name: str) -> str:
+    """Return the catalogue's name of a GPU type, or ``name`` if it has none."""
+    return _gpu_names().get(names.plain(name), name)
+
+
+def published_precision(name: str) -> str:
+    """Return the precision of published weights: from the name, else from the release."""
+    entry = _entries()[model_name(name)]
+    return names.stated_precision(name) or str(entry.get("precision", "bf16"))
+
+
+def published_parameters(name: str) -> float | None:
+    """Return the published number of parameters, or None if unknown."""
+    billions = _entries()[model_name(name)].get("params_b")
+    return None if billions is None else billions * GIGA
+
+
+def _gpu(entry: Mapping[str, Any]) -> GpuSpec:
+    """Build a GPU type from its entry, in SI units."""
+    tdp = float(entry["tdp_w"])
+    watts = entry.get("watts") or {state: share * tdp for state, share in ASSUMED_WATTS.items()}
+    sources = gpu_sources(entry["name"])
+    return GpuSpec(
+        name=entry["name"],
+        memory_bytes=float(entry["memory_bytes"]),
+        idle_w=float(watts["idle"]),
+        prefill_w=float(watts["prefill"]),
+        decode_w=float(watts["decode"]),
+        provenance=_summary(entry["kind"], sources),
+        bandwidth_bytes_s=entry["bandwidth_gb_s"] * GIGA,
+        peak_flops={name: peak * TERA for name, peak in entry["tflops"].items()},
+        tdp_w=tdp,
+        link_bytes_s=entry["link_gb_s"] * GIGA,
+        network_bytes_s=entry["network_gb_s"] * GIGA,
+        gpus_per_node=entry["gpus_per_node"],
+        family=entry["family"],
+    )
+
+
+def _summary(kind: str, sources: Mapping[str, Provenance]) -> Provenance:
+    """Return a summary provenance in which every source appears once, with its facts.
+
+    ``kind`` is that of memory and peaks.
+    """
+    by_text: dict[str, list[str]] = {}
+    for fact, source in sources.items():
+        by_text.setdefault(source.source, []).append(
+            fact.removesuffix("_bytes").removesuffix("_bytes_s").removesuffix("_w")
+        )
+    parts = [f"{', '.join(facts)}: {text}" for text, facts in by_text.items()]
+    return Provenance(kind, "; ".join(parts))
+
+
+def _gpu_entry(name: str) -> Mapping[str, Any]:
+    canonical = gpu_name(name)
+    return next(entry for entry in read("gpus")["gpus"] if entry["name"] == canonical)
+
+
+@cache
+def _gpu_names() -> dict[str, str]:
+    entries = read("gpus")["gpus"]
+    return names.aliases((e["name"], e["aliases"]) for e in entries)
+
+
+@cache
+def _model_names() -> dict[str, str]:
+    return names.aliases(
+        (name, (*entry.get("hf", ()), *entry.get("aliases", ())))
+        for name, entry in _entries().items()
+    )
+
+
+@cache
+def _entries() -> dict[str, dict[str, Any]]:
+    return {entry["name"]: entry for entry in read("models")["models"]}
+
+
+@cache
+def _shape(name: str) -> ModelShape:
+    entry, encoder = _resolved(name), None
+    if "encoder" in entry:
+        encoder = _encoder(name, entry["encoder"])
+    for kind, maker in (("linear", mixers.delta_net), ("mamba", mixers.mamba)):
+        if kind in entry:
+            entry |= maker(**entry[kind])
+    values = {key: value for key, value in entry.items() if key in SHAPE_FIELDS}
+    return ModelShape(name=name, encoder=encoder, **values)
+
+
+def _resolved(name: str) -> dict[str, Any]:
+    """Return an entry with the architecture of the entry in its ``like`` field."""
+    entry = _entries()[name]
+    if "like" not in entry:
+        return dict(entry)
+    base = _resolved(entry["like"])
+    return {key: base[key] for key in base if key not in ("encoder", "assumed")} | entry
+
+
+def _encoder(name: str, entry: str | dict[str, Any]) -> ModelShape:
+    values = read("models")["encoders"][entry] if isinstance(entry, str) else entry
+    return ModelShape(
+        name=f"{name} encoder",
+        vocab=1,
+        kv_heads=values["heads"],
+        head_dim=values["hidden"] // values["heads"],
+        max_context=16_384,  # patches; larger images are resized
+        **values,
+    )
+
+
+@cache
+def _models(weights: str, kv_cache: str) -> dict[str, ModelSpec]:
+    return {name: _model(name, weights, kv_cache) for name in _entries()}
+
+
+def _model(name: str, weights: str, kv_cache: str) -> ModelSpec:
+    entry = _entries()[name]
+    text = read("models")["sources"][entry["source"]]
+    assumed = entry.get("assumed")
+    provenance = (
+        Provenance("assumed", f"{text}; assumed: {', '.join(assumed)}")
+        if assumed
+        else Provenance("published", text)
+    )
+    return model_of_shape(_shape(name), provenance, weights, kv_cache)
+
+
+def model_of_shape(
+    shape: ModelShape, provenance: Provenance, weights: str = "bf16", kv_cache: str = "bf16"
+) -> ModelSpec:
+    """Return a model's memory from its shape.
+
+    The KV cache per token is the mean over TYPICAL_CONTEXT tokens.
+    """
+    context = min(TYPICAL_CONTEXT, shape.max_context)
+    return ModelSpec(
+        name=shape.name,
+        weight_bytes=weight_bytes(shape, weights),
+        kv_bytes_per_token=kv_bytes_per_token(shape, kv_cache, context),
+        max_context=shape.max_context,
+        provenance=provenance,
+        shape=shape,
+    )

@@ -1,0 +1,50 @@
+"""Look up power by load of a GPU type, and the power of the server around it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.inputs.catalogue.files import read
+from planner.inputs.catalogue.hardware import known_as
+from simulation.performance.power import PowerModel
+from simulation.performance.profile import Check
+from simulation.performance.specs import GpuSpec, Provenance
+
+# Types with parameters measured on a sibling: the same chip with another memory or board.
+SIBLINGS = {
+    "H100-SXM": ("H100-PCIe", "H100-NVL", "H200", "H200-NVL", "GH200"),
+    "B200": ("GB200", "B300", "GB300"),
+    "A100-80GB": ("A100-40GB", "A100-80GB-PCIe", "A100-40GB-PCIe"),
+}
+
+
+def power_model(gpu: GpuSpec) -> PowerModel:
+    """Return parameters fitted on the GPU type, else on its sibling, else the measured mean."""
+    document = read("power")
+    shared = {k: v for k, v in document["shared"].items() if isinstance(v, float)}
+    name = known_as(gpu.name)
+    for entry in document["gpus"]:
+        if name == entry["gpu"]:
+            return _model(entry, shared, entry["source"])
+        if name in SIBLINGS[entry["gpu"]]:
+            return _model(entry, shared, f"as {entry['gpu']}, shares of TDP: {entry['source']}")
+    return _model(document["default"], shared, document["default"]["source"])
+
+
+def host_watts(gpu: GpuSpec) -> tuple[float, Provenance]:
+    """Return the server's watts per GPU, excluding the GPU boards, and their source."""
+    hosts = read("power")["hosts"]
+    name = known_as(gpu.name)
+    if name in hosts["gpus"]:
+        return hosts["gpus"][name], Provenance(hosts["kind"], hosts["source"])
+    share = hosts["share_of_tdp"]
+    source = f"{share:.0%} of TDP: {hosts['share_source']} ({hosts['source']})"
+    return share * (gpu.tdp_w or 0.0), Provenance("assumed", source)
+
+
+def _model(entry: dict[str, Any], shared: dict[str, float], source: str) -> PowerModel:
+    watts = {k: v for k, v in entry.items() if isinstance(v, float)}
+    check = Check(quantity="power", **entry["check"])
+    return PowerModel(
+        **watts, **shared, provenance=Provenance(entry["kind"], source), checks=(check,)
+    )

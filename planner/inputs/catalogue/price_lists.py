@@ -1,0 +1,150 @@
+"""Read a user's price list: GPU prices by region, on demand, spot and committed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from planner.errors import CatalogueError
+from planner.inputs.catalogue.hardware import known_as
+
+MOST_ROWS = 20_000
+MOST_USD = 1_000_000
+# columns of the file and fields of a row, in USD per GPU and hour
+AMOUNTS = {
+    "on_demand_usd": "on_demand",
+    "spot_usd": "spot",
+    "one_year_usd": "one_year",
+    "three_years_usd": "three_years",
+}
+NAMES = ("region", "gpu")
+COLUMNS = (*NAMES, *AMOUNTS, "provider")
+
+
+@dataclass(frozen=True, slots=True)
+class OwnPrice:
+    """The hourly price of one GPU in a region of a user's contract. None: no such offer."""
+
+    region: str
+    gpu: str  # the catalogue's name, if it has one
+    provider: str = ""
+    on_demand: float | None = None
+    spot: float | None = None
+    one_year: float | None = None
+    three_years: float | None = None
+
+
+def read_price_list(data: bytes, file_name: str) -> tuple[OwnPrice, ...]:
+    """Read a CSV with ``COLUMNS``, or a YAML list of such rows under ``prices``.
+
+    Raises CatalogueError naming line and column.
+    """
+    try:
+        # utf-8-sig also reads files with a byte order mark, as spreadsheets write them.
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise CatalogueError(f"{file_name} is not UTF-8 text; give a CSV or YAML file.") from None
+    is_yaml = file_name.lower().endswith((".yml", ".yaml"))
+    rows: dict[tuple[str, str], OwnPrice] = {}
+    for where, cells in _yaml(text, file_name) if is_yaml else _csv(text, file_name):
+        row = _row(cells, where)
+        key = row.region, row.gpu
+        if key in rows:
+            raise CatalogueError(
+                f"{where}: {row.gpu} in {row.region} stands there twice; keep one of them."
+            )
+        rows[key] = row
+        if len(rows) > MOST_ROWS:
+            raise CatalogueError(f"{file_name} has more than {MOST_ROWS:,} prices; split it.")
+    if not rows:
+        raise CatalogueError(f"{file_name} has no price in it; its columns: {', '.join(COLUMNS)}.")
+    return tuple(rows.values())
+
+
+def _csv(text: str, file_name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield place and cells of each CSV row."""
+    reader = csv.DictReader(io.StringIO(text))
+    try:
+        heads = [head.strip() for head in reader.fieldnames or ()]
+        reader.fieldnames = heads
+        _check_keys(heads, f"{file_name}, line 1")
+        for row in reader:
+            where = f"{file_name}, line {reader.line_num}"
+            if None in row:
+                raise CatalogueError(f"{where}: more values than the {len(heads)} columns.")
+            yield where, row
+    except csv.Error as problem:
+        raise CatalogueError(
+            f"{file_name}, line {max(1, reader.line_num)} cannot be read as CSV ({problem}); save "
+            "it again, with LF or CRLF line ends."
+        ) from None
+
+
+def _yaml(text: str, file_name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield place and cells of each row under ``prices``."""
+    try:
+        document = YAML(typ="safe", pure=True).load(text)
+    except YAMLError as problem:
+        fault = str(problem).splitlines()[0]
+        raise CatalogueError(f"{file_name}: not valid YAML: {fault}.") from None
+    except (ValueError, TypeError):  # for example the date 2024-13-01, or a list as a key
+        raise CatalogueError(
+            f"{file_name}: not valid YAML: a date, number or key in it is none."
+        ) from None
+    rows = document.get("prices") if isinstance(document, Mapping) else None
+    if not isinstance(rows, list):
+        raise CatalogueError(f"{file_name}: give a list of prices under 'prices'.")
+    for i, row in enumerate(rows):
+        where = f"{file_name}, prices[{i}]"
+        if not isinstance(row, Mapping):
+            raise CatalogueError(f"{where}: give {', '.join(COLUMNS)} of each price.")
+        _check_keys([str(key) for key in row], where)
+        yield where, row
+
+
+def _check_keys(keys: list[str], where: str) -> None:
+    for key in keys:
+        if key not in COLUMNS:
+            raise CatalogueError(f"{where}: {key!r} is not known; there are {', '.join(COLUMNS)}.")
+    missing = [name for name in NAMES if name not in keys]
+    if missing:
+        raise CatalogueError(f"{where}: {' and '.join(missing)} missing; add it.")
+    if not set(keys) & set(AMOUNTS):
+        raise CatalogueError(f"{where}: no price; add one of {', '.join(AMOUNTS)}.")
+
+
+def _row(cells: Mapping[str, Any], where: str) -> OwnPrice:
+    """Return the price of a row; raises CatalogueError for a missing name or price."""
+    names = {name: str(cells.get(name) or "").strip() for name in (*NAMES, "provider")}
+    for name in NAMES:
+        if not names[name]:
+            raise CatalogueError(f"{where}: {name} is empty; give it.")
+    amounts = {
+        field: _usd(cells.get(column), f"{where}: {column}") for column, field in AMOUNTS.items()
+    }
+    if not any(amount is not None for amount in amounts.values()):
+        raise CatalogueError(f"{where}: no price; give one of {', '.join(AMOUNTS)}.")
+    return OwnPrice(names["region"], known_as(names["gpu"]), names["provider"], **amounts)
+
+
+def _usd(value: Any, where: str) -> float | None:
+    """Return an amount in USD, or None for an empty cell."""
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return None
+    try:
+        amount = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        amount = math.nan
+    if not 0 <= amount <= MOST_USD:
+        raise CatalogueError(
+            f"{where} must be a number from 0 to {MOST_USD:,} (USD per GPU and hour), not "
+            f"{value!r:.40}."
+        )
+    return amount

@@ -1,0 +1,137 @@
+"""Make profiles of recent models on common GPU types by rule, without measurements.
+
+The rule: every model of ``FAMILIES`` on every type of ``GPUS``, with weights as released. Each uses
+the fewest GPUs of one server (a power of two) that hold the weights and ``SEQUENCES`` sequences of
+``CONTEXT`` tokens. Each states its possible error. A profile is computed once, on first use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache, lru_cache
+
+from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.hardware import (
+    gpus,
+    models,
+    published_precision,
+    shape,
+)
+from planner.inputs.catalogue.measured_profiles import (
+    engine_title,
+    profiles,
+)
+from planner.inputs.catalogue.serving import (
+    ENGINE,
+    MAX_BATCH,
+    MAX_BATCH_TOKENS,
+    serving_limits,
+)
+from simulation.performance.compiled_graph import GraphProfile
+from simulation.performance.curves import Curve
+from simulation.performance.memory import largest_batch
+from simulation.performance.profile import Check
+from simulation.performance.roofline import roofline_profile
+from simulation.performance.specs import Arrangement, GpuSpec, ModelShape, Provenance
+
+GPUS = ("H100-SXM", "H200", "B200", "MI300X")
+# Prefixes of the model names of each family's current generation.
+FAMILIES = (
+    "deepseek-r1", "deepseek-v3", "deepseek-v4", "gemma-3-", "gemma-4", "glm-4.5", "glm-4.6",
+    "glm-5", "gpt-oss", "kimi-k", "llama-3.1", "llama-3.3", "llama-4", "minimax-m", "mistral-large",
+    "mistral-small", "nemotron-3", "phi-4", "qwen3",
+)  # fmt: skip
+ONE_SERVER = (1, 2, 4, 8)  # GPUs per instance
+SEQUENCES, CONTEXT = 16, 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Modelled:
+    """A ``Profile`` with a curve that is computed on first use."""
+
+    model: str
+    gpu: str
+    tp: int
+    precision: str  # precision of the weights, as released
+
+    @property
+    def kind(self) -> str:
+        return "roofline"
+
+    @property
+    def max_batch(self) -> int:
+        return MAX_BATCH
+
+    @property
+    def max_batch_tokens(self) -> int:
+        return MAX_BATCH_TOKENS
+
+    @property
+    def provenance(self) -> Provenance:
+        return Provenance(
+            "modelled",
+            f"operators of {self.model} at the published peaks of {self.gpu}, times the shares of "
+            f"them that measured kernels reach; served by {engine_title(ENGINE)}; no run of the "
+            "two was measured",
+        )
+
+    @property
+    def kv_capacity_tokens(self) -> int:
+        return _graph_profile(self).kv_capacity_tokens
+
+    @property
+    def curve(self) -> Curve:
+        return _graph_profile(self).curve
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        return _graph_profile(self).checks
+
+    @property
+    def start_s(self) -> float:
+        return _graph_profile(self).start_s
+
+    @property
+    def spread(self) -> float:
+        return _graph_profile(self).spread
+
+
+@cache
+def modelled() -> tuple[Modelled, ...]:
+    """Return the profiles by model and GPU type, except those that the catalogue has measured."""
+    known, types = profiles(), gpus()
+    deployments = []
+    for name in models():
+        if not name.startswith(FAMILIES):
+            continue
+        precision = published_precision(name)
+        for gpu in GPUS:
+            tp = _fewest(shape(name), types[gpu], precision)
+            if tp is not None and (name, gpu, tp) not in known:
+                deployments.append(Modelled(name, gpu, tp, precision))
+    return tuple(
+        sorted(deployments, key=lambda deployment: (deployment.model, GPUS.index(deployment.gpu)))
+    )
+
+
+def _fewest(of: ModelShape, gpu: GpuSpec, precision: str) -> int | None:
+    """Return the GPUs of an instance, or None if one server cannot hold it."""
+    length = min(CONTEXT, of.max_context)
+    for tp in ONE_SERVER:
+        if of.heads % tp or tp > gpu.gpus_per_node:
+            continue
+        where = _arrangement(tp, precision)
+        if largest_batch(of, gpu, where, length, MAX_BATCH_TOKENS) >= SEQUENCES:
+            return tp
+    return None
+
+
+def _arrangement(tp: int, precision: str) -> Arrangement:
+    return Arrangement(tp=tp, weights=precision)
+
+
+@lru_cache(maxsize=512)
+def _graph_profile(deployment: Modelled) -> GraphProfile:
+    of, gpu = shape(deployment.model), gpus()[deployment.gpu]
+    where = _arrangement(deployment.tp, deployment.precision)
+    return roofline_profile(of, gpu, where, efficiencies(), **serving_limits(of, gpu, where))

@@ -1,0 +1,82 @@
+"""Define defaults of profiles made from a model's shape: limits, memory, host time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.estimate_calibration import estimate_fit
+from planner.inputs.catalogue.hardware import TYPICAL_CONTEXT
+from simulation.performance.estimate.start import starts_s
+from simulation.performance.memory import capacity_tokens
+from simulation.performance.specs import Arrangement, GpuSpec, ModelShape
+
+MAX_BATCH, MAX_BATCH_TOKENS = 256, 2048  # vLLM's defaults
+ENGINE = "vllm"  # default, the same as in estimates
+
+
+def serving_limits(
+    shape: ModelShape,
+    gpu: GpuSpec,
+    arrangement: Arrangement,
+    *,
+    engine: str = ENGINE,
+    recv_interval: float | None = None,
+    **limits: int | None,
+) -> dict[str, Any]:
+    """Return limits and host seconds for ``roofline_profile`` and ``operator_profile``.
+
+    ``limits`` are a user's values for ``room``. The KV cache gets the memory that remains. Host
+    times of an ``engine`` are those of its estimates. ``recv_interval`` is SGLang's option, default
+    1. Raises SimulationError if the model does not fit or its memory is not known.
+    """
+    return {
+        **room(shape, gpu, arrangement, **limits),
+        "overhead_s": estimate_fit().calibration.iteration_s,
+        "sequence_s": sequence_s(engine),
+        "start_s": starts_after(shape, gpu, arrangement, (engine,), recv_interval or 1.0)[0],
+    }
+
+
+def room(
+    shape: ModelShape,
+    gpu: GpuSpec,
+    arrangement: Arrangement,
+    max_batch: int | None = None,
+    max_batch_tokens: int | None = None,
+    kv_capacity_tokens: int | None = None,
+) -> dict[str, Any]:
+    """Return the limits alone, which do not depend on the engine."""
+    tokens = max_batch_tokens or MAX_BATCH_TOKENS
+    return {
+        "max_batch": max_batch or MAX_BATCH,
+        "max_batch_tokens": tokens,
+        "kv_capacity_tokens": kv_capacity_tokens
+        or capacity_tokens(shape, gpu, arrangement, typical_context(shape.max_context), tokens),
+    }
+
+
+def sequence_s(engine: str) -> float:
+    """Return the host's seconds per sequence that lengthen an iteration.
+
+    They were measured for vLLM. In other engines the host works while the GPU does.
+    """
+    return estimate_fit().calibration.sequence_s if engine == "vllm" else 0.0
+
+
+def starts_after(
+    shape: ModelShape,
+    gpu: GpuSpec,
+    arrangement: Arrangement,
+    engines: Sequence[str],
+    recv_interval: float = 1.0,
+) -> list[float]:
+    """Return by engine the seconds that estimates add to the prompt of a request served alone."""
+    calibration = estimate_fit().calibration
+    return starts_s(shape, gpu, arrangement, engines, calibration, efficiencies(), recv_interval)
+
+
+def typical_context(max_context: int) -> int:
+    """Return the tokens of a sequence over which its KV cache is averaged."""
+    return min(TYPICAL_CONTEXT, max_context)

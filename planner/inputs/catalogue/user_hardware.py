@@ -1,0 +1,191 @@
+"""Convert a user's GPUs and models between their units and the SI units of the core.
+
+Forms, YAML and the API share these units. One table of quantities defines names, units and limits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from planner.errors import CatalogueError
+from planner.inputs.catalogue.hardware import SHAPE_FIELDS
+from simulation.errors import SimulationError
+from simulation.performance.specs import BYTES, GpuSpec, ModelShape, ModelSpec, Provenance
+
+GIGA, TERA = 1e9, 1e12
+LARGEST = 1_000_000_000  # limit on any count in a shape
+SWITCHES = ("gated", "tied_embeddings", "attention_gate")
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """One number that a user gives. ``per_unit`` times it is ``attribute`` of the core's type."""
+
+    name: str
+    label: str
+    unit: str
+    attribute: str
+    per_unit: float = 1.0
+    low: float = 0.0
+    high: float = 1e6
+    required: bool = False
+    whole: bool = False
+    hint: str = ""
+
+
+GPU: tuple[Quantity, ...] = (
+    Quantity("memory_gb", "Memory", "GB", "memory_bytes", GIGA, 0.1, 1e5, required=True,
+             hint="Of one GPU; 1 GB is 10^9 bytes"),
+    Quantity("idle_w", "Power, idle", "W", "idle_w", high=1e5, required=True),
+    Quantity("prefill_w", "Power, prefill", "W", "prefill_w", high=1e5, required=True,
+             hint="At the board, while prompts are computed"),
+    Quantity("decode_w", "Power, decode", "W", "decode_w", high=1e5, required=True),
+    Quantity("tdp_w", "Power limit (TDP)", "W", "tdp_w", high=1e5),
+    Quantity("bandwidth_gb_s", "Memory bandwidth", "GB/s", "bandwidth_bytes_s", GIGA, 1, 1e6,
+             hint="The vendor's peak; needed for roofline estimates"),
+    Quantity("bf16_tflops", "Peak, bf16", "TFLOP/s", "bf16", TERA, 0.1, 1e6, hint="Dense"),
+    Quantity("fp8_tflops", "Peak, fp8", "TFLOP/s", "fp8", TERA, 0.1, 1e6, hint="Dense"),
+    Quantity("fp4_tflops", "Peak, fp4", "TFLOP/s", "fp4", TERA, 0.1, 1e6, hint="Dense"),
+    Quantity("int8_tops", "Peak, int8", "TOP/s", "int8", TERA, 0.1, 1e6, hint="Dense"),
+    Quantity("int4_tops", "Peak, int4", "TOP/s", "int4", TERA, 0.1, 1e6, hint="Dense"),
+    Quantity("link_gb_s", "Link to its neighbours", "GB/s", "link_bytes_s", GIGA, 0.01, 1e6,
+             hint="In a node, one direction, per GPU"),
+    Quantity("network_gb_s", "Network to other nodes", "GB/s", "network_bytes_s", GIGA, 0.01, 1e6,
+             hint="One direction, per GPU"),
+    Quantity("gpus_per_node", "GPUs in a node", "", "gpus_per_node", low=1, high=1024, whole=True),
+)  # fmt: skip
+MODEL: tuple[Quantity, ...] = (
+    Quantity("weight_gb", "Weights", "GB", "weight_bytes", GIGA, 0.001, 1e5, required=True,
+             hint="In the precision it is served in"),
+    Quantity("kv_bytes_per_token", "KV cache per token", "bytes", "kv_bytes_per_token",
+             low=1, high=1e9, required=True),
+    Quantity("max_context", "Largest context", "tokens", "max_context", low=2, high=1e9,
+             required=True, whole=True, hint="Input and output together"),
+)  # fmt: skip
+
+
+def gpu_spec(name: str, facts: Mapping[str, Any], provenance: Provenance) -> GpuSpec:
+    """Return the GPU type that ``facts`` describes; raises CatalogueError naming the field."""
+    values = _values(f"GPU {name}", GPU, facts, ("family",))
+    peaks = {precision: values.pop(precision) for precision in BYTES if precision in values}
+    limit = values.get("tdp_w")
+    for field in ("prefill_w", "decode_w"):
+        if values[field] < values["idle_w"]:
+            raise CatalogueError(
+                f"GPU {name}: {field} is {values[field]:g}, below idle_w ({values['idle_w']:g}); "
+                "a GPU draws least when it idles."
+            )
+        if limit is not None and values[field] > limit:
+            raise CatalogueError(
+                f"GPU {name}: {field} is {values[field]:g}, above tdp_w ({limit:g}); correct one."
+            )
+    return GpuSpec(
+        name=name,
+        provenance=provenance,
+        peak_flops=peaks,
+        family=str(facts.get("family") or ""),
+        **values,
+    )
+
+
+def gpu_given(spec: GpuSpec) -> dict[str, Any]:
+    """Return the fields that describe ``spec``, without unknown ones."""
+    values = {
+        q.name: spec.peak_flops.get(q.attribute)
+        if q.attribute in BYTES
+        else getattr(spec, q.attribute)
+        for q in GPU
+    }
+    return _in_units(GPU, values) | ({"family": spec.family} if spec.family else {})
+
+
+def model_spec(name: str, facts: Mapping[str, Any], provenance: Provenance) -> ModelSpec:
+    """Return the model with the memory in ``facts``; raises CatalogueError naming the field."""
+    values = _values(f"model {name}", MODEL, facts)
+    return ModelSpec(name=name, provenance=provenance, **values)
+
+
+def model_given(spec: ModelSpec) -> dict[str, Any]:
+    return _in_units(MODEL, {q.name: getattr(spec, q.attribute) for q in MODEL})
+
+
+def model_shape(name: str, fields: Mapping[str, Any]) -> ModelShape:
+    """Return a shape from fields of ModelShape; raises CatalogueError naming the fault."""
+    for key, value in fields.items():
+        if key not in SHAPE_FIELDS:
+            known = ", ".join(sorted(SHAPE_FIELDS))
+            raise CatalogueError(f"Model {name}: shape.{key} is not known; there are {known}.")
+        if not _fits(key, value):
+            kind = "true or false" if key in SWITCHES else "a whole number of at least 0"
+            raise CatalogueError(f"Model {name}: shape.{key} must be {kind}, not {value!r:.60}.")
+    try:
+        return ModelShape(name=name, **fields)
+    except TypeError as error:
+        missing = str(error).partition(": ")[2] or "a value is missing"
+        raise CatalogueError(f"Model {name}: shape needs {missing}.") from None
+    except SimulationError as error:
+        raise CatalogueError(str(error)) from None
+
+
+def _fits(key: str, value: Any) -> bool:
+    if key in SWITCHES:
+        return isinstance(value, bool)
+    if key == "kv_compression":  # a mean over layers, so not a whole number
+        return not isinstance(value, str) and 1 <= (_number(value) or 0) <= LARGEST
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST
+
+
+def _values(
+    what: str,
+    quantities: tuple[Quantity, ...],
+    facts: Mapping[str, Any],
+    words: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    """Convert ``facts`` to SI units by attribute; raises CatalogueError naming the field.
+
+    ``words`` are further names that ``facts`` may contain.
+    """
+    names = [*(q.name for q in quantities), *words]
+    for key in facts:
+        if key not in names:
+            raise CatalogueError(f"{what}: {key} is not known; there are {', '.join(names)}.")
+    values: dict[str, Any] = {}
+    for q in quantities:
+        value = facts.get(q.name)
+        if value is None or value == "":
+            if q.required:
+                raise CatalogueError(f"{what}: {q.name} is missing; give {q.label.lower()}"
+                                     + (f" in {q.unit}." if q.unit else "."))  # fmt: skip
+            continue
+        number = _number(value)
+        if number is None or not q.low <= number <= q.high or (q.whole and number % 1):
+            kind = "a whole number" if q.whole else "a number"
+            raise CatalogueError(
+                f"{what}: {q.name} must be {kind} from {q.low:,g} to {q.high:,g}"
+                + (f" ({q.unit})" if q.unit else "")
+                + f", not {value!r}."
+            )
+        values[q.attribute] = int(number) if q.whole else number * q.per_unit
+    return values
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _in_units(quantities: tuple[Quantity, ...], values: Mapping[str, Any]) -> dict[str, Any]:
+    present = {q.name: (values[q.name], q) for q in quantities if values.get(q.name) is not None}
+    return {
+        # Nine digits hide the rounding error of the conversion.
+        name: int(value) if q.whole else float(f"{value / q.per_unit:.9g}")
+        for name, (value, q) in present.items()
+    }

@@ -1,0 +1,261 @@
+"""Estimate a deployment at a request rate with Poisson arrivals, as sizes and plans do.
+
+Requests are simulated one by one, on the profile that a scenario would use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from planner.errors import PlannerError
+from planner.inputs import catalogue
+from planner.inputs.estimates.deployment_rows import (
+    deployment,
+    named_fields,
+    number,
+)
+from planner.inputs.scenario.own_hardware import Known
+from planner.inputs.scenario.schema import Profile as Section
+from planner.inputs.scenario.speeds import speed_of
+from simulation.arrays import FloatArray
+from simulation.errors import SimulationError
+from simulation.fleet import Tier
+from simulation.performance.estimate.defaults import Deployment
+from simulation.performance.estimate.estimate import Estimate
+from simulation.performance.fitting.compare import stated_error
+from simulation.performance.profile import Profile, iteration_s, provenance_at
+from simulation.performance.specs import WIDTHS, Arrangement
+from simulation.results import RequestLog
+from simulation.sizing.batch_queue import saturated
+from simulation.sizing.trial import WARM_UP, Trial, outside_of, pool_of
+from simulation.sizing.workload import Workload
+
+REQUESTS = 32_000  # simulated requests, as for sizes
+TOKENS, FEWEST = 5e7, 500  # most tokens in total: longer requests are fewer, but at least 500
+SEED = 0
+NEARLY = 1.1  # up to this ratio to the closed-form saturation, a simulation decides
+STEADY = 1e9  # rounds of the closed loop: requests do not start together
+MOST_RPS = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class AtRate:
+    """Means over requests, in steady state."""
+
+    rate: float  # requests/s
+    most: float  # saturation rate, requests/s
+    ttft_s: float
+    tbt_s: float  # nan: every answer has one token
+    ttft_99_s: float
+    tbt_99_s: float
+    in_flight: float
+    profile: Profile
+    built_in: bool  # the profile is built in: measured, or transferred from measurements
+    requests: int  # simulated
+    outside: float  # share of iterations outside the profile's measured range
+
+
+def at_rate(deployment: Deployment, rate: float, known: Known, *, any_engine: bool) -> AtRate:
+    """Simulate ``deployment`` at ``rate`` requests/s.
+
+    With ``any_engine``, a built-in profile of any engine is used, as in a scenario that names no
+    engine. Raises PlannerError for a disaggregated deployment, for speculative decoding, and for a
+    rate above saturation.
+    """
+    without = {
+        "prefill and decode apart": deployment.prefill is not None,
+        "speculative decoding": deployment.drafted > 0,
+    }
+    if what := next((name for name, there in without.items() if there), None):
+        raise PlannerError(
+            f"rate with {what} is not estimated; give concurrency, or size a scenario with its "
+            "profiles."
+        )
+    section = built_in_section(deployment, any_engine)
+    profile = _speed(section or _computed(deployment), deployment, known)
+    isl, osl = np.full(1, round(deployment.isl)), np.full(1, round(deployment.osl))
+    instances = max(round(deployment.decode_workers or 1.0), 1)
+    requests = int(np.clip(TOKENS / (deployment.isl + deployment.osl), FEWEST, REQUESTS))
+    try:
+        most = saturated(profile, Workload(isl, osl, burstiness=1.0), instances=instances)
+        trial = Trial((pool_of(profile, instances),), (isl, osl), Tier("asked"), seed=SEED,
+                      requests=requests)  # fmt: skip
+        if most < rate <= NEARLY * most:  # closed forms are not that accurate
+            most = max(most, trial.saturated_rps())
+        if rate > most:
+            raise PlannerError(
+                f"rate is {rate:g} requests/s and {most:.3g} is the most that go through this "
+                "deployment; give less, or more GPUs or workers."
+            )
+        # Two draws of requests, as for sizes.
+        runs = [trial.at(rate, draw=draw) for draw in (0, 1)]
+        logs = [_settled(run.requests, profile.start_s) for run in runs]
+    except SimulationError as problem:
+        raise PlannerError(str(problem)) from None
+    ttft, tbt, e2e = (np.concatenate(parts) for parts in zip(*logs, strict=True))
+    there = tbt[np.isfinite(tbt)]
+    return AtRate(
+        rate=rate,
+        most=most,
+        ttft_s=float(ttft.mean()),
+        tbt_s=float(there.mean()) if there.size else float("nan"),
+        ttft_99_s=float(np.quantile(ttft, 0.99)),
+        tbt_99_s=float(np.quantile(there, 0.99)) if there.size else float("nan"),
+        in_flight=rate * float(e2e.mean()),
+        profile=profile,
+        built_in=section is not None,
+        requests=3 * requests,
+        outside=max(map(outside_of, runs)),
+    )
+
+
+def _settled(log: RequestLog, start_s: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return TTFT, TBT and end-to-end times of requests that arrived in the steady state.
+
+    Requests of the warm-up, and of the last lifetime, see an emptier deployment.
+    """
+    arrival = log.first_token_s - log.ttft_s + start_s
+    life, last = float(log.e2e_s.mean()), float(arrival.max())
+    judged = (arrival >= min(WARM_UP * life, last / 2)) & (arrival <= last - min(life, last / 4))
+    return log.ttft_s[judged], log.tbt_s[judged], log.e2e_s[judged]
+
+
+def asked_for(row: Mapping[str, Any], known: Known) -> tuple[Deployment, AtRate | None]:
+    """Return the deployment of a row, and its simulation if the row gives a rate.
+
+    With a rate, the deployment gets the mean requests in flight of the simulation, in steady
+    traffic. A concurrency or batch in the row takes precedence over the rate.
+    """
+    fields = named_fields(row)
+    if "rate" not in fields or "concurrency" in fields or "batch" in fields:
+        return deployment(row, known), None
+    rate = number(fields["rate"], "rate")
+    if not 0 < rate <= MOST_RPS:
+        raise PlannerError(f"rate is {rate:g}; give requests/s above 0, at most {MOST_RPS:,.0f}.")
+    deployed = deployment({**fields, "concurrency": 1.0, "rounds": STEADY}, known)
+    at_this_rate = at_rate(deployed, rate, known, any_engine="engine" not in fields)
+    return replace(deployed, concurrency=max(at_this_rate.in_flight, 1.0)), at_this_rate
+
+
+def at_rate_words(answer: Mapping[str, Any], replayed: AtRate, osl: float) -> dict[str, Any]:
+    """Return the fields of an answer that change if a rate was given.
+
+    Times come from the simulation. The closed loop's times are in ``at_rate``, for comparison.
+    """
+    tokens, power = replayed.rate * osl, float(answer["power_w"])
+    tbt_ms = replayed.tbt_s * 1e3 if np.isfinite(replayed.tbt_s) else float(answer["tbt_ms"])
+    error = stated_error(replayed.profile) if replayed.built_in else None
+    error_words, provenance = (
+        answer["expected_error"],
+        provenance_at(replayed.profile, replayed.outside),
+    )
+    if error is not None:
+        both = {
+            "ttft": error.median,
+            "tbt": error.median,
+            "ttft_90": error.p95,
+            "tbt_90": error.p95,
+        }
+        error_words = {**error_words, **both, "basis": f"{error.quantity}: {error.against}"}
+    return {
+        "ttft_ms": replayed.ttft_s * 1e3,
+        "tbt_ms": tbt_ms,
+        "tokens_per_s": tokens,
+        "j_per_token": power / tokens,
+        "j_per_request": power / replayed.rate,
+        "profile": replayed.profile.kind,
+        "provenance": {
+            **answer["provenance"],
+            "kind": provenance.kind,
+            "source": provenance.source,
+        },
+        "expected_error": error_words,
+        "at_rate": {
+            "rate_rps": replayed.rate,
+            "most_rps": replayed.most,
+            "in_flight": replayed.in_flight,
+            "ttft_p99_ms": replayed.ttft_99_s * 1e3,
+            "tbt_p99_ms": replayed.tbt_99_s * 1e3 if np.isfinite(replayed.tbt_99_s) else None,
+            "closed_loop_ttft_ms": answer["ttft_ms"],
+            "closed_loop_tbt_ms": answer["tbt_ms"],
+            "by": f"{replayed.requests:,} requests replayed one by one, Poisson arrivals, as "
+            "sizes are",
+        },
+    }
+
+
+def built_in_beside(deployment: Deployment, estimate: Estimate) -> tuple[str, ...]:
+    """Return a sentence with the built-in profile's TBT at the same load, if there is a profile.
+
+    A scenario that names no other profile uses the built-in one, so its sizes differ from the
+    estimate.
+    """
+    section = built_in_section(deployment, any_engine=True)
+    if section is None:
+        return ()
+    profile = catalogue.profiles()[section.model, section.gpu, section.tp]
+    context = estimate.batch * (deployment.isl + deployment.osl / 2.0)
+    pairs = deployment.isl * deployment.isl / 2.0
+    alone = float(iteration_s(profile, estimate.batch, context, 0.0, 0.0))
+    mixed = float(iteration_s(profile, estimate.batch, context, deployment.isl, pairs))
+    tbt_ms = 1e3 * (alone + estimate.batch / deployment.osl * (mixed - alone))
+    engine = catalogue.engine_of(profile.provenance)
+    on = f"measured on {catalogue.engine_title(engine)}" if engine else "whose engine is not named"
+    beyond = ", beyond its measured batches" if estimate.batch > profile.fitted_decodes else ""
+    other = engine not in ("", deployment.engine)
+    return (
+        f"sizes and plans of a scenario that names no other read the built-in profile, {on} "
+        f"({profile.provenance.kind}): TBT {tbt_ms:.1f} ms at this load{beyond}, "
+        f"{tbt_ms / (estimate.tbt_s * 1e3) - 1.0:+.0%} of the estimate"
+        + ("; engines differ, so this is no check of it" if other else ""),
+    )
+
+
+def built_in_section(deployment: Deployment, any_engine: bool = False) -> Section | None:
+    """Return the scenario section of the deployment's built-in profile.
+
+    None: there is no such profile, or only one of another engine.
+    """
+    where = deployment.decode
+    plain = Arrangement(tp=where.tp, moe_tp=where.moe_tp, moe_ep=where.moe_ep)
+    key = (deployment.shape.name, deployment.gpu.name, where.tp)
+    profile = catalogue.profiles().get(key)
+    if (
+        profile is None
+        or deployment.prefill is not None
+        or where != plain
+        or deployment.shape.adapters
+    ):
+        return None
+    engine = catalogue.engine_of(profile.provenance)
+    if not any_engine and engine not in ("", deployment.engine):
+        return None
+    return Section(model=key[0], gpu=key[1], tp=key[2])
+
+
+def _computed(deployment: Deployment) -> Section:
+    """Return the section of a roofline profile for the deployment."""
+    where, adapters = deployment.decode, deployment.shape.adapters
+    if where.kv_cache not in ("bf16", "fp8"):
+        raise PlannerError(f"kv_cache is {where.kv_cache}; with a rate, give bf16 or fp8.")
+    return Section.model_validate(
+        {
+            "model": deployment.shape.name, "gpu": deployment.gpu.name, "kind": "roofline",
+            "engine": deployment.engine, "engine_version": deployment.version,
+            "precision": where.weights, "kv_precision": where.kv_cache,
+            **({"recv_interval": deployment.recv_interval}
+               if deployment.engine == "sglang" else {}),
+            **({"lora_rank": adapters.rank, "lora_active": adapters.active} if adapters else {}),
+            **{name: getattr(where, name) for name in WIDTHS},
+        }
+    )  # fmt: skip
+
+
+def _speed(section: Section, deployment: Deployment, known: Known) -> Profile:
+    name = deployment.shape.name
+    model = known.models[name] if name in known.models else catalogue.model(name)
+    return speed_of(section, replace(model, shape=deployment.shape), deployment.gpu, known)

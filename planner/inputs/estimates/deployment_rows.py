@@ -1,0 +1,313 @@
+"""Parse rows that describe deployments for ``estimate``: names, aliases and defaults.
+
+The columns are those of ``bin/manage estimate --rows`` and those of aiconfigurator's measured
+deployments (``model_path``, ``tp_size`` ...). A missing, empty or zero count is 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from planner.errors import PlannerError
+from planner.inputs import catalogue
+from planner.inputs.catalogue.names import stated_precision
+from planner.inputs.scenario.own_hardware import (
+    NOTHING,
+    Known,
+)
+from simulation.errors import SimulationError
+from simulation.performance.estimate.calibration import ENGINES, ROUNDS
+from simulation.performance.estimate.defaults import Deployment
+from simulation.performance.estimate.estimate import place
+from simulation.performance.specs import BYTES, WIDTHS, Adapters, Arrangement, ModelShape
+
+PRECISIONS = {
+    "bf16": "bf16", "bfloat16": "bf16", "fp16": "bf16", "float16": "bf16",
+    "fp8": "fp8", "fp8_block": "fp8", "fp8_static": "fp8", "int8": "int8", "int8_wo": "int8",
+    "fp4": "fp4", "nvfp4": "fp4", "mxfp4": "fp4", "w4a16_mxfp4": "fp4", "w4a8_mxfp4_mxfp8": "fp4",
+    "int4": "int4", "int4_wo": "int4", "w4afp8": "int4", "awq": "int4", "gptq": "int4",
+}  # fmt: skip
+ENGINE_NAMES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm", "tensorrt-llm": "trtllm",
+                "trt-llm": "trtllm", "tensorrtllm": "trtllm"}  # fmt: skip
+MODES = {"agg": False, "aggregated": False, "ifb": False, "disagg": True, "disaggregated": True}
+ANSWERS = {"": None, **dict.fromkeys(("yes", "true", "1"), True),
+           **dict.fromkeys(("no", "false", "0"), False)}  # fmt: skip
+# Models published with layers that predict further tokens (DeepSeek-V3, arXiv 2412.19437, section
+# 2.2; Qwen3-Next and Qwen3.5, GLM-4.5 and MiMo, their model cards).
+DRAFTING = ("deepseek-v3", "deepseek-r1", "qwen3.5", "qwen3-next", "glm-4.5", "mimo")
+VERSION = 60  # most characters of an engine's version
+ALIASES = {
+    "model_path": "model", "model_name": "model", "system": "gpu", "backend": "engine",
+    "backend_version": "engine_version", "version": "engine_version",
+    "kv_cache_quant_mode": "kv_cache", "kv_precision": "kv_cache",
+    "gemm_quant_mode": "quant", "moe_quant_mode": "moe_quant",
+    "scheduler_recv_interval": "recv_interval", "prefill_num_workers": "prefill_workers",
+    "decode_num_workers": "decode_workers", "batch_size": "batch",
+    "decode_batch_size": "decode_batch", "num_workers": "workers",
+    "rate_rps": "rate",
+    **{f"{side}{w}_size": f"{side}{w}" for side in ("", "prefill_", "decode_") for w in WIDTHS},
+    **{f"{side}{short}": f"{side}attention_dp" for side in ("", "prefill_", "decode_")
+       for short in ("dp", "adp")},
+}  # fmt: skip
+
+
+def deployment(row: Mapping[str, Any], known: Known = NOTHING) -> Deployment:
+    """Return the deployment of a row, with built-in models and GPUs or the user's own.
+
+    Raises PlannerError with the field and the remedy.
+    """
+    fields = named_fields(row)
+    shape = _adapted(_shape(_text(fields, "model"), known), fields)
+    weights, stated = _precision(fields, known)
+    described = _deployment(fields, shape, weights, known)
+    return described if stated or weights != "bf16" else _fitting(described)
+
+
+def _deployment(
+    fields: Mapping[str, Any], shape: ModelShape, weights: str, known: Known
+) -> Deployment:
+    """Return the deployment of a row, aggregated or disaggregated, with the given weights."""
+    name = _text(fields, "gpu")
+    gpu = known.gpus[name] if name in known.gpus else catalogue.gpu(name)
+    engine = _choice(fields, "engine", ENGINE_NAMES, "vllm", ENGINES)
+    split = _choice(fields, "mode", MODES, "disagg" if _split(fields) else "agg", ("agg", "disagg"))
+    cache = PRECISIONS.get(str(fields.get("kv_cache", "")).lower()) or _cache(
+        shape, engine, weights
+    )
+    isl, osl = _number(fields, "isl"), _number(fields, "osl")
+    further = _further(fields, shape)
+    if not split:
+        where, workers = _together(fields, weights, cache, shape)
+        users = _users(fields, "batch", where.attention_dp * (workers or 1.0))
+        return Deployment(
+            shape, gpu, where, isl, osl, users, engine, decode_workers=workers, **further
+        )
+    decode = _arrangement(fields, "decode_", weights, cache)
+    prefill = _arrangement(fields, "prefill_", weights, cache)
+    workers = _workers(fields, "decode_workers")
+    users = _users(fields, "decode_batch", decode.attention_dp * (workers or 1.0))
+    prefills = _workers(fields, "prefill_workers")
+    return Deployment(
+        shape, gpu, decode, isl, osl, users, engine, prefill, prefills, workers, **further
+    )
+
+
+def _further(fields: Mapping[str, Any], shape: ModelShape) -> dict[str, Any]:
+    """Return version, rounds and speculative decoding, with a note on models with draft layers."""
+    drafted = number(fields.get("draft_tokens", 0), "draft_tokens")
+    ships = shape.name.startswith(DRAFTING) and not drafted
+    return {
+        "version": str(fields.get("engine_version", "")).strip()[:VERSION],
+        "rounds": number(fields.get("rounds", ROUNDS), "rounds"),
+        "equal": _choice(fields, "equal_lengths", ANSWERS, "", ("yes", "no")),
+        "recv_interval": number(fields["recv_interval"], "recv_interval")
+        if "recv_interval" in fields
+        else None,
+        "drafted": drafted,
+        "accepted": number(fields.get("accepted_tokens", 0), "accepted_tokens"),
+        "notes": (f"without speculative decoding: {shape.name} has layers that draft tokens (MTP); "
+                  "served with them decode takes about half to two thirds of the time; give "
+                  "draft_tokens and accepted_tokens",) if ships else (),
+    }  # fmt: skip
+
+
+def _shape(name: str, known: Known) -> ModelShape:
+    if name not in known.models:
+        return catalogue.shape(name)
+    shape = known.models[name].shape
+    if shape is None:
+        raise PlannerError(
+            f"model {name} is known by its memory alone; add it from its config.json for estimates."
+        )
+    return shape
+
+
+def _adapted(shape: ModelShape, fields: Mapping[str, Any]) -> ModelShape:
+    """Return ``shape`` with the LoRA adapters of the row, if any."""
+    if not {"lora_rank", "lora_active"} & fields.keys():
+        return shape
+    rank, active = (_whole(fields, name) for name in ("lora_rank", "lora_active"))
+    return replace(shape, adapters=Adapters(rank, active))
+
+
+def _whole(fields: Mapping[str, Any], field: str) -> int:
+    """Return a LoRA field as a whole number; raise PlannerError if it is missing or not whole."""
+    if field not in fields:
+        raise PlannerError(
+            f"{field} is missing; LoRA adapters have a rank (lora_rank) and a number that is in "
+            "use at once (lora_active)."
+        )
+    value = number(fields[field], field)
+    if value != round(value):
+        raise PlannerError(f"{field} is {value:g}; give a whole number.")
+    return round(value)
+
+
+def named_fields(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row with plain column names, without empty values."""
+    fields: dict[str, Any] = {}
+    for key, value in row.items():
+        name = str(key).strip().lower().lstrip("-").replace("-", "_")
+        name = ALIASES.get(name, name)
+        empty = value is None or (isinstance(value, float) and math.isnan(value))
+        text = "" if empty else str(value).strip()
+        if text and text.lower() not in ("null", "none", "nan"):
+            fields.setdefault(name, value)
+    return fields
+
+
+def _text(fields: Mapping[str, Any], field: str) -> str:
+    if field not in fields:
+        raise PlannerError(f"{field} is missing; name it, such as {EXAMPLES[field]}.")
+    return str(fields[field]).strip()
+
+
+MOST_GPUS, MOST = 65_536, 1e9  # limits on a width and on other numbers, far above any deployment
+EXAMPLES = {"model": "meta-llama/Llama-3.1-8B-Instruct", "gpu": "h100_sxm"}
+
+
+def _choice(
+    fields: Mapping[str, Any],
+    field: str,
+    known: Mapping[str, Any],
+    default: str,
+    shown: tuple[str, ...],
+) -> Any:
+    """Return the value that ``known`` has for a field; raise PlannerError for an unknown name."""
+    name = str(fields.get(field, default)).strip().lower()
+    if name not in known:
+        raise PlannerError(f"{field} {name!r} is unknown; use one of {', '.join(shown)}.")
+    return known[name]
+
+
+def _split(fields: Mapping[str, Any]) -> bool:
+    return any(key.startswith(("prefill_", "decode_")) for key in fields)
+
+
+def _number(fields: Mapping[str, Any], field: str) -> float:
+    if field not in fields:
+        raise PlannerError(f"{field} is missing; give a number.")
+    return number(fields[field], field)
+
+
+def number(value: Any, field: str) -> float:
+    """Return ``value`` as a float; raise PlannerError with the field if it is not a number."""
+    try:
+        read = float(value)
+    except (TypeError, ValueError):
+        raise PlannerError(f"{field} {value!r} is not a number.") from None
+    if not abs(read) <= MOST:
+        raise PlannerError(f"{field} {value!r} is not a number up to {MOST:,.0f}.")
+    return read
+
+
+def _count(fields: Mapping[str, Any], field: str) -> int:
+    """Return a number of GPUs; default and value for 0: 1."""
+    count = number(fields.get(field, 1), field)
+    if count != round(count) or not 0 <= count <= MOST_GPUS:
+        raise PlannerError(
+            f"{field} is {count:g}; give a whole number of GPUs, 1 or more and at most "
+            f"{MOST_GPUS:,}."
+        )
+    return max(1, round(count))
+
+
+def _workers(fields: Mapping[str, Any], field: str) -> float | None:
+    return number(fields[field], field) or None if field in fields else None
+
+
+def _users(fields: Mapping[str, Any], batch: str, ranks: float) -> float:
+    """Return the concurrency; default: the batch times ``ranks``, if there is a batch."""
+    if "concurrency" not in fields and batch in fields:
+        return number(fields[batch], batch) * ranks
+    return _number(fields, "concurrency")
+
+
+def _precision(fields: Mapping[str, Any], known: Known) -> tuple[str, bool]:
+    """Return the precision of the weights, and whether the row states it.
+
+    It is the row's precision, or that of the quantisation columns, of the name, or of the release.
+    """
+    if "precision" in fields:
+        names = ("bf16", "fp8", "fp4", "int8", "int4")
+        return str(_choice(fields, "precision", PRECISIONS, "", names)), True
+    for field in ("moe_quant", "quant"):  # experts are most of the weights
+        if precision := PRECISIONS.get(str(fields.get(field, "")).strip().lower()):
+            return precision, True
+    name = _text(fields, "model")
+    if stated := stated_precision(name):
+        return stated, True
+    return "bf16" if name in known.models else catalogue.published_precision(name), False
+
+
+def _fitting(deployment: Deployment) -> Deployment:
+    """Return the deployment with the most bits per weight that fit, if 16 bits do not."""
+    for weights in ("bf16", "fp8", "fp4"):
+        cache = _cache(deployment.shape, deployment.engine, weights)
+        prefill = deployment.prefill and replace(
+            deployment.prefill, weights=weights, kv_cache=cache
+        )
+        fitted = replace(
+            deployment,
+            decode=replace(deployment.decode, weights=weights, kv_cache=cache),
+            prefill=prefill,
+            notes=(
+                *deployment.notes,
+                f"precision not given: {weights} taken, as 16 bits do not fit",
+            ),
+        )
+        try:
+            place(fitted)
+        except SimulationError:
+            continue
+        return deployment if weights == "bf16" else fitted
+    return deployment
+
+
+def _cache(shape: ModelShape, engine: str, weights: str) -> str:
+    """Return the default precision of the KV cache.
+
+    It is 16 bits, the engines' default, except for two cases with 8 bits. These are fp4 weights, as
+    NVIDIA publishes them, and TensorRT-LLM's recipes for weights of 8 bits or fewer.
+    """
+    eight = weights == "fp4" or engine == "trtllm"
+    return "fp8" if eight and BYTES[weights] < 2.0 else "bf16"
+
+
+def _arrangement(fields: Mapping[str, Any], side: str, weights: str, cache: str) -> Arrangement:
+    """Return the arrangement from the widths of a row, with consistent widths of the experts."""
+    tp, pp, dp, moe_tp, moe_ep = (
+        _count(fields, side + w if side + w in fields else w) for w in WIDTHS
+    )
+    if tp * dp == 1 < moe_tp * moe_ep:
+        dp = moe_tp * moe_ep  # experts on several GPUs, attention whole on each
+    if moe_tp * moe_ep != tp * dp and moe_tp * moe_ep > 1:
+        # Inconsistent widths keep only the kind of parallelism: expert or tensor.
+        moe_tp, moe_ep = (1, tp * dp) if moe_ep > 1 else (tp * dp, 1)
+    if moe_tp * moe_ep == 1 and tp * dp > 1:
+        moe_tp, moe_ep = (1, dp) if tp == 1 else (tp * dp, 1)
+    return Arrangement(tp, pp, dp, moe_tp, moe_ep, weights, cache)
+
+
+def _together(
+    fields: Mapping[str, Any], weights: str, cache: str, shape: ModelShape
+) -> tuple[Arrangement, float | None]:
+    """Return the arrangement of an aggregated deployment, and the number of its instances.
+
+    Concurrency over batch gives the number of ranks. A model with experts gets data parallel
+    attention if the ranks divide its tensor parallelism. Other models get that many instances.
+    """
+    where = _arrangement(fields, "", weights, cache)
+    workers = _workers(fields, "workers")
+    if workers is None and {"batch", "concurrency"} <= fields.keys() and where.attention_dp == 1:
+        shares = _number(fields, "concurrency") / max(number(fields["batch"], "batch"), 1.0)
+        ranks = round(shares)
+        if shares > 1.5 and shape.experts and where.tp % ranks == 0:
+            return Arrangement(
+                where.tp // ranks, where.pp, ranks, where.moe_tp, where.moe_ep, weights, cache
+            ), None
+        workers = float(ranks) if shares > 1.5 else None
+    return where, workers

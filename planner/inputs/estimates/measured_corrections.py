@@ -1,0 +1,301 @@
+"""Correct estimates by the user's own measurements, and propose the next measurement."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from planner.errors import EXPECTED, PlannerError
+from planner.inputs import catalogue
+from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.estimate_calibration import EstimateFit
+from planner.inputs.estimates.deployment_rows import deployment
+from planner.inputs.scenario.own_hardware import (
+    NOTHING,
+    Known,
+)
+from simulation.arrays import FloatArray
+from simulation.performance.estimate.estimate import Deployment, Estimate, Refused, estimate_rows
+from simulation.performance.estimate.measured_corrections import (
+    Learnt,
+    Times,
+    Traits,
+    contradictions,
+    learn,
+    traits_of,
+)
+
+MOST_ROWS = 400  # most measurements used; of more, an even selection
+TIMES = {
+    "ttft_s": ("ttft_ms", "median_ttft_ms", "mean_ttft_ms"),
+    "tbt_s": ("tbt_ms", "tpot_ms", "itl_ms", "median_tpot_ms", "mean_tpot_ms", "median_itl_ms"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A measured deployment with its times in seconds; nan: not measured."""
+
+    deployment: Deployment
+    ttft_s: float
+    tbt_s: float
+    source: str
+
+
+def measurement(row: Mapping[str, Any], source: str, known: Known = NOTHING) -> Measurement:
+    """Return the measurement of a row: the columns of an estimate, and ttft_ms or tbt_ms.
+
+    Raises PlannerError if the row has no time, or if a field is invalid.
+    """
+    times = {name: _time(row, names) for name, names in TIMES.items()}
+    if all(math.isnan(value) for value in times.values()):
+        raise PlannerError("a measured row needs ttft_ms or tbt_ms (tpot_ms); give one.")
+    return Measurement(deployment(row, known), source=source, **times)
+
+
+def _time(row: Mapping[str, Any], names: tuple[str, ...]) -> float:
+    """Return the first time in ``names`` of a row, in seconds; nan: the row has none."""
+    for name in names:
+        value = row.get(name)
+        if value is None or value == "":
+            continue
+        try:
+            seconds = float(value) / 1e3
+        except (TypeError, ValueError):
+            seconds = 0.0
+        if not 0 < seconds < 1e6:
+            raise PlannerError(f"{name} is {value!r}; give milliseconds above 0.")
+        return seconds
+    return math.nan
+
+
+def measurements(
+    rows: Sequence[Mapping[str, Any] | str], source: str, known: Known = NOTHING
+) -> tuple[list[Measurement], list[str]]:
+    """Return the usable measurements, and a reason for each other row.
+
+    Raises PlannerError if no row is usable.
+    """
+    usable: list[Measurement] = []
+    left: list[str] = []
+    for number, row in enumerate(rows, 1):
+        try:
+            if isinstance(row, str):
+                raise PlannerError(row)
+            usable.append(measurement(row, source, known))
+        except EXPECTED as problem:
+            left.append(f"{source}, row {number}: {problem}")
+    if rows and not usable:
+        raise PlannerError(left[0])
+    return usable, left
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnMeasurements:
+    """Corrections of TTFT and TBT estimates, learnt from the user's measurements."""
+
+    tbt: Learnt
+    ttft: Learnt
+    rows: tuple[Measurement, ...]  # measurements in use
+    notes: tuple[str, ...]  # reasons why others are not in use
+
+    @property
+    def times(self) -> Times:
+        """Return the corrections in the form that the performance models use."""
+        return Times(self.tbt, self.ttft)
+
+
+def own_of(
+    measured_rows: Sequence[Measurement], notes: Sequence[str], fit: EstimateFit
+) -> OwnMeasurements | None:
+    """Learn corrections from measurements; None: no measurement can be compared with an estimate.
+
+    Measurements of a deployment that do not predict each other better than the estimate are set
+    aside.
+    """
+    sentences = list(notes)
+    if len(measured_rows) > MOST_ROWS:
+        sentences.append(
+            f"{MOST_ROWS} of {len(measured_rows):,} measured rows are used, spread evenly."
+        )
+        measured_rows = [
+            measured_rows[i] for i in np.linspace(0, len(measured_rows) - 1, MOST_ROWS).astype(int)
+        ]
+    answers = estimate_rows(
+        [row.deployment for row in measured_rows], fit.calibration, efficiencies()
+    )
+    kept: list[tuple[Measurement, Estimate]] = []
+    for row, answer in zip(measured_rows, answers, strict=True):
+        if isinstance(answer, Refused):
+            sentences.append(f"{row.source}: {answer.reason}")
+        else:
+            kept.append((row, answer))
+    if not kept:
+        return None
+    rows = tuple(row for row, _ in kept)
+    traits = traits_of([row.deployment for row in rows])
+    learnt = {}
+    for name in ("tbt", "ttft"):
+        measured = np.array([getattr(row, f"{name}_s") for row in rows])
+        off = np.log(measured / np.array([getattr(e, f"{name}_s") for _, e in kept]))
+        there = np.isfinite(off)
+        learnt[name] = learn(fit.alike[name].likeness, traits.take(there), off[there])
+        for same in learnt[name].dropped:
+            sentences.append(
+                f"Measured {name.upper()} of {_called(rows, traits, same)} is set aside: its rows "
+                "do not predict each other better than the estimate does."
+            )
+        measured_here = [row for row, used in zip(rows, there, strict=True) if used]
+        pairs = contradictions(fit.alike[name].likeness, traits.take(there), off[there])
+        sentences += [
+            _contradiction(name, measured_here[i], measured_here[j], off[there][[i, j]])
+            for i, j in pairs
+        ]
+    return OwnMeasurements(learnt["tbt"], learnt["ttft"], rows, tuple(sentences))
+
+
+def _contradiction(name: str, first: Measurement, second: Measurement, off: FloatArray) -> str:
+    """Return a sentence on two measurements of one deployment and load that disagree."""
+    first_ms, second_ms = (getattr(row, f"{name}_s") * 1e3 for row in (first, second))
+    where, (share, other_share) = first.deployment, np.exp(off)
+    return (
+        f"Measured {name.upper()} of {where.shape.name} on {where.gpu.name} contradicts itself: "
+        f"{first_ms:,.4g} and {second_ms:,.4g} ms ({share:.2f} and {other_share:.2f} of the "
+        f"estimate) with {where.concurrency:,.0f} in flight, {where.isl:,.0f} tokens in and "
+        f"{where.osl:,.0f} out. If these are two deployments, say what differs (engine version, "
+        "arrangement, speculative decoding); until then its error is stated as without them."
+    )
+
+
+def _called(rows: Sequence[Measurement], traits: Traits, same: str) -> str:
+    deployment = rows[int(np.flatnonzero(traits.labels["deployment"] == same)[0])].deployment
+    return f"{deployment.shape.name} on {deployment.gpu.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Correction of one estimate by the measurements."""
+
+    tbt: float  # factor on TBT
+    ttft: float  # factor on TTFT
+    tbt_error: tuple[float, float]  # relative: half of the values, nine of ten within
+    ttft_error: tuple[float, float]
+    rows: int  # measurements of the same deployment
+    alike: int  # measurements of other deployments
+
+
+def changes(
+    measurements: OwnMeasurements, deployments: Sequence[Deployment], fit: EstimateFit
+) -> list[Change]:
+    """Return the correction of each deployment, in their order."""
+    where = traits_of(deployments)
+    factor: dict[str, FloatArray] = {}
+    error: dict[str, list[tuple[float, float]]] = {}
+    for name, learnt in (("tbt", measurements.tbt), ("ttft", measurements.ttft)):
+        moved = learnt.at(where)
+        half, nine = fit.alike[name].stated.of(where.split, moved.after)
+        factor[name] = np.exp(moved.shift)
+        error[name] = list(zip(half.tolist(), nine.tolist(), strict=True))
+    names = traits_of([row.deployment for row in measurements.rows]).labels["deployment"]
+    changes = []
+    for i, name in enumerate(where.labels["deployment"].tolist()):
+        same = int((names == name).sum())
+        changes.append(
+            Change(
+                float(factor["tbt"][i]), float(factor["ttft"][i]),
+                error["tbt"][i], error["ttft"][i], same, names.size - same,
+            )
+        )  # fmt: skip
+    return changes
+
+
+def moved(estimate: Estimate, change: Change, osl: float) -> Estimate:
+    """Return the corrected estimate; with equal requests in flight, throughput follows."""
+    ttft, tbt = estimate.ttft_s * change.ttft, estimate.tbt_s * change.tbt
+    before = estimate.ttft_s + (osl - 1.0) * estimate.tbt_s
+    tokens = estimate.tokens_per_s * before / (ttft + (osl - 1.0) * tbt)
+    return replace(estimate, ttft_s=ttft, tbt_s=tbt, tokens_per_s=tokens)
+
+
+LOADS = (1.0, 4.0, 16.0, 64.0, 256.0)  # candidate concurrencies of the next measurement
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """The measurement that would narrow the estimates of a deployment most."""
+
+    concurrency: int
+    isl: int
+    osl: int
+    error: tuple[float, float]  # median errors of TTFT and TBT now, mean over the loads
+    after: tuple[float, float]  # the same, expected with the measurement
+    commands: tuple[str, str]  # vLLM's benchmark and GuideLLM's
+
+
+def next_measurement(
+    measurements: OwnMeasurements | None, deployment: Deployment, model: str, fit: EstimateFit
+) -> Next:
+    """Return the measurement that reduces the mean error over all loads most.
+
+    Loads are LOADS and that of ``deployment``. The variance after a measurement does not depend on
+    its result, so it is known in advance. ``model`` is the name under which the engine serves it.
+    """
+    loads = sorted({*LOADS, deployment.concurrency})
+    traits = traits_of([replace(deployment, concurrency=load) for load in loads])
+    now, after = [], []
+    for name in ("ttft", "tbt"):
+        known = fit.alike[name]
+        learnt = getattr(measurements, name) if measurements else None
+        rows = learnt.rows if learnt else traits.take(np.zeros(0, np.int64))
+        now.append(_mean_error(known, rows, traits))
+        after.append(
+            [_mean_error(known, _with(rows, traits, i), traits) for i in range(traits.size)]
+        )
+    gain = np.array(after) / np.array(now)[:, None]
+    best = int(gain.sum(axis=0).argmin())
+    users, isl, osl = round(loads[best]), round(deployment.isl), round(deployment.osl)
+    return Next(
+        users, isl, osl, (now[0], now[1]), (after[0][best], after[1][best]),
+        commands_of(model, deployment.engine, users, isl, osl),
+    )  # fmt: skip
+
+
+def _with(rows: Traits, others: Traits, which: int) -> Traits:
+    labels = {
+        name: np.append(rows.labels[name], others.labels[name][which]) for name in others.labels
+    }
+    return Traits(
+        labels,
+        np.vstack([rows.load, others.load[which : which + 1]]),
+        np.append(rows.split, others.split[which]),
+    )
+
+
+def _mean_error(known: Any, rows: Traits, others: Traits) -> float:
+    learnt = learn(known.likeness, rows, np.zeros(rows.size), judged=False)
+    return float(known.stated.of(others.split, learnt.at(others).after)[0].mean())
+
+
+PORTS = {"sglang": 30000}  # default ports of engines; others: 8000
+
+
+def commands_of(model: str, engine: str, users: int, isl: int, osl: int) -> tuple[str, str]:
+    """Return commands that measure a load: vLLM's benchmark and GuideLLM's.
+
+    They run ten rounds, so that the first wave of simultaneous requests is a tenth.
+    """
+    prompts, model = max(20, 10 * users), catalogue.repository(model)
+    url = f"http://localhost:{PORTS.get(engine, 8000)}"
+    return (
+        f"vllm bench serve --base-url {url} --model {model} --dataset-name random "
+        f"--random-input-len {isl} --random-output-len {osl} --ignore-eos "
+        f"--max-concurrency {users} --num-prompts {prompts} "
+        f"--save-result --result-filename c{users}.json",
+        f"guidellm benchmark --target {url} --model {model} --rate-type concurrent "
+        f'--rate {users} --max-requests {prompts} --data "prompt_tokens={isl},output_tokens={osl}" '
+        f"--output-path c{users}.json",
+    )

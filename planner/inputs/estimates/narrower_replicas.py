@@ -1,0 +1,87 @@
+"""Compare a deployment with narrower instances on the same GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.estimate_calibration import estimate_fit
+from simulation.performance.estimate.defaults import Deployment
+from simulation.performance.estimate.estimate import Refused, estimate_rows
+from simulation.performance.specs import Arrangement
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """An arrangement into instances of ``gpus`` GPUs, with tokens/s at the same concurrency."""
+
+    gpus: int
+    instances: float
+    tokens_per_s: float
+
+
+def narrower(where: Arrangement) -> Iterator[Arrangement]:
+    """Yield arrangements with half the tensor parallelism, a quarter and so on, while it is even.
+
+    Experts are spread over half as many GPUs each time too.
+    """
+    experts = "moe_ep" if where.moe_ep > 1 else "moe_tp"
+    while where.tp % 2 == 0:
+        half = max(getattr(where, experts) // 2, 1)
+        where = replace(where, tp=where.tp // 2, **{experts: half})
+        yield where
+
+
+def as_given(deployment: Deployment) -> list[Way]:
+    """Return the deployment as given; nothing if it does not fit."""
+    return _ways([deployment])
+
+
+def alone(deployment: Deployment) -> list[Way]:
+    """Return the same number of narrower instances, with the other GPUs idle."""
+    if deployment.prefill is not None:
+        return []
+    return _ways([replace(deployment, decode=where) for where in narrower(deployment.decode)])
+
+
+def together(deployment: Deployment) -> list[Way]:
+    """Return more and narrower instances on all GPUs, each with at least one request in flight."""
+    if deployment.prefill is not None:
+        return []
+    more = [
+        replace(deployment, decode=where, decode_workers=(deployment.decode_workers or 1.0) * times)
+        for where in narrower(deployment.decode)
+        if (times := deployment.decode.gpus / where.gpus) <= deployment.concurrency
+    ]
+    return _ways(more)
+
+
+def wider_than_pays(deployment: Deployment) -> list[str]:
+    """Return a sentence if fewer GPUs are at least as fast, with the best use of all GPUs."""
+    (wide, *_), fewer = as_given(deployment) or (None,), alone(deployment)
+    if wide is None or not fewer:
+        return []
+    best = max(fewer, key=lambda way: way.tokens_per_s)
+    if best.tokens_per_s < wide.tokens_per_s:
+        return []
+    gives = "gives" if best.gpus == 1 else "give"
+    sentence = (
+        f"{best.gpus} of the {wide.gpus} GPUs {gives} {best.tokens_per_s:,.0f} tokens/s here, all "
+        f"as one group {wide.tokens_per_s:,.0f}: collectives over the links of "
+        f"{deployment.gpu.name} take more than the others bring, so take smaller instances"
+    )
+    every = max(together(deployment), key=lambda way: way.tokens_per_s, default=None)
+    if every is not None and every.tokens_per_s > best.tokens_per_s:
+        sentence += f"; {every.instances:g} of {every.gpus} GPU{'s'[: every.gpus > 1]} each give "
+        sentence += f"{every.tokens_per_s:,.0f} together"
+    return [sentence]
+
+
+def _ways(deployments: list[Deployment]) -> list[Way]:
+    answers = estimate_rows(deployments, estimate_fit().calibration, efficiencies())
+    return [
+        Way(way.decode.gpus, way.decode_workers or 1.0, answer.tokens_per_s)
+        for way, answer in zip(deployments, answers, strict=True)
+        if not isinstance(answer, Refused)
+    ]

@@ -1,0 +1,43 @@
+"""Read a small table from a file of any supported format, row by row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from planner.errors import IngestError
+from planner.inputs.ingest import IngestOptions
+from planner.inputs.ingest.source import Source
+from planner.inputs.ingest.tables import (
+    open_table,
+    plain,
+    refusals_of_libraries,
+)
+
+MOST_ROWS = 100_000
+CHUNK_BYTES = 1 << 20  # small, so that a file with far too many rows is refused early
+
+
+def read_rows(path: Path | str, name: str = "") -> list[dict[str, Any] | str]:
+    """Return the rows of a file in order, each as column to value.
+
+    An unreadable row is a string with the reason. ``name`` is the original name of the file, if it
+    is stored under another.
+    """
+    name = name or Path(path).name
+    options = IngestOptions(chunk_bytes=CHUNK_BYTES, name=name)
+    rows: list[tuple[int, dict[str, Any] | str]] = []
+    with TemporaryDirectory() as scratch, refusals_of_libraries(name):
+        table = open_table(Source(path, options), options, Path(scratch))
+        for batch in table.batches(table.columns):
+            faults = sum(fault.lines.size for fault in batch.faults)
+            if len(rows) + batch.frame.height + faults > MOST_ROWS:
+                raise IngestError(f"{name} has more than {MOST_ROWS} rows; split it into several.")
+            rows += zip(batch.lines.tolist(), plain(batch.frame).iter_rows(named=True), strict=True)
+            for fault in batch.faults:
+                rows += [
+                    (line, f"{name}, {table.unit} {line}: {fault.reason}.")
+                    for line in fault.lines.tolist()
+                ]
+    return [row for _, row in sorted(rows, key=lambda pair: pair[0])]

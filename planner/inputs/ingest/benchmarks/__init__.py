@@ -1,0 +1,14 @@
+"""Read benchmark rows from the files of benchmark tools, as one type in seconds and tokens.
+
+``reader`` opens a file and detects its format. ``csv_rows`` reads tables (splitwise, SageServe,
+WVA, plain). ``serving`` reads the JSON of vLLM's serving benchmark and of GuideLLM.
+"""
+
+from planner.inputs.ingest.benchmarks.csv_rows import COLUMNS
+from planner.inputs.ingest.benchmarks.reader import (
+    BENCHMARK_FORMATS,
+    BenchmarkFile,
+    read_benchmarks,
+)
+
+__all__ = ["BENCHMARK_FORMATS", "COLUMNS", "BenchmarkFile", "read_benchmarks"]

@@ -1,0 +1,227 @@
+"""Read tables of measurements: splitwise and SageServe files, WVA columns, and plain CSV.
+
+Splitwise and SageServe share their columns but not their units. Splitwise has milliseconds and the
+time per token. SageServe has seconds and the time of the whole decode phase. The rows show which it
+is: prefill plus decode time equals the end-to-end time in one reading only.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+
+import numpy as np
+
+from planner.errors import IngestError
+from planner.inputs.ingest.benchmarks import requests
+from planner.inputs.ingest.benchmarks.requests import arrival_column
+from planner.inputs.ingest.names import (
+    check_names,
+    compact,
+)
+from simulation.arrays import FloatArray
+from simulation.performance.rows import BenchmarkRows, benchmark_rows
+
+COLUMNS: dict[str, tuple[str, ...]] = {  # field to its names; the first is documented
+    "model": ("model", "modelname", "modelid", "mm"),
+    "gpu": ("gpu", "hardware", "accelerator", "gputype", "gpumodel", "acc", "hw"),
+    "precision": ("precision", "dtype", "weightprecision", "prec"),
+    "tp": ("tp", "tensorparallel", "tensorparallelsize", "tpsize", "acccount", "numgpus"),
+    "batch": ("batch", "batchsize", "bb", "avgbatchsize"),
+    "isl": ("isl", "promptsize", "prompttokens", "inputtokens", "inputlen", "inputtoks"),
+    "osl": ("osl", "tokensize", "outputtokens", "outputlen", "outputtoks", "avgoutputlen"),
+    "concurrency": ("concurrency", "maxconcurrency"),
+    "prefill": ("prefill", "prefilltime", "prompttime", "exectime"),
+    "ttft": ("ttft", "medianttft", "meanttft"),
+    "tbt": ("tbt", "itl", "tpot", "tokentime", "medianitl", "meanitl", "mediantpot", "meantpot"),
+    "e2e": ("e2e", "e2etime", "e2el", "latency"),
+    "throughput": ("throughput", "outputthroughput", "outputtokenspersecond", "thpt", "thp"),
+    "dp": ("dp", "dataparallel", "dataparallelsize"),
+    "power_share": ("powershare", "averagepower"),
+}
+TIMES = ("prefill", "ttft", "tbt", "e2e")
+TEXTS = ("model", "gpu", "precision")
+WHOLE = ("isl", "osl", "batch", "tp", "dp")  # sizes of at least 1
+SCALE = {"ms": 1e-3, "s": 1.0, "us": 1e-6}
+OF_REQUESTS = ("isl", "osl", "ttft_s", "tbt_s", "e2e_s")  # required in a log of requests
+SPLITWISE = ("prompt_size", "batch_size", "token_size", "prompt_time", "token_time", "e2e_time")
+
+
+def csv_rows(text: str, name: str, format: str) -> tuple[str, BenchmarkRows, list[str]]:
+    """Return format, rows and notes of a CSV with a header line."""
+    header, records = _read(text, name)
+    fields, units = _columns(header, name)
+    numbers = {
+        field: _numbers(records, column, header, name, field)
+        for field, column in fields.items()
+        if field not in TEXTS
+    }
+    texts = {
+        field: [record[fields[field]].strip() for _, record in records]
+        for field in TEXTS
+        if field in fields
+    }
+    notes: list[str] = []
+    kind = _format(header, fields, numbers, name, format)
+    if kind == "splitwise":
+        units = dict.fromkeys(TIMES, "ms")
+    elif kind == "sageserve":
+        units = dict.fromkeys(TIMES, "s")
+        # Here token_time is the time of the whole decode phase.
+        numbers["tbt"] = numbers["tbt"] / numbers["osl"]
+        alone = numbers["batch"] == 1
+        numbers["prefill"] = np.where(alone, numbers["prefill"], np.nan)
+        if not alone.all():
+            notes.append(
+                f"Prefill times of {int((~alone).sum())} rows of several sequences were left out: "
+                "SageServe's do not grow with the batch, so they are not of the whole batch."
+            )
+    elif kind == "wva":
+        units |= {"tbt": units.get("tbt") or "ms"}
+        notes.append("Times without a unit were read as milliseconds, as the WVA writes them.")
+    for field in TIMES:
+        if field in numbers:
+            unit = units.get(field)
+            if unit is None:
+                raise IngestError(
+                    f"{name}: the column {header[fields[field]]!r} does not say its unit; call it "
+                    f"{field}_ms or {field}_s."
+                )
+            numbers[f"{field}_s"] = numbers.pop(field) * SCALE[unit]
+    parallel = numbers.pop("dp", None)  # parallel instances; a row describes one of them
+    if parallel is not None and "throughput" in numbers and (parallel > 1).any():
+        numbers["throughput"] = numbers["throughput"] / np.where(parallel > 1, parallel, 1.0)
+        notes.append(
+            f"Throughput of {int((parallel > 1).sum())} rows of several parallel instances (dp) "
+            "was divided among them; batch and time between tokens are taken to be of one."
+        )
+    if "power_share" in numbers:  # splitwise writes 0 where power was not measured
+        share = numbers["power_share"]
+        numbers["power_share"] = np.where(share > 0, share, np.nan)
+    arrival = arrival_column(header)
+    if arrival is not None and not {"batch", "concurrency"} & numbers.keys():
+        lacking = [field for field in OF_REQUESTS if field not in numbers]
+        if lacking:
+            raise IngestError(
+                f"{name} has one line per request ({header[arrival]}) and lacks "
+                f"{', '.join(lacking)}; add them, or give the summary of each run."
+            )
+        unit = "ms" if header[arrival].strip().lower().endswith("ms") else "s"
+        arrived = _numbers(records, arrival, header, name, "arrival")
+        rows, further = requests.runs(texts, numbers | {"arrival_s": arrived * SCALE[unit]})
+        return kind, rows, notes + further
+    if "prefill_s" in numbers and "batch" not in numbers and "concurrency" not in numbers:
+        numbers["batch"] = np.ones(len(records))
+        notes.append("There is no batch column: each prefill was taken as one of a single prompt.")
+    return kind, benchmark_rows(texts, numbers), notes
+
+
+def _read(text: str, name: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    reader = csv.reader(io.StringIO(text))
+    try:
+        header = [cell.strip() for cell in next(reader)]
+        check_names(header, name)
+        records = []
+        for record in reader:
+            if not record:
+                continue
+            if len(record) != len(header):
+                raise IngestError(
+                    f"{name}, line {reader.line_num} has {len(record)} fields and the header "
+                    f"{len(header)}; correct or remove the line."
+                )
+            records.append((reader.line_num, record))
+    except csv.Error as error:
+        raise IngestError(f"{name}, line {reader.line_num}: {error}; save it as CSV.") from None
+    if not records:
+        raise IngestError(f"{name} has a header but no rows; add the measurements.")
+    return header, records
+
+
+def _columns(header: list[str], name: str) -> tuple[dict[str, int], dict[str, str]]:
+    """Return field to index of its column, and time field to the unit in the column's name."""
+    fields: dict[str, int] = {}
+    units: dict[str, str] = {}
+    for place, title in enumerate(header):
+        match = re.fullmatch(r"(.*?)(?:[_ (]+(ms|s|us)\)?)?", title.strip().lower())
+        bare, unit = (match[1], match[2]) if match else (title, None)
+        for field, names in COLUMNS.items():
+            if field in fields:
+                continue
+            if compact(title) in names or (field in TIMES and compact(bare) in names):
+                fields[field] = place
+                if field in TIMES and unit:
+                    units[field] = unit
+                break
+    if not {"prefill", "ttft", "tbt"} & fields.keys():
+        if {title.lower().split("_")[0] for title in header} >= {"alpha", "beta"}:
+            raise IngestError(
+                f"{name} holds fitted parameters (alpha, beta), no measurements; give the rows "
+                "they were fitted to, or write alpha_ms to delta_ms under profiles in a scenario."
+            )
+        raise IngestError(
+            f"{name} has no column of times; name at least one of tbt_ms, prefill_ms, ttft_ms "
+            "(or _s), beside batch or concurrency, isl, osl, model, gpu, tp."
+        )
+    if not {"batch", "concurrency", "isl"} & fields.keys():
+        raise IngestError(
+            f"{name} does not say the load of its rows; add a column batch, concurrency or isl."
+        )
+    return fields, units
+
+
+def _format(
+    header: list[str],
+    fields: dict[str, int],
+    numbers: dict[str, FloatArray],
+    name: str,
+    format: str,
+) -> str:
+    """Return the format of a table; raise IngestError if its units are ambiguous."""
+    titles = {title.lower() for title in header}
+    if not titles.issuperset(SPLITWISE):
+        if format in ("splitwise", "sageserve"):
+            lacking = ", ".join(sorted(set(SPLITWISE) - titles))
+            raise IngestError(f"{name} is not a {format} file: it lacks {lacking}; use csv.")
+        wva = {"model", "batch", "tbt", "tp"} <= fields.keys() and "isl" not in fields
+        return "wva" if format == "wva" or (format == "auto" and wva) else "csv"
+    if format in ("splitwise", "sageserve"):
+        return format
+    prompt, token, e2e = (numbers[key] for key in ("prefill", "tbt", "e2e"))
+    more = numbers["osl"] > 1
+    with np.errstate(divide="ignore", invalid="ignore"):
+        by_total = np.abs(np.log(e2e / (prompt + token)))[more]
+        each = np.abs(np.log(e2e / (prompt + token * numbers["osl"])))[more]
+    if not more.any() or not np.isfinite(np.median(by_total) + np.median(each)):
+        raise IngestError(
+            f"{name} does not show whether token_time is per token or of the whole decode phase; "
+            "say which: format splitwise (ms, per token) or sageserve (s, whole)."
+        )
+    return "sageserve" if np.median(by_total) < np.median(each) else "splitwise"
+
+
+def _numbers(
+    records: list[tuple[int, list[str]]], place: int, header: list[str], name: str, field: str
+) -> FloatArray:
+    """Return a column of non-negative numbers; NaN for an empty cell."""
+    values = np.empty(len(records))
+    for i, (line, record) in enumerate(records):
+        cell = record[place].strip()
+        try:
+            value = float(cell) if cell else np.nan
+        except ValueError:
+            value = -1.0
+        least = 1.0 if field in WHOLE else 0.0
+        if value < least or np.isinf(value) or (cell and np.isnan(value)):
+            raise IngestError(
+                f"{name}, line {line}: {header[place]} is {cell!r:.60}; a number of at least "
+                f"{least:g} is expected, correct or remove the line."
+            )
+        if field in TIMES and value == 0:
+            raise IngestError(
+                f"{name}, line {line}: {header[place]} is 0; a time above 0 is expected, leave the "
+                "cell empty where nothing was measured."
+            )
+        values[i] = value
+    return values

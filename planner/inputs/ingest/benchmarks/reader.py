@@ -1,0 +1,157 @@
+"""Read a file of benchmark rows: the entry point of the package."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from planner.errors import IngestError
+from planner.inputs.ingest.benchmarks.csv_rows import csv_rows
+from planner.inputs.ingest.benchmarks.serving import (
+    guidellm,
+    vllm,
+)
+from planner.inputs.ingest.options import IngestOptions
+from planner.inputs.ingest.source import (
+    Source,
+    foreign,
+)
+from simulation.performance.rows import NUMBERS, BenchmarkRows
+
+BENCHMARK_FORMATS = ("auto", "vllm", "guidellm", "wva", "splitwise", "sageserve", "csv")
+MAX_BYTES = 200_000_000  # a JSON with every request of a long run; rows alone are far smaller
+MAX_ROWS = 1_000_000
+SPACE = re.compile(r"\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkFile:
+    """The content of a file of measurements."""
+
+    name: str
+    format: str  # one of BENCHMARK_FORMATS, not "auto"
+    rows: BenchmarkRows
+    columns: tuple[str, ...]  # columns of BenchmarkRows with any value
+    notes: tuple[str, ...]  # sentences on assumptions and omissions
+    sha256: str
+    bytes: int
+
+
+def read_benchmarks(
+    path: Path | str,
+    *,
+    name: str = "",
+    format: str = "auto",
+    model: str | None = None,
+    gpu: str | None = None,
+    tp: int | None = None,
+    precision: str | None = None,
+    max_bytes: int = MAX_BYTES,
+) -> BenchmarkFile:
+    """Read benchmark rows from CSV or JSON, plain or compressed with gzip or zstd.
+
+    ``model``, ``gpu``, ``tp`` and ``precision`` fill in missing values only. ``name`` is the file's
+    original name, if it is stored under another.
+
+    Raises IngestError that names the file, the line or field, and the remedy.
+    """
+    if format not in BENCHMARK_FORMATS:
+        raise IngestError(
+            f"There is no benchmark format {format!r}; use one of {', '.join(BENCHMARK_FORMATS)}."
+        )
+    source = Source(
+        path,
+        IngestOptions(name=name, max_bytes=max_bytes, max_expanded_bytes=max_bytes),
+        (".csv", ".json", ".jsonl"),
+    )
+    content = b"".join(source.pieces())
+    if what := foreign(content[:16]):
+        raise IngestError(f"{source.name} is {what}.")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise IngestError(
+            f"{source.name} is not UTF-8 text (byte {error.start:,}); save it as UTF-8."
+        ) from None
+    if not text.strip():
+        raise IngestError(f"{source.name} is empty; upload the file that the benchmark wrote.")
+    if text.lstrip()[0] in "{[":
+        kind, rows, notes = _json(text, source.name, format)
+    else:
+        if format in ("vllm", "guidellm"):
+            raise IngestError(
+                f"{source.name} is not JSON; give the JSON that {format} wrote, or format csv."
+            )
+        kind, rows, notes = csv_rows(text, source.name, format)
+    if rows.rows > MAX_ROWS:
+        raise IngestError(f"{source.name} has {rows.rows:,} rows and {MAX_ROWS:,} are allowed.")
+    return BenchmarkFile(
+        name=source.name,
+        format=kind,
+        rows=_named(rows, model, gpu, tp, precision),
+        columns=tuple(n for n in NUMBERS if np.isfinite(getattr(rows, n)).any()),
+        notes=tuple(notes),
+        sha256=source.digest,
+        bytes=source.bytes,
+    )
+
+
+def _named(
+    rows: BenchmarkRows,
+    model: str | None,
+    gpu: str | None,
+    tp: int | None,
+    precision: str | None,
+) -> BenchmarkRows:
+    """Return ``rows`` with the given values in place of missing ones."""
+    if model:
+        rows = replace(rows, model=np.where(rows.model == "", model, rows.model))
+    if gpu:
+        rows = replace(rows, gpu=np.where(rows.gpu == "", gpu, rows.gpu))
+    if precision:
+        rows = replace(rows, precision=np.where(rows.precision == "", precision, rows.precision))
+    if tp:
+        rows = replace(rows, tp=np.where(np.isnan(rows.tp), float(tp), rows.tp))
+    return rows
+
+
+def _json(text: str, name: str, format: str) -> tuple[str, BenchmarkRows, Sequence[str]]:
+    documents = _documents(text, name)
+    is_guidellm = any("benchmarks" in document for document in documents)
+    kind = "guidellm" if is_guidellm else "vllm"
+    if format not in ("auto", kind):
+        raise IngestError(f"{name} looks like the JSON of {kind}, not of {format}; use auto.")
+    rows, notes = (guidellm if is_guidellm else vllm)(documents, name)
+    return kind, rows, notes
+
+
+def _documents(text: str, name: str) -> list[dict[str, object]]:
+    """Return the objects of a JSON document, of a list, or of concatenated documents."""
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise IngestError(f"{name} is nested too deeply to be a benchmark result.") from None
+    except ValueError as error:
+        try:
+            value = list(_joined(text))
+        except (ValueError, RecursionError):
+            raise IngestError(
+                f"{name} is not JSON ({error}); give the file as the benchmark wrote it."
+            ) from None
+    documents = value if isinstance(value, list) else [value]
+    if not documents or not all(isinstance(document, dict) for document in documents):
+        raise IngestError(f"{name} holds no results; one JSON object per benchmark is expected.")
+    return documents
+
+
+def _joined(text: str) -> Iterator[object]:
+    """Yield the documents of files joined by ``cat``, with or without line ends between them."""
+    decoder, position = json.JSONDecoder(), 0
+    while (start := SPACE.match(text, position).end()) < len(text):  # type: ignore[union-attr]
+        value, position = decoder.raw_decode(text, start)
+        yield value

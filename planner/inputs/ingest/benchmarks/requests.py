@@ -1,0 +1,70 @@
+"""Summarize a log with one line per request: each run becomes a benchmark row.
+
+No column holds the load that a request met. By Little's law, the mean number in flight is the sum
+of all end-to-end times over the duration of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from planner.inputs.ingest.names import compact
+from simulation.arrays import FloatArray
+from simulation.performance.rows import BenchmarkRows, benchmark_rows
+
+ARRIVAL = ("arrivals", "arrivalms", "arrivaltime", "arrivaltimes", "arrivaltimems")
+
+
+def arrival_column(header: Sequence[str]) -> int | None:
+    """Return the index of the arrival column, which makes a table a log of requests, or None."""
+    return next((i for i, title in enumerate(header) if compact(title) in ARRIVAL), None)
+
+
+def runs(
+    texts: Mapping[str, Sequence[str]], numbers: Mapping[str, FloatArray]
+) -> tuple[BenchmarkRows, list[str]]:
+    """Return one row per model, GPU, precision and tp.
+
+    ``numbers`` has isl, osl, arrival_s, e2e_s, ttft_s and tbt_s of every request. Lengths are means
+    and times medians, as benchmarks report them.
+    """
+    count = numbers["isl"].size
+    blank = [""] * count
+    tps = numbers.get("tp", np.full(count, np.nan))
+    keys = list(
+        zip(
+            *(texts.get(name, blank) for name in ("model", "gpu", "precision")),
+            tps.tolist(),
+            strict=True,
+        )
+    )
+    places: dict[str, list[int]] = {}
+    for i, key in enumerate(keys):
+        places.setdefault(repr(key), []).append(i)
+    columns: dict[str, list[float]] = {}
+    for which in places.values():
+        part = {name: values[which] for name, values in numbers.items()}
+        osl = part["osl"]
+        # From the first arrival to the last completion.
+        seconds = float((part["arrival_s"] + part["e2e_s"]).max() - part["arrival_s"].min())
+        row = {
+            "tp": float(tps[which[0]]),
+            "isl": float(part["isl"].mean()),
+            "osl": float(osl.mean()),
+            "concurrency": float(part["e2e_s"].sum()) / seconds,
+            "ttft_s": float(np.nanmedian(part["ttft_s"])),
+            "tbt_s": float(np.nanmedian(part["tbt_s"])),
+            "e2e_s": float(np.median(part["e2e_s"])),
+            "throughput": float(osl.sum()) / seconds,
+        }
+        for name, value in row.items():
+            columns.setdefault(name, []).append(value)
+    first = [which[0] for which in places.values()]
+    named = {name: [values[i] for i in first] for name, values in texts.items()}
+    note = (
+        f"One line per request: {count:,} requests were summed up as {len(first)} runs, with mean "
+        "lengths, median times and the mean number in flight (Little's law)."
+    )
+    return benchmark_rows(named, columns), [note]

@@ -1,0 +1,263 @@
+"""List, copy and write objects of an S3-compatible bucket, within limits.
+
+Requests go only to the configured address. The bucket is part of the path, never of the host.
+Redirects and proxies are not followed. Only the given credentials are used.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from planner.errors import SourceError
+from planner.inputs.ingest.prometheus.address import (
+    Address,
+    address_of,
+)
+
+try:
+    import botocore.session
+    from botocore import UNSIGNED
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
+    from botocore.httpsession import where as trusted_by_default
+    from botocore.parsers import ResponseParserError
+except ModuleNotFoundError:  # 31 MB, so an optional dependency
+    botocore = None
+
+CONNECT_S, READ_S = 10.0, 60.0
+MOST_LISTED = 100_000  # objects, about a hundred pages of a listing
+CHUNK = 1 << 20
+ELSEWHERE = {"PermanentRedirect", "AuthorizationHeaderMalformed", "301", "307"}
+REFUSED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "403"}
+
+
+class NotCopied(SourceError):
+    """One object that cannot be copied, while others may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Credentials of a bucket; empty for a public bucket."""
+
+    access: str = ""
+    secret: str = ""
+    session: str = ""
+
+    def __repr__(self) -> str:
+        return "Keys(...)"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    key: str
+    bytes: int
+    etag: str  # changes if the object is written again
+    written_s: float = 0.0  # seconds since the epoch
+
+
+def address_in(url: str, bucket: str, prefix: str) -> Address:
+    """Return the address of the objects as in the allow-list: server, bucket, prefix."""
+    return address_of("/".join([url.rstrip("/"), bucket, *([prefix] if prefix else [])]))
+
+
+class Bucket:
+    """A bucket with a key prefix. Every expected failure is a SourceError of one sentence."""
+
+    def __init__(
+        self,
+        url: str,
+        bucket: str,
+        prefix: str,
+        *,
+        signing_region: str,
+        keys: Keys,
+        ca_file: str = "",
+        read_s: float = READ_S,
+        attempts: int = 1,  # sources try again at their next reading
+        writes: bool = False,
+    ) -> None:
+        if botocore is None:
+            raise SourceError(
+                "A bucket needs a library: "
+                ".venv/bin/python -m pip install -r requirements-bucket.txt -c constraints.txt"
+            )
+        self._server, self._bucket = address_of(url), bucket
+        self._origin = urlsplit(self._server.url)[:2]
+        self._prefix = f"{prefix}/" if prefix else ""
+        self._methods = {"GET", "PUT", "DELETE"} if writes else {"GET"}
+        self._trusted = _bundle(ca_file) if ca_file else None
+        config = {
+            "connect_timeout": CONNECT_S,
+            "read_timeout": read_s,
+            "proxies": {},  # none, not even those of the environment
+            "retries": {"total_max_attempts": attempts, "mode": "standard"},
+            "s3": {"addressing_style": "path", "payload_signing_enabled": True},
+            "request_checksum_calculation": "when_required",
+            "response_checksum_validation": "when_required",
+        }
+        if not keys.access:
+            config["signature_version"] = UNSIGNED
+        self._client = botocore.session.Session().create_client(
+            "s3",
+            region_name=signing_region,
+            endpoint_url=self._server.url,
+            verify=self._trusted.name if self._trusted else None,
+            aws_access_key_id=keys.access or None,
+            aws_secret_access_key=keys.secret or None,
+            aws_session_token=keys.session or None,
+            config=Config(**config),
+        )
+        self._client.meta.events.register_first("before-send.s3", self._stay)
+
+    def objects(self, below: str = "") -> list[StoredObject]:
+        """Return all objects below the prefix with keys that start with ``below``, by key.
+
+        Raises SourceError for more than MOST_LISTED objects.
+        """
+        objects = list(islice(self.listed(below), MOST_LISTED + 1))
+        if len(objects) > MOST_LISTED:
+            raise SourceError(
+                f"prefix: {self._bucket} holds more than {MOST_LISTED:,} objects there; "
+                "name a narrower prefix."
+            )
+        return objects
+
+    def listed(self, below: str = "") -> Iterator[StoredObject]:
+        """Yield the same objects one at a time, without a limit."""
+        with self._told():
+            pages = self._client.get_paginator("list_objects_v2")
+            for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix + below):
+                yield from map(_stored, page.get("Contents", ()))
+
+    def folders(self, below: str) -> list[str]:
+        """Return the next folder name of each key that starts with ``below``, without its slash."""
+        start, prefixes = self._prefix + below, []
+        with self._told():
+            pages = self._client.get_paginator("list_objects_v2")
+            for page in pages.paginate(Bucket=self._bucket, Prefix=start, Delimiter="/"):
+                prefixes += [str(prefix["Prefix"]) for prefix in page.get("CommonPrefixes", ())]
+        return [prefix.removeprefix(start).rstrip("/") for prefix in prefixes]
+
+    def get(self, key: str) -> bytes | None:
+        """Return an object that fits into memory; None if the key does not exist."""
+        with self._told():
+            try:
+                answer = self._client.get_object(Bucket=self._bucket, Key=key)
+            except self._client.exceptions.NoSuchKey:
+                return None
+            with answer["Body"] as body:
+                return bytes(body.read())
+
+    def put(self, key: str, content: bytes) -> None:
+        with self._told():
+            self._client.put_object(Bucket=self._bucket, Key=key, Body=content)
+
+    def delete(self, key: str) -> None:
+        """Delete an object; a missing key is no error."""
+        with self._told():
+            self._client.delete_object(Bucket=self._bucket, Key=key)
+
+    def copy(self, key: str, path: Path, most_bytes: int) -> None:
+        """Copy an object to ``path``; raise NotCopied if it is refused or too large."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with self._told(key), path.open("wb") as out:
+            answer = self._client.get_object(Bucket=self._bucket, Key=key)
+            size = int(answer.get("ContentLength", 0))
+            with answer["Body"] as body:
+                while size <= most_bytes and (chunk := body.read(CHUNK)):
+                    out.write(chunk)
+                    size = max(size, out.tell())
+        if size > most_bytes:
+            raise NotCopied(
+                f"{key[:200]!a} is larger than the {most_bytes / 1e9:g} GB that a file may have; "
+                "split it, or compress it."
+            )
+
+    def _stay(self, request: Any, **_: Any) -> None:
+        """Refuse every request of the library to another address or with another method.
+
+        After a redirect the library asks by HEAD for the bucket's region. It repeats this without
+        end if that answer is a redirect too.
+        """
+        target = urlsplit(request.url)
+        if (target.scheme, target.netloc) != self._origin or request.method not in self._methods:
+            raise _Elsewhere(self._moved())
+
+    def _moved(self) -> str:
+        return (
+            f"{self._bucket} lies elsewhere than at {self._server.url}; give the server of its "
+            "region, and signing_region."
+        )
+
+    @contextmanager
+    def _told(self, key: str = "") -> Iterator[None]:
+        """Turn the library's exceptions into SourceError with a remedy."""
+        try:
+            yield
+        except _Elsewhere as problem:
+            raise SourceError(str(problem)) from None
+        except ParamValidationError:
+            raise SourceError(f"bucket: {self._bucket} is no name of a bucket; check it.") from None
+        except ClientError as problem:
+            code = str(problem.response.get("Error", {}).get("Code", ""))
+            if key and code not in ELSEWHERE:
+                raise NotCopied(
+                    f"{self._server.host} does not give {key[:200]!a} ({code[:80]}); check its "
+                    "class of storage, and whether the credentials may get it."
+                ) from None
+            raise SourceError(self._words(code)) from None
+        except (BotoCoreError, ResponseParserError, OSError) as problem:
+            raise SourceError(
+                f"{self._server.host}:{self._server.port} did not answer as an S3 store does "
+                f"({type(problem).__name__}); check url, and whether it is up."
+            ) from None
+
+    def _words(self, code: str) -> str:
+        if code in ELSEWHERE:
+            return self._moved()
+        if code == "NoSuchBucket":
+            return f"bucket: {self._server.host} has no bucket {self._bucket}; check the name."
+        if code in REFUSED:
+            done, may = "used", "list the bucket, and get, put and delete its objects"
+            if self._methods == {"GET"}:
+                done, may = "read", "list the bucket and get its objects"
+            return (
+                f"{self._server.host} refuses to have {self._bucket} {done} ({code}); check the "
+                f"credentials, which may {may}."
+            )
+        return f"{self._server.host} answered {code[:80]!a} to a request for {self._bucket}."
+
+
+def _stored(entry: dict[str, Any]) -> StoredObject:
+    written_s = entry["LastModified"].timestamp() if "LastModified" in entry else 0.0
+    return StoredObject(
+        str(entry["Key"]), int(entry["Size"]), str(entry.get("ETag", "")), written_s
+    )
+
+
+class _Elsewhere(Exception):
+    """A request that would leave the configured address."""
+
+
+def _bundle(ca_file: str) -> Any:
+    """Return a temporary file of the usual authorities and the operator's.
+
+    It is deleted with its last reference, so the caller must keep it.
+    """
+    try:
+        authorities = Path(ca_file).read_text()
+    except (OSError, UnicodeDecodeError):
+        raise SourceError(
+            f"HEADROOM_SOURCES_CA: {ca_file} is no readable file of certificates (PEM)."
+        ) from None
+    together = tempfile.NamedTemporaryFile("w", suffix=".pem")  # noqa: SIM115
+    together.write(f"{Path(trusted_by_default()).read_text()}\n{authorities}\n")
+    together.flush()
+    return together

@@ -1,0 +1,420 @@
+"""Convert times from text or numbers, in one or several columns, to nanoseconds.
+
+One :class:`Clock` is fixed per file from its first rows. Later rows are read in the same way,
+wherever the file is cut into batches. Rows that do not fit are refused by reason. Numbers in two
+units (seconds and milliseconds) refuse the whole file, because no row shows which of them is wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from planner.errors import IngestError
+from planner.inputs.ingest.report import (
+    RELATIVE,
+    UTC,
+    moment,
+)
+from simulation.arrays import BoolArray, FloatArray, IntArray
+
+MISSING = "time missing"
+UNREADABLE = "time not understood"
+NO_OFFSET = "time without an offset in a file with offsets"
+WITH_OFFSET = "time with an offset in a file without offsets"
+NEGATIVE = "time negative"
+OUT_OF_RANGE = "time outside 1970 to 2261"
+
+UNITS_NS: Mapping[str, int] = {
+    "ns": 1,
+    "us": 1_000,
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "min": 60_000_000_000,
+    "h": 3_600_000_000_000,
+    "d": 86_400_000_000_000,
+}
+_WORDS = {
+    **{unit: unit for unit in UNITS_NS},
+    **dict.fromkeys(("sec", "secs", "second", "seconds"), "s"),
+    **dict.fromkeys(("millis", "milliseconds"), "ms"),
+    **dict.fromkeys(("micros", "microseconds"), "us"),
+    **dict.fromkeys(("nanos", "nanoseconds"), "ns"),
+    **dict.fromkeys(("minute", "minutes"), "min"),
+    **dict.fromkeys(("hour", "hours"), "h"),
+    **dict.fromkeys(("day", "days", "dow"), "d"),
+}
+_EPOCH_S = 946_684_800  # the year 2000: later numbers are epoch times, smaller ones are offsets
+_LAST_S = 9_214_646_400  # the year 2262, the end of 64-bit nanoseconds
+# Smallest epoch time since 2000 in each unit. Smaller numbers count from the trace's start.
+_EPOCHS = (("ns", 9e17), ("us", 9e14), ("ms", 9e11), ("s", float(_EPOCH_S)))
+_UNIT_WORDS = {
+    "ns": "nanoseconds",
+    "us": "microseconds",
+    "ms": "milliseconds",
+    "s": "seconds",
+    "min": "minutes",
+    "h": "hours",
+    "d": "days",
+}
+_FORMATS = tuple(
+    day + rest
+    for day in ("%Y-%m-%d", "%Y/%m/%d")
+    for rest in (" %H:%M:%S%.f", "T%H:%M:%S%.f", " %H:%M", "T%H:%M", "")
+)
+_DOTTED = r"^(\d\d)\.(\d\d)\.(\d{4})"  # 31.12.2026: dotted dates begin with the day
+_OFFSET = r"^(.*\d:\d\d.*?)\s*(Z|z|UTC|[+-]\d\d(?::?\d\d)?)$"
+_NOTHING = pl.Series([None], dtype=pl.Int64)
+BLANK = ("", "nan", "null", "none", "na", "n/a", "nat")
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The notation of the times of a file."""
+
+    columns: tuple[str, ...]
+    units: tuple[str, ...]  # of each column, for numbers; empty for calendar text
+    aware: bool  # calendar times carry an offset
+    kind: str  # report.UTC or report.RELATIVE
+    note: str  # assumption, as a sentence; empty without one
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Times:
+    """The times of some rows.
+
+    ``ns`` has shape ``[rows]`` and is 0 for refused rows. ``refused`` maps a reason to its rows.
+    """
+
+    ns: IntArray
+    refused: Mapping[str, BoolArray]
+    offsets: frozenset[str]
+    other_unit: OtherUnit | None = None  # the first time that is in another unit
+
+
+@dataclass(frozen=True, slots=True)
+class OtherUnit:
+    """A number in a unit other than the column's.
+
+    ``row`` counts from 0. ``words`` is a sentence with both readings and the remedy.
+    """
+
+    row: int
+    words: str
+
+
+def unit_of(column: str) -> str | None:
+    """Return the unit in a column's name, for example s for ``t_s`` and h for ``hour_index``."""
+    for word in reversed(re.split(r"[^a-z]+", column.lower())):
+        if word in _WORDS:
+            return _WORDS[word]
+    return None
+
+
+def decide(
+    probe: pl.DataFrame, columns: Sequence[str], unit: str | None, *, name: str, default: str = ""
+) -> Clock:
+    """Return the clock of a file from its first rows.
+
+    ``unit`` is the caller's, ``default`` that of the format. Raises IngestError if no row of the
+    probe has a readable time.
+    """
+    if len(columns) > 1:
+        units = tuple(unit_of(column) or "s" for column in columns)
+        return Clock(tuple(columns), units, False, RELATIVE, _relative_note(" plus ".join(columns)))
+    column = columns[0]
+    series = probe[column]
+    if series.dtype.is_temporal():
+        aware = isinstance(series.dtype, pl.Datetime) and series.dtype.time_zone is not None
+        return Clock((column,), (), aware, UTC, "" if aware else _naive_note())
+    numbers = _numbers(series)
+    numbers = numbers[np.isfinite(numbers)]
+    text = _stripped(series)
+    naive = int(_calendar(text).is_not_null().sum())
+    aware_rows = int(_calendar(text.str.extract(_OFFSET, 1)).is_not_null().sum())
+    if numbers.size > max(naive, aware_rows):
+        return _numeric(column, float(np.median(numbers)), unit or default or unit_of(column))
+    if naive or aware_rows:
+        aware = aware_rows > naive
+        return Clock((column,), (), aware, UTC, "" if aware else _naive_note())
+    shown = next((value for value in text if value and value.lower() not in BLANK), "")
+    raise IngestError(
+        f"{name}: column {column} holds no time that can be read in its first {series.len():,} "
+        f"rows ({shown[:40]!r}); write times as 2024-05-10 13:45:00 (with or without "
+        "an offset such as +00:00) or as numbers."
+    )
+
+
+def _numeric(column: str, typical: float, unit: str | None) -> Clock:
+    """Return the clock of a numeric column.
+
+    Without a stated unit, the typical magnitude shows the unit of epoch times. Offsets are in s.
+    """
+    stated = unit
+    if unit is None:
+        unit = next((name for name, least in _EPOCHS if typical >= least), "s")
+    is_epoch = typical * UNITS_NS[unit] / 1e9 >= _EPOCH_S
+    if is_epoch:
+        note = "" if stated else f"{column} holds epoch times, taken to be in {unit}."
+    else:
+        note = _relative_note(column) if stated else _relative_note(f"{column}, taken to be in s,")
+    return Clock((column,), (unit,), False, UTC if is_epoch else RELATIVE, note)
+
+
+def _naive_note() -> str:
+    return "Times have no offset; taken as UTC."
+
+
+def _relative_note(what: str) -> str:
+    return f"Times have no calendar: {what} counts from the start of the trace."
+
+
+def read(frame: pl.DataFrame, clock: Clock) -> Times:
+    """Return the times of some rows, in ns since the epoch or since the trace's origin."""
+    if clock.units:
+        return _read_numbers(frame, clock)
+    series = frame[clock.columns[0]]
+    if series.dtype.is_temporal():
+        return _read_typed(series)
+    return _read_aware(series, clock) if clock.aware else _read_naive(series)
+
+
+def _times(
+    ns: pl.Series,
+    refused: dict[str, BoolArray],
+    offsets: frozenset[str],
+    other_unit: OtherUnit | None = None,
+) -> Times:
+    some = {reason: rows for reason, rows in refused.items() if rows.any()}
+    return Times(ns.fill_null(0).to_numpy(), some, offsets, other_unit)
+
+
+def _read_numbers(frame: pl.DataFrame, clock: Clock) -> Times:
+    """Read numeric times; the times in several columns add up."""
+    missing = np.zeros(frame.height, dtype=np.bool_)
+    unreadable = missing.copy()
+    total = np.zeros(frame.height, dtype=np.int64)
+    seconds = np.zeros(frame.height)
+    other_unit = None
+    for column, unit in zip(clock.columns, clock.units, strict=True):
+        factor = UNITS_NS[unit]
+        number = _numbers(frame[column])
+        unknown = ~np.isfinite(number)
+        if unknown.any():
+            absent = _blank(frame[column])
+            missing |= absent
+            unreadable |= unknown & ~absent
+            number[unknown] = 0.0
+        if len(clock.columns) == 1 and number.size:
+            other_unit = _other_unit(number, frame[column], clock)
+        seconds += number * (factor / 1e9)
+        # Such numbers would overflow 64-bit nanoseconds. ``seconds`` has them refused below.
+        number[np.abs(number) > _LAST_S * (1e9 / factor)] = 0.0
+        total += _scaled(frame[column], number, factor)
+    before = seconds < 0
+    outside = (seconds > _LAST_S) | (before & (clock.kind == UTC))
+    refused = {
+        MISSING: missing,
+        UNREADABLE: unreadable & ~missing,
+        NEGATIVE: before & (clock.kind == RELATIVE),
+        OUT_OF_RANGE: outside,
+    }
+    bad = missing | unreadable | before | outside
+    return _times(pl.Series(np.where(bad, 0, total)), refused, frozenset(), other_unit)
+
+
+def _other_unit(number: FloatArray, column: pl.Series, clock: Clock) -> OtherUnit | None:
+    """Find the first number that is an epoch time in a unit other than the column's.
+
+    Epoch times since 2000 in s, ms, us and ns share no number, so a number shows its unit. In a
+    column of epoch times, each number of another unit counts. In a column of offsets, only numbers
+    beyond 30 years count: 1715731200 ms after the start may be correct.
+    """
+    (unit,) = clock.units
+    low, end = _epoch_range(unit)
+    is_epoch = clock.kind == UTC
+    if (is_epoch and low <= number.min() and number.max() < end) or (
+        not is_epoch and number.max() < low
+    ):
+        return None
+    rows = {}
+    for other, _ in _EPOCHS:
+        first, last = _epoch_range(other)
+        strange = (number >= first) & (number < last)
+        if is_epoch:
+            strange &= other != unit
+        else:
+            strange &= number >= low
+        if strange.any():
+            rows[int(strange.argmax())] = other
+    if not rows:
+        return None
+    row = min(rows)
+    return OtherUnit(row, _both_readings(str(column[row]).strip(), number[row], clock, rows[row]))
+
+
+def _epoch_range(unit: str) -> tuple[float, float]:
+    """Return the range of epoch times from 2000 to 2261 in a unit, as [first, end)."""
+    factor = UNITS_NS[unit] / 1e9
+    return _EPOCH_S / factor, _LAST_S / factor
+
+
+def _both_readings(value: str, number: float, clock: Clock, other: str) -> str:
+    """Return a sentence that shows a number in the column's unit and in the other unit."""
+    (column,), (unit,) = clock.columns, clock.units
+    here = number * UNITS_NS[unit] / 1e9
+    if clock.kind == RELATIVE:
+        first = f"in {_UNIT_WORDS[unit]} from the start it is {here / 31_557_600:,.0f} years"
+    elif here <= _LAST_S:
+        first = f"in {_UNIT_WORDS[unit]} it is {moment(round(here * 1e9), UTC)}"
+    else:
+        first = f"in {_UNIT_WORDS[unit]} it is the year {1970 + here / 31_557_600:,.0f}"
+    there = moment(round(number * UNITS_NS[other]), UTC)
+    return (
+        f"column {column} mixes units of time. {value} is not like the first rows: {first}, in "
+        f"{_UNIT_WORDS[other]} since 1970 it is {there}. Convert the column to one unit."
+    )
+
+
+def _scaled(series: pl.Series, number: FloatArray, factor: int) -> IntArray:
+    """Return ``number * factor`` as integers, exact for columns of whole numbers.
+
+    Epoch times in nanoseconds have more digits than a float.
+    """
+    exact = series.cast(pl.Int64, strict=False) if _exact(series) else None
+    rounded = np.asarray(np.rint(number * factor), dtype=np.int64)
+    if exact is None:
+        return rounded
+    is_whole = exact.is_not_null().to_numpy() & (number != 0.0)
+    return np.where(
+        is_whole, np.where(is_whole, exact.fill_null(0).to_numpy(), 0) * factor, rounded
+    )
+
+
+def _read_typed(series: pl.Series) -> Times:
+    """Read typed moments, which count from 1970 in UTC.
+
+    Their unit may reach beyond 64-bit nanoseconds, so the range is checked before scaling.
+    """
+    unit = series.dtype.time_unit if isinstance(series.dtype, pl.Datetime) else None
+    factor = UNITS_NS[unit or ("d" if series.dtype == pl.Date else "us")]
+    count = series.to_physical().cast(pl.Int64)
+    outside = ~count.is_between(0, _LAST_S * UNITS_NS["s"] // factor).fill_null(True)
+    refused = {MISSING: series.is_null().to_numpy(), OUT_OF_RANGE: outside.to_numpy()}
+    return _times(count.set(outside, 0) * factor, refused, frozenset())
+
+
+def _read_naive(series: pl.Series) -> Times:
+    parsed = _calendar(series)
+    if not parsed.null_count():
+        return _times(parsed, {}, frozenset())
+    text = _stripped(series)
+    return _times(parsed, _why(text, parsed, text.str.contains(_OFFSET), WITH_OFFSET), frozenset())
+
+
+def _read_aware(series: pl.Series, clock: Clock) -> Times:
+    """Read calendar times with offsets."""
+    # Fast path: offsets such as +00:00 at the end of every row. Otherwise parse each row.
+    body, offset = series.str.head(-6), series.str.tail(6)
+    marks = offset.unique().to_list()
+    if any(not mark or not re.fullmatch(r"[+-]\d\d:\d\d", mark) for mark in marks):
+        text = _stripped(series)
+        body, offset = text.str.extract(_OFFSET, 1), text.str.extract(_OFFSET, 2)
+        marks = offset.unique().to_list()
+    shifts = {mark: shift for mark in marks if mark and (shift := _shift_ns(mark)) is not None}
+    parsed = _calendar(body)
+    if len(marks) == 1 and marks[0] in shifts:
+        parsed = parsed - shifts[marks[0]]
+    else:
+        old, new = list(shifts), list(shifts.values())
+        parsed = parsed - offset.replace_strict(old, new, default=None, return_dtype=pl.Int64)
+    offsets = frozenset("+00:00" if shifts[mark] == 0 else mark for mark in shifts)
+    if not parsed.null_count():
+        return _times(parsed, {}, offsets)
+    text = _stripped(series)
+    without = _calendar(text).is_not_null()
+    return _times(parsed, _why(text, parsed, without, NO_OFFSET), offsets)
+
+
+def _why(
+    text: pl.Series, parsed: pl.Series, special: pl.Series, reason: str
+) -> dict[str, BoolArray]:
+    """Return the rows with an unread time, by reason."""
+    failed = parsed.is_null().to_numpy()
+    missing = failed & _blank(text)
+    other = failed & special.fill_null(False).to_numpy() & ~missing
+    beyond = (
+        failed
+        & ~missing
+        & ~other
+        & text.str.contains(r"^\d{4}-\d\d-\d\d").fill_null(False).to_numpy()
+    )
+    beyond &= ~text.str.head(4).is_between("1970", "2261").fill_null(True).to_numpy()
+    return {
+        MISSING: missing,
+        reason: other,
+        OUT_OF_RANGE: beyond,
+        UNREADABLE: failed & ~missing & ~other & ~beyond,
+    }
+
+
+def _calendar(text: pl.Series) -> pl.Series:
+    """Return nanoseconds of calendar times without offset; null if no format fits."""
+    result = _parse(text, _FORMATS[0])
+    rest = np.flatnonzero((result.is_null() & text.is_not_null()).to_numpy())
+    if rest.size:
+        left = text.gather(rest).str.strip_chars().str.replace(_DOTTED, "$3-$2-$1")
+        parsed = _parse(left, _FORMATS[0])
+        for form in _FORMATS[1:]:
+            parsed = parsed.fill_null(_parse(left, form))
+        result, text = result.scatter(rest, parsed), text.scatter(rest, left)
+    # Outside these years 64-bit nanoseconds overflow silently.
+    if text.is_between("1970", "2262").all(ignore_nulls=False):
+        return result
+    inside = text.str.strip_chars_start().is_between("1970", "2262").fill_null(False)
+    return result.zip_with(inside, _NOTHING)
+
+
+def _parse(text: pl.Series, form: str) -> pl.Series:
+    return text.str.to_datetime(form, time_unit="ns", strict=False).cast(pl.Int64)
+
+
+def _shift_ns(mark: str) -> int | None:
+    """Return the offset of a time in nanoseconds east of UTC; None for an invalid offset."""
+    if mark.upper() in ("Z", "UTC"):
+        return 0
+    sign = -1 if mark[0] == "-" else 1
+    digits = mark[1:].replace(":", "").ljust(4, "0")
+    hours, minutes = int(digits[:2]), int(digits[2:])
+    if hours > 18 or minutes > 59:
+        return None
+    return sign * (hours * 60 + minutes) * UNITS_NS["min"]
+
+
+def _exact(series: pl.Series) -> bool:
+    return series.dtype.is_integer() or series.dtype == pl.String
+
+
+def _text(series: pl.Series) -> pl.Series:
+    return series.cast(pl.String, strict=False)
+
+
+def _stripped(series: pl.Series) -> pl.Series:
+    return _text(series).str.strip_chars()
+
+
+def _numbers(series: pl.Series) -> FloatArray:
+    """Return values as floats; NaN for cells without a number."""
+    if not series.dtype.is_numeric():
+        series = _stripped(series)
+    return series.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy(writable=True)
+
+
+def _blank(series: pl.Series) -> BoolArray:
+    """Return the rows without a value: null, empty, or a word for it such as NaN."""
+    text = _stripped(series)
+    return (text.is_null() | text.str.to_lowercase().is_in(BLANK)).to_numpy()

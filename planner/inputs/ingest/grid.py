@@ -1,0 +1,238 @@
+"""Lay the series of a demand file on a regular grid of bins; absent bins are unknown.
+
+All series are laid out together, since a file may have ten thousand series with few rows each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from planner.errors import IngestError
+from planner.inputs.ingest.rows import Fault
+from simulation.arrays import BoolArray, FloatArray, IntArray
+
+AMOUNTS = ("requests", "input_tokens", "output_tokens", "total_tokens")
+MAX_BINS = 50_000_000  # of all grids of one file
+FREE_BINS = 1_000_000  # bins that one series may have, even with few rows
+SPARSE = 1000  # bins per row of a longer series; with more, its times must be wrong
+_OFF_GRID = 0.01  # share of rows off the grid above which a finer width is tried
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grid:
+    """The bins of one series; amounts have shape ``[bins]``, NaN if unknown."""
+
+    identity: Mapping[str, str | None]  # name, model, region, tier
+    start_ns: int
+    bin_ns: int
+    amounts: Mapping[str, FloatArray]
+
+    @property
+    def bins(self) -> int:
+        return int(self.amounts["requests"].size)
+
+    @property
+    def end_ns(self) -> int:
+        return self.start_ns + self.bins * self.bin_ns
+
+
+def numbered(frame: pl.DataFrame, keys: Sequence[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the frame with a column ``number``, and its keys in order with their numbers.
+
+    Rows with the key that appears first have number 0, those with the next one have 1, and so on.
+    """
+    distinct = frame.select(keys).unique(maintain_order=True).with_row_index("number")
+    joined = frame.join(
+        distinct, on=list(keys), how="left", nulls_equal=True, maintain_order="left"
+    )
+    return joined, distinct
+
+
+def totals(grids: Sequence[Grid], field: str) -> list[float | None]:
+    """Return the sum over the known bins of each grid; None if no bin is known."""
+    values = np.concatenate([grid.amounts[field] for grid in grids])
+    known = ~np.isnan(values)
+    sums = np.add.reduceat(np.where(known, values, 0.0), _starts(grids))
+    some = np.logical_or.reduceat(known, _starts(grids))
+    return [total if has else None for total, has in zip(sums.tolist(), some.tolist(), strict=True)]
+
+
+def gap_counts(grids: Sequence[Grid]) -> IntArray:
+    """Return the number of bins without any known amount of each grid, ``[grids]``."""
+    unknown = np.ones(sum(grid.bins for grid in grids), dtype=np.bool_)
+    for field in AMOUNTS:
+        unknown &= np.isnan(np.concatenate([grid.amounts[field] for grid in grids]))
+    return np.asarray(np.add.reduceat(unknown, _starts(grids), dtype=np.int64))
+
+
+def _starts(grids: Sequence[Grid]) -> IntArray:
+    """Return the first bin of each grid in the concatenation of all."""
+    return np.cumsum([0, *(grid.bins for grid in grids[:-1])])
+
+
+def bin_width(number: IntArray, ns: IntArray, name: str, bin_s: float | None) -> int:
+    """Return the width of a file's bins in ns: the most common step between times of a series.
+
+    ``number`` is the series of each time and ``ns`` the time. If more than 1% of the rows are off
+    that grid, it is the largest width with all rows on its grid.
+
+    Raises IngestError if no series has two different times, or if ``bin_s`` does not fit.
+    """
+    if bin_s is not None:
+        width = round(bin_s * 1e9)
+        if _off_grid(number, ns, width).mean() > _OFF_GRID:
+            raise IngestError(
+                f"{name}: its times do not fall on bins of {bin_s:g} s; leave the width out to "
+                "have it found."
+            )
+        return width
+    order = np.lexsort((ns, number))
+    steps = np.diff(ns[order])
+    # Only steps between different times of one series count.
+    steps = steps[(np.diff(number[order]) == 0) & (steps > 0)]
+    if not steps.size:
+        raise IngestError(
+            f"{name}: the bin width cannot be told from one time per series; give it as bin_s, in "
+            "seconds."
+        )
+    values, counts = np.unique(steps, return_counts=True)
+    usual = int(values[np.argmax(counts)])
+    is_usual = _off_grid(number, ns, usual).mean() <= _OFF_GRID
+    return usual if is_usual else int(np.gcd.reduce(values))
+
+
+def _off_grid(number: IntArray, ns: IntArray, width: int) -> BoolArray:
+    """Return the rows with another time modulo the width than most rows of their series."""
+    pairs = pl.DataFrame({"number": number, "remainder": ns % width})
+    most = (
+        pairs.group_by("number", "remainder")
+        .len()
+        .sort("number", "len", "remainder", descending=[False, True, False])
+        .unique("number", keep="first", maintain_order=True)
+    )
+    usual = pairs.join(most, on="number", how="left", maintain_order="left")["remainder_right"]
+    return (pairs["remainder"] != usual).to_numpy()
+
+
+def lay_out(
+    rows: pl.DataFrame,
+    identities: Sequence[Mapping[str, str | None]],
+    width: int,
+    name: str,
+    unit: str,
+    *,
+    zero: bool,
+    rates: Sequence[Collection[str]],
+) -> tuple[list[Grid], list[Fault]]:
+    """Return the grid of every series, and the rows that have no place on them.
+
+    ``rows`` has columns number (an index into ``identities`` and ``rates``), line, ns and AMOUNTS.
+    A bin without a row is a gap, or 0 with ``zero``. A cell without a value is always a gap. A row
+    that repeats another exactly is refused.
+
+    Raises IngestError for two rows that contradict each other, and for far more bins than rows.
+    """
+    off = _off_grid(rows["number"].to_numpy(), rows["ns"].to_numpy(), width)
+    refused = [_because(rows.filter(off), f"time off the grid of {width / 1e9:g} s bins")]
+    rows = rows.filter(~off).sort("number", "ns", "line")
+    again = (rows["number"] == rows["number"].shift(1)) & (rows["ns"] == rows["ns"].shift(1))
+    again = again.fill_null(False)
+    if again.any():
+        _require_equal(rows, again, identities, name, unit)
+        refused.append(_because(rows.filter(again), "bin repeated"))
+        rows = rows.filter(~again)
+    number, ns = rows["number"].to_numpy().astype(np.int64), rows["ns"].to_numpy()
+    first = np.searchsorted(number, np.arange(len(identities)))
+    count = np.diff(np.append(first, number.size))
+    start = ns[first]
+    bins = (ns[first + count - 1] - start) // width + 1
+    _require_room(bins, count, [identity["name"] for identity in identities], width, name)
+    edges = np.concatenate(([0], np.cumsum(bins)))
+    place = edges[number] + (ns - start[number]) // width
+    amounts: dict[str, FloatArray] = {}
+    for field in AMOUNTS:
+        column = rows[field].to_numpy()
+        per_second = np.array([field in fields for fields in rates])
+        values = np.full(edges[-1], np.nan)
+        # An amount that the series never has stays unknown, even with ``zero``.
+        if zero:
+            counted = np.logical_or.reduceat(~np.isnan(column), first)
+            values[np.repeat(counted, bins)] = 0.0
+        values[place] = np.where(per_second[number], column * (width / 1e9), column)
+        amounts[field] = values
+    grids = [
+        Grid(identity, begin, width, {field: v[low:high] for field, v in amounts.items()})
+        for identity, begin, low, high in zip(
+            identities, start.tolist(), edges[:-1].tolist(), edges[1:].tolist(), strict=True
+        )
+    ]
+    return grids, _faults(pl.concat(refused))
+
+
+def _require_room(
+    bins: IntArray, rows: IntArray, names: Sequence[str | None], width: int, name: str
+) -> None:
+    """Refuse more than MAX_BINS bins of all series, and far more bins than rows of one."""
+    # The series before use up MAX_BINS. The rows of a series limit its own bins.
+    room = np.minimum(MAX_BINS - (np.cumsum(bins) - bins), np.maximum(FREE_BINS, SPARSE * rows))
+    if (bins > room).any():
+        i = int((bins > room).argmax())
+        raise IngestError(
+            f"{name}: series {names[i]} would have {bins[i]:,} bins of {width / 1e9:g} s between "
+            f"its first and last time, and {max(0, room[i]):,} fit its {rows[i]:,} rows; check the "
+            "times, or give the width as bin_s."
+        )
+
+
+def _require_equal(
+    rows: pl.DataFrame,
+    again: pl.Series,
+    identities: Sequence[Mapping[str, str | None]],
+    name: str,
+    unit: str,
+) -> None:
+    """Refuse a series with two different amounts for one bin."""
+    for field in AMOUNTS:
+        differs = again & rows[field].ne_missing(rows[field].shift(1))
+        if differs.any():
+            second = int(differs.arg_max() or 0)
+            first, last = rows["line"][second - 1], rows["line"][second]
+            raise IngestError(
+                f"{name}: {unit}s {first} and {last} give series "
+                f"{identities[rows['number'][second]]['name']} different {field} for the same bin; "
+                "remove one, or map the column that tells them apart (series=COLUMN)."
+            )
+
+
+def _because(rows: pl.DataFrame, reason: str) -> pl.DataFrame:
+    return rows.with_columns(pl.lit(reason).alias("reason"))
+
+
+def _faults(refused: pl.DataFrame) -> list[Fault]:
+    """Return each refused line once, for its first series without a place."""
+    lines = refused.sort("number", maintain_order=True).unique(
+        "line", keep="first", maintain_order=True
+    )
+    faults = []
+    for (reason,), rows in lines.sort("line").partition_by("reason", as_dict=True).items():
+        named = rows.with_columns((pl.col("ns") / 1e9).alias("ns")).rename({"ns": "time_s"})
+        faults.append(Fault(str(reason), rows["line"].to_numpy(), _describer(named)))
+    return faults
+
+
+def _describer(rows: pl.DataFrame) -> Callable[[int], str]:
+    """Return a function that describes a row by its values, because its text is gone."""
+    hidden = ("line", "source", "number", "reason")
+
+    def described(index: int) -> str:
+        row = rows.row(index, named=True)
+        shown = {key: value for key, value in row.items() if key not in hidden}
+        return ", ".join(
+            f"{key}={value}" for key, value in shown.items() if value is not None and value == value
+        )
+
+    return described

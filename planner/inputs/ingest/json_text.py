@@ -1,0 +1,155 @@
+"""Parse JSON lines: one object per line, its fields as columns of text.
+
+Fields of nested objects are columns too (``usage.prompt_tokens``), because gateways nest them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import NoReturn
+
+import numpy as np
+import polars as pl
+
+from planner.errors import IngestError
+from planner.inputs.ingest.blocks import Records
+from planner.inputs.ingest.names import check_names
+from planner.inputs.ingest.rows import (
+    BAD_IDS,
+    Batch,
+    Fault,
+    holes,
+)
+
+NOT_JSON = "not a JSON object"
+DEPTH = 4  # most names in a column's path
+_PLAIN = re.compile(r"[\w \-]+")  # a name that a path can hold without escapes
+Path = tuple[str, ...]  # names from the line's object down to a field
+
+
+def read_probe(lines: Records, name: str, rows: int) -> tuple[Mapping[str, Path], pl.DataFrame]:
+    """Return every field of the first ``rows`` lines by column name, and those lines as columns."""
+    lines = lines.keep(np.arange(lines.start.size) < rows)
+    columns: dict[str, Path] = {}
+    good = np.zeros(lines.start.size, dtype=np.bool_)
+    for i in range(lines.start.size):
+        value = _object(lines.text(i))
+        if value is not None:
+            good[i] = True
+            for path in _fields(value):
+                column = ".".join(path)
+                # A top-level name may contain a dot, and then it comes first.
+                if len(path) == 1 or column not in columns:
+                    columns[column] = path
+    if not columns:
+        raise IngestError(
+            f"{name}, line {lines.line[0]} is not a JSON object; write one object per line "
+            "(JSON lines), not one array or an indented document."
+        )
+    check_names(list(columns), name)
+    return columns, _parse(lines.keep(good), columns, None, name)
+
+
+def batch(lines: Records, columns: Mapping[str, Path], ids: str | None, name: str) -> Batch:
+    """Return the records as text columns, ``ids`` as lists of integers; other lines as faults."""
+    try:
+        frame = pl.read_ndjson(lines.joined(), schema=_schema(columns, ids))
+    except pl.exceptions.PolarsError:
+        frame = None
+    if (
+        frame is not None
+        and frame.height == lines.start.size
+        and not (ids and holes(frame[ids]).any())
+    ):
+        return Batch(_flat(frame, columns), lines.line, lines.text)
+    # The block is not valid as a whole. Judge each line, to refuse only the bad ones.
+    verdicts = np.array([_verdict(lines.text(i), ids) for i in range(lines.start.size)])
+    faults = tuple(
+        Fault(reason, bad.line, bad.text)
+        for reason in (NOT_JSON, BAD_IDS)
+        if (verdicts == reason).any()
+        for bad in (lines.keep(verdicts == reason),)
+    )
+    lines = lines.keep(verdicts == "")
+    return Batch(_parse(lines, columns, ids, name), lines.line, lines.text, faults)
+
+
+def _fields(value: Mapping[str, object], above: Path = ()) -> Iterator[Path]:
+    for key, inner in value.items():
+        path = (*above, key)
+        if isinstance(inner, dict) and inner and len(path) < DEPTH and _PLAIN.fullmatch(key):
+            yield from _fields(inner, path)
+        elif not above or (_PLAIN.fullmatch(key) and not isinstance(inner, dict | list)):
+            yield path
+
+
+def _schema(columns: Mapping[str, Path], ids: str | None) -> dict[str, pl.DataType]:
+    """Return the types of a line's top-level fields; a nested object is read as its text."""
+    schema: dict[str, pl.DataType] = {path[0]: pl.String() for path in columns.values()}
+    return schema | ({ids: pl.List(pl.Int64)} if ids else {})
+
+
+def _flat(frame: pl.DataFrame, columns: Mapping[str, Path]) -> pl.DataFrame:
+    if all(len(path) == 1 for path in columns.values()):
+        return frame
+    return frame.with_columns(
+        pl.col(path[0]).str.json_path_match("$" + "".join(f"['{key}']" for key in path[1:]))
+        .alias(column)
+        for column, path in columns.items()
+        if len(path) > 1
+    )  # fmt: skip
+
+
+def _parse(lines: Records, columns: Mapping[str, Path], ids: str | None, name: str) -> pl.DataFrame:
+    schema = _schema(columns, ids)
+    if not lines.start.size:
+        return _flat(pl.DataFrame(schema=schema), columns)
+    try:
+        frame = pl.read_ndjson(lines.joined(), schema=schema)
+    except pl.exceptions.PolarsError as error:
+        raise IngestError(
+            f"{name}, lines {lines.line[0]} to {lines.line[-1]} cannot be read as JSON lines "
+            f"({error}); write one object per line."
+        ) from None
+    if frame.height != lines.start.size:
+        raise IngestError(
+            f"{name}, lines {lines.line[0]} to {lines.line[-1]} do not hold one JSON object each; "
+            "write one object per line."
+        )
+    return _flat(frame, columns)
+
+
+def _verdict(text: str, ids: str | None) -> str:
+    """Return the reason why a line is refused, or ""."""
+    value = _object(text)
+    if value is None:
+        return NOT_JSON
+    return BAD_IDS if ids and not _is_ids(value.get(ids)) else ""
+
+
+def _object(text: str) -> dict[str, object] | None:
+    """Return the object in a line, or None."""
+    try:
+        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    return value if math.isfinite(value) else _refuse(number)
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _is_ids(value: object) -> bool:
+    return value is None or (
+        isinstance(value, list)
+        and all(isinstance(x, int) and not isinstance(x, bool) and abs(x) < 2**63 for x in value)
+    )

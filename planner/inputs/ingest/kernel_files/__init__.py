@@ -1,0 +1,12 @@
+"""Read measured operators (kernels) from files into tables of ``simulation.performance``."""
+
+from planner.inputs.ingest.kernel_files.native import Sharing
+from planner.inputs.ingest.kernel_files.reader import (
+    FORMATS,
+    KernelFile,
+    kernel_format,
+    read_frame,
+    read_kernels,
+)
+
+__all__ = ["FORMATS", "KernelFile", "Sharing", "kernel_format", "read_frame", "read_kernels"]

@@ -1,0 +1,129 @@
+"""Read kernel tables of aiconfigurator (ai-dynamo): shapes per GPU, latency in milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from planner.errors import IngestError
+from planner.inputs.ingest.kernel_files.frame import Frame
+from simulation.performance.kernel_tables import KernelRows
+from simulation.performance.specs import ModelShape
+
+Shapes = Mapping[str, ModelShape]
+ByGpu = dict[str, list[KernelRows]]
+GPUS = {
+    "a100_sxm": "A100-80GB",
+    "h100_sxm": "H100-SXM",
+    "h200_sxm": "H200",
+    "b200_sxm": "B200",
+    "b300_sxm": "B300",
+    "gb200": "GB200",
+    "gb300": "GB300",
+    "l40s": "L40S",
+}
+"""Names of the systems in our catalogue; another name is kept as it is."""
+PRECISIONS = {
+    "bfloat16": "bf16", "float16": "bf16", "half": "bf16", "fp8": "fp8", "fp8_block": "fp8_block",
+    "nvfp4": "fp4", "int8_wo": "int8", "int4_wo": "int4", "int8": "int8",
+}  # fmt: skip
+# Routing is skewed in practice. Two distributions were measured; aiconfigurator uses this one too.
+DISTRIBUTION = "power_law_1.2"
+
+
+def _parts(frame: Frame, *columns: str) -> list[tuple[str, tuple[str, ...], Frame]]:
+    """Return the frame split by GPU and by the values of ``columns``, in order of names."""
+    parts = sorted(frame.parts("system", *columns), key=lambda part: part[0])
+    return [(GPUS.get(key[0], key[0]), key[1:], part) for key, part in parts]
+
+
+def _precision(frame: Frame, name: str) -> str:
+    if name not in PRECISIONS:
+        raise IngestError(
+            f"{frame.name}, {frame.unit} {int(frame.lines[0])}: the precision {name!r} is unknown; "
+            f"use one of {', '.join(PRECISIONS)}."
+        )
+    return PRECISIONS[name]
+
+
+def gemm(frame: Frame, shapes: Shapes) -> ByGpu:
+    """Return rows of matrix products."""
+    result: ByGpu = {}
+    for gpu, (dtype,), part in _parts(frame, "gemm_dtype"):
+        columns = part.columns({"m": "m", "n": "n", "k": "k"})
+        seconds = part.seconds("latency_ms", 1e-3)
+        rows = KernelRows("gemm", _precision(part, dtype), columns, seconds)
+        result.setdefault(gpu, []).append(rows)
+    return result
+
+
+def attention(frame: Frame, shapes: Shapes) -> ByGpu:
+    """Return rows of context attention (``step`` 0) and of generation attention.
+
+    Generation has ``isl`` 1 and ``step`` earlier tokens.
+    """
+    names = {
+        "batch": "batch_size", "isl": "isl", "context": "step", "heads": "num_heads",
+        "kv_heads": "num_key_value_heads", "head_dim": "head_dim",
+    }  # fmt: skip
+    # Both tables have the same columns. A file is only one of them.
+    decode = bool((frame.numbers("isl") == 1).all())
+    result: ByGpu = {}
+    for gpu, (dtype,), part in _parts(frame, "kv_cache_dtype"):
+        columns = part.columns(names)
+        op = "attention_decode" if decode else "attention_prefill"
+        if decode:
+            columns["context"] = columns["context"] + 1.0  # the new token attends to itself
+        seconds = part.seconds("latency_ms", 1e-3)
+        rows = KernelRows(op, _precision(part, dtype), columns, seconds)
+        result.setdefault(gpu, []).append(rows)
+    return result
+
+
+def experts(frame: Frame, shapes: Shapes, distribution: str = DISTRIBUTION) -> ByGpu:
+    """Return rows of mixture-of-experts layers; other routing distributions are set aside."""
+    names = {
+        "tokens": "num_tokens", "hidden": "hidden_size", "intermediate": "inter_size",
+        "experts": "num_experts", "top_k": "topk", "moe_tp": "moe_tp_size", "moe_ep": "moe_ep_size",
+    }  # fmt: skip
+    result: ByGpu = {}
+    for gpu, (dtype, pattern), part in _parts(frame, "moe_dtype", "distribution"):
+        if pattern != distribution:
+            part.set_aside[f"experts are hit in another pattern than {distribution}"] += (
+                part.data.height
+            )
+            continue
+        seconds = part.seconds("latency_ms", 1e-3)
+        rows = KernelRows("experts", _precision(part, dtype), part.columns(names), seconds)
+        result.setdefault(gpu, []).append(rows)
+    return result
+
+
+def nccl(frame: Frame, shapes: Shapes) -> ByGpu:
+    """Return rows of collectives; ``message_size`` counts elements (half: 2 bytes, int8: 1)."""
+    result: ByGpu = {}
+    for gpu, (dtype, op), part in _parts(frame, "nccl_dtype", "op_name"):
+        name = "all_to_all" if op == "alltoall" else op
+        _append(result, gpu, name, part, 1.0 if dtype == "int8" else 2.0)
+    return result
+
+
+def custom_allreduce(frame: Frame, shapes: Shapes) -> ByGpu:
+    """Return rows of vLLM's own all-reduce kernels.
+
+    Rows outside a CUDA graph measure the launch from Python, so they are set aside.
+    """
+    result: ByGpu = {}
+    for gpu, (kernel,), part in _parts(frame, "kernel_source"):
+        if kernel.endswith("_eager"):
+            part.set_aside["launched outside a CUDA graph"] += part.data.height
+            continue
+        _append(result, gpu, "all_reduce", part, 2.0)
+    return result
+
+
+def _append(result: ByGpu, gpu: str, op: str, part: Frame, element_bytes: float) -> None:
+    columns = part.columns({"gpus": "num_gpus", "message_bytes": "message_size"})
+    columns["message_bytes"] = columns["message_bytes"] * element_bytes
+    precision = "bf16" if element_bytes == 2.0 else "int8"
+    rows = KernelRows(op, precision, columns, part.seconds("latency_ms", 1e-3))
+    result.setdefault(gpu, []).append(rows)

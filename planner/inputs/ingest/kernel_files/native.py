@@ -1,0 +1,172 @@
+"""Read our own format of measured operators, which ``tools/catalogue/measure_gpu.py`` writes.
+
+One row per measurement, as CSV (a header line, then rows) or JSON (a list of objects with the same
+names). A field that does not apply to an operator is empty (CSV) or missing (JSON).
+
+    column           meaning, unit
+    op               gemm | attention_prefill | attention_decode | norm | activation | rope |
+                     experts | all_reduce | all_gather | reduce_scatter | all_to_all
+    dtype            of the weights and inputs: bf16, fp8, fp4, int8, int4
+    m, n, k          gemm: m rows, k in, n out, on this GPU. norm, activation, rope: m rows, k
+                     elements read per row, n elements written per row
+    batch            attention: sequences
+    isl              attention_prefill: new tokens of each sequence (attention_decode: 1)
+    context          attention: tokens of each sequence already in the KV cache
+    heads, kv_heads, head_dim    attention: on this GPU
+    kv_dtype         attention: of the KV cache; empty: as dtype
+    tokens           experts: tokens that all GPUs of the group route, before top_k
+    hidden, intermediate, experts, top_k, moe_tp, moe_ep    experts: of the whole model
+    gpus             collectives: GPUs that take part
+    message_bytes    collectives: the buffer of one GPU (all_gather: after, reduce_scatter: before)
+    sm_share         share of the multiprocessors the operator could use, (0, 1]; empty: 1
+    concurrent_with  operator that ran side by side on the same GPU, in the form
+                     ``op:sm_share``, for example ``gemm:0.5``; empty: alone
+    latency_us       median duration of one call, microseconds
+    gpu              name of the GPU type, as in the catalogue
+    source           what measured it: software and version, in words
+
+Rows with ``sm_share`` below 1 or a ``concurrent_with`` are interference measurements. They are not
+part of the profile of a whole GPU. ``sharing`` reads them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from planner.errors import IngestError
+from planner.inputs.ingest.kernel_files.frame import Frame
+from simulation.performance.kernel_tables import KernelRows
+from simulation.performance.specs import BYTES, ModelShape
+
+MAX_JSON_BYTES = 256 << 20
+COLUMNS = (
+    "op", "dtype", "m", "n", "k", "batch", "isl", "context", "heads", "kv_heads", "head_dim",
+    "kv_dtype", "tokens", "hidden", "intermediate", "experts", "top_k", "moe_tp", "moe_ep", "gpus",
+    "message_bytes", "sm_share", "concurrent_with", "latency_us", "gpu", "source",
+)  # fmt: skip
+NEEDED = {
+    "gemm": ("m", "n", "k"),
+    "attention_prefill": ("batch", "isl", "context", "heads", "kv_heads", "head_dim"),
+    "attention_decode": ("batch", "context", "heads", "kv_heads", "head_dim"),
+    "norm": ("m", "n", "k"),
+    "activation": ("m", "n", "k"),
+    "rope": ("m", "n", "k"),
+    "experts": (
+        "tokens", "hidden", "intermediate", "experts", "top_k", "moe_tp", "moe_ep",
+    ),
+    "all_reduce": ("gpus", "message_bytes"),
+    "all_gather": ("gpus", "message_bytes"),
+    "reduce_scatter": ("gpus", "message_bytes"),
+    "all_to_all": ("gpus", "message_bytes"),
+}  # fmt: skip
+"""By operator: the columns it must fill besides dtype, latency_us, gpu and source."""
+
+
+# Columns that do not describe the size of a call.
+MEASURED = ("latency_us", "sm_share", "concurrent_with", "source", "spread")
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """The slowdown of an operator on a part of the GPU, or during another operator."""
+
+    gpu: str
+    op: str
+    dtype: str
+    sm_share: float  # of the multiprocessors, (0, 1]
+    concurrent_with: str  # as in the file; "": alone
+    slowdown: float  # median over calls of seconds / seconds alone on a whole GPU
+    calls: int
+
+
+def sharing(frame: Frame) -> tuple[Sharing, ...]:
+    """Return the interference measurements of a file, each relative to the same call alone.
+
+    Calls without a measurement alone are omitted.
+    """
+    data = frame.data
+    if not {"sm_share", "concurrent_with"} & set(data.columns):
+        return ()
+    share, beside = _conditions(data)
+    sizes = [name for name in data.columns if name not in MEASURED]
+    seconds = pl.col("latency_us").cast(pl.Float64, strict=False)
+    rows = data.select(*sizes, share.alias("share"), beside.alias("beside"), us=seconds)
+    rows = rows.filter(pl.col("us") > 0, pl.col("share") > 0)
+    apart = (pl.col("share") < 1) | (pl.col("beside") != "")
+    alone = rows.filter(~apart).group_by(sizes).agg(alone=pl.col("us").median())
+    shared = (
+        rows.filter(apart)
+        .join(alone, on=sizes, nulls_equal=True)
+        .group_by("gpu", "op", pl.col("dtype").cast(pl.String), "share", "beside")
+        .agg(times=(pl.col("us") / pl.col("alone")).median(), calls=pl.len())
+        .sort("gpu", "op", "dtype", "share", "beside")
+    )
+    return tuple(Sharing(*row) for row in shared.iter_rows())
+
+
+def _conditions(data: pl.DataFrame) -> tuple[pl.Expr, pl.Expr]:
+    """Return the share of the multiprocessors, and the concurrent operator."""
+    share, beside = pl.lit(1.0), pl.lit("")
+    if "sm_share" in data.columns:
+        share = pl.col("sm_share").cast(pl.Float64, strict=False).fill_null(1.0)
+    if "concurrent_with" in data.columns:
+        beside = pl.col("concurrent_with").cast(pl.String).fill_null("")
+    return share, beside
+
+
+def read(frame: Frame, shapes: Mapping[str, ModelShape]) -> dict[str, list[KernelRows]]:
+    """Return the rows of a file in this format by GPU, without interference measurements."""
+    result: dict[str, list[KernelRows]] = {}
+    for (gpu, op, dtype, kv_dtype), part in _alone(frame).parts("gpu", "op", "dtype", "kv_dtype"):
+        if op not in NEEDED:
+            raise IngestError(
+                f"{frame.name}, {frame.unit} {int(part.lines[0])}: op {op!r} is unknown; use one "
+                f"of {', '.join(NEEDED)}."
+            )
+        precision = (kv_dtype or dtype) if op.startswith("attention") else dtype
+        if precision not in BYTES:
+            raise IngestError(
+                f"{frame.name}, {frame.unit} {int(part.lines[0])}: dtype {precision!r} is unknown; "
+                f"use one of {', '.join(BYTES)}."
+            )
+        columns = {name: part.numbers(name) for name in NEEDED[op]}
+        rows = KernelRows(op, precision, columns, part.seconds("latency_us", 1e-6))
+        result.setdefault(gpu, []).append(rows)
+    return result
+
+
+def _alone(frame: Frame) -> Frame:
+    """Return the rows on a whole GPU without a concurrent operator, and count the others."""
+    if not {"sm_share", "concurrent_with"} & set(frame.data.columns):
+        return frame
+    share, beside = _conditions(frame.data)
+    alone = frame.only((share >= 1.0) & (beside == ""))
+    frame.set_aside["under a share of the GPU or side by side"] += (
+        frame.data.height - alone.data.height
+    )
+    return alone
+
+
+def json_frame(path: Path, name: str, max_bytes: int = MAX_JSON_BYTES) -> Frame:
+    """Return the rows of a JSON file, a list of objects; a row's number replaces its line."""
+    limit = min(max_bytes, MAX_JSON_BYTES)
+    if path.stat().st_size > limit:
+        raise IngestError(f"{name} is larger than {limit / 1e6:.0f} MB; write it as CSV.")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise IngestError(f"{name} is nested too deeply to be a list of measurements.") from None
+    except ValueError as error:
+        raise IngestError(f"{name} is not valid JSON ({error}); write it again.") from None
+    if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
+        raise IngestError(f"{name} must hold a list of objects, one per measurement.")
+    columns = {c: [row.get(c) for row in content] for c in COLUMNS}
+    filled = {c: v for c, v in columns.items() if any(x is not None for x in v)}
+    data = pl.DataFrame({c: [None if x is None else str(x) for x in v] for c, v in filled.items()})
+    return Frame(name, "row", data, np.arange(1, len(content) + 1, dtype=np.int64))

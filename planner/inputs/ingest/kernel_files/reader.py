@@ -1,0 +1,202 @@
+"""Read files of measured kernels: detect their format and return rows by GPU type.
+
+``read_kernels`` reads these formats:
+
+    own               the output of tools/catalogue/measure_gpu.py, see ``own``
+    aic_*             aiconfigurator: gemm, attention (context or generation), moe, nccl,
+                      custom_allreduce
+    vidur_mlp_ops, vidur_network
+    llmservingsim_v0_layers, llmservingsim_v0_attention,
+    llmservingsim_v1_layers, llmservingsim_v1_attention
+
+The columns identify the format. A call that is faster than the published peak of its GPU is set
+aside and counted. If more than 1 in 50 calls of a table are, the whole table is set aside, because
+the rest was measured in the same way.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from planner.errors import IngestError
+from planner.inputs.ingest.kernel_files import (
+    aic,
+    layers,
+    native,
+)
+from planner.inputs.ingest.kernel_files.frame import Frame
+from planner.inputs.ingest.kernel_files.plausibility import plausible
+from planner.inputs.ingest.options import IngestOptions
+from planner.inputs.ingest.source import Source
+from planner.inputs.ingest.tables import (
+    LIBRARY,
+    open_table,
+    refusals_of_libraries,
+)
+from simulation.errors import SimulationError
+from simulation.performance.kernel_tables import KernelRows
+from simulation.performance.specs import GpuSpec, ModelShape
+
+LIMIT_BYTES = 1 << 30
+# Errors of computing with a cell that is no number or an impossible size.
+OF_CELLS = (TypeError, ValueError, LookupError, ArithmeticError)
+
+Shapes = Mapping[str, ModelShape]
+Reader = Callable[[Frame, Shapes], dict[str, list[KernelRows]]]
+# Columns that identify each format. The first format with all its columns present wins.
+FORMATS: Mapping[str, tuple[tuple[str, ...], Reader]] = {
+    "own": (("op", "latency_us", "gpu"), native.read),
+    "aic_gemm": (("system", "gemm_dtype", "m", "n", "k", "latency_ms"), aic.gemm),
+    "aic_attention": (
+        ("system", "isl", "num_key_value_heads", "latency_ms"),
+        aic.attention,
+    ),
+    "aic_moe": (("system", "moe_dtype", "num_tokens", "topk", "latency_ms"), aic.experts),
+    "aic_nccl": (("system", "nccl_dtype", "op_name", "message_size"), aic.nccl),
+    "aic_custom_allreduce": (("system", "allreduce_dtype", "message_size"), aic.custom_allreduce),
+    "vidur_mlp_ops": (("gpu", "model", "num_tokens", "tp", "attn_pre_proj_ms"), layers.vidur_mlp),
+    "vidur_network": (("node_sku", "collective", "size_bytes"), layers.vidur_network),
+    "llmservingsim_v0_layers": (
+        ("hardware", "model", "layer", "input_tokens", "latency_ns"),
+        layers.v0_layers,
+    ),
+    "llmservingsim_v0_attention": (
+        ("hardware", "model", "kv_cache_size", "attn_decode_ms"),
+        layers.v0_attention,
+    ),
+    "llmservingsim_v1_layers": (("hardware", "model", "layer", "n", "time_us"), layers.v1_layers),
+    "llmservingsim_v1_attention": (
+        ("hardware", "model", "prefill_chunk", "kv_decode", "time_us"),
+        layers.v1_attention,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFile:
+    """The content of a file of kernels."""
+
+    name: str
+    format: str
+    source: str
+    rows: int
+    by_gpu: Mapping[str, list[KernelRows]] = field(repr=False)
+    set_aside: Mapping[str, int]  # rows by reason
+    sharing: tuple[native.Sharing, ...] = ()  # interference measurements, only in our own format
+
+
+def read_kernels(
+    path: Path | str,
+    *,
+    shapes: Shapes,
+    gpus: Mapping[str, GpuSpec],
+    name: str = "",
+    format: str = "auto",
+    max_bytes: int = LIMIT_BYTES,
+) -> KernelFile:
+    """Return the measured kernels in a file.
+
+    ``shapes`` are models by name, for formats that name a model instead of layer sizes. ``gpus``
+    are the catalogue's types. Rows are checked against the peaks of known types. The file may have
+    ``max_bytes``, and four times that unpacked.
+
+    Raises IngestError with file, line or column, and the remedy.
+    """
+    frame = read_frame(Path(path), name, max_bytes)
+    kind = format if format != "auto" else detect(frame.data.columns, frame.name)
+    if kind not in FORMATS:
+        raise IngestError(
+            f"There is no kernel format {kind!r}; choose one of auto, {', '.join(FORMATS)}."
+        )
+    missing = [c for c in FORMATS[kind][0] if c not in frame.data.columns]
+    if missing:
+        raise IngestError(f"{frame.name} lacks the column {missing[0]} of the format {kind}.")
+    try:
+        by_gpu = FORMATS[kind][1](frame, shapes)
+    except IngestError:
+        raise
+    except (SimulationError, *LIBRARY, *OF_CELLS) as problem:
+        raise IngestError(
+            f"{frame.name} is not as the format {kind} has it ({_cause(problem)}); a cell that "
+            "names a GPU, a model or a size is empty or no number, correct or remove its row."
+        ) from None
+    if not any(by_gpu.values()):
+        raise IngestError(f"{frame.name} holds no measured kernel; it has a header only.")
+    set_aside: Counter[str] = Counter(frame.set_aside)
+    for gpu, rows in by_gpu.items():
+        if gpu in gpus:
+            by_gpu[gpu] = plausible(rows, gpus[gpu], set_aside)
+    shared = native.sharing(frame) if kind == "own" else ()
+    return KernelFile(frame.name, kind, frame.source, frame.data.height, by_gpu, set_aside, shared)
+
+
+def _cause(problem: BaseException) -> str:
+    return str(problem).split("\n", 1)[0].strip()[:200]
+
+
+def kernel_format(path: Path, name: str = "", max_bytes: int = LIMIT_BYTES) -> str:
+    """Return the format of a file by its columns, without reading all of it; raise IngestError."""
+    if is_json(path, name):
+        return detect(native.json_frame(path, name or path.name, max_bytes).data.columns, name)
+    options = _options(name, max_bytes)
+    with tempfile.TemporaryDirectory() as scratch, refusals_of_libraries(name or path.name):
+        table = open_table(Source(path, options), options, Path(scratch))
+        return detect(table.columns, name)
+
+
+def detect(columns: Sequence[str], name: str) -> str:
+    """Return the format that has these columns."""
+    for format, (needed, _) in FORMATS.items():
+        if set(columns).issuperset(needed):
+            return format
+    raise IngestError(
+        f"{name} is in no kernel format that is known: it has the columns "
+        f"{', '.join(columns[:12])}; see docs for the columns of our own format."
+    )
+
+
+def read_frame(path: Path, name: str = "", max_bytes: int = LIMIT_BYTES) -> Frame:
+    """Return all rows of a file of any format; raise IngestError if it is no table."""
+    if is_json(path, name):
+        return native.json_frame(path, name or path.name, max_bytes)
+    options = _options(name, max_bytes)
+    source = Source(path, options)
+    with tempfile.TemporaryDirectory() as scratch, refusals_of_libraries(name or path.name):
+        table = open_table(source, options, Path(scratch))
+        batches = list(table.batches(table.columns))
+    for batch in batches:
+        if batch.faults:
+            line = int(batch.faults[0].lines[0])
+            raise IngestError(f"{source.name}, {table.unit} {line}: not a row of the table.")
+    frames = [batch.frame for batch in batches]
+    data = pl.concat(frames, how="vertical_relaxed") if frames else pl.DataFrame()
+    lines = np.concatenate([batch.lines for batch in batches]) if batches else np.zeros(0, np.int64)
+    return Frame(source.name, table.unit, data.with_columns(_numeric(data)), lines)
+
+
+def is_json(path: Path, name: str) -> bool:
+    return (name or path.name).endswith(".json")
+
+
+def _options(name: str, max_bytes: int) -> IngestOptions:
+    return IngestOptions(name=name, max_bytes=max_bytes, max_expanded_bytes=4 * max_bytes)
+
+
+def _numeric(data: pl.DataFrame) -> list[pl.Series]:
+    """Return the text columns that hold only numbers or nothing, as numbers."""
+    columns = []
+    for column in data.columns:
+        if data[column].dtype != pl.String:
+            continue
+        text = data[column].replace("", None)
+        number = text.cast(pl.Float64, strict=False)
+        if number.null_count() == text.null_count():
+            columns.append(number)
+    return columns

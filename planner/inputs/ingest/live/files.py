@@ -1,0 +1,160 @@
+"""Turn a file that was read as an upload into samples, counted in the source's bins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from planner.errors import IngestError
+from planner.inputs.ingest.live.samples import (
+    AMOUNTS,
+    HISTOGRAMS,
+    KEYS,
+    Samples,
+    bins_frame,
+    no_histograms,
+)
+from planner.inputs.ingest.report import (
+    UTC,
+    IngestReport,
+)
+from planner.inputs.ingest.store import (
+    DemandColumns,
+    bin_requests,
+    read_demand,
+    scan_requests,
+)
+from simulation.arrays import FloatArray
+
+STEPS = 4  # buckets of lengths per doubling of tokens
+
+
+def samples_of_file(store: Path, report: IngestReport, bin_s: int, others: pl.DataFrame) -> Samples:
+    """Return the samples of a file.
+
+    ``store`` is the file's column store. ``others`` is what other files reported
+    (GrowingSeries.told). Requests add to those of other files in the same bin, because logs may be
+    cut within a bin. Counts per bin replace earlier counts.
+
+    Raises IngestError for a file without calendar times, with bins that do not fit, or with
+    requests that another file has.
+    """
+    if report.clock != UTC:
+        raise IngestError(
+            f"{report.trace} has no calendar times, only seconds from its start, so it has no "
+            "place in a series that grows; export it with dates."
+        )
+    if report.kind == "demand":
+        return Samples(bin_s, _of_demand(store, report, bin_s), no_histograms())
+    origin = report.sha256[:16]
+    bins = _of_requests(bin_requests(store, bin_s), origin)
+    twice = bins.join(
+        others.filter(pl.col("origin") != origin), on=[*KEYS, "bin_start"], how="inner"
+    )
+    both = twice.filter(pl.col("whole") | pl.col("whole_right"))
+    if both.height:
+        start = both["bin_start"].min()
+        when = pl.from_epoch(pl.Series([start]), "s").dt.strftime("%Y-%m-%d %H:%M")[0]
+        raise IngestError(
+            f"{report.trace} holds requests of a time that another file of this source has, from "
+            f"{when} on, and they would count twice; cut it there."
+        )
+    return Samples(bin_s, bins, _lengths(store, bin_s, origin))
+
+
+def _of_requests(series: list[DemandColumns], origin: str) -> pl.DataFrame:
+    """Return all bins of the file; a bin without a request is 0.
+
+    The first and last bin are marked as seen in part.
+    """
+    tables = []
+    for columns in series:
+        bins = len(columns.requests)
+        start = round(columns.start_s) + round(columns.bin_s) * np.arange(bins, dtype=np.int64)
+        complete = np.ones(bins, bool)
+        # The file may begin and end within a bin.
+        complete[[0, -1]] = False
+        tables.append(
+            _table(columns, start, _amounts(columns)).with_columns(
+                whole=complete, origin=pl.lit(origin)
+            )
+        )
+    return pl.concat(bins_frame(table) for table in tables)
+
+
+def _of_demand(store: Path, report: IngestReport, bin_s: int) -> pl.DataFrame:
+    """Return the amounts of a demand file, summed to the source's bins.
+
+    Raises IngestError if the file's bins do not divide the source's.
+    """
+    tables = []
+    for columns in read_demand(store):
+        per_bin = bin_s / columns.bin_s
+        if per_bin < 1 or abs(per_bin - round(per_bin)) > 1e-9:
+            raise IngestError(
+                f"{report.trace} counts in bins of {columns.bin_s:g} s, of which no whole number "
+                f"fits into the source's {bin_s} s; export it in narrower bins."
+            )
+        place = np.floor(
+            (columns.start_s + columns.bin_s * np.arange(len(columns.requests))) / bin_s + 1e-9
+        )
+        first = int(place[0])
+        into = (place - first).astype(np.int64)
+        bins = int(into[-1]) + 1
+        amounts = {
+            field: _summed(values, into, bins, round(per_bin))
+            for field, values in _amounts(columns).items()
+        }
+        start = (first + np.arange(bins, dtype=np.int64)) * bin_s
+        tables.append(bins_frame(_table(columns, start, amounts)))
+    return pl.concat(tables)
+
+
+def _summed(values: FloatArray, into: np.ndarray, bins: int, per_bin: int) -> FloatArray:
+    """Return sums over the source's bins; a bin is known if all of its parts are."""
+    total = np.bincount(into, np.nan_to_num(values), minlength=bins)
+    counted = np.bincount(into, ~np.isnan(values), minlength=bins)
+    return np.asarray(np.where(counted >= per_bin, total, np.nan))
+
+
+def _amounts(columns: DemandColumns) -> dict[str, FloatArray]:
+    present = {field: getattr(columns, field) for field in AMOUNTS}
+    return {field: values for field, values in present.items() if values is not None}
+
+
+def _table(
+    columns: DemandColumns, start: np.ndarray, amounts: dict[str, FloatArray]
+) -> pl.DataFrame:
+    """Return the amounts with labels; the name of an unlabelled series becomes its model."""
+    labels = {"model": columns.model, "region": columns.region, "tier": columns.tier}
+    if not any(labels.values()) and columns.name:
+        labels["model"] = columns.name
+    return pl.DataFrame(
+        {
+            "bin_start": start,
+            **{field: pl.Series(values).fill_nan(None) for field, values in amounts.items()},
+        }
+    ).with_columns(pl.lit(value or "").alias(label) for label, value in labels.items())
+
+
+def _lengths(store: Path, bin_s: int, origin: str) -> pl.DataFrame:
+    """Return counts of tokens per request by key and bin, in STEPS buckets per doubling."""
+    report, scan = scan_requests(store)
+    start = ((pl.col("arrival_s") + report.start_s) / bin_s).floor().cast(pl.Int64) * bin_s
+    keys = [pl.col(key).cast(pl.String).fill_null("") for key in KEYS]
+    counted = []
+    for what in ("input_tokens", "output_tokens"):
+        step = (pl.col(what).clip(1).log(2) * STEPS).ceil()
+        most = (2 ** (step / STEPS)).alias("most")
+        counted.append(
+            scan.select(*keys, start.alias("bin_start"), most)
+            .group_by(*KEYS, "bin_start", "most")
+            .agg(pl.len().alias("count"))
+            .with_columns(
+                origin=pl.lit(origin), what=pl.lit(what), least=pl.col("most") / 2 ** (1 / STEPS)
+            )
+            .collect(engine="streaming")
+        )
+    return pl.concat(counted).select(pl.col(name).cast(kind) for name, kind in HISTOGRAMS.items())

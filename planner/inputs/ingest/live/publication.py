@@ -1,0 +1,185 @@
+"""Publish a growing series as the store of a trace, for scenarios, forecasts and pages."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from planner.errors import IngestError
+from planner.files.atomic_write import whole_folder
+from planner.inputs.ingest.demand import (
+    series_reports,
+    total,
+)
+from planner.inputs.ingest.grid import (
+    Grid,
+    gap_counts,
+)
+from planner.inputs.ingest.live.lengths import sample_of
+from planner.inputs.ingest.live.samples import (
+    AMOUNTS,
+    KEYS,
+    Samples,
+)
+from planner.inputs.ingest.report import (
+    UTC,
+    IngestReport,
+    moment,
+)
+from planner.inputs.ingest.store import (
+    DEMAND,
+    LENGTHS,
+    MAX_BINS,
+    write_demand,
+    write_lengths,
+    write_report,
+)
+from simulation.arrays import FloatArray
+
+FORMAT = "live"
+LENGTH_FIELDS = ("input_tokens", "output_tokens")
+
+
+def publish(samples: Samples, name: str, store: Path) -> IngestReport:
+    """Write ``samples`` into ``store``, which appears whole or not at all.
+
+    ``samples`` are as returned by GrowingSeries.read. All series cover the same span of time. Bins
+    without a reading are gaps.
+
+    Raises IngestError if no bin has a request or token.
+    """
+    began = time.perf_counter()
+    grids, notes = _grids(samples, name)
+    with whole_folder(store) as work:
+        write_demand(work, grids)
+        if lengths := list(_lengths(samples, name)):
+            write_lengths(work, pl.concat(lengths))
+            notes.append(
+                "Lengths are drawn from the source's histograms, prompt and answer apart from each "
+                "other, stretched to the tokens counted in each bin."
+            )
+        report = _report(work, grids, samples, name, notes, time.perf_counter() - began)
+        write_report(work, report)
+    return report
+
+
+def series_name(model: str, region: str, tier: str, name: str) -> str:
+    return " / ".join(part for part in (model, region, tier) if part) or name
+
+
+def _grids(samples: Samples, name: str) -> tuple[list[Grid], list[str]]:
+    """Return one grid per series over the common span, and notes on gaps and corrections."""
+    counted = samples.bins.filter(pl.any_horizontal(pl.col(*AMOUNTS).is_not_null()))
+    if counted.is_empty():
+        raise IngestError(
+            f"Source {name} has counted no request or token yet; read it again once it has."
+        )
+    start, end = int(str(counted["bin_start"].min())), int(str(counted["bin_start"].max()))
+    bins = (end - start) // samples.bin_s + 1
+    groups = counted.partition_by(*KEYS, as_dict=True, maintain_order=True)
+    if bins * len(groups) > MAX_BINS:
+        raise IngestError(
+            f"Source {name} has {bins * len(groups):,} bins of {samples.bin_s} s, and {MAX_BINS:,} "
+            "are allowed; make one with wider bins."
+        )
+    grids, few = [], 0
+    for key, group in groups.items():
+        model, region, tier = map(str, key)
+        place = ((group["bin_start"] - start) // samples.bin_s).to_numpy()
+        amounts: dict[str, FloatArray] = {"total_tokens": np.full(bins, np.nan)}
+        for field in AMOUNTS:
+            amounts[field] = np.full(bins, np.nan)
+            amounts[field][place] = group[field].cast(pl.Float64).fill_null(np.nan).to_numpy()
+        few += _one_each(amounts)
+        identity = {
+            "name": series_name(model, region, tier, name),
+            "model": model or None, "region": region or None, "tier": tier or None,
+        }  # fmt: skip
+        ns = 1_000_000_000
+        grids.append(Grid(identity, start * ns, samples.bin_s * ns, amounts))
+    notes = []
+    if gaps := int(gap_counts(grids).sum()):
+        notes.append(f"{gaps:,} of {bins * len(grids):,} bins were not measured: they are gaps.")
+    if few:
+        notes.append(
+            f"In {few:,} bins fewer tokens than requests were counted, as engines count them at "
+            "another moment; one per request is taken there."
+        )
+    return grids, notes
+
+
+def _one_each(amounts: dict[str, FloatArray]) -> int:
+    """Raise the tokens of each bin to at least one per request; return how many bins changed."""
+    requests, changed = amounts["requests"], np.zeros(len(amounts["requests"]), bool)
+    for field in LENGTH_FIELDS:
+        fewer = amounts[field] < requests
+        amounts[field][fewer] = requests[fewer]
+        changed |= fewer
+    return int(changed.sum())
+
+
+def _lengths(samples: Samples, name: str) -> Iterator[pl.DataFrame]:
+    """Yield a sample of lengths per series and field."""
+    counted = samples.histograms.filter(pl.col("what").is_in(LENGTH_FIELDS))
+    groups = counted.sort(*KEYS, "what").partition_by(*KEYS, "what", as_dict=True)
+    for (model, region, tier, what), group in groups.items():
+        tokens = sample_of(group)
+        if tokens is None:
+            continue
+        series = series_name(str(model), str(region), str(tier), name)
+        yield pl.DataFrame({"tokens": tokens}).select(
+            pl.lit(series).alias("series"), pl.lit(what).alias("field"), "tokens"
+        )
+
+
+def _report(
+    folder: Path,
+    grids: list[Grid],
+    samples: Samples,
+    name: str,
+    notes: list[str],
+    seconds: float,
+) -> IngestReport:
+    # A live source has no file, so the hash is that of the stored content.
+    contents = [
+        (folder / file).read_bytes() for file in (DEMAND, LENGTHS) if (folder / file).exists()
+    ]
+    start_ns, end_ns = grids[0].start_ns, grids[0].end_ns
+    totals = {field: total(grids, field) for field in AMOUNTS}
+    labels = {
+        label: tuple(dict.fromkeys(v for grid in grids if (v := grid.identity[label])))
+        for label in KEYS
+    }
+    return IngestReport(
+        trace=name,
+        kind="demand",
+        format=FORMAT,
+        rows=samples.bins.height,
+        requests=totals["requests"],
+        rejected=0,
+        reject_reasons={},
+        reject_samples=(),
+        clock=UTC,
+        start_ns=start_ns,
+        end_ns=end_ns,
+        start=moment(start_ns, UTC),
+        end=moment(end_ns, UTC),
+        input_tokens=totals["input_tokens"],
+        output_tokens=totals["output_tokens"],
+        series=series_reports(grids, UTC),
+        bin_s=samples.bin_s,
+        models=labels["model"],
+        regions=labels["region"],
+        tiers=labels["tier"],
+        columns={},
+        notes=tuple(notes),
+        provenance=f"measured, read live from {name}",
+        sha256=hashlib.sha256(b"".join(contents)).hexdigest(),
+        bytes=sum(map(len, contents)),
+        seconds=seconds,
+    )

@@ -1,0 +1,206 @@
+"""Store a series that grows in parts, so that data read twice counts once.
+
+Each reading is a part: ``bins-MOMENT.parquet`` and ``histograms-MOMENT.parquet`` in one folder, in
+the order of writing. A later part replaces the values that an earlier part of the same origin has
+for a bin. Its nulls replace nothing. Late data is so merged, and an empty reading deletes no
+measurement. NaN withdraws a value: the process went on, but its amount is not known.
+
+If several origins saw parts of a bin (files that end within it), their amounts add up.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from planner.errors import Damaged
+from planner.files.atomic_write import whole_file
+from planner.files.damage import damage_reported
+from planner.inputs.ingest.live.samples import (
+    AMOUNTS,
+    BINS,
+    COUNTED,
+    GAUGES,
+    HISTOGRAMS,
+    KEYS,
+    Samples,
+    no_histograms,
+)
+
+AGAIN = "restore a backup, or remove this live source and make it anew"
+TRIES = 3
+MOST_PARTS = 64  # more are merged into one
+_PLACE = (*KEYS, "bin_start")
+
+
+@dataclass(frozen=True, slots=True)
+class GrowingSeries:
+    """A folder of parts with bins of ``bin_s`` seconds."""
+
+    folder: Path
+    bin_s: int
+
+    def append(self, samples: Samples) -> None:
+        """Store a reading; several processes may do so at the same time."""
+        if samples.bin_s != self.bin_s:
+            raise ValueError(f"bins of {samples.bin_s} s do not go with bins of {self.bin_s} s")
+        if samples.bins.is_empty() and samples.histograms.is_empty():
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        stem = f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}"
+        for kind, table in (("histograms", samples.histograms), ("bins", samples.bins)):
+            if not table.is_empty():
+                _write(table, self.folder / f"{kind}-{stem}")
+        if len(self._parts("bins")) > MOST_PARTS:
+            with suppress(Damaged):  # the reading is stored; a reader reports the damage
+                self._compact()
+
+    def read(self, until_s: float | None = None, since_s: float | None = None) -> Samples:
+        """Return bins that begin from ``since_s`` and end by ``until_s`` (epoch seconds).
+
+        There is one row per model, region, tier and bin, in order. Amounts of bins that were seen
+        only in part are null.
+        """
+        bins, counted = self.bins(until_s, since_s), self.histograms(until_s, since_s)
+        return Samples(self.bin_s, bins, counted)
+
+    def bins(self, until_s: float | None = None, since_s: float | None = None) -> pl.DataFrame:
+        """Return the bins of ``read``."""
+        return _joined_bins(
+            _before(_latest_bins(self._read("bins", BINS, since_s)), self.bin_s, until_s)
+        )
+
+    def histograms(
+        self, until_s: float | None = None, since_s: float | None = None
+    ) -> pl.DataFrame:
+        """Return the histograms of ``read``.
+
+        They have many times more rows than the bins, so limit the time.
+        """
+        latest = _latest_histograms(self._read("histograms", HISTOGRAMS, since_s))
+        return _joined_histograms(_before(latest, self.bin_s, until_s))
+
+    def told(self) -> pl.DataFrame:
+        """Return which origins reported each bin of each key, and whether they saw all of it."""
+        bins = _latest_bins(self._read("bins", BINS, None))
+        return bins.select(*_PLACE, "origin", "whole")
+
+    def _parts(self, kind: str) -> list[Path]:
+        return sorted(self.folder.glob(f"{kind}-*.parquet"), key=_stem)
+
+    def _read(
+        self, kind: str, schema: dict[str, type[pl.DataType]], since_s: float | None
+    ) -> pl.DataFrame:
+        """Return the rows of all parts, with the index of their part in ``part``."""
+        for _ in range(TRIES):
+            with suppress(FileNotFoundError):  # another process has just merged the parts
+                return _stacked(self._parts(kind), schema, since_s)
+        return _stacked(self._parts(kind), schema, since_s)
+
+    def _compact(self) -> None:
+        """Merge all parts into one.
+
+        Parts that are appended meanwhile sort after it. A reader that sees both the parts and the
+        merged part reads the same values.
+        """
+        for kind, schema, latest in (
+            ("histograms", HISTOGRAMS, _latest_histograms),
+            ("bins", BINS, _latest_bins),
+        ):
+            parts = self._parts(kind)
+            if len(parts) < 2:
+                continue
+            _write(
+                latest(_stacked(parts, schema)).select(*schema),
+                # This name sorts after the parts that it replaces and before all later ones.
+                parts[-1].with_name(f"{_stem(parts[-1])}-all"),
+            )
+            for path in parts:
+                path.unlink(missing_ok=True)
+
+
+def _stacked(
+    parts: list[Path], schema: dict[str, type[pl.DataType]], since_s: float | None = None
+) -> pl.DataFrame:
+    """Return the rows of ``parts``.
+
+    Parts and row groups that end before ``since_s`` are not read.
+    """
+    tables = []
+    for i, path in enumerate(parts):
+        if not path.exists():
+            raise FileNotFoundError(path)
+        with damage_reported(f"The stored file {path.name}", AGAIN):
+            rows = pl.scan_parquet(path)
+            if since_s is not None:
+                rows = rows.filter(pl.col("bin_start") >= since_s)
+            tables.append(_whole(rows.collect(), schema).with_columns(part=pl.lit(i, pl.Int64)))
+    return pl.concat(tables) if tables else pl.DataFrame(schema={**schema, "part": pl.Int64})
+
+
+def _whole(rows: pl.DataFrame, schema: dict[str, type[pl.DataType]]) -> pl.DataFrame:
+    """Return the rows with null in columns that are newer than their file."""
+    lacking = [pl.lit(None, kind).alias(n) for n, kind in schema.items() if n not in rows.columns]
+    return rows.with_columns(lacking).select(*schema)
+
+
+def _write(table: pl.DataFrame, stem: Path) -> None:
+    """Write a part atomically."""
+    with whole_file(stem.with_name(f"{stem.name}.parquet")) as draft:
+        table.write_parquet(draft, compression="zstd")
+
+
+def _stem(path: Path) -> str:
+    return path.name.partition(".")[0]  # earlier versions wrote a checksum after the dot
+
+
+def _latest_bins(parts: pl.DataFrame) -> pl.DataFrame:
+    """Return the last value of each column per origin and bin."""
+    last = [pl.col(name).drop_nulls().last() for name in (*AMOUNTS, *GAUGES)]
+    return (
+        parts.sort("part", maintain_order=True)
+        .group_by(*_PLACE, "origin", maintain_order=True)
+        .agg(pl.col("whole").any(), *last)
+    )
+
+
+def _latest_histograms(parts: pl.DataFrame) -> pl.DataFrame:
+    """Return the histogram of the last part that has one, per origin, bin and quantity."""
+    of = [*_PLACE, "origin", "what"]
+    return parts.filter(pl.col("part") == pl.col("part").max().over(of)).drop("part")
+
+
+def _before(table: pl.DataFrame, bin_s: int, until_s: float | None) -> pl.DataFrame:
+    return table if until_s is None else table.filter(pl.col("bin_start") + bin_s <= until_s)
+
+
+def _joined_bins(bins: pl.DataFrame) -> pl.DataFrame:
+    """Add up the origins of each bin.
+
+    A bin that one origin saw in part is known if another origin has the rest.
+    """
+    known = pl.col("whole").any() | (pl.len() > 1)
+    amounts = [
+        pl.when(known & pl.col(name).is_not_null().any())
+        .then(pl.col(name).sum().fill_nan(None))
+        .alias(name)
+        for name in AMOUNTS
+    ]
+    gauges = [pl.col(name).drop_nulls().last() for name in GAUGES]
+    return bins.group_by(*_PLACE).agg(*amounts, *gauges).sort(*_PLACE)
+
+
+def _joined_histograms(counted: pl.DataFrame) -> pl.DataFrame:
+    if counted.is_empty():
+        return no_histograms().drop("origin")
+    order = pl.Enum(COUNTED)
+    return (
+        counted.group_by(*_PLACE, "what", "least", "most")
+        .agg(pl.col("count").sum())
+        .sort(*KEYS, "bin_start", pl.col("what").cast(order), "most")
+    )

@@ -1,0 +1,133 @@
+"""Check the settings of a source of each kind before they are stored."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, field_validator
+
+from planner.errors import SourceError
+from planner.schema_types import (
+    Name,
+    Section,
+)
+
+# Only variables with this prefix, so that a source cannot send other secrets away.
+NAMED = r"^HEADROOM_SOURCE_[A-Z0-9_]+$"
+Variable = Annotated[str, Field(pattern=NAMED, max_length=80)]
+Label = Annotated[str, Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*$", max_length=80)]
+MOST_DAYS = 400
+# Variables that are useless without each other.
+PAIRS = (("user_env", "password_env"), ("access_key_env", "secret_key_env"))
+
+
+class PrometheusSettings(Section):
+    """Settings of a Prometheus source.
+
+    ``region`` and ``tier`` are fixed names. ``region_label`` and ``tier_label`` name the labels
+    that hold them instead.
+    """
+
+    url: Annotated[str, Field(min_length=8, max_length=300)]
+    engine: Literal["auto", "vllm", "sglang", "trtllm", "tgi", "dynamo", "llm-d"] = "auto"
+    match: dict[Label, Annotated[str, Field(max_length=200)]] = {}  # label: value, all of them
+    model: Name | None = None  # for engines without a model label; default: the label's value
+    model_label: Label | None = None  # default: the engine's own
+    region: Name | None = None
+    region_label: Label | None = None
+    tier: Name | None = None
+    tier_label: Label | None = None
+    token_env: Variable | None = None  # variable that holds a bearer token
+    user_env: Variable | None = None  # variables of basic authentication
+    password_env: Variable | None = None
+    days: Annotated[float, Field(gt=0, le=MOST_DAYS)] = 15.0  # days of history in the first reading
+    delay_s: Annotated[int, Field(ge=0, le=86_400)] = 60  # wait until a bin counts as complete
+    late_s: Annotated[int, Field(ge=0, le=7 * 86_400)] = 3600  # reread each time, for late data
+
+
+class FolderSettings(Section):
+    """Settings of a folder. Each file is read once, in the same way as an upload."""
+
+    path: Annotated[str, Field(min_length=1, max_length=500)]
+    format: Annotated[str, Field(max_length=32)] = "auto"
+    mapping: dict[str, Annotated[str, Field(max_length=200)]] = {}
+    model: Name | None = None
+    region: Name | None = None
+    tier: Name | None = None
+
+
+class BucketSettings(Section):
+    """Settings of an S3-compatible bucket.
+
+    Each object below ``prefix`` is read once, in the same way as an upload.
+    """
+
+    url: Annotated[str, Field(min_length=8, max_length=300)]  # of the server, without the bucket
+    bucket: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
+    prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9!_.*'()=/-]*$", max_length=300)] = ""
+    signing_region: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,40}$")] = "us-east-1"
+    access_key_env: Variable | None = None  # variables of the credentials; none for a public bucket
+    secret_key_env: Variable | None = None
+    session_token_env: Variable | None = None
+    format: Annotated[str, Field(max_length=32)] = "auto"
+    mapping: dict[str, Annotated[str, Field(max_length=200)]] = {}
+    model: Name | None = None
+    region: Name | None = None
+    tier: Name | None = None
+
+    @field_validator("prefix")
+    @classmethod
+    def folder(cls, path: str) -> str:
+        """Strip slashes at the ends of a prefix; it names whole folders."""
+        return path.strip("/")
+
+
+class SamplesSettings(Section):
+    """Settings of a source whose samples are sent; there are none."""
+
+
+KINDS: Mapping[str, type[Section]] = {
+    "prometheus": PrometheusSettings,
+    "folder": FolderSettings,
+    "bucket": BucketSettings,
+    "samples": SamplesSettings,
+}
+
+
+def settings_of(kind: str, fields: Mapping[str, Any]) -> Any:
+    """Return checked settings; raise SourceError with the first fault and its field."""
+    if kind not in KINDS:
+        raise SourceError(f"kind is {kind!r}; give one of {', '.join(KINDS)}.")
+    if "\\u0000" in json.dumps(dict(fields), default=str):
+        raise SourceError("settings: a text in them has a NUL character; remove it.")
+    try:
+        checked = KINDS[kind].model_validate(dict(fields))
+    except ValidationError as problem:
+        fault = problem.errors()[0]
+        where = ".".join(str(part) for part in fault["loc"]) or "settings"
+        known = ", ".join(KINDS[kind].model_fields) or "none"
+        remedy = (
+            f"is not known here; there are: {known}."
+            if fault["type"] == "extra_forbidden"
+            else "is needed."
+            if fault["type"] == "missing"
+            else _fault(fault)
+        )
+        raise SourceError(f"{where}: {remedy}") from None
+    for pair in PAIRS:
+        named = [name for name in pair if getattr(checked, name, None)]
+        if len(named) == 1:
+            (other,) = set(pair) - set(named)
+            raise SourceError(f"{other}: {named[0]} is given, so this is needed too.")
+    return checked
+
+
+def _fault(fault: Any) -> str:
+    if fault["type"] == "string_pattern_mismatch" and fault["ctx"]["pattern"] == NAMED:
+        return (
+            "name an environment variable that begins with HEADROOM_SOURCE_, such as "
+            "HEADROOM_SOURCE_TOKEN; the secret itself is never kept."
+        )
+    return f"{str(fault['msg'])[:160].removesuffix('.').lower()}."

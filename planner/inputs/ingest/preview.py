@@ -1,0 +1,68 @@
+"""Show the first rows of a file and the guessed field of each column.
+
+A person then confirms or corrects the mapping.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from planner.inputs.ingest.columns import counts_per_bin
+from planner.inputs.ingest.names import (
+    SYNONYMS,
+    compact,
+)
+from planner.inputs.ingest.options import (
+    DEMAND_FIELDS,
+    REQUEST_FIELDS,
+    IngestOptions,
+)
+from planner.inputs.ingest.source import Source
+from planner.inputs.ingest.tables import (
+    open_table,
+    plain,
+    refusals_of_libraries,
+)
+
+ROWS = 6
+SHOWN = 60  # characters of a value
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The first rows of a file as text; ``guess`` maps columns to fields by their names."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    guess: Mapping[str, str]
+
+
+def preview(path: Path | str, name: str) -> Preview:
+    """Return the preview of a file of any known format; raise IngestError if it is no table."""
+    options = IngestOptions(name=name)
+    with tempfile.TemporaryDirectory() as scratch, refusals_of_libraries(name):
+        table = open_table(Source(path, options), options, Path(scratch))
+        rows = tuple(
+            tuple("" if value is None else str(value)[:SHOWN] for value in row)
+            for row in plain(table.probe.head(ROWS)).iter_rows()
+        )
+    return Preview(table.columns, rows, _guess(table.columns))
+
+
+def _guess(columns: tuple[str, ...]) -> dict[str, str]:
+    """Return the field of each known column; every field goes to its first well-known name."""
+    fields = DEMAND_FIELDS if counts_per_bin(columns) else REQUEST_FIELDS
+    by_name: dict[str, str] = {}
+    for column in columns:
+        by_name.setdefault(compact(column), column)
+    for column in columns:
+        by_name.setdefault(compact(column.rpartition(".")[2]), column)
+    guessed: dict[str, str] = {}
+    for field in fields:
+        known = next((by_name[s] for s in SYNONYMS[field] if s in by_name), None)
+        if known is not None:
+            guessed.setdefault(known, field)
+    return guessed

@@ -1,0 +1,265 @@
+"""Query Prometheus' HTTP API without redirects or proxies, and within size and time limits."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from http.client import HTTPException, HTTPResponse
+from typing import Any, cast
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlencode
+from urllib.request import (
+    HTTPDefaultErrorHandler,
+    HTTPErrorProcessor,
+    HTTPHandler,
+    HTTPSHandler,
+    OpenerDirector,
+    Request,
+)
+
+import numpy as np
+
+from planner.errors import SourceError
+from planner.inputs.ingest.prometheus.address import Address
+from simulation.arrays import FloatArray
+
+MOST_POINTS = 11_000  # points of one series in one response, Prometheus' own limit
+TIMEOUT_S = 60.0  # of one request, from the first byte sent to the last byte read
+MOST_BYTES = 64_000_000  # of one response
+CHUNK = 1 << 16
+LEAST_POINTS = 50  # a query with a too large response is halved down to this
+
+
+class TooLarge(SourceError):
+    """A response beyond MOST_BYTES."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Credentials to send and authorities to trust.
+
+    Secrets come from the operator's environment and stay in memory.
+    """
+
+    authorization: str = ""  # value of the header
+    ca_file: str = ""  # authorities in addition to the system's
+
+    @classmethod
+    def bearer(cls, token: str, ca_file: str = "") -> Access:
+        return cls(f"Bearer {token}", ca_file)
+
+    @classmethod
+    def basic(cls, user: str, password: str, ca_file: str = "") -> Access:
+        pair = base64.b64encode(f"{user}:{password}".encode()).decode()
+        return cls(f"Basic {pair}", ca_file)
+
+    def __repr__(self) -> str:
+        return "Access(...)"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Course:
+    """One series of a response: ``values`` ``[points]`` at the requested steps, NaN if missing."""
+
+    labels: Mapping[str, str]
+    values: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Times at which a query is evaluated: ``points`` times, ``step_s`` apart (epoch seconds)."""
+
+    start_s: int
+    step_s: int
+    points: int
+
+    @property
+    def end_s(self) -> int:
+        return self.start_s + (self.points - 1) * self.step_s
+
+    def pieces(self, most: int = MOST_POINTS) -> Iterator[tuple[int, Steps]]:
+        """Yield runs of at most ``most`` steps with the index of their first, in order."""
+        for first in range(0, self.points, most):
+            count = min(most, self.points - first)
+            yield first, Steps(self.start_s + first * self.step_s, self.step_s, count)
+
+
+class Prometheus:
+    """One server. Every expected failure is a SourceError of one sentence."""
+
+    def __init__(
+        self,
+        address: Address,
+        access: Access,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        self._address, self._access = address, access
+        self._timeout_s, self._most_bytes = timeout_s, most_bytes
+        self._opener = OpenerDirector()  # has no handler for redirects, proxies or other schemes
+        for handler in (
+            HTTPHandler(),
+            HTTPSHandler(context=_trusted(access.ca_file)),
+            HTTPDefaultErrorHandler(),
+            HTTPErrorProcessor(),
+        ):
+            self._opener.add_handler(handler)
+
+    def names(self, start_s: float, end_s: float, selector: str = "") -> frozenset[str]:
+        """Return the names of all metrics with a sample in the time.
+
+        ``selector`` limits them to the series that it matches.
+        """
+        fields = [("start", f"{start_s:.0f}"), ("end", f"{end_s:.0f}")]
+        if selector:
+            fields.append(("match[]", selector))
+        names = self._ask(f"label/__name__/values?{urlencode(fields)}", None)
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise self._strange()
+        return frozenset(names)
+
+    def range(self, query: str, steps: Steps) -> list[Course]:
+        """Evaluate a query at every step, in several requests if needed.
+
+        Series are sorted by labels.
+        """
+        courses: dict[tuple[tuple[str, str], ...], FloatArray] = {}
+        for first, piece in steps.pieces():
+            for labels, place, values in self._piece(query, piece):
+                course = courses.setdefault(labels, np.full(steps.points, np.nan))
+                course[first + place] = values
+        return [Course(dict(labels), values) for labels, values in sorted(courses.items())]
+
+    def _piece(
+        self, query: str, steps: Steps
+    ) -> Iterator[tuple[tuple[tuple[str, str], ...], Any, FloatArray]]:
+        """Evaluate a query; yield labels, indices of steps and values of each series.
+
+        If the response is too large, evaluate the query in halves.
+        """
+        body = {
+            "query": query, "start": str(steps.start_s), "end": str(steps.end_s),
+            "step": str(steps.step_s), "timeout": f"{self._timeout_s:.0f}s",
+        }  # fmt: skip
+        try:
+            answer = self._ask("query_range", urlencode(body).encode())
+        except TooLarge:
+            if steps.points <= LEAST_POINTS:
+                raise
+            half = steps.points // 2 + 1
+            for first, piece in steps.pieces(half):
+                for labels, place, values in self._piece(query, piece):
+                    yield labels, first + place, values
+            return
+        if not isinstance(answer, dict) or answer.get("resultType") != "matrix":
+            raise self._strange()
+        try:
+            for series in answer["result"]:
+                values = series.get("values", [])
+                moments = np.array([float(moment) for moment, _ in values])
+                place = np.rint((moments - steps.start_s) / steps.step_s).astype(np.int64)
+                amounts = np.array([_number(text) for _, text in values], np.float64)
+                labels = tuple(sorted((str(k), str(v)) for k, v in series["metric"].items()))
+                inside = (place >= 0) & (place < steps.points)
+                yield labels, place[inside], amounts[inside]
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+            raise self._strange() from None
+
+    def _ask(self, what: str, body: bytes | None) -> Any:
+        """Send a request and return the data of the response; raise SourceError."""
+        headers = {"Accept": "application/json", "User-Agent": "headroom"}
+        if self._access.authorization:
+            headers["Authorization"] = self._access.authorization
+        request = Request(f"{self._address.url}/api/v1/{what}", data=body, headers=headers)  # noqa: S310 - its scheme is checked
+        deadline = time.perf_counter() + self._timeout_s
+        host = f"{self._address.host}:{self._address.port}"
+        try:
+            with cast(HTTPResponse, self._opener.open(request, timeout=self._timeout_s)) as answer:
+                content = self._read(answer, deadline, host)
+        except HTTPError as refused:
+            with refused:
+                raise self._refused(refused, host) from None
+        except (URLError, HTTPException, OSError, ssl.SSLError) as problem:
+            reason = getattr(problem, "reason", problem)
+            raise SourceError(
+                f"{host} did not answer ({str(reason)[:200] or type(problem).__name__}); check "
+                "that the server runs and can be reached from here."
+            ) from None
+        try:
+            document = json.loads(content)
+        except (ValueError, RecursionError):
+            raise self._strange() from None
+        if not isinstance(document, dict) or document.get("status") != "success":
+            raise self._strange()
+        return document.get("data")
+
+    def _read(self, answer: HTTPResponse, deadline: float, host: str) -> bytes:
+        """Read a response within the limits on bytes and time."""
+        parts, size = [], 0
+        # The opener's timeout is per socket operation. A slow server could exceed it in total.
+        while part := answer.read(CHUNK):
+            parts.append(part)
+            size += len(part)
+            if size > self._most_bytes:
+                raise TooLarge(
+                    f"{host} answers with more than {self._most_bytes / 1e6:g} MB; narrow the "
+                    "source by match, or take wider bins."
+                )
+            if time.perf_counter() > deadline:
+                raise SourceError(
+                    f"{host} did not answer within {self._timeout_s:g} s; narrow the source by "
+                    "match, or take wider bins."
+                )
+        return b"".join(parts)
+
+    def _refused(self, refused: HTTPError, host: str) -> SourceError:
+        """Return the error for an HTTP error, with the server's reason."""
+        if refused.code in (401, 403):
+            how = "the credentials that are sent" if self._access.authorization else "to answer"
+            return SourceError(
+                f"{host} refuses {how} (HTTP {refused.code}); check the variables that token_env, "
+                "or user_env and password_env, name."
+            )
+        if 300 <= refused.code < 400:
+            return SourceError(
+                f"{host} sends on to another address (HTTP {refused.code}), which is not followed; "
+                "give the address itself as url."
+            )
+        reason = ""
+        try:
+            answer = json.loads(refused.read(CHUNK))
+            reason = str(answer.get("error", ""))[:300] if isinstance(answer, dict) else ""
+        except (ValueError, RecursionError, OSError, HTTPException):
+            pass
+        return SourceError(f"{host} refused (HTTP {refused.code}){': ' * bool(reason)}{reason}.")
+
+    def _strange(self) -> SourceError:
+        return SourceError(
+            f"{self._address.host}:{self._address.port} does not answer as a Prometheus does; "
+            "check url, with the path before /api/v1 if there is one."
+        )
+
+
+def _trusted(ca_file: str) -> ssl.SSLContext:
+    """Return a TLS context that trusts the system's authorities and those in ``ca_file``."""
+    context = ssl.create_default_context()
+    if ca_file:
+        try:
+            context.load_verify_locations(cafile=ca_file)
+        except (OSError, ssl.SSLError):
+            raise SourceError(
+                f"HEADROOM_SOURCES_CA: {ca_file} is no readable file of certificates (PEM)."
+            ) from None
+    return context
+
+
+def _number(text: Any) -> float:
+    """Return a finite number, or NaN."""
+    value = float(text)
+    return value if math.isfinite(value) else math.nan

@@ -1,0 +1,120 @@
+"""Build the PromQL query of each metric of an engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.inputs.ingest.live.samples import (
+    AMOUNTS,
+    WORDS,
+)
+from planner.inputs.ingest.live.settings import PrometheusSettings
+from planner.inputs.ingest.prometheus.names import (
+    POWER,
+    Engine,
+    Kind,
+    Metric,
+)
+
+# Each rank of a process exports the same gauges, so they must not add up.
+RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """The engines and the power metric that a server has."""
+
+    engines: tuple[Engine, ...]
+    power: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MetricQuery:
+    """One metric and its query."""
+
+    engine: str
+    what: str
+    metric: str
+    query: str
+    words: str  # label of the quantity
+
+
+def queries(settings: PrometheusSettings, present: Readable, bin_s: int) -> tuple[MetricQuery, ...]:
+    """Return the queries that would be sent, for display."""
+    metric_queries = [
+        MetricQuery(
+            engine.title,
+            metric.what,
+            name,
+            query_of(settings, engine, metric, part, bin_s),
+            _words(metric),
+        )
+        for engine in present.engines
+        for metric in engine.metrics
+        for name in metric.names
+        for part in parts_of(metric, name)
+    ]
+    if present.power:
+        query = power_query(settings, bin_s)
+        metric_queries.append(MetricQuery("DCGM", POWER.what, POWER.names[0], query, _words(POWER)))
+    return tuple(metric_queries)
+
+
+def _words(metric: Metric) -> str:
+    lengths = metric.kind is Kind.HISTOGRAM and metric.what in AMOUNTS
+    return f"{WORDS[metric.what]} per request" if lengths else WORDS[metric.what]
+
+
+def parts_of(metric: Metric, name: str) -> tuple[str, ...]:
+    """Return the series from which a metric is read."""
+    return (f"{name}_sum", f"{name}_count") if metric.kind is Kind.MEAN else (name,)
+
+
+def query_of(
+    settings: PrometheusSettings, engine: Engine, metric: Metric, name: str, bin_s: int
+) -> str:
+    """Return the PromQL query of a metric for bins of ``bin_s`` seconds."""
+    by = _by(settings, engine)
+    if metric.kind in (Kind.COUNTER, Kind.MEAN):
+        return f"last_over_time({name}{braced(settings, engine)}[{open_bin(bin_s)}])"
+    if metric.kind is Kind.HISTOGRAM:
+        within = f"increase({name}_bucket{braced(settings, engine)}[{bin_s}s])"
+        return f"sum by ({', '.join((*by, 'le'))}) ({within})"
+    within = f"avg_over_time({name}{braced(settings, engine)}[{bin_s}s])"
+    if metric.kind is Kind.GAUGE_MEAN:
+        return f"avg by ({', '.join(by)}) ({within})"
+    return f"sum by ({', '.join(by)}) (max without ({', '.join(RANKS)}) ({within}))"
+
+
+def open_bin(bin_s: int) -> str:
+    """Return the range of a bin without its left edge, which belongs to the bin before.
+
+    Before Prometheus 3 a range included both ends. A scrape on the edge would then hide a missing
+    one.
+    """
+    return f"{1000 * bin_s - 1}ms"
+
+
+def power_query(settings: PrometheusSettings, bin_s: int) -> str:
+    by = f" by ({settings.region_label})" if settings.region_label else ""
+    return f"sum{by} (avg_over_time({POWER.names[0]}{braced(settings, None)}[{bin_s}s]))"
+
+
+def _by(settings: PrometheusSettings, engine: Engine) -> tuple[str, ...]:
+    model = "" if settings.model else settings.model_label or engine.model_label
+    region = "" if settings.region else settings.region_label or ""
+    tier = "" if settings.tier else settings.tier_label or ""
+    return tuple(label for label in (model, region, tier) if label)
+
+
+def braced(settings: PrometheusSettings, engine: Engine | None) -> str:
+    """Return label matchers with quoted values; "" without any."""
+    terms = [f"{label}={_quoted(value)}" for label, value in settings.match.items()]
+    if engine is not None:
+        terms += [f"{label}!={_quoted(value)}" for label, value in engine.leave_out]
+    return f"{{{', '.join(terms)}}}" if terms else ""
+
+
+def _quoted(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'

@@ -1,0 +1,338 @@
+"""Read a span of time from Prometheus as samples per bin."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from planner.errors import SourceError
+from planner.inputs.ingest.live.samples import (
+    AMOUNTS,
+    GAUGES,
+    HISTOGRAMS,
+    KEYS,
+    Samples,
+    bins_frame,
+    no_histograms,
+)
+from planner.inputs.ingest.live.settings import PrometheusSettings
+from planner.inputs.ingest.prometheus.client import (
+    MOST_POINTS,
+    Course,
+    Prometheus,
+    Steps,
+)
+from planner.inputs.ingest.prometheus.counters import (
+    increases,
+    wants_extremes,
+)
+from planner.inputs.ingest.prometheus.names import (
+    POWER,
+    Engine,
+    Kind,
+    Metric,
+    chosen,
+)
+from planner.inputs.ingest.prometheus.queries import (
+    Readable,
+    braced,
+    open_bin,
+    parts_of,
+    power_query,
+    query_of,
+)
+from simulation.arrays import BoolArray, FloatArray
+
+Key = tuple[str, str, str]  # model, region, tier; "" if unknown
+MOST_BINS = MOST_POINTS - 1  # of one span; counters need one more bin
+# The labels that identify a process in Prometheus.
+TARGET = ("job", "instance")
+MISSING = -1.0  # marks an amount that withdraws the value of an earlier reading
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A number of ``bins`` of width ``bin_s`` from ``start_s`` on (epoch seconds)."""
+
+    start_s: int
+    bin_s: int
+    bins: int
+
+    @property
+    def end_s(self) -> int:
+        return self.start_s + self.bins * self.bin_s
+
+    @property
+    def edges(self) -> Steps:
+        """Return the ends of all bins, and of the bin before the first."""
+        return Steps(self.start_s, self.bin_s, self.bins + 1)
+
+    @property
+    def ends(self) -> Steps:
+        return Steps(self.start_s + self.bin_s, self.bin_s, self.bins)
+
+    def spans(self, most: int = MOST_BINS) -> Iterator[Span]:
+        for first in range(0, self.bins, most):
+            count = min(most, self.bins - first)
+            yield Span(self.start_s + first * self.bin_s, self.bin_s, count)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Counted:
+    """The increase of a counter for one key, each ``[bins]``; NaN without a scrape."""
+
+    key: Key
+    amount: FloatArray
+    missing: BoolArray  # bins with counts that no scrape saw
+    targets: FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Bucket:
+    """One bucket of a histogram over time."""
+
+    least: float
+    most: float
+    counts: FloatArray  # [bins], not cumulative
+
+
+def find(
+    client: Prometheus, settings: PrometheusSettings, start_s: float, end_s: float
+) -> Readable:
+    """Return the engines with samples in the time; raise SourceError if there are none."""
+    selector = braced(settings, None)
+    there = client.names(start_s, end_s, selector if settings.match else "")
+    engines = chosen(there, settings.engine)
+    if not engines:
+        every = "vLLM, SGLang, TensorRT-LLM, TGI, Dynamo or llm-d"
+        which = every if settings.engine == "auto" else settings.engine
+        raise SourceError(
+            f"Of {len(there):,} metrics there, none counts requests of {which}; check match, and "
+            "that the engines' metrics are on and scraped (SGLang: --enable-metrics)."
+        )
+    return Readable(engines, bool(POWER.present(there).names))
+
+
+def read_span(
+    client: Prometheus, settings: PrometheusSettings, present: Readable, span: Span
+) -> Samples:
+    """Return all samples of the span.
+
+    A bin in which a continuing counter was not scraped has no amount: it is a gap, not zero. If
+    several engines count a model, the first engine counts.
+    """
+    tables: list[pl.DataFrame] = []
+    counted: list[pl.DataFrame] = []
+    taken: set[Key] = set()
+    for engine in present.engines:
+        amounts, histograms = _engine(client, settings, engine, span)
+        own_keys = {key for key in amounts if key not in taken}
+        taken |= own_keys
+        tables += [_frame(key, span, amounts[key]) for key in sorted(own_keys)]
+        counted += [
+            _histogram_frame(key, what, bucket, span)
+            for (key, what), buckets in histograms.items()
+            if key in own_keys
+            for bucket in buckets
+        ]
+    if present.power:
+        tables += _power(client, settings, span)
+    known = pl.any_horizontal(pl.col(*AMOUNTS, *GAUGES).is_not_null())
+    bins = pl.concat(tables).filter(known) if tables else bins_frame([]).clear()
+    return Samples(span.bin_s, bins, pl.concat(counted) if counted else no_histograms())
+
+
+def _engine(
+    client: Prometheus, settings: PrometheusSettings, engine: Engine, span: Span
+) -> tuple[dict[Key, dict[str, FloatArray]], dict[tuple[Key, str], list[_Bucket]]]:
+    """Return amounts and gauges per bin by key, and buckets by key and quantity."""
+    amounts: dict[Key, dict[str, FloatArray]] = defaultdict(dict)
+    histograms: dict[tuple[Key, str], list[_Bucket]] = {}
+    missing: dict[Key, BoolArray] = {}
+    nowhere = np.zeros(span.bins, bool)
+    for metric in engine.metrics:
+        for name in metric.names:  # former names fill the bins that the present name lacks
+            if metric.kind is Kind.MEAN:
+                for key, values in _means(client, settings, engine, metric, name, span).items():
+                    _fill(amounts[key], metric.what, values)
+                continue
+            query = query_of(settings, engine, metric, name, span.bin_s)
+            if metric.kind is Kind.COUNTER:
+                for counter in _counted(client, settings, engine, name, span):
+                    _fill(amounts[counter.key], metric.what, counter.amount)
+                    missing[counter.key] = missing.get(counter.key, nowhere) | counter.missing
+                    if metric.what == "requests" and not engine.front:
+                        _fill(amounts[counter.key], "replicas", counter.targets)
+            elif metric.kind is Kind.HISTOGRAM:
+                for key, buckets in _buckets(
+                    client.range(query, span.ends), settings, engine
+                ).items():
+                    histograms.setdefault((key, metric.what), buckets)
+            else:
+                for course in client.range(query, span.ends):
+                    _fill(
+                        amounts[_key(course.labels, settings, engine)], metric.what, course.values
+                    )
+    # Amounts of one bin belong together: if one counter was missed, none of them is known.
+    for key, bins in missing.items():
+        for what in AMOUNTS:
+            if what in amounts[key]:
+                amounts[key][what] = np.where(bins, MISSING, amounts[key][what])
+    return amounts, histograms
+
+
+def _fill(row: dict[str, FloatArray], what: str, values: FloatArray) -> None:
+    # Present names are read first, so a former name only fills unknown bins.
+    row[what] = np.where(np.isnan(row[what]), values, row[what]) if what in row else values
+
+
+def _counted(
+    client: Prometheus, settings: PrometheusSettings, engine: Engine, name: str, span: Span
+) -> Iterator[_Counted]:
+    """Yield a counter's increase per bin, by key."""
+    selector = f"{name}{braced(settings, engine)}[{open_bin(span.bin_s)}]"
+    courses = _aligned(client.range(f"last_over_time({selector})", span.edges))
+    if not courses:
+        return
+    order = sorted(courses)
+    last = np.array([courses[labels] for labels in order])
+    places: dict[tuple[str, ...], int] = {}
+    targets = np.array(
+        [places.setdefault(_target(dict(labels)), len(places)) for labels in order], np.int64
+    )
+    lowest = highest = None
+    # Query the extremes only if a counter was reset or a target is new.
+    if wants_extremes(last, targets):
+        blank = np.full(last.shape[1], np.nan)
+        both = [
+            _aligned(client.range(f"{which}_over_time({selector})", span.edges))
+            for which in ("min", "max")
+        ]
+        lowest, highest = (
+            np.array([bounds.get(labels, blank) for labels in order]) for bounds in both
+        )
+    grown = increases(last, lowest, highest, targets=targets)
+    rows: dict[Key, list[int]] = defaultdict(list)
+    for row, labels in enumerate(order):
+        rows[_key(dict(labels), settings, engine)].append(row)
+    for key, own_rows in rows.items():
+        missing: BoolArray = np.logical_or.reduce(grown.missing[own_rows])
+        seen = grown.there[own_rows].any(axis=0) & ~missing
+        there = np.zeros((len(places), span.bins), bool)
+        np.logical_or.at(there, targets[own_rows], grown.there[own_rows])
+        count = there.sum(axis=0).astype(np.float64)
+        yield _Counted(
+            key,
+            np.where(seen, grown.amount[own_rows].sum(axis=0), np.nan),
+            missing,
+            np.where(count > 0, count, np.nan),
+        )
+
+
+def _means(
+    client: Prometheus,
+    settings: PrometheusSettings,
+    engine: Engine,
+    metric: Metric,
+    name: str,
+    span: Span,
+) -> dict[Key, FloatArray]:
+    """Return the increase of a histogram's sum over the increase of its count, by key.
+
+    Both are read as counters, so a bin with one scrape has a mean. From Prometheus 3 on,
+    ``increase`` gives nothing for such a bin.
+    """
+    total, count = (
+        {counter.key: counter.amount for counter in _counted(client, settings, engine, part, span)}
+        for part in parts_of(metric, name)
+    )
+    return {
+        key: np.divide(total[key], grown, out=np.full(span.bins, np.nan), where=(grown > 0))
+        for key, grown in count.items()
+        if key in total
+    }
+
+
+def _aligned(courses: Sequence[Course]) -> dict[tuple[tuple[str, str], ...], FloatArray]:
+    """Return the values by labels without the metric's name."""
+    return {
+        tuple(sorted((k, v) for k, v in course.labels.items() if k != "__name__")): course.values
+        for course in courses
+    }
+
+
+def _target(labels: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(labels.get(label, "") for label in TARGET)
+
+
+def _buckets(
+    courses: Sequence[Course], settings: PrometheusSettings, engine: Engine
+) -> dict[Key, list[_Bucket]]:
+    """Return the counts of each single bucket from the cumulative ones, by key."""
+    upto: dict[Key, dict[float, FloatArray]] = defaultdict(dict)
+    for course in courses:
+        try:
+            most = float(course.labels.get("le", "nan"))
+        except ValueError:
+            continue
+        if most == most:
+            upto[_key(course.labels, settings, engine)][most] = course.values
+    by_key = {}
+    for key, cumulative in upto.items():
+        bounds = sorted(cumulative)
+        table = np.nan_to_num(np.array([cumulative[bound] for bound in bounds]))
+        # A missing value counts as 0 here, but cumulative counts must not fall.
+        table = np.maximum.accumulate(table, axis=0)
+        alone = np.diff(table, axis=0, prepend=0.0)
+        lower = [0.0, *bounds[:-1]]
+        by_key[key] = [_Bucket(*bucket) for bucket in zip(lower, bounds, alone, strict=True)]
+    return by_key
+
+
+def _key(labels: Mapping[str, str], settings: PrometheusSettings, engine: Engine) -> Key:
+    model = settings.model or labels.get(settings.model_label or engine.model_label, "")
+    region = settings.region or labels.get(settings.region_label or "", "")
+    tier = settings.tier or labels.get(settings.tier_label or "", "")
+    return model, region, tier
+
+
+def _power(client: Prometheus, settings: PrometheusSettings, span: Span) -> list[pl.DataFrame]:
+    tables = []
+    for course in client.range(power_query(settings, span.bin_s), span.ends):
+        region = settings.region or course.labels.get(settings.region_label or "", "")
+        tables.append(_frame(("", region, ""), span, {"power_w": course.values}))
+    return tables
+
+
+def _frame(key: Key, span: Span, columns: Mapping[str, FloatArray]) -> pl.DataFrame:
+    table = {
+        "bin_start": span.start_s + span.bin_s * np.arange(span.bins, dtype=np.int64),
+        **{name: _known(values) for name, values in columns.items()},
+    }
+    labels = (pl.lit(value).alias(name) for name, value in zip(KEYS, key, strict=True))
+    return bins_frame(pl.DataFrame(table).with_columns(*labels))
+
+
+def _known(values: FloatArray) -> pl.Series:
+    """Return null for unknown amounts and NaN for withdrawn ones."""
+    series = pl.Series(values).fill_nan(None)
+    return series.set(series == MISSING, np.nan)
+
+
+def _histogram_frame(key: Key, what: str, bucket: _Bucket, span: Span) -> pl.DataFrame:
+    """Return the bins in which the bucket counted something."""
+    inside = np.flatnonzero(bucket.counts > 0)
+    fixed = dict(zip(KEYS, key, strict=True)) | {
+        "origin": "", "what": what, "least": bucket.least, "most": bucket.most,
+    }  # fmt: skip
+    return pl.DataFrame(
+        {"bin_start": span.start_s + span.bin_s * inside, "count": bucket.counts[inside]}
+    ).select(_labelled(name, fixed).cast(kind) for name, kind in HISTOGRAMS.items())
+
+
+def _labelled(name: str, fixed: Mapping[str, object]) -> pl.Expr:
+    return pl.lit(fixed[name]).alias(name) if name in fixed else pl.col(name)

@@ -1,0 +1,157 @@
+"""Read a file into a stored trace: the entry point for uploads, the API and the command line."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from planner.errors import IngestError
+from planner.files.atomic_write import whole_folder
+from planner.inputs.ingest.checks import Tally
+from planner.inputs.ingest.formats import choose_format
+from planner.inputs.ingest.names import (
+    SYNONYMS,
+    compact,
+)
+from planner.inputs.ingest.options import (
+    LABELS,
+    IngestOptions,
+)
+from planner.inputs.ingest.reading import Reading
+from planner.inputs.ingest.report import (
+    IngestReport,
+    moment,
+)
+from planner.inputs.ingest.source import Source
+from planner.inputs.ingest.store import (
+    META,
+    write_report,
+)
+from planner.inputs.ingest.tables import (
+    Table,
+    open_table,
+    refusals_of_libraries,
+)
+
+
+def ingest_file(
+    path: Path | str,
+    store_dir: Path | str,
+    options: IngestOptions | None = None,
+    *,
+    progress: Callable[[float], None] | None = None,
+) -> IngestReport:
+    """Read a request or demand file into ``store_dir`` and return a report.
+
+    ``progress`` receives the share of the file that has been read (0 to 1) and may raise to cancel.
+    ``store_dir`` appears whole or not at all. A trace that it held before is replaced.
+
+    Raises IngestError if the file cannot be read or no row is acceptable. The message names the
+    file, the line and the remedy.
+    """
+    options = options or IngestOptions()
+    began = time.perf_counter()
+    source = Source(path, options)
+    store = Path(store_dir)
+    if store.exists() and any(store.iterdir()) and not (store / META).is_file():
+        raise IngestError(f"The folder {store.name} for the trace holds other files; use another.")
+    with whole_folder(store) as work:
+        with refusals_of_libraries(source.name):
+            report = _read(source, work, options, progress or _ignore, began)
+        write_report(work, report)
+    return report
+
+
+def _ignore(fraction: float) -> None:
+    """Accept a progress report and do nothing."""
+
+
+def _read(
+    source: Source,
+    work: Path,
+    options: IngestOptions,
+    progress: Callable[[float], None],
+    began: float,
+) -> IngestReport:
+    """Read the file into ``work`` and return its report."""
+    scratch = work / "scratch"
+    table = open_table(source, options, scratch)
+    format = choose_format(table.columns, options, table.kind)
+    tally = Tally(source.name, table.unit, strict=options.strict)
+    if table.probe.is_empty():
+        raise _no_rows(table, source.name, tally)
+    reading = Reading(
+        source.name, table, format, options, tally, work, lambda: progress(table.fraction)
+    )
+    left_out = _left_out(table)
+    # Ignored columns may be the cause of the error, so the message lists them.
+    try:
+        content = format.read(reading)
+    except IngestError as problem:
+        raise IngestError(" ".join((str(problem), *left_out))) from None
+    shutil.rmtree(scratch, ignore_errors=True)
+    kind = content.clock.kind
+    return IngestReport(
+        trace=source.name,
+        kind=content.kind,
+        format=format.name,
+        rows=content.rows,
+        requests=content.requests,
+        rejected=tally.total,
+        reject_reasons=dict(sorted(tally.reasons.items(), key=lambda item: (-item[1], item[0]))),
+        reject_samples=tally.samples,
+        clock=kind,
+        start_ns=content.start_ns,
+        end_ns=content.end_ns,
+        start=moment(content.start_ns, kind),
+        end=moment(content.end_ns, kind),
+        input_tokens=content.input_tokens,
+        output_tokens=content.output_tokens,
+        series=content.series,
+        bin_s=content.bin_s,
+        models=content.names["model"].seen,
+        regions=content.names["region"].seen,
+        tiers=content.names["tier"].seen,
+        columns=content.columns,
+        notes=(*content.notes, *_unused_labels(table, options), *left_out),
+        provenance=f"measured, read from {source.name}",
+        sha256=table.digest(),
+        bytes=source.bytes,
+        seconds=time.perf_counter() - began,
+    )
+
+
+def _no_rows(table: Table, name: str, tally: Tally) -> IngestError:
+    """Return the error for a file without a usable row among its first rows."""
+    rows = 0
+    for batch in table.batches(table.columns[:1]):
+        rows += batch.lines.size + sum(fault.lines.size for fault in batch.faults)
+        for fault in batch.faults:
+            tally.add(fault)
+        tally.close_batch()
+    tally.require_some(rows)
+    return IngestError(
+        f"{name}: none of its first rows has as many fields as it has columns; check its delimiter "
+        "and its quotes."
+    )
+
+
+def _left_out(table: Table) -> tuple[str, ...]:
+    """Return a sentence on columns of unusable types; empty if there are none."""
+    if not table.left_out:
+        return ()
+    listed = ", ".join(f"{name[:40]} ({kind[:40]})" for name, kind in table.left_out.items())
+    return (f"Left out, as their types hold no number, word or moment: {listed[:400]}.",)
+
+
+def _unused_labels(table: Table, options: IngestOptions) -> tuple[str, ...]:
+    """Return sentences on label columns that the caller's fixed label replaces."""
+    return tuple(
+        f"Column {column} is not used: every row is labelled {options.constant(label)}."
+        for label in LABELS
+        if options.constant(label) is not None
+        for column in table.columns
+        if compact(column) in SYNONYMS[label]
+    )

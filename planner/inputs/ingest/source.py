@@ -1,0 +1,250 @@
+"""Read the bytes of a file: size, compression, hash, and content in small pieces.
+
+Nothing here trusts the file. Its size is checked before reading, its expansion during reading.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import stat
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import zstandard
+
+from planner.errors import IngestError
+from planner.inputs.ingest.options import (
+    GB,
+    IngestOptions,
+)
+
+EXTENSIONS = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet")
+COMPRESSED = (".gz", ".zst")
+KINDS_OF_FILE = f"{', '.join(EXTENSIONS)}, each also {' or '.join(COMPRESSED)}"
+GZIP, ZSTD, PLAIN = "gzip", "zstd", "none"
+PARQUET_MAGIC = b"PAR1"
+
+CREDIBLE_BYTES, CREDIBLE_RATIO = 64 << 20, 200  # real traces compress 5 to 30 times
+_PIECE = 1 << 20
+_PACKED_PIECE = 1 << 16
+_ZSTD_PIECE = 2048  # a zstd block of a few bytes may expand to 128 KiB; keep a burst small
+_FOREIGN = {
+    b"PK\x03\x04": "a ZIP archive (or a spreadsheet); unpack it or save it as CSV",
+    b"BZh": "a bzip2 file; unpack it or compress it with gzip or zstd",
+    b"\xfd7zXZ": "an xz file; unpack it or compress it with gzip or zstd",
+    b"%PDF": "a PDF document; export the table as CSV",
+    b"SQLite format 3": "an SQLite database; export the table as CSV",
+    b"\xff\xfe": "UTF-16 text; save it as UTF-8",
+    b"\xfe\xff": "UTF-16 text; save it as UTF-8",
+}
+
+
+def check_regular(path: Path | str, name: str = "") -> int:
+    """Return the size of a readable file; raise IngestError for anything else.
+
+    To open a named pipe would block for ever, and a device has no end.
+    """
+    name = name or str(path)
+    try:
+        status = Path(path).stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise IngestError(f"{name} is a folder; name one file in it.")
+        if not stat.S_ISREG(status.st_mode):
+            raise IngestError(
+                f"{name} is a pipe, a socket or a device, which has no end; save what it gives as "
+                "a file first."
+            )
+        Path(path).open("rb").close()
+    except IngestError:
+        raise
+    except FileNotFoundError:
+        raise IngestError(f"{name}: there is no such file; check the path.") from None
+    except (OSError, ValueError) as error:
+        cause = getattr(error, "strerror", None) or "its path is none"
+        raise IngestError(f"{name} cannot be opened: {cause}.") from None
+    return status.st_size
+
+
+def sha256_file(path: Path | str) -> str:
+    """Return the SHA-256 of the file as stored, in hexadecimal."""
+    check_regular(path)
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def compression_of(head: bytes) -> str:
+    """Return ``gzip``, ``zstd`` or ``none``, by the first bytes, not by the name."""
+    if head.startswith(b"\x1f\x8b"):
+        return GZIP
+    return ZSTD if head.startswith(b"\x28\xb5\x2f\xfd") else PLAIN
+
+
+def short_name(name: str) -> str:
+    """Return the end of a name, for a temporary copy; it keeps the extensions."""
+    return Path(name).name.encode("utf-8", "replace")[-60:].decode("utf-8", "ignore")
+
+
+def base_name(name: str) -> str:
+    """Return ``name`` without its extensions: ``week`` for ``week.csv.gz``."""
+    stem = Path(name).name
+    for endings in (COMPRESSED, EXTENSIONS):
+        for ending in endings:
+            if stem.lower().endswith(ending) and len(stem) > len(ending):
+                stem = stem[: -len(ending)]
+                break
+    return stem
+
+
+class Expansion:
+    """The unpacked size of a file of ``size`` bytes, with a limit against decompression bombs."""
+
+    def __init__(self, name: str, size: int, limit: int) -> None:
+        self._name, self._size, self._limit = name, size, limit
+        self._credible = max(CREDIBLE_BYTES, CREDIBLE_RATIO * size)
+        self._bytes = 0
+
+    def add(self, more: int) -> None:
+        """Count ``more`` unpacked bytes; raise IngestError beyond the limits."""
+        self._bytes += more
+        if self._bytes > self._limit:
+            raise IngestError(
+                f"{self._name} expands to more than {self._limit / GB:g} GB "
+                f"(from {self._size / GB:.3g} GB); split it if it is a real trace."
+            )
+        if self._bytes > self._credible:
+            raise IngestError(
+                f"{self._name} expands more than {CREDIBLE_RATIO} times, to over "
+                f"{self._credible / GB:.1f} GB, which no trace does; give it unpacked, or as "
+                "CSV, if it is one."
+            )
+
+
+class Source:
+    """One file to be read once, front to back, in pieces of at most about 1 MiB.
+
+    ``fraction`` is the share of the stored bytes that has been read. ``digest`` is their SHA-256
+    after :meth:`pieces` is exhausted.
+    """
+
+    def __init__(
+        self, path: Path | str, options: IngestOptions, extensions: tuple[str, ...] = EXTENSIONS
+    ) -> None:
+        self._extensions = extensions
+        self.path = Path(path)
+        self.name = options.name or self.path.name
+        self._options = options
+        self._piece = min(_PIECE, options.chunk_bytes)
+        self._hash = hashlib.sha256()
+        self._read = 0
+        self.bytes = self._check()
+        with self.path.open("rb") as file:
+            self.compression = compression_of(file.read(4))
+
+    def _check(self) -> int:
+        """Check extension and size, and return the size in bytes."""
+        size = check_regular(self.path, self.name)
+        lower = self.name.lower()
+        for ending in COMPRESSED:
+            lower = lower.removesuffix(ending)
+        if not lower.endswith(self._extensions):
+            raise IngestError(
+                f"{self.name} has an unknown extension; name it {', '.join(self._extensions)}, "
+                f"or one of these followed by {' or '.join(COMPRESSED)}."
+            )
+        if size == 0:
+            raise IngestError(f"{self.name} is empty; export it again.")
+        limit = self._options.max_bytes
+        if size > limit:
+            raise IngestError(
+                f"{self.name} is {size / GB:.1f} GB, over the quota of {limit / GB:.1f} GB; "
+                "split it or ask for a larger quota."
+            )
+        return size
+
+    @property
+    def fraction(self) -> float:
+        return min(1.0, self._read / self.bytes)
+
+    @property
+    def digest(self) -> str:
+        return self._hash.hexdigest()
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the decompressed content in non-empty pieces."""
+        unpack = {GZIP: _gunzip, ZSTD: _unzstd, PLAIN: _plain}[self.compression]
+        expansion = Expansion(self.name, self.bytes, self._options.max_expanded_bytes)
+        with self.path.open("rb") as file:
+            try:
+                for piece in unpack(self._raw(file), self._piece):
+                    expansion.add(len(piece))
+                    yield piece
+            except EOFError:
+                raise IngestError(
+                    f"{self.name} is cut short: its {self.compression} data ends before its end "
+                    "mark; copy or upload it again."
+                ) from None
+            except (zlib.error, zstandard.ZstdError) as error:
+                raise IngestError(
+                    f"{self.name} is damaged: its {self.compression} data cannot be unpacked "
+                    f"({error}); copy or upload it again."
+                ) from None
+
+    def _raw(self, file: BinaryIO) -> Iterator[bytes]:
+        size = self._piece if self.compression == PLAIN else _PACKED_PIECE
+        while raw := file.read(size):
+            self._hash.update(raw)
+            self._read += len(raw)
+            yield raw
+
+
+def _plain(raws: Iterator[bytes], piece: int) -> Iterator[bytes]:
+    return raws
+
+
+def _gunzip(raws: Iterator[bytes], piece: int) -> Iterator[bytes]:
+    """Unpack gzip members in sequence; ``max_length`` keeps a bomb from filling memory."""
+    unpacker = zlib.decompressobj(wbits=31)  # 31: gzip format
+    for raw in raws:
+        data = raw
+        while data:
+            if unpacker.eof:
+                data = data.lstrip(b"\0")  # padding between or after members is allowed
+                if not data:
+                    break
+                unpacker = zlib.decompressobj(wbits=31)
+            if out := unpacker.decompress(data, piece):
+                yield out
+            data = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
+    while not unpacker.eof:  # zlib holds back output if a piece was filled exactly
+        out = unpacker.decompress(b"", piece)
+        if not out and not unpacker.eof:
+            raise EOFError
+        if out:
+            yield out
+
+
+def _unzstd(raws: Iterator[bytes], piece: int) -> Iterator[bytes]:
+    """Unpack zstd frames in sequence."""
+    unpacker = zstandard.ZstdDecompressor().decompressobj()
+    for raw in raws:
+        for start in range(0, len(raw), _ZSTD_PIECE):
+            data = raw[start : start + _ZSTD_PIECE]
+            while data:
+                if unpacker.eof:
+                    unpacker = zstandard.ZstdDecompressor().decompressobj()
+                out = unpacker.decompress(data)
+                for first in range(0, len(out), piece):
+                    yield out[first : first + piece]
+                data = unpacker.unused_data if unpacker.eof else b""
+    if not unpacker.eof:
+        raise EOFError
+
+
+def foreign(head: bytes) -> str | None:
+    """Return what ``head`` is instead of a table, with the remedy, or None."""
+    for magic, what in _FOREIGN.items():
+        if head.startswith(magic):
+            return what
+    return None

@@ -1,0 +1,411 @@
+"""Write and read the column store of one trace: a folder of Parquet files and ``meta.json``.
+
+``requests/part-00000.parquet`` and on hold requests in order of arrival. Columns: arrival_s
+(seconds from the first request), input_tokens, output_tokens. Also model, region and tier (text,
+null if unknown). If the file has them, also hash_ids and utility (worth of serving the request,
+null without a number).
+
+``demand.parquet``: series, model, region, tier, bin_start_s. Per bin also requests, input_tokens,
+output_tokens, total_tokens (null for a gap).
+
+``lengths.parquet``, if lengths are sampled: series, field (input_tokens, output_tokens) and a
+sample of tokens per request.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from planner.errors import Damaged, IngestError, PlannerError
+from planner.files.damage import damage_reported
+from planner.inputs.ingest.grid import (
+    AMOUNTS,
+    Grid,
+    numbered,
+)
+from planner.inputs.ingest.options import LABELS
+from planner.inputs.ingest.report import IngestReport
+from simulation.arrays import CodeArray, FloatArray, Int32Array, IntArray
+
+META = "meta.json"
+DEMAND = "demand.parquet"
+LENGTHS = "lengths.parquet"
+REQUESTS = "requests"
+STORED = "A stored file of the trace"
+AGAIN = "send the file of this trace again, or restore a backup"
+MAX_BINS = 20_000_000  # of all series of one trace, 24 bytes each
+COLUMNS = ("arrival_s", "input_tokens", "output_tokens", *LABELS)
+DTYPES = {"arrival_s": np.float64, "input_tokens": np.int32, "output_tokens": np.int32}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RequestColumns:
+    """Requests in order of arrival; every array has shape ``[requests]`` and is read-only.
+
+    A column that was not requested is None. Labels are codes into the tuples of names. A request
+    without a label has the name "".
+    """
+
+    start_s: float  # epoch seconds of arrival_s == 0
+    clock: str  # report.UTC or report.RELATIVE
+    provenance: str
+    arrival_s: FloatArray | None
+    input_tokens: Int32Array | None
+    output_tokens: Int32Array | None
+    model: CodeArray | None
+    region: CodeArray | None
+    tier: CodeArray | None
+    models: tuple[str, ...]
+    regions: tuple[str, ...]
+    tiers: tuple[str, ...]
+    hash_ids: IntArray | None  # ids of all requests, concatenated
+    hash_offsets: IntArray | None  # [requests + 1]: first id of each request
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DemandColumns:
+    """Amounts per bin of one series, shape ``[bins]``, read-only; NaN is a gap.
+
+    A token column that the file does not count is None. In a file without requests, ``requests`` is
+    all NaN.
+    """
+
+    name: str
+    model: str | None
+    region: str | None
+    tier: str | None
+    start_s: float  # left edge of the first bin, epoch seconds
+    bin_s: float
+    requests: FloatArray
+    input_tokens: FloatArray | None
+    output_tokens: FloatArray | None
+    total_tokens: FloatArray | None
+    input_lengths: FloatArray | None = None  # sample of tokens per request, if known
+    output_lengths: FloatArray | None = None
+
+
+def write_report(folder: Path, report: IngestReport) -> None:
+    (folder / META).write_text(json.dumps(report.as_dict(), indent=1), encoding="utf-8")
+
+
+def read_report(store_dir: Path | str) -> IngestReport:
+    """Return the report from when the trace was read.
+
+    Raises IngestError for an incomplete store, and Damaged for a broken file.
+    """
+    if not (Path(store_dir) / META).is_file():
+        raise IngestError("The stored trace is not complete (no meta.json); read its file again.")
+    try:
+        text = (Path(store_dir) / META).read_text(encoding="utf-8")
+        return IngestReport.from_dict(json.loads(text))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise Damaged(f"The stored file {META} is damaged; {AGAIN}.") from None
+
+
+def write_demand(folder: Path, grids: Sequence[Grid]) -> None:
+    """Write every bin of every series; gaps are null."""
+    bins = [grid.bins for grid in grids]
+
+    def repeated(label: str) -> pl.Series:
+        names = pl.Series([grid.identity[label] for grid in grids], dtype=pl.String)
+        return names.gather(np.repeat(np.arange(len(grids)), bins))
+
+    starts_ns = [grid.start_ns + np.arange(grid.bins) * grid.bin_ns for grid in grids]
+    amounts = {
+        field: pl.Series(np.concatenate([grid.amounts[field] for grid in grids])).fill_nan(None)
+        for field in AMOUNTS
+    }
+    pl.DataFrame(
+        {
+            "series": repeated("name"),
+            **{label: repeated(label) for label in LABELS},
+            "bin_start_s": np.concatenate(starts_ns) / 1e9,
+            **amounts,
+        }
+    ).write_parquet(folder / DEMAND)
+
+
+def write_lengths(folder: Path, lengths: pl.DataFrame) -> None:
+    """Write a sample of lengths next to the demand; columns are series, field and tokens."""
+    lengths.write_parquet(folder / LENGTHS)
+
+
+def _lengths_of(store_dir: Path | str) -> dict[tuple[str, str], FloatArray]:
+    """Return the length samples by (series, field); empty for a trace without them."""
+    store = Path(store_dir)
+    if not (store / LENGTHS).is_file():
+        return {}
+    lengths, keys = numbered(pl.read_parquet(store / LENGTHS), ["series", "field"])
+    lengths = lengths.sort("number", maintain_order=True)
+    tokens = _frozen(lengths["tokens"].to_numpy(writable=True))
+    edges = np.searchsorted(lengths["number"].to_numpy(), np.arange(1, keys.height))
+    parts = np.split(tokens, edges)
+    names = keys.select("series", "field").iter_rows()
+    return {
+        (str(series), str(field)): part for (series, field), part in zip(names, parts, strict=True)
+    }
+
+
+def request_parts(store_dir: Path | str) -> list[Path]:
+    """Return the stored parts in order of arrival; raise Damaged if there are none."""
+    parts = sorted((Path(store_dir) / REQUESTS).glob("*.parquet"))
+    if not parts:
+        raise Damaged(f"The stored requests are missing; {AGAIN}.")
+    return parts
+
+
+def is_complete(store_dir: Path | str) -> bool:
+    """Return whether the report and all requests or bins that it counts are stored."""
+    try:
+        report = read_report(store_dir)
+        if report.kind == "demand":
+            return (Path(store_dir) / DEMAND).is_file()
+        return _rows(request_parts(store_dir)) == report.requests
+    except PlannerError:
+        return False
+
+
+def _rows(parts: list[Path]) -> int:
+    return int(pl.scan_parquet(parts).select(pl.len()).collect().item())
+
+
+def scan_requests(store_dir: Path | str) -> tuple[IngestReport, pl.LazyFrame]:
+    """Return the report and a lazy frame of a request trace.
+
+    Raises IngestError for a demand file.
+    """
+    report = read_report(store_dir)
+    if report.kind != "requests":
+        raise IngestError(
+            f"{report.trace} holds demand per bin, not requests; use it as a demand file."
+        )
+    return report, pl.scan_parquet(request_parts(store_dir))
+
+
+def _too_many_bins(bins: int, bin_s: float) -> IngestError:
+    return IngestError(
+        f"Bins of {bin_s:g} s cut this trace into {bins:,}, all series together, and {MAX_BINS:,} "
+        "are allowed; choose a larger bin width."
+    )
+
+
+@damage_reported(STORED, AGAIN)
+def read_requests(store_dir: Path | str, columns: Sequence[str] | None = None) -> RequestColumns:
+    """Return stored requests as arrays.
+
+    ``columns`` limits what is read: arrival_s, input_tokens, output_tokens, model, region, tier,
+    hash_ids. By default it is all but hash_ids.
+    """
+    report, scan = scan_requests(store_dir)
+    chosen = tuple(COLUMNS if columns is None else columns)
+    if unknown := set(chosen) - {*COLUMNS, "hash_ids"}:
+        raise IngestError(f"Stored requests have no column {min(unknown)}.")
+    there = scan.collect_schema().names()
+    asked_for = [column for column in chosen if column in COLUMNS and column in there]
+    read, names = _read(store_dir, asked_for, report)
+    ids = None
+    if "hash_ids" in chosen and "hash_ids" in there:
+        ids = scan.select("hash_ids").collect()["hash_ids"]
+    return RequestColumns(
+        start_s=report.start_s,
+        clock=report.clock,
+        provenance=report.provenance,
+        arrival_s=read.get("arrival_s"),
+        input_tokens=read.get("input_tokens"),
+        output_tokens=read.get("output_tokens"),
+        model=read.get("model"),
+        region=read.get("region"),
+        tier=read.get("tier"),
+        models=names["model"],
+        regions=names["region"],
+        tiers=names["tier"],
+        hash_ids=None
+        if ids is None
+        else _frozen(ids.drop_nulls().explode(empty_as_null=False).to_numpy()),
+        hash_offsets=None if ids is None else _offsets(ids),
+    )
+
+
+def _read(
+    store_dir: Path | str, asked_for: Sequence[str], report: IngestReport
+) -> tuple[dict[str, npt.NDArray[Any]], dict[str, tuple[str, ...]]]:
+    """Return columns, with labels as codes, and the names of all labels.
+
+    The name "" is added for rows without a label. Parts are read one at a time, because labels as
+    text take more memory than all other columns.
+    """
+    names = {"model": report.models, "region": report.regions, "tier": report.tiers}
+    known = {label: tuple(dict.fromkeys((*its, ""))) for label, its in names.items()}
+    parts = request_parts(store_dir)
+    lengths = [pl.scan_parquet(part).select(pl.len()).collect().item() for part in parts]
+    # A lost part would otherwise go unnoticed, because each part is valid alone.
+    if sum(lengths) != report.requests:
+        raise Damaged(
+            f"{sum(lengths):,} of {report.requests:,} requests of the trace are stored; {AGAIN}."
+        )
+    out = {name: np.empty(sum(lengths), DTYPES.get(name, np.int16)) for name in asked_for}
+    end = 0
+    for part, length in zip(parts, lengths, strict=True):
+        rows, end = slice(end, end + length), end + length
+        frame = pl.read_parquet(part, columns=list(asked_for))
+        for name in asked_for:
+            values = frame[name]
+            if name in known:
+                if values.has_nulls():
+                    names[name] = known[name]
+                values = values.fill_null("").cast(pl.Enum(known[name])).to_physical()
+            out[name][rows] = values.to_numpy()
+    return {name: _frozen(column) for name, column in out.items()}, names
+
+
+def _offsets(ids: pl.Series) -> IntArray:
+    lengths = ids.list.len().fill_null(0).to_numpy().astype(np.int64)
+    return _frozen(np.concatenate(([0], np.cumsum(lengths))))
+
+
+def _frozen(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    values.setflags(write=False)
+    return values
+
+
+@damage_reported(STORED, AGAIN)
+def read_demand(store_dir: Path | str) -> list[DemandColumns]:
+    """Return every series of a demand trace, in order of appearance.
+
+    Raises IngestError for a request trace.
+    """
+    report = read_report(store_dir)
+    if report.kind != "demand" or report.bin_s is None:
+        raise IngestError(
+            f"{report.trace} holds requests, not demand per bin; bin them with bin_requests."
+        )
+    keys = ["series", *LABELS]
+    frame, series = numbered(pl.read_parquet(Path(store_dir) / DEMAND), keys)
+    if not frame["number"].is_sorted():
+        frame = frame.sort("number", maintain_order=True)
+    edges = np.searchsorted(frame["number"].to_numpy(), np.arange(series.height + 1))
+    amounts = {field: _amount(frame[field]) for field in AMOUNTS}
+    counted = {
+        field: np.logical_or.reduceat(~np.isnan(values), edges[:-1])
+        for field, values in amounts.items()
+    }
+    starts = frame["bin_start_s"].to_numpy()[edges[:-1]].tolist()
+    lengths = _lengths_of(store_dir)
+    return [
+        DemandColumns(
+            name=name,
+            model=model,
+            region=region,
+            tier=tier,
+            start_s=starts[i],
+            bin_s=report.bin_s,
+            requests=amounts["requests"][edges[i] : edges[i + 1]],
+            **{
+                field: amounts[field][edges[i] : edges[i + 1]] if counted[field][i] else None
+                for field in AMOUNTS[1:]
+            },
+            input_lengths=lengths.get((name, "input_tokens")),
+            output_lengths=lengths.get((name, "output_tokens")),
+        )
+        for i, (name, model, region, tier) in enumerate(series.select(keys).iter_rows())
+    ]
+
+
+def _amount(values: pl.Series) -> FloatArray:
+    return _frozen(values.fill_null(np.nan).to_numpy(writable=True))
+
+
+def label_code(report: IngestReport) -> pl.Expr:
+    """Return an expression that encodes a request's model, region and tier in one number.
+
+    Grouping ten million requests takes a second by this code, and ten seconds by names.
+    ``labels_of`` decodes it.
+    """
+    code = pl.lit(0, dtype=pl.Int64)
+    for label, names in _label_names(report).items():
+        named = pl.col(label).fill_null("").cast(pl.Enum(names))
+        code = code * len(names) + named.to_physical().cast(pl.Int64)
+    return code
+
+
+def labels_of(report: IngestReport, codes: IntArray) -> list[tuple[str | None, ...]]:
+    """Return model, region and tier of each code; None for a missing label."""
+    models, regions, tiers = _label_names(report).values()
+    of_pair, tier = np.divmod(codes, len(tiers))
+    model, region = np.divmod(of_pair, len(regions))
+    return [
+        (models[m] or None, regions[r] or None, tiers[t] or None)
+        for m, r, t in zip(model.tolist(), region.tolist(), tier.tolist(), strict=True)
+    ]
+
+
+def _label_names(report: IngestReport) -> dict[str, tuple[str, ...]]:
+    labels = {"model": report.models, "region": report.regions, "tier": report.tiers}
+    return {
+        label: (*dict.fromkeys(name for name in names if name), "")
+        for label, names in labels.items()
+    }
+
+
+@damage_reported(STORED, AGAIN)
+def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
+    """Sum stored requests per model x region x tier and bin, without loading them all.
+
+    Bins are ``bin_s`` wide and aligned to multiples of it since the epoch (or the trace's origin).
+    All series share the grid from the first request to the last. A bin without a request is 0. The
+    first and last bin are usually covered in part only.
+    """
+    if not bin_s >= 0.001:
+        raise IngestError(f"The bin width must be at least 0.001 s, not {bin_s:g} s.")
+    report, scan = scan_requests(store_dir)
+    width = round(bin_s * 1e9)
+    first = report.start_ns // width
+    bins = report.end_ns // width - first + 1
+    if bins > MAX_BINS:
+        raise _too_many_bins(bins, bin_s)
+    arrival_ns = (pl.col("arrival_s") * 1e9).round().cast(pl.Int64) + (
+        report.start_ns - first * width
+    )
+    place = (arrival_ns // width).clip(0, bins - 1)
+    sums = (
+        scan.select((label_code(report) * bins + place).alias("place"), *AMOUNTS[1:3])
+        .group_by("place")
+        .agg(
+            pl.len().alias("requests"),
+            pl.col("input_tokens").cast(pl.Int64).sum(),
+            pl.col("output_tokens").cast(pl.Int64).sum(),
+        )
+        .sort("place")
+        .collect(engine="streaming")
+    )
+    codes, row = np.unique(sums["place"].to_numpy() // bins, return_inverse=True)
+    if bins * len(codes) > MAX_BINS:
+        raise _too_many_bins(bins * len(codes), bin_s)
+    amounts: dict[str, FloatArray] = {}
+    for field in AMOUNTS[:3]:
+        values = np.zeros((len(codes), bins))
+        values[row, sums["place"].to_numpy() % bins] = sums[field].to_numpy()
+        amounts[field] = _frozen(values)
+    keys = labels_of(report, codes)
+    order = sorted(range(len(keys)), key=lambda i: [(name is not None, name) for name in keys[i]])
+    return [
+        DemandColumns(
+            name=" / ".join(name for name in keys[i] if name) or report.trace,
+            model=keys[i][0],
+            region=keys[i][1],
+            tier=keys[i][2],
+            start_s=first * width / 1e9,
+            bin_s=bin_s,
+            **{field: values[i] for field, values in amounts.items()},
+            total_tokens=None,
+        )
+        for i in order
+    ]

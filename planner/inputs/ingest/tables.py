@@ -1,0 +1,302 @@
+"""Open a file as a table: its columns, a sample, and batches of rows with line numbers.
+
+Records that are no rows of the table (wrong number of fields, not JSON) become faults here. The
+callers check the values.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Protocol
+
+import numpy as np
+import polars as pl
+from polars import selectors
+
+from planner.errors import IngestError
+from planner.files.parquet_rows import Decoder
+from planner.inputs.ingest import (
+    csv_text,
+    json_text,
+)
+from planner.inputs.ingest.blocks import (
+    Block,
+    Records,
+    checked,
+    record_blocks,
+    records,
+    whole_records,
+)
+from planner.inputs.ingest.names import check_names
+from planner.inputs.ingest.options import IngestOptions
+from planner.inputs.ingest.rows import (
+    BAD_IDS,
+    Batch,
+    Fault,
+    holes,
+)
+from planner.inputs.ingest.source import (
+    PARQUET_MAGIC,
+    PLAIN,
+    Expansion,
+    Source,
+    foreign,
+    sha256_file,
+)
+
+logger = logging.getLogger(__name__)
+
+PROBE_BYTES = 256 << 10  # decisions on a file use only this, whatever the chunk size
+PROBE_ROWS = 1000
+FIRST_ROWS = 16_384  # first batch of a Parquet file, before the size of its rows is known
+# Errors of libraries on bad data. PanicException does not derive from Exception.
+LIBRARY = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
+_BOM = b"\xef\xbb\xbf"
+_ROW_BYTES = 32  # smallest size assumed for a Parquet row, to turn chunk_bytes into rows
+
+
+class Table(Protocol):
+    """The interface of a file for the readers, whatever its format."""
+
+    kind: str  # "csv", "jsonl" or "parquet"
+    columns: tuple[str, ...]
+    probe: pl.DataFrame  # the first rows, all columns
+    unit: str  # word for a row in messages: "line" or "row"
+    left_out: Mapping[str, str]  # unusable columns: name to type
+
+    def batches(self, columns: Sequence[str], ids: str | None = None) -> Iterator[Batch]:
+        """Yield every row once, with ``columns``; column ``ids`` as lists of whole numbers."""
+        ...
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the file on disk, after the batches are exhausted."""
+        ...
+
+    @property
+    def fraction(self) -> float:
+        """Return the share of the file that has been read."""
+        ...
+
+
+@contextmanager
+def refusals_of_libraries(name: str) -> Iterator[None]:
+    """Turn library errors on bad data into IngestError, and log the details."""
+    try:
+        yield
+    except (*LIBRARY, RecursionError) as error:
+        logger.warning("%s: %s", name, error, exc_info=error)
+        cause = str(error).split("\n", 1)[0].strip().rstrip(".")[:200]
+        raise IngestError(
+            f"{name} holds something that cannot be read ({cause}); write it again with numbers, "
+            "words and times alone."
+        ) from None
+
+
+def open_table(source: Source, options: IngestOptions, scratch: Path) -> Table:
+    """Open the table in a file.
+
+    ``scratch`` takes the unpacked copy of a compressed Parquet file.
+    """
+    pieces = source.pieces()
+    head = b""
+    for piece in pieces:
+        head += piece
+        if len(head) >= PROBE_BYTES:
+            break
+    if head.startswith(PARQUET_MAGIC):
+        return _open_parquet(source, options, itertools.chain([head], pieces), scratch)
+    if ".parquet" in source.name.lower():
+        raise IngestError(
+            f"{source.name} is named a Parquet file but is not one; check that it was written "
+            "to the end, or give it its right extension."
+        )
+    head = _text_head(head, source.name)
+    is_json = _is_json(head, source.name)
+    complete = len(head) < PROBE_BYTES
+    lines = _sample(
+        head if complete else head[:PROBE_BYTES], complete, source.name, quoted=not is_json
+    )
+    step = options.chunk_bytes
+    # Read the probed bytes again as the first pieces of the stream.
+    again = (head[start : start + step] for start in range(0, len(head), step))
+    return TextTable(source, options, itertools.chain(again, pieces), lines, quoted=not is_json)
+
+
+def _text_head(head: bytes, name: str) -> bytes:
+    """Return the first bytes of a text file, without a byte order mark."""
+    if (what := foreign(head)) is not None:
+        raise IngestError(f"{name} is {what}.")
+    head = head.removeprefix(_BOM)
+    if not head.strip() and len(head) < PROBE_BYTES:
+        raise IngestError(f"{name} is empty; export it again.")
+    return head
+
+
+def _is_json(head: bytes, name: str) -> bool:
+    return head.lstrip()[:1] in (b"{", b"[") or ".jsonl" in name.lower()
+
+
+def _sample(head: bytes, complete: bool, name: str, quoted: bool) -> Records:
+    """Return the whole records at the start of a text file."""
+    if complete:
+        blocks = list(record_blocks([head], name=name, size=len(head) + 1, quoted=quoted))
+        return records(blocks[0], quoted=quoted)
+    cut = whole_records(head, quoted)
+    if cut == 0 or not head[:cut].strip():
+        raise IngestError(
+            f"{name} holds no complete line in its first {PROBE_BYTES >> 10} KiB; check that it is "
+            "a table with one row per line."
+        )
+    return records(checked(Block(head[:cut], 1), name), quoted=quoted)
+
+
+class TextTable:
+    """A CSV file (any of four delimiters) or a file of JSON lines."""
+
+    unit = "line"
+    left_out: Mapping[str, str] = MappingProxyType({})
+
+    def __init__(
+        self,
+        source: Source,
+        options: IngestOptions,
+        stream: Iterator[bytes],
+        lines: Records,
+        quoted: bool,
+    ) -> None:
+        self._source, self._options, self._stream = source, options, stream
+        self._quoted = quoted
+        if quoted:
+            self._header = csv_text.read_header(lines, source.name)
+            self.kind, self.columns = "csv", self._header.columns
+            rows = csv_text.batch(lines, self._header, self.columns, source.name)
+            self.probe = rows.frame.head(PROBE_ROWS)
+        else:
+            self.kind = "jsonl"
+            self._paths, self.probe = json_text.read_probe(lines, source.name, PROBE_ROWS)
+            self.columns = tuple(self._paths)
+            self.probe = self.probe.select(self.columns)
+
+    @property
+    def fraction(self) -> float:
+        return self._source.fraction
+
+    def digest(self) -> str:
+        return self._source.digest
+
+    def batches(self, columns: Sequence[str], ids: str | None = None) -> Iterator[Batch]:
+        name = self._source.name
+        for block in self._blocks():
+            lines = records(block, quoted=self._quoted)
+            if not lines.start.size:
+                continue
+            if self._quoted:
+                yield csv_text.batch(lines, self._header, columns, name)
+            else:
+                needed = [*columns, *([ids] if ids else [])]
+                paths = {column: self._paths[column] for column in needed}
+                yield json_text.batch(lines, paths, ids, name)
+
+    def _blocks(self) -> Iterator[Block]:
+        return record_blocks(
+            self._stream,
+            name=self._source.name,
+            size=self._options.chunk_bytes,
+            quoted=self._quoted,
+        )
+
+
+def _open_parquet(
+    source: Source, options: IngestOptions, stream: Iterator[bytes], scratch: Path
+) -> Table:
+    """Open a Parquet file; a compressed one is unpacked first, as Parquet needs random access."""
+    if source.compression == PLAIN:
+        return ParquetTable(source, options, source.path, None)
+    scratch.mkdir(parents=True, exist_ok=True)
+    unpacked = scratch / "unpacked.parquet"
+    with unpacked.open("wb") as out:
+        out.writelines(stream)
+    return ParquetTable(source, options, unpacked, source.digest)
+
+
+@dataclass(slots=True)
+class _Progress:
+    rows: int
+    done: int = field(default=0)
+
+
+class ParquetTable:
+    """A Parquet file, read in slices of rows."""
+
+    kind = "parquet"
+    unit = "row"
+
+    def __init__(
+        self, source: Source, options: IngestOptions, path: Path, digest: str | None
+    ) -> None:
+        self._source, self._options, self._digest = source, options, digest
+        self._bytes = path.stat().st_size
+        self._decoder = Decoder(path, source.name)
+        self.columns, self.left_out = self._decoder.columns, self._decoder.left_out
+        self._decoder.ask(self.columns, 0, PROBE_ROWS)
+        self.probe = self._decoder.take()
+        check_names(self.columns, source.name)
+        self._progress = _Progress(self._decoder.rows)
+
+    @property
+    def fraction(self) -> float:
+        return self._progress.done / max(1, self._progress.rows)
+
+    def digest(self) -> str:
+        return self._digest or sha256_file(self._source.path)
+
+    def batches(self, columns: Sequence[str], ids: str | None = None) -> Iterator[Batch]:
+        needed = list(dict.fromkeys([*columns, *([ids] if ids else [])]))
+        expansion = Expansion(self._source.name, self._bytes, self._options.max_expanded_bytes)
+        offset, step, rows = 0, FIRST_ROWS, self._progress.rows
+        if rows:
+            self._decoder.ask(needed, offset, step)
+        while offset < rows:
+            frame = self._decoder.take()
+            size = int(frame.estimated_size())
+            expansion.add(size)
+            lines = np.arange(offset + 1, offset + 1 + frame.height, dtype=np.int64)
+            offset += max(1, frame.height)
+            self._progress.done = offset
+            # Grow the step slowly, because the next rows may be larger than these.
+            each = max(_ROW_BYTES, size / max(1, frame.height))
+            step = max(1, min(4 * step, int(self._options.chunk_bytes / each)))
+            if offset < rows:  # the decoder works while the caller reads this batch
+                self._decoder.ask(needed, offset, step)
+            if ids:
+                frame = frame.with_columns(pl.col(ids).cast(pl.List(pl.Int64), strict=False))
+            text = _row_text(frame)
+            if ids and (bad := holes(frame[ids])).any():
+                fault = Fault(BAD_IDS, lines, text).only(bad.tolist())
+                kept = frame.filter(~bad)
+                yield Batch(kept, lines[~bad], _row_text(kept), (fault,))
+                continue
+            yield Batch(frame, lines, text)
+
+
+def plain(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the frame with moments as integers if they are beyond Python's calendar."""
+    try:
+        frame.rows()
+    except (ValueError, OverflowError):
+        return frame.with_columns(selectors.temporal().to_physical())
+    return frame
+
+
+def _row_text(frame: pl.DataFrame) -> Callable[[int], str]:
+    def text(index: int) -> str:
+        row = plain(frame.slice(index, 1)).row(0, named=True)
+        return ", ".join(f"{name}={value}" for name, value in row.items())
+
+    return text

@@ -1,0 +1,149 @@
+"""Aggregate traces where they are stored, because they are too large to copy.
+
+Only sums and counts come back. One set of Ibis expressions serves every engine: Spark, and DuckDB,
+which is embedded and reads files larger than memory. All amounts are whole numbers, so the engines
+agree exactly.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from planner.errors import IngestError
+from planner.inputs.ingest.names import SYNONYMS
+from planner.inputs.ingest.options import (
+    LABELS,
+    MAX_TOKENS,
+)
+
+try:
+    import ibis
+except ModuleNotFoundError:  # engines are large, so an optional dependency
+    ibis = None
+
+NEEDED = ("arrival", "input_tokens", "output_tokens")
+ENGINES = ("duckdb", "spark")
+DEMAND_ROWS = 20_000_000  # most bins of all series; more are no summary
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregated:
+    """The aggregates of a trace."""
+
+    demand: pl.DataFrame  # bin_start, labels, requests, input_tokens, output_tokens; by time
+    lengths: pl.DataFrame  # of (input or output), tokens, requests: count of each length
+    rows: int
+    left_out: int  # rows without a time, or with invalid tokens
+
+
+def connect(engine: str) -> Any:
+    """Connect to an engine on this machine; Spark reads ``SPARK_*`` and its own configuration."""
+    if ibis is None:
+        raise IngestError(
+            "Aggregating traces where they lie needs an engine: "
+            ".venv/bin/python -m pip install -r requirements-warehouse.txt"
+        )
+    if engine == "duckdb":
+        return ibis.duckdb.connect()
+    return ibis.pyspark.connect()
+
+
+def table_of(backend: Any, source: str) -> Any:
+    """Return the table of Parquet or CSV files, or the engine's table of that name.
+
+    ``source`` is a path, a pattern or the name of a table.
+    """
+    name = re.sub(r"\.(gz|zst)$", "", source.lower())
+    if name.endswith(".parquet"):
+        return backend.read_parquet(source)
+    if name.endswith(".csv"):
+        return backend.read_csv(source)
+    return backend.table(source)
+
+
+def columns_of(table: Any, mapping: Mapping[str, str]) -> dict[str, str]:
+    """Return the column of each field, by ``mapping`` or by a well-known name."""
+    plain = {re.sub(r"[^a-z0-9]", "", name.lower()): name for name in table.columns}
+    columns = {}
+    for field in (*NEEDED, *LABELS):
+        if field in mapping:
+            if mapping[field] not in table.columns:
+                raise IngestError(
+                    f"--map {field}={mapping[field]}: there is no such column; there are "
+                    f"{', '.join(table.columns)}."
+                )
+            columns[field] = mapping[field]
+            continue
+        known = next((plain[name] for name in SYNONYMS[field] if name in plain), None)
+        if known is not None:
+            columns[field] = known
+        elif field in NEEDED:
+            raise IngestError(
+                f"No column is known as {field}: say which with --map {field}=COLUMN; there are "
+                f"{', '.join(table.columns)}."
+            )
+    return columns
+
+
+def aggregate(table: Any, columns: Mapping[str, str], bin_s: int) -> Aggregated:
+    """Return demand by bins of ``bin_s`` seconds and by label, and the count of each length."""
+    rows = _rows(table, columns, bin_s)
+    good = rows.filter(
+        rows.bin.notnull()
+        & rows.input_tokens.between(1, MAX_TOKENS)
+        & rows.output_tokens.between(1, MAX_TOKENS)
+    )
+    labels = [label for label in LABELS if label in columns]
+    by = good.group_by(["bin", *labels]).aggregate(
+        requests=good.count(),
+        input_tokens=good.input_tokens.sum(),
+        output_tokens=good.output_tokens.sum(),
+    )
+    demand = _here(by.limit(DEMAND_ROWS + 1)).sort("bin", *labels)
+    if len(demand) > DEMAND_ROWS:
+        raise IngestError(
+            f"The demand has over {DEMAND_ROWS:,} rows: choose wider bins (--bin), or fewer labels."
+        )
+    lengths = pl.concat([_lengths(good, of) for of in ("input", "output")])
+    counted = int(demand["requests"].sum())
+    total = int(rows.count().to_pyarrow().as_py())
+    if not counted:
+        raise IngestError(
+            f"None of {total:,} rows is a request: each needs a time, and tokens of 1 to "
+            f"{MAX_TOKENS:,} in {columns['input_tokens']} and {columns['output_tokens']}. A file "
+            "of amounts per bin is for bin/manage ingest as it is."
+        )
+    moments = pl.from_epoch(demand["bin"], time_unit="s").dt.strftime("%Y-%m-%dT%H:%M:%SZ")
+    demand = demand.select(moments.alias("bin_start"), pl.exclude("bin"))
+    return Aggregated(demand, lengths, total, total - counted)
+
+
+def _rows(table: Any, columns: Mapping[str, str], bin_s: int) -> Any:
+    """Return start of bin in epoch seconds, labels and tokens per request; null if missing."""
+    arrival = table[columns["arrival"]]
+    if arrival.type().is_timestamp():
+        arrival = arrival.epoch_seconds()
+    elif not arrival.type().is_numeric():
+        arrival = arrival.cast("timestamp").epoch_seconds()
+    bins = (arrival / bin_s).floor().cast("int64") * bin_s
+    tokens = {name: table[columns[name]].cast("int64") for name in NEEDED[1:]}
+    labels = {name: table[columns[name]].cast("string") for name in LABELS if name in columns}
+    return table.select(bin=bins, **tokens, **labels)
+
+
+def _lengths(rows: Any, of: str) -> pl.DataFrame:
+    counted = rows.group_by(tokens=rows[f"{of}_tokens"]).aggregate(requests=rows.count())
+    lengths = _here(counted).sort("tokens")
+    return lengths.select(pl.lit(of).alias("of"), "tokens", "requests")
+
+
+def _here(expression: Any) -> pl.DataFrame:
+    """Return the result as whole numbers and text, whatever types the engine uses."""
+    frame = pl.DataFrame(expression.to_pyarrow())
+    numeric = [name for name, kind in frame.schema.items() if kind.is_numeric()]
+    return frame.with_columns(pl.col(numeric).cast(pl.Int64))

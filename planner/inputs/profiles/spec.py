@@ -1,0 +1,66 @@
+"""Define the request for a new profile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from planner.errors import CatalogueError
+from planner.inputs import catalogue
+from simulation.performance.specs import WIDTHS, Arrangement
+
+COMPUTED = ("operator", "roofline")  # computed from a model's shape, without benchmark rows
+KINDS = ("linear", "table", *COMPUTED)
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileSpec:
+    """Profile to make: its name, kind, deployment and, for a fit, the rows of a file.
+
+    An operator profile is a sum of measured kernels. A roofline profile follows from published
+    peaks. Neither needs rows. ``rows_model`` and ``rows_gpu`` select rows by the names in the file
+    ("": the file has no names). ``model`` and ``gpu`` are those of the profile. Limits of None
+    follow from the rows, vLLM's defaults, and the memory left by the weights.
+    """
+
+    name: str
+    kind: str
+    model: str
+    gpu: str
+    tp: int
+    rows_model: str = ""
+    rows_gpu: str = ""
+    precision: str = "bf16"
+    kv_precision: str = "bf16"
+    pp: int = 1
+    attention_dp: int = 1
+    moe_tp: int = 1
+    moe_ep: int = 1
+    kernels: tuple[int, ...] = ()  # uploaded kernel files, for an operator profile
+    max_batch: int | None = None
+    max_batch_tokens: int | None = None
+    kv_capacity_tokens: int | None = None
+
+    @property
+    def arrangement(self) -> Arrangement:
+        """Return the parallel layout and precisions as an ``Arrangement``."""
+        return Arrangement(
+            **{name: getattr(self, name) for name in WIDTHS},
+            weights=self.precision,
+            kv_cache=self.kv_precision,
+        )
+
+    def by_catalogue(self) -> ProfileSpec:
+        """Return a copy with the catalogue's names for model and GPU, if it knows them."""
+        return replace(
+            self,
+            model=_called(catalogue.model_name, self.model),
+            gpu=_called(catalogue.gpu_name, self.gpu),
+        )
+
+
+def _called(find: Callable[[str], str], name: str) -> str:
+    try:
+        return find(name)
+    except CatalogueError:
+        return name

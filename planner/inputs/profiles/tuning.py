@@ -1,0 +1,110 @@
+"""Read observations of a running service, and tune a profile with them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from planner.errors import CatalogueError, IngestError
+from planner.inputs.estimates.row_files import read_rows
+from planner.inputs.ingest.source import short_name
+from planner.inputs.profiles.report import (
+    beside,
+    range_words,
+)
+from simulation.arrays import FloatArray
+from simulation.performance.fitting.kalman import Observations, Tuned, tune
+from simulation.performance.linear import LinearProfile
+from simulation.performance.profile import check
+from simulation.performance.specs import Provenance
+
+FIELDS = ("at_s", "decodes", "prefill_tokens", "seconds")
+MAX_OBSERVATIONS = 10_000  # in one request; the filter processes them one by one
+MAX_FILE_BYTES = 5_000_000
+QUANTITY = "iteration time"
+
+
+def tuned_profile(
+    profile: LinearProfile,
+    observations: Observations,
+    covariance: FloatArray | None,
+    source: str,
+) -> Tuned:
+    """Return ``profile`` tuned by the observations, with its prediction errors.
+
+    Each observation is predicted before the filter uses it, so the errors are out of sample.
+    """
+    tuned = tune(profile, observations, covariance=covariance)
+    ahead = check(
+        QUANTITY,
+        f"{observations.seconds.size:,} observations, each predicted before it was used",
+        observations.seconds,
+        observations.seconds / (1 + tuned.innovation),
+    )
+    moved = replace(tuned.profile, checks=(ahead,), provenance=Provenance("measured", source))
+    return replace(tuned, profile=moved)
+
+
+def observations_of(rows: Sequence[Mapping[str, float]]) -> Observations:
+    """Return the observations in order of time; raise CatalogueError for none or too many."""
+    if not 0 < len(rows) <= MAX_OBSERVATIONS:
+        raise CatalogueError(
+            f"{len(rows)} observations were given; 1 to {MAX_OBSERVATIONS:,} can be used at once."
+        )
+    columns = [np.array([float(row[field]) for row in rows]) for field in FIELDS]
+    order = np.argsort(columns[0], kind="stable")
+    return Observations(*(column[order] for column in columns))
+
+
+def observations_of_file(data: bytes, file_name: str) -> list[dict[str, float]]:
+    """Read observations from a table with the columns FIELDS.
+
+    Raises IngestError with the line of the first invalid row.
+    """
+    if len(data) > MAX_FILE_BYTES:
+        raise IngestError(f"{file_name} is larger than {MAX_FILE_BYTES / 1e6:g} MB; split it.")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / short_name(file_name)
+        path.write_bytes(data)
+        rows = read_rows(path)
+    observations = []
+    for number, row in enumerate(rows, 1):
+        if isinstance(row, str):
+            raise IngestError(row)
+        try:
+            observations.append({field: float(row[field]) for field in FIELDS})
+        except (KeyError, TypeError, ValueError):
+            raise IngestError(
+                f"{file_name}, row {number}: a number is needed in each of {', '.join(FIELDS)}."
+            ) from None
+    return observations
+
+
+def observed_range(observed: Observations) -> str:
+    """Return the range of the observations in words."""
+    return range_words(
+        (
+            (observed.decodes, "sequences decoding"),
+            (observed.prefill_tokens, "prompt tokens of an iteration"),
+        )
+    )
+
+
+def tuning_table(observed: Observations, tuned: Tuned) -> pl.DataFrame:
+    """Return each observation with the prediction made before it was used."""
+    loads = zip(observed.decodes, observed.prefill_tokens, strict=True)
+    return beside(
+        QUANTITY,
+        [
+            f"observation {i}, {decodes:,.0f} decodes, {prompt:,.0f} prompt tokens"
+            for i, (decodes, prompt) in enumerate(loads, 1)
+        ],
+        observed.seconds,
+        observed.seconds / (1 + tuned.innovation),
+        outlier=~tuned.used,
+    )

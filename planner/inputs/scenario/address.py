@@ -1,0 +1,106 @@
+"""Read and write values of a scenario by address, for example ``tiers[chat].ttft_ms``.
+
+An entry of a list has its name as address, or its index if it has no unique name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from planner.errors import ScenarioError
+from planner.inputs.scenario.schema import Scenario
+
+TITLES = ("version", "name", "description")  # keys that describe a scenario and change no result
+_WHOLE = re.compile(r"[^.\[\]]+(\.[^.\[\]]+|\[[^\[\]]+\])*")
+_STEP = re.compile(r"([^.\[\]]+)|\[([^\[\]]+)\]")
+
+
+def steps_of(address: str) -> tuple[str, ...]:
+    """Return the keys on the way to a value; raise ScenarioError for an invalid address."""
+    if not _WHOLE.fullmatch(address):
+        raise ScenarioError(
+            f"{address!r} is no address of a scenario's value; write one such as "
+            "horizon.period_s or tiers[chat].ttft_ms."
+        )
+    return tuple(key or place for key, place in _STEP.findall(address))
+
+
+def names_of(entries: Sequence[Any]) -> list[str]:
+    """Return the names by which addresses refer to the entries of a list.
+
+    An entry is called by its name, with its label if it has one. If an entry has no name, or names
+    repeat, all entries of the list are called by their index.
+    """
+    names = [_own_name(entry) for entry in entries]
+    counts = Counter(names)
+    if "" in counts or max(counts.values(), default=1) > 1:
+        return [str(place) for place in range(len(entries))]
+    return names
+
+
+def place_of(entries: Sequence[Any], step: str, address: str) -> int:
+    """Return the index of the list entry that a step of ``address`` names."""
+    names = names_of(entries)
+    if step in names:
+        return names.index(step)
+    if step.isdecimal() and int(step) < len(entries):
+        return int(step)
+    raise ScenarioError(
+        f"{address}: there is no {step!r}; there are {', '.join(names[:20]) or 'none'}."
+    )
+
+
+def flat(scenario: Scenario) -> dict[str, Any]:
+    """Return every value of a scenario by address, defaults included; empty values are omitted."""
+    plain = scenario.model_dump(mode="json", exclude=set(TITLES), by_alias=True)
+    return dict(_leaves("", plain))
+
+
+def with_values(scenario: Scenario, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the scenario as unchecked plain data with the values at addresses changed.
+
+    None removes a value. ``scenario.document.edit`` changes a text and keeps its comments.
+    """
+    plain: dict[str, Any] = scenario.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    for address, value in changes.items():
+        *parents, last = steps_of(address)
+        node: Any = plain
+        for step in parents:
+            if isinstance(node, list):
+                node = node[place_of(node, step, address)]
+            else:
+                node = node.setdefault(step, {})
+        if isinstance(node, list):
+            node[place_of(node, last, address)] = value
+        elif value is None:
+            node.pop(last, None)
+        else:
+            node[last] = value
+    return plain
+
+
+def _leaves(where: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield address and value of every set value; keys with special characters go in brackets."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            # A key with a dot would be read as two steps, so it goes into brackets.
+            plain = not re.search(r"[.\[\]]", str(key))
+            step = f".{key}" if plain and where else str(key) if plain else f"[{key}]"
+            yield from _leaves(where + step, item)
+    elif isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
+        for name, item in zip(names_of(value), value, strict=True):
+            yield from _leaves(f"{where}[{name}]", item)
+    elif value is not None and value != []:
+        yield where, value
+
+
+def _own_name(entry: Any) -> str:
+    if isinstance(entry, str):
+        return entry
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
+        return ""
+    label = entry.get("label")
+    return f"{entry['name']}:{label}" if label else str(entry["name"])

@@ -1,0 +1,132 @@
+"""Find the present, minimum and maximum instances of each pool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from planner.errors import ScenarioError
+from planner.inputs.scenario.columns import (
+    SHOWN,
+    Column,
+)
+from planner.inputs.scenario.schema import (
+    Profile,
+    Replicas,
+    Scenario,
+)
+from planner.schema_types import ROLES
+from simulation.arrays import FloatArray, IntArray
+from simulation.performance.profile import Profile as Speed
+
+At = tuple[int, int]  # model, column
+
+
+def bounds(
+    scenario: Scenario,
+    columns: Sequence[Column],
+    sections: Mapping[At, Profile],
+    profiles: Mapping[At, Speed],
+    capacity_gpus: IntArray,
+    price: FloatArray,
+) -> tuple[IntArray, IntArray, IntArray | None, IntArray | None]:
+    """Return minimum, maximum, present and lent instances, each ``[l, r, g]``.
+
+    The scenario's minimum per model and region goes to the cheapest arrangement there. With
+    disaggregated pools it goes to the cheapest prefill and the cheapest decode arrangement. Spot is
+    used only without an alternative. A prefill pool without a possible decode pool has a maximum of
+    0, and the other way round.
+    """
+    models = [model.name for model in scenario.models]
+    regions = [region.name for region in scenario.regions]
+    shape = (len(models), len(regions), len(columns))
+    minimum, maximum = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    for (m, g), profile in profiles.items():
+        maximum[m, :, g] = capacity_gpus[:, columns[g].gpu] // profile.tp
+    by_role = {
+        role: [g for g, column in enumerate(columns) if column.role == role]
+        for role in ROLES.values()
+    }
+    apart = [(by_role["prefill"], by_role["decode"]), (by_role["decode"], by_role["prefill"])]
+    alone = [~maximum[:, :, other].any(axis=2) for _, other in apart]
+    # A prefill pool without a possible decode pool serves nothing, and the other way round.
+    for (columns_apart, _), no_other in zip(apart, alone, strict=True):
+        for g in columns_apart:
+            maximum[:, :, g][no_other] = 0
+    for m in range(shape[0]):
+        for r in range(shape[1]):
+            for group in _stages(by_role, maximum[m, r]):
+                cheapest = min(
+                    group, key=lambda g: (columns[g].spot, price[r, g] * profiles[m, g].tp)
+                )
+                minimum[m, r, cheapest] = min(scenario.fleet.minimum, maximum[m, r, cheapest])
+    if not scenario.fleet.today:
+        return minimum, maximum, None, None
+    today, lent = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    for row in scenario.fleet.today:
+        if row.spot and not any(column.spot for column in columns):
+            continue  # this fleet is built without spot GPUs
+        m = models.index(row.model)
+        place = (m, regions.index(row.region), column_of(row, m, columns, sections, profiles))
+        lent[place] = row.lent or 0
+        running = row.replicas + int(lent[place])
+        if running > maximum[place]:
+            raise ScenarioError(
+                f"fleet.today: {running} {'spot ' if row.spot else ''}replicas of {row.model} on "
+                f"{row.gpu} in {row.region} "
+                f"are more than the {maximum[place]} that fit; raise the region's capacity."
+            )
+        today[place] = row.replicas
+        if row.maximum is not None:
+            maximum[place] = min(maximum[place], row.maximum)
+        least = minimum[place] if row.minimum is None else row.minimum
+        minimum[place] = min(least, maximum[place])
+    return minimum, maximum, today, lent if lent.any() else None
+
+
+def _stages(by_role: Mapping[str, list[int]], maximum: IntArray) -> list[list[int]]:
+    """Return the columns with room: one list for aggregated serving, else one per role."""
+    able = {role: [g for g in of_role if maximum[g] > 0] for role, of_role in by_role.items()}
+    groups = [able["both"]] if able["both"] else [able["prefill"], able["decode"]]
+    return [group for group in groups if group]
+
+
+def column_of(
+    row: Replicas,
+    m: int,
+    columns: Sequence[Column],
+    sections: Mapping[At, Profile],
+    profiles: Mapping[At, Speed],
+) -> int:
+    """Return the column of a row of ``fleet.today``.
+
+    Raises ScenarioError if the row fits no column or several.
+    """
+    of_gpu = [
+        g
+        for (model, g), section in sections.items()
+        if (model, section.gpu, columns[g].spot) == (m, row.gpu, row.spot)
+    ]
+    fitting = [
+        g
+        for g in of_gpu
+        if (row.tp is None or row.tp == profiles[m, g].tp)
+        and (row.role is None or ROLES[row.role] == columns[g].role)
+        and (row.precision is None or row.precision == sections[m, g].precision)
+    ]
+    if len(fitting) == 1:
+        return fitting[0]
+    have = "; ".join(
+        f"tp {profiles[m, g].tp}, {sections[m, g].precision}, {SHOWN[columns[g].role]}"
+        for g in of_gpu
+    )
+    if not of_gpu:
+        raise ScenarioError(
+            f"fleet.today: {row.model} has no profile on {row.gpu}; add one, or remove the row."
+        )
+    which = "several profiles" if fitting else "no profile"
+    raise ScenarioError(
+        f"fleet.today: {which} of {row.model} on {row.gpu} fit the row in {row.region}; name one "
+        f"by tp, precision and role, of: {have}."
+    )

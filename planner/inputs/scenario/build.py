@@ -1,0 +1,388 @@
+"""Build the serving side of a scenario for the simulator and the optimizer.
+
+Built-in facts are looked up. Facts that the scenario states are taken as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from planner.inputs.scenario.bounds import bounds
+from planner.inputs.scenario.columns import (
+    SHOWN,
+    STAGES,
+    Column,
+    arrangement,
+    columns_of,
+    spot_name,
+    with_role,
+    with_spot,
+)
+from planner.inputs.scenario.faults import faults_of
+from planner.inputs.scenario.links import links_of
+from planner.inputs.scenario.own_hardware import (
+    NOTHING,
+    Known,
+)
+from planner.inputs.scenario.power import (
+    host_of,
+    power_at_load,
+    power_facts,
+)
+from planner.inputs.scenario.regions import (
+    CommittedPrice,
+    committed_of,
+    price_of,
+    region_of,
+    spot_price_of,
+)
+from planner.inputs.scenario.schema import (
+    Fault,
+    Profile,
+    Scenario,
+    Serving,
+    Spot,
+    Starts,
+)
+from planner.inputs.scenario.specs import (
+    gpu_of,
+    model_of,
+)
+from planner.inputs.scenario.speeds import speed_of
+from simulation.arrays import BoolArray, FloatArray, IntArray
+from simulation.fleet import Fleet, KvLink, Pool, Region, Routing, Tier
+from simulation.performance.profile import Profile as Speed
+from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
+from simulation.start_times import (
+    Registration,
+    StartUp,
+)
+
+AFTER_PREFILL = {"fcfs": "fcfs", "edf": "fcfs", "pf": "pf", "dpa": "pf"}  # schedulers of decodes
+NO_SPOT = Spot(capacity=0)
+# Latency between regions that state none: continental. SageServe section 7.1 has < 0.5 s.
+FAR_S = 0.030
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hardware:
+    """The serving side of a scenario.
+
+    Axes: ``l`` models, ``r`` regions, ``t`` GPU types, ``g`` columns. A column is a GPU type with
+    an arrangement and a role (``planner.inputs.scenario.columns``).
+    """
+
+    models: tuple[ModelSpec, ...]
+    gpus: tuple[GpuSpec, ...]  # [g] of each column
+    columns: tuple[Column, ...]  # [g]
+    gpu_types: tuple[GpuSpec, ...]  # [t]; types offered as spot come again at the end
+    regions: tuple[Region, ...]
+    tiers: tuple[Tier, ...]
+    profiles: dict[tuple[int, int], Speed]  # by (l, g); absent: the model does not run there
+    sections: dict[tuple[int, int], Profile]  # the section of the scenario for each
+    links: dict[tuple[int, int], KvLink]  # of prefill pools, by (l, g)
+    capacity_gpus: IntArray  # [r, t]
+    usd_per_gpu_hour: FloatArray  # [r, g]
+    latency_s: FloatArray  # [r, r], inf if objective.reroute forbids the route
+    minimum: IntArray  # [l, r, g]
+    maximum: IntArray  # [l, r, g]
+    today: IntArray | None  # [l, r, g]; None: not stated
+    startup_s: float
+    starts: Starts | None
+    lent: IntArray | None  # [l, r, g] lent as spot today; None: not stated
+    architectures: tuple[str, ...]  # [l]
+    serving: tuple[Serving, ...]  # [l]
+    registration: Registration | None
+    faults: tuple[Fault, ...]  # sections of the scenario
+    retries: int  # of a request after its instance fails
+    routing: Routing
+    reclaims_per_hour: FloatArray  # [r, g] of a spot instance
+    lend_share: float | None  # income of a lent instance, as a share of its price
+    provenance: tuple[tuple[str, Provenance], ...]  # fact, source
+    committed: tuple[CommittedPrice, ...] = ()
+    # [l, tiers] whether a model has traffic of a tier; None: not known
+    asked: BoolArray | None = None
+
+    def _start_up(self, m: int, r: int, g: int) -> StartUp | None:
+        if self.starts is None:
+            return None
+        lent = 0 if self.lent is None else int(self.lent[m, r, g])
+        return StartUp(local_s=self.startup_s, lent=lent, **self.starts.model_dump())
+
+    def _serving(self, m: int, g: int) -> dict[str, Any]:
+        """Return the serving options of a pool of model ``m`` on column ``g``.
+
+        A decode pool receives sequences without prompts. It cannot schedule by the TTFT deadline
+        and cannot cache prefixes.
+        """
+        serving, decodes = self.serving[m], self.columns[g].role == "decode"
+        taus = {"tau_n_s": serving.tau_n_s, "tau_p_s": serving.tau_p_s}
+        return {
+            "batching": serving.batching,
+            "scheduler": AFTER_PREFILL[serving.scheduler] if decodes else serving.scheduler,
+            "prefix_cache": serving.prefix_caching and not decodes,
+            "when_full": serving.when_full,
+            **{name: value for name, value in taus.items() if value is not None},
+        }
+
+    def limits_of(self, m: int) -> list[Tier]:
+        """Return the interactive tiers with SLOs that apply to model ``m``.
+
+        These are the tiers that the model has traffic of. If that is not known, or none of them is
+        interactive, all interactive tiers apply.
+        """
+        tiers = [tier for tier in self.tiers if not tier.deferrable]
+        if self.asked is None:
+            return tiers
+        of = {tier.name for tier, asked in zip(self.tiers, self.asked[m], strict=True) if asked}
+        return [tier for tier in tiers if tier.name in of] or tiers
+
+    @property
+    def types(self) -> IntArray:
+        """Return the GPU type of each column, ``[g]``."""
+        return np.array([column.gpu for column in self.columns], np.int64)
+
+    @property
+    def stages(self) -> IntArray:
+        """Return the role code of each column, ``[g]``: 0 both, 1 prefill, 2 decode."""
+        return np.array([STAGES[column.role] for column in self.columns], np.int64)
+
+    @property
+    def one_each(self) -> bool:
+        """Return whether each column is a different GPU type, owned, with aggregated serving."""
+        alone = len(self.columns) == len(self.gpu_types)
+        return alone and not self.stages.any() and not self.spot.any()
+
+    def arrangement(self, m: int, g: int) -> str:
+        """Return model ``m`` on column ``g`` for a table, for example "8 x H100, fp8".
+
+        A role other than "both" is appended, and so is "spot".
+        """
+        name = arrangement(self.sections[m, g], self.profiles[m, g])
+        name = with_role(name, self.columns[g].role)
+        return spot_name(name) if self.columns[g].spot else name
+
+    @property
+    def spot(self) -> BoolArray:
+        """Return which columns are spot GPUs that the provider may reclaim, ``[g]``."""
+        return np.array([column.spot for column in self.columns], np.bool_)
+
+    @property
+    def type_names(self) -> tuple[str, ...]:
+        """Return the names of the rows of capacity for messages, ``[t]``."""
+        spot = {column.gpu for column in self.columns if column.spot}
+        return tuple(
+            spot_name(gpu.name) if t in spot else gpu.name for t, gpu in enumerate(self.gpu_types)
+        )
+
+    def market(self, g: int) -> str:
+        """Return "owned" or "spot", the word of the documents for column ``g``."""
+        return "spot" if self.columns[g].spot else "owned"
+
+    def lets_through(self, carried_tps: FloatArray) -> float:
+        """Return the input tokens/s that a model's pools in one region serve.
+
+        ``carried_tps`` ``[g]`` is the capacity of each column. With disaggregated pools, the weaker
+        of the prefill side and the decode side limits the total.
+        """
+        stages = self.stages
+        return float(min(carried_tps[stages != 2].sum(), carried_tps[stages != 1].sum()))
+
+    def role(self, g: int) -> str:
+        """Return "mixed", "prefill" or "decode", the word of the documents for column ``g``."""
+        return SHOWN[self.columns[g].role]
+
+    @property
+    def pool_index(self) -> list[tuple[int, int, int]]:
+        """Return (l, r, g) of each pool of ``fleet``, in the order of its pools."""
+        return [
+            (m, r, g)
+            for m in range(len(self.models))
+            for r in range(len(self.regions))
+            for g in range(len(self.gpus))
+            if (m, g) in self.profiles and self.maximum[m, r, g] > 0
+        ]
+
+    def fleet(self, initial: IntArray) -> Fleet:
+        """Return a fleet with ``initial`` instances, ``[l, r, g]``."""
+        pools = tuple(
+            Pool(
+                model=self.models[m].name,
+                region=self.regions[r].name,
+                profile=self.profiles[m, g],
+                gpu=self.gpus[g],
+                initial=int(initial[m, r, g]),
+                minimum=int(self.minimum[m, r, g]),
+                maximum=int(self.maximum[m, r, g]),
+                startup_s=self.startup_s,
+                usd_per_gpu_hour=float(self.usd_per_gpu_hour[r, g]),
+                max_context=self.models[m].max_context,
+                power=power_at_load(self.models[m], self.gpus[g], self.profiles[m, g]),
+                host_w=host_of(self.gpus[g])[0],
+                role=self.columns[g].role,
+                architecture=self.architectures[m],
+                start_up=self._start_up(m, r, g),
+                spot=self.columns[g].spot,
+                reclaims_per_hour=float(self.reclaims_per_hour[r, g]),
+                lend_share=None if self.columns[g].spot else self.lend_share,
+                **self._serving(m, g),
+                link=self.links.get((m, g)),
+            )
+            for m, r, g in self.pool_index
+        )
+        return Fleet(
+            tiers=self.tiers,
+            regions=self.regions,
+            pools=pools,
+            latency_s=self.latency_s,
+            routing=self.routing,
+            registration=self.registration,
+            faults=faults_of(self.faults, pools),
+            retries=self.retries,
+        )
+
+
+def build_hardware(scenario: Scenario, known: Known = NOTHING, *, spot: bool = False) -> Hardware:
+    """Build everything of ``scenario`` except its traffic.
+
+    ``known`` holds the user's own facts that the scenario names. With ``spot``, the GPUs that
+    regions offer as spot are included.
+
+    Raises ScenarioError that names the unknown entry and the known ones.
+    """
+    facts: list[tuple[str, Provenance]] = []
+    models = tuple(model_of(section, known) for section in scenario.models)
+    facts += [(f"Memory of {model.name}", model.provenance) for model in models]
+    names = list(dict.fromkeys(profile.gpu for profile in scenario.profiles))
+    types = tuple(gpu_of(scenario, name, known) for name in names)
+    facts += [(f"Memory and power of {gpu.name}", gpu.provenance) for gpu in types]
+    places, speeds = [], []
+    for section in scenario.profiles:
+        m = next(i for i, model in enumerate(models) if model.name == section.model)
+        gpu = types[names.index(section.gpu)]
+        places.append(m)
+        speeds.append(speed_of(section, models[m], gpu, known))
+        what = f"Speed of {section.model} on {speeds[-1].tp} x {section.gpu}"
+        if (what, speeds[-1].provenance) not in facts:
+            facts.append((what, speeds[-1].provenance))
+        load = power_at_load(models[m], gpu, speeds[-1])
+        facts += [fact for fact in power_facts(gpu, load) if fact not in facts]
+    columns, where = columns_of(scenario.profiles, speeds, names)
+    keys = list(zip(places, where, strict=True))
+    profiles = dict(zip(keys, speeds, strict=True))
+    sections = dict(zip(keys, scenario.profiles, strict=True))
+    offered = _offered(scenario, names) if spot else []
+    beside = with_spot(
+        columns, {names.index(name): len(names) + i for i, name in enumerate(offered)}
+    )
+    # A spot column has the profiles of its owned column.
+    for new, (g, _) in enumerate(beside, len(columns)):
+        for m in [m for m, g_of in profiles if g_of == g]:
+            profiles[m, new], sections[m, new] = profiles[m, g], sections[m, g]
+    columns = (*columns, *(column for _, column in beside))
+    types = (*types, *(types[names.index(name)] for name in offered))
+    committed: list[CommittedPrice] = []
+    regions, capacity, price, reclaims = [], [], [], []
+    for part in scenario.regions:
+        regions.append(region_of(part, facts))
+        on_spot = [part.spot.get(name, NO_SPOT) for name in offered]
+        capacity.append([part.capacity.get(name, 0) for name in names])
+        # Spot offers come after all owned types, as in ``types``.
+        capacity[-1] += [offer.capacity for offer in on_spot]
+        price.append([price_of(part, name, facts, known) for name in names])
+        committed += [offer for name in names for offer in committed_of(part, name, facts, known)]
+        price[-1] += [spot_price_of(part, name, facts, known) for name in offered]
+        reclaims.append([0.0] * len(names) + [o.reclaims_per_instance_hour for o in on_spot])
+    capacity_gpus = np.array(capacity, dtype=np.int64)
+    gpu_of_column = [column.gpu for column in columns]
+    usd_per_gpu_hour = np.array(price, np.float64)[:, gpu_of_column]
+    minimum, maximum, today, lent = bounds(
+        scenario, columns, sections, profiles, capacity_gpus, usd_per_gpu_hour
+    )
+    gate, serving = scenario.fleet.registration, serving_of(scenario)
+    transfers = [serves.kv_transfer for serves in serving]
+    links = links_of(models, types, columns, sections, profiles, transfers, facts)
+    return Hardware(
+        models=models,
+        gpus=tuple(types[column.gpu] for column in columns),
+        columns=columns,
+        gpu_types=types,
+        regions=tuple(regions),
+        tiers=tuple(
+            Tier(
+                name=tier.name,
+                ttft_s=_seconds(tier.ttft_ms),
+                tbt_s=_seconds(tier.tbt_ms),
+                e2e_s=_seconds(tier.e2e_ms),
+                attainment=tier.percentile / 100,
+                deferrable=tier.deferrable,
+                priority_after_s=tier.priority_after_s,
+            )
+            for tier in scenario.tiers
+        ),
+        profiles=profiles,
+        sections=sections,
+        links=links,
+        capacity_gpus=capacity_gpus,
+        usd_per_gpu_hour=usd_per_gpu_hour,
+        latency_s=_latency(scenario),
+        minimum=minimum,
+        maximum=maximum,
+        today=today,
+        startup_s=scenario.fleet.startup_s,
+        starts=scenario.fleet.starts,
+        lent=lent,
+        architectures=tuple(model.architecture for model in scenario.models),
+        serving=serving,
+        registration=Registration(gate.ratio, gate.tolerance) if gate else None,
+        faults=tuple(scenario.faults),
+        retries=scenario.fleet.retries,
+        reclaims_per_hour=np.array(reclaims, np.float64)[:, gpu_of_column],
+        lend_share=scenario.objective.lend_share,
+        routing=Routing(**scenario.fleet.routing.model_dump()),
+        provenance=tuple(facts),
+        committed=tuple(committed),
+    )
+
+
+def _offered(scenario: Scenario, names: Sequence[str]) -> list[str]:
+    """Return the GPU types that at least one region offers as spot."""
+    return [name for name in names if any(name in region.spot for region in scenario.regions)]
+
+
+def serving_of(scenario: Scenario) -> tuple[Serving, ...]:
+    """Return how each model serves: its own row, else the row for all models, else the defaults."""
+    rows = {row.model: row for row in scenario.serving}
+    usual = rows.get(None, Serving())
+    return tuple(rows.get(model.name, usual) for model in scenario.models)
+
+
+def _seconds(milliseconds: float | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000
+
+
+def _latency(scenario: Scenario) -> FloatArray:
+    """Return the one-way latencies between regions in seconds, ``[r, r]``.
+
+    A latency stated for one direction applies to both, unless the other region states its own.
+    """
+    names = [region.name for region in scenario.regions]
+    latency = np.full((len(names), len(names)), FAR_S)
+    np.fill_diagonal(latency, 0.0)
+    for i, region in enumerate(scenario.regions):
+        for other, value in region.latency_ms.items():
+            j = names.index(other)
+            latency[i, j] = value / 1000
+            # A latency that only one side states holds for both directions.
+            if names[i] not in scenario.regions[j].latency_ms:
+                latency[j, i] = value / 1000
+    ways = scenario.objective.reroute
+    if ways is not None:
+        for i, j in np.argwhere(~np.eye(len(names), dtype=bool)):
+            if not ways.get(names[i], {}).get(names[j]):
+                latency[i, j] = np.inf
+    return latency

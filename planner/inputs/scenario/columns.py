@@ -1,0 +1,107 @@
+"""Define the columns of a fleet: GPU types with an arrangement and a role.
+
+If every model has one profile on a GPU type, the type itself is the column. If a model has several
+profiles, each is a column. Examples are variants by tensor parallelism or precision (C5), and a
+prefill and a decode pool (D1). Columns of one type share its GPUs.
+
+If a region offers a type as spot, its columns exist twice. Spot GPUs are separate types, after all
+others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from planner.inputs.scenario.schema import Profile
+from planner.schema_types import ROLES
+from simulation.performance.profile import Profile as Speed
+
+SHOWN = {core: shown for shown, core in ROLES.items()}
+STAGES = {"both": 0, "prefill": 1, "decode": 2}  # codes of PlanningProblem.stages
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a fleet.
+
+    ``gpu`` is an index of GPU types. ``tp`` is the GPUs of an instance, or None if models differ.
+    ``role`` is one of ``simulation.fleet.ROLES``.
+    """
+
+    gpu: int
+    tp: int | None
+    role: str
+    label: str
+    spot: bool = False
+
+
+def columns_of(
+    sections: Sequence[Profile], speeds: Sequence[Speed], gpus: Sequence[str]
+) -> tuple[tuple[Column, ...], list[int]]:
+    """Return the columns of profiles in order of appearance, and the column of each profile."""
+    groups: dict[tuple[str, str], list[int]] = {}
+    for i, section in enumerate(sections):
+        groups.setdefault((section.gpu, ROLES[section.role]), []).append(i)
+    columns: list[Column] = []
+    where = [0] * len(sections)
+    for (gpu, role), places in groups.items():
+        shared = len({sections[i].model for i in places}) == len(places)
+        parts: dict[str, list[int]] = {}
+        for i in places:
+            name = gpu if shared else arrangement(sections[i], speeds[i])
+            parts.setdefault(name, []).append(i)
+        for name, part in parts.items():
+            sizes = {speeds[i].tp for i in part}
+            tp = sizes.pop() if len(sizes) == 1 else None
+            for i in part:
+                where[i] = len(columns)
+            columns.append(Column(gpus.index(gpu), tp, role, with_role(name, role)))
+    return tuple(columns), where
+
+
+def with_spot(columns: Sequence[Column], rows: Mapping[int, int]) -> list[tuple[int, Column]]:
+    """Return the spot columns that go with ``columns``, each with the index of its owned column.
+
+    ``rows`` maps a GPU type to the row of capacity of its spot GPUs.
+    """
+    return [
+        (g, replace(column, gpu=rows[column.gpu], label=spot_name(column.label), spot=True))
+        for g, column in enumerate(columns)
+        if column.gpu in rows
+    ]
+
+
+def spot_name(name: str) -> str:
+    return f"{name}, spot"
+
+
+def with_role(name: str, role: str) -> str:
+    return name if role == "both" else f"{name}, {role}"
+
+
+def arrangement(section: Profile, speed: Speed) -> str:
+    """Return an arrangement in words that tell variants apart: "8 x H100", "4 x H100, fp8"."""
+    parts = [f"{speed.tp} x {section.gpu}"]
+    parts += [
+        f"{name} {getattr(section, name)}"
+        for name in ("pp", "attention_dp", "moe_tp", "moe_ep")
+        if getattr(section, name) > 1
+    ]
+    if section.attention_ffn is not None:
+        apart = section.attention_ffn
+        parts.append(f"{apart.attention} attention and {apart.ffn} FFN")
+    if section.precision != "bf16":
+        parts.append(section.precision)
+    if section.kv_precision != "bf16":
+        parts.append(f"{section.kv_precision} KV cache")
+    if section.lora_rank is not None:
+        parts.append(f"{section.lora_active} LoRA adapters of rank {section.lora_rank}")
+    if section.engine is not None:
+        parts.append(section.engine)
+    if section.recv_interval is not None:
+        parts.append(f"recv_interval {section.recv_interval:g}")
+    if section.name is not None:
+        version = f" version {section.version}" if section.version else ""
+        parts.append(f"{section.name}{version}")
+    return ", ".join(parts)

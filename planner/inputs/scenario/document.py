@@ -1,0 +1,388 @@
+"""Read and write scenario files: YAML with line numbers in errors and comments kept on edits."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+from datetime import date
+from functools import lru_cache
+from typing import Any
+
+from pydantic import ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from planner.errors import ScenarioError
+from planner.files.document_limits import fault_of_extent
+from planner.inputs.scenario.address import (
+    place_of,
+    steps_of,
+)
+from planner.inputs.scenario.references import references
+from planner.inputs.scenario.schema import Scenario
+from planner.inputs.scenario.schema.faults import FAULT_KINDS
+from planner.inputs.scenario.schema.planning import LEVEL_KINDS
+from planner.inputs.scenario.spelling import remedy
+from planner.policies.choice import TAGS
+
+BRACKETS = re.compile(r"[\[\]{}]")
+MOST_BRACKETS = 200  # open at once
+MAX_CHARACTERS = 250_000  # a few seconds to read
+MAX_FAULTS = 20  # reported in one message
+# The remedies for values that do not match a pattern of the schema.
+FORM_OF_TIMES = 'give a time of day such as "08:00", in quotes'
+FORM_OF_MOMENTS = "give a date and time such as 2026-05-15T08:00:00Z"
+FORM_OF_TITLE = "give a name that is no number"
+FORM_OF_NAMES = "give a name of letters, digits, spaces and ._:/+-, a letter or digit first"
+# Steps that pydantic adds to a field's path and that the file does not have.
+PARTS_OF_TYPES = (
+    "[key]",
+    "datetime",
+    "function-after[within_ages(), datetime]",
+    "literal['end']",
+    *TAGS,
+    *FAULT_KINDS,
+    *LEVEL_KINDS,
+)
+
+
+def _yaml() -> YAML:
+    yaml = YAML(typ="rt", pure=True)  # the round-trip loader builds plain data only: no objects
+    yaml.width = 100
+    yaml.preserve_quotes = True
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    return yaml
+
+
+@lru_cache(maxsize=16)
+def _seen(text: str, name: str) -> CommentedMap:
+    """Return the result of ``_load`` from a cache, for callers that do not change it.
+
+    A page reads the same document several times.
+    """
+    return _load(text, name)
+
+
+def _load(text: str, name: str) -> CommentedMap:
+    """Parse YAML into ruamel's round-trip types; raise ScenarioError for unsuitable text."""
+    if len(text) > MAX_CHARACTERS:
+        raise ScenarioError(f"{name}: the scenario is longer than {MAX_CHARACTERS:,} characters.")
+    if _open_brackets(text) > MOST_BRACKETS:
+        raise ScenarioError(f"{name}: nested deeper than any scenario; check the brackets.")
+    try:
+        data = _yaml().load(text)
+    except MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise ScenarioError(f"{name}, line {line}: not valid YAML: {error.problem}.") from None
+    except YAMLError as error:
+        raise ScenarioError(f"{name}: not valid YAML: {error}.") from None
+    except RecursionError:
+        raise ScenarioError(
+            f"{name}: nested deeper than any scenario; check the brackets."
+        ) from None
+    except ValueError as error:  # a date such as 2024-13-01: ruamel gives no line
+        if "integer string conversion" in str(error):
+            raise ScenarioError(
+                f"{name}: a whole number of thousands of digits in it; no quantity has as many."
+            ) from None
+        raise ScenarioError(f"{name}: not valid YAML: a date or number in it: {error}.") from None
+    except TypeError:  # "? [{a: 1}]": such a key is not hashable
+        raise ScenarioError(
+            f"{name}: not valid YAML: a key in it is a list or a mapping; keys are words."
+        ) from None
+    if not isinstance(data, CommentedMap):
+        raise ScenarioError(
+            f"{name}, line 1: a scenario is a mapping that begins with 'version: 1'; "
+            "see docs/examples for one to start from."
+        )
+    if fault := fault_of_extent(data):
+        raise ScenarioError(f"{name}: {fault}.")
+    return data
+
+
+def _open_brackets(text: str) -> int:
+    """Return the most brackets that are open at once; quotes and comments are not recognised.
+
+    The YAML parser would take seconds to reject text with too many of them.
+    """
+    most = now = 0
+    for bracket in BRACKETS.findall(text):
+        now = now + 1 if bracket in "[{" else max(0, now - 1)
+        most = max(most, now)
+    return most
+
+
+def parse(text: str, name: str = "scenario") -> Scenario:
+    """Return the scenario in ``text``.
+
+    Raises ScenarioError with one line per fault: the line number, the field and the remedy.
+    """
+    data = _seen(text, name)
+    try:
+        scenario = Scenario.model_validate(_plain(data))
+    except ValidationError as error:
+        faults = [
+            f"{name}, line {_line(data, fault['loc'])}: {_where(fault['loc'])}{_words(fault)}."
+            for fault in error.errors()
+        ]
+        listed = list(dict.fromkeys(faults))
+        more = [f"{name}: and {len(listed) - MAX_FAULTS:,} more."] if listed[MAX_FAULTS:] else []
+        raise ScenarioError("\n".join(listed[:MAX_FAULTS] + more)) from None
+    problems = [
+        f"{name}, line {_line(data, where)}: {_where(where)}{words}."
+        for where, words in references(scenario)
+    ]
+    if problems:
+        raise ScenarioError("\n".join(problems))
+    return scenario
+
+
+def unknown_keys(text: str, name: str = "scenario") -> list[str]:
+    """Return a sentence for each key that is not part of a scenario.
+
+    A form would drop such keys silently.
+    """
+    data = _seen(text, name)
+    try:
+        Scenario.model_validate(_plain(data))
+    except ValidationError as error:
+        return [
+            f"{name}, line {_line(data, fault['loc'])}: {_where(fault['loc'])}{_words(fault)}."
+            for fault in error.errors()
+            if fault["type"] == "extra_forbidden"
+        ]
+    return []
+
+
+def dump(scenario: Scenario) -> str:
+    """Return the shortest YAML that parses to ``scenario``."""
+    return dump_mapping(scenario.model_dump(mode="json", exclude_defaults=True) | {"version": 1})
+
+
+def dump_mapping(data: Mapping[str, Any]) -> str:
+    """Return YAML of a plain mapping, with ``version`` and ``name`` first."""
+    order = ["version", "name", "description", *data]
+    ordered = {key: data[key] for key in dict.fromkeys(order) if key in data}
+    out = io.StringIO()
+    _yaml().dump(ordered, out)
+    return out.getvalue()
+
+
+def edit(text: str, changes: Mapping[str, Any], name: str = "scenario") -> str:
+    """Return ``text`` with the values at dotted paths changed; comments and layout stay.
+
+    ``changes`` maps an address ("horizon.period_s", "policies", "tiers[chat].ttft_ms") to a new
+    value; None removes the key.
+    """
+    data = _load(text, name)
+    for address, value in changes.items():
+        *parents, last = steps_of(address)
+        node: Any = data
+        for step in parents:
+            node = _into(node, step, address)
+        if isinstance(node, CommentedSeq):
+            _put(node, place_of(_plain(node), last, address), value)
+        elif value is None:
+            node.pop(last, None)
+        elif last in node:
+            _put(node, last, value)
+        else:
+            node[last] = value
+    return _written(data)
+
+
+def _into(node: Any, step: str, address: str) -> Any:
+    """Return the mapping or list that ``step`` leads to, and create it if it is missing.
+
+    A list entry that is a bare name becomes a mapping with that name.
+    """
+    key: Any = place_of(_plain(node), step, address) if isinstance(node, CommentedSeq) else step
+    inside = node[key] if isinstance(key, int) else node.get(key)
+    if isinstance(inside, Mapping | CommentedSeq):
+        return inside
+    node[key] = CommentedMap({"name": inside} if isinstance(key, int) else {})
+    return node[key]
+
+
+def values_of(text: str, name: str = "values") -> list[Any]:
+    """Return the comma-separated values of ``text``, for example ``0.5, 1, [a, b], null``."""
+    try:
+        values = _yaml().load(f"[{text}]")
+    except (YAMLError, ValueError, RecursionError):
+        raise ScenarioError(
+            f"{name}: {text[:60]!r} are no values; write them with commas between, as 0.5, 1, 2."
+        ) from None
+    return [_bare_value(value) for value in values]
+
+
+def _bare_value(value: Any) -> Any:
+    """Return ``value`` as plain JSON data, without the types that ruamel adds."""
+    if isinstance(value, Mapping):
+        return {str(key): _bare_value(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_bare_value(item) for item in value]
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int | float):
+        return int(value) if isinstance(value, int) else float(value)
+    return value.isoformat() if isinstance(value, date) else str(value)
+
+
+def _written(data: CommentedMap) -> str:
+    """Return the document as text, with comments if they survive a round trip."""
+    out = io.StringIO()
+    _yaml().dump(data, out)
+    return out.getvalue() if _says(out.getvalue(), data) else dump_mapping(_plain(data))
+
+
+def _says(text: str, data: CommentedMap) -> bool:
+    """Return whether ``text`` reads back as ``data``.
+
+    ruamel.yaml garbles a block mapping after a flow mapping with a comment, if the list begins with
+    a comment. The caller then drops the comments.
+    """
+    try:
+        return bool(_plain(_load(text, "scenario")) == _plain(data))
+    except ScenarioError:
+        return False
+
+
+def with_traces(text: str, names: Mapping[int, str]) -> str:
+    """Return ``text`` with a stored ``trace`` in place of the ``file`` of sources.
+
+    ``names`` maps the index of a source to the name of its trace.
+    """
+    if not names:
+        return text
+    data = _load(text, "scenario")
+    for index, trace in names.items():
+        source = data["traffic"]["sources"][index]
+        source.insert(list(source).index("file"), "trace", trace)
+        del source["file"]
+    return _written(data)
+
+
+def _put(parent: Any, key: Any, value: Any) -> None:
+    """Set ``parent[key]`` to ``value``; unchanged parts keep their comments and layout.
+
+    A node with an anchor is replaced as a whole, because other nodes may refer to it.
+    """
+    old = parent[key]
+    if _plain(old) == value:
+        return
+    shared = isinstance(old, CommentedMap | CommentedSeq) and old.yaml_anchor() is not None
+    if isinstance(old, CommentedMap) and isinstance(value, Mapping) and not shared:
+        names = {str(name): name for name in old}
+        for name in names.keys() - value.keys():
+            del old[names[name]]
+        for name, item in value.items():
+            if name in names:
+                _put(old, names[name], item)
+            else:
+                old[name] = item
+    elif isinstance(old, CommentedSeq) and isinstance(value, list) and not shared:
+        _put_items(old, value)
+    else:
+        parent[key] = value
+
+
+def _put_items(old: CommentedSeq, value: list[Any]) -> None:
+    """Set the items of a list to ``value``, and keep the entries that are equal."""
+    for i, item in enumerate(value):
+        same = next((j for j in range(i, len(old)) if _plain(old[j]) == item), None)
+        if same is not None:
+            for _ in range(same - i):
+                del old[i]
+        elif i < len(old) and _plain(old[i]) not in value[i:]:
+            _put(old, i, item)
+        else:
+            old.insert(i, _in_style(item, old))
+    while len(old) > len(value):
+        del old[-1]
+
+
+def _in_style(item: Any, siblings: CommentedSeq) -> Any:
+    """Return a new row in flow style if the last row of the list has it."""
+    last = siblings[-1] if siblings else None
+    if isinstance(item, Mapping) and isinstance(last, CommentedMap) and last.fa.flow_style():
+        item = CommentedMap(item)
+        item.fa.set_flow_style()
+    return item
+
+
+def outline(text: str, name: str = "scenario") -> dict[str, Any]:
+    """Return the document as unchecked plain data, for a form that shows it."""
+    plain: dict[str, Any] = _plain(_seen(text, name))
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _line(data: Any, where: Sequence[str | int]) -> int:
+    """Return the line (from 1) of the deepest part of ``where`` that the text contains."""
+    line = 0
+    node = data
+    for step in where:
+        try:
+            if isinstance(node, CommentedMap) and step in node:
+                line = node.lc.key(step)[0]
+            elif isinstance(node, CommentedSeq) and isinstance(step, int):
+                line = node.lc.item(step)[0]
+            elif step in PARTS_OF_TYPES:
+                continue
+            else:
+                break
+            node = node[step]
+        except (KeyError, IndexError, AttributeError, TypeError):
+            break  # an edit created this node, so it has no line
+    return int(line) + 1
+
+
+def _where(where: Sequence[str | int]) -> str:
+    """Return a field's path as users write it, followed by a colon; "" for the whole file."""
+    text = ""
+    for step in where:
+        if step in PARTS_OF_TYPES:
+            continue
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
+    return f"{text}: " if text else ""
+
+
+def _words(fault: Any) -> str:
+    """Return the message of one pydantic error: the fault and the remedy."""
+    kind, value = fault["type"], fault.get("input")
+    if kind == "extra_forbidden":
+        return remedy(Scenario, fault["loc"])
+    if kind == "missing":
+        return "this is missing; add it"
+    if kind == "list_type":
+        return "this is a list; begin each of its entries with '- '"
+    if kind == "union_tag_not_found":
+        return f"{_bare(fault['ctx']['discriminator'])} is missing; add it"
+    if kind == "union_tag_invalid":
+        what, tags = (_bare(fault["ctx"][name]) for name in ("discriminator", "expected_tags"))
+        return f"there is no such {what}; choose from {tags}, not {fault['ctx']['tag']!r}"
+    if kind.startswith("datetime_") or "literal['end']" in fault["loc"]:
+        end = ", or end for what follows the trace" if fault["loc"][-2:-1] == ("start",) else ""
+        return f"{FORM_OF_MOMENTS}{end}, not {value!r}"
+    if kind == "string_pattern_mismatch":
+        of_names = FORM_OF_TITLE if fault["loc"] == ("name",) else FORM_OF_NAMES
+        form = FORM_OF_TIMES if fault["loc"][-1] == "at" else of_names
+        return f"{form}, not {value!r}"
+    words = str(fault["msg"]).removeprefix("Value error, ").rstrip(".")
+    words = words[:1].lower() + words[1:]
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        return f"{words}, not {value!r}"
+    return words
+
+
+def _bare(names: Any) -> str:
+    return str(names).replace("'", "")

@@ -1,0 +1,79 @@
+"""Find the links for KV caches from prefill to decode pools: stated, or the GPU's network."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from planner.errors import ScenarioError
+from planner.inputs.catalogue.serving import typical_context
+from planner.inputs.scenario.columns import Column
+from planner.inputs.scenario.schema import (
+    KvTransfer,
+    Profile,
+)
+from simulation.fleet import KvLink
+from simulation.performance.memory import kv_bytes_per_token
+from simulation.performance.profile import Profile as Speed
+from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
+
+GIGA = 1e9
+At = tuple[int, int]  # model, column
+Facts = list[tuple[str, Provenance]]
+
+
+def links_of(
+    models: Sequence[ModelSpec],
+    types: Sequence[GpuSpec],
+    columns: Sequence[Column],
+    sections: Mapping[At, Profile],
+    profiles: Mapping[At, Speed],
+    transfers: Sequence[KvTransfer],
+    facts: Facts,
+) -> dict[At, KvLink]:
+    """Return the link of each prefill column, by (model, column).
+
+    ``transfers`` is the stated transfer of each model. Without one, every GPU of an instance sends
+    its part at its published rate. Adds the source of each link to ``facts``.
+    """
+    links: dict[At, KvLink] = {}
+    for (m, g), section in sections.items():
+        if columns[g].role != "prefill":
+            continue
+        gpu, tp = types[columns[g].gpu], senders_of(section, profiles[m, g])
+        links[m, g], source = link_of(models[m], gpu, tp, section, transfers[m])
+        shared = transfers[m].shared_gb_s
+        between = "" if shared is None else f", {shared:g} GB/s between all"
+        rate = f"{links[m, g].bytes_s / GIGA:g} GB/s an instance"
+        fact = Provenance("assumed", f"{rate}{between}: {source}")
+        facts.append((f"KV transfer of {models[m].name} from {columns[g].label}", fact))
+    return links
+
+
+def senders_of(section: Profile, profile: Speed) -> int:
+    """Return the GPUs of a prefill instance that hold KV caches."""
+    return section.attention_ffn.attention if section.attention_ffn else profile.tp
+
+
+def link_of(
+    model: ModelSpec, gpu: GpuSpec, tp: int, section: Profile, transfer: KvTransfer
+) -> tuple[KvLink, str]:
+    """Return the link of an instance of ``tp`` GPUs, and the source of its rate.
+
+    Raises ScenarioError if the rate is neither stated nor published.
+    """
+    rate, source = transfer.gb_s, "scenario"
+    if rate is None:
+        if gpu.network_bytes_s is None:
+            raise ScenarioError(
+                f"serving: {model.name} prefills on {gpu.name}, whose network_gb_s is not known; "
+                "give kv_transfer.gb_s, or the GPU's network_gb_s."
+            )
+        rate = gpu.network_bytes_s * tp / GIGA
+        source = f"{gpu.name}'s published network, all of it for KV caches"
+    size = model.kv_bytes_per_token
+    if section.kv_precision != "bf16" and model.shape is not None:
+        context = typical_context(model.max_context)
+        size = kv_bytes_per_token(model.shape, section.kv_precision, context)
+    shared = math.inf if transfer.shared_gb_s is None else transfer.shared_gb_s * GIGA
+    return KvLink(size, rate * GIGA, shared), source

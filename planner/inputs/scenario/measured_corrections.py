@@ -1,0 +1,176 @@
+"""Correct computed profiles by the stored measurements, in the same way as estimates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.inputs.catalogue.serving import ENGINE
+from planner.inputs.scenario.own_hardware import Known
+from planner.inputs.scenario.schema import Profile
+from simulation.arrays import BoolArray, FloatArray
+from simulation.performance.compiled_graph import GraphProfile
+from simulation.performance.curves import Curve
+from simulation.performance.estimate.defaults import Deployment
+from simulation.performance.estimate.measured_corrections import (
+    Learnt,
+    Times,
+    family,
+    traits_of,
+)
+from simulation.performance.fitting.fit import by_phase
+from simulation.performance.profile import Check, check
+from simulation.performance.specs import Arrangement, GpuSpec, ModelShape, Provenance
+
+LEFT_OUT = "measured rows of this deployment, each left out of the calibration"
+USERS, ISL, OSL = 32.0, 1024.0, 256.0  # load of a deployment without measurements
+
+
+def engine_of(section: Profile, shape: ModelShape, gpu: GpuSpec, known: Known) -> str:
+    """Return the inference engine of a section.
+
+    Without a stated engine it is the one of the first measurement of the model on this GPU type,
+    else the default of estimates.
+    """
+    if section.engine or known.own is None:
+        return section.engine or ENGINE
+    rows = known.own.tbt.rows
+    same = (rows.labels["model"] == family(shape)) & (rows.labels["gpu"] == gpu.name)
+    return str(rows.labels["engine"][same][0]) if same.any() else ENGINE
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Move:
+    """The correction of the speed of one deployment by measured rows."""
+
+    decode: float  # factor on decode time
+    prefill: float  # factor on prefill time
+    users: float  # requests in flight in its rows, else in all rows
+    isl: float
+    spread: float  # standard deviation of the remaining log error
+    rows: int  # number of rows of the same deployment
+    same: BoolArray  # mask of those rows among the rows of TBT
+
+    @property
+    def nothing(self) -> bool:
+        return abs(self.decode - 1.0) + abs(self.prefill - 1.0) < 1e-9
+
+    def curve(self, before: Curve) -> Curve:
+        return by_phase(before, self.decode, self.prefill, max(self.users, 1.0), self.isl)
+
+    @property
+    def words(self) -> str:
+        rows = f"{self.rows} measured row{'' if self.rows == 1 else 's'}"
+        rows_of = f"{rows} of this deployment" if self.rows else "measured rows of others like it"
+        return (
+            f"moved by {rows_of}: decode times {self.decode:.2f}, prefill times {self.prefill:.2f}"
+        )
+
+
+def deployed(
+    shape: ModelShape,
+    gpu: GpuSpec,
+    where: Arrangement,
+    engine: str,
+    *,
+    apart: bool,
+    version: str = "",
+) -> Deployment:
+    """Return the deployment as measured rows describe it.
+
+    ``apart``: prefill and decode run on separate instances.
+    """
+    return Deployment(
+        shape, gpu, where, ISL, OSL, USERS, engine, prefill=where if apart else None,
+        version=version,
+    )  # fmt: skip
+
+
+def moves(deployments: Sequence[Deployment], times: Times) -> list[Move]:
+    """Return the correction of each deployment.
+
+    Decode is corrected by TBT at the measured load. Prefill is corrected by TTFT of a single
+    request in flight.
+    """
+    names = traits_of(deployments).labels["deployment"]
+    loads = {str(name): _measured(times, str(name)) for name in np.unique(names)}
+    loads_of = [loads[str(name)] for name in names]
+    busy = [
+        _under(deployment, users, isl, osl)
+        for deployment, (_, users, isl, osl) in zip(deployments, loads_of, strict=True)
+    ]
+    tbt = times.tbt.at(traits_of(busy))
+    # With one request in flight, TTFT has no time in the queue.
+    ttft = times.ttft.at(traits_of([replace(deployment, concurrency=1.0) for deployment in busy]))
+    prompts = times.ttft.rows.labels["deployment"]
+    counts = {name: max(int(same.sum()), int((prompts == name).sum()))
+              for name, (same, *_) in loads.items()}  # fmt: skip
+    decode, prefill = np.exp(tbt.shift), np.exp(ttft.shift)
+    return [
+        Move(float(decode[i]), float(prefill[i]), users, isl, float(tbt.after[i]),
+             counts[str(names[i])], same)
+        for i, (same, users, isl, _) in enumerate(loads_of)
+    ]  # fmt: skip
+
+
+def _under(deployment: Deployment, users: float, isl: float, osl: float) -> Deployment:
+    """Return the deployment at another load; lengths are cut to the model's context."""
+    # The load may be that of other models, with longer contexts than this model allows.
+    fit = min(1.0, deployment.shape.max_context / (isl + osl))
+    return replace(
+        deployment, isl=max(1.0, fit * isl), osl=max(1.0, fit * osl), concurrency=max(users, 1.0)
+    )
+
+
+def _measured(times: Times, name: str) -> tuple[BoolArray, float, float, float]:
+    """Return the rows of TBT of a deployment, and their load.
+
+    The load is requests in flight, input tokens and output tokens, as geometric means. Without rows
+    of the deployment it is the load of all rows.
+    """
+    same = np.asarray(times.tbt.rows.labels["deployment"] == name)
+    load = times.tbt.rows.load[same] if same.any() else times.tbt.rows.load
+    if not load.size:
+        return same, USERS, ISL, OSL
+    users, isl, osl = (float(value) for value in np.exp(load.mean(axis=0))[:3])
+    return same, users, isl, osl
+
+
+def measured_speed(
+    profile: GraphProfile,
+    section: Profile,
+    engine: str,
+    shape: ModelShape,
+    gpu: GpuSpec,
+    where: Arrangement,
+    times: Times | None,
+) -> GraphProfile:
+    """Return ``profile`` with decode and prefill times corrected by ``times``."""
+    if times is None:
+        return profile
+    as_deployed = deployed(
+        shape, gpu, where, engine, apart=section.role != "mixed", version=section.engine_version
+    )
+    (move,) = moves([as_deployed], times)
+    if move.nothing:
+        return profile
+    return replace(
+        profile,
+        curve=move.curve(profile.curve),
+        start_s=move.prefill * profile.start_s,
+        spread=min(profile.spread, move.spread),
+        checks=_checks(times.tbt, move.same) or profile.checks,
+        provenance=Provenance(
+            profile.provenance.kind, f"{profile.provenance.source}; {move.words}"
+        ),
+    )
+
+
+def _checks(learnt: Learnt, same: BoolArray) -> tuple[Check, ...]:
+    """Return the leave-one-out check of the deployment's own rows; empty for fewer than two."""
+    if same.sum() < 2:
+        return ()
+    measured: FloatArray = np.exp(learnt.off[same])
+    return (check("TBT while serving", LEFT_OUT, measured, np.exp(learnt.left_out()[same])),)

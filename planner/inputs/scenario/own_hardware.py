@@ -1,0 +1,40 @@
+"""Hold what an installation knows beyond the built-in facts.
+
+``build_hardware`` receives it as plain data, so that this package needs no database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from planner.inputs.catalogue.price_lists import OwnPrice
+from simulation.performance.estimate.measured_corrections import Times
+from simulation.performance.profile import Profile
+from simulation.performance.specs import GpuSpec, ModelSpec
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSource:
+    """A file of measured kernels, read only for operator-level provisioning."""
+
+    path: Path
+    name: str
+    format: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The user's own facts by name; ``profiles`` are in the version that the scenario names."""
+
+    gpus: Mapping[str, GpuSpec] = field(default_factory=dict)
+    models: Mapping[str, ModelSpec] = field(default_factory=dict)
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    prices: Mapping[tuple[str, str], OwnPrice] = field(default_factory=dict)  # by region and GPU
+    kernels: Mapping[str, tuple[KernelSource, ...]] = field(default_factory=dict)  # by GPU type
+    own: Times | None = None  # estimates from the stored measurements of deployments
+
+
+NOTHING = Known()

@@ -1,0 +1,44 @@
+"""Check the names of models, tiers and regions in the sections forecast and objective."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from planner.inputs.scenario.schema import Scenario
+
+Path = tuple[str | int, ...]
+
+
+def plan_problems(scenario: Scenario) -> Iterator[tuple[Path, str]]:
+    """Yield unknown names and unusable entries, each with its path in the file."""
+    models = sorted(model.name for model in scenario.models)
+    tiers = sorted(tier.name for tier in scenario.tiers)
+    objective, priorities = scenario.objective, scenario.objective.priorities
+    for kind, referred, names, where in (
+        ("model", priorities.models, models, ("objective", "priorities", "models")),
+        ("tier", priorities.tiers, tiers, ("objective", "priorities", "tiers")),
+        ("tier", scenario.forecast.quantiles, tiers, ("forecast", "quantiles")),
+    ):
+        for name in referred:
+            if name not in names:
+                have = ", ".join(names)
+                words = f"{kind} {name!r} is not in this scenario, which has {have}"
+                yield (*where, name), words
+    regions = sorted(region.name for region in scenario.regions)
+    for home, ways in (objective.reroute or {}).items():
+        for name in (home, *ways):
+            if name not in regions:
+                words = f"region {name!r} is not in this scenario, which has {', '.join(regions)}"
+                yield ("objective", "reroute", home), words
+    for tier in scenario.tiers:
+        if tier.deferrable and tier.name in scenario.forecast.quantiles:
+            yield (
+                ("forecast", "quantiles", tier.name),
+                f"tier {tier.name!r} may wait and is planned for by its deadline, or niw_buffer; "
+                "leave it out",
+            )
+    if objective.limited is None and (priorities.models or priorities.tiers):
+        yield (
+            ("objective", "priorities"),
+            "priorities choose who is served where not all can be; give limited with them",
+        )

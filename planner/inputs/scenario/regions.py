@@ -1,0 +1,166 @@
+"""Build the regions of a scenario from stated values and from the built-in region in ``like``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import fmean
+
+from planner.errors import ScenarioError
+from planner.inputs import catalogue
+from planner.inputs.catalogue.hardware import known_as as gpu_known_as
+from planner.inputs.catalogue.price_lists import OwnPrice
+from planner.inputs.scenario.own_hardware import (
+    NOTHING,
+    Known,
+)
+from planner.inputs.scenario.schema import Region as RegionSection
+from simulation.fleet import Region
+from simulation.performance.specs import Provenance
+
+DEFAULT_PUE = 1.2  # if neither the scenario nor the catalogue has one
+GIVEN = Provenance("assumed", "scenario")
+LISTED = Provenance("assumed", "the scenario's price list")
+TERMS = {"one_year": "One-year", "three_years": "Three-year"}
+Facts = list[tuple[str, Provenance]]
+
+
+def region_of(section: RegionSection, facts: Facts) -> Region:
+    """Return a region with carbon intensity and PUE; add their sources to ``facts``.
+
+    Raises ScenarioError if the carbon intensity is not known.
+    """
+    like = _like(section)
+    carbon, hourly = _carbon(section, like, facts)
+    if section.pue is not None:
+        pue, source = section.pue, GIVEN
+    elif like is not None:
+        pue, source = like.pue, like.sources["pue"]
+    else:
+        pue, source = DEFAULT_PUE, Provenance("assumed", "no PUE given")
+    facts.append((f"PUE in {section.name}", source))
+    return Region(section.name, carbon, pue, hourly)
+
+
+def _carbon(
+    section: RegionSection, like: catalogue.CatalogueRegion | None, facts: Facts
+) -> tuple[float, tuple[float, ...] | None]:
+    """Return the yearly mean and, if known, 24 values by UTC hour, in g CO2e per kWh."""
+    what, grams = f"Carbon intensity in {section.name}", section.carbon_g_per_kwh
+    if isinstance(grams, list):
+        facts.append((what, GIVEN))
+        return fmean(grams), tuple(grams)
+    if grams is not None:
+        facts.append((what, GIVEN))
+        return grams, None
+    if like is None:
+        raise ScenarioError(
+            f"regions: {section.name} has no carbon_g_per_kwh; give it, or 'like' with one of "
+            f"{', '.join(sorted(catalogue.regions()))}."
+        )
+    facts.append((what, like.sources["carbon_g_per_kwh"]))
+    if like.cycle is not None:
+        source = catalogue.cycles()[like.cycle].provenance
+        facts.append((f"Daily cycle of carbon in {section.name}", source))
+    return like.carbon_g_per_kwh, like.carbon_hourly
+
+
+def listed_price(section: RegionSection, gpu: str, known: Known) -> OwnPrice | None:
+    """Return the entry of the scenario's price list for a GPU type in a region.
+
+    The region's own name comes before the name of the built-in region in ``like``.
+    """
+    name = gpu_known_as(gpu)
+    for region in (section.name, section.like):
+        if region and (price := known.prices.get((region, name))):
+            return price
+    return None
+
+
+def price_of(section: RegionSection, gpu: str, facts: Facts, known: Known = NOTHING) -> float:
+    """Return USD per hour of one GPU on demand; 0 without capacity. Raise ScenarioError.
+
+    Order: the region's own price, the price list, the built-in region.
+    """
+    what = f"Price of {gpu} in {section.name}"
+    if gpu in section.usd_per_gpu_hour:
+        facts.append((what, GIVEN))
+        return section.usd_per_gpu_hour[gpu]
+    listed = listed_price(section, gpu, known)
+    if listed is not None and listed.on_demand is not None:
+        facts.append((what, LISTED))
+        return listed.on_demand
+    like, known_as = _like(section), gpu_known_as(gpu)
+    if like is not None and known_as in like.usd_per_gpu_hour:
+        facts.append((what, like.sources[known_as]))
+        return like.usd_per_gpu_hour[known_as]
+    if not section.capacity.get(gpu):
+        return 0.0  # no GPUs to pay for
+    raise ScenarioError(
+        f"regions: {section.name} has no price for {gpu}; add usd_per_gpu_hour: {{{gpu}: ...}}, "
+        "or 'like' with a built-in region that has one."
+    )
+
+
+def spot_price_of(section: RegionSection, gpu: str, facts: Facts, known: Known = NOTHING) -> float:
+    """Return USD per hour of one spot GPU; 0 without an offer. Raise ScenarioError."""
+    offer = section.spot.get(gpu)
+    if offer is None:
+        return 0.0
+    what = f"Spot price of {gpu} in {section.name}"
+    if offer.usd_per_gpu_hour is not None:
+        facts.append((what, GIVEN))
+        return offer.usd_per_gpu_hour
+    listed = listed_price(section, gpu, known)
+    if listed is not None and listed.spot is not None:
+        facts.append((what, LISTED))
+        return listed.spot
+    like, known_as = _like(section), gpu_known_as(gpu)
+    if like is not None and known_as in like.spot_usd_per_gpu_hour:
+        facts.append((what, like.sources[f"spot {known_as}"]))
+        return like.spot_usd_per_gpu_hour[known_as]
+    raise ScenarioError(
+        f"regions: {section.name} has no spot price for {gpu}; add usd_per_gpu_hour to its spot, "
+        "or 'like' with a built-in region that has one."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedPrice:
+    """The price of a GPU hour under a commitment, which is paid whether it is used or not."""
+
+    region: str
+    gpu: str
+    term: str  # one_year or three_years
+    usd_per_gpu_hour: float
+
+
+def committed_of(
+    section: RegionSection, gpu: str, facts: Facts, known: Known = NOTHING
+) -> tuple[CommittedPrice, ...]:
+    """Return the stated prices of a GPU type in a region by term.
+
+    Adds their sources to ``facts``.
+    """
+    offer, listed = section.committed.get(gpu), listed_price(section, gpu, known)
+    prices = []
+    for term in TERMS:
+        price, source = None if offer is None else getattr(offer, term), GIVEN
+        if price is None and listed is not None:
+            price, source = getattr(listed, term), LISTED
+        if price is not None:
+            facts.append((f"{TERMS[term]} price of {gpu} in {section.name}", source))
+            prices.append(CommittedPrice(section.name, gpu, term, price))
+    return tuple(prices)
+
+
+def _like(section: RegionSection) -> catalogue.CatalogueRegion | None:
+    """Return the built-in region in ``like``, or None; raise ScenarioError if it is unknown."""
+    if not section.like:
+        return None
+    built_in = catalogue.regions()
+    if section.like not in built_in:
+        raise ScenarioError(
+            f"regions: region {section.like!r} is not built in; give it in full, or use one of "
+            f"{', '.join(sorted(built_in))}."
+        )
+    return built_in[section.like]

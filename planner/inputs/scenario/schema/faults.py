@@ -1,0 +1,100 @@
+"""Sections on faults. None happens unless it is listed. Times are seconds of the window."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from planner.schema_types import (
+    Count,
+    Name,
+    Role,
+    Section,
+)
+
+At = Annotated[float, Field(ge=0, le=366 * 86_400)]
+
+
+class _Where(Section):
+    """The pools a fault is about: all that fit what is given."""
+
+    model: Name | None = None
+    region: Name | None = None
+    gpu: Name | None = None
+    role: Role | None = None
+
+
+class Crash(_Where):
+    """One instance is lost, of each pool that fits."""
+
+    kind: Literal["crash"]
+    at_s: At
+    instance: Count = 0  # index among the instances that serve then, modulo their number
+
+
+class Crashes(_Where):
+    """Instances are lost at random, at this rate each."""
+
+    kind: Literal["crashes"]
+    per_instance_hour: Annotated[float, Field(gt=0, le=100)]
+
+
+def _in_order(fault: Any) -> Any:
+    if fault.to_s <= fault.from_s:
+        raise ValueError("to_s must be after from_s")
+    return fault
+
+
+class Slow(_Where):
+    """One instance of each pool that fits takes ``factor`` times as long for a while."""
+
+    kind: Literal["slow"]
+    from_s: At
+    to_s: At
+    factor: Annotated[float, Field(gt=0, le=1000)]
+    instance: Count = 0
+
+    _ordered = model_validator(mode="after")(_in_order)
+
+
+class Outage(Section):
+    """A region loses all its instances, and none can start there until it is over."""
+
+    kind: Literal["outage"]
+    region: Name
+    from_s: At
+    to_s: At
+
+    _ordered = model_validator(mode="after")(_in_order)
+
+
+class FailedStarts(_Where):
+    """Starts that take their time and then fail: each with a probability, and those numbered."""
+
+    kind: Literal["failed-starts"]
+    probability: Annotated[float, Field(ge=0, le=1)] = 0.0
+    nth: Annotated[list[Annotated[int, Field(ge=1, le=4096)]], Field(max_length=1000)] = []
+
+    @model_validator(mode="after")
+    def _some(self) -> FailedStarts:
+        if not self.probability and not self.nth:
+            raise ValueError("give a probability above 0, or nth, the starts that fail")
+        return self
+
+
+class Controller(Section):
+    """Nobody scales for a while; then the policy resumes its state, or starts afresh."""
+
+    kind: Literal["controller"]
+    from_s: At
+    to_s: At
+    state: Literal["kept", "lost"] = "kept"
+
+    _ordered = model_validator(mode="after")(_in_order)
+
+
+Fault = Annotated[
+    Crash | Crashes | Slow | Outage | FailedStarts | Controller, Field(discriminator="kind")
+]
+FAULT_KINDS = ("crash", "crashes", "slow", "outage", "failed-starts", "controller")

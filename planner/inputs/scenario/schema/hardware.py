@@ -1,0 +1,217 @@
+"""Sections of the scenario file on GPUs, models and the speed of a model on a GPU."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from planner.schema_types import (
+    CoefficientMs,
+    Count,
+    Name,
+    Peak,
+    PeakGb,
+    Precision,
+    Role,
+    Section,
+    Watts,
+    Width,
+    all_or_none,
+)
+
+
+class Gpu(Section):
+    """A GPU type: built-in by any of its names alone, or your own with memory and power.
+
+    Power is per GPU. What follows the watts is needed by profiles of ``kind: roofline``: peaks are
+    dense, bandwidths one way.
+    """
+
+    name: Name
+    memory_gb: Annotated[float, Field(gt=0, le=100_000)] | None = None
+    idle_w: Watts | None = None
+    prefill_w: Watts | None = None
+    decode_w: Watts | None = None
+    tdp_w: Watts | None = None
+    bandwidth_gb_s: PeakGb | None = None  # memory bandwidth
+    bf16_tflops: Peak | None = None
+    fp8_tflops: Peak | None = None
+    fp4_tflops: Peak | None = None
+    int8_tops: Peak | None = None
+    int4_tops: Peak | None = None
+    link_gb_s: PeakGb | None = None  # to other GPUs of the node
+    network_gb_s: PeakGb | None = None  # to other nodes
+    gpus_per_node: Annotated[int, Field(ge=1, le=1024)] | None = None
+    family: Annotated[str, Field(max_length=40)] | None = None  # hopper, blackwell, cdna3 ...
+    source: str = "scenario"
+
+    @property
+    def in_full(self) -> bool:
+        return self.memory_gb is not None
+
+    @model_validator(mode="after")
+    def _complete(self) -> Gpu:
+        all_or_none(self, ("memory_gb", "idle_w", "prefill_w", "decode_w"))
+        if not self.in_full and self.model_dump(exclude={"name", "source"}, exclude_none=True):
+            raise ValueError("give memory_gb, idle_w, prefill_w and decode_w beside other facts")
+        return self
+
+
+class Shape(Section):
+    """What a model computes, by the fields of its config.json; memory and speed follow from it.
+
+    Other fields of ModelShape (simulation/performance/specs.py) go into ``config``.
+    """
+
+    layers: Width
+    hidden: Width
+    vocab: Width
+    heads: Width
+    kv_heads: Width
+    head_dim: Width
+    intermediate: Width
+    max_context: Annotated[int, Field(ge=2, le=1_000_000_000)]
+    gated: bool = True
+    tied_embeddings: bool = False
+    experts: Count = 0
+    experts_per_token: Count = 0
+    expert_intermediate: Count = 0
+    shared_intermediate: Count = 0
+    dense_layers: Count = 0
+    window_layers: Count = 0
+    window: Count = 0
+
+
+class Model(Section):
+    """A model: built-in by its short name or Hugging Face id alone, or your own, by its memory, by
+    its ``shape`` or by its ``config``, the text of a Hugging Face config.json as YAML."""
+
+    name: Name
+    weight_gb: Annotated[float, Field(gt=0, le=100_000)] | None = None
+    kv_bytes_per_token: Annotated[float, Field(ge=1, le=1e9)] | None = None
+    max_context: Annotated[int, Field(ge=2, le=1_000_000_000)] | None = None
+    shape: Shape | None = None
+    config: dict[str, Any] | None = None
+    # Models of the same architecture swap their weights faster (fleet.starts).
+    architecture: Annotated[str, Field(max_length=40)] = ""
+    source: str = "scenario"
+
+    @property
+    def in_full(self) -> bool:
+        return self.weight_gb is not None
+
+    @model_validator(mode="after")
+    def _complete(self) -> Model:
+        all_or_none(self, ("weight_gb", "kv_bytes_per_token", "max_context"))
+        if self.in_full + (self.shape is not None) + (self.config is not None) > 1:
+            raise ValueError("give only one of weight_gb and the like, shape, and config")
+        return self
+
+
+class AttentionFfn(Section):
+    """Of a mixture of experts: attention and KV cache on GPUs of their own, the feed-forward layers
+    with the experts on others of the same type, with a way between the two in every layer."""
+
+    attention: Annotated[int, Field(ge=1, le=1024)]  # GPUs, in groups of ``tp``
+    ffn: Annotated[int, Field(ge=1, le=1024)]  # GPUs, each with a part of the experts
+    # Most micro-batches in turn: one is at the experts while another is at attention.
+    micro_batches: Annotated[int, Field(ge=1, le=16)] = 3
+    # Bandwidth of each GPU, one way. Default: the published link, or the network if the GPUs fill
+    # more than a server. Both are reduced to what measured collectives reach.
+    gb_s: PeakGb | None = None
+    # Latency of each crossing. Default: the start latency of measured collectives.
+    latency_us: Annotated[float, Field(ge=0, le=1_000_000)] | None = None
+
+
+class Profile(Section):
+    """How fast a model runs on an arrangement of GPUs (linear, methods.md C1).
+
+    Without ``alpha_ms`` to ``delta_ms`` the built-in profile of that model, GPU and tp is meant, or
+    with a ``name`` the one that was fitted or imported here under that name. ``kind: roofline``
+    needs no measurement: iterations are estimated from the shape and the published peaks, of any
+    model on any GPU whose facts are known, on ``tp * pp * attention_dp`` GPUs.
+    """
+
+    model: Name
+    gpu: Name
+    tp: Annotated[int, Field(ge=1, le=1024)] = 1  # default with a name: the profile's own
+    role: Role = "mixed"
+    # A stored profile of this installation. Default version: the newest when the run is created.
+    name: Name | None = None
+    version: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    kind: Literal["linear", "roofline"] = "linear"
+    # For kind: roofline: add the overhead measured for this engine. Default: the engine of the
+    # stored measurements of the model on that GPU type, else vLLM, as for estimates.
+    engine: Literal["vllm", "sglang", "trtllm"] | None = None
+    # Stored measurements of the same version correct the profile most.
+    engine_version: Annotated[str, Field(max_length=60)] = ""
+    # Precision of the linear layers' weights. Built-in linear profiles use bf16.
+    precision: Precision = "bf16"
+    kv_precision: Literal["bf16", "fp8"] = "bf16"
+    # For kind: roofline: the rank of LoRA adapters, and the number in use at the same time.
+    lora_rank: Annotated[int, Field(ge=1, le=1024)] | None = None
+    lora_active: Annotated[int, Field(ge=1, le=4096)] | None = None
+    # Decode iterations between SGLang's polls for new requests (--scheduler-recv-interval).
+    recv_interval: Annotated[float, Field(ge=1, le=10_000)] | None = None
+    pp: Annotated[int, Field(ge=1, le=64)] = 1
+    attention_dp: Annotated[int, Field(ge=1, le=1024)] = 1
+    moe_tp: Annotated[int, Field(ge=1, le=1024)] = 1  # both 1: the same as attention
+    moe_ep: Annotated[int, Field(ge=1, le=1024)] = 1
+    attention_ffn: AttentionFfn | None = None  # for prefill or decode instances
+    alpha_ms: CoefficientMs | None = None
+    beta_ms: CoefficientMs | None = None
+    gamma_ms: CoefficientMs | None = None
+    delta_ms: CoefficientMs | None = None
+    # Default: the values of the built-in profile, else 256 and 2048.
+    max_batch: Annotated[int, Field(ge=1, le=65_536)] | None = None
+    max_batch_tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
+    source: str = "scenario"
+
+    @property
+    def in_full(self) -> bool:
+        return self.alpha_ms is not None
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Profile:
+        if self.name is not None and self.in_full:
+            raise ValueError("name refers to a kept profile; leave out alpha_ms to delta_ms")
+        if self.version is not None and self.name is None:
+            raise ValueError("version is of a kept profile; give its name too")
+        if self.kind == "roofline" and (self.name is not None or self.in_full):
+            raise ValueError("kind: roofline is computed; leave out name and alpha_ms to delta_ms")
+        if self.engine is not None and self.kind != "roofline":
+            raise ValueError("engine is of kind: roofline; what was measured has its own")
+        if self.engine_version and self.engine is None:
+            raise ValueError("engine_version is of an engine; name it too")
+        spread = [f for f in ("pp", "attention_dp", "moe_tp", "moe_ep") if getattr(self, f) > 1]
+        if self.kind == "linear" and spread:
+            raise ValueError(f"{', '.join(spread)} above 1 needs kind: roofline")
+        if self.lora_rank is not None and self.kind != "roofline":
+            raise ValueError("lora_rank is of kind: roofline; what was measured has its own")
+        if self.recv_interval is not None and self.engine != "sglang":
+            raise ValueError("recv_interval is SGLang's; give kind: roofline and engine: sglang")
+        if self.attention_ffn is not None:
+            self._apart(spread)
+        return self
+
+    def _apart(self, spread: list[str]) -> None:
+        if self.kind != "roofline":
+            raise ValueError("attention_ffn is computed; give kind: roofline with it")
+        if self.role == "mixed":
+            raise ValueError("attention_ffn is of prefill or decode instances; give role")
+        if self.engine is not None:
+            raise ValueError("attention_ffn is of no engine in particular; leave out engine")
+        if self.lora_rank is not None:
+            raise ValueError("attention_ffn is computed without LoRA adapters; leave out lora_rank")
+        if spread:
+            raise ValueError(f"attention_ffn says how GPUs are shared; leave out {spread[0]}")
+
+    @model_validator(mode="after")
+    def _complete(self) -> Profile:
+        all_or_none(self, ("alpha_ms", "beta_ms", "gamma_ms", "delta_ms"))
+        all_or_none(self, ("lora_rank", "lora_active"))
+        for constant, slope in (("alpha_ms", "beta_ms"), ("gamma_ms", "delta_ms")):
+            if getattr(self, constant) == 0 and getattr(self, slope) == 0:
+                raise ValueError(f"{constant} and {slope} are both 0: work takes time; give one")
+        return self

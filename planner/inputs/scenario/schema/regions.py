@@ -1,0 +1,76 @@
+"""Sections of the scenario file on regions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+
+from planner.inputs.scenario.schema.topology import Topology
+from planner.schema_types import (
+    Count,
+    Grams,
+    LatencyMs,
+    Name,
+    Section,
+    Usd,
+)
+
+UNLIMITED = "unlimited"
+# GPUs of a type in an unlimited region: above any plan, and still small enough to replay.
+UNLIMITED_GPUS = 8192
+
+
+def _counted(count: Any) -> Any:
+    return UNLIMITED_GPUS if count == UNLIMITED else count
+
+
+# A number of GPUs, or no limit (the WVA's unlimited mode).
+Gpus = Annotated[
+    Count,
+    BeforeValidator(_counted),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "minimum": 0, "maximum": 1_000_000}, {"const": UNLIMITED}]}
+    ),
+]
+
+
+class Spot(Section):
+    """GPUs of one type on offer as spot, beside the region's own: cheaper, and taken back when
+    their provider wants them."""
+
+    capacity: Count  # GPUs
+    usd_per_gpu_hour: Usd | None = None  # default: the spot price of the region in ``like``
+    # Rate at which a replay loses an instance without notice. Default: never.
+    reclaims_per_instance_hour: Annotated[float, Field(ge=0, le=100)] = 0
+
+
+class Committed(Section):
+    """USD per hour of a GPU that is paid whether it is used or not, by how long one commits."""
+
+    one_year: Usd | None = None
+    three_years: Usd | None = None
+
+    @model_validator(mode="after")
+    def _some(self) -> Committed:
+        if self.one_year is None and self.three_years is None:
+            raise ValueError("give a price for one_year, three_years or both")
+        return self
+
+
+class Region(Section):
+    """Where GPUs are. ``like`` takes price, carbon and PUE from a built-in region."""
+
+    name: Name
+    like: str | None = None
+    capacity: dict[Name, Gpus]  # GPUs by type; unlimited: no limit
+    usd_per_gpu_hour: dict[Name, Usd] = {}
+    spot: dict[Name, Spot] = {}  # by type
+    committed: dict[Name, Committed] = {}  # by type; an outlook recommends the commitment
+    # Yearly mean, or 24 values by UTC hour, in g CO2e per kWh.
+    carbon_g_per_kwh: Grams | Annotated[list[Grams], Field(min_length=24, max_length=24)] | None = (
+        None
+    )
+    pue: Annotated[float, Field(ge=1, le=10)] | None = None
+    latency_ms: dict[Name, LatencyMs] = {}  # one way, to other regions
+    topology: Topology | None = None  # default: derived from the capacity

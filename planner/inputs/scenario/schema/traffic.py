@@ -1,0 +1,147 @@
+"""Sections of the scenario file on traffic and its SLOs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from planner.schema_types import (
+    BinS,
+    Milliseconds,
+    Moment,
+    Name,
+    Section,
+    Share,
+)
+
+
+class Tier(Section):
+    """A class of requests and its limits; a limit left out does not apply."""
+
+    name: Name
+    ttft_ms: Milliseconds | None = None
+    tbt_ms: Milliseconds | None = None  # mean gap between the tokens of a request
+    e2e_ms: Milliseconds | None = None
+    percentile: Annotated[float, Field(gt=0, lt=100)] = 95
+    deferrable: bool = False  # may wait in the queue manager (NIW)
+    # Seconds that a request of a deferrable tier may wait before it is urgent. Default: 10/24 of
+    # e2e_ms.
+    priority_after_s: Annotated[float, Field(ge=0, le=31_536_000)] | None = None
+
+    @model_validator(mode="after")
+    def _some_limit(self) -> Tier:
+        if self.ttft_ms is None and self.tbt_ms is None and self.e2e_ms is None:
+            raise ValueError("give at least one of ttft_ms, tbt_ms and e2e_ms")
+        return self
+
+    @model_validator(mode="after")
+    def _urgent_in_time(self) -> Tier:
+        if self.priority_after_s is None:
+            return self
+        if not self.deferrable:
+            raise ValueError("priority_after_s is of a tier that may wait; set deferrable: true")
+        if self.e2e_ms is not None and self.priority_after_s * 1000 > self.e2e_ms:
+            raise ValueError("priority_after_s is past the deadline, e2e_ms; choose a shorter one")
+        return self
+
+
+class Lengths(Section):
+    """Tokens per request where the file has none: log-normal with this mean and spread."""
+
+    mean: Annotated[float, Field(gt=0, le=1_000_000)]
+    cv: Annotated[float, Field(ge=0, le=100)] = 1.0
+
+
+Shape = Literal["flat", "office", "worldwide", "campus", "evening"]
+ByHour = Annotated[
+    list[Annotated[float, Field(ge=0, le=1_000_000)]], Field(min_length=24, max_length=24)
+]
+
+
+class Launch(Section):
+    """Traffic without a trace: how much, and how it spreads over day and week. What of it lies
+    before the window is drawn, so that a plan stands on a forecast of it as after any trace."""
+
+    rps: Annotated[float, Field(gt=0, le=1_000_000)] | None = None  # mean over a week
+    requests_per_day: Annotated[float, Field(gt=0, le=1e11)] | None = None  # mean over a week
+    day: Shape | ByHour = "office"  # a known shape, or relative rates by hour of local time
+    # Requests of a weekend day as a share of a weekday's. Default: from the shape.
+    weekend: Annotated[float, Field(ge=0, le=10)] | None = None
+    utc_offset_h: Annotated[float, Field(ge=-12, le=14)] = 0  # local time less UTC
+    # Coefficient of variation of an hour around its shape. Azure 2024: 0.08 to 0.10. 0: exact.
+    variation: Annotated[float, Field(ge=0, le=2)] = 0.1
+    begins: datetime | None = None  # needed if no trace gives the begin of the window
+
+    @model_validator(mode="after")
+    def _one_amount(self) -> Launch:
+        if (self.rps is None) == (self.requests_per_day is None):
+            raise ValueError("give either rps (requests/s on average) or requests_per_day")
+        if not isinstance(self.day, str) and not any(self.day):
+            raise ValueError(
+                "day has no hour with any requests; give one of its 24 numbers above 0"
+            )
+        return self
+
+
+class Source(Section):
+    """One trace or demand file, or a part of it, or a launch, and where its requests go.
+
+    ``model``, ``region`` and ``tier`` labels that the file itself carries are used when ``model``,
+    ``regions`` and ``tiers`` are left out.
+    """
+
+    trace: str | None = None  # name of a stored trace
+    file: str | None = None  # path relative to the scenario file; command line only
+    launch: Launch | None = None  # replaces a trace
+    series: str | None = None  # one series of a demand file, or one model label of a trace
+    model: Name | None = None
+    regions: dict[Name, Share] = {}  # share of the requests by home region
+    tiers: dict[Name, Share] = {}
+    scale: Annotated[float, Field(gt=0, le=1_000_000)] = 1.0
+    input_tokens: Lengths | None = None
+    output_tokens: Lengths | None = None
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Source:
+        if (self.trace is not None) + (self.file is not None) + (self.launch is not None) != 1:
+            raise ValueError(
+                "give either trace (a stored trace's name), file (a path), or launch (no trace)"
+            )
+        if self.launch is not None:
+            needed = "model", "input_tokens", "output_tokens"
+            missing = [name for name in needed if getattr(self, name) is None]
+            if missing:
+                raise ValueError(f"a launch needs {', '.join(missing)} too")
+            if self.series is not None:
+                raise ValueError("series is of a file; leave it out beside launch")
+        for name in ("regions", "tiers"):
+            shares = getattr(self, name)
+            if shares and abs(sum(shares.values()) - 1) > 1e-6:
+                raise ValueError(
+                    f"the shares of {name} must add up to 1, not {sum(shares.values()):g}"
+                )
+        return self
+
+
+class Growth(Section):
+    """How what comes after the traffic compares with what a forecast makes of it: so many times as
+    much from its first moment on, and more (or less) each month, compounded. Of windows ahead."""
+
+    factor: Annotated[float, Field(gt=0, le=1000)] = 1.0
+    per_month: Annotated[float, Field(ge=-0.9, le=10)] = 0.0  # as a share: 0.05 is 5% more
+
+
+class Traffic(Section):
+    """What arrives."""
+
+    sources: Annotated[list[Source], Field(min_length=1, max_length=1000)]
+    # The end of known traffic. Later data is not used. If a source ends earlier, the rest is a gap.
+    # Default: the end of the data.
+    until: Moment | None = None
+    growth: Growth = Growth()
+    bin_s: BinS | None = None  # default: 900 s for traces of days, 60 s for traces of hours
+    # If a window has more requests, the replay covers one of several equal cells of the fleet.
+    # The plan always covers the whole fleet.
+    max_replayed: Annotated[int, Field(ge=1000, le=200_000_000)] = 100_000_000

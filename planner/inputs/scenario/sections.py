@@ -1,0 +1,66 @@
+"""Read one section of a scenario as written, and replace it in another scenario.
+
+Comments stay with their section. The section can so be compared and restored alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from planner.inputs.scenario import document as text
+
+POLICIES = "policies"
+PARTS = (POLICIES,)  # sections with a separate version history
+MARKERS = ("---", "...")
+GOES_ON = (" ", "\t", "-", "]", "}", "#")  # first characters of lines that begin no section
+
+
+def section_of(document: str, name: str) -> str:
+    """Return the lines of a section; "" if it is missing.
+
+    If the document is not written by lines (JSON), return the value as JSON.
+    """
+    lines = document.splitlines(keepends=True)
+    place = _place(lines, name)
+    if place is not None:
+        return "".join(lines[place[0] : place[1]])
+    if name not in document:
+        return ""
+    value = text.outline(document).get(name)
+    return "" if value is None else json.dumps(value)
+
+
+def with_section(document: str, name: str, other: str) -> str:
+    """Return ``document`` with the section of ``other``, a whole document.
+
+    The section is removed if ``other`` has none.
+    """
+    lines, theirs = (source.splitlines(keepends=True) for source in (document, other))
+    here, there = _place(lines, name), _place(theirs, name)
+    if here is None and _place(lines, "version") is not None:
+        here = len(lines), len(lines)
+    if here is None or there is None:
+        return text.edit(document, {name: text.outline(other).get(name)})
+    parts = ["".join(each) for each in (lines[: here[0]], theirs[there[0] : there[1]])]
+    ended = (part if part.endswith("\n") else f"{part}\n" for part in parts if part)
+    return "".join([*ended, *lines[here[1] :]])
+
+
+def _place(lines: list[str], name: str) -> tuple[int, int] | None:
+    """Return the first line of a section and the line after its last.
+
+    Comments and blank lines before the next section belong to the next section.
+    """
+    head = re.compile(rf"""["']?{re.escape(name)}["']?\s*:(\s|$)""")
+    first = next((n for n, line in enumerate(lines) if head.match(line)), None)
+    if first is None:
+        return None
+    end = first + 1
+    for n in range(first + 1, len(lines)):
+        line = lines[n]
+        if line.strip() and (line.startswith(MARKERS) or not line.startswith(GOES_ON)):
+            break
+        if line.strip() and not line.startswith("#"):
+            end = n + 1
+    return first, end

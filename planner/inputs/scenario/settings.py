@@ -1,0 +1,270 @@
+"""Turn the sections of a scenario into the settings that the steps of a study read.
+
+Only this module knows the file's sections and names. ``build_hardware`` does the same for facts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+import numpy as np
+
+from planner.errors import ScenarioError
+from planner.inputs.scenario.schema import (
+    Forecast,
+    Objective,
+    Scenario,
+    Source,
+)
+from planner.inputs.scenario.schema.fleet import ScaleIn
+from planner.optimizer.problem import Weights
+from simulation.arrays import FloatArray
+
+NOTHING: dict[str, float] = {"usd": 0.0, "gpu_hours": 0.0, "kwh": 0.0, "kg": 0.0}
+MEASURE = {"cost": "usd", "gpu-hours": "gpu_hours", "energy": "kwh", "carbon": "kg"}
+UNITS = {"usd": "$", "gpu_hours": "GPU-hours", "kwh": "kWh", "kg": "kg CO2"}
+WEIGHTED = "weighted"
+ALL = "all"  # periods in one program
+MONTH_S = 365.25 / 12 * 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficSettings:
+    """The names that traffic refers to, and its sources."""
+
+    models: tuple[str, ...]
+    regions: tuple[str, ...]
+    tiers: tuple[str, ...]
+    sources: tuple[Source, ...]
+    bin_s: float | None  # None: by the length of the traffic
+    until_s: float | None  # epoch seconds; later traffic is not used; None: no limit
+    max_replayed: int  # requests of a window; if there are more, only one cell is replayed
+    prefix_caching: bool  # True if any model caches prefixes
+    seed: int
+    holidays: tuple[str, ...] = ()  # countries and dates
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """The factor from a forecast of past traffic to the traffic that is planned for."""
+
+    factor: float = 1.0
+    per_month: float = 0.0  # growth per month as a share, compounded
+
+    def __bool__(self) -> bool:
+        return self.factor != 1.0 or self.per_month != 0.0
+
+    def at(self, after_s: float | FloatArray) -> FloatArray:
+        """Return the growth factor ``after_s`` seconds after the end of the traffic."""
+        months = np.asarray(after_s, np.float64) / MONTH_S
+        return np.asarray(self.factor * (1.0 + self.per_month) ** months, np.float64)
+
+    @property
+    def words(self) -> str:
+        """Describe the growth, such as "1.5 times, and 4% more each month"; "" without growth."""
+        times = [f"{self.factor:.4g} times"] if self.factor != 1.0 else []
+        way = "more" if self.per_month > 0 else "less"
+        month = [f"{abs(self.per_month):.1%} {way} each month"] if self.per_month else []
+        return ", and ".join(times + month)
+
+
+NO_GROWTH = Growth()
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSettings:
+    """The part of the traffic that is planned. None: chosen from the traffic."""
+
+    start: datetime | Literal["end"] | None
+    duration_s: float | None
+    period_s: float | None
+    lead_s: float
+    growth: Growth = NO_GROWTH
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """The most that a plan may use of each; infinite if no limit is stated."""
+
+    usd: float
+    carbon_kg: float
+    changes: float
+
+    @classmethod
+    def of(cls, usd: float | None, carbon_kg: float | None, changes: float | None) -> Spending:
+        return cls(*(np.inf if most is None else most for most in (usd, carbon_kg, changes)))
+
+
+@dataclass(frozen=True, slots=True)
+class SpareSettings:
+    """The loss that the remaining fleet must be able to absorb."""
+
+    instances: int = 0
+    by_pool: bool = True  # per pool; False: per model and region
+    region: bool = False  # True: also the loss of any one region
+
+    def __bool__(self) -> bool:
+        return self.instances > 0 or self.region
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanSettings:
+    """The objective, forecast and limits of a plan, and the effort of the solver.
+
+    Axes: ``l`` models, ``r`` regions.
+    """
+
+    forecast: Forecast
+    minimise: str  # cost, gpu-hours, energy, carbon or weighted
+    weights: Weights
+    each_hour: Spending  # dollars and kg CO2 per hour, changes per period
+    in_all: Spending  # totals over all periods; needs ``periods: all``
+    epsilon: float
+    spot_share: float
+    spare: SpareSettings
+    periods: str  # one: each period from the one before; all: all at once
+    lend_share: float | None  # income of a lent instance, as a share of its price
+    reroute: (
+        FloatArray | None
+    )  # [r, r] share of a region's demand that another may serve; None: any
+    limited: str | None  # which demand to serve if not all fits; None: no plan
+    criticality: str  # of greedy choices: tier (each tier of a model) or model
+    model_worth: FloatArray  # [l] worth of a token
+    tier_worth: dict[str, float]  # tiers with a worth other than 1
+    solver: str
+    gap: float
+    time_limit_s: float
+
+    @property
+    def tiers_apart(self) -> bool:
+        """Return whether each interactive tier is forecast and planned separately."""
+        return bool(self.forecast.quantiles or self.tier_worth)
+
+    @property
+    def unit(self) -> str:
+        """Return the unit of the objective; "" for a weighted sum."""
+        return "" if self.minimise == WEIGHTED else UNITS[MEASURE[self.minimise]]
+
+    def worth(self, tiers: tuple[str, ...], waiting: frozenset[str]) -> FloatArray:
+        """Return the worth of a token by tier and model, ``[k, l]``; one row without tiers.
+
+        A tier without a stated worth, as the pool of deferrable tiers, has the least worth of the
+        tiers in ``waiting``.
+        """
+        if not tiers:
+            return self.model_worth[None]
+        least = min((self.tier_worth.get(name, 1.0) for name in waiting), default=1.0)
+        return np.array([self.tier_worth.get(name, least) * self.model_worth for name in tiers])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Settings:
+    """All settings of a study, with its name and seed."""
+
+    name: str
+    seed: int
+    traffic: TrafficSettings
+    window: WindowSettings
+    plan: PlanSettings
+    scale_in: ScaleIn
+
+
+def settings_of(scenario: Scenario) -> Settings:
+    """Return the settings that a scenario states."""
+    horizon, startup_s = scenario.horizon, scenario.fleet.startup_s
+    return Settings(
+        name=scenario.name,
+        seed=scenario.seed,
+        traffic=TrafficSettings(
+            models=tuple(model.name for model in scenario.models),
+            regions=tuple(region.name for region in scenario.regions),
+            tiers=tuple(tier.name for tier in scenario.tiers),
+            sources=tuple(scenario.traffic.sources),
+            bin_s=scenario.traffic.bin_s,
+            until_s=_epoch_s(scenario.traffic.until),
+            max_replayed=scenario.traffic.max_replayed,
+            prefix_caching=any(row.prefix_caching for row in scenario.serving),
+            seed=scenario.seed,
+            holidays=scenario.forecast.holidays,
+        ),
+        window=WindowSettings(
+            start=horizon.start or ("end" if _launched(scenario) else None),
+            duration_s=horizon.duration_s,
+            period_s=horizon.period_s,
+            lead_s=startup_s if horizon.lead_s is None else horizon.lead_s,
+            growth=Growth(scenario.traffic.growth.factor, scenario.traffic.growth.per_month),
+        ),
+        plan=_plan(scenario),
+        scale_in=scenario.fleet.scale_in,
+    )
+
+
+def _epoch_s(moment: datetime | None) -> float | None:
+    """Return epoch seconds; a moment without a time zone is UTC."""
+    if moment is None:
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _launched(scenario: Scenario) -> bool:
+    """Return whether all traffic is described, not measured.
+
+    Generated requests before the launch are not a past from which to plan.
+    """
+    return all(source.launch is not None for source in scenario.traffic.sources)
+
+
+def _plan(scenario: Scenario) -> PlanSettings:
+    objective = scenario.objective
+    limits, worth = objective.limits, objective.priorities
+    return PlanSettings(
+        forecast=scenario.forecast,
+        minimise=WEIGHTED if objective.weights else objective.minimise,
+        weights=_weights(objective),
+        each_hour=Spending.of(
+            limits.usd_per_hour, limits.carbon_kg_per_hour, limits.changes_per_period
+        ),
+        in_all=Spending.of(limits.usd, limits.carbon_kg, limits.changes),
+        epsilon=objective.epsilon,
+        spot_share=objective.spot_share,
+        spare=_spare(scenario),
+        periods=objective.periods,
+        lend_share=objective.lend_share,
+        reroute=_reroute(scenario),
+        limited=objective.limited,
+        criticality=objective.criticality,
+        model_worth=np.array([worth.models.get(model.name, 1.0) for model in scenario.models]),
+        tier_worth=worth.tiers,
+        solver=objective.solver,
+        gap=objective.gap,
+        time_limit_s=objective.time_limit_s,
+    )
+
+
+def _spare(scenario: Scenario) -> SpareSettings:
+    """Return the required spare capacity; raise ScenarioError to spare the only region."""
+    spare = scenario.objective.spare
+    if spare.regions and len(scenario.regions) < 2:
+        raise ScenarioError(
+            "objective.spare.regions is 1 and there is one region: nothing is left where it is "
+            "lost. Give another region, or leave it out."
+        )
+    return SpareSettings(spare.instances, spare.by == "pool", bool(spare.regions))
+
+
+def _weights(objective: Objective) -> Weights:
+    """Return what the plan charges per unit."""
+    if objective.weights is not None:
+        return Weights(**objective.weights.model_dump())
+    return Weights(**NOTHING | {MEASURE[objective.minimise]: 1.0})
+
+
+def _reroute(scenario: Scenario) -> FloatArray | None:
+    """Return the share of a region's demand that another may serve, ``[r, r]``; None: no limit."""
+    ways = scenario.objective.reroute
+    if ways is None:
+        return None
+    names = [region.name for region in scenario.regions]
+    return np.array([[ways.get(home, {}).get(other, 0.0) for other in names] for home in names])

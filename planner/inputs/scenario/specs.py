@@ -1,0 +1,96 @@
+"""Find models and GPU types: built-in ones by any name, the user's own, or stated in full."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from planner.errors import CatalogueError, ScenarioError
+from planner.inputs import catalogue
+from planner.inputs.catalogue import user_hardware
+from planner.inputs.catalogue.huggingface import shape_of
+from planner.inputs.scenario.own_hardware import Known
+from planner.inputs.scenario.schema import (
+    Gpu,
+    Model,
+    Scenario,
+)
+from simulation.errors import SimulationError
+from simulation.performance.specs import GpuSpec, ModelShape, ModelSpec, Provenance
+
+T = TypeVar("T", GpuSpec, ModelSpec)
+GB = 1e9
+LISTED = 12  # known names in the error for an unknown one
+
+
+def model_of(section: Model, known: Known) -> ModelSpec:
+    """Return a model under the scenario's name for it; raise ScenarioError."""
+    provenance = Provenance("assumed", section.source)
+    if section.weight_gb and section.kv_bytes_per_token and section.max_context:
+        return ModelSpec(
+            name=section.name,
+            weight_bytes=section.weight_gb * GB,
+            kv_bytes_per_token=section.kv_bytes_per_token,
+            max_context=section.max_context,
+            provenance=provenance,
+        )
+    shape = _shape(section)
+    if shape is not None:
+        return catalogue.model_of_shape(shape, provenance)
+    spec = _find("models", "model", section.name, catalogue.models(), known.models, catalogue.model)
+    return replace(spec, name=section.name)
+
+
+def _shape(section: Model) -> ModelShape | None:
+    """Return the shape in the section's ``config`` or ``shape``; None without either."""
+    try:
+        if section.config is not None:
+            return shape_of(section.config, section.name)
+        if section.shape is not None:
+            return ModelShape(name=section.name, **section.shape.model_dump())
+    except (CatalogueError, SimulationError) as error:
+        raise ScenarioError(f"models: {error}") from None
+    return None
+
+
+def gpu_of(scenario: Scenario, name: str, known: Known) -> GpuSpec:
+    """Return a GPU type under the scenario's name for it; raise ScenarioError."""
+    section = next((g for g in scenario.gpus if g.name == name and g.in_full), None)
+    if section is not None:
+        return _in_full(section)
+    spec = _find("gpus", "GPU", name, catalogue.gpus(), known.gpus, catalogue.gpu)
+    return replace(spec, name=name)
+
+
+def _in_full(section: Gpu) -> GpuSpec:
+    values = section.model_dump(exclude={"name", "source"}, exclude_none=True)
+    try:
+        return user_hardware.gpu_spec(section.name, values, Provenance("assumed", section.source))
+    except CatalogueError as error:
+        raise ScenarioError(f"gpus: {error}") from None
+
+
+def _find(
+    section: str,
+    what: str,
+    name: str,
+    built_in: Mapping[str, T],
+    kept: Mapping[str, T],
+    by_alias: Callable[[str], T],
+) -> T:
+    """Return the facts of ``name``; raise ScenarioError with similar names.
+
+    Order: the catalogue's own name, the user's facts, the catalogue's other names.
+    """
+    for facts in (built_in, kept):
+        if name in facts:
+            return facts[name]
+    try:
+        return by_alias(name)
+    except CatalogueError as error:
+        near = str(error).partition("; the nearest are ")[2].rstrip(".")
+        names = near or ", ".join(sorted([*built_in, *kept])[:LISTED]) + " ..."
+        raise ScenarioError(
+            f"{section}: {what} {name!r} is not built in; give it in full, or use one of {names}."
+        ) from None

@@ -1,0 +1,219 @@
+"""Find the profiles of a scenario: built-in, stored, stated in full, or estimated by a roofline."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from planner.errors import CatalogueError, ScenarioError
+from planner.inputs import catalogue
+from planner.inputs.catalogue.contradictions import contradictions
+from planner.inputs.catalogue.efficiency import efficiencies
+from planner.inputs.catalogue.estimate_calibration import estimate_fit
+from planner.inputs.catalogue.serving import (
+    MAX_BATCH,
+    MAX_BATCH_TOKENS,
+    serving_limits,
+    typical_context,
+)
+from planner.inputs.scenario.measured_corrections import (
+    engine_of,
+    measured_speed,
+)
+from planner.inputs.scenario.own_hardware import Known
+from planner.inputs.scenario.schema import Profile
+from planner.inputs.scenario.schema.hardware import AttentionFfn
+from simulation.errors import SimulationError
+from simulation.performance.attention_ffn import AttentionFfn as Split
+from simulation.performance.attention_ffn import attention_ffn_profile
+from simulation.performance.linear import LinearProfile
+from simulation.performance.memory import capacity_tokens, kv_capacity_tokens
+from simulation.performance.profile import Profile as Speed
+from simulation.performance.roofline import roofline_profile
+from simulation.performance.specs import (
+    WIDTHS,
+    Adapters,
+    Arrangement,
+    GpuSpec,
+    ModelSpec,
+    Provenance,
+)
+
+
+def speed_of(section: Profile, model: ModelSpec, gpu: GpuSpec, known: Known) -> Speed:
+    """Return the profile of a section, under the scenario's names; raise ScenarioError."""
+    if section.kind == "roofline":
+        return _roofline(section, model, gpu, known)
+    if section.name is not None:
+        return _kept(section, known)
+    if section.in_full:
+        return _given(section, model, gpu)
+    return _built_in(section)
+
+
+def _built_in(section: Profile) -> Speed:
+    """Return the catalogue's profile of a section; raise ScenarioError if there is none.
+
+    Measurements that contradict the profile are added to its source.
+    """
+    built_in = catalogue.profiles()
+    model, gpu = _catalogue_names(section)
+    profile = built_in.get((model, gpu, section.tp))
+    if profile is None or section.precision != "bf16" or section.kv_precision != "bf16":
+        have = ", ".join(f"{m} on {tp} x {g}" for m, g, tp in sorted(built_in) if m == model)
+        low = "" if section.precision == "bf16" else f" in {section.precision}"
+        raise ScenarioError(
+            f"profiles: there is no built-in profile of {section.model}{low} on {section.tp} x "
+            f"{section.gpu}; give alpha_ms, beta_ms, gamma_ms and delta_ms, or kind: roofline to "
+            "estimate it from published specifications" + (f", or use {have}." if have else ".")
+        )
+    against = contradictions(built_in).get((model, gpu, section.tp))
+    # Show known contradictions in the source, because the profile is used in spite of them.
+    if against:
+        source = f"{profile.provenance.source}; {against}"
+        profile = replace(profile, provenance=Provenance(profile.provenance.kind, source))
+    return replace(
+        profile,
+        model=section.model,
+        gpu=section.gpu,
+        max_batch=section.max_batch or profile.max_batch,
+        max_batch_tokens=section.max_batch_tokens or profile.max_batch_tokens,
+    )
+
+
+def _catalogue_names(section: Profile) -> tuple[str, str]:
+    try:
+        return catalogue.model_name(section.model), catalogue.gpu_name(section.gpu)
+    except CatalogueError:
+        return section.model, section.gpu
+
+
+def _given(section: Profile, model: ModelSpec, gpu: GpuSpec) -> LinearProfile:
+    """Return the linear profile with the coefficients that the section states."""
+    tokens = section.max_batch_tokens or MAX_BATCH_TOKENS
+    return LinearProfile(
+        model=section.model,
+        gpu=section.gpu,
+        tp=section.tp,
+        alpha_s=(section.alpha_ms or 0) / 1000,
+        beta_s=(section.beta_ms or 0) / 1000,
+        gamma_s=(section.gamma_ms or 0) / 1000,
+        delta_s=(section.delta_ms or 0) / 1000,
+        max_batch=section.max_batch or MAX_BATCH,
+        max_batch_tokens=tokens,
+        kv_capacity_tokens=_capacity(section, model, gpu, tokens),
+        provenance=Provenance("assumed", section.source),
+    )
+
+
+def _capacity(section: Profile, model: ModelSpec, gpu: GpuSpec, tokens: int) -> int:
+    """Return the KV capacity in tokens.
+
+    It follows from the arrangement if the model's shape is known, else from the stated memory.
+    """
+    if model.shape is None or section.precision == section.kv_precision == "bf16":
+        return kv_capacity_tokens(model, gpu, section.tp, tokens)
+    context = typical_context(model.max_context)
+    return capacity_tokens(model.shape, gpu, _arrangement(section), context, tokens)
+
+
+def _arrangement(section: Profile) -> Arrangement:
+    return Arrangement(
+        **{name: getattr(section, name) for name in WIDTHS},
+        weights=section.precision,
+        kv_cache=section.kv_precision,
+    )
+
+
+def _roofline(section: Profile, model: ModelSpec, gpu: GpuSpec, known: Known) -> Speed:
+    """Return the computed profile of a section, corrected by stored measurements."""
+    if model.shape is None:
+        raise ScenarioError(
+            f"profiles: kind: roofline needs to know what {section.model} computes; give the model "
+            "by shape or config instead of weight_gb, or a built-in one."
+        )
+    arrangement = _arrangement(section)
+    if section.attention_ffn is not None:
+        return split_speed(section, section.attention_ffn, model, gpu)
+    shape = replace(model.shape, name=section.model, adapters=_adapters(section))
+    engine = engine_of(section, shape, gpu, known)
+    try:
+        limits = serving_limits(
+            shape,
+            gpu,
+            arrangement,
+            max_batch=section.max_batch,
+            max_batch_tokens=section.max_batch_tokens,
+            engine=engine,
+            recv_interval=section.recv_interval,
+        )
+        computed = roofline_profile(shape, gpu, arrangement, efficiencies(), **limits)
+    except SimulationError as error:
+        raise ScenarioError(f"profiles: {error}") from None
+    computed = replace(computed, provenance=_served_by(computed.provenance, engine, section))
+    return measured_speed(computed, section, engine, shape, gpu, arrangement, known.own)
+
+
+def _adapters(section: Profile) -> Adapters | None:
+    if section.lora_rank is None or section.lora_active is None:
+        return None
+    return Adapters(section.lora_rank, section.lora_active)
+
+
+def _served_by(provenance: Provenance, engine: str, section: Profile) -> Provenance:
+    """Return ``provenance`` with the engine, and with a warning on LoRA adapters."""
+    why = "" if section.engine else ", as the scenario names no engine"
+    source = f"{provenance.source}; served by {catalogue.engine_title(engine)}{why}"
+    if section.lora_rank is not None:
+        source += (
+            f"; with {section.lora_active} LoRA adapters of rank {section.lora_rank} in use at "
+            "once, of which no served deployment was measured"
+        )
+    return Provenance(provenance.kind, source)
+
+
+def split_speed(section: Profile, apart: AttentionFfn, model: ModelSpec, gpu: GpuSpec) -> Speed:
+    """Return the section's instance with ``apart`` as its split; raise ScenarioError."""
+    assert model.shape is not None
+    shape = replace(model.shape, name=section.model)
+    split = Split(
+        apart.attention,
+        apart.ffn,
+        apart.micro_batches,
+        None if apart.gb_s is None else apart.gb_s * 1e9,
+        None if apart.latency_us is None else apart.latency_us / 1e6,
+    )
+    try:
+        return attention_ffn_profile(
+            shape,
+            gpu,
+            _arrangement(section),
+            split,
+            efficiencies(),
+            context=typical_context(shape.max_context),
+            max_batch=section.max_batch or MAX_BATCH,
+            max_batch_tokens=section.max_batch_tokens or MAX_BATCH_TOKENS,
+            overhead_s=estimate_fit().calibration.iteration_s,
+        )
+    except SimulationError as error:
+        raise ScenarioError(f"profiles: {error}") from None
+
+
+def _kept(section: Profile, known: Known) -> Speed:
+    """Return the stored profile that the section names.
+
+    The section need not state ``tp``. Raises ScenarioError if the model, GPU or tp differ.
+    """
+    name = section.name or ""
+    if name not in known.profiles:
+        raise ScenarioError(
+            f"profiles: {name!r} is kept in no database here; give model, gpu and tp of a built-in "
+            "profile, or alpha_ms to delta_ms."
+        )
+    profile = known.profiles[name]
+    stated = (section.model, section.gpu, section.tp if section.tp > 1 else profile.tp)
+    if stated != (profile.model, profile.gpu, profile.tp):
+        raise ScenarioError(
+            f"profiles: {name} is of {profile.model} on {profile.tp} x {profile.gpu}, not of "
+            f"{stated[0]} on {stated[2]} x {stated[1]}; correct model, gpu and tp."
+        )
+    return profile

@@ -1,0 +1,143 @@
+"""Build the network of a scenario: one tree of all regions, with its sources."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.errors import ScenarioError
+from planner.inputs.scenario.build import Hardware
+from planner.inputs.scenario.schema import (
+    PlacedService,
+    Region,
+    Scenario,
+)
+from simulation.errors import SimulationError
+from simulation.performance.specs import Provenance
+from simulation.topology import (
+    CENTRE,
+    KV_SHARE,
+    KV_SHARE_SOURCE,
+    S2,
+    Shape,
+    Topology,
+    build_topology,
+)
+
+# Default of a region: racks of 4 nodes, 2 racks per S1 switch, 4 S1 per S2 switch (assumed).
+NODES_PER_RACK, RACKS_PER_S1, S1_PER_S2 = 4, 2, 4
+Facts = list[tuple[str, Provenance]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Network:
+    """The network on which the instances of a scaling fleet are placed.
+
+    ``topology`` is the tree of all regions. ``shares`` is the share of the bandwidth for KV caches,
+    by lowest common level. ``rules`` ``[l]`` is the placement rule of each model's service.
+    """
+
+    topology: Topology
+    shares: tuple[float, ...]
+    rules: tuple[PlacedService, ...]
+
+
+def network_of(scenario: Scenario, hardware: Hardware) -> Network | None:
+    """Return the network, or None if it does not matter or is unknown.
+
+    It does not matter if no region states a topology, or if no KV caches travel. The place of spot
+    GPUs in the tree is unknown.
+    """
+    stated = any(region.topology is not None for region in scenario.regions)
+    if not stated or not hardware.links or hardware.spot.any():
+        return None
+    nowhere: Facts = []
+    rules = tuple(rules_of(scenario, model.name) for model in hardware.models)
+    return Network(topology_of(scenario, hardware, nowhere), kv_shares(scenario, nowhere), rules)
+
+
+def rules_of(scenario: Scenario, model: str) -> PlacedService:
+    """Return the placement rule of a model: its own row, else the row for all models."""
+    rows = {row.model: row for row in scenario.placement.services}
+    return rows.get(model, rows.get(None, PlacedService()))
+
+
+def topology_of(scenario: Scenario, hardware: Hardware, facts: Facts) -> Topology:
+    """Return all regions as one tree, in which region ``r`` is data centre ``r``.
+
+    Adds the source of each region's tree to ``facts``. Raises ScenarioError if a region's capacity
+    does not fit its topology.
+    """
+    types = [gpu.name for gpu in hardware.gpu_types]
+    centres, sizes = [], np.ones((len(scenario.regions), len(types)), np.int64)
+    for r, section in enumerate(scenario.regions):
+        stated = section.topology.gpus_per_node if section.topology else {}
+        if unknown := sorted(set(stated) - set(types)):
+            raise ScenarioError(
+                f"regions[{r}].topology.gpus_per_node: {unknown[0]!r} has no profile in this "
+                f"scenario, which has {', '.join(types)}."
+            )
+        sizes[r] = [stated.get(gpu.name, gpu.gpus_per_node) for gpu in hardware.gpu_types]
+        # Round up: a partly filled node is a node.
+        nodes = -(-hardware.capacity_gpus[r] // sizes[r])
+        centres.append((section.name, _shape(section, int(nodes.sum())), nodes.tolist()))
+        words = f"{section.name}: {describe(centres[-1][1])}"
+        if section.topology is None:
+            words += ", from the capacity alone; give regions[].topology"
+        facts.append((f"Network of {section.name}", Provenance("assumed", words)))
+    try:
+        tree = build_topology(types, centres, [1] * len(types))
+    except SimulationError as problem:
+        raise ScenarioError(f"regions[].topology: {problem}") from None
+    gpus = sizes[tree.centre, tree.gpu]
+    for r, t in np.argwhere(hardware.capacity_gpus % sizes).tolist():
+        last = np.flatnonzero((tree.centre == r) & (tree.gpu == t))[-1]
+        # The last node of a type holds the GPUs that do not fill a whole node.
+        gpus[last] = hardware.capacity_gpus[r, t] % sizes[r, t]
+    return replace(tree, gpus=gpus)
+
+
+def kv_shares(scenario: Scenario, facts: Facts) -> tuple[float, ...]:
+    """Return the share of the bandwidth for KV caches by lowest common level.
+
+    Levels are those of ``simulation.topology``. Adds the source to ``facts``.
+    """
+    shares = list(KV_SHARE)
+    section = scenario.placement
+    shares[S2], shares[CENTRE] = section.across_s1, section.across_s2
+    stated = (section.across_s1, section.across_s2) != (KV_SHARE[S2], KV_SHARE[CENTRE])
+    source = Provenance("assumed", "scenario") if stated else KV_SHARE_SOURCE
+    facts.append(("KV bandwidth across switches", source))
+    return tuple(shares)
+
+
+def describe(shape: Shape) -> str:
+    """Return a shape in words."""
+    return (
+        f"{shape.s2} S2 x {shape.s1_per_s2} S1 x {shape.racks_per_s1} racks x "
+        f"{shape.nodes_per_rack} nodes"
+    )
+
+
+def _shape(section: Region, nodes: int) -> Shape:
+    """Return the stated shape of a region, or the default shape with enough S2 switches."""
+    stated = section.topology
+    if stated is None:
+        per_s2 = S1_PER_S2 * RACKS_PER_S1 * NODES_PER_RACK
+        s2 = max(1, -(-nodes // per_s2))
+        return Shape(s2, S1_PER_S2, RACKS_PER_S1, NODES_PER_RACK)
+    if stated.mixed_s1 + (stated.mixed_s2 or 0) > stated.s2:
+        raise ScenarioError(
+            f"regions: the topology of {section.name} has {stated.s2} S2 switches and "
+            f"{stated.mixed_s1 + (stated.mixed_s2 or 0)} of them are to be mixed; lower mixed_s1 "
+            "or mixed_s2."
+        )
+    return Shape(
+        stated.s2,
+        stated.s1_per_s2,
+        stated.racks_per_s1,
+        stated.nodes_per_rack,
+        stated.mixed_s1,
+        stated.mixed_s2,
+    )

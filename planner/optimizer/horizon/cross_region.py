@@ -1,0 +1,98 @@
+"""Assign cross-region traffic: where each home region's demand is served."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import scipy
+
+from planner.optimizer.problem import HorizonProblem, PlanningProblem
+from planner.optimizer.roles import carried_tps
+from simulation.arrays import FloatArray, IntArray
+
+
+def rerouted(problem: HorizonProblem, serving: IntArray) -> FloatArray:
+    """Return the tokens/s sent elsewhere at each period's joint peak, ``[p, r, r]``.
+
+    It is the sum over all models. Rows are home regions.
+    """
+    total: FloatArray = _sent(problem, serving).sum(axis=1)
+    return total
+
+
+def shares_planned(problem: HorizonProblem, serving: IntArray) -> FloatArray:
+    """Return the shares of each model's home traffic (row) by serving region, ``[p, l, r, r]``.
+
+    Shares are those at the joint peak. A row is 0 if no traffic of that region is sent elsewhere.
+    """
+    sent = _sent(problem, serving)
+    peaks = np.stack([_at_peak(window) for window in problem.windows])[..., None]
+    away = np.divide(sent, peaks, out=np.zeros_like(sent), where=peaks > 0)
+    share = away.sum(axis=3, keepdims=True)
+    at_home = np.eye(sent.shape[-1]) * np.where(share > 0, np.maximum(1.0 - share, 0.0), 0.0)
+    shares: FloatArray = away + at_home
+    return shares
+
+
+def _at_peak(window: PlanningProblem) -> FloatArray:
+    """Return the tokens/s by model and home region at the peak of the joint demand, ``[l, r]``."""
+    peak = window.demand_tps.sum(axis=1).argmax(axis=1)
+    return np.take_along_axis(window.demand_tps, peak[:, None, None], axis=2)[..., 0]
+
+
+def _sent(problem: HorizonProblem, serving: IntArray) -> FloatArray:
+    """Return the tokens/s sent elsewhere by model, ``[p, l, r, r]``, with no instance lost.
+
+    Only the excess of a region is sent, to regions with free capacity, within ``reroute``.
+    """
+    first = problem.first
+    regions = len(first.regions)
+    out = np.zeros((len(serving), len(first.models), regions, regions))
+    for period, window in enumerate(problem.windows):
+        served = carried_tps(replace(window, spare=0), serving[period]).min(axis=0)
+        for model, peak in enumerate(_at_peak(window)):
+            lacks = np.maximum(0.0, peak - served[model])
+            room = np.maximum(0.0, served[model] - peak)
+            if not lacks.any():
+                continue
+            if problem.reroute is None:
+                out[period, model] = _in_order(lacks, room)
+            else:
+                most = np.minimum(1.0, problem.reroute) * peak[:, None]
+                out[period, model] = _within(peak, served[model], most)
+    return out
+
+
+def _in_order(lacks: FloatArray, room: FloatArray) -> FloatArray:
+    """Assign missing tokens/s ``[r]`` to free capacity ``[r]`` in the order of regions.
+
+    Returns the traffic ``[r, r]``.
+    """
+    sent = np.zeros((len(lacks), len(room)))
+    for home in np.flatnonzero(lacks):
+        for other in np.flatnonzero(room):
+            sent[home, other] = min(lacks[home], room[other])
+            lacks[home] -= sent[home, other]
+            room[other] -= sent[home, other]
+    return sent
+
+
+def _within(demand: FloatArray, served: FloatArray, most: FloatArray) -> FloatArray:
+    """Serve as much of ``demand`` ``[r]`` as possible, with the least traffic away from home.
+
+    Each route carries at most ``most`` ``[r, r]``. Returns the traffic away from home, ``[r, r]``.
+    """
+    regions = len(demand)
+    home, away = np.eye(regions, dtype=bool), ~np.eye(regions, dtype=bool)
+    upper = np.where(home, demand[:, None], np.where(away, most, 0.0))
+    rows = np.kron(np.eye(regions), np.ones(regions))  # by home region
+    into = np.kron(np.ones(regions), np.eye(regions))  # by serving region
+    flow = scipy.optimize.linprog(
+        np.where(home, -2.0, -1.0).ravel(),
+        A_ub=np.concatenate([rows, into]),
+        b_ub=np.concatenate([demand, served]),
+        bounds=np.stack([np.zeros(regions * regions), upper.ravel()], axis=1),
+    )
+    sent: FloatArray = np.asarray(flow.x).reshape(regions, regions)
+    return np.where(away & (sent > 1e-6 * demand.max()), sent, 0.0)

@@ -1,0 +1,172 @@
+"""Turn the program's counts into nodes: a switch for every unit, then nodes, largest first."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.optimizer.placement.classes import Classes, Key, Where
+from planner.optimizer.placement.free_slots import Room
+from planner.optimizer.placement.ledger import Block, Ledger, blocks
+from planner.optimizer.placement.problem import Placement, PlacementProblem, Unplaced
+
+
+class Realiser:
+    """Assigns switches to units by counting slots only."""
+
+    def __init__(self, problem: PlacementProblem, room: Room) -> None:
+        self.problem, self.room = problem, room
+        self.slots = room.slots.copy()
+        self.counts: Where = {}
+
+    def near(self, s: int, k: int, a: int, members: tuple[int, ...], parts: list[Block]) -> bool:
+        """Place a unit under the fullest switch of ``members`` with room, and return success."""
+        need, switches = self.room.of_unit(parts), np.array(members)
+        fits = switches[(self.slots[switches] >= need).all(axis=1)]
+        if not len(fits):
+            return False
+        s1 = int(fits[np.argmin(self.slots[fits].sum(axis=1))])
+        self.slots[s1] -= need
+        self.count(("unit", s, k, a, s1, 0))
+        return True
+
+    def across(self, s: int, k: int, a: int, members: tuple[int, ...], parts: list[Block]) -> bool:
+        """Place a unit replica by replica under switches of one subgroup, and return success."""
+        before, switches, chosen = self.slots.copy(), np.array(members), []
+        for block in parts:
+            need = self.room.of_block(block)
+            fits = switches[(self.slots[switches] >= need).all(axis=1)]
+            if not len(fits):
+                self.slots = before
+                return False
+            s1 = int(fits[np.argmin(self.slots[fits].sum(axis=1))])
+            self.slots[s1] -= need
+            chosen.append((block, s1))
+        self._wide(s, k, a, chosen)
+        return True
+
+    def given(self, s: int, k: int, a: int, chosen: list[tuple[Block, int]]) -> None:
+        """Place replicas on the switches that the program chose."""
+        for block, s1 in chosen:
+            self.slots[s1] -= self.room.of_block(block)
+        self._wide(s, k, a, chosen)
+
+    def _wide(self, s: int, k: int, a: int, chosen: list[tuple[Block, int]]) -> None:
+        pool = int(self.problem.subgroup[chosen[0][1]])
+        self.count(("wide", s, k, a, pool, 0))
+        for block, s1 in chosen:
+            self.count(("part", s, block.role, a, s1, pool))
+
+    def count(self, key: Key, number: int = 1) -> None:
+        self.counts[key] = self.counts.get(key, 0) + number
+
+
+def realise(problem: PlacementProblem, kinds: Classes, room: Room, counts: Where) -> Where:
+    """Return the program's ``counts`` by switch.
+
+    Units that find no switch of their class go wherever their affinity allows. Otherwise they go
+    anywhere in a subgroup, or stay unplaced.
+    """
+    realiser = Realiser(problem, room)
+    pending: list[tuple[int, str, int, int, int, int]] = []
+    for (what, s, k, a, place, _), n in counts.items():
+        if what in ("unit", "wide"):
+            size = problem.services[s].gpus(problem.services[s].shapes[k][0])
+            pending += [(-size, what, s, k, a, place)] * n
+    chosen = _parts(kinds, counts) if kinds.alone else {}
+    over: list[tuple[int, int]] = []
+    # The largest units first: they find a switch least easily.
+    for _, what, s, k, a, place in sorted(pending):
+        service = problem.services[s]
+        parts = blocks(service, service.shapes[k][0], service.alternatives[a])
+        if what == "unit":
+            fine = realiser.near(s, k, a, kinds.switches[place], parts)
+        elif kinds.alone:
+            placed = [(block, chosen[s, block.role, a, place].pop()) for block in parts]
+            realiser.given(s, k, a, placed)
+            fine = True
+        else:
+            fine = any(realiser.across(s, k, a, members, parts) for members in kinds.pools[place])
+        if not fine:
+            over.append((s, k))
+    for (what, s, k, *_), n in counts.items():
+        if what == "none":
+            realiser.count(("none", s, k, 0, 0, 0), n)
+    for s, k in over:
+        if not _anywhere(realiser, s, k):
+            realiser.count(("none", s, k, 0, 0, 0))
+    return realiser.counts
+
+
+def _parts(kinds: Classes, counts: dict[Key, int]) -> dict[tuple[int, int, int, int], list[int]]:
+    """Return switches of wide units' replicas, by service, role, alternative and subgroup class."""
+    switches_of: dict[tuple[int, int, int, int], list[int]] = {}
+    for (what, s, r, a, c, p), n in counts.items():
+        if what == "part":
+            switches_of.setdefault((s, r, a, p), []).extend([kinds.switches[c][0]] * n)
+    return {key: sorted(switches) for key, switches in switches_of.items()}
+
+
+def _anywhere(realiser: Realiser, s: int, k: int) -> bool:
+    """Place a unit in any subgroup of its data centre, low priorities first, and return success."""
+    problem = realiser.problem
+    service = problem.services[s]
+    s1s = np.flatnonzero(problem.centre_of_s1 == service.centre)
+    by_tier = [s1s[problem.tiers[s1s] == tier] for tier in np.unique(problem.tiers[s1s])]
+    for a, alternative in enumerate(service.alternatives):
+        parts = blocks(service, service.shapes[k][0], alternative)
+        if any(realiser.near(s, k, a, tuple(members.tolist()), parts) for members in by_tier):
+            return True
+        if len(parts) > 1:
+            groups = problem.subgroup[s1s]
+            for g in np.unique(groups):
+                if realiser.across(s, k, a, tuple(s1s[groups == g].tolist()), parts):
+                    return True
+    return False
+
+
+def placement_of(problem: PlacementProblem, counts: Where) -> Placement:
+    """Choose nodes for all instances, under each switch the largest first.
+
+    In that order, every instance within the slots fits (``room``). If sizes do not divide one
+    another, an instance may not fit; its unit is then unplaced.
+    """
+    parts: dict[tuple[int, int, int, int], list[int]] = {}
+    for (what, s, r, a, s1, pool), n in sorted(counts.items()):
+        if what == "part":
+            parts.setdefault((s, r, a, pool), []).extend([s1] * n)
+    lost = [(s, k, n) for (what, s, k, *_), n in counts.items() if what == "none"]
+    number = [0] * len(problem.services)
+    units: list[tuple[int, int, int]] = []
+    instances: list[tuple[int, int, Block, int, int, int]] = []
+    for (what, s, k, a, place, _), n in sorted(counts.items()):
+        if what not in ("unit", "wide"):
+            continue
+        service = problem.services[s]
+        listed = blocks(service, service.shapes[k][0], service.alternatives[a])
+        for _ in range(n):
+            units.append((s, number[s], k))
+            number[s] += 1
+            for block in listed:
+                s1 = place if what == "unit" else parts[s, block.role, a, place].pop()
+                for part, gpu, size in block.instances:
+                    instances.append((-size, len(units) - 1, block, part, gpu, s1))
+    instances.sort(
+        key=lambda instance: (instance[0], instance[1], instance[2].role, instance[2].replica)
+    )
+    ledger = Ledger(problem)
+    rows: dict[int, list[tuple[int, ...]]] = {}
+    failed: set[int] = set()
+    for i, (size, u, block, part, gpu, s1) in enumerate(instances):
+        taken = ledger.take(ledger.nodes(s1, gpu), -size)
+        if not taken:
+            failed.add(u)
+        s, unit, _ = units[u]
+        rows.setdefault(u, []).extend(
+            (s, unit, block.role, block.replica, part, i, node, gpus) for node, gpus in taken
+        )
+    lost += [(units[u][0], units[u][2], 1) for u in sorted(failed)]
+    reason = "no placement of all services together has room for it"
+    unplaced = tuple(Unplaced(s, problem.services[s].shapes[k][0], n, reason) for s, k, n in lost)
+    return Placement.of(
+        [row for u, listed in rows.items() if u not in failed for row in listed], unplaced
+    )

@@ -1,0 +1,158 @@
+"""Run HiGHS under a hard deadline; it overshoots its limit in long presolve or heuristics.
+
+Programs from ``GUARD_FROM`` variables on run in a separate process. A deadline or a cancel kills
+it, and a crash becomes a named outcome. Results found by then count.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import IO, Any
+
+import highspy
+import numpy as np
+
+from planner.errors import SolverFailed
+from planner.optimizer.highs import configured, load, run
+from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT
+from planner.optimizer.solving.arrays import LinearProgram
+from simulation.arrays import FloatArray
+
+GUARD_FROM = 1_000  # variables; a separate process takes about 0.2 s to start
+# seconds and share beyond the time limit, for start and final report
+GRACE_S, GRACE_SHARE = 1.0, 0.1
+POLL_S = 0.02
+CHILD = Path(__file__).with_name("highs_process.py")
+STATES = highspy.HighsModelStatus
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Solved:
+    """The solution and bound that a solver found."""
+
+    status: str  # optimal, feasible, infeasible or timeout
+    values: FloatArray | None  # [n]
+    bound: float  # lower bound on every solution; minus infinity if nothing was proven
+    died: str = ""  # message if the solver ended unexpectedly
+    cut: bool = False  # True if the time limit or a crash ended it
+
+
+def solve_program(
+    program: LinearProgram,
+    *,
+    gap: float,
+    time_limit_s: float,
+    check: Callable[[], None],
+    start: FloatArray | None = None,
+    outside: float = np.inf,
+    guard_from: int | None = None,
+) -> Solved:
+    """Solve ``program`` to ``gap`` relative to its objective, starting from solution ``start``.
+
+    ``outside`` is the least cost of solutions that the program does not contain. The search also
+    ends once a bound of ``outside`` is proven and the best solution costs more than that by over
+    the gap. An exception from ``check`` ends the search and is raised here. A solver that dies
+    without a solution is a timeout with a message in ``died``.
+    """
+    if len(program.cost) < (GUARD_FROM if guard_from is None else guard_from):
+        return _here(program, gap, time_limit_s, check, start, outside)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        stored: dict[str, Any] = {
+            field.name: getattr(program, field.name) for field in fields(program)
+        }
+        stored |= {"gap": gap, "time_limit_s": max(0.01, time_limit_s), "outside": outside}
+        stored["start"] = np.empty(0) if start is None else start
+        np.savez(folder / "problem.npz", **stored)
+        code = f"import runpy; runpy.run_path({str(CHILD)!r})['solve']({name!r})"
+        died = watched([sys.executable, "-c", code], time_limit_s, check, subprocess.DEVNULL)
+        return _read(folder, died)
+
+
+def watched(
+    command: Sequence[str], limit_s: float, check: Callable[[], None], output: int | IO[str]
+) -> str:
+    """Run ``command`` until it ends, times out or is cancelled, and return how it died.
+
+    The result is "" if it did not die.
+    """
+    until = time.perf_counter() + limit_s * (1 + GRACE_SHARE) + GRACE_S
+    process = subprocess.Popen(  # noqa: S603 - our own file or the CBC that PuLP brings
+        command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.DEVNULL
+    )
+    try:
+        while process.poll() is None:
+            check()
+            if time.perf_counter() > until:
+                return "ran past its time limit and was ended"
+            time.sleep(POLL_S)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+    if process.returncode < 0:
+        return f"was ended by signal {-process.returncode}"
+    return f"ended with code {process.returncode}" if process.returncode else ""
+
+
+def _read(folder: Path, died: str) -> Solved:
+    """Return the result in ``folder``: the answer, or the best found before the process died."""
+
+    def kept(name: str) -> FloatArray | None:
+        path = folder / f"{name}.npy"
+        return np.load(path, allow_pickle=False) if path.exists() else None
+
+    values, bound, answer = kept("incumbent"), kept("bound"), kept("answer")
+    proven = -np.inf if bound is None else float(bound)
+    if answer is not None:
+        state, proven = STATES(int(answer[0])), float(answer[1])
+        return _outcome(state, values if answer[2] else None, proven)
+    if values is not None:
+        return Solved(FEASIBLE, values, proven, died, cut=True)
+    return Solved(TIMEOUT, None, proven, died, cut=True)
+
+
+def _here(
+    program: LinearProgram,
+    gap: float,
+    time_limit_s: float,
+    check: Callable[[], None],
+    start: FloatArray | None,
+    outside: float,
+) -> Solved:
+    """Solve in this process, which is faster for small programs."""
+
+    def enough(best: float, bound: float) -> bool:
+        # Nothing more can be proven: solutions outside the program may cost as little as
+        # ``outside``.
+        return bound >= outside and outside < best * (1 - gap) and best < highspy.kHighsInf
+
+    highs = configured(time_limit_s=time_limit_s, gap=gap)
+    load(highs, program.highs())
+    if start is not None:
+        solution = highspy.HighsSolution()
+        solution.col_value = start
+        highs.setSolution(solution)
+    run(highs, check, enough if np.isfinite(outside) else None)
+    info = highs.getInfo()
+    feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+    values = np.array(highs.getSolution().col_value) if feasible else None
+    return _outcome(highs.getModelStatus(), values, info.mip_dual_bound)
+
+
+def _outcome(state: highspy.HighsModelStatus, values: FloatArray | None, bound: float) -> Solved:
+    """Map a HiGHS model status to a result; raises ``SolverFailed`` for an unexpected status."""
+    if state in (STATES.kInfeasible, STATES.kUnboundedOrInfeasible):
+        return Solved(INFEASIBLE, None, np.inf)
+    if state in (STATES.kOptimal, STATES.kModelEmpty):
+        return Solved(OPTIMAL, values, bound)
+    if state in (STATES.kTimeLimit, STATES.kInterrupt):
+        cut = state == STATES.kTimeLimit
+        return Solved(TIMEOUT if values is None else FEASIBLE, values, bound, cut=cut)
+    raise SolverFailed(f"HiGHS stopped with {state.name!r}: try the solver cbc.")

@@ -1,0 +1,121 @@
+"""Compute the replicas that active plans request now, for /metrics.
+
+The autoscaler of a cluster follows these figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, cast
+from zoneinfo import ZoneInfo
+
+from planner.models import PlanInForce
+from planner.outputs.manifests.common import METRIC
+from planner.outputs.object_names import label_of
+from planner.outputs.prometheus_text import (
+    family,
+    labels,
+)
+from planner.outputs.weekly_pattern import (
+    CYCLES,
+    UNKNOWN,
+    Repeat,
+    Step,
+    folded,
+    minute_of,
+)
+
+IN_FORCE, COVERED = "headroom_plan_in_force", "headroom_plan_covers_now"
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """Replicas of a pool now; None if the plan does not cover this moment."""
+
+    pool: str
+    region: str
+    model: str
+    gpu: str
+    role: str
+    replicas: int | None
+
+
+def desired(plan: PlanInForce, now: datetime) -> list[Desired]:
+    """Return the replicas that a plan requests of each pool at ``now``.
+
+    A repeating plan uses its smallest number in minutes that it does not cover. A dated plan
+    requests nothing outside its dates, so that an autoscaler keeps its current replicas.
+    """
+    local = now.astimezone(ZoneInfo(plan.zone)).replace(tzinfo=None)
+    return [
+        Desired(
+            pool["name"],
+            pool["region"],
+            pool["model"],
+            pool["gpu"],
+            pool["role"],
+            _at(steps_of(pool), cast(Repeat, plan.repeat), local),
+        )
+        for pool in plan.pools
+    ]
+
+
+def steps_of(pool: Mapping[str, Any]) -> list[Step]:
+    """Return the steps of a pool from a plan as it was stored."""
+    return [_step(step) for step in pool["steps"]]
+
+
+def _step(row: Sequence[str | int]) -> Step:
+    """Return a step from its stored row [begins, ends, replicas]."""
+    begins, ends, replicas = row
+    return Step(
+        datetime.fromisoformat(str(begins)), datetime.fromisoformat(str(ends)), int(replicas)
+    )
+
+
+def _at(steps: Sequence[Step], repeat: Repeat, local: datetime) -> int | None:
+    """Return the replicas at a local time, or None outside the dates of a dated plan."""
+    if repeat == "once":
+        return next((s.replicas for s in steps if s.begins <= local < s.ends), None)
+    counts = folded(steps, repeat)
+    now = int(counts[minute_of(local) % CYCLES[repeat]])
+    return int(counts[counts != UNKNOWN].min()) if now == UNKNOWN else now
+
+
+def exposition(plans: Iterable[PlanInForce], now: datetime) -> str:
+    """Return the active plans in the Prometheus text format (0.0.4)."""
+    return "".join(f"{line}\n" for line in _lines(list(plans), now))
+
+
+def _lines(plans: Sequence[PlanInForce], now: datetime) -> Iterator[str]:
+    """Yield the lines by metric, because the format requires all lines of a metric together."""
+    yield from family(IN_FORCE, "1 with each plan in force; 0 where there is none.")
+    if not plans:
+        yield f"{IN_FORCE} 0"
+        return
+    for plan in plans:
+        yield f"{IN_FORCE}{labels(_of(plan))} 1"
+    by_plan = [[pool for pool in desired(plan, now) if pool.replicas is not None] for plan in plans]
+    yield from family(COVERED, "Whether a plan in force says anything of this moment.")
+    for plan, pools in zip(plans, by_plan, strict=True):
+        yield f"{COVERED}{labels(_of(plan))} {int(bool(pools))}"
+    yield from family(METRIC, "Replicas that the plans in force ask for now.")
+    for plan, pools in zip(plans, by_plan, strict=True):
+        for pool in pools:
+            of = {
+                "pool": pool.pool,
+                "region": label_of(pool.region),
+                "model": pool.model,
+                "gpu": pool.gpu,
+                "role": pool.role,
+                "run": str(plan.number),
+                "scenario": plan.scenario,
+            }
+            yield f"{METRIC}{labels(of)} {pool.replicas}"
+
+
+def _of(plan: PlanInForce) -> dict[str, str]:
+    """Return the labels that identify a plan."""
+    return {"run": str(plan.number), "policy": plan.policy, "scenario": plan.scenario}

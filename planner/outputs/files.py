@@ -1,0 +1,131 @@
+"""List every export format of a run, and write a run in one of them.
+
+The command line, the API and the pages all use this list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+from planner.errors import PlannerError
+from planner.models import Run
+from planner.outputs import (
+    json_text,
+    main_table,
+    run_csv,
+)
+from planner.outputs.manifests.kinds import (
+    MANIFESTS,
+    manifest_text,
+)
+from planner.outputs.options import ExportOptions
+from planner.outputs.plans import KINDS as PLANS
+from planner.outputs.report.content import KINDS as REPORTED
+from planner.outputs.report.content import report_of
+from planner.outputs.report.html import html_of
+
+Write = Callable[[Run, ExportOptions, datetime], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """An export format; ``label`` is its menu entry, ``group`` the heading of its menu."""
+
+    label: str
+    group: str
+    ending: str
+    media: str
+    write: Write
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file to download."""
+
+    name: str
+    media: str
+    content: bytes
+
+
+def _csv(run: Run, options: ExportOptions, now: datetime) -> bytes:
+    """Write one table as CSV."""
+    return run_csv(run, options.table or main_table(run)).encode()
+
+
+def _json(run: Run, options: ExportOptions, now: datetime) -> bytes:
+    """Write the whole result as JSON."""
+    return json_text(run).encode()
+
+
+def _manifest(kind: str, run: Run, options: ExportOptions, now: datetime) -> bytes:
+    """Write the plan as objects of the format ``kind``."""
+    return manifest_text(run, kind, options, now).encode()
+
+
+def _html(run: Run, options: ExportOptions, now: datetime) -> bytes:
+    """Write the report as HTML."""
+    return html_of(report_of(run, now)).encode()
+
+
+def _pdf(run: Run, options: ExportOptions, now: datetime) -> bytes:
+    """Write the report as PDF."""
+    from planner.outputs.report.pdf import pdf_of  # slow to import and rarely used
+
+    return pdf_of(report_of(run, now))
+
+
+def _xlsx(run: Run, options: ExportOptions, now: datetime) -> bytes:
+    """Write the report as a workbook."""
+    from planner.outputs.report.xlsx import xlsx_of  # slow to import and rarely used
+
+    return xlsx_of(report_of(run, now))
+
+
+FIGURES, REPORT, TAKES_EFFECT = "Figures", "Report", "Where it takes effect"
+SHEETS = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+FORMATS: dict[str, Format] = {
+    "pdf": Format("PDF", REPORT, "pdf", "application/pdf", _pdf),
+    "html": Format("HTML, one file", REPORT, "html", "text/html; charset=utf-8", _html),
+    "xlsx": Format("Excel (XLSX)", REPORT, "xlsx", SHEETS, _xlsx),
+    "csv": Format("CSV", FIGURES, "csv", "text/csv; charset=utf-8", _csv),
+    "json": Format("All figures (JSON)", FIGURES, "json", "application/json", _json),
+    **{
+        kind: Format(
+            manifest.label,
+            TAKES_EFFECT,
+            "yaml",
+            "application/yaml",
+            partial(_manifest, kind),
+        )
+        for kind, manifest in MANIFESTS.items()
+    },
+}
+
+
+def formats_of(run: Run) -> dict[str, list[tuple[str, str]]]:
+    """Return (name, label) of the report and plan formats of a run, by group.
+
+    Formats of figures are not included, because every run has them.
+    """
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for name, form in FORMATS.items():
+        if run.kind in {REPORT: REPORTED, TAKES_EFFECT: PLANS}.get(form.group, ()):
+            groups.setdefault(form.group, []).append((name, form.label))
+    return groups
+
+
+def export_file(*, run: Run, to: str, options: ExportOptions, now: datetime) -> File:
+    """Return a run as a file in the format ``to``.
+
+    Raises PlannerError if the format is unknown, or if this run cannot be written in it.
+    """
+    if to not in FORMATS:
+        raise PlannerError(f"There is no export to {to!r}; choose from {', '.join(FORMATS)}.")
+    form = FORMATS[to]
+    content = form.write(run, options, now)
+    what = f"-{options.table or main_table(run)}" if to == "csv" else ""
+    what = f"-{to}" if form.group == TAKES_EFFECT else what
+    return File(f"run-{run.pk}{what}.{form.ending}", form.media, content)

@@ -1,0 +1,180 @@
+"""Share the parts of all manifests: documents, metadata and head comments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from planner.outputs.object_names import label_of
+from planner.outputs.options import ExportOptions
+from planner.outputs.plans import (
+    Plan,
+    Pool,
+)
+from planner.outputs.weekly_pattern import (
+    DAY,
+    WEEK,
+)
+from planner.templatetags.headroom import duration
+
+OURS = "headroom"
+METRIC = "headroom_desired_replicas"  # metric of Headroom's /metrics, by label ``pool``
+APPS = "apps/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """A plan with the options and the time of its export."""
+
+    plan: Plan
+    options: ExportOptions
+    now: datetime
+
+    @property
+    def moment(self) -> datetime:
+        """Return the moment of files with a single replica number, in the plan's time zone."""
+        return self.plan.local(self.options.at or self.plan.begins)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One object and the comment lines above it; ``schema`` names the schema that validates it."""
+
+    body: Mapping[str, Any]
+    schema: str
+    head: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The object that an autoscaler scales."""
+
+    kind: str
+    name: str
+    api: str = APPS
+
+
+def deployment(pool: Pool) -> Target:
+    """Return the Deployment of a pool as a scale target."""
+    return Target("Deployment", pool.name)
+
+
+def metadata(
+    export: Export, pool: Pool, name: str = "", annotations: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Return the metadata of an object of a pool.
+
+    Each region is its own cluster. ``kubectl apply -l headroom/region=NAME`` selects the objects of
+    one region.
+    """
+    plan = export.plan
+    return {
+        "name": name or pool.name,
+        **({"namespace": export.options.namespace} if export.options.namespace else {}),
+        "labels": {
+            "app.kubernetes.io/managed-by": OURS,
+            f"{OURS}/run": str(plan.run),
+            # Values of labels are restricted; the annotation ``pool`` holds the full names.
+            f"{OURS}/model": label_of(pool.model),
+            f"{OURS}/region": label_of(pool.region),
+        },
+        "annotations": {
+            f"{OURS}/run": str(plan.run),
+            **({f"{OURS}/proposal": str(plan.proposal)} if plan.proposal else {}),
+            f"{OURS}/scenario": plan.scenario,
+            f"{OURS}/policy": plan.policy,
+            f"{OURS}/covers": covers(plan),
+            f"{OURS}/pool": f"{pool.model} in {pool.region}, {pool.arrangement}",
+            **(annotations or {}),
+        },
+    }
+
+
+def covers(plan: Plan) -> str:
+    """Return the period that a plan covers, for an annotation."""
+    return f"{plan.begins:%Y-%m-%dT%H:%MZ} to {plan.ends:%Y-%m-%dT%H:%MZ}, {plan.repeat}"
+
+
+def scale_target(target: Target) -> dict[str, str]:
+    """Return the reference to a scale target."""
+    return {"apiVersion": target.api, "kind": target.kind, "name": target.name}
+
+
+def heading(export: Export, *more: str) -> tuple[str, ...]:
+    """Return the comment above the first object: the plan, its dates and its limits."""
+    plan = export.plan
+    computed = f", computed {_utc(plan.computed)}" if plan.computed else ""
+    clock = " (the trace has no dates: its first day is 1 Jan 1970)" * (plan.clock != "utc")
+    return (
+        f"Headroom, run {plan.run}: {plan.scenario}"
+        + (f" (approved: proposal {plan.proposal})" if plan.proposal else ""),
+        f"Policy: {plan.label}{computed}; written {_utc(export.now)}.",
+        f"Covers {_utc(plan.begins)} to {_utc(plan.ends)}{clock}. {_cycle(plan)}"
+        if plan.rule is None
+        else "A rule and its limits, as tuned on the days before; no timetable.",
+        *(() if plan.rule else (
+            f"Times are in {plan.zone}. A step is asked for at its moment, as it was replayed: "
+            f"what starts then serves after its start{_startup(plan)}.",
+        )),
+        *plan.notes,
+        *more,
+        "Regions are clusters of their own: apply each with kubectl apply -l "
+        f"{OURS}/region=NAME." if len(plan.by_region()) > 1 else "",
+    )  # fmt: skip
+
+
+def unguarded(plan: Plan) -> tuple[str, ...]:
+    """Return the note for files that hold a schedule but no scaling by load."""
+    if not plan.guarded:
+        return ()
+    return (
+        "The timetable alone, as the least there is: what its guard adds by load is not in it; "
+        "keda, kserve, dynamo and hpa have it.",
+    )
+
+
+def place_words(pool: Pool) -> str:
+    """Return the model, region and hardware of a pool as text."""
+    return f"{pool.model} in {pool.region}: {pool.arrangement}"
+
+
+def _startup(plan: Plan) -> str:
+    """Return the longest known start time of the pools as text."""
+    seconds = {pool.facts.startup_s for pool in plan.pools} - {None}
+    return f" ({max(s for s in seconds if s is not None):g} s here)" if seconds else ""
+
+
+def _utc(moment: datetime) -> str:
+    """Return a moment as text."""
+    return f"{moment:%Y-%m-%d %H:%M} UTC"
+
+
+def with_head(documents: Sequence[Document], head: Sequence[str]) -> list[Document]:
+    """Return ``documents`` with ``head`` above the first one."""
+    first, *rest = documents
+    lines = tuple(line for line in head if line)
+    # An empty line separates the comment of the file from that of the object.
+    return [Document(first.body, first.schema, (*lines, "", *first.head)), *rest]
+
+
+def _cycle(plan: Plan) -> str:
+    """Return how the plan repeats, and what this assumes."""
+    if plan.repeat == "once":
+        return "Its dates, once."
+    every = "day" if plan.repeat == "daily" else "week"
+    cycle = timedelta(minutes=DAY if every == "day" else WEEK)
+    long = plan.ends - plan.begins
+    most = " (where several of its days fall together, the most of them)" if long > cycle else ""
+    rest = cycle - long
+    least = (
+        f" It says nothing of {duration(rest.total_seconds())} of each {every}: there the least of "
+        "it holds, which nobody has checked."
+        if rest > timedelta(0)
+        else ""
+    )
+    return (
+        f"Repeats every {every} as if each were like the one planned{most}; it was made for these "
+        f"dates alone, so plan again as traffic changes.{least}"
+    )

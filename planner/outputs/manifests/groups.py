@@ -1,0 +1,52 @@
+"""Group pools into services: a model in a region, aggregated or with prefill and decode pools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from planner.errors import PlannerError
+from planner.outputs.object_names import name_of
+from planner.outputs.plans import Pool
+
+MIXED = ("mixed", "both")
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A service; ``prefill`` is None if the replicas of ``decode`` also do prefill."""
+
+    name: str
+    decode: Pool
+    prefill: Pool | None
+
+    @property
+    def pools(self) -> tuple[Pool, ...]:
+        """Return the pools of the service, prefill first."""
+        return (self.decode,) if self.prefill is None else (self.prefill, self.decode)
+
+
+def services(pools: Iterable[Pool], kind: str) -> list[Service]:
+    """Return the services that ``pools`` make.
+
+    Raises PlannerError if a disaggregated service does not have exactly one pool of each role,
+    because ``kind`` has no place for more.
+    """
+    services: list[Service] = []
+    apart: dict[tuple[str, str, str], dict[str, list[Pool]]] = {}
+    for pool in pools:
+        if pool.role in MIXED:
+            services.append(Service(pool.name, pool, None))
+        else:
+            roles = apart.setdefault((pool.model, pool.region, pool.market), {})
+            roles.setdefault(pool.role, []).append(pool)
+    for (model, region, market), roles in apart.items():
+        prefill, decode = roles.get("prefill", []), roles.get("decode", [])
+        if len(prefill) != 1 or len(decode) != 1:
+            raise PlannerError(
+                f"{model} in {region} has {len(prefill)} pools of prefill and {len(decode)} of "
+                f"decode, and {kind} takes one of each; export it to keda."
+            )
+        name = name_of([model, "spot" if market == "spot" else "", region])
+        services.append(Service(name, decode[0], prefill[0]))
+    return services

@@ -1,0 +1,171 @@
+"""Write a plan for the Kubernetes HPA, which follows Headroom's metric or a metric of pods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from planner.outputs.manifests import keda
+from planner.outputs.manifests.common import (
+    METRIC,
+    Document,
+    Export,
+    deployment,
+    heading,
+    metadata,
+    place_words,
+    scale_target,
+    with_head,
+)
+from planner.outputs.manifests.rules import (
+    loads_of,
+    pod_metric,
+)
+from planner.outputs.object_names import label_of
+from planner.outputs.plans import (
+    Plan,
+    Pool,
+    Rule,
+)
+
+API, KIND = "autoscaling/v2", "HorizontalPodAutoscaler"
+
+
+def documents(export: Export) -> list[Document]:
+    """Return one HorizontalPodAutoscaler per pool."""
+    plan = export.plan
+    if plan.rule:
+        name, series = pod_metric(plan.rule)
+        notes: tuple[str, ...] = (
+            f"Needs an adapter of Prometheus that offers {name} of each pod: {series}.",
+        )
+    else:
+        notes = (
+            f"An HPA has no timetable: it follows {METRIC} of Headroom's /metrics, so put this "
+            "plan in force there, and have an adapter of Prometheus offer it as an external "
+            "metric with the labels pool and region.",
+            "Between minReplicas and maxReplicas, the plan's least and "
+            + ("what the guard may add; " if plan.guarded else "most; ")
+            + "where the metric is missing it stays as it is.",
+            "tolerance 0 asks for HPAConfigurableTolerance (Kubernetes 1.34 or later); without it "
+            "the cluster's 10% holds, and of ten replicas one more or less is not carried out.",
+            *_guard_words(plan),
+        )
+    documents = [
+        autoscaler(
+            export,
+            pool,
+            [_metric(plan, pool), *_by_load(pool)],
+            behaviour=keda.behaviour(plan, pool),
+        )
+        for pool in plan.pools
+    ]
+    return with_head(documents, heading(export, *notes, *least_words(plan)))
+
+
+def least_words(plan: Plan) -> tuple[str, ...]:
+    """Return the note for plans that scale a pool to zero, which an HPA does not do by default."""
+    if all(pool.least for pool in plan.pools):
+        return ()
+    return (
+        "The plan has none of some pools at times; an HPA keeps one unless the cluster has "
+        "HPAScaleToZero, so minReplicas is 1 here. KEDA goes to none.",
+    )
+
+
+def autoscaler(
+    export: Export,
+    pool: Pool,
+    metrics: list[dict[str, Any]],
+    *,
+    annotations: dict[str, str] | None = None,
+    behaviour: dict[str, Any] | None = None,
+) -> Document:
+    """Return the HorizontalPodAutoscaler of a pool.
+
+    If ``behaviour`` is None, the defaults of Kubernetes apply: scale up at once, scale down after
+    five minutes.
+    """
+    # Without HPAScaleToZero, Kubernetes refuses 0.
+    least = max(export.plan.floor(pool), 1)
+    body = {
+        "apiVersion": API,
+        "kind": KIND,
+        "metadata": metadata(export, pool, annotations=annotations),
+        "spec": {
+            "scaleTargetRef": scale_target(deployment(pool)),
+            "minReplicas": least,
+            "maxReplicas": max(pool.ceiling, least),
+            "metrics": metrics,
+            **({"behavior": behaviour} if behaviour else {}),
+        },
+    }
+    return Document(body, "hpa", (place_words(pool),))
+
+
+def _metric(plan: Plan, pool: Pool) -> dict[str, Any]:
+    """Return the metric that the HPA of a pool follows."""
+    if plan.rule:
+        return _of_pods(plan.rule)
+    return external(METRIC, {"pool": pool.name, "region": label_of(pool.region)})
+
+
+def external(name: str, labels: dict[str, str]) -> dict[str, Any]:
+    """Return an external metric that is the number of replicas itself.
+
+    Its target is 1 per replica, so the HPA requests as many replicas as the metric says.
+    """
+    return {
+        "type": "External",
+        "external": {
+            "metric": {"name": name, "selector": {"matchLabels": labels}},
+            "target": {"type": "AverageValue", "averageValue": "1"},
+        },
+    }
+
+
+def _by_load(pool: Pool) -> list[dict[str, Any]]:
+    """Return the load metrics of a guarded pool; an HPA uses the largest result of its metrics."""
+    return [
+        {
+            "type": "External",
+            "external": {
+                "metric": {
+                    "name": load.metric,
+                    "selector": {"matchLabels": {"deployment": pool.name}},
+                },
+                "target": {"type": "AverageValue", "averageValue": quantity(load.threshold)},
+            },
+        }
+        for load in loads_of(pool, "")
+    ]
+
+
+def _guard_words(plan: Plan) -> Iterator[str]:
+    """Yield the external metrics that a Prometheus adapter must offer for the guard."""
+    if not plan.guarded:
+        return
+    yield (
+        "Above the plan it goes by load, the largest wish wins: have the adapter offer these as "
+        "external metrics too, of vLLM's series with a label deployment."
+    )
+    matchers = "<<.LabelMatchers>>"
+    loads = {load.metric: load.query for pool in plan.pools for load in loads_of(pool, matchers)}
+    for metric, query in loads.items():
+        yield f"{metric}: {query}"
+
+
+def _of_pods(rule: Rule) -> dict[str, Any]:
+    """Return the pod metric of a rule and its target."""
+    return {
+        "type": "Pods",
+        "pods": {
+            "metric": {"name": pod_metric(rule)[0]},
+            "target": {"type": "AverageValue", "averageValue": quantity(rule.target)},
+        },
+    }
+
+
+def quantity(value: float) -> str:
+    """Return a number as a Kubernetes quantity in thousandths."""
+    return f"{round(value * 1000)}m"

@@ -1,0 +1,243 @@
+"""Write a plan for KEDA: a schedule as cron triggers, or a rule as a Prometheus query.
+
+KEDA uses the largest result of all triggers.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from planner.errors import PlannerError
+from planner.outputs.manifests.common import (
+    Document,
+    Export,
+    Target,
+    deployment,
+    heading,
+    metadata,
+    place_words,
+    scale_target,
+    with_head,
+)
+from planner.outputs.manifests.rules import (
+    loads_of,
+    query_of,
+)
+from planner.outputs.object_names import (
+    LONGEST,
+    name_of,
+)
+from planner.outputs.plans import (
+    Plan,
+    Pool,
+)
+from planner.outputs.weekly_pattern import (
+    DAY,
+    DAYS,
+    Slot,
+    dated,
+    slots,
+)
+
+API, KIND = "keda.sh/v1alpha1", "ScaledObject"
+POLL_S, ROUND_S = 30, 15  # KEDA's default; interval of the HPA controller
+
+
+GUARDED = (
+    "Above the timetable as many replicas as serve what is served and hold what piles up, by the "
+    "targets of its guard, up to maxReplicaCount: the largest trigger wins.",
+    "Queries take vLLM's metrics, Prometheus' label pod, and pods that begin with their "
+    "deployment's name. vLLM counts cached prompt tokens too, the guard was tuned without them.",
+    "A target is reached without the guard's tolerance and by each region for itself: a replica "
+    "may come sooner than it did in the replay. What the guard learns of what comes late without a "
+    "pile is not in it.",
+)
+
+
+def documents(export: Export) -> list[Document]:
+    """Return one ScaledObject per pool."""
+    documents = [scaled(export, pool, deployment(pool)) for pool in export.plan.pools]
+    return with_head(documents, heading(export, *words(export.plan)))
+
+
+def words(plan: Plan) -> tuple[str, ...]:
+    """Return the notes on what the triggers do and assume."""
+    if plan.rule:
+        return (
+            "Queries take it that Prometheus labels what it scrapes with pod, and that pods begin "
+            "with their deployment's name.",
+        )
+    return (
+        "Outside every cron window it holds minReplicaCount, the least that the plan has.",
+        *(
+            ("Cron knows no year: take it away afterwards, or it comes again.",)
+            if plan.repeat == "once"
+            else ()
+        ),
+        *(
+            GUARDED
+            if plan.guarded
+            else (
+                "Not in it: anything that reacts to load. For that add a trigger and raise "
+                "maxReplicaCount; the largest wins, so that the timetable is a floor.",
+            )
+        ),
+        "tolerance 0 asks for HPAConfigurableTolerance (Kubernetes 1.34 or later); without it the "
+        "cluster's 10% holds, and of ten replicas one more or less is not carried out.",
+    )
+
+
+def scaled(
+    export: Export, pool: Pool, target: Target, *, extra: tuple[dict[str, Any], ...] = (),
+    annotations: dict[str, str] | None = None, name: str = "",
+) -> Document:  # fmt: skip
+    """Return a ScaledObject that scales ``target``.
+
+    ``extra`` are additional triggers by load. With them, the default behaviour of Kubernetes
+    applies to steps down.
+    """
+    config = _own_name(name or pool.name)
+    if not extra:
+        config["behavior"] = behaviour(export.plan, pool)
+    body = {
+        "apiVersion": API,
+        "kind": KIND,
+        "metadata": metadata(export, pool, name, annotations),
+        "spec": {
+            "scaleTargetRef": scale_target(target),
+            "pollingInterval": POLL_S,
+            "minReplicaCount": export.plan.floor(pool),
+            "maxReplicaCount": pool.ceiling,
+            **({"advanced": {"horizontalPodAutoscalerConfig": config}} if config else {}),
+            "triggers": [*triggers(export, pool), *extra],
+        },
+    }
+    return Document(body, "keda", (place_words(pool),))
+
+
+def _own_name(name: str) -> dict[str, Any]:
+    """Return a shorter name for the HPA if the one that KEDA derives from ``name`` is too long."""
+    return {} if len(name) <= LONGEST else {"name": name_of([name])}
+
+
+def behaviour(plan: Plan, pool: Pool) -> dict[str, Any]:
+    """Return the scaling behaviour of a pool.
+
+    A schedule takes every step at once and in full. A rule scales with the tolerance and the
+    stabilization window of its simulation.
+    """
+    if plan.rule:
+        tolerance = f"{plan.rule.tolerance:.6g}"
+        wait = round(min(plan.rule.stabilisation_s, 3600))
+        return {
+            "scaleUp": {"stabilizationWindowSeconds": 0, "tolerance": tolerance},
+            "scaleDown": {"stabilizationWindowSeconds": wait, "tolerance": tolerance},
+        }
+    # A policy of all replicas in one round of the controller removes its rate limit.
+    step = {"type": "Pods", "value": pool.ceiling, "periodSeconds": ROUND_S}
+    way = {"stabilizationWindowSeconds": 0, "tolerance": "0", "policies": [step]}
+    return {"scaleUp": way, "scaleDown": way}
+
+
+def triggers(export: Export, pool: Pool) -> list[dict[str, Any]]:
+    """Return the triggers of a pool: the query of its rule, or its schedule and its guard."""
+    plan = export.plan
+    if plan.rule:
+        return [
+            {
+                "type": "prometheus",
+                "name": "rule",
+                "metricType": "AverageValue",
+                "metadata": {
+                    "serverAddress": export.options.prometheus,
+                    "query": query_of(plan.rule, pool.name),
+                    "threshold": f"{plan.rule.target:.6g}",
+                    "ignoreNullValues": "false",
+                },
+            }
+        ]
+    floor = plan.floor(pool)
+    if plan.repeat == "once":
+        stretches = dated(pool.steps, floor)
+    else:
+        stretches = slots(plan.counts(pool), floor)
+    crons = [_cron(plan.zone, slot, f"from-{i + 1}") for i, slot in enumerate(stretches)]
+    return [*(crons or [_all_day(plan.zone, floor)]), *_by_load(export, pool)]
+
+
+def _by_load(export: Export, pool: Pool) -> list[dict[str, Any]]:
+    """Return the triggers of a guarded pool.
+
+    A query without a result means no load: no pod runs, or no requests pile up.
+    """
+    loads = loads_of(pool, f'pod=~"{pool.name}-.*"')
+    return [
+        {
+            "type": "prometheus",
+            "name": load.name,
+            "metricType": "AverageValue",
+            "metadata": {
+                "serverAddress": export.options.prometheus,
+                "query": load.query,
+                "threshold": f"{load.threshold:.6g}",
+                "ignoreNullValues": "true",
+            },
+        }
+        for load in loads
+    ]
+
+
+def _all_day(zone: str, floor: int) -> dict[str, Any]:
+    """Return a trigger for the whole day, because KEDA requires one even if the floor is enough."""
+    return _cron(zone, Slot((), 0, DAY - 1, max(floor, 1)), "always")
+
+
+def _cron(zone: str, slot: Slot, name: str) -> dict[str, Any]:
+    """Return a cron trigger for a stretch.
+
+    Raises PlannerError if start and end are equal, which KEDA treats as an empty window.
+    """
+    start, end = cron_fields(slot)
+    if start == end:
+        raise PlannerError(f"A window from {start} to the same is none to KEDA; choose weekly.")
+    return {
+        "type": "cron",
+        "name": name,
+        "metadata": {
+            "timezone": zone,
+            "start": start,
+            "end": end,
+            "desiredReplicas": str(slot.replicas),
+        },
+    }
+
+
+def cron_fields(slot: Slot) -> tuple[str, str]:
+    """Return the cron fields of the start and of the end of a stretch."""
+    ends = slot.start + slot.minutes
+    return _field(slot.start, slot, 0), _field(ends % DAY, slot, ends // DAY)
+
+
+def _field(minute: int, slot: Slot, later: int) -> str:
+    """Return the cron fields of a minute; ``later`` is the number of days after the slot's day."""
+    clock = f"{minute % 60} {minute // 60}"
+    if slot.date is not None:
+        on = slot.date + timedelta(days=later)
+        return f"{clock} {on.day} {on.month} *"
+    return f"{clock} * * {_days(slot.days, later)}"
+
+
+def _days(days: tuple[int, ...], later: int) -> str:
+    """Return days of the week as a cron field.
+
+    Monday is 0 in ``days`` and 1 in cron, in which Sunday is 0.
+    """
+    runs: list[list[int]] = []
+    for day in sorted((day + later + 1) % DAYS for day in days):
+        if runs and runs[-1][-1] == day - 1:
+            runs[-1].append(day)
+        else:
+            runs.append([day])
+    spans = (f"{r[0]}-{r[-1]}" if len(r) > 2 else ",".join(map(str, r)) for r in runs)
+    return ",".join(spans) or "*"

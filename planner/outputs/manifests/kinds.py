@@ -1,0 +1,62 @@
+"""List the formats that carry out a plan, and write a plan in one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from planner.models import Run
+from planner.outputs.manifests import (
+    aibrix,
+    dynamo,
+    hpa,
+    keda,
+    kserve,
+    llmd,
+    wva,
+)
+from planner.outputs.manifests.common import (
+    Document,
+    Export,
+)
+from planner.outputs.options import ExportOptions
+from planner.outputs.plans import plan_of
+from planner.outputs.yaml_text import yaml_text
+
+Documents = Callable[[Export], list[Document]]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A format: its ``label`` in menus, and the function that makes its objects."""
+
+    label: str
+    documents: Documents
+
+
+MANIFESTS: dict[str, Manifest] = {
+    "hpa": Manifest("Kubernetes HPA", hpa.documents),
+    "keda": Manifest("KEDA ScaledObject", keda.documents),
+    "wva": Manifest("llm-d WVA", wva.documents),
+    "dynamo": Manifest("NVIDIA Dynamo", dynamo.documents),
+    "llm-d": Manifest("llm-d modelservice values", llmd.documents),
+    "kserve": Manifest("KServe LLMInferenceService", kserve.documents),
+    "aibrix": Manifest("AIBrix PodAutoscaler", aibrix.documents),
+}
+
+
+def manifest_text(run: Run, kind: str, options: ExportOptions, now: datetime) -> str:
+    """Return the plan of a run as YAML of the format ``kind``.
+
+    Every object is validated before any text is returned.
+    """
+    from planner.outputs.validation import check  # slow to import; no page needs it
+
+    documents = MANIFESTS[kind].documents(Export(plan_of(run, options, now), options, now))
+    for document in documents:
+        named = document.body.get("metadata", {}).get("name", kind)
+        check(document.schema, document.body, f"{named} to {kind}")
+    return yaml_text(
+        [document.body for document in documents], [document.head for document in documents]
+    )

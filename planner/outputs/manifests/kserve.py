@@ -1,0 +1,72 @@
+"""Write a plan for KServe: an LLMInferenceService whose replicas KEDA's triggers set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.outputs.manifests import keda
+from planner.outputs.manifests.common import (
+    Document,
+    Export,
+    heading,
+    metadata,
+    place_words,
+    with_head,
+)
+from planner.outputs.manifests.groups import (
+    Service,
+    services,
+)
+from planner.outputs.plans import Pool
+
+API, KIND = "serving.kserve.io/v1alpha2", "LLMInferenceService"
+
+
+def documents(export: Export) -> list[Document]:
+    """Return one LLMInferenceService per service."""
+    plan = export.plan
+    notes = [
+        "Merge into your service: where the model lies, and its template, are not in here.",
+        "KServe hands the triggers to KEDA, which has to be installed.",
+        *keda.words(plan),
+    ]
+    if not all(pool.least for pool in plan.pools):
+        notes.append("KServe keeps one replica where the plan has none: minReplicas is 1 there.")
+    documents = [_service(export, service) for service in services(plan.pools, "kserve")]
+    return with_head(documents, heading(export, *notes))
+
+
+def _service(export: Export, service: Service) -> Document:
+    """Return the object of a service."""
+    prefill = service.prefill
+    body = {
+        "apiVersion": API,
+        "kind": KIND,
+        "metadata": metadata(export, service.decode, service.name),
+        "spec": {
+            **_role(export, service.decode),
+            **({"prefill": _role(export, prefill)} if prefill else {}),
+        },
+    }
+    return Document(body, "kserve", tuple(place_words(pool) for pool in service.pools))
+
+
+def _role(export: Export, pool: Pool) -> dict[str, Any]:
+    """Return the parallelism and the scaling of a pool."""
+    scaled = {
+        "pollingInterval": keda.POLL_S,
+        "advanced": {
+            "horizontalPodAutoscalerConfig": {"behavior": keda.behaviour(export.plan, pool)}
+        },
+        "triggers": keda.triggers(export, pool),
+    }
+    # KServe keeps one replica, see the note in ``documents``.
+    least = max(export.plan.floor(pool), 1)
+    return {
+        "parallelism": {"tensor": pool.gpus},
+        "scaling": {
+            "minReplicas": least,
+            "maxReplicas": max(pool.ceiling, least),
+            "keda": scaled,
+        },
+    }

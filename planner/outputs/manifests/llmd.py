@@ -1,0 +1,68 @@
+"""Write a plan for llm-d: values of the Helm chart llm-d-modelservice, one release per service."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.outputs.manifests.common import (
+    Document,
+    Export,
+    heading,
+    place_words,
+    unguarded,
+    with_head,
+)
+from planner.outputs.manifests.groups import (
+    Service,
+    services,
+)
+from planner.outputs.plans import Pool
+
+
+def documents(export: Export) -> list[Document]:
+    """Return the values of each service."""
+    plan = export.plan
+    notes = [
+        f"Replicas as of {export.moment:%Y-%m-%d %H:%M} ({plan.zone}): values have no timetable. "
+        "Export to keda, and set autoscaling.enabled, for one.",
+        "Merge into your values: where the model's weights lie, and its containers, are not in "
+        "here.",
+        *unguarded(plan),
+    ]
+    documents = [_values(export, service) for service in services(plan.pools, "llm-d")]
+    if len(documents) > 1:
+        notes.append(
+            "Helm takes one release's values at a time: export each with region and model, or cut "
+            "this at the lines ---."
+        )
+    return with_head(documents, heading(export, *notes))
+
+
+def _values(export: Export, service: Service) -> Document:
+    """Return the Helm values of a service."""
+    # A replica with more GPUs than a node has needs several nodes.
+    nodes = {pool.gpus > (pool.facts.gpus_per_node or pool.gpus) for pool in service.pools}
+    body = {
+        "fullnameOverride": service.name,
+        "multinode": any(nodes),
+        "decode": _role(export, service.decode),
+        "prefill": {"create": False, "replicas": 0}
+        if service.prefill is None
+        else _role(export, service.prefill),
+    }
+    heads = tuple(place_words(pool) for pool in service.pools)
+    return Document(body, "llm-d", (f"Release {service.name}", *heads))
+
+
+def _role(export: Export, pool: Pool) -> dict[str, Any]:
+    """Return the values of a pool."""
+    return {
+        "create": True,
+        "replicas": replicas_at(export, pool),
+        "parallelism": {"tensor": pool.gpus},
+    }
+
+
+def replicas_at(export: Export, pool: Pool) -> int:
+    """Return the single replica number of a file that has no schedule."""
+    return pool.least if export.plan.rule else pool.at(export.moment)

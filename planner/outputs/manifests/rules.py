@@ -1,0 +1,131 @@
+"""Map the metrics of simulated autoscalers to metrics of a serving engine.
+
+Names are those of vLLM since 0.9.2 and of NVIDIA's DCGM exporter, as in Prometheus.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.errors import PlannerError
+from planner.outputs.plan_guard import Guard
+from planner.outputs.plans import (
+    Pool,
+    Rule,
+)
+from simulation.policies.proportional import PILED_UP
+
+WAITING, RUNNING = "vllm:num_requests_waiting", "vllm:num_requests_running"
+PROMPTS, OUTPUTS = "vllm:prompt_tokens_total", "vllm:generation_tokens_total"
+MEMORY, GPU = "vllm:kv_cache_usage_perc", "DCGM_FI_DEV_GPU_UTIL"  # a share; a percentage
+# Metrics of one pod that a Prometheus adapter must offer: name and expression.
+POD_METRICS = {
+    "memory": ("vllm_kv_cache_usage_perc", MEMORY),
+    "gpu": ("gpu_utilization_share", f"{GPU} / 100"),
+    "queue": ("vllm_num_requests_waiting", WAITING),
+    "concurrency": ("vllm_num_requests_in_flight", f"{WAITING} + {RUNNING}"),
+}
+LOOK_S = 15  # interval of load checks in the simulation
+RATE_S = 60  # window of rates: four scrapes of 15 s
+
+TOKENS = (
+    "goes by KV tokens in flight, which no serving engine shows as a metric; export a policy on "
+    "queue, concurrency or memory"
+)
+
+
+def query_of(rule: Rule, name: str) -> str:
+    """Return the PromQL query of a rule's metric, summed over the pods of deployment ``name``.
+
+    Raises PlannerError if no serving engine offers the metric.
+    """
+    pods = f'{{pod=~"{name}-.*"}}'
+    if rule.metric == "concurrency":
+        return f"sum({WAITING}{pods}) + sum({RUNNING}{pods})"
+    if rule.metric == "gpu":
+        return f"sum({GPU}{pods}) / 100"
+    if rule.metric in ("queue", "memory"):
+        return f"sum({WAITING if rule.metric == 'queue' else MEMORY}{pods})"
+    raise PlannerError(f"The policy {TOKENS}.")
+
+
+def pod_metric(rule: Rule) -> tuple[str, str]:
+    """Return the name of the pod metric of a rule, and the PromQL expression behind it.
+
+    Raises PlannerError if no serving engine offers the metric.
+    """
+    if rule.metric not in POD_METRICS:
+        raise PlannerError(f"The policy {TOKENS}.")
+    return POD_METRICS[rule.metric]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A measure of load above a schedule.
+
+    ``query`` divided by ``threshold`` is the number of replicas needed. The query has no result if
+    the schedule is enough.
+    """
+
+    name: str
+    metric: str  # name under which a Prometheus adapter offers the query
+    query: str
+    threshold: float  # per replica; 1 if the query counts replicas
+
+
+def loads_of(pool: Pool, pods: str) -> Iterator[Load]:
+    """Yield the load measures of a pool's guard; ``pods`` is a PromQL label matcher.
+
+    Load must exceed the target at every check for ``rise_s``: the minimum over that time. Added
+    replicas stay for ``fall_s``: the maximum over that time.
+    """
+    guard = pool.guard
+    if guard is None:
+        return
+    much, root = guard.staffing(pool.least, pool.most)
+    for name, metric, counter, each in (
+        ("prompts", "headroom_guard_prompt_tokens", PROMPTS, guard.prompt_tps),
+        ("outputs", "headroom_guard_output_tokens", OUTPUTS, guard.output_tps),
+    ):
+        if np.isfinite(each):
+            rate = f"sum(rate({counter}{{{pods}}}[{RATE_S}s]))"
+            served = _stays(_lasts(rate, guard), guard)
+            yield _staffed(Load(name, metric, served, each * much), root, pool)
+    flight = _lasts(f"(sum({WAITING}{{{pods}}}) + sum({RUNNING}{{{pods}}}))", guard)
+    # Requests pile up if the running replicas hold more than PILED_UP times their usual number.
+    held = max(round(PILED_UP * guard.in_flight * much), 1)
+    there = f"count({RUNNING}{{{pods}}})"
+    if root:
+        there = f"({there} - {root:.6g} * sqrt({there}))"
+    piled = _stays(f"({flight} > {held} * {there})", guard)
+    load = Load("piled-up", f"headroom_guard_in_flight_over_{held}", piled, guard.in_flight * much)
+    yield _staffed(load, root, pool)
+
+
+def _staffed(load: Load, root: float, pool: Pool) -> Load:
+    """Convert a load to replicas if small pools have less capacity per replica.
+
+    It solves n - root sqrt(n) = load / threshold for n. The query is specific to this pool because
+    ``root`` is.
+    """
+    if not root:
+        return load
+    half = root / 2
+    many = f"({half:.6g} + sqrt({half * half:.6g} + ({load.query} > 0) / {load.threshold:.6g})) ^ 2"
+    # Metric names allow only letters, digits and underscores.
+    metric = re.sub(r"\W+", "_", f"headroom_guard_replicas_by_{load.name}_{pool.name}")
+    return replace(load, metric=metric, query=many, threshold=1.0)
+
+
+def _lasts(what: str, guard: Guard) -> str:
+    """Return the minimum of a query over the time that load must last."""
+    return f"min_over_time({what}[{max(guard.rise_s, LOOK_S):.0f}s:{LOOK_S}s])"
+
+
+def _stays(what: str, guard: Guard) -> str:
+    """Return the maximum of a query over the time that added replicas stay."""
+    return f"max_over_time({what}[{max(guard.fall_s, LOOK_S):.0f}s:{LOOK_S}s])"

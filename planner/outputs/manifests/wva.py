@@ -1,0 +1,105 @@
+"""Write a plan for llm-d's Workload Variant Autoscaler (WVA), which scales within its limits.
+
+Since July 2026 WVA reads annotations of an HPA or ScaledObject. Releases up to v0.8.0 read a
+separate object, VariantAutoscaling.
+"""
+
+from __future__ import annotations
+
+from planner.outputs.manifests import (
+    hpa,
+    keda,
+)
+from planner.outputs.manifests.common import (
+    Document,
+    Export,
+    deployment,
+    heading,
+    metadata,
+    place_words,
+    scale_target,
+    with_head,
+)
+from planner.outputs.plans import Pool
+
+API, KIND = "llmd.ai/v1alpha1", "VariantAutoscaling"
+WISH = "wva_desired_replicas"
+
+
+def documents(export: Export) -> list[Document]:
+    """Return one object per pool, in the form that the options choose."""
+    plan, form = export.plan, export.options.form
+    notes = [
+        "WVA decides replicas by load; the plan gives it limits: minReplicas and maxReplicas are "
+        "its least and most.",
+        "The cost of a variant is dollars an hour of one instance, from the scenario's prices; "
+        "where there is none WVA takes 10.",
+    ]
+    if form == "scaledobject":
+        notes.append("Its timetable is here too, as a floor: the largest trigger wins.")
+        documents = [_scaled(export, pool) for pool in plan.pools]
+    elif form == "hpa":
+        notes += hpa.least_words(plan)
+        documents = [_hpa(export, pool) for pool in plan.pools]
+    else:
+        notes.append("For releases up to v0.8.0, whose object this is; later ones ignore it.")
+        documents = [_legacy(export, pool) for pool in plan.pools]
+    return with_head(documents, heading(export, *notes))
+
+
+def marks(pool: Pool) -> dict[str, str]:
+    """Return the annotations by which WVA recognizes the objects that it scales."""
+    return {
+        "llm-d.ai/managed": "true",
+        "llm-d.ai/model-id": pool.model,
+        **({"llm-d.ai/variant-cost": cost} if (cost := cost_of(pool)) else {}),
+    }
+
+
+def cost_of(pool: Pool) -> str:
+    """Return the dollars per hour of one replica, or "" if the scenario has no price."""
+    usd = pool.facts.usd_per_hour
+    return "" if usd is None else f"{usd:.2f}"
+
+
+def _hpa(export: Export, pool: Pool) -> Document:
+    """Return an HPA that follows WVA's metric."""
+    space = export.options.namespace
+    labels = {"variant_name": pool.name, **({"exported_namespace": space} if space else {})}
+    return hpa.autoscaler(export, pool, [hpa.external(WISH, labels)], annotations=marks(pool))
+
+
+def _scaled(export: Export, pool: Pool) -> Document:
+    """Return a ScaledObject that follows WVA's metric, with the schedule as a floor."""
+    space = export.options.namespace
+    where = f',exported_namespace="{space}"' if space else ""
+    trigger = {
+        "type": "prometheus",
+        "name": "wva",
+        "metricType": "AverageValue",
+        "metadata": {
+            "serverAddress": export.options.prometheus,
+            "query": f'max({WISH}{{variant_name="{pool.name}"{where}}})',
+            "threshold": "1",
+            "ignoreNullValues": "false",
+        },
+    }
+    return keda.scaled(export, pool, deployment(pool), extra=(trigger,), annotations=marks(pool))
+
+
+def _legacy(export: Export, pool: Pool) -> Document:
+    """Return the VariantAutoscaling of a pool, for releases up to v0.8.0."""
+    cost = cost_of(pool)
+    body = {
+        "apiVersion": API,
+        "kind": KIND,
+        "metadata": metadata(export, pool),
+        "spec": {
+            "scaleTargetRef": scale_target(deployment(pool)),
+            "modelID": pool.model,
+            **({"variantCost": cost} if cost else {}),
+            "minReplicas": export.plan.floor(pool),
+            "maxReplicas": max(pool.most, 1),
+        },
+    }
+    return Document(body, "wva", (place_words(pool),))

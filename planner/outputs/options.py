@@ -1,0 +1,100 @@
+"""Declare the options of an export once for the command line, the API and the pages."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import AfterValidator, AwareDatetime, Field
+
+from planner.domain.options import RunOptions
+from planner.outputs.object_names import checked_name
+
+PROMETHEUS = "http://prometheus.monitoring.svc:9090"  # default name and namespace of the operator
+
+
+def _zone(name: str) -> str:
+    """Return ``name`` if it is an IANA time zone, else raise ValueError."""
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError("give an IANA time zone, such as Europe/Berlin") from None
+    return name
+
+
+def _pair(text: str) -> str:
+    """Return ``text`` if it has the form DEFAULT=NAME, else raise ValueError."""
+    old, equals, new = text.partition("=")
+    if not equals or not old:
+        raise ValueError("give DEFAULT=NAME, the names that the file has and that you have")
+    checked_name(new)
+    return text
+
+
+def _address(text: str) -> str:
+    """Return ``text`` if it is an HTTP address, else raise ValueError."""
+    if not text.startswith(("http://", "https://")) or any(c.isspace() for c in text):
+        raise ValueError("give an address that begins with http:// or https://")
+    return text
+
+
+class ExportOptions(RunOptions):
+    """Options of an exported file, apart from its format."""
+
+    table: str | None = Field(
+        None,
+        title="Table",
+        max_length=80,
+        description="Which table as CSV; left out: the plan.",
+    )
+    policy: str | None = Field(
+        None,
+        title="Policy",
+        max_length=161,
+        description="Whose timetable; left out: that of the recommended policy.",
+    )
+    region: str | None = Field(
+        None, title="Region", max_length=80, description="Only this region; left out: every one."
+    )
+    model: str | None = Field(
+        None, title="Model", max_length=120, description="Only this model; left out: every one."
+    )
+    repeat: Literal["auto", "once", "daily", "weekly"] = Field(
+        "auto",
+        title="Repeat",
+        description="The window's dates once, or its days as a pattern. auto: once where the "
+        "window is still to come, else daily where it has one day or less, else weekly.",
+    )
+    timezone: Annotated[str, AfterValidator(_zone)] = Field(
+        "UTC", title="Time zone", max_length=64, description="IANA zone that schedules are in."
+    )
+    namespace: Annotated[str, AfterValidator(checked_name)] | None = Field(
+        None,
+        title="Namespace",
+        max_length=63,
+        description="Of the objects; left out: that of whoever applies them.",
+    )
+    prometheus: Annotated[str, AfterValidator(_address)] = Field(
+        PROMETHEUS,
+        title="Prometheus",
+        max_length=300,
+        description="Where triggers of KEDA read metrics.",
+    )
+    names: tuple[Annotated[str, Field(max_length=400), AfterValidator(_pair)], ...] = Field(
+        (),
+        title="Names",
+        min_length=1,
+        max_length=500,
+        description="DEFAULT=NAME: what a deployment is called, for the name by rule.",
+    )
+    at: AwareDatetime | None = Field(
+        None,
+        title="Moment",
+        description="Of a file that holds one number of replicas; left out: as the plan begins.",
+        json_schema_extra={"give": "a moment with its zone, such as 2026-05-18T08:00:00Z"},
+    )
+    form: Literal["hpa", "scaledobject", "variantautoscaling"] = Field(
+        "hpa",
+        title="Form",
+        description="Of the export to WVA; variantautoscaling is of releases before July 2026.",
+    )

@@ -1,0 +1,77 @@
+"""Read the guard of a policy: the replicas that it adds above its schedule when load is high."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from simulation.policies.guarded_plan import (
+    AMONG,
+    IN_FLIGHT,
+    OUTPUT,
+    PROMPT,
+    Guarded,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """The guard of a pool (LT-G): what one replica of a large pool serves and holds.
+
+    ``prompt_tps`` and ``output_tps`` are tokens/s, NaN if the pool does not do that work.
+    ``shares`` are (pool size, share of that capacity per replica), by rising size. They are empty
+    if every pool size has the same capacity per replica, as in results of earlier releases.
+    """
+
+    prompt_tps: float
+    output_tps: float
+    in_flight: float  # requests that run or wait
+    rise_s: float  # load must exceed the target for this long before a step up
+    fall_s: float  # added replicas stay for at least this long
+    most: int  # upper limit of replicas
+    shares: tuple[tuple[int, float], ...] = ()
+
+    def staffing(self, least: int, most: int) -> tuple[float, float]:
+        """Return (a, k): n replicas do as much as a * (n - k sqrt(n)) replicas of a large pool.
+
+        This is the law of ``simulation.sizing.pool``, fitted through the pool sizes ``least`` and
+        ``most``.
+        """
+        if not self.shares:
+            return 1.0, 0.0
+        sizes, shares = np.array(self.shares).T
+        least = max(least, 1)
+        ends = np.array([least, most if most > least else 2 * least]) ** -0.5
+        # np.interp needs rising x, and 1/sqrt(n) falls with n. Negate both.
+        low, high = np.interp(-ends, -(sizes**-0.5), shares)
+        # The law is linear in 1/sqrt(n), so fit the line through both ends.
+        slope = max(high - low, 0.0) / (ends[0] - ends[1])
+        a = low + slope * ends[0]
+        return float(a), float(slope / a)
+
+
+def guards_of(settings: Sequence[dict[str, Any]]) -> dict[str, Guard]:
+    """Return the guards by pool, from the settings of a policy in a result.
+
+    The result is empty if the policy has no guard, or if an earlier release wrote the result.
+    """
+    settings_of_place: dict[str, dict[str, Any]] = {}
+    for setting in settings:
+        settings_of_place.setdefault(setting["where"], {})[setting["what"]] = setting["value"]
+    shared = settings_of_place.pop("", {})
+    return {
+        place: Guard(
+            prompt_tps=float(of.get(PROMPT, np.nan)),
+            output_tps=float(of.get(OUTPUT, np.nan)),
+            in_flight=float(of[IN_FLIGHT]),
+            rise_s=float(shared.get("rise_s", Guarded.rise_s)),
+            fall_s=float(shared.get("fall_s", Guarded.fall_s)),
+            most=int(of["replicas at most"]),
+            shares=tuple((n, float(of[what])) for n, what in AMONG.items() if what in of),
+        )
+        for place, of in settings_of_place.items()
+        if IN_FLIGHT in of
+    }

@@ -1,0 +1,434 @@
+"""Read the plan of a run in the form that files need.
+
+A plan holds the replicas of each deployment over time, or the rule of a reactive policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+from zoneinfo import ZoneInfo
+
+from planner.errors import NotFound, NotReady, PlannerError
+from planner.models import Run
+from planner.outputs.deployments import names_kept
+from planner.outputs.object_names import told_apart
+from planner.outputs.options import ExportOptions
+from planner.outputs.plan_guard import (
+    Guard,
+    guards_of,
+)
+from planner.outputs.pool_facts import (
+    Facts,
+    Key,
+    facts_of,
+)
+from planner.outputs.weekly_pattern import (
+    DAY,
+    UNKNOWN,
+    Repeat,
+    Step,
+    folded,
+)
+from planner.policies.registry import traits_of
+from planner.selectors.review import proposal_approved
+from planner.selectors.runs import run_result, run_table, run_tables
+from simulation.arrays import IntArray
+
+KINDS = (Run.Kind.PLAN, Run.Kind.COMPARE)
+REPLICA = ("model", "region", "gpu", "tp", "role", "market", "arrangement")
+MARKETS = {"owned": "", "spot": "spot"}
+ROLES = {"mixed": "", "both": ""}
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Replicas of one kind in one region, which are one deployment.
+
+    A pool of a reactive policy has no ``steps``; ``least`` and ``most`` are then its limits.
+    """
+
+    name: str
+    rule: str  # its default name
+    model: str
+    region: str
+    gpu: str
+    gpus: int  # GPUs per replica
+    role: str  # mixed, prefill or decode
+    market: str
+    arrangement: str
+    steps: tuple[Step, ...]  # in local time of the plan
+    least: int
+    most: int
+    facts: Facts
+    guard: Guard | None = None  # None: the steps alone decide
+
+    @property
+    def ceiling(self) -> int:
+        """Return the upper limit of replicas, including those that the guard adds."""
+        return max(self.most, self.guard.most if self.guard else 0, 1)
+
+    def at(self, moment: datetime) -> int:
+        """Return the replicas at a local time; outside the window, those of the nearer end."""
+        for step in self.steps:
+            if moment < step.ends:
+                return step.replicas
+        return self.steps[-1].replicas
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The tuned rule of a reactive policy; ``target`` is per replica."""
+
+    kind: str  # hpa or keda
+    metric: str  # memory, gpu, queue, concurrency or tokens
+    target: float
+    tolerance: float
+    stabilisation_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A plan to export; moments are in UTC."""
+
+    run: int
+    scenario: str
+    policy: str
+    label: str
+    computed: datetime | None
+    begins: datetime
+    ends: datetime
+    clock: str  # utc or relative
+    repeat: Repeat
+    zone: str
+    pools: tuple[Pool, ...]
+    rule: Rule | None
+    notes: tuple[str, ...]
+    proposal: int | None = None  # the proposal that approved it
+
+    def local(self, moment: datetime) -> datetime:
+        """Convert a moment to local time in the plan's zone, as steps use it."""
+        return moment.astimezone(ZoneInfo(self.zone)).replace(tzinfo=None)
+
+    def counts(self, pool: Pool) -> IntArray:
+        """Return replicas by minute of the day or week; plans that run once use a week."""
+        return folded(pool.steps, "weekly" if self.repeat == "once" else self.repeat)
+
+    @property
+    def guarded(self) -> bool:
+        """Return whether a guard adds replicas to any pool."""
+        return any(pool.guard for pool in self.pools)
+
+    def floor(self, pool: Pool) -> int:
+        """Return the replicas outside every schedule: the smallest number in the repeated cycle."""
+        if self.rule or self.repeat == "once":
+            return pool.least
+        counts = self.counts(pool)
+        return int(counts[counts != UNKNOWN].min(initial=pool.most))
+
+    def by_region(self) -> list[tuple[str, list[Pool]]]:
+        """Return the pools by region, because each region is its own cluster."""
+        regions = dict.fromkeys(pool.region for pool in self.pools)
+        return [
+            (region, [pool for pool in self.pools if pool.region == region]) for region in regions
+        ]
+
+
+def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
+    """Return the plan of a run.
+
+    Raises NotReady if the run has no plan. Raises NotFound if an option names something that the
+    plan does not have.
+    """
+    result = run_result(run)
+    if run.kind not in KINDS:
+        raise NotReady(
+            f"Run {run.pk} is not a plan ({run.get_kind_display().lower()}); plan or compare its "
+            "scenario, and export that run."
+        )
+    window = result["window"]
+    begins, ends = (datetime.fromisoformat(window[key]) for key in ("start", "end"))
+    policy, label, rows, rule = _policy_of(run, result, options.policy)
+    if not rows:
+        raise NotReady(
+            f"{label} has no replicas in run {run.pk}, or it is of an earlier release that did not "
+            "keep them; run it again, or name another policy."
+        )
+    repeat = _repeat(options.repeat, begins, ends, now, window.get("clock", "utc"))
+    zone = ZoneInfo(options.timezone)
+    _check_zone(zone, begins, ends, options.timezone)
+    facts = facts_of(run)
+    guards = {} if rule else guards_of(_figures(result, policy).get("settings") or [])
+    pools = _named(list(_pools(rows, ends, zone, facts, rule, guards)), options.names)
+    chosen = tuple(_chosen(pools, options, run))
+    return Plan(
+        run=run.pk,
+        scenario=result.get("scenario") or run.name,
+        policy=policy,
+        label=label,
+        computed=run.finished_at,
+        begins=begins,
+        ends=ends,
+        clock=window.get("clock", "utc"),
+        repeat=repeat,
+        zone=options.timezone,
+        pools=chosen,
+        rule=rule,
+        notes=tuple(_notes(result, policy, rule, guards, len(chosen) < len(pools))),
+        proposal=approved.pk if (approved := proposal_approved(run.pk, policy)) else None,
+    )
+
+
+Row = tuple[Key, datetime, int]  # pool, start, replicas
+
+
+def _policy_of(
+    run: Run, result: dict[str, Any], policy_asked: str | None
+) -> tuple[str, str, list[Row], Rule | None]:
+    """Return the policy, its label, its schedule as rows, and its rule.
+
+    Policies with a schedule have no rule. The rows of a rule are its limits.
+    """
+    take = result.get("recommended") or {}
+    policies = result.get("policies") or {}
+    policy = policy_asked or take.get("policy")
+    if not policy:
+        raise NotReady(
+            f"Run {run.pk} recommends no policy, as every one of it knows what came; name one with "
+            "policy."
+        )
+    if policy not in policies and policy != take.get("policy"):
+        there_are = ", ".join(policies) or take.get("policy")
+        raise NotFound(f"There is no policy {policy!r} in run {run.pk}; there are: {there_are}.")
+    label = (policies.get(policy) or take).get("label", policy)
+    timetable = take.get("timetable") if policy == take.get("policy") else None
+    # A timetable marked ``by_itself`` holds only the first replicas of a rule.
+    if timetable and not timetable["by_itself"]:
+        return policy, label, _of_timetable(timetable), None
+    if run.kind == Run.Kind.PLAN:
+        # In a run of kind plan, the decisions of the optimizer are the schedule.
+        return policy, label, _of_decisions(result["plan"]["decisions"]), None
+    if "timetables" in run_tables(run):
+        table = run_table(run, "timetables")
+        rows = [row for row in table.to_dicts() if row["policy"] == policy]
+        if rows:
+            return policy, label, [_row(row, row["begins"], row["replicas"]) for row in rows], None
+    settings = policies[policy].get("settings") or []
+    rule = _rule(settings)
+    if rule is None:
+        raise NotReady(
+            f"{label} has no timetable, and goes by no target that an autoscaler of Kubernetes "
+            f"takes; name another policy, one that plans or stays flat (run {run.pk} has: "
+            f"{', '.join(policies)})."
+        )
+    return policy, label, list(_limits(settings, result)), rule
+
+
+def _of_timetable(timetable: dict[str, Any]) -> list[Row]:
+    """Return the rows of the recommended policy's schedule."""
+    return [
+        _row({**pool["replica"], "region": pool["region"]}, row["begins"], row["replicas"][i])
+        for row in timetable["rows"]
+        for i, pool in enumerate(timetable["pools"])
+    ]
+
+
+def _of_decisions(decisions: Sequence[dict[str, Any]]) -> list[Row]:
+    """Return the rows of the optimizer's plan, without pools that are never used."""
+    rows = [_row(decision, decision["period"], decision["target"]) for decision in decisions]
+    used = {key for key, _, count in rows if count}
+    return [row for row in rows if row[0] in used]
+
+
+def _row(pool: dict[str, Any], begins: str | datetime, replicas: int) -> Row:
+    """Return (pool, start in UTC, replicas)."""
+    moment = datetime.fromisoformat(begins) if isinstance(begins, str) else begins
+    key: Key = tuple(pool.get(name, "") for name in REPLICA)
+    return key, moment.astimezone(UTC), replicas
+
+
+def _rule(settings: Sequence[dict[str, Any]]) -> Rule | None:
+    """Return the rule that the settings of a policy describe, or None."""
+    of = {setting["what"]: setting["value"] for setting in settings if not setting["where"]}
+    if not {"metric", "target", "tolerance"} <= of.keys() or isinstance(of["target"], str):
+        return None
+    return Rule(
+        kind="keda" if "polling_s" in of else "hpa",
+        metric=str(of["metric"]),
+        target=float(of["target"]),
+        tolerance=float(of["tolerance"]),
+        stabilisation_s=float(of.get("stabilisation_s", 0.0)),
+    )
+
+
+def _limits(settings: Sequence[dict[str, Any]], result: dict[str, Any]) -> Iterable[Row]:
+    """Yield the limits of each pool of a policy with a rule, as two rows: least, then most."""
+    start = datetime.fromisoformat(result["window"]["start"])
+    decisions = {_place(decision): decision for decision in result["plan"]["decisions"]}
+    for place, decision in decisions.items():
+        limits = {s["what"]: s["value"] for s in settings if s["where"] == place}
+        if "replicas at most" in limits:
+            for name in ("replicas at least", "replicas at most"):
+                yield _row(decision, start, int(limits[name]))
+
+
+def _place(decision: dict[str, Any]) -> str:
+    """Return the name of a pool in the settings of a result."""
+    return f"{decision['model']} in {decision['region']}, {decision.get('arrangement', '')}"
+
+
+def _pools(
+    rows: Sequence[Row],
+    ends: datetime,
+    zone: ZoneInfo,
+    facts: dict[Key, Facts],
+    rule: Rule | None,
+    guards: dict[str, Guard],
+) -> Iterable[Pool]:
+    """Yield the pools of the rows, each with its steps in local time."""
+    for key in dict.fromkeys(key for key, _, _ in rows):
+        course = [(begins, count) for other, begins, count in rows if other == key]
+        edges = [*(begins for begins, _ in course), ends]
+        steps = tuple(
+            Step(_wall(begins, zone), _wall(until, zone), count)
+            for (begins, count), until in zip(course, edges[1:], strict=True)
+        )
+        counts = [count for _, count in course]
+        model, region, gpu, gpus, role, market, arrangement = key
+        yield Pool(
+            name="",
+            rule="",
+            model=model,
+            region=region,
+            gpu=gpu,
+            gpus=int(gpus),
+            role=role,
+            market=market,
+            arrangement=arrangement,
+            steps=() if rule else steps,
+            least=min(counts),
+            most=max(counts),
+            facts=facts.get(key, Facts()),
+            guard=guards.get(f"{model} in {region}, {arrangement}"),
+        )
+
+
+def _wall(moment: datetime, zone: ZoneInfo) -> datetime:
+    """Convert a moment to local time."""
+    return moment.astimezone(zone).replace(tzinfo=None)
+
+
+def _named(pools: Sequence[Pool], pairs: Sequence[str]) -> list[Pool]:
+    """Name the pools: by the options of this export, else by stored names, else by default.
+
+    Raises NotFound if the options name an unknown deployment. Raises PlannerError if two
+    deployments of a region would share a name.
+    """
+    short = [
+        (pool.model, pool.gpu, ROLES.get(pool.role, pool.role), MARKETS.get(pool.market, ""),
+         pool.region)
+        for pool in pools
+    ]  # fmt: skip
+    by_rule = told_apart(short, [(pool.arrangement,) for pool in pools])
+    mapped = dict(pair.split("=", 1) for pair in pairs)
+    names_before = names_kept()
+    if unknown := [name for name in mapped if name not in by_rule]:
+        raise NotFound(
+            f"names: there is no deployment {unknown[0]!r}; there are: {', '.join(by_rule)}."
+        )
+    named = [
+        replace(pool, rule=rule, name=mapped.get(rule) or names_before.get(rule, rule))
+        for pool, rule in zip(pools, by_rule, strict=True)
+    ]
+    seen: set[tuple[str, str]] = set()
+    for pool in named:  # each region is its own cluster
+        if (pool.region, pool.name) in seen:
+            raise PlannerError(
+                f"names: {pool.name} would be two deployments of {pool.region}; give each its own."
+            )
+        seen.add((pool.region, pool.name))
+    return named
+
+
+def _chosen(pools: Sequence[Pool], options: ExportOptions, run: Run) -> list[Pool]:
+    """Return the pools in the chosen region and of the chosen model."""
+    left = list(pools)
+    for what, chosen in (("region", options.region), ("model", options.model)):
+        there_are = dict.fromkeys(getattr(pool, what) for pool in left)
+        left = [pool for pool in left if chosen is None or getattr(pool, what) == chosen]
+        if not left:
+            raise NotFound(
+                f"The plan of run {run.pk} has nothing for {what} {chosen!r}; there are: "
+                f"{', '.join(there_are) or 'none'}."
+            )
+    return left
+
+
+def _repeat(
+    repeat: Repeat | Literal["auto"], begins: datetime, ends: datetime, now: datetime, clock: str
+) -> Repeat:
+    """Return how the plan repeats; auto chooses by the window.
+
+    A window that is not over runs once. A past window is a pattern: daily if it has one day or
+    less, else weekly.
+    """
+    if repeat != "auto":
+        return repeat
+    if clock == "utc" and ends > now:
+        return "once"
+    return "daily" if ends - begins <= timedelta(minutes=DAY) else "weekly"
+
+
+def _check_zone(zone: ZoneInfo, begins: datetime, ends: datetime, name: str) -> None:
+    """Raise PlannerError if clocks change within the window.
+
+    On that day a schedule in local time would differ from the plan.
+    """
+    hours = int((ends - begins) / timedelta(hours=1)) + 1
+    moments = [begins + timedelta(hours=hour) for hour in range(hours)] + [ends]
+    if len({moment.astimezone(zone).utcoffset() for moment in moments}) > 1:
+        raise PlannerError(
+            f"timezone: clocks in {name} change within the plan's window; export it in UTC."
+        )
+
+
+def _notes(
+    result: dict[str, Any],
+    policy: str,
+    rule: Rule | None,
+    guards: dict[str, Guard],
+    part: bool,
+) -> Iterable[str]:
+    """Yield what the reader of a file must know about the policy."""
+    if rule is None and not guards and traits_of(policy).beyond:
+        yield (
+            "Its timetable alone is here, as what there is at the least: what the policy adds "
+            "where load asks for it needs a trigger by load beside it, and room above."
+        )
+    if rule is None and traits_of(policy).clairvoyant:
+        yield "This policy was told what came: it is a yardstick that nobody can run."
+    if part:
+        yield "Only a part of the plan: other regions or models of it were left out as asked."
+    if missed := tiers_missed(result, policy):
+        yield f"In its replay it missed its target for {', '.join(missed)}."
+    if not _figures(result, policy).get("slo_met"):
+        yield "It was not replayed, so what it attains is not known."
+
+
+def tiers_missed(result: dict[str, Any], policy: str) -> list[str]:
+    """Return the tiers below their SLO target in the replay; empty if there was no replay."""
+    met = _figures(result, policy).get("slo_met") or {}
+    return [tier for tier, is_met in met.items() if not is_met]
+
+
+def _figures(result: dict[str, Any], policy: str) -> dict[str, Any]:
+    """Return the figures of a policy; without a replay, only whether it meets its SLO."""
+    figures = (result.get("policies") or {}).get(policy)
+    if figures is None:
+        take = result.get("recommended") or {}
+        met = take.get("meets_slo")
+        # The recommendation says only whether all tiers are met, so the tier has no name.
+        figures = {"slo_met": {} if met is None else {"a tier": met}}
+    return dict(figures)

@@ -1,0 +1,269 @@
+"""Work out what a proposal changes: settings, replicas and outcomes on the same traffic.
+
+Pages, the API and reports use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils import timezone
+
+from planner.domain.columns import SHARE
+from planner.domain.options import options_of
+from planner.domain.replay.equal_attainment import EQUAL_SLO
+from planner.domain.serialise import shares_in_time
+from planner.models import Proposal, Run
+from planner.outputs.active_plan_metrics import steps_of
+from planner.outputs.options import ExportOptions
+from planner.outputs.plans import plan_of
+from planner.outputs.weekly_pattern import Step
+from planner.policies.registry import traits_of
+from planner.selectors.policies import default_policy
+from planner.selectors.run_comparison import (
+    runs_beside,
+    windows,
+)
+from planner.selectors.run_comparison_figures import (
+    BETTER,
+    WORSE,
+    Compared,
+    Group,
+    Setting,
+    replayed,
+)
+from planner.selectors.runs import run_result
+from planner.selectors.savings import saving_at_equal
+
+REPLAYS = "As replayed"  # title of the figures that judge a proposal
+REPLAYED = "periodic"  # policy that replays the active plan: replicas by time of day
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Mean and largest number of replicas of a pool over the window, (before, proposed).
+
+    Values before are None if there was no such pool.
+    """
+
+    pool: str
+    mean: tuple[float | None, float | None]
+    most: tuple[int | None, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """The comparison of a proposal with the active plan or a baseline.
+
+    ``against`` names the base of the comparison. Figures of ``groups`` are pairs (base, proposed).
+    ``saving`` is a share of the cost at equal SLO attainment, or None if unknown. ``worse`` lists
+    what gets worse, the largest change first.
+    """
+
+    against: str
+    base_run: int | None
+    settings: tuple[Setting, ...]
+    same: int  # number of equal settings
+    groups: tuple[Group, ...]
+    worse: tuple[Compared, ...]
+    better: tuple[Compared, ...]
+    saving: float | None
+    pools: tuple[Moved, ...]
+    notes: tuple[str, ...]
+
+
+def proposed_of(proposal: Proposal) -> Proposed | None:
+    """Return what a proposal changes, or None if its run was removed.
+
+    The base is the first that exists of: a replay of the active plan on the same traffic, the base
+    run, the baseline of the proposed run.
+    """
+    run, base = proposal.run, proposal.base_run
+    if run is None:
+        return None
+    its, policy = outcome_of(proposal, run)
+    result = run_result(its)
+    beside = None
+    if base is not None and base.state == Run.State.COMPLETED:
+        beside = runs_beside([base, run], each=[_base_policy(proposal), proposal.policy])
+    replay = replay_of(proposal)
+    notes = list(beside.notes if beside else ())
+    if replay is not None:
+        pair, names = [run_result(replay), result], [REPLAYED, policy]
+        groups: tuple[Group, ...] = tuple(replayed(pair, names, "", ()))
+        number = proposal.base.number if proposal.base else ""
+        against = f"What is in force (run {number}), replayed on the traffic of what is proposed."
+    elif beside is not None and base is not None:
+        pair, names = [run_result(base), result], [_base_policy(proposal), policy]
+        groups = (beside if its == run else runs_beside([base, its], each=names)).groups
+        notes += [group.note for group in groups if group.title == REPLAYS and group.note]
+        against = f"Run {base.pk}, {_label(pair[0], names[0])}."
+        notes += _waiting(proposal)
+    else:
+        name = _baseline(result, policy)
+        pair, names = [result, result], [name, policy]
+        groups = tuple(replayed(pair, names, "", ())) if name else ()
+        against = (
+            f"{_label(result, name)}, on the same traffic, as no plan is in force."
+            if name
+            else "Nothing: no plan is in force, and the run replayed no other policy."
+        )
+    if its != run:
+        notes.append(_by_itself(its, result["policies"][policy]))
+    elif policy not in (result.get("policies") or {}):
+        notes.append(_not_replayed(run, proposal.outcome))
+    rows = [row for group in groups if group.title == REPLAYS for row in group.rows]
+    # A note on the replayed figures says that they do not compare like with like.
+    fair = not any(group.note for group in groups if group.title == REPLAYS)
+    return Proposed(
+        against=against,
+        base_run=base.pk if base else None,
+        settings=beside.differences if beside else (),
+        same=beside.same if beside else 0,
+        groups=groups,
+        worse=tuple(_marked(rows, WORSE)),
+        better=tuple(_marked(rows, BETTER)),
+        saving=_saving(pair, names) if fair else None,
+        pools=tuple(_moved(proposal, run)),
+        notes=tuple(notes),
+    )
+
+
+def replay_of(proposal: Proposal) -> Run | None:
+    """Return the completed replay of the active plan on the traffic of the proposal, or None."""
+    replay = proposal.replay
+    return replay if replay is not None and replay.state == Run.State.COMPLETED else None
+
+
+def outcome_of(proposal: Proposal, run: Run) -> tuple[Run, str]:
+    """Return the run that replayed the proposal, and the name of the policy in that run.
+
+    This is the proposed run, or a completed replay of its schedule.
+    """
+    outcome = proposal.outcome
+    if outcome is not None and outcome.state == Run.State.COMPLETED:
+        return outcome, REPLAYED
+    return run, proposal.policy
+
+
+def _by_itself(its: Run, figures: dict[str, Any]) -> str:
+    """Return the note on a schedule that was replayed in a separate run."""
+    return (
+        f"What is proposed was planned without a replay; its timetable was replayed as run {its.pk}"
+        f": {shares_in_time(figures['slo_attainment'])} for ${figures['cost_usd']:,.2f}."
+    )
+
+
+def _not_replayed(run: Run, its: Run | None) -> str:
+    """Return the note on a proposal without a replay."""
+    known = f"Run {run.pk} planned and replayed nothing"
+    if its is None:
+        return (
+            f"{known}, so what it attains is not known: propose a comparison (Plan and compare) to "
+            "see both outcomes on the same traffic."
+        )
+    if its.finished:
+        return (
+            f"{known}, and its timetable could not be: {its.problem or its.state} (run {its.pk})."
+        )
+    return f"{known}; its timetable is being replayed as run {its.pk}, which says what it attains."
+
+
+def _waiting(proposal: Proposal) -> Iterator[str]:
+    """Yield the note on a replay of the active plan that failed or is not complete."""
+    if (replay := proposal.replay) is None:
+        return
+    if replay.finished:
+        yield (
+            "What is in force could not be replayed on this traffic: "
+            f"{replay.problem or replay.state} (run {replay.pk})."
+        )
+    else:
+        yield (
+            f"What is in force is being replayed on the traffic of what is proposed, as run "
+            f"{replay.pk}; until it is done the two are beside each other as they were."
+        )
+
+
+def _base_policy(proposal: Proposal) -> str:
+    """Return the policy to compare with in the base run.
+
+    It is the policy of the active plan in that plan's own run. In another run it is the recommended
+    policy.
+    """
+    base, run = proposal.base, proposal.base_run
+    if base is not None and run is not None and base.run_id == run.pk:
+        return base.policy
+    return default_policy(run_result(run)) if run else ""
+
+
+def _baseline(result: dict[str, Any], policy: str) -> str:
+    """Return a baseline of the result that does not use future data, or ""."""
+    policies = result.get("policies") or {}
+    names = [result.get("baseline"), *(result.get("baselines") or [])]
+    able = [n for n in names if n in policies and n != policy and not traits_of(n).hindsight]
+    return str(next(iter(able), ""))
+
+
+def _label(result: dict[str, Any], name: str) -> str:
+    """Return the label of a policy in a result."""
+    return str(
+        ((result.get("policies") or {}).get(name) or {}).get("label") or name or "as planned"
+    )
+
+
+def _saving(pair: Sequence[dict[str, Any]], names: Sequence[str]) -> float | None:
+    """Return the saving of the proposal as a share of the base cost.
+
+    None if the windows differ, a cost is missing, or the SLO attainment differs.
+    """
+    # Costs of different windows do not compare.
+    if len(windows(pair)) > 1:
+        return None
+    base, its = (
+        (result.get("policies") or {}).get(name) or {}
+        for result, name in zip(pair, names, strict=True)
+    )
+    if not base.get("cost_usd") or its.get("cost_usd") is None:
+        return None
+    if (equal := saving_at_equal(its, base)) is not None:
+        return equal
+    if its.get("slo_attainment") and unequal(its["slo_attainment"], base.get("slo_attainment")):
+        return None
+    return float(1 - its["cost_usd"] / base["cost_usd"])
+
+
+def unequal(its: dict[str, float | None], others: dict[str, float | None] | None) -> bool:
+    """Return whether the SLO attainment of some tier differs (methods.md X4)."""
+    return not others or any(
+        share is None or others.get(tier) is None or abs(share - (others[tier] or 0.0)) > EQUAL_SLO
+        for tier, share in its.items()
+    )
+
+
+def _marked(rows: Iterable[Compared], mark: str) -> list[Compared]:
+    """Return the rows with a mark: attainment first, then the largest change first."""
+    marked = [row for row in rows if row.marks[-1] == mark]
+    return sorted(marked, key=lambda row: (row.unit != SHARE, -abs(row.changes[-1] or 0.0)))
+
+
+def _moved(proposal: Proposal, run: Run) -> Iterator[Moved]:
+    """Yield the replicas of each pool before and after."""
+    plan = plan_of(run, options_of(ExportOptions, dict(proposal.options)), timezone.now())
+    after = {pool.name: pool.steps for pool in plan.pools}
+    base = proposal.base
+    before = {pool["name"]: tuple(steps_of(pool)) for pool in base.pools} if base else {}
+    for name in dict.fromkeys([*after, *before]):
+        pair = [_levels(rows.get(name, ())) for rows in (before, after)]
+        yield Moved(name, (pair[0][0], pair[1][0]), (pair[0][1], pair[1][1]))
+
+
+def _levels(steps: Sequence[Step]) -> tuple[float | None, int | None]:
+    """Return the time-weighted mean and the largest number of replicas of steps."""
+    seconds = [(step.ends - step.begins).total_seconds() for step in steps]
+    if not steps or not sum(seconds):
+        return None, None
+    replica_seconds = sum(s * step.replicas for s, step in zip(seconds, steps, strict=True))
+    return replica_seconds / sum(seconds), max(step.replicas for step in steps)

@@ -1,0 +1,60 @@
+"""Write the queue and the durations of runs for /metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from planner.models import Run
+from planner.outputs.prometheus_text import (
+    family,
+    labels,
+)
+from planner.selectors.queue_statistics import (
+    Going,
+    Work,
+)
+
+WAITING = "waiting"  # label of the state that the database calls pending
+
+
+def exposition(work: Work) -> str:
+    """Return the figures in the Prometheus text format."""
+    return "".join(f"{line}\n" for line in _lines(work))
+
+
+def _lines(work: Work) -> Iterator[str]:
+    """Yield the lines, metric by metric."""
+    yield from family("headroom_runs_going", "Runs that wait for a worker, or run.")
+    for going in work.going:
+        yield f"headroom_runs_going{labels(_of(going))} {going.runs}"
+    yield from family(
+        "headroom_runs_oldest_seconds", "Since the first of them was asked for, or begun."
+    )
+    for going in work.going:
+        yield f"headroom_runs_oldest_seconds{labels(_of(going))} {going.oldest_s:.3f}"
+    yield from family(
+        "headroom_runs_ended", "Runs that ended so, of those that are kept: removed ones leave it."
+    )
+    for ended in work.ended:
+        of = {
+            "workspace": ended.workspace,
+            "kind": ended.kind,
+            "state": ended.state,
+            "reason": ended.reason,
+        }
+        yield f"headroom_runs_ended{labels(of)} {ended.runs}"
+    yield from family(
+        "headroom_run_seconds",
+        "How long the newest completed runs took: median and longest.",
+        kind="summary",
+    )
+    for took in work.took:
+        for quantile, seconds in (("0.5", took.median_s), ("1", took.longest_s)):
+            of = {"workspace": took.workspace, "kind": took.kind, "quantile": quantile}
+            yield f"headroom_run_seconds{labels(of)} {seconds:.3f}"
+
+
+def _of(going: Going) -> dict[str, str]:
+    """Return the labels of runs that wait or run."""
+    state = WAITING if going.state == Run.State.PENDING else going.state
+    return {"workspace": going.workspace, "kind": going.kind, "state": state}

@@ -1,0 +1,86 @@
+"""Follow a plan immediately (methods.md E8, LT-I)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+from planner.policies.base import Group, Knob, LoadFactor, Policy, Style, Traits, factors
+from planner.policies.context import (
+    Followed,
+    Making,
+    Plan,
+    Ready,
+)
+from simulation.policies.scheduled import Scheduled
+
+LOAD = Knob("load_factor", factors(0.5, 2.0))  # a larger plan is dearer and safer
+
+
+class Planned(Policy):
+    """The plan, followed at once (LT-I); lt-h is the plan of all periods together."""
+
+    kinds: ClassVar = {
+        "lt-i": Traits(
+            "Planned (LT-I)",
+            "The plan's count, at once.",
+            Group.PLANNED,
+            complexity=21,
+            plan=Plan(),
+            style=Style("blue", width=2.5),
+        ),
+        "lt-h": Traits(
+            "Planned, all periods at once (LT-H)",
+            "The same, of all periods in one program, on one forecast.",
+            Group.PLANNED,
+            complexity=22,
+            plan=Plan(periods="all"),
+            style=Style("purple", "longdash", 2.0),
+        ),
+        "lt-i-last-value": Traits(
+            "Planned on last value",
+            "The plan, had the last period been repeated.",
+            Group.PLANNED,
+            complexity=20,
+            plan=Plan("last-value"),
+            always=True,
+            style=Style("purple", "dashdot"),
+        ),
+        "lt-i-seasonal": Traits(
+            "Planned on the day before",
+            "The plan, were each bin as it was a day before (seasonal naive).",
+            Group.PLANNED,
+            complexity=20,
+            plan=Plan("seasonal-naive"),
+            always=True,
+            style=Style("green", "dashdot"),
+        ),
+        "lt-i-perfect": Traits(
+            "Planned on a perfect forecast",
+            "The plan, had the future been known.",
+            Group.PLANNED,
+            complexity=31,
+            plan=Plan("perfect"),
+            clairvoyant=True,
+            always=True,
+            style=Style("sky"),
+        ),
+    }
+
+    name: Literal["lt-i", "lt-h", "lt-i-last-value", "lt-i-seasonal", "lt-i-perfect"]
+    load_factor: LoadFactor = 1.0
+
+    @property
+    def knob(self) -> Knob:
+        return LOAD
+
+    def ready(self, making: Making) -> Ready:
+        assert self.traits.plan is not None
+        plan = making.planned(replace(self.traits.plan, load_factor=self.load_factor))
+        return replace(followed(making, plan, self.key), plan=plan.plan)
+
+
+def followed(making: Making, plan: Followed, key: str) -> Ready:
+    """Return the policy that runs the plan's counts, from the plan's own initial fleet."""
+    policy = Scheduled(course=plan.course, name=key)
+    return replace(making.on(policy, plan.start), after=0.5)  # planning was half of the work

@@ -1,0 +1,112 @@
+"""Follow a plan as the lower limit, with a reactive guard that can add instances (LT-G)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from planner.policies.base import (
+    Above,
+    Factor,
+    Group,
+    Interval,
+    Knob,
+    LoadFactor,
+    Policy,
+    Style,
+    Traits,
+    factors,
+)
+from planner.policies.context import (
+    Making,
+    Plan,
+    Pressure,
+    Ready,
+)
+from planner.schema_types import (
+    Count,
+    Delay,
+)
+from simulation.arrays import FloatArray
+from simulation.policies.feedback import TTFT
+from simulation.policies.guarded_plan import Guarded as Rule
+from simulation.policies.parts.service_controller import DECODE
+
+# At least the whole forecast. A smaller plan would depend on the guard, which reacts one cold start
+# late and then requests more than was missing.
+GUARDED = Knob("load_factor", factors(1.0, 2.0, 8))
+
+
+class Guarded(Policy):
+    """The plan's count, and more where what is seen asks for it."""
+
+    kinds: ClassVar = {
+        "lt-g": Traits(
+            "Planned, guarded by load (LT-G)",
+            "The plan's count, and more while more comes or waits than that serves.",
+            Group.PLANNED,
+            complexity=25,
+            plan=Plan(),
+            beyond=True,
+            always=True,
+            style=Style("blue", "dash", 2.0),
+        )
+    }
+
+    name: Literal["lt-g"]
+    load_factor: LoadFactor = 1.0
+    target_factor: Above = 1.0  # factor on the readings of an instance at its rated load
+    tolerance: Factor = Rule.tolerance
+    rise_s: Delay = Rule.rise_s
+    fall_s: Delay = Rule.fall_s
+    scale_up_factor: Factor = Rule.scale_up_factor
+    scale_up_instances: Count = Rule.scale_up_instances
+    interval_s: Interval = Rule.interval_s
+
+    @property
+    def knob(self) -> Knob:
+        return GUARDED
+
+    def ready(self, making: Making) -> Ready:
+        assert self.traits.plan is not None
+        plan = making.planned(replace(self.traits.plan, load_factor=self.load_factor))
+        shown = making.pressure_among_many()
+        # An instance of a large pool carries more than in the test, so its readings scale up.
+        large = making.carries_tps[:, -1] / making.carries_tps.shape[1]
+        rated = np.divide(large, shown.rate_tps, out=np.ones_like(large), where=large > 0)
+        factor = np.where(np.isfinite(rated), rated, 1.0) * self.target_factor
+        policy = Rule(
+            plan.course,
+            prefill_tps=shown.of("prefill-tps") * factor,
+            decode_tps=shown.of("decode-tps") * factor,
+            in_flight=(shown.shown("concurrency") + _may_wait(making, shown)) * factor,
+            shares=_shares(making.carries_tps),
+            name=self.key,
+            **self.told(Rule),
+        )
+        return replace(making.on(policy, plan.start), plan=plan.plan, after=0.5)
+
+
+def _shares(carries_tps: FloatArray) -> FloatArray:
+    """Return C(n)/n as a share of its value in the largest pool, ``[pools, N]``.
+
+    The share is 1 for a pool without capacity.
+    """
+    each = carries_tps / np.arange(1, carries_tps.shape[1] + 1)
+    large = each[:, -1:]
+    return np.divide(each, large, out=np.ones_like(each), where=large > 0)
+
+
+def _may_wait(making: Making, shown: Pressure) -> FloatArray:
+    """Return how many requests may queue at an instance and still meet the TTFT limit, ``[pools]``.
+
+    This is the number of requests of mean length that it prefills within the model's tightest
+    limit. It is 0 for decode pools.
+    """
+    fleet = making.fleet(making.today)
+    within_s = np.nan_to_num(making.tightest_s(TTFT))
+    rate = shown.of("prefill-tps") / [isl for isl, _ in making.lengths]
+    decodes = np.array([pool.role == DECODE for pool in fleet.pools])
+    return np.where(decodes, 0.0, rate * within_s)

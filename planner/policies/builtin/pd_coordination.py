@@ -1,0 +1,118 @@
+"""Share the stability rules and the P/D ratio of HeteroScale's controllers (methods.md D3, D4)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from planner.policies.base import Above, Factor, Interval, Knob, Policy, Step, factors
+from planner.policies.context import Making
+from planner.schema_types import (
+    Delay,
+    Share,
+)
+from simulation.arrays import FloatArray
+from simulation.policies.feedback import Feedback, Latency
+from simulation.policies.parts.ratio import BEST, FIXED, OBSERVED, Ratio
+from simulation.policies.parts.service_controller import ServiceController
+from simulation.policies.parts.stability import Stability
+from simulation.policies.proportional import Proportional, SignalName
+
+Tps = Annotated[float, Field(gt=0, le=1e9)]  # tokens/s of one instance
+RatioGiven = Annotated[float, Field(gt=0, le=100)]
+STEADY = Stability()
+# Target as a share of the pressure test's reading, if backtests tuned nothing. Assumed: the source
+# takes targets from the test, but gives no distance from the reading.
+HEADROOM = 0.9
+
+
+class Steady(Policy):
+    """Stability and the P/D ratio of HeteroScale's controllers."""
+
+    theta_out: Factor = STEADY.theta_out
+    theta_in: Annotated[float, Field(ge=0, lt=1)] = STEADY.theta_in
+    cool_out_s: Delay = STEADY.cool_out_s
+    cool_in_s: Delay = STEADY.cool_in_s
+    damping: Share = STEADY.damping
+    soft_s: Delay = STEADY.soft_s
+    # Prefill per decode instance. best: the best ratio (D2); fixed: that of today's fleet;
+    # observed: starts at the best and is re-estimated during the run; or a number.
+    ratio: Literal["best", "fixed", "observed"] | RatioGiven = "best"
+    half_life_s: Annotated[float, Field(gt=0, le=31 * 86_400)] = Ratio.half_life_s
+    interval_s: Interval = ServiceController.interval_s
+    # Factor on the target. Default: 1 for a given target, ``HEADROOM`` for a measured one.
+    target_factor: Above | None = None
+
+    @property
+    def knob(self) -> Knob:
+        return Knob("target_factor", factors(1.6, 0.2))
+
+    def steady(self, making: Making) -> dict[str, Any]:
+        """Return the arguments that all HeteroScale controllers share."""
+        return {
+            "stability": Stability(**self.told(Stability)),
+            "ratio": self._ratio(making),
+            "interval_s": self.interval_s,
+            "name": self.key,
+        }
+
+    def driver(self, making: Making, signal: SignalName, target: float | None) -> Proportional:
+        """Return Algorithm 2; without ``target`` it uses the readings of a pressure test."""
+        if target is not None:
+            return Proportional(signal, target * self.times(1.0), **self.steady(making))
+        tested, factor = making.pressure(self.ratio), self.times(HEADROOM)
+        return Proportional(
+            signal,
+            tested.of(signal) * factor,
+            tested.shown("concurrency") * factor,
+            **self.steady(making),
+        )
+
+    def times(self, usual: float) -> float:
+        """Return the factor on targets; default: ``usual``."""
+        return usual if self.target_factor is None else self.target_factor
+
+    def _ratio(self, making: Making) -> Ratio:
+        """Return the P:D ratio to keep; fixed, and without P/D pools: that of the fleet."""
+        if isinstance(self.ratio, float):
+            return Ratio(FIXED, self.ratio)
+        apart = any(pool.role == "prefill" for pool in making.fleet(making.today).pools)
+        if self.ratio == FIXED or not apart:
+            return Ratio()
+        tested = making.pressure(BEST)
+        if self.ratio == BEST:
+            return Ratio(FIXED, tested.ratio)
+        return Ratio(
+            OBSERVED,
+            tested.ratio,
+            prefill_tps=tested.of("prefill-tps"),
+            decode_tps=tested.of("decode-tps"),
+            half_life_s=self.half_life_s,
+        )
+
+
+class Latencies(Steady):
+    """The thresholds and steps of Algorithm 3."""
+
+    alpha_out: Above = Feedback.alpha_out
+    beta_out: Above = Feedback.beta_out
+    gamma_in: Factor = Feedback.gamma_in
+    urgent: Step = Feedback.urgent
+    moderate: Step = Feedback.moderate
+    shrink: Share = Feedback.shrink
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.gamma_in < self.beta_out <= self.alpha_out:
+            raise ValueError("thresholds must be gamma_in < beta_out <= alpha_out")
+        return self
+
+    def layer(self, making: Making, signal: Latency, target_s: FloatArray) -> Feedback:
+        """Return Algorithm 3 for the latency limits ``target_s [pools]``.
+
+        A NaN means that no tier has a limit. Then the target is None, which the rule rejects.
+        """
+        measure = {"signal": signal, "target_s": None if np.isnan(target_s).any() else target_s}
+        return Feedback(**self.told(Feedback) | self.steady(making) | measure)

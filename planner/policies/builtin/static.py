@@ -1,0 +1,75 @@
+"""Keep a static fleet: today's, one sized on backtests, or an oracle baseline (methods.md X1)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+from planner.policies.base import Group, Policy, Style, Traits
+from planner.policies.context import (
+    Making,
+    Ready,
+)
+from simulation.policies.static import Flat
+
+
+class FixedFleet(Policy):
+    """The same fleet all the time."""
+
+    kinds: ClassVar = {
+        "today": Traits(
+            "Today's fleet",
+            "What runs now, all the time.",
+            Group.FIXED,
+            complexity=0,
+            flat=True,
+            needs_today=True,
+            style=Style("red", "dash"),
+        ),
+        "flat-before": Traits(
+            "Flat as the days before would have it",
+            "The smallest flat fleet for the days before and one busier: it can be run.",
+            Group.FIXED,
+            complexity=1,
+            flat=True,
+            always=True,
+            style=Style("grey"),
+        ),
+        "flat-peak": Traits(
+            "Flat at peak",
+            "Sized in hindsight for the peak of the window.",
+            Group.FIXED,
+            complexity=2,
+            flat=True,
+            always=True,
+            hindsight=True,
+            style=Style("grey", "dash"),
+        ),
+        "flat-min": Traits(
+            "Smallest flat fleet that meets the SLO",
+            "Searched by replay: what any policy has to beat.",
+            Group.FIXED,
+            complexity=3,
+            flat=True,
+            always=True,
+            hindsight=True,
+            style=Style("orange", "dot"),
+        ),
+    }
+
+    name: Literal["today", "flat-before", "flat-peak", "flat-min"]
+
+    def ready(self, making: Making) -> Ready:
+        searched = self.name in ("flat-min", "flat-before")
+        counts = {
+            "today": lambda: making.today,
+            "flat-before": making.before,
+            "flat-peak": lambda: making.peak,
+            "flat-min": making.smallest,
+        }[self.name]()
+        fleet = making.fleet(counts)
+        if self.traits.needs_today:  # today's fleet may be below the scenario's minimum
+            least = (replace(pool, minimum=min(pool.minimum, pool.initial)) for pool in fleet.pools)
+            fleet = replace(fleet, pools=tuple(least))
+        policy = Flat(counts, name=self.key)
+        return Ready(policy, fleet, range(len(counts)), after=0.9 if searched else 0.0)

@@ -1,0 +1,93 @@
+"""Scale toward the plan's count when utilisation requires it (methods.md E8: LT-U, LT-UA)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field
+
+from planner.policies.base import Above, Factor, Group, Knob, LoadFactor, Traits
+from planner.policies.builtin.forecast_plan import LOAD
+from planner.policies.builtin.reactive import Thresholds
+from planner.policies.context import (
+    Making,
+    Plan,
+    Ready,
+)
+from planner.schema_types import (
+    Delay,
+    Share,
+)
+from simulation.policies.utilization_gated import Deferred as Rule
+from simulation.policies.utilization_gated import Reading
+
+
+class _Deferred(Thresholds):
+    cooldown_s: Delay = Rule.cooldown_s  # a number, not None: the plan limits requests meanwhile
+
+    compares: ClassVar = False  # whether it compares arrivals with the plan's forecast
+
+    load_factor: LoadFactor = 1.0
+
+    @property
+    def knob(self) -> Knob:
+        return LOAD
+
+    def turned(self, value: float) -> Self:
+        return self.model_copy(update={LOAD.field: value})
+
+    def ready(self, making: Making) -> Ready:
+        assert self.traits.plan is not None
+        plan = making.planned(replace(self.traits.plan, load_factor=self.load_factor))
+        policy = Rule(
+            course=plan.course,
+            period_s=making.period_s,
+            forecast_tps=plan.expected_tps if self.compares else None,
+            bin_s=plan.bin_s,
+            name=self.key,
+            **self.told(Rule),
+        )
+        return replace(making.on(policy, plan.start), plan=plan.plan, after=0.5)
+
+
+class LtU(_Deferred):
+    """The plan, reached as utilisation asks for it."""
+
+    kinds: ClassVar = {
+        "lt-u": Traits(
+            "Planned, by utilisation (LT-U)",
+            "The plan's count, as utilisation asks for it.",
+            Group.PLANNED,
+            complexity=23,
+            plan=Plan(),
+        )
+    }
+
+    name: Literal["lt-u"]
+
+
+class LtUa(_Deferred):
+    """LT-U that passes the plan late in a period where the forecast is far off."""
+
+    kinds: ClassVar = {
+        "lt-ua": Traits(
+            "Planned, by utilisation and load (LT-UA)",
+            "As LT-U, past the plan where the forecast is far off.",
+            Group.PLANNED,
+            complexity=24,
+            plan=Plan(),
+            beyond=True,
+        )
+    }
+
+    compares = True
+
+    name: Literal["lt-ua"]
+    # Signal in the last part of a period: traffic alone, as in section 6.4 of the source, or also
+    # memory utilisation beyond its threshold.
+    reading: Reading = Rule.reading
+    last_share: Share = Rule.last_share  # last part of a period; 20 minutes of an hour
+    underestimated: Above = Rule.underestimated
+    overestimated: Factor = Rule.overestimated
+    observed_s: Annotated[float, Field(gt=0, le=86_400)] = Rule.observed_s

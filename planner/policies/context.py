@@ -1,0 +1,181 @@
+"""Define what a study offers to a policy (``Making``), and what a policy returns (``Ready``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.errors import ScenarioError
+from planner.optimizer.problem import ScalingPlan
+from simulation.arrays import FloatArray, IntArray
+from simulation.fleet import Fleet, Pool, Tier
+from simulation.policies.feedback import TTFT, Latency
+from simulation.policies.modules import ModuleScaling
+from simulation.policies.parts.pool_metrics import Metric
+from simulation.policies.parts.schedule import Course
+from simulation.policies.proportional import SIGNALS, SignalName
+from simulation.policies.wrappers.capacity_limit import CapacityLimit
+from simulation.policy import ScalingPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Which plan a policy follows. None: as in the scenario."""
+
+    method: str | None = None  # forecaster
+    periods: str | None = None  # one period at a time, or all in one program
+    load_factor: float = 1.0  # times the forecast
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Followed:
+    """A plan that a policy follows during a replay."""
+
+    course: Course
+    start: IntArray  # [pools] instances at the start
+    plan: Callable[[], ScalingPlan]  # after the replay: the plan that was carried out
+    expected_tps: FloatArray  # [bins, pools] forecast interactive load of the model in the region
+    bin_s: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pressure:
+    """Result of a pressure test: the readings of one instance at its rated load.
+
+    NaN marks a pool that does not run, or that got no requests.
+    """
+
+    readings: dict[str, FloatArray]  # [pools] by field of ``Signals`` or by gauge
+    ratio: FloatArray  # [pools] prefill per decode instance in the test; NaN: aggregated
+    rate_tps: FloatArray  # [pools] input tokens/s of one instance in the test
+
+    def of(self, signal: SignalName) -> FloatArray:
+        """Return the target of each pool for a proportional signal.
+
+        A pool without a reading gets the mean of the other pools. Raises ScenarioError if no pool
+        has a reading.
+        """
+        return self._targets(self.readings[SIGNALS[signal].reading], signal)
+
+    def shown(self, metric: Metric) -> FloatArray:
+        """Return the target of each pool for an autoscaler's gauge, as ``of`` does for signals."""
+        return self._targets(self.readings[metric], metric)
+
+    @staticmethod
+    def _targets(values: FloatArray, what: str) -> FloatArray:
+        there = values > 0
+        if not there.any():
+            raise ScenarioError(
+                f"policies: the pressure test read no {what}; give the policy a target."
+            )
+        return np.where(there, values, values[there].mean())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Modules:
+    """The modules of a pool's instances, for scaling by modules."""
+
+    layers: int
+    layer_bytes: float  # weights of one layer
+    attention_share: float  # share of these weights
+    kv_layer_token_bytes: float  # KV cache of a token in one layer
+    hidden_bytes: float  # activations of a token between layers
+    link_bytes_s: float  # bandwidth between two devices
+    paces: FloatArray  # [pools] relative speed on each pool's GPUs; NaN: other region or unknown
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ready:
+    """A policy with the fleet at the start of its replay."""
+
+    policy: ScalingPolicy
+    fleet: Fleet
+    whence: Sequence[int]  # for each pool of ``fleet``: its pool in the scenario's fleet
+    plan: Callable[[], ScalingPlan] | None = None  # after the replay: the plan it followed
+    after: float = 0.0  # share of the run's work that is already done, for progress
+    modules: ModuleScaling | None = None  # moves the modules, and reports on it after the replay
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Making:
+    """The study that a policy is made for.
+
+    Expensive values are callables, so that a policy pays only for those that it uses.
+    """
+
+    today: IntArray  # [pools] instances that run now
+    peak: IntArray  # [pools] static fleet sized for the peak
+    lengths: tuple[tuple[float, float], ...]  # [pools] mean input and output tokens of the model
+    gpus: tuple[tuple[tuple[int, ...], int], ...]  # pools that share GPUs, and their number
+    worth: FloatArray  # [pools] weight of the model if GPUs are scarce
+    tier_worth: Mapping[str, float]  # weight of each tier; default: 1
+    # [pools] interactive tiers with traffic of the model: it has to meet their limits
+    tiers: tuple[tuple[Tier, ...], ...]
+    start_s: float  # of the window, epoch seconds
+    period_s: float
+    fleet: Callable[[IntArray], Fleet]  # the fleet that starts with the counts [pools]
+    smallest: Callable[[], IntArray]  # [pools] minimum static fleet that meets every tier (oracle)
+    before: Callable[[], IntArray]  # [pools] the minimum static fleet in backtests
+    planned: Callable[[Plan], Followed]
+    # The plan for a factor times the demand at the same times of the last day.
+    day_before: Callable[[float], Followed]
+    pressure: Callable[[str | float], Pressure]  # pressure test of an instance at a P/D ratio
+    pressure_among_many: Callable[[], Pressure]  # the same in a large pool, at the best ratio
+    carries_tps: FloatArray  # [pools, N] capacity C(n) of 1 to N instances, input tokens/s
+    modules: Callable[[], tuple[Modules | None, ...]]  # [pools]; None: layers are not known
+
+    def tightest_s(self, latency: Latency) -> FloatArray:
+        """Return the tightest limit on ``latency`` for each pool, ``[pools]``, seconds.
+
+        Limits are those of the model's tiers. If they have none, the limit is the tightest of any
+        interactive tier. NaN: no tier has a limit.
+        """
+        limits = np.array([_tightest(tiers, latency) for tiers in self.tiers], np.float64)
+        interactive = (tier for tier in self.fleet(self.today).tiers if not tier.deferrable)
+        return np.where(np.isnan(limits), _tightest(interactive, latency), limits)
+
+    def from_today(self, policy: ScalingPolicy) -> Ready:
+        """Return ``policy`` on the fleet that runs now."""
+        return self.on(policy, self.today)
+
+    def on(self, policy: ScalingPolicy, counts: IntArray) -> Ready:
+        """Return ``policy`` on a fleet that starts with ``counts [pools]``."""
+        return self.cut(policy, self.fleet(counts), range(len(counts)))
+
+    def cut(self, policy: ScalingPolicy, fleet: Fleet, whence: Sequence[int]) -> Ready:
+        """Return ``policy`` on ``fleet``, limited to the GPUs that its pools share.
+
+        A pool of ``fleet`` may be a part of a pool of the scenario. ``whence`` has the indices of
+        the scenario's pools.
+        """
+        worth = np.array(
+            [self._worth(pool, p, fleet) for p, pool in zip(whence, fleet.pools, strict=True)]
+        )
+        return Ready(CapacityLimit(policy, self._shared(whence), worth), fleet, whence)
+
+    def _worth(self, pool: Pool, p: int, fleet: Fleet) -> float:
+        """Return the weight of a pool that was cut out of the scenario's pool ``p``.
+
+        The weight is that of its model times the largest weight of the tiers that it serves.
+        """
+        names = [tier.name for tier in fleet.tiers if pool.takes(tier.name)]
+        tiers = (self.tier_worth.get(name, 1.0) for name in names)
+        return float(self.worth[p]) * max(tiers, default=1.0)
+
+    def fits(self, fleet: Fleet, whence: Sequence[int]) -> bool:
+        """Return whether the initial instances of ``fleet`` fit the available GPUs."""
+        each = np.array([pool.initial * pool.gpus_per_instance for pool in fleet.pools])
+        return all(int(each[pools].sum()) <= gpus for pools, gpus in self._shared(whence))
+
+    def _shared(self, whence: Sequence[int]) -> list[tuple[list[int], int]]:
+        return [
+            ([p for p, source in enumerate(whence) if source in pools], gpus)
+            for pools, gpus in self.gpus
+        ]
+
+
+def _tightest(tiers: Iterable[Tier], latency: Latency) -> float:
+    limits = [tier.ttft_s if latency == TTFT else tier.tbt_s for tier in tiers]
+    return min((limit for limit in limits if limit is not None), default=np.nan)

@@ -1,0 +1,151 @@
+"""Convert between rows and the core's types: GPUs, models and profiles."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from planner.models import OwnGpu, OwnModel, ProfileVersion
+from simulation.performance.adjusted_profile import AdjustedProfile
+from simulation.performance.curves import LINEAR, NO_LIMIT, Curve
+from simulation.performance.linear import LinearProfile
+from simulation.performance.profile import Check, Profile
+from simulation.performance.rows import BenchmarkRows
+from simulation.performance.specs import GpuSpec, ModelShape, ModelSpec, Provenance
+
+Facts = dict[str, Any]
+FOREIGN = ("name", "provenance")  # fields that have their own columns
+OLD_LINEAR = 7  # size of a linear curve stored before curves had a context limit
+
+
+def gpu_facts(spec: GpuSpec) -> Facts:
+    """Return what a row stores of ``spec``, as JSON-ready data."""
+    facts = {key: value for key, value in asdict(spec).items() if key not in FOREIGN}
+    return facts | {"peak_flops": dict(spec.peak_flops)}
+
+
+def model_facts(spec: ModelSpec) -> Facts:
+    """Return what a row stores of a model, as JSON-ready data."""
+    return {key: value for key, value in asdict(spec).items() if key not in FOREIGN}
+
+
+def gpu_from_facts(name: str, facts: Mapping[str, Any], provenance: Provenance) -> GpuSpec:
+    """Return the GPU type that a row's facts describe."""
+    return GpuSpec(name=name, provenance=provenance, **_known(GpuSpec, facts))
+
+
+def model_from_facts(name: str, facts: Mapping[str, Any], provenance: Provenance) -> ModelSpec:
+    """Return the model that a row's facts describe, with its shape if they have one."""
+    fields = _known(ModelSpec, facts)
+    fields["shape"] = shape_from_facts(facts["shape"]) if facts.get("shape") else None
+    return ModelSpec(name=name, provenance=provenance, **fields)
+
+
+def shape_from_facts(facts: Mapping[str, Any]) -> ModelShape:
+    """Return the shape that a row's facts describe, with its encoder if they have one."""
+    fields = _known(ModelShape, facts, foreign=())
+    if facts.get("encoder"):
+        fields["encoder"] = shape_from_facts(facts["encoder"])
+    return ModelShape(**fields)
+
+
+def gpu_of(row: OwnGpu) -> GpuSpec:
+    """Return the GPU type of a row."""
+    return gpu_from_facts(row.name, row.facts, Provenance(row.kind, row.source))
+
+
+def model_of(row: OwnModel) -> ModelSpec:
+    """Return the model of a row."""
+    return model_from_facts(row.name, row.facts, Provenance(row.kind, row.source))
+
+
+def profile_columns(profile: Profile) -> Facts:
+    """Return what a row of ProfileVersion stores of a profile."""
+    return {
+        "kind": profile.kind,
+        "limits": {
+            "max_batch": int(profile.max_batch),
+            "max_batch_tokens": int(profile.max_batch_tokens),
+            "kv_capacity_tokens": int(profile.kv_capacity_tokens),
+        },
+        "curve": curve_bytes(profile.curve),
+        "checks": [asdict(check) for check in profile.checks],
+        "provenance": profile.provenance.kind,
+        "source": profile.provenance.source[:500],
+    }
+
+
+def profile_of(version: ProfileVersion) -> Profile:
+    """Return the profile of a stored version.
+
+    A linear one becomes a LinearProfile, which gives access to its parameters.
+    """
+    row = version.profile
+    curve = curve_from_bytes(bytes(version.curve))
+    common: Facts = {
+        "model": row.model,
+        "gpu": row.gpu,
+        "tp": row.tp,
+        **version.limits,
+        "provenance": Provenance(version.provenance, version.source),
+        "checks": tuple(Check(**check) for check in version.checks),
+        "spread": float(version.report.get("spread") or 0.0),
+        "start_s": float(version.report.get("start_s") or 0.0),
+    }
+    if curve.kind == LINEAR and version.kind == ProfileVersion.Kind.LINEAR:
+        alpha, beta, gamma, delta, decodes, tokens, context = map(float, curve.values[1:8])
+        return LinearProfile(
+            alpha_s=alpha,
+            beta_s=beta,
+            gamma_s=gamma,
+            delta_s=delta,
+            fitted_decodes=decodes,
+            fitted_prefill_tokens=tokens,
+            fitted_context=context,
+            **common,
+        )
+    return AdjustedProfile(kind=version.kind, curve=curve, **common)
+
+
+def rows_table(rows: BenchmarkRows) -> pl.DataFrame:
+    """Return benchmark rows as the table that a calibration stores; missing values are null."""
+    columns = {field.name: getattr(rows, field.name) for field in fields(rows)}
+    return pl.DataFrame(columns).with_columns(pl.col(pl.Float64).fill_nan(None))
+
+
+def rows_of(table: pl.DataFrame) -> BenchmarkRows:
+    """Return the benchmark rows of a calibration's table; null numbers become NaN."""
+    columns: Facts = {
+        name: np.asarray(column.to_list(), np.str_)
+        if column.dtype == pl.String
+        else column.fill_null(np.nan).to_numpy()
+        for name, column in ((field.name, table[field.name]) for field in fields(BenchmarkRows))
+    }
+    return BenchmarkRows(**columns)
+
+
+def curve_bytes(curve: Curve) -> bytes:
+    """Return a curve as the bytes of an npz archive."""
+    out = io.BytesIO()
+    np.savez_compressed(out, values=curve.values)
+    return out.getvalue()
+
+
+def curve_from_bytes(data: bytes) -> Curve:
+    """Return the curve in an npz archive; older archives lack the limit of contexts."""
+    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        values = arrays["values"]
+    if values[0] == LINEAR and values.size == OLD_LINEAR:
+        values = np.append(values, NO_LIMIT)
+    return Curve(values)
+
+
+def _known(kind: Any, facts: Mapping[str, Any], foreign: tuple[str, ...] = FOREIGN) -> Facts:
+    """Return the facts that are fields of ``kind``: rows may be older or newer than the code."""
+    names = {field.name for field in fields(kind)} - set(foreign)
+    return {name: value for name, value in facts.items() if name in names}

@@ -1,0 +1,187 @@
+"""Compare runs: where their settings differ, and their figures against those of the first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from planner.errors import NotReady, PlannerError, ScenarioError
+from planner.inputs.scenario.address import flat
+from planner.inputs.scenario.document import parse
+from planner.models import Run
+from planner.selectors.policies import default_policy, policies_in_order
+from planner.selectors.run_comparison_figures import (
+    Group,
+    Setting,
+    errors,
+    few,
+    planned,
+    replayed,
+    sizes,
+)
+from planner.selectors.runs import run_get, run_result
+
+FEWEST, MOST = 2, 8  # runs on one page
+
+
+@dataclass(frozen=True, slots=True)
+class RunBeside:
+    """One of the compared runs, with its headline."""
+
+    run: int
+    kind: str
+    name: str
+    policy: str  # the policy compared; "" if nothing was simulated
+    label: str  # of that policy
+    answer: str
+    start: datetime | None
+    end: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Runs side by side."""
+
+    runs: tuple[RunBeside, ...]
+    differences: tuple[Setting, ...]
+    same: int  # number of settings with the same value in all runs
+    groups: tuple[Group, ...]
+    notes: tuple[str, ...]
+    policies: tuple[str, ...]  # policies that at least one run simulated
+
+
+def runs_chosen(numbers: Sequence[int]) -> list[Run]:
+    """Return the runs of these numbers; raise PlannerError for too few or too many."""
+    if not FEWEST <= len(numbers) <= MOST:
+        raise PlannerError(f"Give {FEWEST} to {MOST} runs to compare, not {len(numbers)}.")
+    return [run_get(number) for number in numbers]
+
+
+def runs_beside(runs: Sequence[Run], policy: str = "", each: Sequence[str] = ()) -> Beside:
+    """Compare completed runs with the first of them.
+
+    ``policy`` is the policy to compare in the runs that simulated it. ``each`` names one policy per
+    run instead. In other runs, and by default, it is the policy that the run recommends.
+    """
+    for run in runs:
+        if run.kind == Run.Kind.INGEST:
+            raise NotReady(f"Run {run.pk} took in a trace; compare runs of scenarios.")
+    results = [run_result(run) for run in runs]
+    policies = each or [policy] * len(runs)
+    chosen = [
+        _policy(result, policy_asked)
+        for result, policy_asked in zip(results, policies, strict=True)
+    ]
+    settings, unread = _settings(runs)
+    keys = list(dict.fromkeys(key for setting in settings for key in setting))
+    rows = [Setting(key, tuple(setting.get(key) for setting in settings)) for key in keys]
+    differences = tuple(row for row in rows if any(v != row.values[0] for v in row.values))
+    notes = [*unread, *_notes(runs, results)]
+    other = _otherwise(runs, results, differences)
+    groups = [
+        *planned(results, other, differences),
+        *replayed(results, chosen, other, differences),
+        *sizes(results, other),
+        *errors(results, other),
+    ]
+    if not groups:
+        notes.append("These kinds of runs have no figure in common.")
+    return Beside(
+        runs=tuple(
+            _run_beside(run, result, name)
+            for run, result, name in zip(runs, results, chosen, strict=True)
+        ),
+        differences=differences,
+        same=len(rows) - len(differences),
+        groups=tuple(groups),
+        notes=tuple(notes),
+        policies=tuple(
+            dict.fromkeys(name for result in results for name in policies_in_order(result))
+        ),
+    )
+
+
+def _policy(result: dict[str, Any], policy: str) -> str:
+    return policy if policy in (result.get("policies") or {}) else default_policy(result)
+
+
+def _run_beside(run: Run, result: dict[str, Any], policy: str) -> RunBeside:
+    window, take = result.get("window") or {}, result.get("recommended") or {}
+    return RunBeside(
+        run=run.pk,
+        kind=run.get_kind_display(),
+        name=run.name,
+        policy=policy,
+        label=((result.get("policies") or {}).get(policy) or {}).get("label", ""),
+        answer=take.get("sentence") or result.get("headline") or "",
+        start=_moment(window.get("start")),
+        end=_moment(window.get("end")),
+    )
+
+
+def _moment(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
+
+
+def _settings(runs: Sequence[Run]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return each run's settings by address, and a sentence for each scenario that cannot be read.
+
+    Settings are those of the scenario as it was then, the options, and the resolved profiles.
+    """
+    by_run, unread = [], []
+    for run in runs:
+        values: dict[str, Any] = {}
+        if run.document:
+            try:
+                values = flat(parse(run.document, run.name or "scenario"))
+            except ScenarioError:
+                unread.append(
+                    f"The scenario of run {run.pk} was written for another version of this program "
+                    "and cannot be read: its settings are not compared."
+                )
+        values |= {f"option {name}": value for name, value in run.options.items()}
+        values |= {
+            f"profile kept here {name}, version": version.get("version")
+            for name, version in (run.resolved.get("profiles") or {}).items()
+        }
+        if run.trace is not None:
+            values["trace"] = run.trace.name
+        by_run.append(values)
+    return by_run, unread
+
+
+def _notes(runs: Sequence[Run], results: Sequence[dict[str, Any]]) -> Iterator[str]:
+    if len({run.code_version for run in runs}) > 1:
+        yield "Different versions of this program made these runs, which may differ by that alone."
+    cells = {(result.get("replayed") or {}).get("cells", 1) for result in results}
+    if len(cells) > 1:
+        yield (
+            "The runs were replayed on different shares of their traffic: see traffic.max_replayed."
+        )
+
+
+def _otherwise(
+    runs: Sequence[Run], results: Sequence[dict[str, Any]], differences: Iterable[Setting]
+) -> str:
+    """Return why the runs are not ranked: other traffic, or another window; "" if neither."""
+    traffic = [
+        row.key
+        for row in differences
+        if row.key == "trace" or (row.key.startswith("traffic.") and "max_replayed" not in row.key)
+    ]
+    if traffic:
+        return f"Other traffic ({few(traffic)}): the figures stand beside each other, no better."
+    if len(windows(results)) > 1:
+        return "Other windows: the figures stand beside each other, and none is called better."
+    return ""
+
+
+def windows(results: Iterable[dict[str, Any]]) -> set[tuple[str | None, str | None]]:
+    """Return the distinct windows of the results."""
+    return {
+        (window.get("start"), window.get("end"))
+        for result in results
+        if (window := result.get("window"))
+    }

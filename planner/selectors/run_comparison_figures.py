@@ -1,0 +1,321 @@
+"""Compare figures of runs with the first run's, and mark them better or worse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from planner.domain.columns import (
+    COUNT,
+    HOURS,
+    KG,
+    KWH,
+    LESS,
+    MORE,
+    NUMBER,
+    REASONS,
+    SHARE,
+    TEXT,
+    USD,
+    Column,
+)
+from planner.domain.replay.equal_attainment import EQUAL_SLO
+from planner.domain.results.figures import (
+    POLICIES,
+    POLICY_TABLE,
+    REQUEST_TABLE,
+    START_TABLE,
+)
+
+ALIKE = 0.005  # relative difference within which neither figure is marked better
+BETTER, WORSE = "better", "worse"
+EFFORT = (USD, HOURS, KWH, KG)  # units of effort: less is better only at an equal SLO attainment
+# Settings of the demand and service of a plan. Plans that differ in these are not ranked.
+ASKED = ("forecast.", "objective.spare.", "objective.epsilon", "objective.limited", "tiers[")
+
+PLAN = (
+    Column("usd", USD, "of the whole window, starts included", better=LESS),
+    Column("gpu_hours", HOURS, "of the whole window", better=LESS),
+    Column("kwh", KWH, "modelled at the load that instances are sized for", better=LESS),
+    Column("carbon_kg", KG, "of that energy", better=LESS),
+    Column("starts", COUNT, "of instances"),
+    Column("stops", COUNT, "of instances"),
+)
+PLAN_HEADS = {"usd": "Cost", "gpu_hours": "GPU-hours", "kwh": "Energy", "carbon_kg": "Carbon",
+              "starts": "Starts", "stops": "Stops"}  # fmt: skip
+LEVELS = (
+    Column("quantile", NUMBER, "of the forecast that is planned for"),
+    Column("times", NUMBER, "so many times that"),
+    Column("load_factor", NUMBER, "of the policy that is followed, found in rehearsal"),
+)
+LEVEL_HEADS = {"quantile": "Planned quantile", "times": "Times that quantile",
+               "load_factor": "Times again, for growth"}  # fmt: skip
+SIZE = (
+    Column("max_rps", NUMBER, "requests/s that one by itself carries", better=MORE),
+    Column("input_tps", NUMBER, "input tokens/s that one by itself carries", better=MORE),
+    Column("bound_by", TEXT, "the limit that it reaches first"),
+)
+SIZE_HEADS = {"max_rps": "requests/s", "input_tps": "input tokens/s", "bound_by": "bound by"}
+ERRORS = (
+    Column("wape", SHARE, "of demand: absolute errors, on earlier windows", better=LESS),
+    Column("peak_wape", SHARE, "of each period's peak", better=LESS),
+)
+ERROR_HEADS = {"wape": "error", "peak_wape": "error of peaks"}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A value that the runs do not share, by its address; None if a run has no value."""
+
+    key: str
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A figure of each run.
+
+    ``changes`` from the first run's are fractions of it, or differences for shares. ``marks`` are
+    "better", "worse" or "", which also means that they cannot be compared.
+    """
+
+    name: str
+    label: str
+    unit: str
+    help: str
+    values: tuple[Any, ...]
+    changes: tuple[float | None, ...]
+    marks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Figures of one table; ``note`` is the reason if none of them is marked better."""
+
+    title: str
+    rows: tuple[Compared, ...]
+    note: str = ""
+
+
+def few(keys: Sequence[str]) -> str:
+    """Return the first three keys in words, with the number of the others."""
+    return ", ".join(keys[:3]) + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")
+
+
+def planned(
+    results: Sequence[dict[str, Any]], other: str, differences: Iterable[Setting]
+) -> Iterator[Group]:
+    """Yield the figures of the plans, if several runs have one."""
+    totals = [(result.get("plan") or {}).get("totals") for result in results]
+    if not _several(totals):
+        return
+    differing = [row.key for row in differences if row.key.startswith(ASKED)]
+    note = other
+    if differing and not other:
+        note = (
+            f"The plans are asked for other things ({few(differing)}): one that costs less is not "
+            "better until it is replayed."
+        )
+    rows = [
+        _compared(column, PLAN_HEADS[column.name], [_of(row, column.name) for row in totals],
+                  fair=not note)
+        for column in PLAN
+    ]  # fmt: skip
+    yield Group("As planned", (*rows, *_levels(results)), note)
+
+
+def _levels(results: Sequence[dict[str, Any]]) -> Iterator[Compared]:
+    """Yield the forecast percentile that each plan is for, by tier."""
+    known = [
+        {row["tier"]: row for row in (result.get("forecast") or {}).get("quantile") or []}
+        for result in results
+    ]
+    for tier in dict.fromkeys(tier for levels in known for tier in levels):
+        for column in LEVELS:
+            values = [_of(levels.get(tier), column.name) for levels in known]
+            if any(value is not None for value in values):
+                label = f"{LEVEL_HEADS[column.name]}, {tier}"
+                yield _compared(column, label, values, fair=False)
+
+
+def replayed(
+    results: Sequence[dict[str, Any]],
+    chosen: Sequence[str],
+    other: str,
+    differences: Iterable[Setting],
+) -> Iterator[Group]:
+    """Yield the figures of the simulated policies, if several runs have them."""
+    figures = [
+        (result.get("policies") or {}).get(name)
+        for result, name in zip(results, chosen, strict=True)
+    ]
+    if not _several(figures):
+        return
+    limits = [row.key for row in differences if row.key.startswith("tiers[")]
+    note = other
+    if limits and not other:
+        note = (
+            f"The limits differ ({few(limits)}): being in time is judged by each run's own, and "
+            "neither that nor a cost at it is called better."
+        )
+    service = [(row or {}).get("slo_attainment") or {} for row in figures]
+    rows = []
+    for column, key, label in _columns(figures):
+        values = [_part(row, column.name, key) for row in figures]
+        if not any(values) or len({isinstance(value, str) for value in values if value}) > 1:
+            continue
+        latency = column.name.endswith("_ms")
+        fair = not other and (not limits or latency)
+        marks = _compared(column, label, values, fair=fair)
+        rows.append(_at_equal_service(marks, service) if column.unit in EFFORT else marks)
+    yield Group("As replayed", tuple(rows), note)
+
+
+def _columns(figures: Sequence[Any]) -> Iterator[tuple[Column, str, str]]:
+    """Yield the columns of the page's tables of policies, and those by tier once per tier."""
+    tiers = list(
+        dict.fromkeys(tier for row in figures for tier in ((row or {}).get("slo_attainment") or {}))
+    )
+    for table in (POLICY_TABLE, REQUEST_TABLE, START_TABLE):
+        above = ""
+        for column in POLICIES.on(table):
+            if column.unit == REASONS:
+                continue
+            head = column.heads[table]
+            by_tier = column.name in ("slo_attainment", "worst_hour") or "_p95_" in column.name
+            if by_tier:
+                for tier in tiers:
+                    if head == "{}":
+                        yield column, tier, f"{tier} in time"
+                    elif "{}" in head:
+                        yield column, tier, head.format(tier)
+                    else:
+                        yield column, tier, f"{tier} {head}"
+            elif "{}" not in head:
+                above = above if column.below else head
+                yield column, "", f"{above}, {head}" if column.below else head
+
+
+def _at_equal_service(row: Compared, service: Sequence[Mapping[str, Any]]) -> Compared:
+    """Clear marks of effort that an unequal SLO attainment makes unfair (methods.md X4).
+
+    Less effort is better only if no tier is served worse. More is worse only if none is served
+    better.
+    """
+    marks = tuple(
+        ""
+        if (mark == BETTER and _below(its, service[0]))
+        or (mark == WORSE and _below(service[0], its))
+        else mark
+        for mark, its in zip(row.marks, service, strict=True)
+    )
+    return Compared(row.name, row.label, row.unit, row.help, row.values, row.changes, marks)
+
+
+def _below(its: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+    """Return whether any tier's share is below the other's by more than the tolerance."""
+    return any(
+        (
+            share is not None
+            and (share_of_mine := its.get(tier)) is not None
+            and share_of_mine < share - EQUAL_SLO
+        )
+        for tier, share in others.items()
+    )
+
+
+def sizes(results: Sequence[dict[str, Any]], other: str) -> Iterator[Group]:
+    """Yield the capacity of a replica; it follows from the limits, so none is marked better."""
+    known = [
+        {
+            f"{row['model']} on {row.get('arrangement') or row['gpu']}"
+            + (f" ({row['role']})" if row.get("role", "mixed") != "mixed" else ""): row
+            for row in (result.get("capacity") or result.get("pools") or [])
+            if "max_rps" in row
+        }
+        for result in results
+    ]
+    yield from _by_name("What one replica carries", known, SIZE, SIZE_HEADS, fair=False, note=other)
+
+
+def errors(results: Sequence[dict[str, Any]], other: str) -> Iterator[Group]:
+    """Yield the forecast errors by series, if several runs have them."""
+    known = [
+        {
+            f"{row['model']} in {row['region']}, {row['tier']}": row
+            for row in (result.get("forecast") or {}).get("series") or result.get("series") or []
+        }
+        for result in results
+    ]
+    yield from _by_name("Forecasts", known, ERRORS, ERROR_HEADS, fair=not other, note=other)
+
+
+def _by_name(
+    title: str,
+    known: Sequence[Mapping[str, Any]],
+    columns: Sequence[Column],
+    heads: Mapping[str, str],
+    *,
+    fair: bool,
+    note: str,
+) -> Iterator[Group]:
+    """Yield a group with a row per name and column, if several runs have any."""
+    if not _several(known):
+        return
+    rows = [
+        _compared(column, f"{name}: {heads[column.name]}",
+                  [_of(rows_of_run.get(name), column.name) for rows_of_run in known], fair=fair)
+        for name in dict.fromkeys(name for rows_of_run in known for name in rows_of_run)
+        for column in columns
+    ]  # fmt: skip
+    yield Group(title, tuple(row for row in rows if any(v is not None for v in row.values)), note)
+
+
+def _several(parts: Sequence[Any]) -> bool:
+    return sum(bool(part) for part in parts) > 1
+
+
+def _of(row: Mapping[str, Any] | None, name: str) -> Any:
+    return (row or {}).get(name)
+
+
+def _part(row: Mapping[str, Any] | None, name: str, key: str) -> Any:
+    value = _of(row, name)
+    return (value or {}).get(key) if key else value
+
+
+def _compared(column: Column, label: str, values: Sequence[Any], *, fair: bool) -> Compared:
+    first, *others = values
+    return Compared(
+        column.name,
+        label,
+        column.unit,
+        column.help,
+        tuple(values),
+        (None, *(_change(column, first, value) for value in others)),
+        ("", *(_mark(column, first, value) if fair else "" for value in others)),
+    )
+
+
+def _numbers(*values: Any) -> bool:
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+
+
+def _change(column: Column, first: Any, value: Any) -> float | None:
+    if not _numbers(first, value):
+        return None
+    if column.unit == SHARE:
+        return float(value - first)
+    if first == 0:
+        return 0.0 if value == 0 else None
+    return float((value - first) / abs(first))
+
+
+def _mark(column: Column, first: Any, value: Any) -> str:
+    if not (column.better and _numbers(first, value)):
+        return ""
+    alike = EQUAL_SLO if column.unit == SHARE else ALIKE * max(abs(first), abs(value))
+    if abs(value - first) <= alike:
+        return ""
+    return BETTER if (value - first) * column.better > 0 else WORSE

@@ -1,0 +1,84 @@
+"""Load the user's own hardware as a run stored it, in the types of the core.
+
+Later edits and fits do not change it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from planner.errors import CatalogueError
+from planner.inputs.catalogue.price_lists import OwnPrice
+from planner.inputs.scenario.own_hardware import (
+    KernelSource,
+    Known,
+)
+from planner.models import Calibration, ProfileVersion
+from planner.selectors.calibrations import CALIBRATIONS, KERNEL_FILE
+from planner.selectors.hardware_rows import (
+    gpu_from_facts,
+    model_from_facts,
+    profile_of,
+)
+from planner.selectors.measured_corrections import own_of_rows
+from planner.storage import row_arrays
+from simulation.performance.estimate.measured_corrections import Times
+from simulation.performance.specs import Provenance
+
+Resolved = dict[str, Any]
+
+
+def known_of(resolved: Resolved) -> Known:
+    """Return the input of ``build_hardware`` from the data that a run stored."""
+    gpus = resolved.get("gpus") or {}
+    models = resolved.get("models") or {}
+    named = resolved.get("profiles") or {}
+    rows = ProfileVersion.objects.select_related("profile").in_bulk(
+        [r["id"] for r in named.values()]
+    )
+    for name, version in named.items():
+        if version["id"] not in rows:
+            raise CatalogueError(
+                f"Profile {name}, version {version['version']}, has been removed; choose another."
+            )
+    facts = Known(
+        gpus={n: gpu_from_facts(n, g["facts"], _provenance(g)) for n, g in gpus.items()},
+        models={n: model_from_facts(n, m["facts"], _provenance(m)) for n, m in models.items()},
+    )
+    return replace(
+        facts,
+        own=_own(facts, resolved.get("measured") or []),
+        profiles={name: profile_of(rows[version["id"]]) for name, version in named.items()},
+        prices={
+            (row["region"], row["gpu"]): OwnPrice(**row)
+            for row in (resolved.get("prices") or {}).get("rows", [])
+        },
+        kernels={
+            gpu: tuple(_kernel_source(number) for number in files)
+            for gpu, files in (resolved.get("kernels") or {}).items()
+        },
+    )
+
+
+def _own(facts: Known, files: list[dict[str, Any]]) -> Times | None:
+    """Return the corrections by the measured rows that the run stored."""
+    measured = own_of_rows(files, facts) if files else None
+    return measured.times if measured else None
+
+
+def _kernel_source(number: int) -> KernelSource:
+    """Return the source of measured kernels.
+
+    A removed one gets a path without a file, so that an error appears only where it is needed.
+    """
+    row = Calibration.objects.filter(pk=number).first()
+    if row is None:
+        gone = row_arrays.folder(f"{CALIBRATIONS}/{number}") / KERNEL_FILE
+        return KernelSource(gone, f"calibration {number}", "auto", "")
+    path = row_arrays.held(row.store) / KERNEL_FILE
+    return KernelSource(path, row.file_name, row.format, row.source)
+
+
+def _provenance(facts: dict[str, Any]) -> Provenance:
+    return Provenance(facts["kind"], facts["source"])

@@ -1,0 +1,221 @@
+"""Activate, restore and end the plans that clusters follow.
+
+Each scenario has at most one active plan, and at most one plan asks for each deployment.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import transaction
+
+from planner.errors import NotAllowed, NotReady, PlannerError
+from planner.models import Event, PlanInForce, Proposal, Run, User
+from planner.outputs.options import ExportOptions
+from planner.outputs.plans import (
+    Plan,
+    plan_of,
+)
+from planner.selectors.active_plans import (
+    in_force_of,
+    plan_in_force,
+    plans_in_force,
+)
+from planner.selectors.review import review_rules
+from planner.services.access import check_may_approve
+from planner.services.audit import record
+from planner.services.notifications import notify
+
+MESSAGE = 500  # characters of the reason
+
+
+def put_in_force(
+    *,
+    run: Run,
+    options: ExportOptions,
+    user: User | None,
+    now: datetime,
+    proposal: Proposal | None = None,
+    rule: str = "",
+    message: str = "",
+) -> PlanInForce:
+    """Activate a plan from ``now`` on, and end the plans that it replaces (``replaced_by``).
+
+    ``proposal``: an approved one; its own service has checked the approval and notifies people.
+    ``message``: the reason, if there is no proposal.
+
+    Raises NotReady for a policy without a schedule of replicas, and if the active plan of another
+    scenario has some of its deployments.
+    """
+    if proposal is None:
+        _check_directly(user)
+    plan = timetable_of(run, options, now)
+    with transaction.atomic():
+        _end(replaced_by(plan, run), now)
+        placed = frozen(plan, run)
+        placed.proposal, placed.by, placed.since = proposal, user, now
+        placed.message = _message(message)
+        # An approval locks the audit log before the plan's number. Everybody must lock in this
+        # order, else two plans could wait for each other.
+        record(
+            "plan.in-force", run, by=user, rule=rule,
+            proposal=proposal.pk if proposal else None, policy=plan.policy, repeat=plan.repeat,
+        )  # fmt: skip
+        placed.save()
+        if proposal is None:
+            _tell(placed, "put in force")
+    return placed
+
+
+def frozen(plan: Plan, run: Run) -> PlanInForce:
+    """Return the plan as it would be active; it is not saved."""
+    return PlanInForce(
+        run=run,
+        number=run.pk,
+        scenario=plan.scenario[:120],
+        policy=plan.policy,
+        label=plan.label[:161],
+        repeat=plan.repeat,
+        zone=plan.zone,
+        begins=plan.begins,
+        ends=plan.ends,
+        pools=_frozen(plan),
+    )
+
+
+@transaction.atomic
+def plan_restore(
+    *, plan: PlanInForce, user: User | None, now: datetime, message: str = ""
+) -> PlanInForce:
+    """Activate an earlier plan again, as it was then, and end the plan that it replaces.
+
+    Raises NotReady if it is active, or its dates are over.
+    """
+    _check_directly(user)
+    if plan.until is None:
+        raise NotReady(f"Plan {plan.pk} is in force.")
+    if plan.repeat == "once" and plan.ends <= now:
+        raise NotReady(
+            f"The dates of plan {plan.pk} are over since {plan.ends:%Y-%m-%d %H:%M} UTC; put run "
+            f"{plan.number} in force every day or week, or propose it so."
+        )
+    current = in_force_of(plan.run) if plan.run else plan_in_force(plan.scenario)
+    _end(_replaced(current, {(pool["name"], pool["region"]) for pool in plan.pools}), now)
+    again = PlanInForce.objects.get(pk=plan.pk)
+    # A new row: the earlier rows are the history of active plans.
+    again.pk, again._state.adding = None, True
+    again.since, again.until, again.by = now, None, user
+    again.origin, again.message = plan, _message(message) or f"Plan {plan.pk} restored"
+    record(
+        "plan.in-force", again.run or str(again.number), by=user, proposal=again.proposal_id,
+        policy=again.policy, repeat=again.repeat, restored=plan.pk,
+    )  # fmt: skip
+    again.save()
+    _tell(again, "put in force again")
+    return again
+
+
+def timetable_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
+    """Return the plan that would be active; raise NotReady if it has no schedule of replicas."""
+    plan = plan_of(run, options, now)
+    if plan.rule is not None:
+        raise NotReady(
+            f"{plan.label} scales by a rule of its own and has no timetable to follow; export it "
+            "to hpa or keda, or name a policy that plans."
+        )
+    return plan
+
+
+def replaced_by(plan: Plan, run: Run) -> list[PlanInForce]:
+    """Return the active plans that a plan ends by taking effect.
+
+    The first is the active plan of the same scenario. Then come plans of other scenarios if this
+    plan has all of their deployments.
+
+    Raises NotReady if another scenario's plan shares some of its deployments and has others. Two
+    plans for one deployment would contradict each other, and the deployments that only the other
+    plan has would be left without a plan.
+    """
+    return _replaced(in_force_of(run), {(pool.name, pool.region) for pool in plan.pools})
+
+
+def _replaced(current: PlanInForce | None, pools: set[tuple[str, str]]) -> list[PlanInForce]:
+    """Return the plans that a plan of these ``pools`` (name, region) would end."""
+    replaced = [current] if current else []
+    for other in plans_in_force():
+        theirs = {(pool["name"], pool["region"]) for pool in other.pools}
+        both = sorted(pools & theirs)
+        if other == current or not both:
+            continue
+        if theirs - pools:
+            raise NotReady(
+                f"Run {other.number} of {other.scenario} is in force and asks for {both[0][0]} "
+                f"in {both[0][1]} too, as one of its {len(theirs)} deployments; end that plan "
+                "first, or give this one's deployments names of their own (names)."
+            )
+        replaced.append(other)
+    return replaced
+
+
+@transaction.atomic
+def withdraw(*, user: User | None, now: datetime, plan: PlanInForce | None = None) -> bool:
+    """End an active plan, or the only one if none is named; return whether one was active.
+
+    Raises NotReady if several are active and none is named.
+    """
+    check_may_approve(user)
+    plans = [plan] if plan else list(plans_in_force())
+    if len(plans) > 1:
+        names = ", ".join(sorted(ended.scenario for ended in plans))
+        raise NotReady(f"{len(plans)} plans are in force; say of which scenario: {names}.")
+    _end(plans, now)
+    for ended in plans:
+        record("plan.ended", str(ended.number), by=user, scenario=ended.scenario)
+        _tell(ended, "no longer in force, and none in its place")
+    return bool(plans)
+
+
+def _check_directly(user: User | None) -> None:
+    """Raise NotAllowed if the workspace's rules require a proposal."""
+    check_may_approve(user)
+    if review_rules().required:
+        raise NotAllowed(
+            "Here a plan takes effect by a proposal alone; propose it and have it approved."
+        )
+
+
+def _end(plans: list[PlanInForce], now: datetime) -> None:
+    PlanInForce.objects.filter(pk__in=[plan.pk for plan in plans]).update(until=now)
+
+
+def _tell(plan: PlanInForce, what: str) -> None:
+    words = f"Run {plan.number} of {plan.scenario} is {what}."
+    notify(plan.workspace, Event.IN_FORCE, words, f"/plans-in-force/{plan.pk}/")
+
+
+def _message(text: str) -> str:
+    text = text.strip().replace("\0", "")
+    if len(text) > MESSAGE:
+        raise PlannerError(f"message: at most {MESSAGE} characters, not {len(text):,}.")
+    return text
+
+
+def _frozen(plan: Plan) -> list[dict[str, object]]:
+    """Return the pools of a plan with their steps, as JSON-ready data."""
+    return [
+        {
+            "name": pool.name,
+            "region": pool.region,
+            "model": pool.model,
+            "gpu": pool.gpu,
+            "role": pool.role,
+            "gpus": pool.gpus,
+            "market": pool.market,
+            "arrangement": pool.arrangement,
+            "steps": [
+                [step.begins.isoformat(), step.ends.isoformat(), step.replicas]
+                for step in pool.steps
+            ],
+        }
+        for pool in plan.pools
+    ]

@@ -1,0 +1,69 @@
+"""Handle Django signals: record sign-ins, guard new tables, check texts before they are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from django.contrib.auth.signals import user_logged_in, user_logged_out, user_login_failed
+from django.db.models import CharField, JSONField, Model, TextField
+from django.db.models.signals import post_migrate, pre_save
+from django.dispatch import receiver
+from django.http import HttpRequest
+
+from planner.errors import Malformed
+from planner.files.stored_text import unstorable_character
+from planner.models import User
+from planner.services.audit import guard, record
+from planner.services.password_confirmation import proved
+from planner.services.sessions import session_noted
+
+
+@receiver(user_logged_in)
+def _signed_in(user: User, request: HttpRequest, **_: Any) -> None:
+    session_noted(request)
+    proved(request)
+    record("user.signed-in", user, by=user)
+
+
+@receiver(user_logged_out)
+def _signed_out(user: User | None, **_: Any) -> None:
+    if user is not None:
+        record("user.signed-out", user, by=user)
+
+
+@receiver(user_login_failed)
+def _refused(credentials: dict[str, Any], **_: Any) -> None:
+    record("user.refused", str(credentials.get("username", "")), by=None, rule="log-in")
+
+
+@receiver(post_migrate)
+def _migrated(sender: Any, **_: Any) -> None:
+    if sender.label == "planner":
+        guard()
+
+
+@receiver(pre_save)
+def _refuse_unstorable(
+    sender: type[Model],
+    instance: Model,
+    raw: bool,
+    update_fields: Collection[str] | None = None,
+    **_: Any,
+) -> None:
+    """Raise Malformed with the column that holds a character that cannot be stored.
+
+    A restore (``raw``) is skipped here: it names the row instead.
+    """
+    if raw or sender._meta.app_label != "planner":
+        return
+    for column in sender._meta.concrete_fields:
+        if update_fields is not None and column.name not in update_fields:
+            continue
+        if isinstance(column, CharField | TextField | JSONField):
+            found = unstorable_character(getattr(instance, column.attname))
+            if found is not None:
+                raise Malformed(
+                    f"{column.name}: a text holds the character {found}, which cannot be stored. "
+                    "Remove it and try again."
+                )

@@ -1,0 +1,137 @@
+"""Search deployments for the command line, the REST API and the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from planner.domain.deployment_search.query import (
+    DeploymentQuery,
+    price_of,
+)
+from planner.domain.deployment_search.search import configure
+from planner.domain.progress import (
+    Progress,
+    silent,
+)
+from planner.domain.serialise import as_json
+from planner.errors import NotReady, PlannerError
+from planner.inputs import catalogue
+from planner.inputs.scenario.document import (
+    edit,
+    outline,
+    parse,
+)
+from planner.inputs.scenario.schema.regions import Region
+from planner.models import Trace
+from planner.selectors.hardware import own_hardware
+from planner.selectors.scenarios import scenario_get
+from planner.selectors.traces import trace_get
+from planner.services.draft_windows import (
+    USUAL,
+    window_choices,
+)
+from planner.services.drafts import scenario_draft
+from planner.services.estimates import KEPT, Measured
+
+NO_LIMITS: Mapping[str, float | None] = {}
+
+
+def configured(
+    query: DeploymentQuery, progress: Progress = silent, measured: Measured = KEPT
+) -> dict[str, Any]:
+    """Return the deployments of a model sorted by cost, with the keys of docs/interfaces.md.
+
+    Own measurements correct the estimated speeds. Raises PlannerError or SimulationError.
+    """
+    known = own_hardware()
+    answer: dict[str, Any] = as_json(configure(query, known, progress, measured.own(known)))
+    for row, profiles in zip(answer["candidates"], answer.pop("profiles"), strict=True):
+        row["profiles"] = profiles
+    return answer
+
+
+def document_with(
+    *,
+    model: str,
+    profiles: Sequence[Mapping[str, Any]],
+    limits: Mapping[str, float | None] = NO_LIMITS,
+    scenario: str = "",
+    trace: str = "",
+) -> str:
+    """Return a stored scenario, or a draft for a trace, with the chosen deployments.
+
+    Raises PlannerError unless exactly one of ``scenario`` and ``trace`` is named.
+    """
+    if bool(scenario) == bool(trace):
+        raise PlannerError("Name a scenario or a trace to put the deployments into, one of them.")
+    if scenario:
+        base = scenario_get(scenario)
+        text = scenario_with(base.document, model, profiles)
+        # the stored scenario does not change
+        return edit(text, {"name": f"{base.name[:90]}, {profiles[0]['gpu']}"})
+    kept_trace = trace_get(trace)
+    if kept_trace.state != Trace.State.READY:
+        raise NotReady(f"Trace {kept_trace.name} is not ready; wait until it has been read.")
+    choices = {choice.key: choice for choice in window_choices(kept_trace)}
+    draft = scenario_draft(kept_trace, choices.get(USUAL, next(iter(choices.values()), None)))
+    return scenario_with(draft, model, profiles, limits, in_place=True)
+
+
+def scenario_with(
+    document: str,
+    model: str,
+    profiles: Sequence[Mapping[str, Any]],
+    limits: Mapping[str, float | None] = NO_LIMITS,
+    *,
+    in_place: bool = False,
+) -> str:
+    """Return ``document`` with the chosen deployments of ``model`` instead of its current ones.
+
+    Regions that lack one of the GPU types get the capacity of their most numerous type. The price
+    is the median one if no other is known.
+
+    With ``in_place`` the deployments serve all models of the draft, and ``limits`` (ttft_ms,
+    tbt_ms) replace those of the strictest tier. Raises ScenarioError if the result is not valid.
+    """
+    if not profiles:
+        raise PlannerError("No deployment is chosen; tick one of the list.")
+    before, data = parse(document), outline(document)
+    others = [row for row in data["profiles"] if not in_place and row.get("model") != model]
+    changes: dict[str, Any] = {"profiles": [*others, *(dict(row) for row in profiles)]}
+    if in_place:
+        sources = [{**source, "model": model} for source in data["traffic"]["sources"]]
+        strictest = min(range(len(before.tiers)), key=lambda i: before.tiers[i].ttft_ms or math.inf)
+        tiers = [dict(tier) for tier in data["tiers"]]
+        tiers[strictest] |= {name: value for name, value in limits.items() if value is not None}
+        changes |= {"models": [model], "traffic.sources": sources, "tiers": tiers}
+    elif model not in {known.name for known in before.models}:
+        changes["models"] = [*data["models"], model]
+    needed = dict.fromkeys(str(row.get("gpu", "")) for row in profiles)
+    changes["regions"] = [
+        _with_gpus(row, region, needed)
+        for row, region in zip(data["regions"], before.regions, strict=True)
+    ]
+    text = edit(document, changes)
+    parse(text)
+    return text
+
+
+def _with_gpus(row: Mapping[str, Any], region: Region, needed: Iterable[str]) -> dict[str, Any]:
+    """Return a region of the document with the GPU types that it lacks."""
+    missing = [gpu for gpu in needed if gpu not in region.capacity]
+    if not missing:
+        return dict(row)
+    most = max(region.capacity.values(), default=0)
+    listed = catalogue.regions()
+    known = listed[region.like].usd_per_gpu_hour if region.like in listed else {}
+    prices = {
+        gpu: round(price, 4)
+        for gpu in missing
+        if gpu not in known and (price := price_of(gpu, {}).usd) > 0
+    }
+    changed = {**row, "capacity": {**row["capacity"], **dict.fromkeys(missing, most)}}
+    if prices:
+        changed["usd_per_gpu_hour"] = {**prices, **row.get("usd_per_gpu_hour", {})}
+    return changed

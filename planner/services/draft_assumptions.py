@@ -1,0 +1,198 @@
+"""List the assumptions of a draft, with the reason for each and how much it matters.
+
+How much comes from sizes alone, by the fluid model of one replica at mean lengths
+(``simulation.sizing.queueing``). Nothing is simulated, so these are proportions and not fleets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from planner.domain.traffic.binned import FILE_CV
+from planner.domain.verification.profile_error import stated_error
+from planner.inputs import catalogue
+from planner.inputs.ingest.store import LENGTHS
+from planner.inputs.scenario.document import parse
+from planner.inputs.scenario.schema import Scenario
+from planner.models import Trace
+from planner.services import drafts
+from planner.services.draft_profiles import (
+    Serving,
+    names,
+    servings,
+)
+from planner.storage import row_arrays
+from simulation.performance.profile import Profile
+from simulation.sizing.queueing import largest_rate
+
+LONGER = 1.2
+ELSEWHERE = "Another model or GPU type is another fleet."
+OTHERS = ("llama-3.1-8b", "gpt-oss-120b", "llama-3.1-70b")  # compared with the chosen model
+
+
+@dataclass(frozen=True, slots=True)
+class Assumed:
+    """One assumption; ``section`` is the section of the form that changes it."""
+
+    section: str
+    what: str
+    value: str
+    why: str
+    matters: str = ""
+
+
+def assumed_of(trace: Trace, document: str, serving: Serving) -> tuple[Assumed, ...]:
+    """Return the assumptions of a draft over ``trace`` that ``serving`` serves, in form order."""
+    draft = parse(document)
+    return (
+        *_models(trace, serving),
+        *_region(trace, draft),
+        *_limits(trace, draft),
+        *_lengths(trace, draft, serving.profile),
+        *_spread(trace),
+    )
+
+
+def _models(trace: Trace, serving: Serving) -> Iterator[Assumed]:
+    named = [label for label in trace.report.get("models") or [] if label]
+    for label, served in serving.labels.items() or [("", serving)]:
+        profile, error = served.profile, stated_error(served.profile)
+        how_sure = "" if error is None else f", off by about {error.value:.0%}"
+        yield Assumed(
+            "profiles",
+            f"Model and GPUs of {label}" if label else "Model and GPUs",
+            f"{profile.model} on {profile.tp} × {profile.gpu}",
+            f"{_whose(served, label, named)}; its speed is {profile.provenance.kind}{how_sure}",
+            _others(trace, profile),
+        )
+
+
+def _whose(serving: Serving, label: str, named: list[str]) -> str:
+    """Return why this model serves what the file calls ``label``, or all of the file."""
+    if serving.named:
+        others = [name for name in named if not label and not names(name, serving.profile.model)]
+        return "your file names it" + (f", and {_some(others)}, all of it here" if others else "")
+    if label:
+        return f"no built-in model is called {label}, so a recent one stands in"
+    if named:
+        return f"your file names {_some(named)}, and all of it is served by this one"
+    return "your file does not say what serves it"
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _region(trace: Trace, draft: Scenario) -> Iterator[Assumed]:
+    """Yield the assumptions on region, price, cold start and limit of the first token."""
+    region, tier = draft.regions[0], draft.tiers[0]
+    usd = catalogue.regions()[region.like or ""].usd_per_gpu_hour
+    prices = [
+        f"${usd[gpu]:,.2f} per {gpu} and hour, {count:,} to be had"
+        if gpu in usd
+        else f"no known price of {gpu}, {count:,} to be had"
+        for gpu, count in region.capacity.items()
+    ]
+    named = [name for name in trace.report.get("regions") or [] if name]
+    named_words = f"your file names {_some(named)}; " if named else ""
+    yield Assumed(
+        "regions",
+        "Region and price",
+        f"{region.name}, as {region.like}: {'; '.join(prices)}",
+        f"{named_words}all traffic comes from and is served in one region, at the list price on "
+        "demand",
+        "Cost goes with the price; another region adds its round trip to the first token.",
+    )
+    yield Assumed(
+        "fleet",
+        "Start of a replica",
+        f"{draft.fleet.startup_s / 60:g} min",
+        "weights are at hand in the region (SageServe, section 4)",
+        "The longer, the earlier a plan has to ask, and the less a policy without one can do.",
+    )
+    if (tier.ttft_ms or 0) > drafts.TTFT_MS:
+        yield Assumed(
+            "tiers",
+            "First token of the fast tier",
+            f"within {(tier.ttft_ms or 0) / 1000:g} s instead of {drafts.TTFT_MS / 1000:g} s",
+            "the trace's long prompts take half of that on an idle replica",
+            "A stricter limit needs faster GPUs, or leaves long prompts out of it.",
+        )
+
+
+def _limits(trace: Trace, draft: Scenario) -> Iterator[Assumed]:
+    """Yield the assumed tiers and their limits."""
+    shares = draft.traffic.sources[0].tiers
+    tiers = "; ".join(
+        f"{shares.get(tier.name, 0):.0%} {tier.name}, "
+        + ", ".join(
+            f"{name} {limit / 1000:g} s"
+            for name, limit in (("TTFT", tier.ttft_ms), ("TBT", tier.tbt_ms))
+            if limit is not None
+        )
+        for tier in draft.tiers
+    )
+    named = [name for name in trace.report.get("tiers") or [] if name]
+    whose = f"your file names {_some(named)}, which no limit is known of" if named else ""
+    yield Assumed(
+        "tiers",
+        "Tiers and their limits",
+        tiers,
+        f"{whose or 'your file has no tiers'}; these are SageServe's interactive ones (IW-F, IW-N)",
+        "What may wait longer needs fewer replicas at the peak.",
+    )
+
+
+def _lengths(trace: Trace, draft: Scenario, speed: Profile) -> Iterator[Assumed]:
+    """Yield the assumed lengths, with the extra replicas if requests are longer."""
+    prompt, answer = drafts.mean_lengths(trace)
+    usual = largest_rate(speed, prompt, answer)[0]
+    for what, name, longer in (
+        ("Prompt lengths", "input_tokens", (LONGER * prompt, answer)),
+        ("Answer lengths", "output_tokens", (prompt, LONGER * answer)),
+    ):
+        lengths = next((g for s in draft.traffic.sources if (g := getattr(s, name))), None)
+        if lengths is None:
+            continue
+        more = usual / largest_rate(speed, *longer)[0] - 1
+        yield Assumed(
+            "sources",
+            what,
+            f"mean {lengths.mean:,.0f} tokens, spread (CV) {lengths.cv:g}",
+            "your file counts none; these are of Azure's conversations of 2023",
+            f"If they are {LONGER - 1:.0%} longer, about {more:.0%} more replicas and cost.",
+        )
+
+
+def _spread(trace: Trace) -> Iterator[Assumed]:
+    """Yield the assumed spread of lengths and arrivals for a file that only has sums per bin."""
+    counted = any(
+        series.get(what) is not None
+        for series in trace.report.get("series") or []
+        for what in ("input_tokens", "output_tokens")
+    )
+    if trace.kind != Trace.Kind.DEMAND or not counted:
+        return
+    if trace.store and row_arrays.exists(f"{trace.store}/{LENGTHS}"):
+        return  # a live source counts requests by length
+    yield Assumed(
+        "sources",
+        "How lengths and arrivals spread within a bin",
+        f"lengths log-normal around each bin's mean (CV {FILE_CV:g}); arrivals at random times",
+        "your file has sums per bin",
+        "Longer tails and bursts need more room at the same mean; a file of requests has both.",
+    )
+
+
+def _others(trace: Trace, profile: Profile) -> str:
+    """Return how many GPUs of the same type other models take."""
+    lengths, known = drafts.mean_lengths(trace), servings()
+    rate = largest_rate(profile, *lengths)[0] / profile.tp
+    others = [
+        f"{name} takes about {rate * other.tp / largest_rate(other, *lengths)[0]:.2g} times the "
+        "GPUs"
+        for name in OTHERS
+        if name != profile.model and (other := known.get((name, profile.gpu))) is not None
+    ]
+    return f"Another model is another fleet: {', '.join(others)}." if others else ELSEWHERE

@@ -1,0 +1,144 @@
+"""Choose the profile that serves a draft's traffic.
+
+It is a model that the trace names, or a recent one. It runs on the most common GPU type, in the
+arrangement with the best data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from planner.errors import CatalogueError, NotFound
+from planner.inputs import catalogue
+from planner.inputs.catalogue.rule_based_profiles import modelled
+from planner.models import Trace
+from simulation.performance.profile import Profile
+
+MODEL, GPU = "qwen3-32b", "H100-SXM"
+MOST_MODELS = 8  # models of a file that each get their own profile in a draft
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A profile that serves traffic, and the same as a row of a scenario (``row``).
+
+    ``labels`` has the serving of each model by its name in the trace. It is empty if one serves
+    all.
+    """
+
+    profile: Profile
+    row: dict[str, Any]
+    named: bool  # the trace names its model
+    labels: Mapping[str, Serving] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def all(self) -> tuple[Serving, ...]:
+        """Return the serving of each model, each model once."""
+        by_model = {serving.profile.model: serving for serving in self.labels.values()}
+        return tuple(by_model.values()) or (self,)
+
+
+def serving_of(trace: Trace, model: str = "", gpu: str = "") -> Serving:
+    """Return the chosen serving, the one that the trace names, or the default.
+
+    Raises NotFound with the available names.
+    """
+    known = servings()
+    named = {} if model else dict(_named(trace, {m for m, _ in known}))
+    labels = told_apart(trace)
+    if labels and named:
+        each = {
+            label: _serving(known, named.get(label, MODEL), gpu, label in named, strict=False)
+            for label in labels
+        }
+        first = _serving(known, next(iter(named.values())), gpu, named=True)
+        return replace(first, labels=MappingProxyType(each))
+    return _serving(known, model or next(iter(named.values()), MODEL), gpu, bool(named))
+
+
+def told_apart(trace: Trace) -> tuple[str, ...]:
+    """Return the file's names of models, if it has several.
+
+    The result is empty for one model, for more than MOST_MODELS, and if requests lack a model.
+    """
+    report = trace.report
+    if trace.kind == Trace.Kind.REQUESTS:
+        labels = [label for label in report.get("models") or [] if label]
+        if any("requests have no model" in note for note in report.get("notes") or []):
+            return ()
+    else:
+        named = [series.get("model") for series in report.get("series", [])]
+        labels = [] if None in named else [str(label) for label in dict.fromkeys(named)]
+    return tuple(labels) if 1 < len(labels) <= MOST_MODELS else ()
+
+
+def _serving(
+    known: Mapping[tuple[str, str], Profile],
+    model_asked: str,
+    gpu: str,
+    named: bool,
+    strict: bool = True,
+) -> Serving:
+    """Return the serving of a model.
+
+    Not ``strict``: take another GPU type if there is no profile on this one.
+    """
+    of = {g: candidate for (m, g), candidate in known.items() if m == model_asked}
+    if not of:
+        raise NotFound(f"No built-in profile serves {model_asked!r}; choose a model of the list.")
+    if gpu and gpu not in of and strict:
+        raise NotFound(
+            f"No built-in profile has {model_asked} on {gpu!r}; there are {', '.join(of)}."
+        )
+    usual = GPU if GPU in of else next(iter(of))
+    profile = of[gpu if gpu in of else usual]
+    return Serving(profile, _row(profile), named)
+
+
+def servings() -> dict[tuple[str, str], Profile]:
+    """Return one built-in profile per model and GPU type, the most reliable one."""
+    profiles: dict[tuple[str, str], Profile] = {}
+    for model, gpu, _ in catalogue.profiles():
+        profiles[model, gpu] = catalogue.profiles()[model, gpu, best_tp(model, gpu)]
+    for modelled_profile in modelled():
+        profiles.setdefault((modelled_profile.model, modelled_profile.gpu), modelled_profile)
+    return profiles
+
+
+def best_tp(model: str, gpu: str) -> int:
+    """Return the GPUs per replica of the most reliable built-in profile.
+
+    It is a measured profile if there is one, else the smallest.
+    """
+    by_tp = {tp: p for (m, g, tp), p in catalogue.profiles().items() if (m, g) == (model, gpu)}
+    return min(by_tp, key=lambda tp: (by_tp[tp].provenance.kind != "measured", tp))
+
+
+def names(label: str, model: str) -> bool:
+    """Return whether ``label`` is one of the catalogue's names of ``model``."""
+    try:
+        return catalogue.model_name(label) == model
+    except CatalogueError:
+        return False
+
+
+def _named(trace: Trace, known: set[str]) -> Iterator[tuple[str, str]]:
+    """Yield the file's labels with the models that they name, if these can be served."""
+    for label in trace.report.get("models") or []:
+        try:
+            name = catalogue.model_name(label)
+        except CatalogueError:
+            continue
+        if name in known:
+            yield label, name
+
+
+def _row(profile: Profile) -> dict[str, Any]:
+    row: dict[str, Any] = {"model": profile.model, "gpu": profile.gpu, "tp": profile.tp}
+    if profile.kind == "roofline":
+        precision = catalogue.published_precision(profile.model)
+        row |= {"kind": "roofline"} | ({} if precision == "bf16" else {"precision": precision})
+    return row

@@ -1,0 +1,99 @@
+"""Choose the stretch of a trace that a draft plans.
+
+Days and weeks differ, so each choice has a comparison with the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from forecasting.demand import REQUESTS, DemandSeries
+from planner.domain.trace_statistics.cache import total_kept
+from planner.domain.traffic.window import DAY_S
+from planner.domain.traffic.window_rank import (
+    WEEK_S,
+    Stretch,
+    busiest,
+    span_words,
+    stretches,
+    window_rank,
+)
+from planner.models import Trace
+from planner.storage import row_arrays
+
+BUSIEST_DAY, LAST_DAY, BUSIEST_WEEK = "busiest-day", "last-day", "busiest-week"
+LABELS = {BUSIEST_DAY: "Busiest day", LAST_DAY: "Last day", BUSIEST_WEEK: "Busiest week"}
+# A fleet that serves the busiest day serves the others; one for a quiet day does not.
+USUAL = BUSIEST_DAY
+HISTORY = 0.5  # share of the trace before a window, to forecast from; at most a week
+LEAST_DAYS = 3  # days of a trace that can be compared
+
+
+@dataclass(frozen=True, slots=True)
+class WindowChoice:
+    """A window that a draft may have; ``sentence`` gives its rank among all windows as long."""
+
+    key: str
+    label: str
+    start_s: float  # epoch seconds, or from the start of a trace on a relative clock
+    duration_s: float
+    requests: float
+    span: str
+    sentence: str
+    quiet: bool  # another window as long had at least 1.5 times the requests
+
+
+def window_choices(trace: Trace) -> tuple[WindowChoice, ...]:
+    """Return the windows of ``trace`` that a draft offers, the usual one first.
+
+    The result is empty if the trace is too short for its days to differ.
+    """
+    demand = _demand(trace)
+    if demand is None or demand.end_s - demand.start_s < LEAST_DAYS * DAY_S:
+        return ()
+    clock = trace.report.get("clock", "utc")
+    span = demand.end_s - demand.start_s
+    after = demand.start_s + min(WEEK_S, HISTORY * span)
+    days = [day for day in stretches(demand, DAY_S) if day.start_s >= after]
+    offered: dict[str, Stretch | None] = {
+        BUSIEST_DAY: busiest(demand, DAY_S, not_before_s=after),
+        LAST_DAY: days[-1] if days else None,
+        BUSIEST_WEEK: busiest(demand, WEEK_S, not_before_s=after),
+    }
+    if offered[LAST_DAY] == offered[BUSIEST_DAY]:
+        offered[LAST_DAY] = None
+    return tuple(
+        _choice(key, stretch, demand, clock)
+        for key, stretch in offered.items()
+        if stretch is not None
+    )
+
+
+def _choice(key: str, stretch: Stretch, demand: DemandSeries, clock: str) -> WindowChoice:
+    rank = window_rank(demand, stretch.start_s, stretch.end_s, clock)
+    # a busier window has too little history before it
+    busier = key != LAST_DAY and (rank.busiest_ratio or 1.0) > 1.0
+    return WindowChoice(
+        key=key,
+        label=f"{LABELS[key]} that can be tried" if busier else LABELS[key],
+        start_s=stretch.start_s,
+        duration_s=stretch.end_s - stretch.start_s,
+        requests=stretch.amount,
+        span=span_words(stretch.start_s, stretch.end_s, clock),
+        sentence=rank.sentence,
+        quiet=(rank.busiest_ratio or 1.0) >= 1.5,
+    )
+
+
+def _demand(trace: Trace) -> DemandSeries | None:
+    """Return all arrivals from the stored total; None if it does not count requests.
+
+    The total avoids counting ten million requests for a page. It is also None if a bin does not
+    divide a day.
+    """
+    if trace.kind == Trace.Kind.REQUESTS:
+        seconds = (trace.report.get("end_ns", 0) - trace.report.get("start_ns", 0)) / 1e9
+        if seconds < LEAST_DAYS * DAY_S:
+            return None
+    total = total_kept(row_arrays.held(trace.store))
+    return None if total.unit != REQUESTS or DAY_S % total.bin_s else total

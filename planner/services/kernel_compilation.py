@@ -1,0 +1,98 @@
+"""Compile the simulator in one process while runs wait and show the time left.
+
+The process that compiles holds a lock on a file in the data directory. It writes the seconds left
+into that file. The system releases the lock when the process ends, so no run waits for a dead
+process. A run that finds the simulator not compiled compiles it itself.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+from django.conf import settings
+
+SECONDS = 30.0  # first guess of the time that compiling takes
+
+
+def compile_ahead() -> None:
+    """Compile the simulator, and write once a second how long it will still take."""
+    from numba.core.dispatcher import Dispatcher
+
+    from simulation.engine.compilation import warm_up
+
+    kernels = {
+        value
+        for name, module in list(sys.modules.items())
+        if name.startswith("simulation.")
+        for value in vars(module).values()
+        if isinstance(value, Dispatcher)
+    }
+    _file().touch()
+    began, done = time.monotonic(), threading.Event()
+
+    def tell() -> None:
+        while not done.wait(1.0):
+            share = sum(bool(kernel.signatures) for kernel in kernels) / len(kernels)
+            left = (time.monotonic() - began) * (1.0 / max(share, 0.02) - 1.0)
+            with _file().open("r+") as file:
+                file.write(f"{left:9.0f}")
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    warm_up()
+    done.set()
+    teller.join()
+
+
+def lock() -> IO[str] | None:
+    """Return the locked file, or None if another process holds the lock.
+
+    A child process that inherits the file holds the lock until it ends.
+    """
+    file = _file().open("a")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    file.truncate(0)
+    return file
+
+
+def seconds_left() -> float | None:
+    """Return about how many seconds compiling still takes; None if no process compiles."""
+    try:
+        file = _file().open()
+    except FileNotFoundError:
+        return None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return float(file.read() or SECONDS)
+    return None
+
+
+def wait_until_compiled(progress: Callable[[float, str], None]) -> None:
+    """Wait until no process compiles the simulator.
+
+    ``progress`` gets the time left in words. It may raise to stop the wait.
+    """
+    while (left := seconds_left()) is not None:
+        about = 10 * max(1, math.ceil(left / 10))
+        progress(
+            0.0,
+            f"The simulator is being compiled, about {about} s left; this run starts by itself",
+        )
+        time.sleep(0.5)
+
+
+def _file() -> Path:
+    return Path(settings.HEADROOM_DATA_DIR) / "compiling"

@@ -1,0 +1,196 @@
+"""Draft a first scenario for traffic that nobody has seen yet.
+
+The user describes the launch. Everything else is filled in so that the draft can run at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+from math import ceil
+from typing import Any
+
+from planner.errors import CatalogueError, NotFound, ScenarioError
+from planner.inputs import catalogue
+from planner.inputs.catalogue.shapes import shapes
+from planner.inputs.scenario.build import build_hardware
+from planner.inputs.scenario.document import (
+    dump_mapping,
+    parse,
+)
+from planner.policies.choice import USUAL
+from planner.selectors.hardware import gpu_get, model_get, own_hardware
+from planner.selectors.model_memory import place
+from planner.services.draft_assumptions import Assumed
+from planner.services.draft_horizons import HorizonChoice
+from planner.services.draft_profiles import best_tp
+from planner.services.drafts import CAPACITY_GPUS, FAST, STARTUP_S
+from planner.services.scenarios import free_name
+from simulation.sizing.queueing import largest_rate
+
+DAY_S = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchAsked:
+    """What a user knows about a launch."""
+
+    model: str
+    gpu: str
+    region: str  # a built-in region; "": the first with a price
+    requests_per_day: float  # on average over a week
+    input_tokens: float
+    output_tokens: float
+    day: str | list[float]
+    weekend: float | None
+    utc_offset_h: float
+    growth_per_month: float
+    begins: date
+    ttft_ms: float
+    tbt_ms: float
+    horizon: HorizonChoice
+
+
+def launch_draft(described: LaunchAsked) -> str:
+    """Return the YAML of the scenario; raise ScenarioError for an unknown profile or price."""
+    gpu = catalogue.gpu_name(described.gpu)
+    known = catalogue.regions()
+    with_price = [name for name, priced in known.items() if gpu in priced.usd_per_gpu_hour]
+    region = described.region or next(iter(with_price), "")
+    if region not in with_price:
+        raise ScenarioError(
+            f"There is no built-in price of {gpu} in {region or 'any region'}; choose from "
+            f"{', '.join(with_price[:12]) or 'another GPU'}, or state yours in the YAML."
+        )
+    launch: dict[str, Any] = {
+        "requests_per_day": described.requests_per_day,
+        "day": described.day,
+        "begins": described.begins.isoformat(),
+    }
+    if described.weekend is not None:
+        launch["weekend"] = described.weekend
+    if described.utc_offset_h:
+        launch["utc_offset_h"] = described.utc_offset_h
+    growth = (
+        {"growth": {"per_month": described.growth_per_month}} if described.growth_per_month else {}
+    )
+    data: dict[str, Any] = {
+        "version": 1,
+        "name": free_name(f"Launch of {described.model.rpartition('/')[2]}"),
+        "models": [described.model],
+        "profiles": [_profile(described.model, gpu)],
+        "regions": [{"name": region, "like": region, "capacity": {gpu: CAPACITY_GPUS}}],
+        "tiers": [{"name": FAST, "ttft_ms": described.ttft_ms, "tbt_ms": described.tbt_ms}],
+        "traffic": {
+            "sources": [
+                {
+                    "launch": launch,
+                    "model": described.model,
+                    "input_tokens": {"mean": described.input_tokens},
+                    "output_tokens": {"mean": described.output_tokens},
+                }
+            ],
+            **growth,
+            "max_replayed": 2_000_000,
+        },
+        "fleet": {"startup_s": STARTUP_S},
+        "policies": list(USUAL),
+        "horizon": {"start": "end", "duration_s": described.horizon.replayed_s},
+    }
+    data["regions"][0]["capacity"][gpu] = _gpus(described, data)
+    return dump_mapping(data)
+
+
+def launch_assumed(described: LaunchAsked, document: str) -> tuple[Assumed, ...]:
+    """Return the assumptions of the draft."""
+    return tuple(_assumed(described, document))
+
+
+def _assumed(described: LaunchAsked, document: str) -> Iterator[Assumed]:
+    """Yield the assumptions of the draft, in the order of the form."""
+    draft = parse(document)
+    profile, region = draft.profiles[0], draft.regions[0]
+    (capacity,) = region.capacity.values()
+    usd = catalogue.regions()[region.name].usd_per_gpu_hour[profile.gpu]
+    how = "built-in, measured" if profile.kind == "linear" else "estimated (roofline), not measured"
+    yield Assumed(
+        "profiles",
+        "Model and GPUs",
+        f"{profile.model} on {profile.tp} × {profile.gpu}, {profile.precision}",
+        f"{how}; the fewest GPUs that it is known on or fits",
+        "Another arrangement is another fleet: configure searches them all.",
+    )
+    yield Assumed(
+        "regions",
+        "Region and price",
+        f"{region.name}: ${usd:,.2f} per GPU-hour, {capacity:,} GPUs to be had",
+        "the list price on demand",
+        "Cost goes with the price.",
+    )
+    yield Assumed(
+        "sources",
+        "Spread of lengths",
+        "log-normal, CV 1, of prompts and answers",
+        "near Azure's conversations of 2023",
+        "The longer the tail, the fewer requests a replica carries in time.",
+    )
+    if isinstance(described.day, str):
+        shape = shapes()[described.day]
+        yield Assumed(
+            "sources",
+            "Shape of the day",
+            f"{shape.name}: {shape.words}; peak {max(shape.by_hour):.2g} times the mean",
+            f"{shape.provenance.kind}: {shape.provenance.source}",
+            "Cost goes with the mean, the most replicas with the peak.",
+        )
+    yield Assumed(
+        "fleet",
+        "Start of a replica",
+        f"{draft.fleet.startup_s / 60:g} min",
+        "weights are at hand in the region (SageServe, section 4)",
+        "The longer, the earlier a plan has to ask.",
+    )
+
+
+def _profile(model: str, gpu: str) -> dict[str, Any]:
+    """Return the built-in measured profile, else a roofline on the fewest GPUs for the model."""
+    name = _catalogue_name(model)
+    if any((m, g) == (name, gpu) for m, g, _ in catalogue.profiles()):
+        return {"model": model, "gpu": gpu, "tp": best_tp(name, gpu)}
+    try:
+        spec, on = model_get(name).spec, gpu_get(gpu).spec
+    except NotFound as problem:
+        raise ScenarioError(str(problem)) from None
+    published = catalogue.published_precision(name) if name in catalogue.models() else "bf16"
+    for precision in dict.fromkeys((published, "bf16", "fp8")):
+        tp = place(spec, on, precision).tp
+        if tp is not None and precision in on.peak_flops:
+            return {
+                "model": model, "gpu": gpu, "tp": tp, "kind": "roofline", "precision": precision,
+            }  # fmt: skip
+    raise ScenarioError(f"{model} fits on no number of {gpu} side by side; choose a larger GPU.")
+
+
+def _catalogue_name(model: str) -> str:
+    try:
+        return catalogue.model_name(model)
+    except CatalogueError:
+        return model
+
+
+def _gpus(described: LaunchAsked, data: dict[str, Any]) -> int:
+    """Return the GPUs of the region: twice what the peak at the end of the horizon needs.
+
+    The need comes from the fluid model of one replica. The limit is loose so that the plan, and not
+    this limit, decides the size of the fleet.
+    """
+    scenario = parse(dump_mapping(data))
+    hardware = build_hardware(scenario, own_hardware())
+    profile = next(iter(hardware.profiles.values()))
+    rate = largest_rate(profile, described.input_tokens, described.output_tokens)[0]
+    shape = shapes()[described.day].by_hour if isinstance(described.day, str) else described.day
+    peak = max(shape) / max(sum(shape) / 24, 1e-9) * 1.4 * described.requests_per_day / DAY_S
+    peak *= max(1.0, (1 + described.growth_per_month) ** described.horizon.months)
+    needed = 2 * peak / rate * data["profiles"][0]["tp"] if rate > 0 else CAPACITY_GPUS
+    return max(1, ceil(needed / CAPACITY_GPUS)) * CAPACITY_GPUS

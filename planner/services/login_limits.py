@@ -1,0 +1,99 @@
+"""Limit the guessing of passwords, in the sign-in form and in the API's log-in.
+
+A name and a network each have a limit. A browser that has signed in as somebody before carries a
+signed cookie and has its own limit. A stranger's guesses thus do not lock the owner out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from django.conf import settings
+from django.core import signing
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+
+from planner.errors import TooManyAttempts
+from planner.models import User
+from planner.services.attempts import failed_attempt
+from planner.services.client_address import (
+    client_address,
+    client_network,
+)
+from planner.services.refused_requests import limit_reached
+
+logger = logging.getLogger(__name__)
+
+NAME_ATTEMPTS = 10  # wrong passwords of one name in a minute, against guesses at one account
+NETWORK_ATTEMPTS = 60  # of any names, against one password tried on every account
+KNOWN_ATTEMPTS = 10  # of one person, by all browsers that know them
+KNOWN_COOKIE = "headroom_known"
+KNOWN_S = 180 * 24 * 3600
+
+
+@contextmanager
+def login_attempt(request: HttpRequest, name: str) -> Iterator[None]:
+    """Count the block as an attempt to sign in as ``name``; a block that succeeds is not counted.
+
+    Raises TooManyAttempts with the delay if a limit is reached.
+    """
+    name = User.normalize_username(name.strip())[:150]
+    address = client_address(request)
+    known = _known_user(request, name)
+    limits = (
+        (("known-browser", str(known.pk), KNOWN_ATTEMPTS, f"as {name} from a known browser"),)
+        if known
+        else (
+            ("network", client_network(request), NETWORK_ATTEMPTS, f"from {address}"),
+            ("name", name.casefold(), NAME_ATTEMPTS, f"as {name}"),
+        )
+    )
+    with ExitStack() as stack:
+        for kind, text, most, about in limits:
+            try:
+                stack.enter_context(failed_attempt(kind, text, most=most))
+            except TooManyAttempts as refusal:
+                logger.warning("sign-ins %r are refused: too many, last from %s", about, address)
+                limit_reached(
+                    f"Sign-ins {about} were refused for a while: {most} wrong passwords within a "
+                    f"minute, the last from {address}.",
+                    key=f"sign-ins {about}",
+                    name="" if kind == "network" else name,
+                )
+                whose = "from your network" if kind == "network" else "for this name"
+                raise TooManyAttempts(
+                    refusal.wait_s,
+                    f"Too many wrong passwords {whose}. Try again in {refusal.wait_s} seconds"
+                    + ("." if known else ", or use a browser that you have signed in with before."),
+                ) from None
+        try:
+            yield
+        except Exception:
+            logger.warning("sign-in failed as %r from %s", name, address)
+            raise
+
+
+def remember_browser(response: HttpResponse, user_id: str) -> None:
+    """Set the cookie by which the sign-in form knows this browser again."""
+    response.set_cookie(
+        KNOWN_COOKIE,
+        signing.dumps(user_id, salt=KNOWN_COOKIE),
+        max_age=KNOWN_S,
+        path=reverse("web:login"),
+        secure=settings.SESSION_COOKIE_SECURE,
+        httponly=True,
+        samesite="Lax",
+    )
+
+
+def _known_user(request: HttpRequest, name: str) -> User | None:
+    """Return the person called ``name`` if this browser has signed in as them."""
+    try:
+        user_id = signing.loads(
+            request.COOKIES.get(KNOWN_COOKIE, ""), salt=KNOWN_COOKIE, max_age=KNOWN_S
+        )
+    except signing.BadSignature:
+        return None
+    return User.objects.filter(pk=user_id, username=name).first()

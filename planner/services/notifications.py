@@ -1,0 +1,271 @@
+"""Notify people by e-mail and by webhooks in the format of Slack.
+
+``notify`` writes one row per address and has the workers send it after the transaction commits. A
+failed delivery is tried again after 1, 4, 16 ... minutes, MOST_TRIES times, and stays visible. A
+webhook is signed: ``Headroom-Signature: t=SECONDS,v1=HEX``, where HEX is the HMAC-SHA256 of
+``SECONDS.BODY`` under the channel's key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from functools import partial
+
+from celery import current_app
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.core.mail import EmailMessage
+from django.core.validators import validate_email
+from django.db import transaction
+from django.db.models import F, Q
+from django.utils import timezone
+from django.utils.crypto import salted_hmac
+
+from planner.errors import NotFound, PlannerError
+from planner.models import Channel, Delivery, Event, User, Workspace
+from planner.models.workspace import current_workspace, within
+from planner.services import outgoing_requests
+from planner.services.access import check_may_administer, may_administer
+from planner.services.audit import record
+
+SEND = "planner.tasks.notice_send"
+MOST_TRIES = 6
+FIRST_WAIT = timedelta(minutes=1)
+LEASE = timedelta(minutes=5)  # after this time another sender takes over from one that died
+KEPT = timedelta(days=30)
+MOST_CHANNELS = 20  # most addresses of a person, and of a workspace
+BUSY = (408, 425, 429)  # worth another try, as is every status above 499
+ESCAPED = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"))  # characters that Slack reads as markup
+
+
+class SendFailed(PlannerError):
+    """Not delivered, and not worth another try."""
+
+
+def notify(
+    workspace: Workspace,
+    event: str,
+    text: str,
+    url: str = "",
+    *,
+    people: Iterable[User] = (),
+) -> int:
+    """Notify the subscribers of ``event`` (models.notification.Event); return how many addresses.
+
+    ``url`` is a path on this site. With ``people`` the event is about them: personal addresses of
+    other people get no message.
+    """
+    event = Event(event).value
+    with within(workspace):
+        channels = Channel.objects.filter(Q(user=None) | Q(user__is_active=True))
+        about = [person.pk for person in people]
+        if about:
+            channels = channels.filter(Q(user=None) | Q(user__in=about))
+        here = Q(user=None) | Q(user__memberships__workspace=workspace) | Q(user__is_superuser=True)
+        deliveries = [
+            _deliver(channel, event, text, url)
+            for channel in channels.filter(here).distinct()
+            if not channel.events or event in channel.events
+        ]
+    return len(deliveries)
+
+
+def channel_add(
+    *, user: User, kind: str, address: str, events: Sequence[str] = (), mine: bool = True
+) -> Channel:
+    """Add a personal address or, with ``mine`` false and by an admin, one of the workspace."""
+    if not mine:
+        check_may_administer(user)
+    row = Channel(
+        kind=_kind(kind),
+        address=address.strip(),
+        events=_events(events),
+        user=user if mine else None,
+        by=user,
+        salt=secrets.token_hex(16),
+    )
+    _check_address(row)
+    if Channel.objects.filter(user=row.user).count() >= MOST_CHANNELS:
+        raise PlannerError(f"There are {MOST_CHANNELS} addresses already; remove one first.")
+    row.save()
+    record("channel.added", row, by=user, kind=row.kind, mine=mine)
+    return row
+
+
+def channel_get(user: User, number: int) -> Channel:
+    """Return a personal address or, for admins, one of the workspace; else raise NotFound."""
+    row = Channel.objects.filter(pk=number).first()
+    if row is None or not may_change(user, row):
+        raise NotFound(f"There is no notification address {number}.")
+    return row
+
+
+def may_change(user: User, channel: Channel) -> bool:
+    """Return whether the user may change a channel: their own, or the workspace's as an admin."""
+    if channel.user_id == user.pk:
+        return True
+    return channel.user_id is None and may_administer(user)
+
+
+def channel_remove(*, user: User, channel: Channel) -> None:
+    """Remove an address with its deliveries."""
+    record("channel.removed", channel, by=user, kind=channel.kind)
+    channel.delete()
+
+
+def channel_test(*, channel: Channel) -> Delivery:
+    """Send a test message now."""
+    text = f"Notices of workspace {current_workspace().name} reach this address."
+    return _deliver(channel, Event.TEST, text, "")
+
+
+def signing_key(channel: Channel) -> str:
+    """Return the key with which a receiver checks the signature.
+
+    It is derived from the installation's SECRET_KEY, so a reader of the database cannot sign.
+    """
+    return salted_hmac(
+        "planner.notices", f"{channel.pk}:{channel.salt}", algorithm="sha256"
+    ).hexdigest()
+
+
+def notice_send(*, number: int) -> str:
+    """Try a delivery once if it is due and no other worker tries it; return its new state."""
+    now = timezone.now()
+    due = Delivery.everywhere.filter(pk=number, state=Delivery.State.WAITING, due_at__lte=now)
+    if not due.update(due_at=now + LEASE, tries=F("tries") + 1):
+        return ""
+    row = Delivery.everywhere.select_related("channel", "workspace").get(pk=number)
+    problem, again = "", False
+    try:
+        _send(row)
+    except (SendFailed, outgoing_requests.NotListed) as failed:
+        problem = str(failed)
+    except (PlannerError, OSError) as failed:  # errors of SMTP are OSErrors
+        problem, again = str(failed), row.tries < MOST_TRIES
+    row.problem = problem[:500]
+    if not problem:
+        row.state, row.sent_at = Delivery.State.SENT, timezone.now()
+    elif again:
+        row.due_at = timezone.now() + FIRST_WAIT * 4 ** (row.tries - 1)
+    else:
+        row.state = Delivery.State.FAILED
+    row.save(update_fields=["state", "problem", "due_at", "sent_at"])
+    return row.state
+
+
+def notices_sweep() -> int:
+    """Send due deliveries, remove old ones, and return how many were tried."""
+    now = timezone.now()
+    Delivery.everywhere.filter(created_at__lt=now - KEPT).delete()
+    due = Delivery.everywhere.filter(state=Delivery.State.WAITING, due_at__lte=now)
+    numbers = list(due.order_by("due_at").values_list("pk", flat=True)[:100])
+    for number in numbers:
+        notice_send(number=number)
+    return len(numbers)
+
+
+def _deliver(channel: Channel, event: str, text: str, url: str) -> Delivery:
+    row = Delivery.objects.create(
+        channel=channel, event=event, text=text, url=url, due_at=timezone.now()
+    )
+    # Before the commit, a worker would not find the row.
+    transaction.on_commit(partial(current_app.send_task, SEND, args=[row.pk]))
+    return row
+
+
+def _send(row: Delivery) -> None:
+    # again: the operator may have changed the list of allowed addresses
+    _check_address(row.channel)
+    if row.channel.kind == Channel.Kind.EMAIL:
+        _mail(row)
+    else:
+        _post(row)
+
+
+def _mail(row: Delivery) -> None:
+    subject = f"[Headroom {row.workspace.name}] {row.get_event_display()}"
+    EmailMessage(subject, f"{row.text}\n\n{link(row.url)}".strip(), to=[row.channel.address]).send()
+
+
+def _post(row: Delivery) -> None:
+    """Send a delivery to a webhook, signed."""
+    body = json.dumps({"text": _slack(row)}).encode()
+    moment = str(int(timezone.now().timestamp()))
+    signed = hmac.new(
+        signing_key(row.channel).encode(), f"{moment}.".encode() + body, hashlib.sha256
+    )
+    headers = {
+        "Content-Type": "application/json",
+        "User-Agent": "Headroom",
+        "Headroom-Event": row.event,
+        "Headroom-Workspace": row.workspace.slug,
+        # the same at each try, so receivers can detect duplicates
+        "Headroom-Delivery": str(row.pk),
+        "Headroom-Signature": f"t={moment},v1={signed.hexdigest()}",
+    }
+    status = outgoing_requests.post(row.channel.address, body, headers, _allowed())
+    if status in BUSY or status >= 500:
+        raise outgoing_requests.Unreachable(f"It answered with status {status}.")
+    if not 200 <= status < 300:
+        raise SendFailed(f"It answered with status {status}; redirects are not followed.")
+
+
+def _slack(row: Delivery) -> str:
+    text = f"{row.workspace.name}: {row.text}"
+    for sign, escaped in ESCAPED:
+        text = text.replace(sign, escaped)
+    address = link(row.url)
+    return f"{text} <{address}>" if address else text
+
+
+def link(path: str) -> str:
+    """Return the full address of a path of this site, or the path if the site has no address."""
+    return f"{settings.HEADROOM_URL}{path}" if path and settings.HEADROOM_URL else path
+
+
+def mail_configured() -> bool:
+    """Return whether this installation sends mail."""
+    return bool(settings.HEADROOM_SMTP)
+
+
+def _allowed() -> outgoing_requests.Allowed:
+    return outgoing_requests.allowed_of(settings.HEADROOM_WEBHOOKS)
+
+
+def _check_address(row: Channel) -> None:
+    if row.kind == Channel.Kind.WEBHOOK:
+        outgoing_requests.check_listed(row.address, _allowed())
+    elif not mail_configured():
+        raise SendFailed("This installation sends no mail; an operator sets HEADROOM_SMTP.")
+    else:
+        check_mailbox(row.address)
+
+
+def check_mailbox(address: str) -> None:
+    """Raise PlannerError if this is no mailbox, or one outside the operator's domains."""
+    try:
+        validate_email(address)
+    except ValidationError:
+        raise PlannerError(f"{address[:80]!r} is no e-mail address.") from None
+    domains = settings.HEADROOM_MAIL_DOMAINS
+    if domains and address.rpartition("@")[2].lower() not in domains:
+        raise PlannerError(f"Mail goes to {', '.join(domains)} alone; {address[:80]} is elsewhere.")
+
+
+def _kind(kind: str) -> str:
+    if kind not in Channel.Kind.values:
+        raise PlannerError(f"kind {kind!r}: choose from {', '.join(Channel.Kind.values)}.")
+    return kind
+
+
+def _events(events: Sequence[str]) -> list[str]:
+    for event in events:
+        if event not in Event.values:
+            raise PlannerError(f"events: {event!r} is none of {', '.join(Event.values)}.")
+    return sorted(set(events))

@@ -1,0 +1,78 @@
+"""Read what an active plan asks for, and what the live sources of its scenario saw."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import numpy as np
+import polars as pl
+
+from planner.domain.retrospective.figures import HeldPool
+from planner.inputs.ingest.live.replica_speed import (
+    Served,
+    served_of,
+)
+from planner.inputs.scenario import document as text
+from planner.models import PlanInForce, Run, Source, Trace
+from planner.outputs.active_plan_metrics import desired
+from planner.services.sources import current_trace, series
+
+LOOK = timedelta(minutes=15)  # interval at which replicas are read off a plan
+
+
+def living(name: str) -> str:
+    """Return the name of the growing trace behind a snapshot of a live source, else ``name``."""
+    trace = Trace.objects.filter(name=name).first()
+    if trace is None or not trace.sha256 or not trace.file_name.startswith("live source "):
+        return name
+    source = Source.objects.filter(name=trace.file_name.removeprefix("live source ")).first()
+    return current_trace(source).name if source else name
+
+
+def held_of(plan: PlanInForce, begins: datetime, ends: datetime) -> list[HeldPool]:
+    """Return the replicas that the plan asked for over time, read as clusters read it."""
+    moments = [begins + n * LOOK for n in range(max(1, int((ends - begins) / LOOK)))]
+    replicas = np.array(
+        [
+            [wanted_pool.replicas or 0 for wanted_pool in desired(plan, moment)]
+            for moment in moments
+        ],
+        np.int64,
+    )
+    times = np.array([moment.timestamp() for moment in moments])
+    return [
+        HeldPool(
+            pool["model"],
+            pool["region"],
+            pool["gpu"],
+            pool.get("gpus"),
+            pool["role"],
+            pool.get("market"),
+            pool.get("arrangement"),
+            times,
+            replicas[:, p],
+        )
+        for p, pool in enumerate(plan.pools)
+    ]
+
+
+def seen_of(run: Run, begins: datetime, ends: datetime, only: Source | None = None) -> list[Served]:
+    """Return the speed of replicas that the live sources saw, by the scenario's names.
+
+    ``only`` restricts this to one source.
+    """
+    by_source: dict[tuple[str, str, str], Served] = {}
+    for entry in text.outline(run.document)["traffic"]["sources"]:
+        trace = Trace.objects.filter(name=living(entry.get("trace") or "")).first()
+        source = Source.objects.filter(trace=trace).first() if trace else None
+        if source is None or only not in (None, source):
+            continue
+        bins = series(source).bins(ends.timestamp(), begins.timestamp())
+        if entry.get("series"):
+            bins = bins.filter(pl.col("model") == entry["series"])
+        places = list(entry.get("regions") or ())
+        for served in served_of(bins, source.bin_s):
+            region = served.region or (places[0] if len(places) == 1 else "")
+            named = served.of(entry.get("model") or served.model, region)
+            by_source.setdefault((source.name, served.model, named.region), named)
+    return list(by_source.values())

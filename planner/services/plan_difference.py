@@ -1,0 +1,229 @@
+"""Compare a plan with the active plan, hour by hour and pool by pool.
+
+A schedule's rule decides from the difference whether a person has to review the plan.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import numpy as np
+
+from planner.outputs.weekly_pattern import Step
+from simulation.arrays import FloatArray
+
+HOUR, FINEST = timedelta(hours=1), timedelta(minutes=5)
+# An hour is compared with the same time, or else that of a week before, or else of a day before.
+CYCLES = (timedelta(0), timedelta(days=7), timedelta(days=1))
+PoolKey = tuple[str, str]  # the deployment's name and region
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPlan:
+    """The schedule of one deployment."""
+
+    key: PoolKey
+    steps: tuple[Step, ...]
+    usd_per_hour: float | None  # per replica; None: not known
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The largest change of a pool's replicas at any time."""
+
+    pool: str
+    region: str
+    begins: datetime
+    was: int
+    will_be: int
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Difference of a plan from the active plan, over the hours that both cover.
+
+    An hour is compared with the same time in the active plan. If that is not covered, it is
+    compared with the same time a week before, or else a day before.
+    """
+
+    hours: float  # compared hours
+    left_out: float  # hours of the plan that the active plan does not cover
+    replica_hours: float  # of the plan, in the compared hours
+    replica_hours_was: float
+    replicas_changed: float  # sum of absolute changes over the sum of active replicas
+    largest: Change | None
+    usd: float | None  # of the plan, in the compared hours; None: a price is not known
+    usd_was: float | None
+    usd_changed: float | None  # share of ``usd_was``; negative: the plan is cheaper
+
+    @property
+    def sentence(self) -> str:
+        """Return the difference in a sentence."""
+        if not self.hours:
+            return "No hour of it can be compared with the plan in force."
+        parts = [f"{self.replicas_changed:.1%} of replica-hours differ"]
+        if self.usd_changed is not None and self.usd is not None:
+            more = "more" if self.usd_changed >= 0 else "less"
+            parts.append(f"it costs {abs(self.usd_changed):.1%} {more} (${self.usd:,.2f})")
+        if self.largest is not None:
+            change = self.largest
+            parts.append(
+                f"most at {change.begins:%a %Y-%m-%d %H:%M}, {change.pool} in {change.region}: "
+                f"{change.was:,} to {change.will_be:,}"
+            )
+        left = f"; {self.left_out:,.4g} hours had nothing to compare with" if self.left_out else ""
+        return f"Over {self.hours:,.4g} hours {', '.join(parts)}{left}."
+
+
+def differs(plan: Sequence[PoolPlan], in_force: Sequence[PoolPlan]) -> Difference:
+    """Return the difference of ``plan`` from the active plan; both are on one clock."""
+    times, step = _times(plan)
+    before = {pool.key: pool for pool in in_force}
+    after = {pool.key: pool for pool in plan}
+    keys = list(dict.fromkeys((*after, *before)))
+    was = np.stack([_like(before.get(key), in_force, times) for key in keys])
+    will = np.stack([_like(after.get(key), plan, times, cycles=CYCLES[:1]) for key in keys])
+    both = ~np.isnan(was).any(axis=0) & ~np.isnan(will).any(axis=0)
+    when = [times[i] for i in np.flatnonzero(both)]
+    was, will, each = was[:, both], will[:, both], step / HOUR
+    usd_was, usd = (_usd(counts * each, keys, before, after) for counts in (was, will))
+    changed, total = float(np.abs(will - was).sum()) * each, float(was.sum()) * each
+    return Difference(
+        hours=len(when) * each,
+        left_out=(len(times) - len(when)) * each,
+        replica_hours=float(will.sum()) * each,
+        replica_hours_was=total,
+        replicas_changed=changed / total if total else float(changed > 0),
+        largest=_largest(was, will, keys, when),
+        usd=usd,
+        usd_was=usd_was,
+        usd_changed=None if usd is None or not usd_was else usd / usd_was - 1,
+    )
+
+
+def _times(plan: Sequence[PoolPlan]) -> tuple[list[datetime], timedelta]:
+    """Return equally spaced times over the plan, and their spacing.
+
+    The spacing is that of the shortest step, between 5 minutes and an hour.
+    """
+    steps = [step for pool in plan for step in pool.steps]
+    begins, ends = min(step.begins for step in steps), max(step.ends for step in steps)
+    shortest = min(step.ends - step.begins for step in steps if step.ends > step.begins)
+    each = max(FINEST, min(HOUR, shortest))
+    return [begins + n * each for n in range(max(1, int((ends - begins) / each)))], each
+
+
+def _like(
+    pool: PoolPlan | None,
+    pools: Sequence[PoolPlan],
+    times: Sequence[datetime],
+    cycles: Sequence[timedelta] = CYCLES,
+) -> FloatArray:
+    """Return the replicas of a pool at ``times``.
+
+    0: the plan does not have the pool. NaN: the plan covers neither the time nor a time some whole
+    ``cycles`` before it.
+    """
+    # A pool that the plan lacks has no steps, so the first pool shows which times are covered.
+    steps = (pool or pools[0]).steps
+    edges = [step.begins for step in steps]
+    out = np.full(len(times), np.nan)
+    for i, time in enumerate(times):
+        for cycle in cycles:
+            current = _step(steps, edges, time, cycle)
+            if current is not None:
+                out[i] = current.replicas if pool else 0
+                break
+    return out
+
+
+def _step(
+    steps: Sequence[Step], edges: Sequence[datetime], time: datetime, cycle: timedelta
+) -> Step | None:
+    """Return the step at ``time``, or at the nearest time whole cycles before it; None: none."""
+    if not steps:
+        return None
+    past = time - steps[-1].ends
+    back = time - cycle * (past // cycle + 1) if cycle and past >= timedelta(0) else time
+    place = bisect_right(edges, back) - 1
+    return steps[place] if place >= 0 and back < steps[place].ends else None
+
+
+def _usd(
+    counts: FloatArray,
+    keys: Sequence[PoolKey],
+    before: Mapping[PoolKey, PoolPlan],
+    after: Mapping[PoolKey, PoolPlan],
+) -> float | None:
+    """Return the cost of ``counts`` (replica-hours per pool), in USD; None: a price is not known.
+
+    Both plans are priced at the new plan's prices, so that only counts make a difference. Pools
+    that only the old plan has keep its price.
+    """
+    total = 0.0
+    for row, key in zip(counts, keys, strict=True):
+        price = next(
+            (
+                pool.usd_per_hour
+                for pool in (after.get(key), before.get(key))
+                if pool is not None and pool.usd_per_hour is not None
+            ),
+            None,
+        )
+        if price is None and row.any():
+            return None
+        total += float(row.sum()) * (price or 0.0)
+    return total
+
+
+def _largest(
+    was: FloatArray, will: FloatArray, keys: Sequence[PoolKey], when: Sequence[datetime]
+) -> Change | None:
+    if not was.size or not np.any(will != was):
+        return None
+    place, hour = np.unravel_index(int(np.argmax(np.abs(will - was))), was.shape)
+    name, region = keys[int(place)]
+    counts = (int(array[place, hour]) for array in (was, will))
+    return Change(name, region, when[int(hour)], *counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Largest differences at which a plan becomes active without a review.
+
+    If one of them is None, every plan needs a review.
+    """
+
+    replicas: float | None = None  # share of replica-hours
+    cost: float | None = None  # share of the cost
+
+    def asks(self, difference: Difference | None, missed: Sequence[str]) -> str:
+        """Return why a person has to review the plan; "" if no review is needed.
+
+        ``difference`` is None if no plan is active. ``missed`` are the tiers that missed their
+        targets in the replay.
+        """
+        if self.replicas is None or self.cost is None:
+            return "Everything is to be reviewed: no limits are set."
+        if missed:
+            return f"Its replay missed the target for {', '.join(missed)}."
+        if difference is None:
+            return "No plan is in force to compare it with."
+        if not difference.hours or difference.left_out > difference.hours:
+            return "The plan in force says too little of these hours to compare them."
+        if difference.replicas_changed > self.replicas:
+            return (
+                f"{difference.replicas_changed:.1%} of replica-hours differ, above the limit of "
+                f"{self.replicas:.1%}."
+            )
+        if difference.usd_changed is None:
+            return "What a replica of it costs is not known."
+        if abs(difference.usd_changed) > self.cost:
+            return (
+                f"Its cost differs by {difference.usd_changed:+.1%}, beyond the limit of "
+                f"{self.cost:.1%}."
+            )
+        return ""

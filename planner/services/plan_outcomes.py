@@ -1,0 +1,183 @@
+"""Compare plans that were active with the traffic that came, once it is known.
+
+stretch of a plan -> running -> done | failed
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+from django.db import IntegrityError, transaction
+
+from forecasting.demand import SeriesKey
+from planner.domain.progress import (
+    Progress,
+    silent,
+)
+from planner.domain.retrospective.evaluation import (
+    Forecast,
+    came_true,
+)
+from planner.domain.retrospective.figures import ForecastBin
+from planner.domain.serialise import as_json
+from planner.errors import EXPECTED
+from planner.inputs.scenario import document as text
+from planner.models import Outcome, PlanInForce, Run, Trace
+from planner.models.notification import Event
+from planner.models.workspace import current_workspace
+from planner.selectors.run_hardware import known_of
+from planner.selectors.runs import run_table, run_tables
+from planner.services import kernel_compilation
+from planner.services.execution import stored_traces
+from planner.services.notifications import notify
+from planner.services.observed_traffic import (
+    held_of,
+    living,
+    seen_of,
+)
+
+logger = logging.getLogger(__name__)
+
+HOUR, WEEK = timedelta(hours=1), timedelta(days=7)
+GIVEN_UP = timedelta(hours=2)  # a worker that takes longer is taken for dead
+MOST = 1000  # newest plans that are examined
+Stretch = tuple[datetime, datetime]
+
+
+def outcomes_tick(*, now: datetime, most: int = 1, progress: Progress = silent) -> list[Outcome]:
+    """Judge up to ``most`` stretches that are due, those that ended first before others."""
+    # Without the row of a dead worker, the stretch is due again.
+    Outcome.objects.filter(state=Outcome.State.RUNNING, begun_at__lt=now - GIVEN_UP).delete()
+    judged: list[Outcome] = []
+    for plan, (begins, ends) in due(now):
+        if len(judged) == most:
+            break
+        outcome = outcome_judge(plan=plan, begins=begins, ends=ends, now=now, progress=progress)
+        judged += [outcome] if outcome else []
+    return judged
+
+
+def due(now: datetime) -> list[tuple[PlanInForce, Stretch]]:
+    """Return the stretches that are over, with known traffic, and not judged yet."""
+    done = set(Outcome.objects.values_list("plan_id", "begins"))
+    waiting = []
+    for plan in PlanInForce.objects.select_related("run")[:MOST]:
+        left = [stretch for stretch in stretches(plan, now) if (plan.pk, stretch[0]) not in done]
+        known = _known_until(plan.run) if left and plan.run else None
+        if known is not None:
+            waiting += [(plan, stretch) for stretch in left if stretch[1] - HOUR < known]
+    return sorted(waiting, key=lambda stretch: stretch[1][1])
+
+
+def stretches(plan: PlanInForce, now: datetime) -> Iterator[Stretch]:
+    """Yield the stretches in which a plan was active and that are over, to the hour.
+
+    A plan of dates has one stretch: the part of its dates in which it was active. If its dates were
+    past when it was activated, the stretch is all of them. A pattern has one stretch per week.
+    """
+    if plan.repeat == "once" and plan.ends <= plan.since:
+        yield plan.begins, plan.ends
+        return
+    until = min(plan.until or now, now)
+    if plan.repeat == "once":
+        begins, ends = max(plan.begins, _hour(plan.since)), min(plan.ends, _hour(until))
+        over = plan.until is not None or now >= plan.ends
+        if over and ends - begins >= HOUR:
+            yield begins, ends
+        return
+    begins = _hour(plan.since)
+    while begins + WEEK <= until:
+        yield begins, begins + WEEK
+        begins += WEEK
+    if plan.until is not None and _hour(until) - begins >= HOUR:
+        yield begins, _hour(until)
+
+
+def outcome_judge(
+    *, plan: PlanInForce, begins: datetime, ends: datetime, now: datetime, progress: Progress
+) -> Outcome | None:
+    """Judge one stretch of a plan; return None if another worker does."""
+    outcome = Outcome(plan=plan, begins=begins, ends=ends, begun_at=now)
+    try:
+        with transaction.atomic():
+            outcome.save()
+    except IntegrityError:
+        return None
+    try:
+        kernel_compilation.wait_until_compiled(progress)
+        assert plan.run is not None
+        scenario = text.parse(_document(plan.run, begins, ends), plan.scenario)
+        judged = came_true(
+            scenario,
+            stored_traces(scenario),
+            known_of(plan.run.resolved),
+            held_of(plan, begins, ends),
+            _forecast_of(plan.run),
+            progress,
+            served=seen_of(plan.run, begins, ends),
+        )
+        outcome.state, outcome.words = Outcome.State.DONE, judged.sentence
+        outcome.figures = as_json(judged)
+    except EXPECTED as problem:
+        outcome.state, outcome.words = Outcome.State.FAILED, str(problem)
+    except Exception as bug:
+        logger.exception("outcome of plan %s from %s", plan.pk, begins)
+        outcome.state = Outcome.State.FAILED
+        outcome.words = (
+            f"An error of the program stopped this ({type(bug).__name__}); its details are in the "
+            "log."
+        )
+    outcome.save()
+    drifts = [*outcome.figures.get("lengths", ()), *outcome.figures.get("speed", ())]
+    if any(drift["flagged"] for drift in drifts) or not all(
+        outcome.figures.get("met", {}).values()
+    ):
+        notify(current_workspace(), Event.DRIFT, outcome.words, f"/outcomes/{outcome.pk}/")
+    return outcome
+
+
+def _known_until(run: Run) -> datetime | None:
+    """Return until when all traffic of a run is known; None if one of its traces is gone."""
+    ends = []
+    for source in text.outline(run.document)["traffic"]["sources"]:
+        if source.get("trace") is None:
+            continue
+        trace = Trace.objects.filter(name=living(source["trace"])).first()
+        if trace is None or trace.end_at is None:
+            return None
+        ends.append(trace.end_at)
+    return min(ends, default=None)
+
+
+def _document(run: Run, begins: datetime, ends: datetime) -> str:
+    """Return the planned scenario with the traffic that came instead of the known traffic."""
+    outline = text.outline(run.document)
+    changes: dict[str, object] = {
+        "traffic.until": None,
+        "horizon.start": begins.astimezone(UTC).isoformat(),
+        "horizon.duration_s": (ends - begins).total_seconds(),
+    }
+    if "growth" in outline["traffic"]:
+        changes["traffic.growth"] = None
+    for index, source in enumerate(outline["traffic"]["sources"]):
+        if source.get("trace") is not None:
+            changes[f"traffic.sources[{index}].trace"] = living(source["trace"])
+    return text.edit(run.document, changes)
+
+
+def _forecast_of(run: Run) -> Forecast:
+    """Return the forecast of a run, bin by bin."""
+    if "forecast" not in run_tables(run):
+        return {}
+    return {
+        (SeriesKey(row["model"], row["region"], row["tier"]), row["time"].timestamp()): ForecastBin(
+            row["mean"], row["planned"]
+        )
+        for row in run_table(run, "forecast").to_dicts()
+    }
+
+
+def _hour(moment: datetime) -> datetime:
+    return moment.replace(minute=0, second=0, microsecond=0)

@@ -1,0 +1,242 @@
+"""Fit profiles to measured rows, and compare them with other rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+
+import numpy as np
+import polars as pl
+
+from planner.errors import CatalogueError, PlannerError
+from planner.inputs.catalogue.estimate_calibration import estimate_fit
+from planner.inputs.profiles.computed_profiles import computed_profile
+from planner.inputs.profiles.report import (
+    parameter_documents,
+    range_of,
+    residual_table,
+)
+from planner.inputs.profiles.spec import (
+    COMPUTED,
+    KINDS,
+    ProfileSpec,
+)
+from planner.models import Calibration, ProfileVersion, User
+from planner.selectors.calibrations import KERNEL_FILE, calibration_rows
+from planner.selectors.hardware import gpu_get, model_get, model_in
+from planner.selectors.profiles import profile_get
+from planner.services.access import check_may_plan
+from planner.services.calibrations import kernel_file
+from planner.services.idempotency import key_of
+from planner.services.profiles import profile_keep
+from planner.storage import row_arrays
+from simulation.errors import SimulationError
+from simulation.performance import profile as core
+from simulation.performance.fitting.compare import Comparison, compare_with
+from simulation.performance.fitting.first_token_wait import Waiting
+from simulation.performance.fitting.fit import MAX_BATCH_TOKENS, fit
+from simulation.performance.fitting.fit_linear import lacks_prefill
+from simulation.performance.fitting.fit_sweep import is_sweep
+from simulation.performance.kernel_tables import (
+    KernelRows,
+    Kernels,
+    kernels,
+)
+from simulation.performance.linear import kv_capacity_tokens
+from simulation.performance.rows import BenchmarkRows
+from simulation.performance.specs import Provenance
+
+ENGINE = "vllm"
+PRECISIONS = {"fp16": "bf16", "float16": "bf16", "bfloat16": "bf16", "w4a16": "int4",
+              "w8a8": "int8", "w8a16": "int8"}  # fmt: skip
+
+
+def profile_compute(
+    *, user: User | None, spec: ProfileSpec, idempotency_key: str = ""
+) -> ProfileVersion:
+    """Store an operator or roofline profile that no benchmark row was fitted to."""
+    check_may_plan(user)
+    key = key_of(idempotency_key, ["compute", asdict(spec)])
+    if first := key.first(ProfileVersion.objects.filter(created_by=user)):
+        return first
+    spec = spec.by_catalogue()
+    profile = computed(spec)
+    measured = [row.name for row in kernel_calibrations(spec.kernels)]
+    return profile_keep(
+        user=user,
+        name=spec.name,
+        profile=profile,
+        report={"notes": [f"Kernels were measured in {n}." for n in measured]},
+        arrangement=spec.arrangement,
+        key=key,
+    )
+
+
+def profile_fit(
+    *,
+    user: User | None,
+    calibration: Calibration,
+    spec: ProfileSpec,
+    idempotency_key: str = "",
+) -> ProfileVersion:
+    """Fit the rows, and store the profile as the next version of its name, with its errors."""
+    check_may_plan(user)
+    key = key_of(idempotency_key, ["fit", calibration.pk, asdict(spec)])
+    if first := key.first(ProfileVersion.objects.filter(created_by=user)):
+        return first
+    if spec.kind not in KINDS:
+        raise CatalogueError(
+            f"There is no profile kind {spec.kind!r}; choose from {', '.join(KINDS)}."
+        )
+    spec = spec.by_catalogue()
+    base = computed(spec) if spec.kind in COMPUTED else None
+    rows = arrangement_rows(calibration, spec.rows_model, spec.rows_gpu, spec.tp)
+    rows = _renamed(_in_precision(rows, spec.precision, calibration.name), spec)
+    capacity = base.kv_capacity_tokens if base else _capacity(spec)
+    modelled = replace(spec, kind="operator" if spec.kernels else "roofline")
+    if spec.kind == "linear" and is_sweep(rows):
+        base = computed(modelled)
+    elif spec.kind == "linear" and lacks_prefill(rows, spec.max_batch_tokens or MAX_BATCH_TOKENS):
+        try:
+            base = computed(modelled)
+        except (PlannerError, SimulationError):
+            base = None  # unknown shape or peaks: fit() reports the missing rows
+    fitted = fit(
+        spec.kind,
+        rows,
+        kv_capacity_tokens=capacity,
+        base=base,
+        waiting=waiting(),
+        provenance=Provenance("measured", calibration.source),
+        max_batch=spec.max_batch,
+        max_batch_tokens=spec.max_batch_tokens,
+    )
+    return profile_keep(
+        user=user,
+        name=spec.name,
+        profile=fitted.profile,
+        parameters=parameter_documents(fitted.parameters),
+        report={"rows": rows.rows, "notes": list(fitted.notes), "range": range_of(rows)},
+        residuals=residual_table(fitted.residuals, rows),
+        calibration=calibration,
+        arrangement=spec.arrangement,
+        key=key,
+    )
+
+
+def computed(spec: ProfileSpec) -> core.Profile:
+    """Return the profile that kernels or published peaks give, without benchmark rows."""
+    gpu = gpu_get(spec.gpu).spec
+    tables = kernel_tables(gpu.name, spec.kernels) if spec.kind == "operator" else None
+    return computed_profile(spec, model_get(spec.model).spec, gpu, tables)
+
+
+def kernel_calibrations(files: Sequence[int]) -> list[Calibration]:
+    """Return the uploaded kernel files with these ids; raise CatalogueError if one is not."""
+    rows = Calibration.objects.in_bulk(list(files))
+    for number in files:
+        if number not in rows or rows[number].kind != Calibration.Kind.KERNELS:
+            raise CatalogueError(
+                f"Calibration {number} holds no measured kernels; upload such a file and name it."
+            )
+    return [rows[number] for number in files]
+
+
+def kernel_tables(gpu: str, files: Sequence[int]) -> Kernels | None:
+    """Return all kernels that the files have for ``gpu``; None without files."""
+    calibrations = kernel_calibrations(files)
+    if not calibrations:
+        return None
+    rows: list[KernelRows] = []
+    for row in calibrations:
+        path = row_arrays.held(row.store) / KERNEL_FILE
+        rows += kernel_file(path, row.file_name, row.format).by_gpu.get(gpu, [])
+    if not rows:
+        there = sorted({name for row in calibrations for name in row.report.get("gpus", [])})
+        raise CatalogueError(
+            f"These files hold no kernels measured on {gpu}; they are of {', '.join(there)}."
+        )
+    return kernels(gpu, "; ".join(row.source for row in calibrations), rows)
+
+
+def waiting() -> Waiting:
+    """Return the parameters of queueing in vLLM, the engine of most benchmarks."""
+    calibration = estimate_fit().calibration
+    return Waiting(calibration.of("start", ENGINE), calibration.of("order", ENGINE))
+
+
+def profile_compare(
+    *,
+    profile_name: str,
+    version: int | None,
+    calibration: Calibration,
+    rows_model: str,
+    rows_gpu: str,
+) -> tuple[Comparison, pl.DataFrame]:
+    """Compare a profile with rows that it was not fitted to; nothing is stored."""
+    known = profile_get(profile_name, version)
+    rows = arrangement_rows(calibration, rows_model, rows_gpu, known.tp)
+    against = f"{rows.rows:,} rows of {calibration.name}"
+    compared = compare_with(known.profile, rows, against, waiting())
+    if not compared.checks:
+        raise PlannerError(
+            f"None of these rows can be compared with {profile_name}: they need a batch, or a "
+            "concurrency with isl and osl, beside their times."
+        )
+    return compared, residual_table(compared.residuals, rows)
+
+
+def arrangement_rows(calibration: Calibration, model: str, gpu: str, tp: int) -> BenchmarkRows:
+    """Return the rows of one arrangement of a file; rows without tp belong to every arrangement."""
+    if calibration.kind != Calibration.Kind.BENCHMARK:
+        raise CatalogueError(f"{calibration.name} holds no benchmark rows; upload such a file.")
+    rows = calibration_rows(calibration)
+    same = (rows.model == model) & (rows.gpu == gpu)
+    same &= np.isnan(rows.tp) | (rows.tp == tp)
+    if not same.any():
+        raise CatalogueError(
+            f"{calibration.name} has no rows of {model or 'no model'} on {tp} x "
+            f"{gpu or 'no GPU'}; choose one of the arrangements it has."
+        )
+    return rows.take(same)
+
+
+def _in_precision(rows: BenchmarkRows, precision: str, name: str) -> BenchmarkRows:
+    """Return the rows of the wanted precision if the file has several."""
+    stored = np.array(
+        [
+            PRECISIONS.get(precision_name.lower(), precision_name.lower())
+            for precision_name in rows.precision.tolist()
+        ]
+    )
+    there = [precision_name for precision_name in np.unique(stored).tolist() if precision_name]
+    if len(there) < 2:
+        return rows
+    if precision not in there:
+        raise CatalogueError(
+            f"{name} has rows in {', '.join(there)} and none in {precision}; choose one of them as "
+            "the precision."
+        )
+    return rows.take(stored == precision)
+
+
+def _capacity(spec: ProfileSpec) -> int:
+    if spec.kv_capacity_tokens:
+        return spec.kv_capacity_tokens
+    model, gpu = model_in(spec.model, spec.precision), gpu_get(spec.gpu).spec
+    try:
+        return kv_capacity_tokens(model, gpu, spec.tp)
+    except SimulationError as problem:
+        raise CatalogueError(
+            f"{problem} Or give the KV capacity in tokens, if it was served so."
+        ) from None
+
+
+def _renamed(rows: BenchmarkRows, spec: ProfileSpec) -> BenchmarkRows:
+    """Return the rows under the catalogue's names, since files use their own."""
+    return replace(
+        rows,
+        model=np.full(rows.rows, spec.model),
+        gpu=np.full(rows.rows, spec.gpu),
+        tp=np.full(rows.rows, float(spec.arrangement.gpus)),
+    )

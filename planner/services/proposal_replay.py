@@ -1,0 +1,153 @@
+"""Replay the active and the proposed plan on the traffic of the proposed run.
+
+The policy ``periodic`` holds their replicas by time of day or week. The simulation uses the
+proposed run's scenario.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+from zoneinfo import ZoneInfo
+
+import numpy as np
+
+from planner.errors import EXPECTED
+from planner.inputs.scenario import document as text
+from planner.inputs.scenario.schema import Scenario
+from planner.models import PlanInForce, Run, User
+from planner.outputs.active_plan_metrics import steps_of
+from planner.outputs.proposal_changes import REPLAYED
+from planner.outputs.weekly_pattern import (
+    CYCLES,
+    DAY,
+    UNKNOWN,
+    WEEK,
+    Repeat,
+    folded,
+    minute_of,
+)
+from planner.policies.builtin.periodic import MOST_STEPS, WEEKDAYS
+from planner.schema_types import ROLES
+from planner.selectors.run_comparison import (
+    runs_beside,
+    windows,
+)
+from planner.selectors.runs import run_result
+from planner.services.runs import run_create
+from simulation.arrays import IntArray
+
+# Settings that affect how a plan is found, but not how a simulation judges it.
+ANSWERS = ("name", "description", "objective.", "forecast.", "policies", "horizon.", "option ")
+SCENARIO_ROLES = {core: role for role, core in ROLES.items()}
+
+
+def replay_start(plan: PlanInForce, run: Run, base: Run | None, by: User | None) -> Run | None:
+    """Start a run that replays ``plan`` on the demand of ``run``.
+
+    Returns None if both were replayed on the same requests already, or if no exact replay is
+    possible.
+    """
+    if base is not None and _alike(base, run, plan.policy):
+        return None
+    return _replay(plan, run, f"In force (run {plan.number}) on run {run.pk}", by)
+
+
+def outcome_start(plan: PlanInForce, run: Run, by: User | None) -> Run | None:
+    """Start a run that replays ``plan``, the plan of ``run`` as it would be active, on its demand.
+
+    Returns None if ``run`` replayed it itself, or if no exact replay is possible.
+    """
+    if plan.policy in (run_result(run).get("policies") or {}):
+        return None
+    return _replay(plan, run, f"Proposed by run {run.pk}", by)
+
+
+def _replay(plan: PlanInForce, run: Run, name: str, by: User | None) -> Run | None:
+    """Start a replay of a plan on a run's scenario; None if no exact replay is possible."""
+    try:
+        scenario = text.parse(run.document, run.name)
+        begins, ends = (
+            datetime.fromisoformat(run_result(run)["window"][key]) for key in ("start", "end")
+        )
+        rows = list(timetable(plan, begins, ends)) if _clear(plan, scenario) else []
+        if not 0 < len(rows) <= MOST_STEPS:
+            return None
+        document = text.edit(
+            run.document, {"policies": [{"name": REPLAYED, "timetable": rows}]}, run.name
+        )
+        text.parse(document, run.name)
+    except EXPECTED:
+        return None
+    return run_create(
+        owner=by,
+        kind=Run.Kind.SIMULATE,
+        name=name[:120],
+        document=document,
+        options={"policy": REPLAYED, "seed": run.seed},
+        seed=run.seed,
+    )
+
+
+def _alike(base: Run, run: Run, policy: str) -> bool:
+    """Return whether both were replayed on the same requests, limits, prices and speeds."""
+    results = [run_result(base), run_result(run)]
+    if policy not in (results[0].get("policies") or {}) or len(windows(results)) > 1:
+        return False
+    beside = runs_beside([base, run], each=[policy, ""])
+    return all(row.key.startswith(ANSWERS) for row in beside.differences)
+
+
+def _clear(plan: PlanInForce, scenario: Scenario) -> bool:
+    """Return whether model, region, GPU type and role identify each pool of plan and scenario."""
+    pools = Counter((p["model"], p["region"], p["gpu"], p["role"]) for p in plan.pools)
+    speeds = Counter((profile.model, profile.gpu, profile.role) for profile in scenario.profiles)
+    return max([*pools.values(), *speeds.values()], default=0) == 1 and not any(
+        region.spot for region in scenario.regions
+    )
+
+
+def timetable(plan: PlanInForce, begins: datetime, ends: datetime) -> Iterator[dict[str, Any]]:
+    """Yield the rows of ``periodic`` that repeat the plan's replicas from ``begins`` to ``ends``.
+
+    After its dates a plan repeats its day, or its week. A window of over a week yields no rows.
+    """
+    minutes = int((ends - begins) / timedelta(minutes=1))
+    if minutes > WEEK:
+        return
+    for pool in (None, *plan.pools):  # None first: the default of pools that the plan does not have
+        counts = np.zeros(1, np.int64) if pool is None else _counts(plan, pool, begins, minutes)
+        for minute in np.flatnonzero(np.diff(counts, prepend=UNKNOWN)):
+            moment = (begins + timedelta(minutes=int(minute))).astimezone(UTC)
+            yield {
+                "at": f"{moment:%H:%M}",
+                **({"day": WEEKDAYS[moment.weekday()]} if minutes > DAY else {}),
+                "replicas": int(counts[minute]),
+                **(_place(pool) if pool else {}),
+            }
+
+
+def _place(pool: dict[str, Any]) -> dict[str, str]:
+    return {
+        "model": pool["model"],
+        "region": pool["region"],
+        "gpu": pool["gpu"],
+        "role": SCENARIO_ROLES.get(pool["role"], pool["role"]),
+    }
+
+
+def _counts(plan: PlanInForce, pool: dict[str, Any], begins: datetime, minutes: int) -> IntArray:
+    """Return replicas of a pool by minute from ``begins``.
+
+    Minutes without a count in the plan get the pool's minimum.
+    """
+    repeat = plan.repeat
+    if repeat == "once":
+        repeat = "daily" if plan.ends - plan.begins <= timedelta(minutes=DAY) else "weekly"
+    folds = folded(steps_of(pool), cast(Repeat, repeat))
+    local = begins.astimezone(ZoneInfo(plan.zone)).replace(tzinfo=None)
+    counts = folds[(minute_of(local) + np.arange(minutes)) % CYCLES[cast(Repeat, repeat)]]
+    least = folds[folds != UNKNOWN].min(initial=int(folds.max()))
+    return np.where(counts == UNKNOWN, least, counts)

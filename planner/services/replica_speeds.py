@@ -1,0 +1,99 @@
+"""Compare the speed of replicas with that in the active plan, at each reading.
+
+A drift is notified once while it lasts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.urls import reverse
+
+from planner.domain.retrospective.figures import SpeedDrift
+from planner.domain.retrospective.speed_drift import speeds_now
+from planner.domain.serialise import as_json
+from planner.errors import EXPECTED
+from planner.inputs.scenario import document as text
+from planner.models import PlanInForce, Source
+from planner.models.notification import Event
+from planner.models.workspace import within
+from planner.selectors.run_hardware import known_of
+from planner.services.notifications import notify
+from planner.services.observed_traffic import (
+    held_of,
+    seen_of,
+)
+
+logger = logging.getLogger(__name__)
+
+BACK = timedelta(days=1)  # time over which the speed is judged
+BACK_TO = 0.025  # a drift ends when iteration times are within this of the plan's (assumed)
+
+
+def speeds_judge(*, source_id: int) -> list[dict[str, Any]]:
+    """Judge the last reading of a source, for each active plan of a scenario that names it.
+
+    Returns the drifts that are stored with the source. A drift that lasts is notified once, also
+    across plans that follow each other.
+    """
+    source = Source.everywhere.select_related("workspace").get(pk=source_id)
+    with within(source.workspace):
+        before = {_kind(row): row for row in source.speed}
+        judged: dict[tuple[str, ...], dict[str, Any]] = {}
+        plans = PlanInForce.objects.filter(until=None).exclude(run=None).select_related("run")
+        for plan in plans:
+            try:
+                drifts = _of_plan(plan, source)
+            # its scenario cannot be built any more, which is no fault of the source
+            except EXPECTED as problem:
+                logger.warning("speed of %s by %s: %s", plan, source.name, problem)
+                continue
+            for drift, until in drifts:
+                row = {**as_json(drift), "scenario": plan.scenario, "run": plan.number,
+                       "until": until.isoformat()}  # fmt: skip
+                was_told = bool(before.get(_kind(row), {}).get("told"))
+                over = abs(drift.times - 1) <= BACK_TO or drift.low <= 1 <= drift.high
+                row["told"] = drift.flagged or (was_told and not over)
+                if drift.flagged and not was_told:
+                    notify(
+                        source.workspace,
+                        Event.DRIFT,
+                        f"Live source {source.name}, plan of {plan.scenario}: {drift.sentence}.",
+                        reverse("web:source", args=[source.name]),
+                    )
+                judged[_kind(row)] = row
+        going = {plan.scenario for plan in plans}
+        rows = [row for row in (before | judged).values() if row["scenario"] in going]
+        Source.objects.filter(pk=source.pk).update(speed=rows)
+    return rows
+
+
+def _of_plan(plan: PlanInForce, source: Source) -> list[tuple[SpeedDrift, datetime]]:
+    """Return the drifts since the plan took effect, of its last day, up to the end of the data."""
+    run, trace = plan.run, source.trace
+    if run is None or trace is None or trace.end_at is None:
+        return []
+    until = trace.end_at.astimezone(UTC)
+    begins = max(plan.since, until - BACK)
+    if plan.repeat == "once":
+        begins, until = max(begins, plan.begins), min(until, plan.ends)
+    served = seen_of(run, begins, until, source) if begins < until else []
+    if not served:
+        return []
+    drifts = speeds_now(
+        text.parse(run.document, plan.scenario),
+        known_of(run.resolved),
+        held_of(plan, begins, until),
+        served,
+        begins.timestamp(),
+        until.timestamp(),
+    )
+    return [(drift, until) for drift in drifts]
+
+
+def _kind(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the key of a speed: scenario, model, region, GPU type and tp."""
+    return tuple(str(row[name]) for name in ("scenario", "model", "region", "gpu", "tp"))

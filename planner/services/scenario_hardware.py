@@ -1,0 +1,87 @@
+"""Look up what a scenario names of the user's own hardware when a run is created.
+
+The run stores the answer: the facts of GPUs and models, and the versions of profiles, which never
+change. Later edits and fits therefore do not change what a run was based on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.errors import NotFound, ScenarioError
+from planner.inputs import catalogue
+from planner.inputs.scenario.schema import Scenario
+from planner.models import Calibration, OwnGpu, OwnModel, PriceList
+from planner.selectors.measured_corrections import kept_rows
+from planner.selectors.profiles import profile_get
+
+Resolved = dict[str, Any]
+LISTED = 12  # names listed in the message about an unknown one
+
+
+def resolve_scenario(scenario: Scenario) -> Resolved:
+    """Return what the scenario names; raise ScenarioError for a profile that does not exist."""
+    gpus = {section.gpu for section in scenario.profiles}
+    models = {section.model for section in scenario.profiles}
+    in_full = {gpu.name for gpu in scenario.gpus if gpu.in_full}
+    in_full |= {model.name for model in scenario.models if model.in_full}
+    profiles: dict[str, Any] = {}
+    for index, section in enumerate(scenario.profiles):
+        if section.name is None:
+            continue
+        try:
+            known = profile_get(section.name, section.version)
+        except NotFound as problem:
+            raise ScenarioError(f"profiles[{index}].name: {problem}") from None
+        if known.row is None:
+            raise ScenarioError(
+                f"profiles[{index}].name: {section.name} is built in; leave out name and give its "
+                "model, gpu and tp."
+            )
+        profiles[section.name] = {"version": known.version, "id": known.row.pk}
+    return {
+        "gpus": _facts(OwnGpu, gpus - in_full - set(catalogue.gpus())),
+        "models": _facts(OwnModel, models - in_full - set(catalogue.models())),
+        "profiles": profiles,
+        "kernels": _kernels(gpus),
+        "measured": _measured(scenario),
+        "prices": _prices(scenario),
+    }
+
+
+def _measured(scenario: Scenario) -> list[dict[str, Any]]:
+    """Return the rows of stored benchmark files, if they correct a computed profile."""
+    computed = any(section.kind == "roofline" for section in scenario.profiles)
+    return kept_rows() if computed else []
+
+
+def _prices(scenario: Scenario) -> dict[str, Any]:
+    """Return the named price list as it is now; raise ScenarioError if it does not exist."""
+    name = scenario.price_list
+    if name is None:
+        return {}
+    row = PriceList.objects.filter(name=name).first()
+    if row is None:
+        names = list(PriceList.objects.values_list("name", flat=True)[:LISTED])
+        have = f"there are {', '.join(names)}" if names else "there is none"
+        raise ScenarioError(
+            f"price_list: there is no price list {name!r}; {have}. Upload it on the page of prices "
+            "or with bin/manage prices, or leave it out."
+        )
+    return {"name": name, "rows": row.facts["prices"]}
+
+
+def _kernels(gpus: set[str]) -> dict[str, list[int]]:
+    """Return the uploaded files of measured kernels by GPU type, oldest first."""
+    files_of: dict[str, list[int]] = {}
+    for row in Calibration.objects.filter(kind=Calibration.Kind.KERNELS).order_by("pk"):
+        for gpu in sorted(gpus.intersection(row.report.get("gpus", []))):
+            files_of.setdefault(gpu, []).append(row.pk)
+    return files_of
+
+
+def _facts(kind: Any, names: set[str]) -> dict[str, Any]:
+    return {
+        row.name: {"facts": row.facts, "kind": row.kind, "source": row.source}
+        for row in kind.objects.filter(name__in=names)
+    }

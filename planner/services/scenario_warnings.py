@@ -1,0 +1,43 @@
+"""Find obstacles to a run of a scenario when it is saved, before somebody waits for the run.
+
+A draft may be saved with problems: its trace may not be ready, or its price not known yet.
+"""
+
+from __future__ import annotations
+
+from planner.domain.traffic.traffic import build_traffic
+from planner.domain.traffic.window import resolve_window
+from planner.errors import EXPECTED
+from planner.inputs.scenario.build import build_hardware
+from planner.inputs.scenario.document import parse
+from planner.inputs.scenario.settings import settings_of
+from planner.models import Trace
+from planner.selectors.run_hardware import known_of
+from planner.services.execution import stored_traces
+from planner.services.scenario_hardware import resolve_scenario
+
+READ = 2_000_000  # requests that can be counted into bins within a second
+
+
+def scenario_doubts(document: str) -> list[str]:
+    """Return one sentence for each problem that a run of a valid document would meet.
+
+    It checks names, prices, traces, window and periods. It skips traces of over READ requests.
+    """
+    scenario = parse(document)
+    doubts = []
+    try:
+        build_hardware(scenario, known_of(resolve_scenario(scenario)))
+    except EXPECTED as problem:
+        doubts += str(problem).splitlines()
+    try:
+        traces = stored_traces(scenario)
+        named = Trace.objects.filter(name__in=traces)
+        counted = sum(t.requests or 0 for t in named if t.kind == Trace.Kind.REQUESTS)
+        if counted <= READ:
+            settings = settings_of(scenario)
+            traffic = build_traffic(settings.traffic, traces)
+            resolve_window(settings.window, traffic.demand, traffic.clock)
+    except EXPECTED as problem:
+        doubts += str(problem).splitlines()
+    return doubts

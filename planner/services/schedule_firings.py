@@ -1,0 +1,333 @@
+"""Fire schedules: start a run at each due moment, compare its plan with the active one, approve it.
+
+Each due moment is fired once. A plan within the schedule's limits is approved by rule.
+
+    tick -> running -> approved | review | failed
+         -> missed (no tick soon enough, or the run before was not over)
+
+A moment is a row that can be created once, and a step is a conditional update. Two ticks at the
+same time therefore do nothing twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from django.db import IntegrityError, transaction
+
+from planner.domain.serialise import as_json
+from planner.errors import EXPECTED, NotAllowed, NotFound, NotReady
+from planner.inputs.scenario import document as text
+from planner.models import Firing, PlanInForce, Proposal, Run, Schedule, User
+from planner.models.notification import Event
+from planner.models.workspace import current_workspace
+from planner.outputs.active_plan_metrics import steps_of
+from planner.outputs.options import ExportOptions
+from planner.outputs.plans import (
+    Plan,
+    tiers_missed,
+)
+from planner.outputs.weekly_pattern import in_utc
+from planner.selectors.review import GOING
+from planner.selectors.runs import run_result, run_table, run_tables
+from planner.services.access import check_may_plan
+from planner.services.active_plans import (
+    replaced_by,
+    timetable_of,
+)
+from planner.services.notifications import notify
+from planner.services.plan_difference import (
+    Difference,
+    PoolPlan,
+    Rule,
+    differs,
+)
+from planner.services.proposals import amend, approve, propose
+from planner.services.runs import run_create
+from planner.services.schedules import cron_of
+from planner.services.sources import pinned
+
+# a firing that is later than this uses present data, not the data of its due moment
+LATE = timedelta(minutes=15)
+MOST_MISSED = 100  # missed moments that get a row
+Price = dict[tuple[str, str, str, str], float]  # USD per hour by region, model, GPU and role
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """The firings that one tick started and settled."""
+
+    fired: tuple[Firing, ...]
+    settled: tuple[Firing, ...]
+
+
+def schedules_tick(*, now: datetime, enqueue: bool = True) -> Ticked:
+    """Settle finished runs, and fire due schedules; safe to repeat and to run twice at once.
+
+    If several moments passed, only the last is made up for. The others are stored as missed.
+    """
+    settled = [firing for firing in _running() if firing_settle(firing=firing, now=now)]
+    fired = []
+    for schedule in Schedule.objects.filter(paused=False, next_due__lte=now):
+        due = _taken(schedule, now)
+        if due is not None:
+            fired.append(_fired(schedule, due, now, None, enqueue))
+    return Ticked(tuple(firing for firing in fired if firing is not None), tuple(settled))
+
+
+def schedule_fire(
+    *,
+    schedule: Schedule,
+    user: User | None,
+    now: datetime,
+    as_of: datetime | None = None,
+    enqueue: bool = True,
+) -> Firing:
+    """Fire a schedule now, even if it is paused; ``as_of`` limits the data to that time.
+
+    Raises NotReady if it was fired in the same second.
+    """
+    check_may_plan(user, "not fire schedules")
+    firing = _fired(schedule, now.replace(microsecond=0), now, user, enqueue, as_of)
+    if firing is None:
+        raise NotReady(f"{schedule.name} was fired this very second; look at its history.")
+    return firing
+
+
+def firing_settle(*, firing: Firing, now: datetime) -> bool:
+    """Settle a firing once its run is over, and return whether this call settled it.
+
+    Its plan is compared with the active one. It becomes active if the schedule's rule allows it.
+    """
+    run = firing.run
+    if run is not None and not run.finished:
+        return False
+    try:
+        with transaction.atomic():
+            return _settled(firing, run, now)
+    except EXPECTED as problem:
+        return _end(firing, Firing.State.FAILED, str(problem), now)
+
+
+def _running() -> list[Firing]:
+    going = Firing.objects.filter(state=Firing.State.RUNNING)
+    return list(going.select_related("schedule", "run"))
+
+
+def _taken(schedule: Schedule, now: datetime) -> datetime | None:
+    """Return the moment to fire for, once for all callers, and store the missed ones before it."""
+    cron = cron_of(schedule)
+    due = cron.between(schedule.next_due - timedelta(seconds=1), now, MOST_MISSED + 1)
+    # Only one of several ticks finds ``next_due`` unchanged and moves it.
+    unchanged = Schedule.objects.filter(pk=schedule.pk, paused=False, next_due=schedule.next_due)
+    if not unchanged.update(next_due=cron.after(now)) or not due:
+        return None
+    *missed, last = due
+    Firing.objects.bulk_create(
+        [
+            Firing(
+                schedule=schedule,
+                due_at=moment,
+                fired_at=now,
+                settled_at=now,
+                state=Firing.State.MISSED,
+                words=f"Nobody was there to start it; made up for at {last:%Y-%m-%d %H:%M} UTC.",
+            )
+            for moment in missed
+        ],
+        ignore_conflicts=True,
+    )
+    if missed:
+        notify(
+            current_workspace(),
+            Event.FAILED,
+            f"Schedule {schedule.name} missed {len(missed)} moments, the last "
+            f"{missed[-1]:%Y-%m-%d %H:%M} UTC; one is made up for now.",
+            f"/schedules/{schedule.pk}/",
+        )
+    return last
+
+
+def _fired(
+    schedule: Schedule,
+    due: datetime,
+    now: datetime,
+    user: User | None,
+    enqueue: bool,
+    as_of: datetime | None = None,
+) -> Firing | None:
+    """Return the new firing with its run; None if the moment was fired already."""
+    late = now - due > LATE
+    known = as_of or (now.replace(second=0, microsecond=0) if late else due)
+    firing = Firing(schedule=schedule, due_at=due, as_of=known, fired_at=now, by=user)
+    going = schedule.firings.filter(state=Firing.State.RUNNING).exists()
+    firing.state = Firing.State.MISSED if going else Firing.State.RUNNING
+    if going:
+        firing.words, firing.settled_at = "The run of the one before was still going.", now
+    elif late and as_of is None:
+        firing.words = f"Made up for {(now - due).total_seconds() / 3600:,.1f} h late."
+    try:
+        with transaction.atomic():  # nobody may see a firing without its run
+            firing.save()
+            if going:
+                _tell(firing, "was missed")
+            else:
+                _begun(firing, schedule, known, now, enqueue)
+    except IntegrityError:
+        return None
+    return firing
+
+
+def _begun(
+    firing: Firing, schedule: Schedule, known: datetime, now: datetime, enqueue: bool
+) -> None:
+    try:
+        with transaction.atomic():
+            firing.run = _run(schedule, known, enqueue)
+            firing.save(update_fields=["run"])
+    except EXPECTED as problem:
+        firing.run = None
+        _end(firing, Firing.State.FAILED, str(problem), now)
+
+
+def _run(schedule: Schedule, known: datetime, enqueue: bool) -> Run:
+    """Create a run of the current scenario, on the traffic known then, for the window after it."""
+    scenario = schedule.scenario
+    if scenario is None:
+        raise NotFound("The scenario was removed; give the schedule another, or remove it.")
+    changes = {"traffic.until": known.astimezone(UTC).isoformat(), "horizon.start": "end"}
+    document = pinned(text.edit(scenario.document, changes, scenario.name), known)
+    text.parse(document, scenario.name)
+    return run_create(
+        owner=schedule.owner,
+        kind=schedule.kind,
+        scenario=scenario,
+        document=document,
+        options=schedule.options,
+        enqueue=enqueue,
+    )
+
+
+def _settled(firing: Firing, run: Run | None, now: datetime) -> bool:
+    """Propose the plan of a finished run, and approve it if the rule allows."""
+    if run is None:
+        raise NotFound("Its run was removed before it was over.")
+    if run.state != Run.State.COMPLETED:
+        raise NotReady(run.problem or f"Its run {run.pk} was cancelled.")
+    schedule = firing.schedule
+    options = {"repeat": "once"} | ({"policy": schedule.policy} if schedule.policy else {})
+    plan = timetable_of(run, ExportOptions(**options), now)
+    difference = difference_of(plan, next(iter(replaced_by(plan, run)), None))
+    rule = Rule(schedule.most_replicas, schedule.most_cost)
+    reason = rule.asks(difference, tiers_missed(run_result(run), plan.policy))
+    sentences = [
+        reason or "Within the limits.",
+        difference.sentence if difference else "",
+        _taken_policy(schedule, run, plan),
+    ]
+    words = " ".join(sentence for sentence in sentences if sentence)
+    firing.difference = as_json(difference) if difference else {}
+    if not _end(firing, Firing.State.REVIEW, words, now):
+        return False
+    by = f"schedule {schedule.name}"
+    firing.proposal = _proposed(schedule, run, words, options, by)
+    firing.save(update_fields=["proposal"])
+    if not reason:
+        _approved(firing, by, now)
+    return True
+
+
+def _taken_policy(schedule: Schedule, run: Run, plan: Plan) -> str:
+    """Return in words which policy of a comparison is used, and why; "" for other kinds of run."""
+    if run.kind != Run.Kind.COMPARE:
+        return ""
+    result = run_result(run)
+    best = result.get("recommended") or {}
+    first = f"Of {len(result.get('policies') or {})} policies compared it is {plan.label}"
+    if not schedule.policy:
+        return f"{first}, which is recommended."
+    if best.get("policy") == plan.policy:
+        return f"{first}, as the schedule says; it is recommended too."
+    return f"{first}, as the schedule says; recommended is {best.get('label') or 'none'}."
+
+
+def _proposed(
+    schedule: Schedule, run: Run, words: str, options: dict[str, str], by: str
+) -> Proposal:
+    """Amend the open proposal of the schedule with this run, or create a new one."""
+    waits = Proposal.objects.filter(firings__schedule=schedule, state__in=GOING).first()
+    if waits is not None:
+        return amend(proposal=waits, by=None, run=run, message=words, rule=by)
+    return propose(
+        by=None, title=f"By schedule: {schedule.name}", run=run, message=words, options=options,
+        rule=by,
+    )  # fmt: skip
+
+
+def _approved(firing: Firing, by: str, now: datetime) -> None:
+    """Approve the proposal by rule, unless the workspace's rules require a person."""
+    assert firing.proposal is not None
+    try:
+        approve(proposal=firing.proposal, by=None, rule=by, now=now)
+        firing.state = Firing.State.APPROVED
+    except (NotAllowed, NotReady) as problem:
+        firing.words += f" {problem}"
+    firing.save(update_fields=["state", "words"])
+
+
+def _end(firing: Firing, state: str, words: str, now: datetime) -> bool:
+    """End a running firing once, and return whether this call did; earlier words stay."""
+    all_words = f"{firing.words} {words}".strip()
+    ended = Firing.objects.filter(pk=firing.pk, state=Firing.State.RUNNING).update(
+        state=state, words=all_words, settled_at=now, difference=firing.difference
+    )
+    firing.refresh_from_db()
+    if ended and state == Firing.State.FAILED:
+        _tell(firing, "failed")
+    return bool(ended)
+
+
+def _tell(firing: Firing, what: str) -> None:
+    schedule = firing.schedule
+    text = f"Schedule {schedule.name}, {firing.due_at:%Y-%m-%d %H:%M} UTC, {what}: {firing.words}"
+    notify(current_workspace(), Event.FAILED, text, f"/schedules/{schedule.pk}/")
+
+
+def difference_of(plan: Plan, in_force: PlanInForce | None) -> Difference | None:
+    """Return the difference between two plans, both in UTC; None if no plan is active."""
+    if in_force is None:
+        return None
+    prices = _prices(in_force.run) | _prices_of(plan.run)
+    new = [
+        PoolPlan(
+            (pool.name, pool.region),
+            in_utc(pool.steps, plan.zone),
+            prices.get((pool.region, pool.model, pool.gpu, pool.role)),
+        )
+        for pool in plan.pools
+    ]
+    old = [
+        PoolPlan(
+            (pool["name"], pool["region"]),
+            in_utc(steps_of(pool), in_force.zone),
+            prices.get((pool["region"], pool["model"], pool["gpu"], pool["role"])),
+        )
+        for pool in in_force.pools
+    ]
+    return differs(new, old)
+
+
+def _prices_of(number: int) -> Price:
+    return _prices(Run.objects.filter(pk=number).first())
+
+
+def _prices(run: Run | None) -> Price:
+    """Return USD per replica and hour for the pools that the run's plan has."""
+    if run is None or "plan" not in run_tables(run):
+        return {}
+    return {
+        (row["region"], row["model"], row["gpu"], row["role"]): row["usd_per_hour"] / row["target"]
+        for row in run_table(run, "plan").to_dicts()
+        if row["target"]
+    }

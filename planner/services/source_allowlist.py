@@ -1,0 +1,49 @@
+"""Restrict what sources may reach: addresses, folders and secrets that the operator allows."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+
+from planner.errors import SourceError
+from planner.inputs.ingest.bucket import address_in
+from planner.inputs.ingest.prometheus.address import allowed_address
+
+
+def check_reach(kind: str, source_settings: Any) -> None:
+    """Raise SourceError where a source's settings lead outside the allow-lists."""
+    if kind == "prometheus":
+        allowed_address(source_settings.url, settings.HEADROOM_SOURCES)
+    elif kind == "folder":
+        allowed_folder(source_settings.path)
+    elif kind == "bucket":
+        place = address_in(source_settings.url, source_settings.bucket, source_settings.prefix)
+        allowed_address(place.url, settings.HEADROOM_SOURCES)
+
+
+def allowed_folder(path: str) -> Path:
+    """Return the resolved folder; raise SourceError if it is outside HEADROOM_SOURCE_FOLDERS."""
+    # Resolve links first: a link must not lead out of an allowed folder.
+    folder = Path(path).resolve()
+    bases = [Path(base).resolve() for base in settings.HEADROOM_SOURCE_FOLDERS]
+    if not Path(path).is_absolute() or not any(folder.is_relative_to(base) for base in bases):
+        listed = ", ".join(map(str, bases)) or "none"
+        raise SourceError(
+            f"path: {path} is not in a folder that sources may read ({listed}); an operator adds "
+            "it to HEADROOM_SOURCE_FOLDERS."
+        )
+    return folder
+
+
+def secret(field: str, variable: str) -> str:
+    """Return the secret in the environment variable that a setting names."""
+    value = os.environ.get(variable, "").strip()
+    if not value or not value.isprintable() or not value.isascii():
+        raise SourceError(
+            f"{field}: the environment has nothing usable in {variable}; an operator sets it where "
+            "workers and web start."
+        )
+    return value

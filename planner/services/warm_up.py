@@ -1,0 +1,44 @@
+"""Load in the background what the first visitor of a process would wait for."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+
+from planner.inputs import catalogue
+from planner.inputs.catalogue.rule_based_profiles import modelled
+from planner.services.kernel_compilation import wait_until_compiled
+from simulation.fleet import Tier
+from simulation.sizing.batch_sizing import size_pool
+from simulation.sizing.workload import Workload
+
+AFTER_S = 2.0  # delay, since the start of the product comes first
+
+
+def warm_soon() -> None:
+    """Call ``warm`` in a thread, once the process has begun to answer."""
+    timer = threading.Timer(AFTER_S, warm)
+    timer.daemon = True
+    timer.start()
+
+
+def warm() -> None:
+    """Read the catalogue and load closed forms.
+
+    The compiler of the simulator, at a first start, comes before: it leaves the closed forms
+    compiled on disk.
+    """
+    catalogue.regions()
+    catalogue.prices()
+    catalogue.fits()
+    modelled()
+    wait_until_compiled(lambda *_: None)
+    closed_forms()
+
+
+def closed_forms() -> None:
+    """Size one replica without a simulation, so that the code for it is compiled."""
+    profile = next(iter(catalogue.profiles().values()))
+    work = Workload(np.array([100]), np.array([10]))
+    size_pool(profile, work, Tier("t", ttft_s=10.0, tbt_s=1.0), explain=False, precision=0.1)

@@ -1,0 +1,257 @@
+"""Store arrays: folders under the data directory with tables as Parquet files.
+
+With HEADROOM_ARRAYS they are stored in a bucket, and the folders are a cache of it. Code that has
+written a store calls ``keep``. Code that reads a store calls ``held``.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+from django.conf import settings
+
+from planner.errors import Damaged, NotFound
+from planner.files.damage import (
+    ARRAY_ERRORS,
+    TABLE_ERRORS,
+    damage_reported,
+    decodes,
+)
+from planner.storage.bucket_settings import ArraysBucket
+
+if TYPE_CHECKING:
+    from planner.storage.bucket import BucketStore
+
+LOCKS = "locks"
+AGAIN = "carry the run out again, or restore a backup"
+LOOK_S = 0.2  # interval at which a lock is tried again
+_TABLE = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def data_dir() -> Path:
+    """Return the data directory."""
+    return Path(settings.HEADROOM_DATA_DIR)
+
+
+def folder(relative: str) -> Path:
+    """Return the folder of a row's ``store``; raise NotFound outside the data directory."""
+    base = data_dir().resolve()
+    path = (base / relative).resolve()
+    if not path.is_relative_to(base) or path == base:
+        raise NotFound(f"{relative!r} is not a folder of the data directory.")
+    return path
+
+
+def bucket() -> BucketStore | None:
+    """Return the bucket that stores arrays; None if the data directory does."""
+    address = settings.HEADROOM_ARRAYS
+    if address is None:
+        return None
+    limits = settings.HEADROOM_CACHE_BYTES, settings.HEADROOM_MAX_RUN_SECONDS
+    return _bucket_store(address, data_dir(), settings.HEADROOM_SOURCES_CA, *limits)
+
+
+@lru_cache(maxsize=4)
+def _bucket_store(
+    address: ArraysBucket, base: Path, ca_file: str, most_bytes: int | None, unused_s: float
+) -> BucketStore:
+    from planner.storage.bucket import BucketStore  # imported on use: it takes 31 MB
+
+    return BucketStore(address, base, ca_file, most_bytes, unused_s)
+
+
+def held(relative: str) -> Path:
+    """Return a row's folder or file for reading, as any machine stored it last."""
+    path = folder(relative)
+    if (kept := bucket()) is not None:
+        kept.fetch(relative)
+    return path
+
+
+def keep(relative: str) -> None:
+    """Publish a store after it was written, so that other machines may read it."""
+    if (kept := bucket()) is not None:
+        kept.keep(relative)
+
+
+def listed(name: str) -> list[str]:
+    """Return the stores below ``name``, a folder of the data directory."""
+    path, kept = folder(name), bucket()
+    if kept is not None:
+        return kept.stores(name)
+    return [f"{name}/{entry.name}" for entry in path.iterdir()] if path.is_dir() else []
+
+
+def bytes_of(stores: Iterable[str]) -> int:
+    """Return the bytes of the folders and files; missing ones count as 0."""
+    asked, kept = set(stores), bucket()
+    if kept is not None:
+        return kept.bytes_of(asked)
+    return sum(_size(folder(relative)) for relative in asked)
+
+
+def _size(path: Path) -> int:
+    sizes = 0
+    for entry in (path, *path.rglob("*")):  # rglob() of a file yields nothing
+        with suppress(OSError):  # removed meanwhile
+            sizes += entry.stat().st_size if entry.is_file() else 0
+    return sizes
+
+
+def send(stores: Iterable[str]) -> None:
+    """Send what ``renew`` will need, without a visible change."""
+    if (kept := bucket()) is not None:
+        for relative in stores:
+            kept.send(relative)
+
+
+def renew(stores: Collection[str], before: Iterable[str]) -> None:
+    """Replace the stores that there were ``before`` by ``stores``, as they are here."""
+    if (kept := bucket()) is not None:
+        for relative in stores:
+            kept.keep(relative)
+        for relative in set(before) - set(stores):
+            kept.remove(relative)
+
+
+@contextmanager
+def alone(relative: str, waiting: Callable[[], None]) -> Iterator[None]:
+    """Run the block in one process of this machine at a time.
+
+    ``waiting`` is called while another process runs it, and may raise to stop. The lock ends with
+    the process that holds it.
+    """
+    path = folder(f"{LOCKS}/{relative.replace('/', '-')}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        with path.open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                waiting()
+                time.sleep(LOOK_S)
+                continue
+            if not os.fstat(lock.fileno()).st_nlink:  # removed by its last holder
+                continue
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
+
+
+@contextmanager
+def changing(relative: str) -> Iterator[Path]:
+    """Yield a folder to add to; the caller makes sure that nobody else does so, on any machine."""
+    yield held(relative)
+    keep(relative)
+
+
+def exists(relative: str) -> bool:
+    """Return whether a folder or file is stored; in a bucket, whether all its objects exist."""
+    path, kept = folder(relative), bucket()
+    return path.exists() if kept is None else kept.holds(relative)
+
+
+def whole(relative: str) -> bool:
+    """Return whether a stored folder exists and each of its tables can be decoded."""
+    if not exists(relative):
+        return False
+    if decodes(held(relative)):
+        return True
+    if (kept := bucket()) is None:
+        return False
+    kept.forget(relative)  # so held() fetches it from the bucket again
+    return decodes(held(relative))
+
+
+def remove(relative: str) -> None:
+    """Remove a stored folder or file, here and in the bucket; "" does nothing."""
+    if not relative:
+        return
+    path = folder(relative)
+    if path.is_file():
+        path.unlink(missing_ok=True)
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+    if (kept := bucket()) is not None:
+        kept.remove(relative)
+
+
+def tables_write(relative: str, tables: dict[str, pl.DataFrame]) -> None:
+    """Write tables as Parquet files into a folder; ``keep`` publishes them."""
+    where = folder(relative)
+    where.mkdir(parents=True, exist_ok=True)
+    for name, table in tables.items():
+        table.write_parquet(where / f"{name}.parquet", compression="zstd")
+
+
+def arrays_write(relative: str, name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Write arrays that only the program reads; they are no table of the run."""
+    where = folder(relative)
+    where.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(where / f"{name}.npz", **dict(arrays))  # type: ignore[arg-type]
+
+
+def arrays_read(relative: str, name: str) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of a file; none if it does not exist."""
+    path = held(relative) / f"{name}.npz"
+    if not path.exists():
+        return {}
+    with _whole(relative, path), np.load(path, allow_pickle=False) as kept:
+        return dict(kept)
+
+
+def tables_list(relative: str) -> list[str]:
+    """Return the names of the tables in a stored folder, sorted."""
+    if not relative:
+        return []
+    return sorted(path.stem for path in held(relative).glob("*.parquet"))
+
+
+def table_path(relative: str, name: str) -> Path:
+    """Return the file of one table of a run; raise NotFound with the existing tables."""
+    tables = tables_list(relative)
+    if _TABLE.fullmatch(name) and name in tables:
+        return folder(relative) / f"{name}.parquet"
+    known = ", ".join(tables) or "none"
+    raise NotFound(f"There is no table {name!r} here; there are: {known}.")
+
+
+def table_read(relative: str, name: str, offset: int = 0, limit: int | None = None) -> pl.DataFrame:
+    """Return one table of a run, or ``limit`` rows from ``offset`` on."""
+    path = table_path(relative, name)
+    with _whole(relative, path):
+        return pl.scan_parquet(path).slice(offset, limit).collect()
+
+
+def table_rows(relative: str, name: str) -> int:
+    """Return the number of rows of a table, without reading them."""
+    path = table_path(relative, name)
+    with _whole(relative, path):
+        return int(pl.scan_parquet(path).select(pl.len()).collect().item())
+
+
+@contextmanager
+def _whole(relative: str, path: Path) -> Iterator[None]:
+    """Raise Damaged if a table of a run cannot be read."""
+    try:
+        errors = (*TABLE_ERRORS, *ARRAY_ERRORS)
+        with damage_reported(f"The stored table {path.stem!r}", AGAIN, errors):
+            yield
+    except Damaged:
+        if (kept := bucket()) is not None:
+            kept.forget(relative)  # the next reader fetches it from the bucket again
+        raise

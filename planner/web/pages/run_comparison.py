@@ -1,0 +1,154 @@
+"""Build the comparison page of several runs: rows of figures, and charts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from planner.domain.columns import (
+    SHARE,
+    TEXT,
+)
+from planner.models import Run
+from planner.outputs.table_text import shown
+from planner.selectors.policies import policies_in_order
+from planner.selectors.run_comparison import (
+    Beside,
+    RunBeside,
+    runs_beside,
+)
+from planner.selectors.run_comparison_figures import (
+    BETTER,
+    Compared,
+    Group,
+    Setting,
+)
+from planner.selectors.runs import run_result, run_tables
+from planner.templatetags.headroom import NOTHING, figure, setting, signed_percent
+from planner.web.charts.figure import Figure
+from planner.web.charts.run_comparison import (
+    Course,
+    course_figure,
+)
+from planner.web.results import replica_steps
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    text: str
+    change: str = ""  # differences from the first run
+    mark: str = ""  # better, worse
+    good: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    label: str
+    cells: tuple[Cell, ...]
+    help: str = ""
+    numeric: bool = True
+
+
+def page_context(runs: Sequence[Run], params: Mapping[str, str]) -> dict[str, Any]:
+    beside = runs_beside(runs, params.get("policy", ""))
+    results = [run_result(run) for run in runs]
+    windows = {(its.start, its.end) for its in beside.runs}
+    clocks = {(result.get("window") or {}).get("clock", "utc") for result in results}
+    return {
+        "beside": beside,
+        "numbers": [run.pk for run in runs],
+        "differences": [setting_line(row) for row in beside.differences],
+        "groups": [
+            (group.title, group.note, rows, moved(group))
+            for group in beside.groups
+            if (rows := [figure_line(row) for row in group.rows])
+        ],
+        "policy": params.get("policy", ""),
+        "policies": policy_labels(results),
+        "clock": next(iter(clocks)) if len(clocks) == 1 else "utc",
+        **charts(runs, beside, next(iter(clocks)), apart=len(windows) > 1 or len(clocks) > 1),
+    }
+
+
+def moved(group: Group) -> bool:
+    """Return whether any figure of the group differs between the runs."""
+    return any(value != row.values[0] for row in group.rows for value in row.values)
+
+
+def policy_labels(results: Sequence[dict[str, Any]]) -> dict[str, str]:
+    return {
+        name: row.get("label", name)
+        for result in results
+        for name, row in policies_in_order(result).items()
+    }
+
+
+def setting_line(row: Setting) -> Line:
+    cells = tuple(
+        Cell(written(value), mark="" if value == row.values[0] else "changed")
+        for value in row.values
+    )
+    return Line(row.key, cells)
+
+
+def written(value: Any) -> str:
+    if value is None:
+        return NOTHING
+    if isinstance(value, list):
+        return ", ".join(setting(item) for item in value)
+    return setting(value)
+
+
+def figure_line(row: Compared) -> Line:
+    cells = tuple(
+        Cell(
+            shown(value, row.unit, 2) if value is not None else NOTHING,
+            change_words(row, change),
+            mark,
+            None if not mark else mark == BETTER,
+        )
+        for value, change, mark in zip(row.values, row.changes, row.marks, strict=True)
+    )
+    return Line(row.label, cells, row.help, row.unit != TEXT)
+
+
+def change_words(row: Compared, change: float | None) -> str:
+    """Format a change: points for shares, else percent of the first run; "" for no change."""
+    if change is None or change == 0:
+        return ""
+    if row.unit == SHARE:
+        points = f"{figure(abs(100 * change))} points"
+        return f"+{points}" if change > 0 else f"−{points}"
+    return signed_percent(change)
+
+
+def charts(
+    runs: Sequence[Run], beside: Beside, clock: str, *, apart: bool
+) -> dict[str, Figure | None]:
+    all_courses = [
+        course_of(run, run_beside) for run, run_beside in zip(runs, beside.runs, strict=True)
+    ]
+    courses = [course for course in all_courses if course is not None]
+    return {
+        "replica_figure": course_figure(courses, "ready", "replicas", clock=clock, apart=apart),
+        "cost_figure": course_figure(
+            courses, "usd_per_hour", "$ an hour", clock=clock, apart=apart
+        ),
+    }
+
+
+def course_of(run: Run, beside: RunBeside) -> Course | None:
+    """Return the replicas of all pools of a run, under the compared policy or as planned."""
+    steps, labels = replica_steps(run, run_tables(run), policies_in_order(run_result(run)))
+    if steps is None:
+        return None
+    name = beside.policy or next(iter(labels), "")
+    rows = steps.filter(pl.col("policy") == name)
+    if rows.is_empty():
+        return None
+    sums = [pl.col(column).sum() for column in ("ready", "usd_per_hour") if column in rows.columns]
+    label = f"Run {run.pk}, {labels.get(name, name)}" if name else f"Run {run.pk}"
+    return Course(label, rows.group_by("time").agg(sums).sort("time"))

@@ -1,0 +1,58 @@
+"""Show how each tier, model and region was served: rows of one table that the user selects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from planner.domain.replay.detail import (
+    ALL,
+    GROUPED,
+)
+from planner.domain.results.figures import (
+    GROUP_TABLE,
+    GROUPS,
+)
+from planner.models import Run
+from planner.outputs.table_text import figure_table
+from planner.selectors.policies import default_policy, policies_in_order
+from planner.selectors.runs import run_result, run_table, run_tables
+
+EACH = "each"  # grouping columns: a row for every tier, model or region
+MOST_ROWS = 200  # rows on the page; the CSV has all
+
+
+def groups_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
+    """Return the rows of the chosen policy and grouping, by default grouped by tier."""
+    if "groups" not in run_tables(run):
+        return {"run": run, "group_rows": None}
+    result, table = run_result(run), run_table(run, "groups")
+    labels = {name: row["label"] for name, row in policies_in_order(result).items()}
+    policy = params.get("policy", "")
+    if policy not in labels:
+        policy = default_policy(result) or table["policy"][0]
+    rows = table.filter(pl.col("policy") == policy)
+    fields = []
+    for name in GROUPED:
+        there = [value for value in rows[name].unique().sort() if value != ALL]
+        chosen = params.get(name, EACH if name == "tier" else ALL)
+        value = chosen if chosen in (ALL, EACH, *there) else ALL
+        rows = rows.filter(pl.col(name) != ALL if value == EACH else pl.col(name) == value)
+        fields.append({"name": name, "value": value, "there": there})
+    rows = rows.with_columns((pl.col("arrived") - pl.col("completed")).alias("lost"))
+    return {
+        "run": run,
+        "group_policies": labels or {policy: policy},
+        "group_policy": policy,
+        "group_fields": fields,
+        "group_rows": figure_table(
+            GROUPS,
+            GROUP_TABLE,
+            [("", row["tier"], row) for row in rows.head(MOST_ROWS).to_dicts()],
+        ),
+        "group_more": max(0, rows.height - MOST_ROWS),
+        "group_all": ALL,
+        "group_each": EACH,
+    }

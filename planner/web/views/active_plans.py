@@ -1,0 +1,103 @@
+"""Show active and former plans: list them, show or compare them, restore or branch from them."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.db.models import Prefetch
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_POST, require_safe
+
+from planner.models import Outcome, PlanInForce
+from planner.outputs.active_plan_metrics import (
+    desired,
+    steps_of,
+)
+from planner.outputs.plan_comparison import plans_between
+from planner.selectors.active_plans import (
+    plan_kept_get,
+    plans_kept,
+)
+from planner.selectors.lookup import id_of
+from planner.services.access import may_approve
+from planner.services.active_plans import plan_restore
+from planner.services.scenarios import plan_branch
+from planner.web.charts.week import week_figure
+from planner.web.errors import planners_only
+from planner.web.pages.run_comparison import setting_line
+from planner.web.paging import paged
+from planner.web.request import Request
+
+SCENARIOS = 200  # plans to choose from
+
+
+@require_safe
+def listing(request: Request) -> HttpResponse:
+    """List all plans or those of a ``scenario``, and compare the two in ``from`` and ``to``."""
+    scenario = request.GET.get("scenario", "")
+    outcomes = Prefetch("outcomes", Outcome.objects.defer("figures"))
+    rows = plans_kept(scenario).defer("pools").prefetch_related(outcomes)
+    old, new = (_named(request.GET.get(name, "")) for name in ("from", "to"))
+    difference = plans_between(old, new) if old and new and old != new else None
+    context = {
+        "page": paged(request, rows),
+        "scenario": scenario,
+        "scenarios": sorted({*plans_kept().values_list("scenario", flat=True)})[:SCENARIOS],
+        "old": old,
+        "new": new,
+        "found": difference,
+        "settings": [setting_line(row) for row in difference.settings] if difference else [],
+        "week_figure": week_figure([old, new])
+        if difference and difference.hours and old and new
+        else None,
+    }
+    return render(request, "web/plans.html", context)
+
+
+@require_safe
+def detail(request: Request, pk: int) -> HttpResponse:
+    plan = plan_kept_get(pk)
+    now = timezone.now()
+    pools = [
+        (pool, pool_now.replicas, [step.replicas for step in steps_of(pool)])
+        for pool, pool_now in zip(plan.pools, desired(plan, now), strict=True)
+    ]
+    context = {
+        "plan": plan,
+        "pools": [
+            (pool, now_has, min(counts, default=None), max(counts, default=None))
+            for pool, now_has, counts in pools
+        ],
+        "before": plans_kept(plan.scenario).filter(since__lt=plan.since).first(),
+        "outcomes": plan.outcomes.all(),
+        "week_figure": week_figure([plan]),
+        "may_approve": may_approve(request.user),
+        "over": plan.repeat == "once" and plan.ends <= now,
+    }
+    return render(request, "web/plan.html", context)
+
+
+@require_POST
+def restore(request: Request, pk: int) -> HttpResponse:
+    again = plan_restore(
+        plan=plan_kept_get(pk),
+        user=request.user,
+        now=timezone.now(),
+        message=request.POST.get("message", ""),
+    )
+    messages.success(request, f"Plan {pk} is in force again, as plan {again.pk}.")
+    return redirect("web:plan-in-force", again.pk)
+
+
+@require_POST
+@planners_only
+def branch(request: Request, pk: int) -> HttpResponse:
+    name = request.POST.get("name", "")
+    scenario = plan_branch(plan=plan_kept_get(pk), user=request.user, name=name)
+    messages.success(request, f"{scenario.name} is made.")
+    return redirect("web:scenario", scenario.pk)
+
+
+def _named(text: str) -> PlanInForce | None:
+    return plan_kept_get(id_of(text) or 0) if text else None

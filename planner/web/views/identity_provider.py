@@ -1,0 +1,70 @@
+"""Sign in through the identity provider: the request to it, and its answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth import login
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, resolve_url
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from planner.errors import NotAllowed, PlannerError
+from planner.services import oidc
+from planner.services.password_confirmation import proved
+from planner.services.second_factor import asks_itself, factor_of
+from planner.web.errors import problem_response, status_of
+from planner.web.views.second_factor import BACKEND, half_signed_in
+
+PENDING = "at-the-provider"
+
+
+@never_cache
+@require_safe
+def there(request: HttpRequest) -> HttpResponse:
+    """Redirect to the provider; the session keeps the values that its answer is checked against."""
+    try:
+        url, pending = oidc.sign_in_begin(back=_back(request), again=request.user.is_authenticated)
+    except PlannerError as problem:
+        return problem_response(request, problem, status_of(problem))
+    request.session[PENDING] = {**pending.plain(), "goal": _goal(request)}
+    return redirect(url)
+
+
+@never_cache
+@require_safe
+def back(request: HttpRequest) -> HttpResponse:
+    """Check the provider's answer, which is valid once."""
+    kept: dict[str, Any] | None = request.session.pop(PENDING, None)
+    try:
+        if kept is None:
+            raise NotAllowed(oidc.NOT_YOURS)
+        goal = kept.pop("goal")
+        answered = {name: str(request.GET[name]) for name in request.GET}
+        user, proved_at = oidc.sign_in_finish(
+            pending=oidc.Pending(**kept), answered=answered, back=_back(request)
+        )
+    except PlannerError as problem:
+        return problem_response(request, problem, status_of(problem))
+    if factor_of(user) is not None and not asks_itself(user):
+        return half_signed_in(request, user, goal)
+    login(request, user, backend=BACKEND)
+    proved(request, moment=proved_at)  # a provider may let in without asking who they are
+    return redirect(goal)
+
+
+def _back(request: HttpRequest) -> str:
+    return request.build_absolute_uri(reverse("web:provider-back"))
+
+
+def _goal(request: HttpRequest) -> str:
+    """Return the page to continue with, only if it belongs to this site."""
+    goal = request.GET.get("next", "")
+    safe = url_has_allowed_host_and_scheme(
+        goal, {request.get_host()}, require_https=request.is_secure()
+    )
+    return goal if safe else resolve_url(settings.LOGIN_REDIRECT_URL)

@@ -1,0 +1,100 @@
+"""Manage the recipients of notifications, and show what became of each notification."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST
+
+from planner.selectors.notifications import (
+    channels_of,
+    deliveries_of,
+)
+from planner.services import notifications
+from planner.services.access import may_administer
+from planner.services.password_confirmation import (
+    check_again,
+    is_asked_again,
+)
+from planner.services.passwords import mailbox_set
+from planner.web.form_responses import attempt
+from planner.web.forms.notifications import (
+    ChannelForm,
+    MailboxForm,
+)
+from planner.web.request import Request
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def listing(request: Request) -> HttpResponse:
+    shared = may_administer(request.user)
+    if request.method != "POST":
+        return _shown(request, ChannelForm(shared=shared), _mailbox(request))
+    form = ChannelForm(request.POST, shared=shared)
+    channel, problem = attempt(
+        form, lambda: notifications.channel_add(user=request.user, **form.chosen())
+    )
+    if channel is None:
+        return _shown(request, form, _mailbox(request), problem=problem, status=400)
+    messages.success(request, f"{channel.address} is told from now on.")
+    return redirect("web:notices")
+
+
+@require_POST
+def change(request: Request, pk: int) -> HttpResponse:
+    """Remove a recipient, or send it a test notification."""
+    channel = notifications.channel_get(request.user, pk)
+    if "remove" in request.POST:
+        notifications.channel_remove(user=request.user, channel=channel)
+        messages.success(request, f"{channel.address} is no longer told.")
+    else:
+        notifications.channel_test(channel=channel)
+        messages.success(request, f"A test is on its way to {channel.address}.")
+    return redirect("web:notices")
+
+
+@require_POST
+def mailbox(request: Request) -> HttpResponse:
+    form = MailboxForm(request.POST)
+    saved, problem = attempt(form, lambda: _saved(request, form.cleaned_data["email"]))
+    if saved is None:
+        shared = may_administer(request.user)
+        return _shown(request, ChannelForm(shared=shared), form, problem=problem, status=400)
+    messages.success(request, "Your mailbox is kept.")
+    return redirect("web:notices")
+
+
+def _saved(request: Request, email: str) -> bool:
+    check_again(request, request.user, request.POST.get("again", ""))
+    mailbox_set(user=request.user, email=email)
+    return True
+
+
+def _mailbox(request: Request) -> MailboxForm:
+    return MailboxForm(initial={"email": request.user.email})
+
+
+def _shown(
+    request: Request,
+    form: ChannelForm,
+    mailbox: MailboxForm,
+    *,
+    problem: str = "",
+    status: int = 200,
+) -> HttpResponse:
+    shared = may_administer(request.user)
+    channels = channels_of(request.user, shared=shared)
+    context: dict[str, Any] = {
+        "form": form,
+        "mailbox": mailbox if notifications.mail_configured() else None,
+        "problem": problem,
+        "again": is_asked_again(request),
+        "channels": [(channel, notifications.signing_key(channel)) for channel in channels],
+        "deliveries": deliveries_of(request.user, shared=shared)[:20],
+    }
+    return render(request, "web/notices.html", context, status=status)

@@ -1,0 +1,89 @@
+"""Start size runs and P:D ratio runs, and list their results, on one page each."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods
+
+from planner.domain.kinds.registry import KINDS
+from planner.errors import NotAllowed, PlannerError, ScenarioError
+from planner.inputs.scenario.document import parse
+from planner.models import Run
+from planner.selectors.runs import runs_list
+from planner.selectors.scenarios import scenario_get, scenarios_list
+from planner.services.scenarios import scenario_run
+from planner.web.errors import require_planner, status_of
+from planner.web.forms.options import OptionsForm, options_posted
+from planner.web.request import Request
+
+SHOWN = 20  # runs
+SCENARIOS = 100
+OWN_FIELDS = ("service",)  # chosen together with the scenario
+
+
+@require_http_methods(["GET", "POST"])
+def size(request: Request) -> HttpResponse:
+    """Show the capacity of one replica of a scenario's models."""
+    return _page(request, Run.Kind.SIZE, "web/runs/size_new.html")
+
+
+@require_http_methods(["GET", "POST"])
+def pd_ratio(request: Request) -> HttpResponse:
+    """Show the ratio of prefill to decode for one model of a scenario."""
+    return _page(request, Run.Kind.PD_RATIO, "web/runs/pd_ratio_new.html")
+
+
+def _page(request: Request, kind: Run.Kind, template: str) -> HttpResponse:
+    """Show the form, with its values if they were refused, or redirect to the run that it started.
+
+    A role without permission gets the usual error page.
+    """
+    problem: PlannerError | None = None
+    if request.method == "POST":
+        try:
+            return _start(request, kind)
+        except NotAllowed:
+            raise
+        except PlannerError as refused:
+            problem = refused
+    scenarios = list(scenarios_list()[:SCENARIOS])
+    context: dict[str, Any] = {
+        "scenarios": scenarios,
+        "chosen": request.POST.get("scenario") or request.GET.get("scenario", ""),
+        "chosen_service": request.POST.get("of", ""),
+        "form": OptionsForm(KINDS[kind].options, without=OWN_FIELDS, data=request.POST or None),
+        "title": "The request could not be carried out",
+        "sentences": str(problem).splitlines() if problem else [],
+        "runs": runs_list().filter(kind=kind)[:SHOWN],
+    }
+    if kind == Run.Kind.PD_RATIO:
+        context["services"] = [(row, _models(row.document)) for row in scenarios]
+    return render(request, template, context, status=status_of(problem) if problem else 200)
+
+
+def _start(request: Request, kind: Run.Kind) -> HttpResponse:
+    require_planner(request)
+    scenario, more = request.POST.get("scenario", ""), {}
+    if kind == Run.Kind.PD_RATIO:  # one choice holds scenario and service
+        scenario, _, more["service"] = request.POST.get("of", "").partition(":")
+    options = options_posted(KINDS[kind].options, request.POST, **more)
+    run = scenario_run(
+        scenario=scenario_get(scenario), owner=request.user, kind=kind, options=options
+    )
+    return redirect("web:run", run.pk)
+
+
+@lru_cache(maxsize=10 * SCENARIOS)
+def _models(document: str) -> tuple[str, ...]:
+    """Return the models of a scenario, or none if it is no longer valid.
+
+    The result is cached: reading a hundred scenarios takes a second.
+    """
+    try:
+        return tuple(model.name for model in parse(document).models)
+    except ScenarioError:
+        return ()

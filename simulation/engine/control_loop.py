@@ -1,0 +1,48 @@
+"""The control loop around a policy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from simulation.engine.observations import Observer
+from simulation.engine.policy_actions import Actor
+from simulation.engine.state import State
+from simulation.faults import ControllerOutage
+from simulation.fleet import Fleet
+from simulation.policy import ScalingPolicy, actions_of
+
+
+class Controller:
+    """Calls ``policy`` at each scaling decision and applies its actions.
+
+    During a ``ControllerOutage`` the policy is not called. Starts and drains already requested go
+    on. Afterwards the policy continues, or resets from the present fleet if its state was lost.
+    """
+
+    def __init__(self, s: State, fleet: Fleet, policy: ScalingPolicy) -> None:
+        self._s, self._fleet, self._policy = s, fleet, policy
+        self._actor = Actor(s, fleet)
+        self._observe = Observer(s, policy)
+        self._outages = [fault for fault in fleet.faults if isinstance(fault, ControllerOutage)]
+        self._forgets = False
+
+    def look(self, now: float) -> None:
+        """Make one scaling decision at ``now``."""
+        # Observe even during an outage: readings always cover the time since the last decision.
+        observation = self._observe(now)
+        down = [outage for outage in self._outages if outage.from_s <= now < outage.to_s]
+        if down:
+            self._forgets |= any(not fault.state_kept for fault in down)
+            return
+        if self._forgets:
+            self._forgets = False
+            self._policy.reset(self._present())
+        self._actor.act(actions_of(self._policy.decide(observation)), now)
+
+    def _present(self) -> Fleet:
+        """Return the fleet with its present instances as the initial ones."""
+        up = (self._s.pools["ready"] + self._s.pools["starting"]).tolist()
+        pools = zip(self._fleet.pools, up, strict=True)
+        return replace(
+            self._fleet, pools=tuple(replace(pool, initial=count) for pool, count in pools)
+        )

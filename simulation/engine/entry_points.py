@@ -1,0 +1,85 @@
+"""Compiled entry points that Python calls, cached on disk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simulation.compiled import cached_kernel
+from simulation.engine.compiled_observation import read
+from simulation.engine.fault_effects import strike
+from simulation.engine.limits import apply_limits
+from simulation.engine.loop import advance_until, tend_deferred
+from simulation.engine.scaling import apply_speed, apply_targets, close_books, place_all
+from simulation.engine.signals import measure
+from simulation.engine.state import opened
+
+
+@cached_kernel
+def advance(handle: Any, until: float, most: int) -> bool:
+    """Process at most ``most`` events before ``until`` and return whether none is left."""
+    return bool(advance_until(opened(handle), until, most))
+
+
+@cached_kernel
+def place(handle: Any, targets: Any) -> None:
+    """Place the instances of time 0."""
+    place_all(opened(handle), targets)
+
+
+@cached_kernel
+def scale(handle: Any, targets: Any, soft_s: Any, lend: Any, keep: Any, t: float) -> None:
+    """Apply a policy's targets at ``t``."""
+    apply_targets(opened(handle), targets, soft_s, lend, keep, t)
+
+
+@cached_kernel
+def speed(handle: Any, factors: Any, t: float) -> None:
+    """Set how many times as fast iterations run from ``t`` on, ``factors [pools]``."""
+    apply_speed(opened(handle), factors, t)
+
+
+@cached_kernel
+def fault(
+    handle: Any, kind: int, where: int, place: int, until: float, factor: float, t: float
+) -> None:
+    """Apply one planned fault event."""
+    strike(opened(handle), kind, where, place, until, factor, t)
+
+
+@cached_kernel
+def limit(handle: Any, max_batch: Any, kv_share: Any, t: float) -> None:
+    """Set the largest batch and the usable share of KV memory per pool from ``t`` on."""
+    apply_limits(opened(handle), max_batch, kv_share, t)
+
+
+@cached_kernel
+def tend(handle: Any, t: float) -> None:
+    """Route aged deferred requests, and release others to endpoints with room."""
+    tend_deferred(opened(handle), t)
+
+
+@cached_kernel
+def observe(
+    handle: Any,
+    t: float,
+    since_s: float,
+    router_pool: Any,
+    asked_of: Any,
+    asked: Any,
+    counts: Any,
+    amounts: Any,
+    sums: bool,
+) -> None:
+    """Read the observation of every pool at ``t`` (``engine.reading``).
+
+    With ``sums`` the pool records also include everything up to ``t`` since the last decision.
+    """
+    read(opened(handle), t, since_s, router_pool, asked_of, asked, counts, amounts)
+    if sums:
+        measure(opened(handle), t)
+
+
+@cached_kernel
+def close(handle: Any, until: float) -> None:
+    """Count hours to the end of the window, and work after it up to ``until``."""
+    close_books(opened(handle), until)

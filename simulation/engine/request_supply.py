@@ -1,0 +1,91 @@
+"""Supply of a stream's requests to the engine, and removal of finished ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+
+from simulation.arrays import BoolArray
+from simulation.deadlines import due_s
+from simulation.engine import result_tables
+from simulation.engine.allocation import request_records, services
+from simulation.engine.compaction import replace_requests
+from simulation.engine.state import State
+from simulation.fleet import Fleet
+from simulation.invariants import check_requests
+from simulation.results import REJECTED, UNFINISHED
+from simulation.stream.stream import joined
+from simulation.stream.tally import Tally
+from simulation.trace import Trace
+
+
+class Feed(Protocol):
+    """Source of requests that are not in the state yet."""
+
+    next_s: float  # arrival of the next request; inf: there are none
+
+    def refill(self, s: State) -> None:
+        """Load more requests. Every event before ``next_s`` has been processed."""
+
+
+class Everything:
+    """Empty feed, for a state that holds every request from the start."""
+
+    next_s = np.inf
+
+    def refill(self, s: State) -> None:
+        """Do nothing: there are no more requests."""
+
+
+class Pieces:
+    """Feed that loads one piece of a stream after the other.
+
+    ``there`` is the trace that the state holds. ``tally`` collects finished requests.
+    """
+
+    def __init__(
+        self, there: Trace, pieces: Iterator[Trace], fleet: Fleet, tally: Tally, duration_s: float
+    ) -> None:
+        self._there, self._pieces, self._fleet = there, pieces, fleet
+        self._tally, self._duration_s = tally, duration_s
+        self._takers = services(fleet)
+        self._caching = any(pool.prefix_cache for pool in fleet.pools)
+        self.last_due_s = 0.0
+        self._due(there)
+        self._look_ahead()
+
+    def refill(self, s: State) -> None:
+        """Add finished requests to the tally and load the next piece in their place."""
+        assert self._next is not None
+        # Every other request is final, and no part of the engine refers to it.
+        keep = s.requests["outcome"] == UNFINISHED
+        self._tell(s, ~keep, np.zeros(len(keep), bool))
+        self._there = joined(self._there.rows(keep), self._next)
+        self._due(self._next)
+        records = request_records(self._next, self._fleet, self._takers)
+        s.clock["open"] += int((records["outcome"] != REJECTED).sum())
+        start, ids = s.prefix_start, s.prefix_ids
+        if self._there.blocks is not None and self._caching:
+            start, ids = self._there.blocks.start.copy(), self._there.blocks.ids.copy()
+        replace_requests(s, keep, records, start, ids)
+        self._look_ahead()
+
+    def end(self, s: State, until_s: float) -> None:
+        """Add the remaining requests to the tally at the end of the simulation."""
+        not_due = due_s(self._there, self._fleet.tiers) > until_s
+        self._tell(s, np.ones(len(not_due), bool), not_due)
+
+    def _tell(self, s: State, which: BoolArray, not_due: BoolArray) -> None:
+        log = result_tables.rows(result_tables.request_log(s, not_due), which)
+        check_requests(log, int(which.sum()), self._duration_s)
+        self._tally.add(self._there.rows(which), log, self._fleet.tiers)
+
+    def _look_ahead(self) -> None:
+        self._next = next(self._pieces, None)
+        self.next_s = np.inf if self._next is None else float(self._next.arrival_s[0])
+
+    def _due(self, trace: Trace) -> None:
+        due = due_s(trace, self._fleet.tiers)
+        self.last_due_s = max(self.last_due_s, float(due[np.isfinite(due)].max(initial=0.0)))

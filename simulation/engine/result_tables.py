@@ -1,0 +1,141 @@
+"""Tables of the result, made from the state at the end of a simulation."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.arrays import Array
+from simulation.engine.request_records import fill_log
+from simulation.engine.state import (
+    S_ARRIVED,
+    S_BATCH,
+    S_BUSY,
+    S_DRAINING,
+    S_HIT,
+    S_INPUT,
+    S_ITERATIONS,
+    S_KV,
+    S_LENT,
+    S_LOOKED_UP,
+    S_OUTPUT,
+    S_READY,
+    S_STARTING,
+    State,
+)
+from simulation.results import (
+    REASONS,
+    AfterWindow,
+    PoolSeries,
+    PoolTotals,
+    RequestLog,
+)
+
+
+def request_log(s: State, not_due: npt.NDArray[np.bool_]) -> RequestLog:
+    """Return one row per request; unfinished requests in ``not_due`` get the outcome NOT_DUE."""
+    n, nowhere = len(s.requests), len(s.pools)  # the last column is for requests without a pool
+    away = np.zeros((len(s.latency), nowhere + 1))
+    away[:, :nowhere] = s.latency[:, s.pools["region"]] + s.pools["start_s"]
+    log = RequestLog(
+        outcome=np.empty(n, np.int8),
+        reason=np.empty(n, np.int8),
+        pool=np.empty(n, np.int16),
+        first_token_s=np.empty(n),
+        last_token_s=np.empty(n),
+        ttft_s=np.empty(n),
+        tbt_s=np.empty(n),
+        e2e_s=np.empty(n),
+    )
+    fill_log(s.requests, not_due, away, *(getattr(log, column.name) for column in fields(log)))
+    return log
+
+
+def rows(log: RequestLog, which: npt.NDArray[np.bool_]) -> RequestLog:
+    """Return the rows of a log that ``which`` selects."""
+    return RequestLog(*(getattr(log, column.name)[which] for column in fields(log)))
+
+
+def pool_series(
+    s: State, duration_s: float, interval_s: float, waiting: Array, held: Array
+) -> PoolSeries:
+    """Return one row per pool and interval.
+
+    ``waiting`` and ``held`` were sampled at the ends of the intervals.
+    """
+    series = s.series[:, :, :-1]  # the last column counts everything after the window
+    intervals = series.shape[2]
+    starts = np.arange(intervals) * interval_s
+    width = np.minimum(starts + interval_s, duration_s) - starts
+    capacity = series[S_READY] * s.pools["kv_capacity"][:, None]
+    serving = series[S_READY] + series[S_DRAINING]
+    tokens = series[S_INPUT] + series[S_OUTPUT]
+    computing = np.minimum(tokens * s.pools["token_s"][:, None], series[S_BUSY])
+    looked_up = series[S_LOOKED_UP]
+    return PoolSeries(
+        interval_s=interval_s,
+        ready=series[S_READY] / width,
+        starting=series[S_STARTING] / width,
+        draining=series[S_DRAINING] / width,
+        lent=series[S_LENT] / width,
+        busy=series[S_BUSY] / width,
+        utilisation=_share(series[S_KV], capacity),
+        waiting=waiting,
+        held=held,
+        batch=_share(series[S_BATCH], series[S_BUSY]),
+        sm_activity=_share(computing, serving),
+        iterations=series[S_ITERATIONS].copy(),
+        arrived_tokens=series[S_ARRIVED].copy(),
+        input_tokens=series[S_INPUT].copy(),
+        output_tokens=series[S_OUTPUT].copy(),
+        hit_rate=series[S_HIT] / np.where(looked_up > 0, looked_up, np.nan),
+    )
+
+
+def _share(part: Array, total: Array) -> npt.NDArray[np.float64]:
+    return np.asarray(part / np.where(total > 0, total, 1.0))
+
+
+def pool_totals(s: State) -> PoolTotals:
+    """Return one row per pool."""
+    names = (
+        "before_s",
+        "starting_s",
+        "idle_s",
+        "prefill_s",
+        "decode_s",
+        "donated_s",
+        "iterations",
+        "preemptions",
+        "outside",
+        "reinstated",
+        "failures",
+        "failed_starts",
+        "retried",
+        "hit_tokens",
+        "looked_up_tokens",
+        "evicted_tokens",
+    )
+    return PoolTotals(**{name: s.pools[name].copy() for name in names}, starts=s.started.copy())
+
+
+def after_window(s: State, until_s: float) -> AfterWindow:
+    """Return one row per pool for the time after the window."""
+    after = s.series[:, :, -1]
+    return AfterWindow(
+        until_s=until_s,
+        kept_s=s.pools["kept_s"].copy(),
+        prefill_s=s.pools["after_prefill_s"].copy(),
+        decode_s=s.pools["after_decode_s"].copy(),
+        iterations=after[S_ITERATIONS].copy(),
+        input_tokens=after[S_INPUT].copy(),
+        output_tokens=after[S_OUTPUT].copy(),
+    )
+
+
+def reject_reasons(log: RequestLog) -> dict[str, int]:
+    """Return the number of rejected requests by reason."""
+    counts = np.bincount(log.reason[np.flatnonzero(log.reason >= 0)], minlength=len(REASONS))
+    return {reason: int(n) for reason, n in zip(REASONS, counts, strict=True) if n}

@@ -1,0 +1,94 @@
+"""``simulate_stream``: the same replay for more requests than fit in memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from simulation import invariants
+from simulation.arrays import Array
+from simulation.engine import result_tables
+from simulation.engine.allocation import More, allocate
+from simulation.engine.request_supply import Pieces
+from simulation.engine.run import begin, check_inputs, drain, run_window
+from simulation.errors import SimulationError
+from simulation.fleet import Fleet
+from simulation.metrics import HOUR_S
+from simulation.policy import ScalingPolicy
+from simulation.results import REASONS, REJECTED
+from simulation.stream.result import StreamResult
+from simulation.stream.stream import PIECE, Stream
+from simulation.stream.tally import Tally
+
+
+def simulate_stream(
+    stream: Stream,
+    fleet: Fleet,
+    policy: ScalingPolicy,
+    *,
+    duration_s: float,
+    seed: int = 0,
+    interval_s: float = 60.0,
+    piece: int = PIECE,
+    progress: Callable[[float], None] | None = None,
+    watch: Callable[[float, Array, Tally], None] | None = None,
+    last_due: Callable[[float], float] | None = None,
+) -> StreamResult:
+    """Replay the requests of ``stream`` before ``duration_s`` exactly as ``simulate`` does.
+
+    The engine holds ``piece`` coming requests and the unfinished ones. A finished request is added
+    to a tally and dropped. So memory does not grow with the length of the trace, but with the
+    requests unfinished at one time. A fleet that is too small for its load accumulates them.
+
+    ``last_due`` maps the last due time of a part of a fleet to that of the whole fleet. The run
+    waits for unfinished requests until then. ``watch(now, records, tally)`` gets the held records
+    and the tally of the others.
+    """
+    began = time.perf_counter()
+    interval_s, duration_s = float(interval_s), float(duration_s)
+    check_inputs(fleet, policy, stream.regions, stream.tiers, interval_s)
+    if not duration_s > 0 or piece < 1:
+        raise SimulationError("duration_s must be positive, and a piece at least one request.")
+    groups = len(stream.models) * len(stream.regions) * len(stream.tiers)
+    tally = Tally.empty(groups, len(stream.tiers), int(duration_s // HOUR_S) + 1, len(fleet.pools))
+    pieces = stream.pieces(duration_s, piece)
+    first = next(pieces, stream.nothing)
+    more = More(stream.requests, stream.most_tokens)
+    s = allocate(first, fleet, duration_s, interval_s, seed, more)
+    feed = Pieces(first, pieces, fleet, tally, duration_s)
+    clockwork = begin(s, fleet, policy, duration_s, seed, progress, feed)
+    look = None if watch is None else lambda now, held: watch(now, held, tally)
+    waiting, held = run_window(s, fleet, policy, duration_s, interval_s, clockwork, look)
+    last_due_s = feed.last_due_s if last_due is None else last_due(feed.last_due_s)
+    until_s = drain(s, duration_s, last_due_s, policy.interval_s, clockwork)
+    feed.end(s, until_s)
+    result = StreamResult(
+        policy=policy.name,
+        seed=seed,
+        fleet=fleet,
+        duration_s=duration_s,
+        series=result_tables.pool_series(s, duration_s, interval_s, waiting, held),
+        totals=result_tables.pool_totals(s),
+        after=result_tables.after_window(s, until_s),
+        reject_reasons={
+            reason: int(n) for reason, n in zip(REASONS, tally.reasons, strict=True) if n
+        },
+        wall_seconds=time.perf_counter() - began,
+        began_s=stream.start_s,
+        models=stream.models,
+        regions=stream.regions,
+        tiers=stream.tiers,
+        tally=tally,
+        last_due_s=feed.last_due_s,
+    )
+    invariants.check_state(s.pools, s.instances, int(s.clock[0]["open"]))
+    invariants.check_totals(
+        result,
+        arrived=int(tally.outcomes.sum()),
+        rejected=int(tally.outcomes[:, REJECTED].sum()),
+        last_s=float(tally.last_s[0]),
+    )
+    if progress is not None:
+        progress(1.0)
+    return replace(result, wall_seconds=time.perf_counter() - began)

@@ -1,0 +1,82 @@
+"""Advance of the engine through time, with planned faults and progress reports."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy.typing as npt
+
+from simulation.engine import entry_points
+from simulation.engine.request_supply import Feed
+from simulation.engine.state import State
+
+EVENTS = 300_000  # between two checks of the wall clock; less than a second
+TELL_S = 0.5  # wall time after which progress is reported
+STEP = 0.01  # share of the window after which progress is reported
+
+
+class Clockwork:
+    """Advances a state. ``progress(fraction)`` may raise an exception to cancel."""
+
+    def __init__(
+        self,
+        s: State,
+        faults: npt.NDArray[Any],
+        duration_s: float,
+        progress: Callable[[float], None] | None,
+        feed: Feed,
+    ) -> None:
+        self._s = s
+        self._faults = faults
+        self._duration_s = duration_s
+        self._progress = progress
+        self._feed = feed
+        self._next = 0
+        self._reported = 0.0
+        self._told_at = time.monotonic()
+
+    def advance(self, until: float) -> None:
+        """Process every event before ``until``, and every fault up to and including it."""
+        while self._next < len(self._faults) and self._faults[self._next]["time"] <= until:
+            event = self._faults[self._next]
+            fault_s = float(event["time"])
+            self._through(fault_s)
+            entry_points.fault(
+                self._s.handle,
+                int(event["kind"]),
+                int(event["where"]),
+                int(event["place"]),
+                float(event["until"]),
+                float(event["factor"]),
+                fault_s,
+            )
+            self._next += 1
+        self._through(until)
+        self._tell(until / self._duration_s)
+
+    def _through(self, until: float) -> None:
+        """Process events before ``until`` and load more requests as they come due."""
+        while self._feed.next_s < until:
+            self._events(self._feed.next_s)
+            self._feed.refill(self._s)
+        self._events(until)
+
+    def _events(self, until: float) -> None:
+        """Process events before ``until`` and report progress in between."""
+        while not entry_points.advance(self._s.handle, until, EVENTS):
+            clock, requests = self._s.clock[0], self._s.requests
+            coming = int(clock["arrival"])
+            reached = requests[coming]["arrival"] if coming < len(requests) else until
+            self._tell(min(float(reached), until) / self._duration_s)
+
+    def _tell(self, fraction: float) -> None:
+        """Report progress if it advanced enough or enough wall time passed; never backwards."""
+        if self._progress is None:
+            return
+        fraction = min(max(fraction, self._reported), 1.0)
+        now = time.monotonic()
+        if fraction >= self._reported + STEP or now >= self._told_at + TELL_S:
+            self._reported, self._told_at = fraction, now
+            self._progress(fraction)

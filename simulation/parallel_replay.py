@@ -1,0 +1,203 @@
+"""Replay of one fleet on several cores: models that share nothing run in parallel threads.
+
+A policy may look at all models together, so it is not split. At a scaling decision each part waits
+for the others. Their observations are merged, and each part gets its share of the actions. The
+result equals that of the whole fleet, to the byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields, replace
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+import numpy as np
+
+from simulation.arrays import Array, IntArray
+from simulation.engine.stream_run import simulate_stream
+from simulation.fleet import Fleet
+from simulation.policy import Actions, Observation, ScalingPolicy, Signals, actions_of
+from simulation.stream.parts import Part, together
+from simulation.stream.result import StreamResult
+from simulation.stream.stream import Stream
+from simulation.trace import Trace
+
+T = TypeVar("T", Observation, Signals)
+BY_POOL = (
+    "firm", "lend", "keep_lent", "max_batch", "speed", "link_share", "kv_share",
+)  # fmt: skip
+
+
+def simulate_apart(
+    stream: Stream,
+    fleet: Fleet,
+    parts: Sequence[Part],
+    policy: ScalingPolicy,
+    *,
+    duration_s: float,
+    seed: int,
+    interval_s: float,
+    piece: int,
+    progress: Callable[[float], None] | None,
+) -> StreamResult:
+    """Run ``simulate_stream`` for ``fleet`` with its ``parts`` in parallel.
+
+    Only the calling thread calls ``progress``.
+    """
+    meeting = _Meeting(policy, fleet, parts)
+
+    def played(i: int, tell: Callable[[float], None] | None) -> StreamResult:
+        """Replay one part; ``tell`` gets its progress."""
+        return simulate_stream(
+            _requests_of(stream, parts, i),
+            parts[i].fleet,
+            _Member(meeting, i),
+            duration_s=duration_s,
+            seed=seed,
+            interval_s=interval_s,
+            piece=piece,
+            progress=tell,
+            last_due=lambda due_s: meeting.latest(i, due_s),
+        )
+
+    def beside(i: int) -> StreamResult:
+        """Replay a part in a thread, and report an exception to the first part."""
+        try:
+            return played(i, meeting.go_on)
+        except BaseException as problem:
+            # Wake the first part, which may wait at the desk for this one.
+            meeting.desk.put(problem)
+            raise
+
+    # The first part runs in the calling thread, so that it can call ``progress``.
+    with ThreadPoolExecutor(len(parts) - 1) as threads:
+        others = [threads.submit(beside, i) for i in range(1, len(parts))]
+        try:
+            results = [played(0, progress)]
+        except BaseException:
+            meeting.end()
+            raise
+        results += [other.result() for other in others]
+    return together(fleet, parts, results)
+
+
+def _requests_of(stream: Stream, parts: Sequence[Part], i: int) -> Stream:
+    """Return the requests of a part's models; part 0 also gets those that no part serves."""
+    where = {model: n for n, part in enumerate(parts) for model in part.fleet.models}
+    its = np.array([where.get(model, 0) == i for model in stream.models], np.bool_)
+
+    def chunk(piece: Trace) -> Trace:
+        return piece.rows(its[piece.model])
+
+    return replace(stream, chunks=lambda: map(chunk, stream.chunks()))
+
+
+class _Over(Exception):
+    """Raised in a part after the first part has ended early."""
+
+
+class _Meeting:
+    """Synchronization of the parts.
+
+    The first part collects the messages of the others and answers them. Queues are used because
+    Python's barrier takes several times as long.
+    """
+
+    def __init__(self, policy: ScalingPolicy, fleet: Fleet, parts: Sequence[Part]) -> None:
+        self.policy, self.fleet, self.parts = policy, fleet, parts
+        self.first = np.asarray(policy.reset(fleet))
+        # (part, message), or the exception that ended a part
+        self.desk: SimpleQueue[Any] = SimpleQueue()
+        self._answers: list[SimpleQueue[Any]] = [SimpleQueue() for _ in parts]
+        self._order = np.argsort(np.concatenate([part.whence for part in parts]))
+        self._over = False
+
+    def decide(self, i: int, observation: Observation) -> Actions:
+        """Return the actions for a part, once all parts have arrived."""
+        answer: Actions = self._meet(i, observation, self._decided)
+        return answer
+
+    def latest(self, i: int, due_s: float) -> float:
+        """Return the latest due time of any part; all parts wait for requests until then."""
+        latest: float = self._meet(i, due_s, lambda each: [max(each)] * len(each))
+        return latest
+
+    def go_on(self, fraction: float) -> None:
+        """Raise ``_Over`` if the first part has ended."""
+        if self._over:
+            raise _Over
+
+    def end(self) -> None:
+        """End the other parts after the first part ended early."""
+        self._over = True
+        for answers in self._answers:
+            answers.put(_Over())
+
+    def _meet(self, i: int, what: Any, answered: Callable[[list[Any]], list[Any]]) -> Any:
+        """Exchange one message per part; ``answered`` makes the answers in the first part."""
+        if i:
+            self.desk.put((i, what))
+            answer = self._answers[i].get()
+            if isinstance(answer, _Over):
+                raise answer
+            return answer
+        each = [what, *[None] * (len(self.parts) - 1)]
+        for _ in each[1:]:
+            message = self.desk.get()
+            if isinstance(message, BaseException):
+                raise message
+            each[message[0]] = message[1]
+        first, *others = answered(each)
+        for answers, answer in zip(self._answers[1:], others, strict=True):
+            answers.put(answer)
+        return first
+
+    def _decided(self, seen: list[Observation]) -> list[Actions]:
+        """Ask the policy once for all parts and return the actions of each."""
+        answer = actions_of(self.policy.decide(self._of_all(seen)))
+        return [self._share(answer, i) for i in range(len(self.parts))]
+
+    def _of_all(self, seen: list[Observation]) -> Observation:
+        """Return the observation of the whole fleet."""
+        of_all = _joined(seen, self._order)
+        signals = [observation.signals for observation in seen if observation.signals is not None]
+        return replace(of_all, signals=_joined(signals, self._order)) if signals else of_all
+
+    def _share(self, answer: Actions, i: int) -> Actions:
+        """Return the part of the actions that concerns the pools and models of a part."""
+        whence = list(self.parts[i].whence)
+        changed: dict[str, Array | None] = {"targets": np.asarray(answer.targets)[whence]}
+        for name in BY_POOL:
+            value = getattr(answer, name)
+            changed[name] = None if value is None else np.asarray(value)[whence]
+        if answer.shares is not None:
+            models = [self.fleet.models.index(name) for name in self.parts[i].fleet.models]
+            changed["shares"] = answer.shares[models]
+        return replace(answer, **changed)  # type: ignore[arg-type]
+
+
+def _joined(tables: Sequence[T], order: Array) -> T:
+    """Merge columns by pool, in the order of the whole fleet."""
+    changed: dict[str, Any] = {}
+    for field in fields(tables[0]):
+        values = [getattr(table, field.name) for table in tables]
+        if isinstance(values[0], np.ndarray):
+            changed[field.name] = np.concatenate(values)[order]
+    return replace(tables[0], **changed)
+
+
+class _Member(ScalingPolicy):
+    """The shared policy, as seen by one part."""
+
+    def __init__(self, meeting: _Meeting, i: int) -> None:
+        self._meeting, self._i = meeting, i
+        self.name, self.interval_s = meeting.policy.name, meeting.policy.interval_s
+        self.wants_signals = bool(getattr(meeting.policy, "wants_signals", False))
+
+    def reset(self, fleet: Fleet) -> IntArray:
+        return np.asarray(self._meeting.first[list(self._meeting.parts[self._i].whence)])
+
+    def decide(self, observation: Observation) -> Actions:
+        return self._meeting.decide(self._i, observation)

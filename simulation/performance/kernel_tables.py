@@ -1,0 +1,378 @@
+"""Tables of measured kernels of one GPU type, and their interpolation.
+
+All tables are made monotone and then interpolated in logarithms (a power law between neighbours).
+Beyond the last point time grows in proportion to the size, and ``inside`` is False.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from simulation.arrays import BoolArray, FloatArray
+from simulation.performance.collectives import CollectiveTable, Line, line, monotone
+from simulation.performance.work import (
+    Attention,
+    Collective,
+    Elementwise,
+    Experts,
+    Gemm,
+    Iteration,
+    Operator,
+)
+
+# A product up to this many times wider than any measured one still counts as measured, for example
+# an output head of 128,000 words. It equals several measured products in parallel.
+WIDER = 4
+Reading = tuple[FloatArray, BoolArray]  # seconds, and whether inside the measured grid
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelRows:
+    """Measured calls of one operator on one GPU: columns of shape ``[rows]``.
+
+    ``op`` and the names of ``columns`` are those of ``inputs.ingest.kernel_files.native``. Each
+    implementation that an engine chooses from has a separate KernelRows.
+    """
+
+    op: str
+    precision: str
+    columns: Mapping[str, FloatArray]
+    seconds: FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Surface:
+    """Seconds over two ascending sizes.
+
+    A missing point between two others is interpolated. A missing corner (a large batch and a long
+    context do not fit together) is the time of the next smaller batch, scaled by the batch.
+    """
+
+    x: FloatArray  # [n]
+    y: FloatArray  # [m]
+    seconds: FloatArray  # [n, m]
+    measured: BoolArray  # [n, m], False for corners that were filled in
+
+    def at(self, x: FloatArray, y: FloatArray) -> Reading:
+        """Return the seconds at points, and whether each is within the measured points."""
+        i, u = _place(self.x, x)
+        j, v = _place(self.y, y)
+        logs = np.log(self.seconds)
+        i1, j1 = np.minimum(i + 1, self.x.size - 1), np.minimum(j + 1, self.y.size - 1)
+        low = logs[i, j] * (1 - v) + logs[i, j1] * v
+        high = logs[i1, j] * (1 - v) + logs[i1, j1] * v
+        seconds = np.exp(low * (1 - u) + high * u)
+        seconds = seconds * np.maximum(x / self.x[-1], 1.0) * np.maximum(y / self.y[-1], 1.0)
+        inside = (x >= self.x[0]) & (x <= self.x[-1]) & (y >= self.y[0]) & (y <= self.y[-1])
+        # A corner of the cell with weight 0 (the point is on a knot) may be unmeasured.
+        for a, b, weight in (
+            (i, j, (1 - u) * (1 - v)),
+            (i, j1, (1 - u) * v),
+            (i1, j, u * (1 - v)),
+            (i1, j1, u * v),
+        ):
+            inside &= self.measured[a, b] | (weight < 1e-9)
+        return seconds, inside
+
+
+def _place(knots: FloatArray, values: FloatArray) -> tuple[npt.NDArray[np.intp], FloatArray]:
+    """Return the segment and the position in it, in logarithms, clipped to the knots."""
+    if knots.size == 1:
+        return np.zeros(values.shape, np.intp), np.zeros(values.shape)
+    clipped = np.clip(values, knots[0], knots[-1])
+    i = np.clip(np.searchsorted(knots, clipped, side="right") - 1, 0, knots.size - 2)
+    logs = np.log(knots)
+    return i, (np.log(clipped) - logs[i]) / (logs[i + 1] - logs[i])
+
+
+def surface(x: FloatArray, y: FloatArray, seconds: FloatArray) -> Surface:
+    """Return the monotone surface through points in any order; the last of repeats counts."""
+    xs, i = np.unique(x, return_inverse=True)
+    ys, j = np.unique(y, return_inverse=True)
+    table = np.full((xs.size, ys.size), np.nan)
+    table[i, j] = seconds
+    table = _between(_between(table, ys).T, xs).T
+    measured = np.isfinite(table)
+    for row in range(table.shape[0]):
+        missing = ~np.isfinite(table[row])
+        if row and missing.any():
+            table[row, missing] = table[row - 1, missing] * xs[row] / xs[row - 1]
+    for column in range(table.shape[1]):  # the first rows have no smaller batch, so scale by y
+        missing = ~np.isfinite(table[:, column])
+        if column and missing.any():
+            table[missing, column] = table[missing, column - 1] * ys[column] / ys[column - 1]
+    table = np.where(np.isfinite(table), table, np.nanmin(table))
+    return Surface(xs, ys, monotone(table), measured)
+
+
+def _between(table: FloatArray, knots: FloatArray) -> FloatArray:
+    """Interpolate the missing values of each row that lie between two measured ones."""
+    result = table.copy()
+    for row in result:
+        known = np.flatnonzero(np.isfinite(row))
+        if 1 < known.size < row.size:
+            inner = slice(known[0], known[-1] + 1)
+            logs = np.interp(np.log(knots[inner]), np.log(knots[known]), np.log(row[known]))
+            row[inner] = np.exp(logs)
+    return result
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GemmTable:
+    """Lines over rows m by (n, k); other n and k are interpolated from four measured neighbours."""
+
+    lines: Mapping[tuple[int, int], Line]
+    ns: FloatArray
+    ks: FloatArray
+
+    def at(self, m: FloatArray, n: int, k: int) -> Reading | None:
+        """Return the seconds of m x k times k x n; None if a neighbour was not measured."""
+        exact = self.lines.get((n, k))
+        if exact is not None:
+            return exact.at(m), exact.inside(m)
+        (n0, n1), (k0, k1) = _around(self.ns, n), _around(self.ks, k)
+        corners = [self.lines.get((int(a), int(b))) for a in (n0, n1) for b in (k0, k1)]
+        if any(corner is None for corner in corners):
+            return None
+        values = [np.log(corner.at(m)) for corner in corners if corner is not None]
+        u, v = _share(n0, n1, n), _share(k0, k1, k)
+        low = values[0] * (1 - v) + values[1] * v
+        high = values[2] * (1 - v) + values[3] * v
+        beyond = max(n / n1, 1.0) * max(k / k1, 1.0)
+        inside = n0 <= n <= WIDER * n1 and k0 <= k <= k1
+        seconds = np.exp(low * (1 - u) + high * u) * beyond
+        return seconds, np.all([c.inside(m) for c in corners if c], axis=0) & inside
+
+
+def _heads(tables: Mapping[AttentionKey, Surface], operator: Attention) -> list[AttentionKey]:
+    """Return the keys of the measured attention with the nearest fewer and more query heads.
+
+    Both are the same if the heads were measured. Empty if no pair was measured with the operator's
+    other dimensions.
+    """
+    fixed = (operator.kv_cache, operator.qk_dim)
+    known = sorted(k for k in tables if k[:2] == fixed and k[3] == operator.kv_heads)
+    below = [k for k in known if k[2] <= operator.heads]
+    above = [k for k in known if k[2] >= operator.heads]
+    return [below[-1], above[0]] if below and above else []
+
+
+def _around(knots: FloatArray, value: float) -> tuple[float, float]:
+    above = int(np.searchsorted(knots, value))
+    return float(knots[max(above - 1, 0)]), float(knots[min(above, knots.size - 1)])
+
+
+def _share(low: float, high: float, value: float) -> float:
+    if low == high:
+        return 0.0
+    return float(np.clip(np.log(value / low) / np.log(high / low), 0.0, 1.0))
+
+
+AttentionKey = tuple[str, int, int, int]  # precision of the KV cache, head dim, heads, kv heads
+ExpertsKey = tuple[str, int, int, int, int, int, int]  # precision, shape, top k, tp, ep
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kernels:
+    """All measured kernels of one GPU type."""
+
+    gpu: str
+    source: str
+    gemm: Mapping[str, GemmTable] = field(default_factory=dict)
+    prefill: Mapping[AttentionKey, Surface] = field(default_factory=dict)  # sequences, tokens each
+    decode: Mapping[AttentionKey, Surface] = field(default_factory=dict)  # sequences, context
+    beside: Mapping[AttentionKey, Surface] = field(default_factory=dict)  # decode, among prompts
+    experts: Mapping[ExpertsKey, Line] = field(default_factory=dict)
+    elementwise: Mapping[tuple[int, int], Line] = field(default_factory=dict)  # read, written
+    collectives: CollectiveTable = field(default_factory=CollectiveTable)
+
+    def read(self, operator: Operator, it: Iteration) -> Reading | None:
+        """Return the seconds of one call and whether it is within measured points.
+
+        None if the operator was not measured at all.
+        """
+        reading = self._read(operator, it)
+        if reading is None:
+            return None
+        busy = operator.rows(it) > 0
+        return np.where(busy, reading[0], 0.0), reading[1] | ~busy
+
+    def among_prompts(self) -> Kernels | None:
+        """Return the kernels for iterations that also compute prompts; None if not measured."""
+        return replace(self, decode={**self.decode, **self.beside}) if self.beside else None
+
+    def _read(self, operator: Operator, it: Iteration) -> Reading | None:
+        rows = np.asarray(operator.rows(it))
+        if isinstance(operator, Gemm):
+            return self._gemm(operator, rows)
+        if isinstance(operator, Attention):
+            return self._attention(operator, rows, operator.keys(it))
+        if isinstance(operator, Collective):
+            message = np.asarray(operator.work(it).message_bytes)
+            return self.collectives.at(operator.kind, operator.gpus, message)
+        if isinstance(operator, Experts):
+            line = self._experts(operator)
+            return None if line is None else (line.at(rows), line.inside(rows))
+        if isinstance(operator, Elementwise):
+            curve = self.elementwise.get((operator.read, operator.written))
+            return None if curve is None else (curve.at(rows), curve.inside(rows))
+        return None
+
+    def _gemm(self, operator: Gemm, rows: FloatArray) -> Reading | None:
+        table = self.gemm.get(operator.precision)
+        if table is None or operator.matrices > 1:
+            return None
+        return table.at(rows, operator.n, operator.k)
+
+    def _attention(self, operator: Attention, rows: FloatArray, keys: FloatArray) -> Reading | None:
+        """Return the reading of attention, interpolated between numbers of query heads."""
+        if operator.qk_dim != operator.v_dim:
+            return None
+        tables = self.decode if operator.axis == "decodes" else self.prefill
+        near = _heads(tables, operator)
+        if not near:
+            return None
+        if operator.axis == "decodes":
+            batch, length = rows, np.maximum(keys, 1.0)
+        else:
+            # A causal prompt of n tokens has n / 2 keys per token. A chunk after others has more
+            # keys. It takes the time of the whole prompt with the same number of pairs.
+            length = np.maximum(2.0 * keys, 1.0)
+            complete = rows >= length
+            length = np.where(complete, length, np.sqrt(np.maximum(rows * length, 1.0)))
+            batch = np.where(complete, rows / length, 1.0)
+        low, high = near[0], near[-1]
+        (seconds, inside), (more, more_inside) = (tables[k].at(batch, length) for k in (low, high))
+        share = _share(low[2], high[2], operator.heads)
+        return seconds ** (1.0 - share) * more**share, inside & more_inside
+
+    def _experts(self, operator: Experts) -> Line | None:
+        """Return the line of these experts, or of the same with block-scaled weights."""
+        if operator.dispatched:  # the measurements have all tokens on every GPU
+            return None
+        for precision in (operator.precision, f"{operator.precision}_block"):
+            key = (
+                precision,
+                operator.hidden,
+                operator.intermediate * operator.tp,
+                operator.experts,
+                operator.top_k,
+                operator.tp,
+                operator.ep,
+            )
+            if key in self.experts:
+                return self.experts[key]
+        return None
+
+
+def kernels(gpu: str, source: str, rows: Iterable[KernelRows]) -> Kernels:
+    """Build tables from the measured rows of one GPU type."""
+    everything = list(rows)
+    return Kernels(
+        gpu=gpu,
+        source=source,
+        gemm=_gemm_tables([r for r in everything if r.op == "gemm"]),
+        prefill=_attention([r for r in everything if r.op == "attention_prefill"], "isl"),
+        decode=_attention([r for r in everything if r.op == "attention_decode"], "context"),
+        beside=_attention(
+            [_medians(r) for r in everything if r.op == "attention_beside"], "context"
+        ),
+        experts=_experts([r for r in everything if r.op == "experts"]),
+        elementwise=_elementwise(
+            [r for r in everything if r.op in ("norm", "activation", "rope", "elementwise")]
+        ),
+        collectives=_collectives(everything),
+    )
+
+
+def _groups(columns: list[FloatArray]) -> dict[tuple[int, ...], npt.NDArray[np.intp]]:
+    """Return the row numbers of each distinct combination of ``columns``, as whole numbers."""
+    if not columns[0].size:
+        return {}
+    keys, inverse = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+    order = np.argsort(inverse.ravel(), kind="stable")
+    starts = np.searchsorted(inverse.ravel()[order], np.arange(1, len(keys)))
+    parts = np.split(order, starts)
+    return {tuple(int(v) for v in key): part for key, part in zip(keys, parts, strict=True)}
+
+
+def _merged(measured: list[KernelRows], names: tuple[str, ...]) -> dict[str, KernelRows]:
+    """Merge rows into one KernelRows for each precision, with the columns ``names``."""
+    result = {}
+    for precision in sorted({rows.precision for rows in measured}):
+        same = [rows for rows in measured if rows.precision == precision]
+        columns = {name: np.concatenate([r.columns[name] for r in same]) for name in names}
+        seconds = np.concatenate([r.seconds for r in same])
+        result[precision] = KernelRows(same[0].op, precision, columns, seconds)
+    return result
+
+
+def _gemm_tables(measured: list[KernelRows]) -> dict[str, GemmTable]:
+    tables = {}
+    for precision, rows in _merged(measured, ("m", "n", "k")).items():
+        m, n, k = (rows.columns[c] for c in "mnk")
+        lines = {
+            (key[0], key[1]): line(m[part], rows.seconds[part])
+            for key, part in _groups([n, k]).items()
+        }
+        tables[precision] = GemmTable(lines, np.unique(n), np.unique(k))
+    return tables
+
+
+def _attention(measured: list[KernelRows], length: str) -> dict[AttentionKey, Surface]:
+    """Build surfaces over batch and ``length``: isl for whole prompts, context for decodes."""
+    tables = {}
+    names = ("head_dim", "heads", "kv_heads", "batch", "context")
+    for precision, rows in _merged(measured, (*names, *({length} - set(names)))).items():
+        c = rows.columns
+        for key, part in _groups([c["head_dim"], c["heads"], c["kv_heads"]]).items():
+            use = part[c["context"][part] == 0] if length == "isl" else part
+            if use.size:
+                tables[(precision, key[0], key[1], key[2])] = surface(
+                    c["batch"][use], c[length][use], rows.seconds[use]
+                )
+    return tables
+
+
+def _medians(rows: KernelRows) -> KernelRows:
+    """Return one row per number of sequences and context: the median over the prompt chunks."""
+    parts = list(_groups([rows.columns["batch"], rows.columns["context"]]).values())
+    first = [part[0] for part in parts]
+    seconds = np.array([np.median(rows.seconds[part]) for part in parts])
+    columns = {name: values[first] for name, values in rows.columns.items()}
+    return KernelRows(rows.op, rows.precision, columns, seconds)
+
+
+def _experts(measured: list[KernelRows]) -> dict[ExpertsKey, Line]:
+    tables = {}
+    names = ("hidden", "intermediate", "experts", "top_k", "moe_tp", "moe_ep")
+    for precision, rows in _merged(measured, ("tokens", *names)).items():
+        for key, part in _groups([rows.columns[name] for name in names]).items():
+            h, i, e, top, tp, ep = key
+            tables[(precision, h, i, e, top, tp, ep)] = line(
+                rows.columns["tokens"][part], rows.seconds[part]
+            )
+    return tables
+
+
+def _elementwise(measured: list[KernelRows]) -> dict[tuple[int, int], Line]:
+    tables = {}
+    for rows in _merged(measured, ("m", "n", "k")).values():
+        for key, part in _groups([rows.columns["k"], rows.columns["n"]]).items():
+            tables[(key[0], key[1])] = line(rows.columns["m"][part], rows.seconds[part])
+    return tables
+
+
+def _collectives(measured: list[KernelRows]) -> CollectiveTable:
+    lines: dict[tuple[str, int], tuple[Line, ...]] = {}
+    for rows in measured:
+        if rows.op not in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"):
+            continue
+        for key, part in _groups([rows.columns["gpus"]]).items():
+            fitted = line(rows.columns["message_bytes"][part], rows.seconds[part])
+            lines[(rows.op, key[0])] = (*lines.get((rows.op, key[0]), ()), fitted)
+    return CollectiveTable(lines)

@@ -1,0 +1,346 @@
+"""Enumerate all plans of single blocks and small graphs, with SM shares (A5, equation 6).
+
+Some operators of a phase form a separate problem. Operators between them are dropped. The limit
+is the block's share of a pass. Each operator may run at a few batches, GPUs per replica and shares
+of the SMs.
+
+A place combines GPUs and share. Its price is the product, in ``unit`` parts of a GPU. Slots
+(equation 8) then count parts of GPUs, and every method plans places without change. The slowdown by
+a share is measured if a file has it, else it comes from ``latency_at_share``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import gcd
+
+import numpy as np
+
+from simulation.arrays import FloatArray, IntArray
+from simulation.errors import SimulationError
+from simulation.performance.curves import evaluate, scaled
+from simulation.performance.efficiency import KINDS
+from simulation.provisioning.brute_force import brute
+from simulation.provisioning.exact import exact
+from simulation.provisioning.frontier import frontiers
+from simulation.provisioning.greedy import improved
+from simulation.provisioning.interference import latency_at_share, measured_at_share
+from simulation.provisioning.level import Replayed
+from simulation.provisioning.levels import PRINTED, by_algorithm1, fewest_replicas
+from simulation.provisioning.problem import OperatorPlan, OperatorProblem, sojourns
+from simulation.provisioning.replay import EVERYTHING, MESSAGE_S, Replay, graph_of_stations, run
+from simulation.provisioning.workload import PhaseProblem, pass_s
+
+PLANS = 2_000_000  # most plans to enumerate
+MOST = 64  # most replicas of an operator
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """Options of each operator of a block, ascending; ``shares`` in percent of the SMs."""
+
+    batches: tuple[int, ...] = (1, 8, 64)
+    gpus: tuple[int, ...] = (1, 2)
+    shares: tuple[int, ...] = (100,)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """A block as a scaling problem.
+
+    ``problem`` has places as its parallelisms; ``gpus`` and ``share`` describe each place. One of
+    its slots is ``unit`` of a GPU. ``table`` has its sojourns, inf where a replica does not fit in
+    memory.
+    """
+
+    phase: PhaseProblem
+    operators: IntArray  # [V] indices in the phase
+    problem: OperatorProblem
+    gpus: IntArray  # [P]
+    share: FloatArray  # [P] share of the SMs
+    unit: float
+    slower: FloatArray  # [V, B, P] slowdown against all SMs
+    least: IntArray  # [V, B, P] fewest replicas that fit in memory
+    sojourn_s: FloatArray  # [V, B, P, R]
+    table: FloatArray  # [V, B, P, R]
+    plans: float  # number of plans
+
+    def chosen(self, plan: OperatorPlan, places: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+        """Return the indices ``[V]`` of a plan's choices in arrays of the phase."""
+        full = self.phase.problem
+        b = np.searchsorted(full.batches, plan.batch)
+        return self.operators, b, np.searchsorted(full.parallel, self.gpus[places])
+
+
+def by_lengths(phase: PhaseProblem, replay: Replay) -> FloatArray:
+    """Return the mean time of each operator over its time at the mean prompt length, ``[V]``.
+
+    Attention is convex in length: long prompts cost more than short ones save. The result is 1 for
+    decodes, because batches even out lengths.
+    """
+    if not phase.queues:
+        return np.ones(len(phase.names))
+    isl = np.concatenate([draw.isl for draw in replay.draws]).astype(np.float64)
+    tokens = np.append(isl, isl.mean())
+    ratios = []
+    for name in phase.names:
+        seconds = evaluate(replay.curve(0, (name,)), 0.0, 0.0, tokens, tokens**2 / 2.0)
+        ratios.append(float(seconds[:-1].mean() / seconds[-1]))
+    return np.array(ratios)
+
+
+def block_of(
+    phase: PhaseProblem,
+    names: Sequence[str],
+    choices: Choices,
+    device_bytes: float,
+    times: FloatArray | None = None,
+) -> Block:
+    """Build the block of operators ``names`` of ``phase``, with latencies scaled by ``times``.
+
+    Raises SimulationError for unknown options, for an infeasible load, and for too many plans.
+    """
+    problem = phase.problem
+    operators = tuple(v for v, name in enumerate(problem.names) if name in names)
+    b = np.flatnonzero(np.isin(problem.batches, choices.batches))
+    j = np.flatnonzero(np.isin(problem.parallel, choices.gpus))
+    if not operators or not b.size or not j.size:
+        raise SimulationError(
+            f"A block needs operators ({', '.join(problem.names)}), batches "
+            f"({', '.join(map(str, problem.batches))}) and GPUs of a replica "
+            f"({', '.join(map(str, problem.parallel))}) that this phase has."
+        )
+    percent = gcd(*choices.shares)
+    places = sorted(
+        ((int(p), int(share)) for p in j for share in choices.shares),
+        key=lambda place: (int(problem.parallel[place[0]]) * place[1], place),
+    )
+    spread = np.array([p for p, _ in places])
+    share = np.array([percents for _, percents in places]) / 100.0
+    chosen = np.ix_(np.array(operators), b, spread)
+    slower = _slower(phase, operators, chosen, share)
+    longer = (
+        np.ones((len(operators), 1, 1)) if times is None else times[list(operators), None, None]
+    )
+    smaller = OperatorProblem(
+        names=tuple(problem.names[v] for v in operators),
+        edges=_among(problem, operators),
+        batches=problem.batches[b],
+        parallel=np.rint(problem.parallel[spread] * share * 100.0 / percent).astype(np.int64),
+        latency_s=problem.latency_s[chosen] * slower * longer,
+        transfer_s=problem.transfer_s[chosen],
+        rate=problem.rate,
+        slo_s=problem.slo_s * _part(problem, operators),
+        max_replicas=MOST,
+    )
+    # Enumeration must not consider replicas that exceed the memory, so they get inf below.
+    sojourn_s, least = sojourns(smaller), fewest_replicas(phase, device_bytes)[chosen]
+    table = np.where(np.arange(1, MOST + 1) >= least[..., None], sojourn_s, np.inf)
+    most, plans = _most(smaller, table)
+    return Block(
+        phase=phase,
+        operators=np.array(operators),
+        problem=replace(smaller, max_replicas=most),
+        gpus=problem.parallel[spread],
+        share=share,
+        unit=percent / 100.0,
+        slower=slower,
+        least=least,
+        sojourn_s=sojourn_s,
+        table=np.ascontiguousarray(table[..., :most]),
+        plans=plans,
+    )
+
+
+def _slower(
+    phase: PhaseProblem, operators: tuple[int, ...], chosen: tuple[IntArray, ...], share: FloatArray
+) -> FloatArray:
+    """Return the slowdown with each share against all SMs."""
+    demand, alone = phase.demand, phase.problem.latency_s[chosen]
+    times = latency_at_share(alone, demand.compute[chosen], demand.bandwidth[chosen], share) / alone
+    if demand.table is not None and demand.kinds is not None:
+        for row, v in enumerate(operators):
+            kind = KINDS[int(demand.kinds[v].argmax())]
+            measured = measured_at_share(demand.table, kind, share)
+            times[row] = np.where(np.isfinite(measured), measured, times[row])
+    return np.asarray(times)
+
+
+def _among(problem: OperatorProblem, operators: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """Return the precedence among ``operators``; edges skip the others."""
+    edges = set()
+    for place, v in enumerate(operators):
+        waiting, seen = [v], set()
+        while waiting:
+            after = waiting.pop()
+            for u in (u for u, w in problem.edges if w == after and u not in seen):
+                seen.add(u)
+                if u in operators:
+                    edges.add((operators.index(u), place))
+                else:
+                    waiting.append(u)
+    return tuple(sorted(edges))
+
+
+def _part(problem: OperatorProblem, operators: tuple[int, ...]) -> float:
+    """Return the block's share of a pass at the smallest batch on the fewest GPUs."""
+    only = np.zeros_like(problem.latency_s)
+    only[list(operators)] = problem.latency_s[list(operators)]
+    by_batch = pass_s(problem.latency_s, problem.edges)
+    return float(pass_s(only, problem.edges)[0, 0] / by_batch[0, 0])
+
+
+def _most(problem: OperatorProblem, table: FloatArray) -> tuple[int, float]:
+    """Return the most replicas per operator that can be enumerated, and the plan count."""
+    counts = np.cumsum(np.isfinite(table).sum(axis=(1, 2)), axis=1).astype(np.float64)  # [V, R]
+    lacking = [problem.names[v] for v in np.flatnonzero(counts[:, -1] == 0)]
+    if lacking:
+        raise SimulationError(
+            f"No {MOST} replicas of {' and '.join(lacking)} keep up with this load at the batches, "
+            "GPUs and shares of the block; give more of them."
+        )
+    plans = counts.prod(axis=0)
+    good = np.flatnonzero((plans > 0) & (plans <= PLANS))
+    if not good.size:
+        raise SimulationError(
+            f"This block has {plans[plans > 0].min():.2g} plans at least, more than the {PLANS:,} "
+            "that are looked at; give fewer operators, batches, GPUs or shares."
+        )
+    return int(good[-1]) + 1, float(plans[good[-1]])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockPlan:
+    """Plan of a block by one method, and the place index of each operator.
+
+    The plan keeps its part of the limit on average. It is None if the method found none.
+    """
+
+    method: str
+    plan: OperatorPlan | None
+    places: IntArray  # [V]
+
+    @property
+    def key(self) -> bytes:
+        """Return a key that is equal for equal plans."""
+        if self.plan is None:
+            return b""
+        return np.stack([self.plan.replicas, self.plan.batch, self.places]).tobytes()
+
+
+def plans_of(block: Block, epsilon: float = 0.0) -> tuple[BlockPlan, ...]:
+    """Plan by Algorithm 1 in both readings, our greedy, the exact method and brute force."""
+    problem, table = block.problem, block.table
+    options = frontiers(problem, block.least)
+    plan_by: dict[str, OperatorPlan | None] = {}
+    for name in ("algorithm1", PRINTED):
+        plans = by_algorithm1(problem, name, epsilon, table)
+        plan_by[name] = min(plans, key=lambda plan: plan.slots, default=None)
+    able = all(option.slots.size for option in options)
+    plan_by["greedy"] = improved(problem, options) if able else None
+    plan_by["exact"] = exact(problem, options) if able else None
+    plan_by["brute"] = brute(problem, table)
+    return tuple(_block_plan(block, name, plan) for name, plan in plan_by.items())
+
+
+def _block_plan(block: Block, method: str, plan: OperatorPlan | None) -> BlockPlan:
+    """Convert a plan; sojourns tell apart places of equal price (half of two GPUs, all of one)."""
+    problem = block.problem
+    if plan is None or not plan.feasible:
+        return BlockPlan(method, None, np.zeros(0, np.int64))
+    every = np.arange(len(problem.names))
+    b = np.searchsorted(problem.batches, plan.batch)
+    off = np.abs(block.sojourn_s[every, b, :, plan.replicas - 1] - plan.sojourn_s[:, None])
+    off[problem.parallel != plan.parallel[:, None]] = np.inf
+    places = off.argmin(axis=1)
+    if (plan.replicas < block.least[every, b, places]).any():
+        return BlockPlan(
+            method, None, np.zeros(0, np.int64)
+        )  # does not fit: Algorithm 1 as printed ignores memory
+    return BlockPlan(method, plan, places)
+
+
+def packed(block: Block, choice: BlockPlan, device_bytes: float) -> tuple[IntArray, IntArray, int]:
+    """Pack shards first fit, largest first; return replica and device of each, and device count.
+
+    A device must have the SM shares (equation 7), the memory, and the bandwidth while all shards
+    run.
+    """
+    plan, phase = choice.plan, block.phase
+    assert plan is not None
+    chosen = block.chosen(plan, choice.places)
+    takes = np.stack(
+        [
+            block.share[choice.places],
+            phase.demand.shard_bytes(*chosen, plan.replicas) / device_bytes,
+            bandwidth_of(block, choice),
+        ],
+        axis=1,
+    )
+    first = np.r_[0, np.cumsum(plan.replicas)]
+    left = np.empty((0, takes.shape[1]))  # [D, 3] free share of each device
+    rows: list[tuple[int, int]] = []
+    for v in np.argsort(-takes.max(axis=1), kind="stable"):
+        for replica in range(int(plan.replicas[v])):
+            needs = int(block.gpus[choice.places[v]])
+            on = np.flatnonzero((left >= takes[v] - 1e-9).all(axis=1))[:needs]
+            lacking = needs - on.size
+            on = np.r_[on, np.arange(len(left), len(left) + lacking)]
+            left = np.concatenate([left, np.ones((lacking, takes.shape[1]))])
+            left[on] -= takes[v]
+            rows += [(int(first[v]) + replica, int(d)) for d in on]
+    shards = np.array(rows, np.int64)
+    return shards[:, 0], shards[:, 1], len(left)
+
+
+def bandwidth_of(block: Block, choice: BlockPlan) -> FloatArray:
+    """Return the share of a device's memory bandwidth per running operator, ``[V]``."""
+    plan = choice.plan
+    assert plan is not None
+    v, b, j = block.chosen(plan, choice.places)
+    batches = np.searchsorted(block.problem.batches, plan.batch)
+    return np.asarray(
+        block.phase.demand.bandwidth[v, b, j]
+        / block.slower[np.arange(v.size), batches, choice.places]
+    )
+
+
+def replayed(block: Block, choice: BlockPlan, replay: Replay) -> tuple[Replayed, int]:
+    """Replay requests through a plan of the block alone; return results and device count.
+
+    SM shares are reserved, so arithmetic is not shared.
+    """
+    plan, phase, problem = choice.plan, block.phase, block.problem
+    assert plan is not None
+    v, _, j = block.chosen(plan, choice.places)
+    chosen = np.arange(v.size), np.searchsorted(problem.batches, plan.batch), choice.places
+    of_shard, device, devices = packed(block, choice, replay.device_bytes)
+    rows = plan.batch * (phase.service.isl if phase.queues else 1.0)
+    kept = np.zeros(v.size) if phase.demand.kept_bytes is None else phase.demand.kept_bytes[v, j]
+    count = v.size
+    graph = graph_of_stations(
+        curves=[
+            scaled(replay.curve(int(j[i]), (problem.names[i],)), float(block.slower[chosen][i]))
+            for i in range(count)
+        ],
+        batch=plan.batch,
+        sticky=(kept > 0) & (not phase.queues),
+        places=np.full(count, EVERYTHING),
+        room=np.full(int(plan.replicas.sum()), np.inf),
+        hop_s=np.asarray(phase.layers[v] * MESSAGE_S, np.float64),
+        row_s=problem.transfer_s[chosen] / rows,
+        edges=problem.edges,
+        replicas=plan.replicas,
+        of_shard=of_shard,
+        device=device,
+        compute=np.zeros(count),
+        bandwidth=bandwidth_of(block, choice),
+        beside=np.empty((0, 0)),
+        devices=devices,
+    )
+    alone = replace(phase, service=replace(phase.service, slo_s=problem.slo_s, start_s=0.0))
+    came = [run(alone, graph, devices, draw, aligned=False) for draw in replay.draws]
+    return min(
+        came, key=lambda replayed_once: (replayed_once.attainment, -replayed_once.p95_s)
+    ), devices

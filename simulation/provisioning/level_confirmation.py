@@ -1,0 +1,133 @@
+"""Confirm levels by replay: the planned mean is not what every request gets.
+
+Planning uses mean latencies of queues with full batches. Here every plan is replayed with the same
+requests (``replay``). It is accepted if the target share of them is within the limit. A plan that
+misses is made again for a tighter limit, and whole replicas also for more load. A finer level falls
+back to the coarser one in two cases: it is not confirmed, or its requests wait longer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from simulation.provisioning.level import FALLEN_BACK, Level, least
+from simulation.provisioning.levels import fewest_of_load, level_of
+from simulation.provisioning.replay import Replay
+from simulation.provisioning.replicas import ReplicaPlan, under, whole_replicas
+from simulation.provisioning.sm_shares import confined
+from simulation.provisioning.workload import PhaseProblem, at_rate
+
+SAFER = (
+    (1.0, 1.0), (1.0, 1.05), (1.0, 1.1), (1.0, 1.2), (1.0, 1.35), (1.0, 1.7),
+    (0.7, 1.0), (0.7, 1.1), (0.7, 1.35), (0.5, 1.0), (0.5, 1.2), (0.5, 1.7), (0.5, 2.5),
+    (0.35, 1.0), (0.35, 1.35), (0.25, 1.0), (0.25, 1.35), (0.25, 2.0),
+    (0.15, 1.0), (0.15, 2.0), (0.08, 1.0), (0.08, 2.0),
+)  # fmt: skip
+"""Shares of the limit, and times the load, that whole replicas are planned for."""
+TIGHTER = (1.0, 0.7, 0.5)  # shares of the limit to plan finer levels for
+SLOWED = (1.0, 1.5)  # allowed slowdowns of operators in shares of the multiprocessors
+AS_LONG = 1.001  # allowed P95 latency of a finer level over that of a coarser one
+
+
+def whole(phase: PhaseProblem, replay: Replay, attainment: float) -> Level | None:
+    """Return the fewest whole replicas that keep the limit for ``attainment`` of the requests.
+
+    If no plan does, the one with the highest attainment is returned. The result is None if there is
+    no plan at all.
+    """
+    begun, room = time.perf_counter(), replay.device_bytes
+    plans: dict[tuple[int, ...], ReplicaPlan] = {}
+    for share, times in SAFER:
+        safer = at_rate(phase, phase.service.requests_s * times)
+        safer = replace(safer, problem=replace(safer.problem, slo_s=share * phase.problem.slo_s))
+        planned = whole_replicas(safer, room)
+        plan = None if planned is None else under(phase, planned)
+        if plan is not None:
+            plans[plan.devices, plan.replicas, plan.parallel, plan.batch] = plan
+    best: Level | None = None
+    # Fewest devices first, so the first confirmed plan is the best.
+    for key in sorted(plans):
+        level = level_of(phase, plans[key])
+        came = replay.of(level)
+        if best is None or best.replayed is None or came.attainment > best.replayed.attainment:
+            best = replace(level, replayed=came)
+        if came.attainment >= attainment:
+            break
+    if best is None:
+        return None
+    fewest = min(fewest_of_load(phase, room), best.devices)
+    return replace(best, least_devices=fewest, seconds=time.perf_counter() - begun)
+
+
+def finer(
+    name: str,
+    phase: PhaseProblem,
+    replay: Replay,
+    attainment: float,
+    coarser: list[Level],
+    plan: Callable[[PhaseProblem], Level | None],
+) -> Level | None:
+    """Plan a finer level with ``plan`` and confirm it by replay; else return the coarser level."""
+    standing = min(coarser, key=lambda level: (level.devices, level.power_w), default=None)
+    trade: Level | None = None
+    for share in TIGHTER:
+        problem = replace(phase.problem, slo_s=share * phase.problem.slo_s)
+        planned_level = plan(replace(phase, problem=problem))
+        if planned_level is None:
+            break
+        if planned_level.trade is not None and trade is None:
+            came = replay.of(planned_level.trade)
+            if came.attainment >= attainment:
+                trade = replace(planned_level.trade, replayed=came)
+        if planned_level.method.startswith(tuple(FALLEN_BACK.values())):
+            break
+        came = replay.of(planned_level)
+        longest = min(
+            (below.replayed.p95_s for below in coarser if below.replayed), default=came.p95_s
+        )
+        if came.attainment >= attainment and came.p95_s <= AS_LONG * longest:
+            return replace(planned_level, slo_s=phase.problem.slo_s, replayed=came, trade=trade)
+    if standing is None:
+        return None
+    stands_as = "module" if standing.replicas is None else "model"
+    return replace(standing, level=name, method=FALLEN_BACK[stands_as], gap_slots=None, trade=trade)
+
+
+def in_shares(
+    phase: PhaseProblem,
+    replay: Replay,
+    attainment: float,
+    coarser: list[Level],
+    plan: Callable[..., Level | None],
+) -> Level | None:
+    """Plan operators in shares of the multiprocessors (equation 6); None if they do not pay.
+
+    ``coarser`` includes plans without shares. The result is worse than them in no figure.
+    """
+
+    def planned(within: PhaseProblem, most: float) -> Level | None:
+        level = plan(confined(within, most), coarser=tuple(coarser), proofs=False)
+        if level is None:
+            return None
+        trade = None if level.trade is None else replace(level.trade, confined=most)
+        stands = level.method.startswith(tuple(FALLEN_BACK.values()))
+        return replace(level, confined=None if stands else most, trade=trade)
+
+    levels = []
+    for most in SLOWED:
+        level = finer("operator", phase, replay, attainment, coarser, partial(planned, most=most))
+        if level is not None and level.confined is not None:
+            levels.append(level)
+    best = least(levels)
+    if best is None:
+        return None
+    bounds = [below.least_devices for below in coarser if below.level == "operator"]
+    bound = min((proven for proven in bounds if proven is not None), default=None)
+    return replace(
+        best,
+        method=f"{best.method}, in shares of the multiprocessors",
+        least_devices=None if bound is None else min(bound, best.devices),
+    )

@@ -1,0 +1,171 @@
+"""Judge screened candidates by closed forms of queues, then by simulation (``sizing``)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from simulation.errors import SimulationError
+from simulation.percentiles import quantile
+from simulation.results import SimulationResult
+from simulation.search.values import Candidate, Instance, Rated, Requests
+from simulation.sizing.batch_queue import Evaluation, evaluate, saturated
+from simulation.sizing.batch_sizing import size_pool
+from simulation.sizing.capacity import capacity, misses
+from simulation.sizing.pd_slo_split import in_part
+from simulation.sizing.trial import Trial, pool_of
+
+PRECISION = 0.02  # relative precision of a rate by closed forms
+REQUESTS = 8_000  # per simulated rate; the second draw has twice as many
+PD_REQUESTS = 4_000  # the same for disaggregated deployments
+PD_PRECISION = 0.01  # relative precision of their rate
+REACH, MOST_TIMES = 1.08, 4.0  # factor between search steps; largest factor from the guess
+
+
+def by_closed_forms(candidate: Candidate, requests: Requests) -> Rated | None:
+    """Rate a candidate by closed forms; None if it meets the limits at no rate."""
+    if candidate.prefill is not None:
+        return _pair_by_closed_forms(candidate, candidate.prefill, requests)
+    try:
+        sized = size_pool(
+            candidate.decode.profile, requests.workload, requests.tier, precision=PRECISION
+        )
+    except SimulationError:
+        return None
+    return _rated(candidate, sized.at, sized.bound_by, requests)
+
+
+def by_simulation(
+    candidate: Candidate, requests: Requests, guess: float, seed: int
+) -> Rated | None:
+    """Rate a candidate by simulation; None if it meets the limits at no rate.
+
+    ``guess`` is the rate by closed forms.
+    """
+    if candidate.prefill is not None:
+        return _pair_by_simulation(candidate, candidate.prefill, requests, guess, seed)
+    work = requests.workload
+    try:
+        sized = capacity(
+            candidate.decode.profile, (work.isl, work.osl), requests.tier, seed=seed,
+            requests=REQUESTS,
+        )  # fmt: skip
+    except SimulationError:
+        return None
+    return Rated(candidate, sized.max_rps, sized.ttft_s, sized.tbt_s, sized.bound_by, "simulation")
+
+
+def _pair_by_closed_forms(
+    candidate: Candidate, first: Instance, requests: Requests
+) -> Rated | None:
+    """Rate a pair with each side within its part of the tier, as plans do."""
+    sides = []
+    for role, instance, instances in (
+        ("prefill", first, candidate.prefills), ("decode", candidate.decode, candidate.decodes),
+    ):  # fmt: skip
+        try:
+            sides.append(
+                size_pool(
+                    instance.profile, requests.workload, in_part(requests.tier, role), role=role,
+                    instances=instances, link=first.link if role == "decode" else None,
+                    senders=candidate.prefills, precision=PRECISION,
+                )
+            )  # fmt: skip
+        except SimulationError:
+            return None
+    least = min(sides, key=lambda sized: sized.max_rps)
+    rated = at_rate(candidate, least.max_rps, requests)
+    return None if rated is None else replace(rated, bound_by=least.bound_by)
+
+
+def _pair_by_simulation(
+    candidate: Candidate, first: Instance, requests: Requests, guess: float, seed: int
+) -> Rated | None:
+    """Simulate both pools together, each within its part of the tier."""
+    decode, work, tier = candidate.decode, requests.workload, requests.tier
+    pools = (
+        pool_of(first.profile, candidate.prefills, role="prefill", link=first.link),
+        pool_of(decode.profile, candidate.decodes, role="decode"),
+    )
+    trial = Trial(pools, (work.isl, work.osl), tier, seed=seed, requests=PD_REQUESTS)
+    parts = (in_part(tier, "prefill").attainment, in_part(tier, "decode").attainment)
+
+    def shares(run: SimulationResult) -> tuple[float, float]:
+        """Return TTFT and TBT misses as shares of what each side may miss."""
+        late = misses(run.requests, tier)
+        over = [late.get(name, (0.0, 0.0))[0] for name in ("ttft", "tbt")]
+        return over[0] / (1.0 - parts[0]), over[1] / (1.0 - parts[1])
+
+    def holds(rate: float) -> bool:
+        return all(
+            trial.met(run) and max(shares(run)) <= 1.0
+            for run in (trial.at(rate, draw=draw) for draw in (0, 1))
+        )
+
+    # Short runs do not reveal a queue that grows without end, so cap the rate at saturation.
+    most = min(trial.saturated_rps(), *_saturated(candidate, first, requests))
+    low = high = min(guess, most)
+    if holds(low):
+        while low < most and holds(high := min(high * REACH, most)):
+            low = high
+    else:
+        while low > guess / MOST_TIMES and not holds(low := low / REACH):
+            high = low
+        if not holds(low):
+            return None
+    while high - low > PD_PRECISION * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    run, over = trial.at(low), shares(trial.at(high))
+    bound = "throughput" if not any(over) else ("ttft", "tbt")[int(over[1] > over[0])]
+    share = tier.attainment
+    return Rated(
+        candidate, low, quantile(run.requests.ttft_s, share), quantile(run.requests.tbt_s, share),
+        bound, "simulation",
+    )  # fmt: skip
+
+
+def _saturated(candidate: Candidate, first: Instance, requests: Requests) -> tuple[float, float]:
+    """Return the requests/s of either side with endless queues."""
+    work, senders = requests.workload, candidate.prefills
+    return (
+        saturated(first.profile, work, role="prefill", instances=senders),
+        saturated(
+            candidate.decode.profile, work, role="decode", instances=candidate.decodes,
+            link=first.link, senders=senders,
+        ),
+    )  # fmt: skip
+
+
+def at_rate(candidate: Candidate, rate: float, requests: Requests) -> Rated | None:
+    """Evaluate a candidate at a rate by closed forms; None if it misses the limits."""
+    arriving = requests.workload.at(rate)
+    decode, first = candidate.decode, candidate.prefill
+    if first is None:
+        evaluated = evaluate(decode.profile, arriving)
+        if evaluated.attained(requests.tier) < requests.tier.attainment:
+            return None
+        return _rated(candidate, evaluated, "", requests)
+    senders, tier = candidate.prefills, requests.tier
+    before = evaluate(first.profile, arriving, role="prefill", instances=senders)
+    after = evaluate(
+        decode.profile, arriving, role="decode", instances=candidate.decodes, link=first.link,
+        senders=senders,
+    )  # fmt: skip
+    if not (before.stable and after.stable):
+        return None
+    if before.ttft.within(tier.ttft_s) * after.tbt.within(tier.tbt_s) < tier.attainment:
+        return None
+    rated = _rated(candidate, after, "", requests)
+    return replace(rated, ttft_s=before.ttft.quantile(tier.attainment))
+
+
+def _rated(candidate: Candidate, evaluated: Evaluation, bound_by: str, requests: Requests) -> Rated:
+    share = requests.tier.attainment
+    return Rated(
+        candidate,
+        evaluated.rate,
+        evaluated.ttft.quantile(share),
+        evaluated.tbt.quantile(share),
+        bound_by,
+        "closed forms",
+    )

@@ -1,0 +1,152 @@
+"""Replay of a trace, as a stream if it is long, and figures of both kinds of result.
+
+A request takes about 140 bytes during a replay, in addition to the trace. So a long trace would not
+fit in memory. A stream needs no memory per request. In return percentiles are exact only within
+``ERROR``, and requests have no rows. All other figures are equal to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from simulation.arrays import Array, IntArray, counted, pieces
+from simulation.early_stop import Recovery
+from simulation.engine.allocation import request_records, services
+from simulation.engine.run import whole_intervals
+from simulation.engine.stream_run import simulate_stream
+from simulation.fleet import Fleet
+from simulation.metrics import Summary, attainment, meets_slo, summarise
+from simulation.parallel_replay import simulate_apart
+from simulation.policy import ScalingPolicy
+from simulation.results import NOT_DUE, REJECTED, SimulationResult
+from simulation.stream.parts import parts_of
+from simulation.stream.result import StreamResult, summarise_stream
+from simulation.stream.stream import PIECE, Stream
+from simulation.stream.tally import ERROR, Tally
+from simulation.trace import Trace
+
+Replayed = SimulationResult | StreamResult
+LONG = 10_000_000  # requests; about 2 GB in memory
+AT_ONCE = 2  # parts of a fleet that run in parallel, one core each ...
+# ... if this many requests come per scaling decision; otherwise synchronization takes too long
+PER_LOOK = 1000
+
+
+def is_long(requests: int) -> bool:
+    """Return whether a trace of this many requests is replayed as a stream."""
+    return requests > LONG
+
+
+def percentiles_within(requests: int) -> float:
+    """Return the largest relative error of percentiles for this many requests."""
+    return ERROR if is_long(requests) else 0.0
+
+
+def simulate_long(
+    trace: Trace,
+    fleet: Fleet,
+    policy: ScalingPolicy,
+    *,
+    seed: int = 0,
+    duration_s: float | None = None,
+    interval_s: float = 60.0,
+    progress: Callable[[float], None] | None = None,
+    watch: Recovery | None = None,
+) -> StreamResult:
+    """Replay a trace as a stream, on two cores if its models share nothing."""
+    coming = _by_tier(trace, fleet) if watch is not None else np.zeros(0, np.int64)
+    place = _places(trace.tiers, fleet)
+
+    def look(now: float, held: Array, tally: Tally) -> None:
+        assert watch is not None
+        late = np.zeros(len(fleet.tiers), np.int64)
+        late[place] = tally.missed(len(trace.tiers))
+        watch.of_stream(now, held, late, coming)
+
+    stream = Stream.of(trace, most_tokens=_largest_taken(trace, fleet))
+    if duration_s is None:
+        duration_s = whole_intervals(trace, interval_s)
+    parts = parts_of(fleet, AT_ONCE)
+    enough = len(trace) * policy.interval_s >= PER_LOOK * duration_s
+    # ``simulate_apart`` takes no watch.
+    if watch is None and enough and len(parts) > 1:
+        return simulate_apart(
+            stream, fleet, parts, policy, duration_s=duration_s, seed=seed, interval_s=interval_s,
+            piece=PIECE, progress=progress,
+        )  # fmt: skip
+    return simulate_stream(
+        stream,
+        fleet,
+        policy,
+        seed=seed,
+        duration_s=duration_s,
+        interval_s=interval_s,
+        piece=PIECE,
+        progress=progress,
+        watch=None if watch is None else look,
+    )
+
+
+def _places(tiers: tuple[str, ...], fleet: Fleet) -> IntArray:
+    """Return the indices of the trace's tiers among the fleet's."""
+    names = [tier.name for tier in fleet.tiers]
+    return np.array([names.index(name) for name in tiers], np.int64)
+
+
+def _by_tier(trace: Trace, fleet: Fleet) -> IntArray:
+    """Return the number of requests of each tier of the fleet."""
+    out = np.zeros(len(fleet.tiers), np.int64)
+    out[_places(trace.tiers, fleet)] = counted(trace.tier, len(trace.tiers))
+    return out
+
+
+def _largest_taken(trace: Trace, fleet: Fleet) -> int:
+    """Return the input and output tokens of the largest request that is not rejected."""
+    takers, most = services(fleet), 1
+    for rows in pieces(len(trace)):
+        piece = replace(trace.rows(rows), blocks=None)
+        needs = piece.input_tokens.astype(np.int64) + piece.output_tokens
+        # Only these can change the result.
+        larger = needs > most
+        taken = request_records(piece.rows(larger), fleet, takers)["outcome"] != REJECTED
+        most = int(needs[larger].max(initial=most, where=taken))
+    return most
+
+
+def figures(result: Replayed, *, brief: bool = False) -> Summary:
+    """Return all figures of X1 and X2; ``brief`` has no effect on a stream."""
+    if isinstance(result, StreamResult):
+        return summarise_stream(result)
+    return summarise(result, brief=brief)
+
+
+def shares_met(result: Replayed) -> dict[str, float | None]:
+    """Return SLO attainment by tier, as ``metrics.attainment``."""
+    if isinstance(result, StreamResult):
+        return result.attainment
+    return attainment(result)
+
+
+def due_and_late(result: Replayed) -> tuple[IntArray, IntArray]:
+    """Return the due requests, and those that were late or rejected, by tier of the fleet.
+
+    Both count the requests of one cell.
+    """
+    due, late = np.zeros((2, len(result.fleet.tiers)), np.int64)
+    if isinstance(result, StreamResult):
+        place = _places(result.tiers, result.fleet)
+        counts = result.tally.outcomes.reshape(-1, len(place), 4).sum(axis=0)
+        due[place] = counts.sum(axis=1) - counts[:, NOT_DUE]
+        late[place] = result.tally.missed(len(place))
+        return due, late
+    trace, log = result.trace, result.requests
+    place = _places(trace.tiers, result.fleet)
+    is_due = np.not_equal(log.outcome, NOT_DUE)
+    is_late = is_due & ~meets_slo(result)
+    due[place], late[place] = (
+        np.bincount(trace.tier[rows], minlength=len(place)) for rows in (is_due, is_late)
+    )
+    return due, late

@@ -1,0 +1,99 @@
+"""Turning a knob until attainment is what was asked for: laws on made-up curves, then by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from planner.domain.forecaster_backtest.equal_attainment import (
+    NEAR,
+    TRIES,
+    Figures,
+    matched,
+)
+from planner.domain.forecaster_backtest.replay import (
+    HIGH,
+    KNOBS,
+    LOW,
+    height_at,
+    knob_of,
+)
+from planner.domain.traffic.forecast_percentile import HEIGHTS
+from planner.domain.traffic.forecasts import Height
+
+
+def figures(spare: float, usd: float = 10.0) -> Figures:
+    return Figures(spare, usd, usd / 2, 3.0, 2.0, {"chat": 0.95 + spare, "idle": None})
+
+
+@pytest.mark.parametrize("begin", [0.0, 0.3, 0.9])
+@pytest.mark.parametrize("bend", [0.5, 1.0, 3.0])
+def test_a_smooth_curve_is_met_in_a_few_tries(begin: float, bend: float) -> None:
+    seen: list[float] = []
+
+    def run(knob: float) -> Figures:
+        seen.append(knob)
+        return figures(0.05 - 0.4 * (1 - knob) ** (1 + bend), usd=10 + knob)
+
+    match = matched(run, begin, LOW, HIGH)
+    assert match is not None and match.equal and abs(match.figures.spare) <= NEAR
+    assert len(seen) == match.replays <= TRIES and all(LOW <= tried <= HIGH for tried in seen)
+
+
+@pytest.mark.parametrize("instances", [3, 7])
+def test_where_instances_are_whole_two_plans_share_the_time(instances: int) -> None:
+    """Attainment in steps that are never near: what stands in attains exactly what is asked for."""
+
+    def run(knob: float) -> Figures:
+        held = np.floor(instances * knob)
+        return figures(-0.09 + 0.17 * held / instances, usd=100 * held)
+
+    match = matched(run, 0.5, LOW, HIGH)
+    assert match is not None and match.equal
+    assert match.figures.spare == pytest.approx(0.0, abs=1e-12)
+    low, high = (run(knob) for knob in match.at)
+    assert low.spare < 0 < high.spare
+    assert low.cost_usd < match.figures.cost_usd < high.cost_usd
+    share = (match.figures.cost_usd - low.cost_usd) / (high.cost_usd - low.cost_usd)
+    assert match.figures.attainment["chat"] == pytest.approx(0.95)
+    assert match.figures.gpu_hours == pytest.approx(
+        (1 - share) * low.gpu_hours + share * high.gpu_hours
+    )
+    assert match.figures.attainment["idle"] is None
+
+
+def test_what_always_attains_more_or_less_is_not_called_equal() -> None:
+    for spare in (0.04, -0.3):
+        match = matched(lambda knob, spare=spare: figures(spare + knob / 100), 0.4, LOW, HIGH)
+        assert match is not None and not match.equal
+
+
+def test_what_falls_far_short_stands_in_for_nothing() -> None:
+    """Two instances attain hardly anything, three all of it: three are the least that do."""
+    match = matched(
+        lambda knob: figures(-0.6, 200.0) if knob < 0.4 else figures(0.04, 300.0), 0.1, LOW, HIGH
+    )
+    assert match is not None and not match.equal
+    assert (match.figures.spare, match.figures.cost_usd) == (0.04, 300.0)
+
+
+def test_what_has_no_plan_is_gone_round() -> None:
+    """Beyond a knob of 0.6 there are not GPUs enough."""
+    match = matched(
+        lambda knob: None if knob > 0.6 else figures(0.2 * (knob - 0.5)), 0.95, LOW, HIGH, 12
+    )
+    assert match is not None and match.equal and match.at[0] == pytest.approx(0.5, abs=0.01)
+    assert matched(lambda knob: None, 0.5, LOW, HIGH) is None
+
+
+def test_the_knob_rises_through_all_heights() -> None:
+    heights = [height_at(float(knob)) for knob in KNOBS]
+    order = [(height.level or 0.0) * height.times for height in heights]
+    assert (np.diff(order) > 0).all()
+    assert height_at(0.5) == Height(0.5)
+    for height in HEIGHTS:
+        again = height_at(knob_of(height))
+        assert (again.level, again.times) == pytest.approx((height.level, height.times))
+    truth = [height_at(float(knob), perfect=True) for knob in KNOBS]
+    assert {height.level for height in truth} == {None}
+    assert truth[0].times < 1 < truth[-1].times

@@ -1,0 +1,87 @@
+"""Every worked example of the documentation parses and can be carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.domain.kinds import compare
+from planner.domain.progress import silent
+from planner.domain.traffic.sources import StoredTrace
+from planner.inputs.ingest import (
+    IngestOptions,
+    ingest_file,
+)
+from planner.inputs.scenario.document import (
+    parse,
+    with_traces,
+)
+from planner.inputs.scenario.schema import Scenario
+from tests.planner.coarse import coarse_sizes
+from tests.planner.domain.builders import ROOT
+from tests.shared import shared
+
+QUARTER_S = 6 * 3600
+EXAMPLES = sorted((ROOT / "docs/examples").glob("*.yml"))
+
+
+def test_there_are_examples() -> None:
+    assert EXAMPLES
+
+
+def example(path: Path, folder: Path) -> tuple[Scenario, dict[str, StoredTrace]]:
+    """An example with its own traffic, taken in."""
+    text = path.read_text(encoding="utf-8")
+    traces, names = {}, {}
+    for index, source in enumerate(parse(text, path.name).traffic.sources):
+        if source.launch is not None:  # drawn, from no file
+            continue
+        assert source.file is not None, "an example brings its own traffic"
+        file = shared(path.parent / source.file)
+        store = folder / str(index)
+        report = ingest_file(file, store, IngestOptions(name=file.name))
+        names[index] = f"{index}-{file.name}"
+        traces[names[index]] = StoredTrace(file.name, report.kind, report.clock, store)
+    return parse(with_traces(text, names), path.name), traces
+
+
+@pytest.fixture(scope="module")
+def carried_out(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[Path], dict[str, Any]]]:
+    """The comparison that an example makes of its own traffic, made once; of a day a quarter.
+    Rehearsals have tests of their own, and take as long again; so have sizes."""
+
+    @cache
+    def made(path: Path) -> dict[str, Any]:
+        folder = tmp_path_factory.mktemp(path.stem)
+        options = compare.Options(rehearse=0)
+        scenario, traces = example(path, folder)
+        short = min(scenario.horizon.duration_s or QUARTER_S, QUARTER_S)
+        horizon = scenario.horizon.model_copy(update={"duration_s": short})
+        scenario = scenario.model_copy(update={"horizon": horizon})
+        return compare.run(scenario, traces, options, progress=silent).document
+
+    with coarse_sizes():
+        yield made
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_example_runs(path: Path, carried_out: Callable[[Path], dict[str, Any]]) -> None:
+    document = carried_out(path)
+    assert document["ranking"] and document["headline"]
+    for figures in document["policies"].values():
+        assert figures["arrived"] == document["requests"] > 0
+        assert figures["arrived"] == (
+            figures["completed"] + figures["rejected"] + figures["unfinished"] + figures["not_due"]
+        )
+
+
+def test_prefill_and_decode_are_planned(carried_out: Callable[[Path], dict[str, Any]]) -> None:
+    document = carried_out(ROOT / "docs/examples/prefill-decode.yml")
+    held = {row["role"]: row["target"] for row in document["plan"]["decisions"]}
+    assert held["prefill"] > held["decode"] > 0 == held["mixed"]

@@ -1,0 +1,288 @@
+"""From a scenario's objective, limits and priorities to the plan, its document and its worth."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from planner.domain.kinds import (
+    compare,
+    pareto,
+    plan,
+)
+from planner.domain.kinds.pareto import pair_of
+from planner.domain.options import options_of
+from planner.domain.progress import silent
+from planner.domain.traffic.sources import StoredTrace
+from planner.errors import Infeasible, OptionsRefused, ScenarioError
+from tests.planner.domain.builders import (
+    WEST,
+    demand_file,
+    scenario,
+    source,
+)
+
+EAST = {
+    "name": "east", "capacity": {"G": 32}, "usd_per_gpu_hour": {"G": 2},
+    "carbon_g_per_kwh": 400, "pue": 1.2,
+}  # fmt: skip
+PLACES = ("east", "west")
+TIERS = [
+    {"name": "chat", "ttft_ms": 1000, "tbt_ms": 100},
+    {"name": "mail", "ttft_ms": 5000, "tbt_ms": 200},
+]
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StoredTrace]:
+    """Six hours that rise and fall, enough for several instances at the top."""
+    folder: Path = tmp_path_factory.mktemp("demand")
+    seconds = np.arange(0, 6 * 3600, 60.0)
+    per_minute = 4000 + 3500 * np.sin(2 * np.pi * seconds / 10_800)
+    lengths = {
+        "input_tokens": {"t": (per_minute * 800).tolist()},
+        "output_tokens": {"t": (per_minute * 100).tolist()},
+    }
+    return {"t": demand_file(folder, {"t": per_minute.tolist()}, tokens=lengths)}
+
+
+def asked(**changes: Any) -> Any:
+    base: dict[str, Any] = {
+        "regions": [EAST, WEST],
+        "traffic__sources": [source(regions={"east": 0.5, "west": 0.5})],
+        "horizon": {"duration_s": 7200, "period_s": 1800},
+    }
+    return scenario(**base | changes)
+
+
+def planned(stored: dict[str, StoredTrace], **changes: Any) -> dict[str, Any]:
+    document = plan.run(asked(**changes), stored, plan.Options(), progress=silent).document
+    plan_document: dict[str, Any] = document["plan"]
+    return plan_document
+
+
+def test_less_carbon_takes_less_carbon_and_more_money(stored: dict[str, StoredTrace]) -> None:
+    cost = planned(stored)
+    carbon = planned(stored, objective={"minimise": "carbon"})
+    assert (cost["unit"], carbon["unit"]) == ("$", "kg CO2")
+    assert carbon["totals"]["carbon_kg"] <= cost["totals"]["carbon_kg"] + 1e-9
+    assert carbon["totals"]["usd"] >= cost["totals"]["usd"] - 1e-9
+    assert cost["totals"]["usd"] == pytest.approx(cost["objective"])
+    assert carbon["totals"]["carbon_kg"] == pytest.approx(carbon["objective"])
+    both = planned(stored, objective={"weights": {"usd": 1, "kg": 1}})
+    assert both["minimise"] == "weighted"
+    assert both["objective"] == pytest.approx(both["totals"]["usd"] + both["totals"]["carbon_kg"])
+
+
+def test_all_periods_at_once_never_cost_more_on_the_same_forecast(
+    stored: dict[str, StoredTrace],
+) -> None:
+    """Ahead of the trace both stand on one forecast."""
+    horizon = {"start": "end", "duration_s": 7200, "period_s": 1800}
+    alone = planned(stored, horizon=horizon)
+    together = planned(stored, horizon=horizon, objective={"periods": "all"})
+    assert (alone["periods"], together["periods"]) == ("one", "all")
+    assert together["objective"] <= alone["objective"] * (1 + 2e-4)
+    assert together["bound"] <= together["objective"]
+    lending = planned(stored, horizon=horizon, objective={"periods": "all", "lend_share": 0.9})
+    assert lending["objective"] <= together["objective"] * (1 + 2e-4)
+    assert lending["lent_gpu_hours"] >= 0 and together["lent_gpu_hours"] is None
+
+
+def test_a_limit_too_tight_is_a_conflict_in_words(stored: dict[str, StoredTrace]) -> None:
+    with pytest.raises(Infeasible, match=r"the budget of \$3\.00/h"):
+        planned(stored, objective={"limits": {"usd_per_hour": 3}})
+    with pytest.raises(Infeasible, match=r"\$3\.00 at most over all periods"):
+        planned(stored, objective={"periods": "all", "limits": {"usd": 3}})
+
+
+@pytest.mark.parametrize("policy", ["Exact", "None", "PriorityExhaustive", "RoundRobin"])
+def test_what_capacity_cannot_serve_is_left_by_tier(
+    stored: dict[str, StoredTrace], policy: str
+) -> None:
+    changes: dict[str, Any] = {
+        "regions": [{**EAST, "capacity": {"G": 2}}],
+        "tiers": TIERS,
+        "traffic__sources": [source(tiers={"chat": 0.5, "mail": 0.5})],
+        "objective": {"limited": policy, "priorities": {"tiers": {"chat": 5}}},
+    }
+    limited = planned(stored, **changes)
+    assert limited["limited"] == policy
+    assert limited["conflicts"] and "GPUs" in " ".join(limited["conflicts"]) + "GPUs"
+    left = {row["tier"]: row["input_tps"] for row in limited["unserved"]}
+    assert left.get("mail", 0) >= left.get("chat", 0)
+    assert left["mail"] > 0
+    with pytest.raises(Infeasible):
+        planned(stored, **changes | {"objective": {}})
+    if policy == "Exact":
+        together = planned(stored, **changes | {"objective": {**changes["objective"],
+                                                              "periods": "all"}})  # fmt: skip
+        assert {row["tier"] for row in together["unserved"]} <= {"mail", "chat"}
+
+
+def test_tiers_are_planned_for_at_their_own_quantile(stored: dict[str, StoredTrace]) -> None:
+    changes: dict[str, Any] = {
+        "tiers": TIERS,
+        "traffic__sources": [
+            source(tiers={"chat": 0.5, "mail": 0.5}, regions={"east": 0.5, "west": 0.5})
+        ],
+    }
+    mean = {"method": "last-value", "quantile": "mean"}
+    usual = planned(stored, **changes, forecast=mean)
+    surer = planned(stored, **changes, forecast=mean | {"quantiles": {"chat": 0.9}})
+    assert surer["objective"] >= usual["objective"] - 1e-9
+
+
+def test_two_variants_split_the_load(stored: dict[str, StoredTrace]) -> None:
+    """Few of the cheap GPU, so that the dear one carries the rest."""
+    speed = {"alpha_ms": 12, "beta_ms": 0.15, "gamma_ms": 12, "delta_ms": 0.06}
+    result = planned(
+        stored,
+        gpus=[
+            {"name": name, "memory_gb": 80, "idle_w": 60, "prefill_w": 400, "decode_w": 250}
+            for name in ("G", "H")
+        ],
+        profiles=[{"model": "m", "gpu": "G", **speed}, {"model": "m", "gpu": "H", **speed}],
+        regions=[{**EAST, "capacity": {"G": 2, "H": 32}, "usd_per_gpu_hour": {"G": 2, "H": 5}}],
+        traffic__sources=[source()],
+    )
+    shares = {row["arrangement"]: row for row in result["split"]}
+    assert set(shares) == {"1 x G", "1 x H"}
+    assert sum(row["share"] for row in shares.values()) == pytest.approx(1.0)
+    worth = {row["family"]: row for row in result["worth"]["rows"]}
+    assert worth["capacity"]["what"] == "1 more G in east"
+    # An H at 5 is not needed, which would start in this period (a thirtieth of it burnt) or runs
+    # already; the G at 2 starts.
+    starts = [5 / 30 - 2 / 30, -2 / 30]
+    assert any(worth["capacity"]["saves"] == pytest.approx(5 - 2 + more) for more in starts)
+    assert worth["slo"]["saves"] >= 0
+    assert worth["slo"]["per_unit"] == pytest.approx(worth["slo"]["saves"] / worth["slo"]["step"])
+
+
+def test_a_front_of_cost_and_carbon(stored: dict[str, StoredTrace]) -> None:
+    front = pareto.run(
+        asked(), stored, pareto.Options(of="carbon,cost", points=4), progress=silent
+    ).document
+    assert front["of"] == ["carbon", "cost"]
+    points = front["points"]
+    assert all(a["second"] < b["second"] for a, b in itertools.pairwise(points))
+    assert all(a["first"] > b["first"] for a, b in itertools.pairwise(points))
+    assert all(point["first_bound"] <= point["first"] for point in points)
+    assert points[0]["cost"] == pytest.approx(points[0]["second"])
+    assert front["headline"].endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("words", "pair"),
+    [("cost,carbon", ("cost", "carbon")), ("cost, energy", ("energy", "cost"))],
+)
+def test_the_capped_one_comes_last(words: str, pair: tuple[str, str]) -> None:
+    assert pair_of(words) == pair
+
+
+@pytest.mark.parametrize("words", ["cost", "cost,cost", "cost,latency", "energy,gpu-hours"])
+def test_pairs_that_make_no_front_are_refused(words: str) -> None:
+    with pytest.raises(OptionsRefused, match=f"of {words}: (give two|one of the two)"):
+        options_of(pareto.Options, {"of": words})
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"objective": {"limits": {"usd": 5}}}, "limits.usd is about the whole window"),
+        ({"objective": {"lend_share": 0.5}}, "lend_share is about the whole window"),
+        ({"objective": {"periods": "all", "limited": "RoundRobin"}}, "limited: Exact"),
+        ({"objective": {"weights": {}}}, "at least one of usd"),
+        ({"objective": {"priorities": {"tiers": {"chat": 2}}}}, "give limited with them"),
+        (
+            {"objective": {"limited": "Exact", "priorities": {"models": {"x": 2}}}},
+            "model 'x' is not in this scenario, which has m",
+        ),
+        ({"forecast": {"quantiles": {"fax": 0.9}}}, "tier 'fax' is not in this scenario"),
+    ],
+)
+def test_words_that_make_no_sense_are_refused(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(ScenarioError, match=says):
+        asked(**changes)
+
+
+def test_what_the_plan_lends_is_lent_in_its_replay(stored: dict[str, StoredTrace]) -> None:
+    """More than is needed, which may not be stopped: it is lent."""
+    either = asked(
+        objective={"periods": "all", "lend_share": 0.5, "limits": {"changes": 0}},
+        fleet={
+            "today": [
+                {"model": "m", "region": region, "gpu": "G", "replicas": 20} for region in PLACES
+            ]
+        },
+        policies=["lt-h"],
+    )
+    # On the forecast as it is: a rehearsal would plan for another share of it.
+    document = compare.run(either, stored, compare.Options(rehearse=0), progress=silent).document
+    replayed = document["policies"]["lt-h"]["donated_gpu_hours"]
+    planned_alone = plan.run(either, stored, plan.Options(), progress=silent).document["plan"]
+    assert planned_alone["lent_gpu_hours"] > 1
+    # It drains first, and what the next period wants comes back before it.
+    assert (
+        0.8 * planned_alone["lent_gpu_hours"] < replayed <= planned_alone["lent_gpu_hours"] * 1.01
+    )
+    # It earns half of its price, which is 2 dollars in east and 3 in west; plan and replay agree.
+    its = document["policies"]["lt-h"]
+    assert replayed <= its["lent_usd"] <= 1.5 * replayed
+    paid = its["cost_usd"] - its["after_cost_usd"]
+    assert paid == pytest.approx(planned_alone["totals"]["usd"], rel=0.01)
+
+
+def test_spot_takes_its_share_and_no_more(stored: dict[str, StoredTrace]) -> None:
+    spot = {"G": {"capacity": 32, "usd_per_gpu_hour": 0.5, "reclaims_per_instance_hour": 0.1}}
+    by_share = {}
+    for share in (0.0, 0.5, 1.0):
+        objective = {"spot_share": share, "epsilon": 1.0}
+        regions = [EAST | {"spot": spot}, WEST]
+        by_share[share] = planned(stored, regions=regions, objective=objective)
+        held = {"owned": 0, "spot": 0}
+        for row in by_share[share]["decisions"]:
+            if row["region"] == "east":
+                held[row["market"]] += row["target"]
+        if share == 0.0:
+            assert held["spot"] == 0 < held["owned"]
+        if share == 0.5:
+            assert held["spot"] > 0 and held["owned"] > 0
+        if share == 1.0:
+            assert held["spot"] > held["owned"]
+    costs = [by_share[share]["totals"]["usd"] for share in (0.0, 0.5, 1.0)]
+    assert costs[0] > costs[1] > costs[2]
+    assert {row["arrangement"] for row in by_share[0.5]["split"]} >= {"1 x G, spot"}
+
+
+def test_what_may_be_sent_is_limited_and_shown(stored: dict[str, StoredTrace]) -> None:
+    """West is dear and may send what epsilon allows, a tenth of it, or nothing."""
+    ways: dict[str, Any] = {"any": None, "tenth": {"west": {"east": 0.1}}, "none": {}}
+    for periods in ("one", "all"):
+        by_name = {
+            name: planned(
+                stored,
+                regions=[EAST, WEST | {"usd_per_gpu_hour": {"G": 9}}],
+                objective={"epsilon": 0.5, "reroute": way, "periods": periods},
+                horizon={"start": "end", "duration_s": 3600, "period_s": 1800},
+            )
+            for name, way in ways.items()
+        }
+        costs = [by_name[name]["totals"]["usd"] for name in ("any", "tenth", "none")]
+        assert costs[0] < costs[1] <= costs[2]
+        assert by_name["none"]["rerouted"] == []
+        (row,) = by_name["any"]["rerouted"]
+        assert (row["from"], row["to"]) == ("west", "east") and 0.1 < row["share"] <= 0.5 + 1e-9
+        assert all(row["share"] <= 0.1 + 1e-9 for row in by_name["tenth"]["rerouted"])
+        assert by_name["none"]["gap"] <= 1e-3
+
+
+def test_ways_that_lead_nowhere_are_refused() -> None:
+    with pytest.raises(ScenarioError, match=r"line .* region 'mars' is not in this scenario"):
+        asked(objective={"reroute": {"mars": {}}})
+    with pytest.raises(ScenarioError, match="only limited: Exact keeps to reroute"):
+        asked(objective={"reroute": {}, "limited": "RoundRobin"})

@@ -1,0 +1,271 @@
+"""Below the replica on a scenario: the load, the limits, the totals, what is said of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from pydantic import ValidationError
+
+from planner.domain.kinds import provision
+from planner.domain.kinds.provision import Options
+from planner.domain.outcome import Outcome
+from planner.domain.progress import silent
+from planner.domain.provisioning.load import (
+    Peak,
+    limit_of,
+    peak_hours,
+)
+from planner.domain.traffic.sources import StoredTrace
+from planner.domain.traffic.traffic import build_traffic
+from planner.domain.traffic.window import resolve_window
+from planner.errors import Infeasible, ScenarioError
+from planner.inputs.scenario.build import build_hardware
+from planner.inputs.scenario.schema import Scenario
+from planner.inputs.scenario.settings import settings_of
+from simulation.errors import SimulationError
+from tests.planner.domain import builders as make
+
+LENGTHS = {"input_tokens": {"mean": 1024}, "output_tokens": {"mean": 128}}
+BUILT_IN = {
+    "models": ["llama-3.1-8b"],
+    "gpus": [],
+    "profiles": [{"model": "llama-3.1-8b", "gpu": "A100-80GB", "tp": 1}],
+    "regions": [
+        {"name": "east", "capacity": {"A100-80GB": 64}, "usd_per_gpu_hour": {"A100-80GB": 2},
+         "carbon_g_per_kwh": 400, "pue": 1.2}
+    ],
+    "traffic": {"sources": [make.source(model="llama-3.1-8b", **LENGTHS)]},
+    "horizon": {"period_s": 3600, "duration_s": 7200},
+}  # fmt: skip
+
+
+def small(**changes: Any) -> Scenario:
+    return make.scenario(**(BUILT_IN | changes))
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
+    """Three hours of 10 requests/s, then two with a peak of 40/s in the middle of the last 90
+    minutes."""
+    rate = np.full(300, 10.0)
+    rate[225:285] = 40.0
+    return make.demand_file(tmp_path_factory.mktemp("peak"), {"a": (60 * rate).tolist()})
+
+
+@pytest.fixture(scope="module")
+def all_levels(stored: StoredTrace) -> Outcome:
+    tiers = [{"name": "chat", "ttft_ms": 2000}, {"name": "never", "ttft_ms": 1, "tbt_ms": 1}]
+    return provision.run(small(tiers=tiers), {"t": stored}, provision.Options(), progress=silent)
+
+
+def test_the_load_is_that_of_the_busiest_hour_in_the_window(stored: StoredTrace) -> None:
+    scenario = small()
+    traffic = build_traffic(settings_of(scenario).traffic, {"t": stored})
+    hardware = build_hardware(scenario)
+    window = resolve_window(settings_of(scenario).window, traffic.demand, traffic.clock)
+    (peak,) = peak_hours(hardware, traffic, window).values()
+    assert peak.requests_s == pytest.approx(40.0)
+    assert peak.isl == pytest.approx(1024, rel=0.05)
+    assert peak.osl == pytest.approx(128, rel=0.05)
+    early = small(horizon={"period_s": 1800, "duration_s": 1800})
+    window = resolve_window(settings_of(early).window, traffic.demand, traffic.clock)
+    (peak,) = peak_hours(hardware, traffic, window).values()
+    assert peak.requests_s == pytest.approx((15 * 40 + 15 * 10) / 30)
+
+
+def test_limits_are_the_strictest_of_the_interactive_tiers_of_a_model() -> None:
+    scenario = small(
+        tiers=[
+            {"name": "a", "ttft_ms": 1000},
+            {"name": "b", "ttft_ms": 500, "tbt_ms": 80},
+            {"name": "late", "e2e_ms": 1000, "ttft_ms": 10, "deferrable": True},
+        ],
+        traffic__sources=[make.source(model="llama-3.1-8b", tiers={"a": 0.5, "b": 0.5}, **LENGTHS)],
+    )
+    hardware = build_hardware(scenario)
+    assert limit_of(hardware, 0, "prefill", {}).seconds == 0.5
+    assert limit_of(hardware, 0, "decode", {}).source == "TBT of tier b"
+    of_a = replace(hardware, asked=np.array([[True, False, True]]))
+    assert limit_of(of_a, 0, "prefill", {}).seconds == 1.0
+    assert "assumed" in limit_of(of_a, 0, "decode", {}).source
+    bare = build_hardware(small(tiers=[{"name": "chat", "ttft_ms": 700}]))
+    assert "assumed" in limit_of(bare, 0, "decode", {}).source
+
+
+def test_half_of_a_limit_end_to_end_is_by_a_models_own_answers() -> None:
+    hardware = build_hardware(small(tiers=[{"name": "chat", "e2e_ms": 4000}]))
+    peaks = {(0, 0): Peak(1.0, 100.0, 20.0), (1, 0): Peak(1.0, 100.0, 400.0)}
+    assert limit_of(hardware, 0, "decode", peaks).seconds == pytest.approx(2.0 / 20)
+
+
+def test_a_tier_without_traffic_limits_nothing(all_levels: Outcome) -> None:
+    limits = {pool["phase"]: pool["slo_source"] for pool in all_levels.document["pools"]}
+    assert limits["prefill"] == "TTFT of tier chat" and "assumed" in limits["decode"]
+
+
+def test_totals_are_the_sum_of_their_pools(all_levels: Outcome) -> None:
+    document = all_levels.document
+    json.dumps(document)
+    assert list(document["levels"]) == ["operator", "module", "model"]
+    assert [pool["phase"] for pool in document["pools"]] == ["prefill", "decode"]
+    for level, total in document["levels"].items():
+        parts = [pool["levels"][level] for pool in document["pools"]]
+        assert total["gpus"] == sum(part["gpus"] for part in parts)
+        assert total["energy_w"] == pytest.approx(sum(part["energy_w"] for part in parts))
+        assert total["latency_ms"] <= total["slo_ms"]
+        assert 0 <= total["gap"] < 1 and total["gap_of"] == "devices"
+        assert {"memory_gb", "seconds"} <= total.keys()
+    model, fine = document["levels"]["model"], document["levels"]["operator"]
+    assert fine["gpus"] <= model["gpus"]
+    assert document["savings"]["operator"]["gpus"] == pytest.approx(
+        1 - fine["gpus"] / model["gpus"]
+    )
+    assert document["pays"] == any(saved["gpus"] > 0 for saved in document["savings"].values())
+
+
+def test_tables_tell_what_stands_where(all_levels: Outcome) -> None:
+    operators, devices, shards = (all_levels.tables[n] for n in ("operators", "devices", "shards"))
+    for pool in all_levels.document["pools"]:
+        for level, figures in pool["levels"].items():
+            here = (pl.col("phase") == pool["phase"]) & (pl.col("level") == level)
+            rows = operators.filter(here)
+            if level == "model" or "replicas" in figures:
+                assert rows["operator"].to_list() == ["whole model"]
+                continue
+            assert rows.filter("bottleneck")["operator"].to_list() == [figures["bottleneck"]]
+            assert devices.filter(here).height == figures["gpus"]
+            assert shards.filter(here)["shards"].sum() == rows["slots"].sum()
+            used = devices.filter(here)["memory_gb"].sum()
+            assert used == pytest.approx(figures["memory_gb"])
+            assert shards.filter(here)["memory_gb"].sum() == pytest.approx(used)
+            assert devices.filter(here)["memory"].max() <= 1.0
+
+
+def test_one_level_and_the_exact_method(stored: StoredTrace) -> None:
+    document = provision.run(
+        small(),
+        {"t": stored},
+        Options(
+            level="operator",
+            method="exact",
+            speeds="operators",
+            block="gate_up_projection, attention_decode",
+            block_shares="100,50",
+        ),
+        progress=silent,
+    ).document
+    assert list(document["levels"]) == ["operator"] and list(document["savings"]) == ["operator"]
+    assert all(pool["levels"]["operator"]["gap_slots"] in (0, None) for pool in document["pools"])
+    for pool in document["pools"]:  # the source's algorithm stands beside ours and the optimum
+        by_name = {row["method"]: row for row in pool["methods"]}
+        assert list(by_name) == [
+            "algorithm 1, as read here", "algorithm 1, as printed", "greedy", "exact",
+        ]  # fmt: skip
+        fewest = by_name["exact"]
+        assert fewest["above"] == 0
+        for row in by_name.values():
+            if row["slots"] is not None:
+                assert row["slots"] >= fewest["slots"] and row["latency_ms"] <= pool["slo_ms"]
+        level = pool["levels"]["operator"]
+        block = pool["block"]
+        best = block["methods"][-1]
+        assert best["method"] == "every plan (brute force)" and best["above"] == 0
+        assert best["latency_ms"] <= block["slo_ms"] < pool["slo_ms"]
+        assert len(block["operators"]) == (1 if pool["phase"] == "prefill" else 2)
+        for row in block["methods"]:
+            assert row["gpus"] is None or best["gpus"] <= row["gpus"] <= row["devices"]
+        assert level["request_j"] == pytest.approx(level["energy_w"] / pool["requests_s"])
+    by_profile = Options(level="model")
+    alone = provision.run(small(), {"t": stored}, by_profile, progress=silent).document
+    assert alone["savings"] == {} and not alone["pays"]
+    # As fast as plans and sizes have it: a typical pass takes what the scenario's profile says.
+    notes = [note for note in alone["notes"] if "times the sum of their kernels" in note]
+    times = re.findall(r"take ([\d.]+) times", " ".join(notes))
+    assert [float(factor) for factor in times] == pytest.approx(
+        [pool["times"] for pool in alone["pools"]], abs=0.005
+    )
+    assert all(pool["times"] != 1.0 for pool in alone["pools"]) and len(notes) == 2
+    for there, here in re.findall(r"([\d.,]+) ms there, ([\d.,]+) ms here", " ".join(notes)):
+        assert there == here
+    assert all(pool["times"] == 1.0 for pool in document["pools"])
+    assert sum("goes by the profile" in note for note in document["notes"]) == 2
+    with pytest.raises(ScenarioError, match="block: no operator is named 'nothing'"):
+        provision.run(
+            small(), {"t": stored}, Options(level="model", block="nothing"), progress=silent
+        )
+    with pytest.raises(ValidationError, match="whole numbers of 1 to 100"):
+        Options(block_shares="0,100")
+    with pytest.raises(SimulationError, match="use the exact method"):
+        provision.run(
+            small(), {"t": stored}, Options(level="operator", method="brute"), progress=silent
+        )
+
+
+def test_every_precision_on_a_gpu_type_stands_for_itself(stored: StoredTrace) -> None:
+    profile: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "H100-SXM", "kind": "roofline"}
+    scenario = small(
+            profiles=[
+                profile | {"tp": 1, "precision": "bf16"},
+                profile | {"tp": 1, "precision": "fp8", "role": "prefill"},
+                profile | {"tp": 2, "precision": "fp8", "role": "decode"},
+            ],
+            regions=[
+                {"name": "east", "capacity": {"H100-SXM": 64}, "usd_per_gpu_hour": {"H100-SXM": 3},
+                 "carbon_g_per_kwh": 400, "pue": 1.2}
+            ],
+        )  # fmt: skip
+    document = provision.run(
+        scenario, {"t": stored}, Options(level="model"), progress=silent
+    ).document
+    # A prompt's first iteration begins as late as plans and sizes have it, within the same limit.
+    starts = {0.0} | {1e3 * speed.start_s for speed in build_hardware(scenario).profiles.values()}
+    for pool in document["pools"]:
+        first = pool["levels"]["model"]
+        assert pool["start_ms"] in starts and (pool["start_ms"] > 0) == (pool["phase"] == "prefill")
+        assert first["slo_ms"] == pytest.approx(pool["slo_ms"])
+        assert first["replayed"]["p50_ms"] > pool["start_ms"] < first["latency_ms"]
+    pools = document["pools"]
+    assert [(pool["weights"], pool["phase"]) for pool in pools] == [
+        ("bf16", "prefill"), ("bf16", "decode"), ("fp8", "prefill"), ("fp8", "decode"),
+    ]  # fmt: skip
+    memory = [pool["levels"]["model"]["memory_gb"] for pool in pools]
+    assert memory[2] < memory[0] and memory[3] < memory[1]
+    chosen = [pool for pool in pools if pool["chosen"]]
+    assert len(chosen) == 2 and len({pool["weights"] for pool in chosen}) == 1
+    gpus = sum(pool["levels"]["model"]["gpus"] for pool in chosen)
+    assert document["levels"]["model"]["gpus"] == gpus
+
+
+def test_what_does_not_pay_is_said_first(tmp_path: Any) -> None:
+    stored = make.demand_file(tmp_path, {"a": [6.0] * 300})
+    document = provision.run(small(), {"t": stored}, provision.Options(), progress=silent).document
+    assert not document["pays"]
+    assert document["headline"].startswith("Provisioning below the replica does not pay here")
+    assert document["levels"]["operator"]["gpus"] == document["levels"]["model"]["gpus"]
+
+
+def test_what_cannot_be_is_said_with_the_reason(stored: StoredTrace) -> None:
+    with pytest.raises(Infeasible, match=r"one pass of 1,0\d\d tokens takes"):
+        provision.run(
+            small(tiers=[{"name": "chat", "ttft_ms": 1, "tbt_ms": 100}]),
+            {"t": stored},
+            provision.Options(),
+            progress=silent,
+        )
+    unknown = make.scenario(
+        traffic={"sources": [make.source(**LENGTHS)]}, horizon=BUILT_IN["horizon"]
+    )
+    with pytest.raises(ScenarioError, match="what m computes; give it by shape"):
+        provision.run(unknown, {"t": stored}, provision.Options(), progress=silent)
+
+
+def test_a_window_without_interactive_requests_is_refused(tmp_path: Any) -> None:
+    stored = make.demand_file(tmp_path, {"a": [600.0] * 180 + [0.0] * 120})
+    with pytest.raises(ScenarioError, match="no request of an interactive tier"):
+        provision.run(small(), {"t": stored}, provision.Options(), progress=silent)

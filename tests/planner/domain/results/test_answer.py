@@ -1,0 +1,194 @@
+"""The answer as a sentence that can be carried out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from planner.domain.results.answer import (
+    Row,
+    Timetable,
+    answer_of,
+    timetable_tables,
+)
+from planner.domain.serialise import per_cent
+from planner.inputs.scenario.settings import (
+    SpareSettings,
+    Spending,
+)
+from tests.planner.domain.results.test_verdict import run
+
+NO_SPARE, NO_LIMIT = SpareSettings(), Spending.of(None, None, None)
+START = 1_716_210_000.0  # 20 May 2024, 13:00
+
+
+def study(
+    regions: tuple[str, ...] = ("east", "west"),
+    clock: str = "utc",
+    spare: SpareSettings = NO_SPARE,
+    each_hour: Spending = NO_LIMIT,
+    in_all: Spending = NO_LIMIT,
+) -> Any:
+    """One model in each region, a day in four periods."""
+    column = SimpleNamespace(label="G")
+    hardware = SimpleNamespace(
+        pool_index=[(0, r, 0) for r in range(len(regions))],
+        regions=[SimpleNamespace(name=name) for name in regions],
+        models=[SimpleNamespace(name="8b")],
+        columns=[column],
+    )
+    window = SimpleNamespace(start_s=START, duration_s=86_400.0, period_s=21_600.0, ahead=False)
+    return cast(
+        Any,
+        SimpleNamespace(
+            hardware=hardware,
+            window=window,
+            traffic=SimpleNamespace(clock=clock),
+            settings=SimpleNamespace(
+                plan=SimpleNamespace(spare=spare, each_hour=each_hour, in_all=in_all)
+            ),
+            pools=lambda counts: counts,
+        ),
+    )
+
+
+def planned(counts: list[list[int]], **more: Any) -> Any:
+    lt_i = run("lt-i", 1980.0)
+    ready = np.repeat(np.array(counts, float).T, 6, axis=1)
+    fields = {"plan": SimpleNamespace(target=np.array(counts)), "survives": 0.0} | more
+
+    return replace(lt_i, series=cast(Any, SimpleNamespace(ready=ready)), **fields)
+
+
+@pytest.fixture(autouse=True)
+def _names(monkeypatch: pytest.MonkeyPatch) -> None:
+    replica = SimpleNamespace(model="8b", arrangement="2 x G", role="mixed")
+    monkeypatch.setattr("planner.domain.results.answer.replica_of", lambda *_: replica)
+
+
+def test_it_says_what_to_run_from_when_at_what_cost_and_how_well() -> None:
+    take = planned([[2, 2], [3, 2], [3, 2], [2, 2]])
+    answer = answer_of(study(), take, run("today", 3300.0))
+    assert answer.sentence == (
+        "Run 8b: 2 in east, 2 in west from 13:00 UTC on 20 May 2024, then by the timetable (4 to "
+        "5); 4.5 replicas on average; $1,980 a day ($59.4k a month of such days), 40% less than "
+        "today's fleet, as well served; in time 99.0% of fast (95% asked), 99.0% of slow (90% "
+        "asked); survives the loss of one instance: no."
+    )
+    assert answer.what == answer.sentence.split("; 4.5")[0] + "."
+    assert [fact.of for fact in answer.facts] == [
+        "Fleet", "Cost", "In time", "Survives the loss of one instance"
+    ]  # fmt: skip
+    assert all(f"{fact.before}{fact.words}" in answer.sentence for fact in answer.facts)
+    assert [row.replicas for row in answer.timetable.rows] == [(2, 2), (3, 2), (2, 2)]
+    assert [f"{row.begins:%d %H}" for row in answer.timetable.rows] == ["20 13", "20 19", "21 07"]
+    table = timetable_tables(answer.timetable)["timetable"]
+    assert table.columns == ["begins", "8b east 2 x G", "8b west 2 x G"]
+    assert table["8b east 2 x G"].to_list() == [2, 3, 2]
+
+
+def test_what_never_changes_runs_all_the_time_and_an_empty_pool_is_left_out() -> None:
+    answer = answer_of(study(), planned([[5, 0]] * 4, survives=1.0), run("today", 1980.0))
+    assert answer.sentence.startswith(
+        "Run 8b: 5 in east from 13:00 UTC on 20 May 2024, all the time"
+    )
+    assert "as much as today's fleet" in answer.sentence
+    assert answer.sentence.endswith("survives the loss of one instance: yes.")
+    stated = study(spare=SpareSettings(instances=2, region=True))
+    answer = answer_of(stated, planned([[5, 0]] * 4, survives=0.5), run("today", 1980.0))
+    assert answer.sentence.endswith(
+        "survives the loss of any 2 instances of every pool and any one region: no, only 50% of "
+        "the time."
+    )
+    assert len(answer.timetable.rows) == 1 and len(answer.timetable.pools) == 1
+
+
+def test_what_adds_to_its_plan_by_load_says_so() -> None:
+    take = planned([[5, 0]] * 4, name="lt-g")
+    answer = answer_of(study(), take, run("today", 1980.0))
+    assert ", all the time, and more where load asks for it; " in answer.sentence
+
+
+def test_a_policy_with_a_rule_of_its_own_begins_with_what_it_had() -> None:
+
+    hpa = run("hpa", 10.0)
+    take = replace(
+        hpa, series=cast(Any, SimpleNamespace(ready=np.full((1, 4), 6.0))), survives=0.25
+    )
+    answer = answer_of(study(("east",)), take, take)
+    assert answer.sentence.startswith("Run 8b: 5 in east from 13:00 UTC on 20 May 2024, and let ")
+    assert answer.timetable.by_itself
+    assert "no, only 25% of the time" in answer.sentence
+    assert "less than" not in answer.sentence  # it is its own baseline
+
+
+def test_a_flat_fleet_says_that_it_is_one_and_a_day_is_the_rate_of_a_shorter_window() -> None:
+    flat = run("flat-before", 10.0)
+    take = replace(flat, series=cast(Any, SimpleNamespace(ready=np.full((1, 4), 5.0))))
+    hour_study = study(("east",))
+    hour_study.window.duration_s = 3600.0
+    sentence = answer_of(hour_study, take, take).sentence
+    assert sentence.startswith(
+        "Run a flat fleet, 8b: 5 in east, from 13:00 UTC on 20 May 2024, all the time; "
+        "$240 a day at this window's rate ($7.2k a month); in time 99.0%"
+    )
+
+
+def test_a_tier_that_is_missed_comes_before_what_to_run_and_what_it_costs() -> None:
+    take = replace(
+        run("lt-i", 9.0, fast=0.505), series=cast(Any, SimpleNamespace(ready=np.full((1, 4), 6.0)))
+    )
+    answer = answer_of(study(("east",)), take, take)
+    assert answer.sentence.startswith(
+        "Planned (LT-I) misses a tier in this window (fast: 50.50% in time, 95% asked). Run "
+    )
+
+
+@pytest.mark.parametrize(("share", "words"), [(0.9998, "over 99.9%"), (1.0, "100.0%")])
+def test_what_is_not_all_is_not_rounded_to_all(share: float, words: str) -> None:
+    assert per_cent(share) == words
+
+
+def test_what_is_in_time_ahead_supposes_the_forecast() -> None:
+    ahead = study()
+    ahead.window.ahead, ahead.window.growth = True, None
+    take = planned([[2, 2]] * 4)
+    sentence = answer_of(ahead, take, take).sentence
+    assert "asked) if demand is as forecast; survives" in sentence
+    assert "if demand" not in answer_of(study(), take, take).sentence
+
+
+def test_a_relative_clock_has_days_and_no_utc() -> None:
+    answer = answer_of(study(clock="relative"), planned([[1, 1]]), run("today", 1.0))
+    assert "UTC" not in answer.sentence and "on Day " in answer.sentence
+
+
+def test_a_timetable_of_nothing_is_no_table() -> None:
+    nothing = Timetable((), (Row(cast(Any, None), ()),), by_itself=False)
+    assert timetable_tables(nothing) == timetable_tables(None) == {}
+
+
+def test_what_it_takes_beyond_the_limits_of_plans_is_told() -> None:
+    """Prices are $2 a GPU-hour of one GPU: 3 and then 5 instances, of which one starts."""
+    ready, starting = np.array([[3.0] * 6 + [4.0] * 18]), np.array([[0.0] * 6 + [1.0] * 18])
+    series = SimpleNamespace(
+        ready=ready, starting=starting, draining=np.zeros((1, 24)), interval_s=3600.0
+    )
+    take = replace(planned([[5]] * 4), series=cast(Any, series))
+
+    def above(**limits: Spending) -> list[str]:
+        answer = answer_of(study(("east",), **limits), take, run("today", 3300.0))  # type: ignore[arg-type]
+        return [fact.words for fact in answer.facts if fact.of == "Above a limit"]
+
+    assert above(each_hour=Spending.of(10.0, None, None)) == []
+    assert above(each_hour=Spending.of(9.0, None, None)) == [
+        "$10.00 an hour where $9.00 is the most"
+    ]
+    assert above(in_all=Spending.of(1000.0, 1000.0, None)) == [
+        "$1,980 in this window where $1,000 is the most; "
+        "1,980 kg CO2e in this window where 1,000 is the most"
+    ]

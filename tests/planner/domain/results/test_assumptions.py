@@ -1,0 +1,132 @@
+"""What a result rests on: one list, with a value, a provenance and the key that says otherwise."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from planner.domain.kinds import plan
+from planner.domain.outcome import Outcome
+from planner.domain.preparation import study_of
+from planner.domain.progress import silent
+from planner.domain.results.assumptions import (
+    Assumption,
+    assumptions_of,
+)
+from planner.domain.traffic.sources import StoredTrace
+from planner.inputs.scenario.own_hardware import NOTHING
+from tests.planner.domain import builders as make
+
+LENGTHS = {"input_tokens": {"mean": 600}, "output_tokens": {"mean": 40, "cv": 0.5}}
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
+    return make.demand_file(tmp_path_factory.mktemp("flat"), {"a": [300.0] * 40})
+
+
+def assumptions_in(stored: StoredTrace, **changes: Any) -> dict[str, Assumption]:
+    fields: dict[str, Any] = {
+        "traffic": {"sources": [make.source(**LENGTHS)]},
+        "horizon": {"period_s": 300, "duration_s": 300},
+    }
+    study = study_of(make.scenario(**(fields | changes)), {"t": stored}, NOTHING, silent)
+    return {assumption.what: assumption for assumption in assumptions_of(study)}
+
+
+def test_what_the_scenario_gives_by_hand_is_assumed_and_says_which_key(
+    stored: StoredTrace,
+) -> None:
+    tiers = [{"name": "fast", "ttft_ms": 1000}, {"name": "slow", "e2e_ms": 60000}]
+    shares = {"tiers": {"fast": 0.7, "slow": 0.3}, "scale": 0.5}
+    assumptions = assumptions_in(
+        stored,
+        tiers=tiers,
+        traffic={"sources": [make.source(**LENGTHS, **shares)]},
+        fleet={"startup_s": 90, "today": [{"model": "m", "region": "east", "gpu": "G",
+                                           "replicas": 4}]},
+        forecast={"method": "last-value", "quantile": 0.9},
+    )  # fmt: skip
+    answers = assumptions["Answer lengths of m"]
+    assert (answers.value, answers.provenance) == ("mean 40 tokens, cv 0.5", "assumed")
+    more = re.match(r"If they are 20% longer, about (\d+)% more replicas", answers.matters)
+    assert more is not None and 0 < int(more[1]) <= 20  # answers are a part of the work
+    assert assumptions["Split of t by tier"].value == "fast 70%, slow 30%"
+    assert assumptions["Split of t by tier"].key == "traffic.sources[0].tiers"
+    assert assumptions["Volume of t"].value == "0.5 times what the trace has"
+    assert assumptions["Limits of slow"].value == "E2E 60 s for 95% of requests"
+    assert assumptions["Start of an instance"].value == "90 s from asked for to serving"
+    assert assumptions["Forecast of demand"].value == "last-value"
+    assert assumptions["Planned for, interactive"].value == "the quantile 0.9"
+    assert assumptions["Today's fleet"].value == "4 instances as the window begins"
+    assert assumptions["Price of G in east"].value == "$2 per GPU and hour"
+    assert "not checked" in assumptions["Speed of m on 1 x G"].value
+    assert {assumption.provenance for assumption in assumptions.values()} <= {
+        "measured", "published", "modelled", "assumed"
+    }  # fmt: skip
+
+
+def test_lengths_of_a_trace_of_requests_are_measured(tmp_path: Path) -> None:
+    arrivals = make.steady(2.0, 2400.0)
+    trace = make.request_file(tmp_path, arrivals, isl=200, osl=np.arange(len(arrivals)) % 2 + 1)
+    assumptions = assumptions_in(trace, traffic={"sources": [make.source()]})
+    prompts, answers = assumptions["Prompt lengths of m"], assumptions["Answer lengths of m"]
+    assert (prompts.value, prompts.provenance) == ("mean 200 tokens, cv 0.00", "measured")
+    assert answers.value == "mean 2 tokens, cv 0.33"
+    assert assumptions["Requests replayed"].provenance == "measured"
+    assert "Volume of t" not in assumptions
+
+
+def test_what_stands_in_for_todays_fleet_says_so(stored: StoredTrace) -> None:
+    assert assumptions_in(stored)["Today's fleet"].provenance == "assumed"
+    assert "flat fleet for the peak" in assumptions_in(stored)["Today's fleet"].source
+
+
+def _planned(stored: StoredTrace, **options: Any) -> Outcome:
+    scenario = make.scenario(
+        traffic={"sources": [make.source(**LENGTHS)]},
+        horizon={"period_s": 300, "duration_s": 300},
+    )
+    return plan.run(scenario, {"t": stored}, plan.Options(**options), progress=silent)
+
+
+def test_a_plan_recommends_itself_and_claims_no_attainment_that_nobody_saw(
+    stored: StoredTrace,
+) -> None:
+    document = _planned(stored).document
+    take = document["recommended"]
+    assert take["policy"] == "lt-i"
+    assert take["cost_usd"] == document["totals"]["usd"]
+    assert take["gpu_hours"] == document["totals"]["gpu_hours"]
+    assert take["attainment"] is None
+    assert take["equal_slo_saving"] is None
+    assert "not replayed" in take["sentence"]
+    assert {"what", "value", "provenance"} <= document["assumptions"][0].keys()
+
+
+def test_a_verified_plan_says_what_it_attained(stored: StoredTrace) -> None:
+    document = _planned(stored, verify=True).document
+    take, judged = document["recommended"], document["verification"]["judged"]
+    assert take["attainment"] == {row["tier"]: row["attainment"] for row in judged}
+    assert "Replayed" in take["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("ways", "words"),
+    [
+        (None, "20 ms one way, always the same"),
+        ({}, "closed to requests both ways"),
+        (
+            {"west": {"east": 0.5}},
+            "east to west: closed to requests; west to east: 20 ms one way, always the same",
+        ),
+    ],
+)
+def test_ways_between_regions_are_told(stored: StoredTrace, ways: Any, words: str) -> None:
+    east = {**make.WEST, "name": "east", "latency_ms": {"west": 20}}
+    assumptions = assumptions_in(stored, regions=[east, make.WEST], objective={"reroute": ways})
+    assert assumptions["Latency between east and west"].value == words

@@ -1,0 +1,128 @@
+"""The figures of a policy: one declaration, so that JSON, tables, pages and docs agree."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from planner.domain.columns import Column
+from planner.domain.replay.detail import groups_table
+from planner.domain.results import publish
+from planner.domain.results.figures import (
+    GROUPS,
+    POLICIES,
+    POLICY_TABLE,
+    TIERS,
+    policies_table,
+    tiers_table,
+)
+from planner.outputs.policy_tables import policy_table
+from planner.outputs.table_text import text_table
+from simulation.engine.run import simulate
+from simulation.metrics import GroupSummary, Percentiles
+from simulation.policies.static import Flat
+from simulation.policies.wrappers.signal_range import SignalRange
+from tests.planner.domain.results.test_verdict import (
+    NOTHING,
+    run,
+)
+from tests.simulation.builders import fleet, pool, profile, trace
+
+FAST = GroupSummary(9, 8, 1, 0, 0.9, 800, 90, Percentiles(1.0, 2.0, 3.0, 4.0), NOTHING, NOTHING)
+
+
+@pytest.fixture
+def policy():
+    return run(
+        "lt-i", 20, fast=0.9, starts={"spot": 2, "local weights": 3}, host_energy_kwh=6.0,
+        tiers={"fast": FAST}, worst_hour={"fast": 0.8, "slow": None},
+    )  # fmt: skip
+
+
+def test_starts_are_by_source_and_their_sum_has_a_name_of_its_own(policy):
+    row, table = POLICIES.row(policy), policies_table([policy]).row(0, named=True)
+    assert row["starts"] == {"spot": 2, "local weights": 3}
+    assert row["starts_total"] == table["starts_total"] == table["starts"] == 5
+
+
+def test_whether_a_tier_is_met_has_one_name(policy):
+    row, table = POLICIES.row(policy), tiers_table([policy]).row(0, named=True)
+    tier = row["tiers"]["fast"]
+    assert row["slo_met"]["fast"] is tier["slo_met"] is table["slo_met"] is table["met"] is False
+    assert tier["worst_hour"] == table["worst_hour"] == table["worst_hour_attainment"] == 0.8
+    assert tier["target"] == table["target"] == 0.95
+
+
+def test_percentiles_on_the_page_are_by_tier(policy):
+    """Of tiers that wait hours and milliseconds there is none together: it was 6,572,297 ms."""
+    assert POLICIES.row(policy)["ttft_p95_ms"] == {"fast": 3.0}
+    shown = [column.name for column in POLICIES.on(POLICY_TABLE)]
+    assert "ttft_p95_ms" in shown and not {"ttft_ms", "tbt_ms", "e2e_ms"} & set(shown)
+
+
+SWING = SignalRange(
+    "KV memory in use", True, 0.002, 0.02, 0.7, 0.3, asked_more=False, asked_fewer=True
+)
+
+
+@pytest.mark.parametrize(
+    ("changed", "note"),
+    [
+        ({}, "stayed between 0.2% and 2.0% and never passed 70%: it never asked for more."),
+        ({"low": 0.4, "high": 0.6, "asked_fewer": False},
+         "stayed between 40% and 60%, never above 70% nor below 30%: it did not scale."),
+        ({"low": 1.0, "high": 1.0, "out_above": 1.12, "in_below": 0.82, "asked_fewer": False},
+         "stayed at 100%, and no share passes 112%, where it would ask for more: "
+         "it did not scale."),
+        ({"low": 1.0, "high": 1.0, "out_above": 0.9, "asked_more": True, "asked_fewer": False},
+         "stayed at 100%, above 90% all the time: it only ever asked for more."),
+    ],
+)  # fmt: skip
+def test_a_signal_that_never_moved_is_told(policy, changed, note):
+    still = replace(policy, swing=replace(SWING, **changed))
+    row = POLICIES.row(still)
+    assert row["note"] == f"Its signal, KV memory in use, {note}"
+    assert row["signal"]["low"] == still.swing.low
+    table = policy_table([("lt-i", "Planned", row)], ["fast"])
+    assert table.lines[0].note == row["note"]
+    assert text_table(table, "Policy")[-1] == f"Planned: {row['note']}"
+
+
+def test_a_signal_that_moved_and_a_policy_without_one_have_no_note(policy):
+    assert POLICIES.row(policy)["note"] == "" and POLICIES.row(policy)["signal"] is None
+    moved = replace(SWING, high=0.9, asked_more=True)
+    assert POLICIES.row(replace(policy, swing=moved))["note"] == ""
+    # Never below its threshold, as load only ever grew, is no fault of the signal's.
+    assert POLICIES.row(replace(policy, swing=replace(moved, asked_fewer=False)))["note"] == ""
+
+
+def test_energy_of_the_gpus_is_in_both(policy):
+    row, table = POLICIES.row(policy), policies_table([policy]).row(0, named=True)
+    assert row["gpu_energy_kwh"] == table["gpu_energy_kwh"] == 14.0
+
+
+@pytest.mark.parametrize(("columns", "make"), [(POLICIES, policies_table), (TIERS, tiers_table)])
+def test_what_a_table_holds_is_what_the_json_says(policy, columns, make):
+    table = make([policy]).row(0, named=True)
+    row = POLICIES.row(policy) if columns is POLICIES else POLICIES.row(policy)["tiers"]["fast"]
+    assert columns.cells(json.loads(json.dumps(row, allow_nan=False))) == table
+
+
+def test_a_column_of_parts_has_them_in_tables_alone():
+    column = Column("ttft_ms", "ms", "", parts=("p95",))
+    assert column.cells({"ttft_ms": {"mean": 1.0, "p95": 3.0}}) == {"ttft_ms_p95": 3.0}
+    assert column.cells({}) == {"ttft_ms_p95": None}
+    assert Column("pools", "text", "", flat=False).cells({"pools": []}) == {}
+
+
+def test_a_table_of_groups_has_the_columns_that_are_declared():
+    result = simulate(trace([0.0], 9, 3), fleet(pool(profile())), Flat([1]), duration_s=60.0)
+    assert groups_table(result).columns == [name for name in GROUPS.cells({}) if name != "policy"]
+
+
+def test_the_docs_list_the_columns():
+    text = publish.PATH.read_text(encoding="utf-8")
+    assert publish.with_columns(text) == text
+    assert "| `cost_usd` | $ | `cost_usd` |" in text

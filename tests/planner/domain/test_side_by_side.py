@@ -1,0 +1,79 @@
+"""Steps side by side: nothing but the order in time is different."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+
+import pytest
+
+from planner.domain.parallel import (
+    MOST,
+    replays_at_once,
+    side_by_side,
+)
+from planner.domain.progress import (
+    Progress,
+    silent,
+)
+from simulation.trace_replay import LONG
+
+WAIT_S = 20.0  # for another thread, that is for ever
+
+
+def test_two_run_at_a_time_and_answers_keep_their_order() -> None:
+    both = threading.Barrier(2, timeout=WAIT_S)  # broken where one runs after the other
+
+    def step(name: str, report: Progress) -> str:
+        both.wait()
+        return name
+
+    assert side_by_side([partial(step, name) for name in "abcd"], silent) == list("abcd")
+
+
+def test_only_the_caller_is_told_each_stage_once_and_ever_further() -> None:
+    seen: list[tuple[float, str, int]] = []
+
+    def step(name: str, report: Progress) -> None:
+        for done in range(50):
+            report(done / 50, name)
+
+    side_by_side(
+        [partial(step, name) for name in "abc"],
+        lambda fraction, stage: seen.append((fraction, stage, threading.get_ident())),
+    )
+    assert {thread for _, _, thread in seen} == {threading.get_ident()}
+    assert sorted(stage for _, stage, _ in seen if stage) == list("abc")
+    fractions = [fraction for fraction, _, _ in seen]
+    assert fractions == sorted(fractions)
+
+
+@pytest.mark.parametrize("cancelled", [True, False], ids=["the caller", "a step"])
+def test_what_one_raises_ends_the_others_and_comes_out(cancelled: bool) -> None:
+    begun, rounds = threading.Event(), threading.Event()
+
+    def on(report: Progress) -> None:
+        begun.set()
+        while not rounds.wait(0.001):  # for ever, but for what it is told
+            report(0.5, "on")
+
+    def off(report: Progress) -> None:
+        assert begun.wait(WAIT_S)
+        if not cancelled:
+            raise ZeroDivisionError
+
+    def progress(fraction: float, stage: str) -> None:
+        if cancelled:
+            raise ZeroDivisionError
+
+    try:
+        with pytest.raises(ZeroDivisionError):
+            side_by_side([on, off, off, off], progress)
+    finally:
+        rounds.set()
+
+
+def test_large_replays_take_turns() -> None:
+    assert replays_at_once(MOST) == 2
+    assert replays_at_once(MOST + 1) == replays_at_once(LONG) == 1
+    assert replays_at_once(LONG + 1) == 2  # streams are not in memory

@@ -1,0 +1,269 @@
+"""Benchmark files as their tools write them, old and new, and the sentences for what is wrong."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+import zstandard
+
+from planner.errors import IngestError
+from planner.inputs.ingest.benchmarks import read_benchmarks
+from tests.shared import PROFILES, needs_shared
+
+needs_data = needs_shared(PROFILES)
+
+# benchmarks/benchmark_serving.py of 2024 ("request_goodput:" with its colon), no concurrency limit
+VLLM_OLD = {
+    "date": "20240801-120000", "backend": "vllm", "model_id": "meta-llama/Llama-3.1-8B",
+    "tokenizer_id": "meta-llama/Llama-3.1-8B", "num_prompts": 200, "request_rate": 4.0,
+    "duration": 50.0, "completed": 200, "total_input_tokens": 102_400,
+    "total_output_tokens": 25_600, "request_throughput": 4.0, "request_goodput:": None,
+    "output_throughput": 512.0, "total_token_throughput": 2560.0, "mean_ttft_ms": 45.0,
+    "median_ttft_ms": 40.0, "std_ttft_ms": 9.0, "p99_ttft_ms": 90.0, "mean_tpot_ms": 10.0,
+    "median_tpot_ms": 9.5, "mean_itl_ms": 10.0, "median_itl_ms": 9.0,
+}  # fmt: skip
+# vllm bench serve --max-concurrency 16 --metadata tp=2 gpu=H100-SXM
+VLLM_NEW = {
+    **VLLM_OLD, "endpoint_type": "openai", "label": None, "tp": "2", "gpu": "H100-SXM",
+    "request_rate": "inf", "burstiness": 1.0, "max_concurrency": 16, "failed": 0,
+    "request_goodput": None, "max_output_tokens_per_s": 900.0, "max_concurrent_requests": 20,
+    "mean_e2el_ms": 1300.0, "median_e2el_ms": 1280.0,
+}  # fmt: skip
+
+
+def summary(mean, median):
+    def one(scale):
+        return {"mean": mean * scale, "median": median * scale, "count": 10, "percentiles": {}}
+
+    return {"successful": one(1.0), "incomplete": one(0.5), "errored": one(0.0), "total": one(0.7)}
+
+
+METRICS = {
+    "requests_per_second": summary(2.0, 2.0),
+    "request_concurrency": summary(7.6, 8.0),
+    "request_latency": summary(3.9, 3.8),
+    "prompt_token_count": summary(512.0, 512.0),
+    "output_token_count": summary(128.0, 128.0),
+    "time_to_first_token_ms": summary(60.0, 50.0),
+    "time_per_output_token_ms": summary(31.0, 30.0),
+    "inter_token_latency_ms": summary(30.5, 30.0),
+    "output_tokens_per_second": summary(256.0, 250.0),
+}
+GUIDELLM_OLD = {  # 0.2: the model with the worker, the strategy under args
+    "benchmarks": [{
+        "type_": "generative_benchmark", "metrics": METRICS,
+        "args": {"strategy": {"type_": "concurrent", "streams": 8}},
+        "worker": {"type_": "generative", "backend_model": "Qwen/Qwen3-32B"},
+        "extras": {"hardware": "H200", "tensor_parallel_size": 4},
+    }]
+}  # fmt: skip
+GUIDELLM_NEW = {  # 0.6: config, and the model with the backend
+    "metadata": {"version": 1, "guidellm_version": "0.6.0"},
+    "args": {"backend_kwargs": {"model": "Qwen/Qwen3-32B"}},
+    "benchmarks": [
+        {"config": {"strategy": {"type_": "concurrent", "streams": 8},
+                    "backend": {"model": "Qwen/Qwen3-32B"}}, "metrics": METRICS},
+        {"config": {"strategy": {"type_": "constant", "rate": 2.0}}, "metrics": METRICS},
+        {"config": {}, "metrics": {"inter_token_latency_ms": summary(0.0, 0.0)}},
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture
+def read(tmp_path):
+    def run(content, name="bench.json", **options):
+        data = content if isinstance(content, str) else json.dumps(content)
+        raw = data.encode()
+        if name.endswith(".gz"):
+            raw = gzip.compress(raw)
+        if name.endswith(".zst"):
+            raw = zstandard.compress(raw)
+        (tmp_path / name).write_bytes(raw)
+        return read_benchmarks(tmp_path / name, **options)
+
+    return run
+
+
+def test_vllm_without_a_limit_counts_in_flight_by_little_s_law(read):
+    benchmarks = read(VLLM_OLD, gpu="H100-SXM", tp=1)
+    rows = benchmarks.rows
+    assert (benchmarks.format, rows.rows) == ("vllm", 1)
+    assert rows.model[0] == "meta-llama/Llama-3.1-8B"
+    assert (rows.isl[0], rows.osl[0]) == (512, 128)
+    assert rows.concurrency[0] == pytest.approx(4.0 * (0.045 + 127 * 0.010))
+    assert (rows.ttft_s[0], rows.tbt_s[0]) == pytest.approx((0.040, 0.0095))
+    assert np.isnan(rows.batch[0])
+    assert [key for key, _ in rows.arrangements()] == [("meta-llama/Llama-3.1-8B", "H100-SXM", 1)]
+
+
+def test_vllm_with_a_limit_and_metadata(read):
+    rows = read(VLLM_NEW, gpu="A100", tp=8).rows
+    assert (rows.concurrency[0], rows.tp[0], rows.gpu[0]) == (16, 2, "H100-SXM")
+    assert (rows.e2e_s[0], rows.throughput[0]) == (1.28, 512)
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl.gz", "a.json.zst"])
+def test_several_runs_in_one_file(read, name):
+    lines = "\n".join(json.dumps(run) for run in (VLLM_OLD, VLLM_NEW))
+    assert read(lines, name).rows.concurrency[1] == 16
+    assert read([VLLM_OLD, VLLM_NEW], name).rows.rows == 2
+
+
+def test_guidellm_of_both_layouts(read):
+    old, new = read(GUIDELLM_OLD).rows, read(GUIDELLM_NEW)
+    assert new.format == "guidellm"
+    assert "Benchmark 3 left out" in new.notes[0]
+    assert new.rows.concurrency.tolist() == [8, 7.6]  # the second has a rate, not streams
+    assert (old.gpu[0], old.tp[0]) == ("H200", 4)
+    for rows in (old, new.rows):
+        assert set(rows.model) == {"Qwen/Qwen3-32B"}
+        assert (rows.isl[0], rows.osl[0], rows.e2e_s[0]) == (512, 128, 3.8)
+        assert (rows.ttft_s[0], rows.tbt_s[0], rows.throughput[0]) == (0.05, 0.03, 256)
+
+
+def test_the_wva_s_columns(read):
+    text = (
+        "model,hardware,precision,bb,itl,throughput,tp\n"
+        "granite-13b,A100,fp16,1,20.5,49,1\ngranite-13b,A100,fp16,8,23.1,346,1\n"
+    )
+    benchmarks = read(text, "wva.csv")
+    assert benchmarks.format == "wva"
+    assert benchmarks.rows.tbt_s == pytest.approx([0.0205, 0.0231])
+    assert benchmarks.rows.batch.tolist() == [1, 8]
+    assert benchmarks.rows.precision[0] == "fp16"
+    assert "milliseconds" in benchmarks.notes[0]
+
+
+def test_the_wva_s_own_header(read):
+    text = "mm,hw,prec,bb,itl,thp,dp,tp\nm,A100,fp16,4,10.6,755,2,1\nm,A100,fp8,8,11.6,690,1,1\n"
+    benchmarks = read(text, "own.csv")
+    assert benchmarks.format == "wva"
+    rows = benchmarks.rows
+    assert (rows.model.tolist(), rows.gpu[0], rows.precision.tolist()) == (
+        ["m", "m"], "A100", ["fp16", "fp8"],
+    )  # fmt: skip
+    assert rows.tbt_s == pytest.approx([0.0106, 0.0116])
+    assert rows.throughput.tolist() == [377.5, 690]  # of one of two parallel instances
+    assert any("(dp)" in note for note in benchmarks.notes)
+
+
+def test_plain_csv_in_any_unit(read):
+    text = "Model;GPU".replace(";", ",") + ",TP,Batch size,ISL,OSL,Prefill (ms),TBT (us),e2e_s\n"
+    rows = read(text + "m,g,2,4,100,50,40,9000,0.49\n,,,2,100,50,,8000,\n", "a.csv", model="n").rows
+    assert (rows.prefill_s[0], rows.tbt_s[0], rows.e2e_s[0]) == pytest.approx((0.04, 0.009, 0.49))
+    assert np.isnan([rows.prefill_s[1], rows.tp[1]]).all()
+    assert rows.model.tolist() == ["m", "n"]
+
+
+@needs_data
+def test_the_published_tables_read_as_what_they_are():
+    splitwise = read_benchmarks(PROFILES / "splitwise_perf_model.csv")
+    assert (splitwise.format, splitwise.rows.rows) == ("splitwise", 1260)
+    assert splitwise.rows.tbt_s.min() > 0.02  # llama2-70b: 28 ms at best
+    assert splitwise.rows.tbt_s.max() < 0.2
+    assert np.isfinite(splitwise.rows.power_share).sum() == 260
+    # 64 sequences of Llama-2-70B do not fit beside its weights on two 80 GB GPUs
+    parts = ~splitwise.rows.whole
+    assert set(zip(splitwise.rows.batch[parts], splitwise.rows.tp[parts], strict=True)) == {(64, 2)}
+    assert parts.sum() == 15
+    # asked for 8,192 tokens, most engines stopped far earlier
+    asked = splitwise.rows.osl == 8192
+    assert np.median(splitwise.rows.generated[asked]) < 1000
+    sageserve = read_benchmarks(PROFILES / "sageserve_llama3_perf.csv")
+    assert (sageserve.format, sageserve.rows.rows) == ("sageserve", 400)
+    assert 0.003 < np.median(sageserve.rows.tbt_s) < 0.02  # 3B and 8B models
+    assert np.isnan(sageserve.rows.prefill_s[sageserve.rows.batch > 1]).all()
+    assert sageserve.rows.whole.all()
+    prefill = read_benchmarks(PROFILES / "sageserve_llama31_8b_tp4_prefill.csv", tp=4)
+    assert (prefill.rows.batch == 1).all()
+    assert prefill.rows.rows == 2715
+
+
+HEADER = "model,gpu,tp,batch,isl,osl,prefill_ms,tbt_ms\n"
+ROW = "m,g,1,1,10,10,5,5\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "options", "words"),
+    [
+        ("", "a.csv", {}, "a.csv is empty"),
+        (HEADER, "a.csv", {}, "no rows"),
+        (HEADER + "m,g,1,1,10\n", "a.csv", {}, "line 2 has 5 fields and the header 8"),
+        (HEADER + ROW + "m,g,1,0,10,10,5,5\n", "a.csv", {}, "line 3: batch is '0'"),
+        (HEADER + "m,g,1,1,10,10,fast,5\n", "a.csv", {}, "prefill_ms is 'fast'"),
+        (HEADER + "m,g,1,1,10,10,5,nan\n", "a.csv", {}, "tbt_ms is 'nan'"),
+        (HEADER + "m,g,1,1,10,10,5,inf\n", "a.csv", {}, "tbt_ms is 'inf'"),
+        (HEADER + "m,g,1,1,10,10,5,0\n", "a.csv", {}, "above 0"),
+        ("batch,tbt\n1,2\n", "a.csv", {}, "does not say its unit; call it tbt_ms or tbt_s"),
+        ("batch,colour\n1,2\n", "a.csv", {}, "no column of times"),
+        ("model,tbt_ms\nm,2\n", "a.csv", {}, "does not say the load"),
+        (HEADER + ROW, "a.csv", {"format": "vllm"}, "is not JSON"),
+        (HEADER + ROW, "a.csv", {"format": "splitwise"}, "it lacks"),
+        (HEADER + ROW, "a.csv", {"format": "excel"}, "no benchmark format 'excel'"),
+        ("{", "a.json", {}, "a.json is not JSON"),
+        ("[1, 2]", "a.json", {}, "one JSON object per benchmark"),
+        ("{}", "a.json", {}, "no completed or median_tpot_ms"),
+        ({**VLLM_OLD, "completed": 0}, "a.json", {}, "no request was completed"),
+        ({**VLLM_OLD, "median_tpot_ms": -1}, "a.json", {}, "median_tpot_ms is -1"),
+        ({**VLLM_OLD, "median_tpot_ms": "x"}, "a.json", {}, "median_tpot_ms is 'x'"),
+        ([VLLM_OLD, {**VLLM_OLD, "completed": None}], "a.json", {}, "result 2 has no completed"),
+        (VLLM_OLD, "a.json", {"format": "guidellm"}, "looks like the JSON of vllm"),
+        ({"benchmarks": []}, "a.json", {}, "without benchmarks"),
+        ({"benchmarks": [{"x": 1}]}, "a.json", {}, "benchmark 1 has no metrics"),
+        ("PK\x03\x04zip", "a.csv", {}, "a ZIP archive"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_in_a_sentence(read, content, name, options, words):
+    with pytest.raises(IngestError) as caught:
+        read(content, name, **options)
+    message = str(caught.value)
+    assert words in message
+    assert message.endswith(".")
+    assert "\n" not in message
+
+
+LOG = "hardware,model,input_toks,output_toks,arrival_s,ttft_ms,tpot_ms,e2e_ms"
+
+
+def test_a_log_of_requests_is_summed_up_by_run(tmp_path):
+    path = tmp_path / "requests.csv"
+    lines = ["G,m,100,11,0,50,10,1000", "G,m,300,21,1,70,30,2000", "H,m,10,2,5,5,5,10"]
+    path.write_text("\n".join([LOG, *lines]) + "\n")
+    benchmarks = read_benchmarks(path)
+    rows = benchmarks.rows
+    assert rows.gpu.tolist() == ["G", "H"]
+    assert (rows.isl[0], rows.osl[0]) == (200, 16)
+    assert rows.ttft_s[0] == pytest.approx(0.06) and rows.tbt_s[0] == pytest.approx(0.02)
+    # 3 s of requests in a run from 0 s to 3 s
+    assert rows.concurrency[0] == pytest.approx(1.0)
+    assert rows.throughput[0] == pytest.approx(32 / 3)
+    assert "3 requests were summed up as 2 runs" in benchmarks.notes[0]
+    path.write_text(LOG.replace(",e2e_ms", "") + "\nG,m,100,11,0,50,10\n")
+    with pytest.raises(IngestError, match="lacks e2e_s"):
+        read_benchmarks(path)
+
+
+def test_fitted_parameters_are_no_measurements(tmp_path):
+    path = tmp_path / "wva.csv"
+    path.write_text("model,acc,alpha_ms,beta_ms_per_seq,max_batch_size\nm,G,7,0.1,64\n")
+    with pytest.raises(IngestError, match="alpha_ms to delta_ms under profiles"):
+        read_benchmarks(path)
+
+
+@needs_data
+def test_the_log_of_requests_of_vllm_runs():
+    rows = read_benchmarks(PROFILES / "llmservingsim_vllm_measured_requests.csv").rows
+    assert rows.rows == 4
+    assert (rows.decoding <= rows.concurrency).all()
+
+
+def test_json_files_joined_by_cat_are_read(tmp_path):
+    path = tmp_path / "runs.json"
+    runs = [json.dumps(VLLM_NEW | {"max_concurrency": c}, indent=1) for c in (2, 4)]
+    for between in ("", "\n", " \n\n"):
+        path.write_text(between.join(runs) + between)
+        assert read_benchmarks(path).rows.concurrency.tolist() == [2, 4]
+    path.write_text(runs[0] + runs[1][:-5])
+    with pytest.raises(IngestError, match="is not JSON"):
+        read_benchmarks(path)

@@ -1,0 +1,212 @@
+"""Plans that clusters follow: frozen, one of each scenario, and at /metrics what they ask for."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.test import Client
+
+from planner.errors import NotAllowed, NotReady
+from planner.models import PlanInForce, Run, Scenario, User
+from planner.outputs.active_plan_metrics import (
+    desired,
+    exposition,
+)
+from planner.outputs.options import ExportOptions
+from planner.selectors.active_plans import (
+    in_force_of,
+    plan_in_force,
+    plans_in_force,
+)
+from planner.services.active_plans import (
+    put_in_force,
+    withdraw,
+)
+from planner.services.runs import run_remove
+from planner.services.scenarios import scenario_create
+from tests.planner.samples import client_of
+from tests.planner.web.study import DOCUMENT, completed_run
+
+NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
+URL = "/api/v1/plan-in-force/"
+
+
+@pytest.fixture
+def approver(db: None) -> User:
+    return User.objects.create_user("anna", role=User.Role.APPROVER)
+
+
+@pytest.fixture
+def run(planner) -> Run:
+    run = completed_run(planner)
+    rows = [("2024-05-18T00:00:00Z", 2), ("2024-05-18T08:00:00Z", 5), ("2024-05-18T20:00:00Z", 3)]
+    replica = {"model": 'a "b"\\', "gpu": "H100", "tp": 1, "role": "mixed", "market": "owned",
+               "arrangement": "1 x H100"}  # fmt: skip
+    run.result["recommended"] = {
+        "policy": "lt-i",
+        "timetable": {
+            "pools": [{"region": "us east", "replica": replica}],
+            "rows": [{"begins": begins, "replicas": [count]} for begins, count in rows],
+            "by_itself": False,
+        },
+    }
+    run.save()
+    return run
+
+
+def counts(plan: PlanInForce, hours: list[float], day: datetime) -> list[int | None]:
+    return [desired(plan, day + timedelta(hours=hour))[0].replicas for hour in hours]
+
+
+def test_a_pattern_goes_on_and_dates_end(run, approver):
+    hours = [0, 7.99, 8, 19, 20, 23.9]
+    daily = put_in_force(run=run, options=ExportOptions(), user=approver, now=NOW)
+    assert daily.repeat == "daily"  # its window is over
+    assert counts(daily, hours, datetime(2030, 1, 3, tzinfo=UTC)) == [2, 2, 5, 5, 3, 3]
+    once = put_in_force(run=run, options=ExportOptions(repeat="once"), user=approver, now=NOW)
+    assert counts(once, hours, datetime(2024, 5, 18, tzinfo=UTC)) == [2, 2, 5, 5, 3, 3]
+    assert counts(once, hours, datetime(2024, 5, 19, tzinfo=UTC)) == [None] * 6
+    text = exposition([once], NOW)
+    assert "headroom_plan_covers_now{" in text and "headroom_desired_replicas{" not in text
+    there = {"timezone": "America/New_York", "repeat": "weekly"}
+    week = put_in_force(
+        run=run, options=ExportOptions.model_validate(there), user=approver, now=NOW
+    )
+    assert counts(week, [8, 20], datetime(2024, 5, 25, tzinfo=UTC)) == [5, 3]
+    assert counts(week, [8, 20], datetime(2024, 5, 22, tzinfo=UTC)) == [2, 2]  # its least
+
+
+def test_it_is_frozen_and_one_at_a_time(run, approver):
+    first = put_in_force(run=run, options=ExportOptions(), user=approver, now=NOW)
+    second = put_in_force(run=run, options=ExportOptions(), user=None, now=NOW)
+    first.refresh_from_db()
+    assert first.until == NOW and list(plans_in_force()) == [second]
+    run_remove(run=run)
+    kept = plans_in_force().first()
+    assert kept is not None and kept.run is None and desired(kept, NOW)[0].replicas == 5
+    assert withdraw(user=approver, now=NOW) and not plans_in_force()
+    assert not withdraw(user=approver, now=NOW)
+    assert PlanInForce.objects.count() == 2  # what was in force stays on record
+
+
+@pytest.fixture
+def services(run, planner) -> tuple[Run, Run]:
+    """Plans of two services, whose deployments have names of their own."""
+    runs = []
+    for name in ("chat", "search"):
+        completed = completed_run(planner)
+        pool = run.result["recommended"]["timetable"]
+        completed.result["recommended"] = {"policy": "lt-i", "timetable": pool}
+        completed.result["scenario"] = name
+        completed.save()
+        runs.append(completed)
+    return runs[0], runs[1]
+
+
+def named(name: str) -> ExportOptions:
+    return ExportOptions(names=(f"a-b-h100-us-east={name}",))
+
+
+def test_each_scenario_has_a_plan_in_force(services, approver, settings):
+    """What is put in force of one service ends nothing of another."""
+    chat, search = services
+    first = put_in_force(run=chat, options=named("chat"), user=approver, now=NOW)
+    second = put_in_force(run=search, options=named("search"), user=approver, now=NOW)
+    assert list(plans_in_force()) == [second, first]
+    settings.HEADROOM_METRICS_OPEN = True
+    text = Client().get("/metrics").content.decode()
+    for run, name in zip(services, ("chat", "search"), strict=True):
+        of = f'run="{run.pk}",policy="lt-i",scenario="{name}"'
+        assert f"headroom_plan_in_force{{{of}}} 1\n" in text
+        assert f"headroom_plan_covers_now{{{of}}} 1\n" in text
+        assert f'role="mixed",run="{run.pk}",scenario="{name}"}} ' in text
+    assert text.count("# TYPE headroom_desired_replicas gauge") == 1
+    later = put_in_force(run=chat, options=named("chat"), user=approver, now=NOW)
+    assert list(plans_in_force()) == [later, second] and in_force_of(chat) == later
+    boss = client_of(approver)
+    held = boss.get(URL, {"scenario": "search"}).json()
+    assert (held["run"], held["others"]) == (search.pk, [{"run": chat.pk, "scenario": "chat"}])
+    unsaid = boss.delete(URL)
+    assert unsaid.status_code == 409 and "chat, search" in unsaid.content.decode()
+    assert boss.delete(f"{URL}?scenario=chat").status_code == 204
+    assert list(plans_in_force()) == [second]
+
+
+def test_no_deployment_is_asked_for_by_two_plans(services, approver):
+    """A plan that has all deployments of another replaces it, as a branch does; one that has some
+    of them is refused, as the others would be left alone."""
+    chat, search = services
+    first = put_in_force(run=chat, options=ExportOptions(), user=approver, now=NOW)
+    second = put_in_force(run=search, options=ExportOptions(), user=approver, now=NOW)
+    assert list(plans_in_force()) == [second]
+    first.refresh_from_db()
+    assert first.until == NOW
+    second.pools = [*second.pools, {**second.pools[0], "name": "another"}]
+    second.save()
+    with pytest.raises(NotReady, match=r"of search is in force and asks for a-b-h100-us-east"):
+        put_in_force(run=chat, options=ExportOptions(), user=approver, now=NOW)
+    assert list(plans_in_force()) == [second]
+
+
+def test_a_plan_follows_its_scenario_through_a_new_name(services, planner, approver):
+    scenario = scenario_create(owner=planner, document=DOCUMENT)
+    Run.objects.filter(pk=services[0].pk).update(scenario=scenario)
+    chat = Run.objects.get(pk=services[0].pk)
+    held = put_in_force(run=chat, options=named("chat"), user=approver, now=NOW)
+    Scenario.objects.filter(pk=scenario.pk).update(name="Chat, all regions")
+    assert in_force_of(chat) == plan_in_force("Chat, all regions") == held
+    assert in_force_of(services[1]) is None
+
+
+def test_who_approves_says_so_and_a_rule_is_refused(run, planner):
+    with pytest.raises(NotAllowed, match="approver or an admin"):
+        put_in_force(run=run, options=ExportOptions(), user=planner, now=NOW)
+    with pytest.raises(NotAllowed):
+        withdraw(user=planner, now=NOW)
+    run.result["policies"]["hpa-queue"] = {"label": "HPA", "settings": [
+        {"what": what, "where": "", "value": value}
+        for what, value in (("metric", "queue"), ("target", 5.0), ("tolerance", 0.1))]}  # fmt: skip
+    with pytest.raises(NotReady, match="has no replicas in run"):
+        put_in_force(run=run, options=ExportOptions(policy="hpa-queue"), user=None, now=NOW)
+    place = "llama-3.1-8b in us-east, "
+    run.result["policies"]["hpa-queue"]["settings"] += [
+        {"what": f"replicas at {what}", "where": place, "value": value}
+        for what, value in (("least", 1), ("most", 8))
+    ]
+    with pytest.raises(NotReady, match="scales by a rule of its own"):
+        put_in_force(run=run, options=ExportOptions(policy="hpa-queue"), user=None, now=NOW)
+
+
+def test_prometheus_scrapes_with_a_token_unless_the_operator_opens_it(
+    run, approver, reader, settings
+):
+    key = reader._credentials["HTTP_AUTHORIZATION"].split()[1]
+    client = Client(headers={"Authorization": f"Bearer {key}"})
+    assert client.get("/metrics").content.endswith(b"headroom_plan_in_force 0\n")
+    put_in_force(run=run, options=ExportOptions(), user=approver, now=NOW)
+    answer = client.get("/metrics")
+    assert answer["Content-Type"].startswith("text/plain; version=0.0.4")
+    lines = answer.content.decode().splitlines()
+    (line,) = [line for line in lines if line.startswith("headroom_desired_replicas{")]
+    assert 'pool="a-b-h100-us-east",region="us-east",model="a \\"b\\"\\\\"' in line
+    assert line.rsplit(" ", 1)[1] in "2 5 3"
+    assert Client().get("/metrics").status_code == 401  # from this machine too
+    assert client.get("/metrics", headers={"Authorization": f"Token {key}"}).status_code == 200
+    assert client.get("/metrics", headers={"Authorization": "Bearer x"}).status_code == 401
+    assert client.delete("/metrics").status_code == 405
+    settings.HEADROOM_METRICS_OPEN = True
+    assert Client().get("/metrics", REMOTE_ADDR="10.0.0.7").status_code == 200
+
+
+def test_over_the_api(run, approver, api):
+    boss = client_of(approver)
+    assert boss.get(URL).status_code == 404 == boss.delete(URL).status_code
+    assert api.post(URL, {"run": run.pk}, format="json").status_code == 403
+    put = boss.post(URL, {"run": run.pk, "repeat": "daily"}, format="json")
+    assert put.status_code == 201 and put.json()["by"] == "anna"
+    (pool,) = api.get(URL).json()["desired"]
+    assert pool["pool"] == "a-b-h100-us-east" and pool["replicas"] in (2, 3, 5)
+    wrong = boss.post(URL, {"run": run.pk, "repeat": "hourly"}, format="json")
+    assert wrong.status_code == 400 and "hourly" in wrong.content.decode()
+    assert boss.delete(URL).status_code == 204 and boss.get(URL).status_code == 404

@@ -1,0 +1,198 @@
+"""Reports: what they say is what the run says, in every format, and nothing in them runs."""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import polars as pl
+import pytest
+
+from planner.errors import NotReady
+from planner.models import Run
+from planner.outputs.files import (
+    export_file,
+    formats_of,
+)
+from planner.outputs.options import ExportOptions
+from planner.outputs.plans import plan_of
+from planner.outputs.report.charts import (
+    LEFT,
+    WIDTH,
+    drawn,
+)
+from planner.outputs.report.content import report_of
+from planner.outputs.report.pdf import (
+    _parts,
+    known,
+)
+from planner.outputs.report.values import (
+    Chart,
+    Form,
+    Head,
+    Line,
+    Table,
+)
+from planner.storage import row_arrays
+from tests.planner.web.study import START, completed_run
+
+NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
+EVIL = "=cmd|' /C calc'!A0 <script>alert(1)</script> 計画"
+
+
+@pytest.fixture
+def run(planner) -> Run:
+    run = completed_run(planner)
+    run.result["recommended"] = {
+        "policy": "flat-peak", "label": "Flat at peak", "sentence": "Run 6 all day.",
+        "why": "Take it.", "equal_slo_saving": 0.2, "cost_usd": 800.0,
+        "timetable": {
+            "pools": [{"region": "us-east", "replica": {
+                "model": EVIL, "gpu": "A100-80GB", "tp": 1, "role": "mixed", "market": "owned",
+                "arrangement": "1 x A100-80GB"}}],
+            "rows": [{"begins": "2024-05-18T00:00:00Z", "replicas": [6]},
+                     {"begins": "2024-05-18T12:00:00Z", "replicas": [9]}],
+            "by_itself": False,
+        },
+        "sure": [{"what": "seed 1", "attainment": {"IW-F": 0.9}, "cost_usd": 1.0,
+                  "meets_slo": False}],
+    }  # fmt: skip
+    run.result["assumptions"] = [
+        {"what": "Price", "value": "$2 an hour", "provenance": "assumed", "source": "a guess",
+         "key": "regions", "matters": ""},
+    ]  # fmt: skip
+    run.save()
+    return run
+
+
+def content(run: Run, to: str) -> bytes:
+    return export_file(run=run, to=to, options=ExportOptions(), now=NOW).content
+
+
+class Tags(HTMLParser):
+    """Tags that occur, and where anything leads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.links += [value or "" for name, value in attrs if name in ("src", "href", "srcset")]
+
+
+@pytest.mark.django_db
+def test_a_report_is_one_file_that_asks_nobody_for_anything(run):
+    page = content(run, "html").decode()
+    tags = Tags()
+    tags.feed(page)
+    assert not tags.tags & {"script", "link", "img", "iframe"} and not tags.links
+    assert "http" not in re.sub(r"http-equiv", "", page) and "url(" not in page
+    for words in ("Run 6 all day.", "20% less", "a guess", "seed 1", "Sign-off", "12:00",
+                 "A flat fleet of 9 instances beats the plan."):  # fmt: skip
+        assert words in page
+    assert "<script>" not in page and "&lt;script&gt;" in page
+
+
+@pytest.mark.django_db
+def test_a_workbook_has_text_as_text_and_its_heads_frozen(run):
+    book = zipfile.ZipFile(io.BytesIO(content(run, "xlsx")))
+    sheets = [name for name in book.namelist() if name.startswith("xl/worksheets/sheet")]
+    space = {"m": "http://schemas.openxmlformats.org/spreadsheetml/2006/main"}
+    for name in sheets:
+        sheet = ElementTree.fromstring(book.read(name))
+        assert sheet.find(".//m:pane[@state='frozen']", space) is not None, name
+        assert not sheet.findall(".//m:f", space)
+    texts = book.read("xl/sharedStrings.xml").decode()
+    for head in ("Cost (USD)", "Energy (kWh)", "From (UTC)", "TTFT p95 (ms)", "計画"):
+        assert head in texts
+
+
+@pytest.mark.django_db
+def test_a_pdf_opens_and_says_what_it_could_not_write(run):
+    pdf = content(run, "pdf")
+    assert pdf.startswith(b"%PDF-") and pdf.rstrip().endswith(b"%%EOF")
+    assert len(re.findall(rb"/Type /Page\b", pdf)) >= 2
+    assert known("CO₂ − 計") == "CO2 - ?"
+    assert content(run, "pdf") == pdf  # the same bytes for the same moment
+
+
+def test_a_table_too_wide_for_a_page_is_several():
+    heads = tuple(Head(str(i), Form.COUNT) for i in range(40))
+    parts = _parts(Table(heads, (tuple(range(40)),)))
+    assert [value for part in parts for value in part.rows[0][1:]] == list(range(1, 40))
+    assert all(part.rows[0][0] == 0 and len(part.heads) <= 16 for part in parts)
+
+
+@pytest.mark.django_db
+def test_what_is_recommended_and_misses_says_so_first(run):
+    sections = {section.name: section for section in report_of(run, NOW).sections}
+    assert sections["Warnings"].items[0].startswith("Flat at peak is recommended, and in this")
+    assert "misses its target for IW-N" in sections["Warnings"].items[0]
+
+
+@pytest.mark.django_db
+def test_the_table_of_alternatives_is_the_comparison(run):
+    report = report_of(run, NOW)
+    table = next(s.table for s in report.sections if s.name == "Alternatives")
+    heads = [head.full for head in table.heads]
+    for row, name in zip(table.rows, run.result["ranking"], strict=True):
+        figures = run.result["policies"][name]
+        assert row[heads.index("Cost (USD)")] == figures["cost_usd"]
+        assert row[heads.index("In time: IW-F")] == figures["slo_attainment"]["IW-F"]
+        assert row[heads.index("Saved against Today's fleet")] == pytest.approx(
+            1 - figures["cost_usd"] / 1000
+        )
+    (marked,) = table.marked
+    assert table.rows[marked][0] == "Flat at peak"
+
+
+@pytest.mark.django_db
+def test_only_what_was_planned_or_replayed_has_a_report(run):
+    assert [*formats_of(run)] == ["Report", "Where it takes effect"]
+    run.kind = Run.Kind.FORECAST
+    assert not formats_of(run)
+    with pytest.raises(NotReady, match="has no report"):
+        report_of(run, NOW)
+
+
+@pytest.mark.django_db
+def test_a_rule_without_a_timetable_leaves_as_its_target(run):
+    """A policy by name: its kept timetable, else what it scales by, else a sentence."""
+    run.result["policies"]["hpa-queue"] = {
+        "label": "HPA", "settings": [
+            {"what": "metric", "where": "", "value": "queue"},
+            {"what": "target", "where": "", "value": 5.0},
+            {"what": "tolerance", "where": "", "value": 0.1},
+            {"what": "replicas at least", "where": "llama-3.1-8b in us-east, 1 x A100", "value": 1},
+            {"what": "replicas at most", "where": "llama-3.1-8b in us-east, 1 x A100", "value": 8},
+        ],
+    }  # fmt: skip
+    for decision in run.result["plan"]["decisions"]:
+        decision["arrangement"] = "1 x A100"
+    plan = plan_of(run, ExportOptions(policy="hpa-queue"), NOW)
+    assert plan.rule is not None and (plan.rule.metric, plan.rule.target) == ("queue", 5.0)
+    assert [(pool.region, pool.least, pool.most) for pool in plan.pools] == [("us-east", 1, 8)]
+    with pytest.raises(NotReady, match="no target that an autoscaler of Kubernetes takes"):
+        plan_of(run, ExportOptions(policy="lt-i"), NOW)
+    rows = {"policy": "lt-i", "begins": START, "model": "m", "region": "r", "gpu": "g", "tp": 1,
+            "role": "mixed", "market": "owned", "arrangement": "1 x g", "replicas": 4}  # fmt: skip
+    row_arrays.tables_write(run.store, {"timetables": pl.DataFrame([rows])})
+    plan = plan_of(run, ExportOptions(policy="lt-i"), NOW)
+    assert plan.pools[0].most == 4 and plan.repeat == "daily"
+
+
+def test_lines_of_a_chart_are_steps_from_edge_to_edge():
+    times = tuple(START + timedelta(hours=h) for h in (0, 6, 24))
+    line = Line("Ready", times, (2.0, 3.0, 3.0), "#000000")
+    parts = drawn(Chart("Replicas", "replicas", "", (line,))).parts
+    path = max((p for p in parts if hasattr(p, "points")), key=lambda p: len(p.points))
+    assert [x for x, _ in path.points] == sorted(x for x, _ in path.points)
+    assert path.points[0][0] == LEFT and path.points[-1][0] < WIDTH
+    rises = [b[1] - a[1] for a, b in zip(path.points, path.points[1:], strict=False)]
+    assert sum(rise != 0 for rise in rises) == 1

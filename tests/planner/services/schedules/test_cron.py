@@ -1,0 +1,80 @@
+"""Moments of cron lines: by hand, by brute force over minutes, and where clocks change."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from planner.errors import PlannerError
+from planner.services.cron import Cron
+
+MONDAY = datetime(2024, 5, 13, tzinfo=UTC)
+
+
+def first(line: str, count: int, zone: str = "UTC", after: datetime = MONDAY) -> list[str]:
+    moments = Cron.of(line, zone).moments(after)
+    return [f"{next(moments):%d %H:%M}" for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("0 6 * * 1", ["13 06:00", "20 06:00", "27 06:00"]),
+        ("0 6 * * mon", ["13 06:00", "20 06:00", "27 06:00"]),
+        ("0 0 * * 0", ["19 00:00", "26 00:00"]),
+        ("0 0 * * 7", ["19 00:00", "26 00:00"]),  # Sunday either way
+        ("*/20 3-4 * * *", ["13 03:00", "13 03:20", "13 03:40", "13 04:00"]),
+        ("30 1 15 * *", ["15 01:30", "15 01:30"]),
+        ("0 0 15 * 5", ["15 00:00", "17 00:00", "24 00:00"]),  # either day
+    ],
+)
+def test_by_hand(line, expected):
+    assert first(line, len(expected)) == expected
+
+
+@pytest.mark.parametrize("line", ["*/7 2,5 1-10 */2 *", "0 12 * 6 1-5", "15,45 */6 29 2 *"])
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata"])
+def test_every_minute_that_matches_and_no_other(line, zone):
+    cron, here = Cron.of(line, zone), ZoneInfo(zone)
+    begin, days = datetime(2024, 1, 31, 12, tzinfo=UTC), 40
+
+    def matches(moment: datetime) -> bool:
+        wall = moment.astimezone(here)
+        return wall.minute in cron.minutes and wall.hour in cron.hours and cron._on(wall.date())
+
+    minutes = (begin + timedelta(minutes=n) for n in range(1, days * 1440 + 1))
+    expected = [moment for moment in minutes if matches(moment)]
+    until = begin + timedelta(days=days)
+    assert cron.between(begin, until, 10**6) == expected
+    assert cron.between(begin, until, 2) == expected[-2:]
+
+
+def test_where_clocks_change():
+    """Berlin, 2024: on 31 March 2:30 does not come, on 27 October it comes twice."""
+    spring, autumn = datetime(2024, 3, 30, tzinfo=UTC), datetime(2024, 10, 26, tzinfo=UTC)
+    line, zone = "30 2 * * *", "Europe/Berlin"
+    assert first(line, 3, zone, spring) == ["30 01:30", "31 01:30", "01 00:30"]
+    assert first(line, 3, zone, autumn) == ["26 00:30", "27 00:30", "28 01:30"]
+
+
+def test_a_day_that_only_leap_years_have():
+    assert Cron.of("0 0 29 2 *", "UTC").after(datetime(2024, 3, 1, tzinfo=UTC)).year == 2028
+
+
+@pytest.mark.parametrize(
+    ("line", "zone", "words"),
+    [
+        ("0 6 * *", "UTC", "has 4 fields and needs 5"),
+        ("60 6 * * *", "UTC", "'60' is no minute"),
+        ("0 6 0 * *", "UTC", "'0' is no day of month"),
+        ("0 6 * * nine", "UTC", "'nine' is no day of week"),
+        ("0 6 31 2,4 *", "UTC", "a day that no month of it has"),
+        ("0 6 * * 1", "Mars/Olympus", "IANA"),
+        ("0 6 * * 1", "../../etc", "IANA"),
+    ],
+)
+def test_what_no_clock_shows_is_refused(line, zone, words):
+    with pytest.raises(PlannerError, match=words):
+        Cron.of(line, zone)
