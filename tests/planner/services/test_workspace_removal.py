@@ -86,9 +86,7 @@ def test_all_of_it_goes_and_is_in_a_file_and_nothing_else_goes(
     rows = [json.loads(line) for line in files["rows.jsonl"].split(b"\n")[:-1]]
     accounts = sum(row["model"] == "planner.user" for row in rows)  # that they refer to
     assert accounts > 0 and len(rows) == done.rows + accounts
-    documents = {
-        row["pk"]: row["fields"] for row in rows if row["model"] == "planner.scenario"
-    }
+    documents = {row["pk"]: row["fields"] for row in rows if row["model"] == "planner.scenario"}
     assert documents[scenario.pk]["document"] == scenario.document
     assert read_manifest(Path(done.path)).workspace == "other"
     assert f"arrays/runs/{run.pk}/plan.parquet" in files

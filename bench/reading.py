@@ -1,0 +1,276 @@
+"""How files that people have are read: right unaided, with a question, or refused with a remedy.
+
+``python -m bench.reading [--json] [--cases FOLDER]`` reads every file that ``expected.json`` in the
+folder names, through its door, and compares verdict and values. Without the folder these figures
+are skipped. The examples of the project's own connectors give the same figures with ``own_``.
+
+``silently_wrong`` counts readings without a question that have a wrong value.
+``read_unaided_share`` is the share of files with verdict ``read`` that are read right, without a
+question. ``asks_rightly_share`` is the share of files with verdict ``ask`` where each expected
+reading is a choice with the right figures. ``refused_with_remedy_share`` is the share of refusals
+that say what to do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from planner.errors import EXPECTED
+from planner.inputs import ingest
+from planner.inputs.catalogue.hardware import model_name
+from planner.inputs.catalogue.huggingface import shape_of
+from planner.inputs.ingest.benchmarks import read_benchmarks
+from planner.inputs.ingest.kernel_files import read_kernels
+
+CASES = Path(__file__).parents[2] / "shared" / "cases"
+GIVEN = {"model": "llama-3.1-8b", "gpu": "H100-SXM", "tp": 1}  # facts that a file may lack
+TOLERANCE = 0.01
+REMEDY = re.compile(r"[;.:] ")  # a clause after the one that names the fault
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The outcome of one file at one door."""
+
+    verdict: str  # read, ask or refuse
+    values: Values = field(default_factory=dict)
+    choices: Sequence[Values] = ()  # values of each offered reading
+    words: str = ""
+
+
+def traffic_values(path: Path, chosen: Values, bin_s: float) -> Values:
+    """Return the values of a trace as read with the options ``chosen``."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = Path(folder) / "store"
+        report = ingest.ingest_file(
+            path, store, ingest.IngestOptions(**{"name": path.name} | chosen)
+        )
+        if report.kind == "requests":
+            series = ingest.bin_requests(store, bin_s)
+            span_s, last_ns = (report.end_ns - report.start_ns) / 1e9, report.end_ns
+            peak = sum(np.nan_to_num(each.requests) for each in series).max() / bin_s
+        else:
+            series = ingest.read_demand(store)
+            width = report.bin_s or 1.0
+            span_s, last_ns = (report.end_ns - report.start_ns) / 1e9, report.end_ns - width * 1e9
+            totals: dict[float, float] = {}
+            for each in series:
+                for place, amount in enumerate(np.nan_to_num(each.requests)):
+                    start = each.start_s + place * each.bin_s
+                    totals[start] = totals.get(start, 0.0) + amount
+            peak = max(totals.values()) / width
+    data = report.as_dict()
+    values: dict[str, Any] = {
+        name: data.get(name)
+        for name in ("requests", "input_tokens", "output_tokens", "cached_tokens", "cancelled")
+    }
+    values |= {
+        "total_tokens": data.get("total_tokens"),
+        "rows_rejected": report.rejected,
+        "span_s": span_s,
+        "rate_mean": (report.requests or 0) / span_s if span_s else None,
+        "rate_peak": float(peak),
+        "functions": len(report.series),
+    }
+    if report.clock == "utc":
+        values |= {"first": report.start_ns / 1e9, "last": last_ns / 1e9}
+    if len(report.models) == 1:
+        values["model"] = _known(report.models[0])
+    models: dict[str, float] = {}
+    for each in series:
+        if each.model:
+            name = _known(each.model)
+            models[name] = models.get(name, 0.0) + float(np.nansum(each.requests))
+    return {name: value for name, value in values.items() if value is not None} | {"models": models}
+
+
+def _known(name: str) -> str:
+    try:
+        return model_name(name)
+    except EXPECTED:
+        return name
+
+
+def _traffic(path: Path, case: Values) -> Attempt:
+    bin_s = float(_first(case).get("peak_bin_s", 60))
+    try:
+        return Attempt("read", traffic_values(path, {}, bin_s))
+    except EXPECTED as problem:
+        choices = getattr(problem, "choices", ())
+        if not choices:
+            raise
+        values = [traffic_values(path, choice.options, bin_s) for choice in choices]
+        return Attempt("ask", choices=values, words=str(problem))
+
+
+def _first(case: Values) -> Values:
+    return case.get("expect") or next(iter(case["readings"].values()))
+
+
+def _evidence(path: Path, case: Values) -> Attempt:
+    given = {name: GIVEN[name] for name in case.get("needs", ()) if name in GIVEN}
+    rows = read_benchmarks(path, **given).rows
+    points = [
+        {
+            "in_flight": float(rows.concurrency[i]),
+            "ttft_ms": float(rows.ttft_s[i]) * 1e3,
+            "tpot_ms": float(rows.tbt_s[i]) * 1e3,
+            "itl_ms": float(rows.tbt_s[i]) * 1e3,
+            "mean_input": float(rows.isl[i]),
+            "mean_output": float(rows.osl[i]),
+        }
+        for i in range(rows.rows)
+    ]
+    one = points[0] if len(points) == 1 else {}
+    return Attempt("read", {"points": len(points), "rows": points, **one})
+
+
+def _model(path: Path, _: Values) -> Attempt:
+    shape = shape_of(json.loads(path.read_text()))
+    return Attempt(
+        "read",
+        {
+            "total_params": shape.total_params,
+            "active_params": shape.active_params,
+            "layers": shape.layers,
+            "experts": shape.experts,
+        },
+    )
+
+
+def _profile(path: Path, _: Values) -> Attempt:
+    kernels = read_kernels(path, shapes={}, gpus={})
+    return Attempt("read", {"format": kernels.format, "rows": kernels.rows})
+
+
+DOORS: Mapping[str, Callable[[Path, Values], Attempt]] = {
+    "ingest": _traffic,
+    "evidence": _evidence,
+    "model": _model,
+    "profile": _profile,
+}
+
+
+def attempt(path: Path, case: Values) -> Attempt:
+    """Read one file through its door."""
+    door = DOORS.get(case["door"])
+    if door is None:
+        return Attempt("refuse", words=f"no reader for {case['door']}")
+    try:
+        return door(path, case)
+    except EXPECTED as problem:
+        return Attempt("refuse", words=str(problem))
+    except Exception as bug:  # noqa: BLE001 - a bug is neither a reading nor a refusal
+        return Attempt("bug", words=f"{type(bug).__name__}: {bug}")
+
+
+def wrong(expected: Values, values: Values, tolerance: float) -> list[str]:
+    """Return what differs, for the keys that both have."""
+    found = []
+    for name, want in expected.items():
+        if name in values and not _equal(want, values[name], tolerance, name):
+            found.append(f"{name}: {values[name]!r:.60} instead of {want!r:.60}")
+    return found
+
+
+def _equal(want: Any, have: Any, tolerance: float, name: str) -> bool:
+    if isinstance(want, list):
+        return len(want) == len(have) and not any(
+            wrong(a, b, tolerance) for a, b in zip(want, have, strict=True)
+        )
+    if isinstance(want, dict):
+        return want.keys() == have.keys() and not wrong(want, have, tolerance)
+    if name in ("first", "last"):
+        return abs(datetime.fromisoformat(want).timestamp() - have) <= 1
+    if isinstance(want, str | bool):
+        return bool(want == have)
+    return bool(abs(want - have) <= tolerance * abs(want) + 1e-9)
+
+
+def judge(case: Values, got: Attempt) -> tuple[bool, bool, str]:
+    """Return whether the outcome is right, whether it is silently wrong, and why."""
+    tolerance = float(case.get("tolerance", TOLERANCE))
+    if got.verdict == "read":
+        differs = wrong(_first(case), got.values, tolerance)
+        if case["verdict"] != "read":
+            return False, True, "read without a question"
+        return not differs, bool(differs), "; ".join(differs)
+    if got.verdict == "ask" and case["verdict"] == "ask":
+        lacking = [
+            name
+            for name, reading in case["readings"].items()
+            if all(wrong(reading, choice, tolerance) for choice in got.choices)
+        ]
+        return not lacking, False, f"no choice gives {', '.join(lacking)}" if lacking else ""
+    right = got.verdict == case["verdict"] or got.verdict in case.get("also_accept", ())
+    return right, False, got.words
+
+
+def figures(outcomes: Sequence[tuple[Values, Attempt]], prefix: str = "") -> dict[str, float]:
+    """Return the shares over all outcomes."""
+    judged = [(case, got, *judge(case, got)) for case, got in outcomes]
+    refused = [got for _, got, *_ in judged if got.verdict == "refuse"]
+
+    def share(part: Sequence[bool]) -> float:
+        return sum(part) / len(part) if part else 1.0
+
+    return {
+        f"{prefix}files": len(judged),
+        f"{prefix}silently_wrong": sum(silent for *_, silent, _ in judged),
+        f"{prefix}read_unaided_share": share(
+            [
+                right and got.verdict == "read"
+                for case, got, right, *_ in judged
+                if case["verdict"] == "read"
+            ]
+        ),
+        f"{prefix}asks_rightly_share": share(
+            [right for case, _, right, *_ in judged if case["verdict"] == "ask"]
+        ),
+        f"{prefix}refused_with_remedy_share": share(
+            [bool(REMEDY.search(got.words)) for got in refused]
+        ),
+        f"{prefix}bugs": sum(got.verdict == "bug" for _, got, *_ in judged),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.add_argument("--cases", type=Path, default=CASES)
+    parser.add_argument("--only", default="", help="only files whose path or door contains this")
+    options = parser.parse_args()
+    out = sys.stderr if options.json else sys.stdout
+    answer: dict[str, float] = {}
+    listed = options.cases / "expected.json"
+    if listed.is_file():
+        cases = json.loads(listed.read_text())
+        cases = [case for case in cases if options.only in f"{case['file']} {case['door']}"]
+        outcomes = [(case, attempt(options.cases / case["file"], case)) for case in cases]
+        for case, got in outcomes:
+            right, _, why = judge(case, got)
+            if not right:
+                print(f"{case['file']} ({case['door']}): {got.verdict}: {why:.300}", file=out)
+        answer |= figures(outcomes)
+    else:
+        print(f"skipped: there is no {listed}", file=out)
+    for name, value in answer.items():
+        print(f"{name:35} {value:g}", file=out)
+    if options.json:
+        print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()
