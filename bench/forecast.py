@@ -1,4 +1,4 @@
-"""How far off the next hour's peak is, on public traces, and how long a thousand series take.
+"""Errors of the next hour's peak and of the next day on public traces, and time for 1,000 series.
 
     python -m bench.forecast [--json] [--only accuracy|speed] [--unseen] [--series FILE.csv ...]
 
@@ -16,6 +16,12 @@ line, then time in seconds and amount per bin, equally spaced, amount empty for 
   DIURNAL or more.
 - ``coverage80_low``, ``coverage80_high``: share of peaks within the 80% band, on the series with
   the least and the most.
+- ``day_ahead_pinball_over_best_baseline``: pinball loss of ``auto``'s quantiles of the next day,
+  over that of the best of three baselines on the same series (``bench.day_ahead``), mean of all
+  series; ``day_ahead_worst_over_best``: the same on the series where it does worst.
+- ``day_ahead_coverage80_low``, ``day_ahead_coverage80_high``: share of bins of the next day within
+  the 80% band, on the series with the least and the most.
+- ``day_ahead_cpu_seconds``: CPU time of ``auto`` for all of them.
 - ``batch_seconds``: one method (regression) fitted and forecast, with its bands, on 1,000 made
   series of four weeks by 15 minutes; ``auto_seconds``: ``auto`` with all its backtests on them;
   ``update_seconds``: one bin more of each taken in and forecast anew.
@@ -35,6 +41,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from bench.day_ahead import DayAhead, judge_day_ahead
 from forecasting.arrays import FloatArray, IntArray
 from forecasting.panel import Panel
 from forecasting.panel_forecaster import PanelForecaster
@@ -64,6 +71,7 @@ class Judged:
     day_correlation: float | None
     naive: dict[str, float]
     took: dict[str, int]  # hours by what auto rested on
+    day_ahead: DayAhead | None
 
 
 def main() -> None:
@@ -88,6 +96,12 @@ def main() -> None:
             f"{row['name']:18} best {row['best']} {row['best_error']:.1%}, auto {row['error']:.1%} "
             f"({row['over_best']:.3f}), 80% band {row['coverage80']:.1%} of {row['hours']} peaks"
         )
+        if day := row["day_ahead"]:
+            loss = day["baselines"][day["best"]]
+            print(
+                f"{'  a day ahead':18} best {day['best']} {loss:.1%}, auto {day['pinball']:.1%} "
+                f"({day['over_best']:.3f}), 80% band {day['coverage80']:.1%} of bins"
+            )
     for name, value in figures.items():
         print(f"{name:18} {value:.3f}")
 
@@ -149,7 +163,7 @@ def judge(name: str, values: FloatArray, bin_s: float) -> Judged:
     for method in NAIVE:
         if method == "seasonal-naive-week" and half * bin_s < 7 * DAY_S:
             continue
-        rule = RULES[method].learn(panel)  # of these nothing is learnt
+        rule = RULES[method].fit(panel)  # of these nothing is learnt
         naive[method] = _error(peaks, rule.paths(panel, origins, window)[0].max(axis=1), judged)
     best = min(naive, key=lambda method: naive[method])
     error = _error(peaks, tops, judged)
@@ -170,36 +184,43 @@ def judge(name: str, values: FloatArray, bin_s: float) -> Judged:
         day_correlation=rhythm,
         naive=naive,
         took=took,
+        day_ahead=judge_day_ahead(values, bin_s),
     )
 
 
 def accuracy(judged: list[Judged]) -> dict[str, object]:
     gains = [verdict.gain for verdict in judged if verdict.gain is not None]
+    days = [verdict.day_ahead for verdict in judged if verdict.day_ahead is not None]
     return {
         "worst_over_best": max(verdict.over_best for verdict in judged),
         "diurnal_gain": min(gains) if gains else float("nan"),
         "coverage80_low": min(verdict.coverage80 for verdict in judged),
         "coverage80_high": max(verdict.coverage80 for verdict in judged),
+        "day_ahead_pinball_over_best_baseline": float(np.mean([day.over_best for day in days])),
+        "day_ahead_worst_over_best": max(day.over_best for day in days),
+        "day_ahead_coverage80_low": min(day.coverage80 for day in days),
+        "day_ahead_coverage80_high": max(day.coverage80 for day in days),
+        "day_ahead_cpu_seconds": sum(day.cpu_seconds for day in days),
         "series": [asdict(verdict) for verdict in judged],
     }
 
 
 def speed() -> dict[str, float]:
     panel = made()
-    began = time.perf_counter()
-    PanelForecaster(SPEED_METHOD).fit(panel).predict(4)
-    batch_s = time.perf_counter() - began
-    began = time.perf_counter()
-    auto = PanelForecaster(AUTO).fit(panel)
-    auto.predict(4)
-    auto_s = time.perf_counter() - began
-    began = time.perf_counter()
-    auto.update(panel.values[:, -96:-95]).predict(4)  # the bin of the day before again
-    return {
-        "batch_seconds": batch_s,
-        "auto_seconds": auto_s,
-        "update_seconds": time.perf_counter() - began,
+    auto = PanelForecaster(AUTO)
+    steps = {
+        "batch": lambda: PanelForecaster(SPEED_METHOD).fit(panel).predict(4),
+        "auto": lambda: auto.fit(panel).predict(4),
+        # the bin of the day before again
+        "update": lambda: auto.update(panel.values[:, -96:-95]).predict(4),
     }
+    figures = {}
+    for name, step in steps.items():
+        began, cpu = time.perf_counter(), time.process_time()
+        step()
+        figures[f"{name}_seconds"] = time.perf_counter() - began
+        figures[f"{name}_cpu_seconds"] = time.process_time() - cpu
+    return figures
 
 
 def made() -> Panel:
