@@ -14,7 +14,7 @@ WITHOUT_DATABASE = ("check", "collectstatic", "help", "makemigrations", "warm_up
 
 
 class Utility(ManagementUtility):
-    """Django's command line, which refuses a database of a newer version before any command."""
+    """Django's command line, which refuses an unfit database before any command."""
 
     def fetch_command(self, subcommand: str) -> Any:
         from planner.config.startup_checks import check_migrations_known

@@ -32,7 +32,7 @@ def _load_settings(**_: Any) -> None:
 
 
 def _check_database(**_: Any) -> None:
-    """Refuse a database of a newer version before a worker or the scheduler starts."""
+    """Refuse an unfit database before a worker or the scheduler starts."""
     from planner.config.startup_checks import (
         check_migrations_known,
         exit_with_sentence,

@@ -1,7 +1,7 @@
 """Check settings and database at every entry point of the product.
 
-Bad settings, and a database that a newer version has migrated, end the process. Both print one
-sentence on stderr and give exit status 2.
+Bad settings, and a database that is too new or too old, end the process. Each prints one sentence
+on stderr and gives exit status 2.
 """
 
 from __future__ import annotations
@@ -23,8 +23,16 @@ REFUSED = 2  # exit status
 started_on_known = False  # True: at its start this process knew every migration
 
 
-class NewerDatabase(Exception):
+class UnfitDatabase(Exception):
+    """The database can neither be used nor be migrated by this version."""
+
+
+class NewerDatabase(UnfitDatabase):
     """A newer version of the product has migrated the database."""
+
+
+class OlderDatabase(UnfitDatabase):
+    """The database lacks migrations that this version no longer has."""
 
 
 @contextmanager
@@ -32,33 +40,45 @@ def exit_with_sentence() -> Iterator[None]:
     """End the process with one sentence if the block raises an error of settings or database."""
     try:
         yield
-    except (ImproperlyConfigured, NewerDatabase) as problem:
+    except (ImproperlyConfigured, UnfitDatabase) as problem:
         sys.stderr.write(f"{problem}\n")
         sys.exit(REFUSED)
 
 
+def applied_migrations() -> set[str]:
+    """Return the names of the migrations of this product that the database has."""
+    with connection.cursor() as cursor:
+        if "django_migrations" not in connection.introspection.table_names(cursor):
+            return set()
+        cursor.execute("SELECT name FROM django_migrations WHERE app = %s", [APP])
+        return {name for (name,) in cursor.fetchall()}
+
+
+def own_migrations() -> tuple[set[str], set[str]]:
+    """Return the names of the migrations of this version, and of those that they replace."""
+    package = import_module(f"{APP}.migrations")
+    here = {module.name for module in iter_modules(package.__path__)}
+    replaced: set[str] = set()
+    for name in here:
+        migration = getattr(import_module(f"{package.__name__}.{name}"), "Migration", None)
+        replaced |= {old for app, old in getattr(migration, "replaces", ()) if app == APP}
+    return here, replaced
+
+
 def unknown_migrations() -> list[str]:
-    """Return the applied migrations of this product that this version does not have.
+    """Return the applied migrations of this product that this version does not know.
 
     A migration is known if its file is here, or if ``replaces`` of a file here lists it.
     """
-    with connection.cursor() as cursor:
-        if "django_migrations" not in connection.introspection.table_names(cursor):
-            return []
-        cursor.execute("SELECT name FROM django_migrations WHERE app = %s", [APP])
-        applied = {name for (name,) in cursor.fetchall()}
-    package = import_module(f"{APP}.migrations")
-    here = {module.name for module in iter_modules(package.__path__)}
-    unknown = applied - here
-    if unknown:  # rare, so only then is each file imported
-        for name in here:
-            migration = getattr(import_module(f"{package.__name__}.{name}"), "Migration", None)
-            unknown -= {old for app, old in getattr(migration, "replaces", ()) if app == APP}
-    return sorted(unknown)
+    here, replaced = own_migrations()
+    return sorted(applied_migrations() - here - replaced)
 
 
 def check_migrations_known() -> None:
-    """Raise NewerDatabase if the database has a migration that this version does not know.
+    """Raise UnfitDatabase if the database has migrations that this version cannot go on from.
+
+    NewerDatabase: it has one that this version does not know. OlderDatabase: it has only some of
+    those that a file here replaces, so neither they nor the file can be applied.
 
     A database that does not answer, or does not exist yet, raises nothing here: the code that needs
     it reports it.
@@ -68,14 +88,18 @@ def check_migrations_known() -> None:
     try:
         if connection.vendor == "sqlite" and not _exists():
             return  # connecting would create it
-        unknown = unknown_migrations()
+        applied = applied_migrations()
     except DatabaseError:
         return
     finally:
         if opened_here:  # the web server forks later, and children must not share a connection
             connection.close()
-    if unknown:
-        raise NewerDatabase(newer(unknown))
+    if applied:
+        here, replaced = own_migrations()
+        if unknown := sorted(applied - here - replaced):
+            raise NewerDatabase(newer(unknown))
+        if applied & replaced and (missing := sorted(replaced - applied)):
+            raise OlderDatabase(older(missing))
     started_on_known = True
 
 
@@ -85,6 +109,14 @@ def newer(unknown: list[str]) -> str:
         f"A newer version of Headroom has migrated {_place()} ({unknown[-1]}), which this version "
         f"({VERSION}) cannot use: start the newer version, or restore a backup of this one into an "
         "empty data folder and database."
+    )
+
+
+def older(missing: list[str]) -> str:
+    """Return the sentence about a database that lacks some of the replaced migrations."""
+    return (
+        f"{_place()} is too old for this version ({VERSION}): it lacks the migration {missing[0]}. "
+        f"Upgrade it with a version that has the migration {missing[-1]}, then start this one."
     )
 
 

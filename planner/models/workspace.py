@@ -148,8 +148,8 @@ class Here(models.Manager[Row]):
 class InWorkspace(models.Model):
     """A row that belongs to a workspace: by default the current one.
 
-    A migration that adds the key to a table with rows must not ask for the current workspace.
-    Migrations 0018 to 0020 show how.
+    A migration that adds the key to a table must not ask for the current workspace: let it begin as
+    null, fill it, and alter it with the default in ``SeparateDatabaseAndState`` only.
     """
 
     workspace = models.ForeignKey(

@@ -12,7 +12,7 @@ from django.db.models import NOT_PROVIDED
 
 import planner.migrations as package
 
-SINCE = 32  # those before came with versions that stopped for them
+SINCE = 43  # the first creates the tables
 TAKEN_AWAY = (
     migrations.RemoveField,
     migrations.RenameField,

@@ -1,4 +1,4 @@
-"""A database that a newer version has migrated is refused at every start."""
+"""A database that is newer or older than this version can use is refused at every start."""
 
 from __future__ import annotations
 
@@ -27,6 +27,14 @@ def newer(another: dict[str, str]) -> dict[str, str]:
     return another
 
 
+@pytest.fixture
+def older(another: dict[str, str]) -> dict[str, str]:
+    """An installation that has some, not all, of the migrations that a later one replaced."""
+    with sqlite3.connect(Path(another["HEADROOM_DATA_DIR"]) / "headroom.sqlite3") as database:
+        database.execute("DELETE FROM django_migrations WHERE app = 'planner' AND name > '0040'")
+    return another
+
+
 def content(file: Path) -> list[str]:
     with sqlite3.connect(file) as database:
         return list(database.iterdump())
@@ -38,7 +46,7 @@ def later_migration(db: None) -> None:
         cursor.execute(RECORD, [LATER])
 
 
-@pytest.mark.parametrize(
+COMMANDS = pytest.mark.parametrize(
     "command",
     [
         ["manage.py", "workspace", "list"],
@@ -52,15 +60,32 @@ def later_migration(db: None) -> None:
     ],
     ids=lambda command: command[1] if command[0] == "manage.py" else "-".join(command[1::3]),
 )  # fmt: skip
-def test_every_start_refuses(newer: dict[str, str], command: list[str]) -> None:
-    file = Path(newer["HEADROOM_DATA_DIR"]) / "headroom.sqlite3"
+
+
+@COMMANDS
+def test_every_start_refuses_a_newer_database(newer: dict[str, str], command: list[str]) -> None:
+    refuse(newer, command, LATER)
+
+
+@COMMANDS
+def test_every_start_refuses_an_older_database(older: dict[str, str], command: list[str]) -> None:
+    refuse(older, command, "0041_attempts_without_account_news")
+
+
+def refuse(environment: dict[str, str], command: list[str], migration: str) -> None:
+    file = Path(environment["HEADROOM_DATA_DIR"]) / "headroom.sqlite3"
     before = content(file)
     done = subprocess.run(
-        [sys.executable, *command], env=newer, cwd=ROOT, capture_output=True, text=True, timeout=300
+        [sys.executable, *command],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert done.returncode == 2, done.stderr
     lines = [line for line in done.stderr.splitlines() if line]
-    assert len(lines) == 1 and LATER in lines[0] and str(file) in lines[0], done.stderr
+    assert len(lines) == 1 and migration in lines[0] and str(file) in lines[0], done.stderr
     assert content(file) == before
 
 

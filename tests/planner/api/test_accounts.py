@@ -1,12 +1,8 @@
 """Logging in over the API, and who one is."""
 
-from importlib import import_module
-
 import pytest
-from django.apps import apps
 from django.core.cache import cache
 from django.utils import timezone
-from rest_framework.authtoken.models import Token
 from rest_framework.test import APIClient
 
 from planner.errors import PlannerError
@@ -181,15 +177,6 @@ def test_scripts_that_log_in_each_time_do_not_pile_up_tokens(planner):
     assert token_of(first.key) is None
     with pytest.raises(PlannerError, match="end one first"):
         token_make(user=planner, name="nightly")
-
-
-def test_tokens_of_before_go_on(planner):
-    """What the migration makes of them."""
-    old = "0123456789abcdef0123456789abcdef01234567"
-    Token.objects.create(user=planner, key=old)
-    import_module("planner.migrations.0013_tokens").hashed(apps, None)
-    assert token_of(old).user == planner
-    assert not Token.objects.exists()
 
 
 def test_who_asks_too_often_is_told_when_to_go_on(api, settings):

@@ -156,7 +156,7 @@ def test_a_row_that_the_database_refuses_changes_nothing(full, tmp_path):
     path = spoiled(tmp_path / "all.tar.zst", tmp_path, rows=without_a_name)
     with pytest.raises(PlannerError) as problem:
         restore(path, replace=True)
-    assert f"planner.inputs.scenario {scenario.pk}" in str(problem.value)
+    assert f"planner.scenario {scenario.pk}" in str(problem.value)
     assert "Nothing was changed" in str(problem.value)
     assert everything() == before
     assert row_arrays.table_rows(Trace.objects.get().store, "demand") == 3

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from importlib import import_module
-from types import SimpleNamespace
 
 import pytest
-from django.apps import apps
 from django.db import connection, connections, transaction
 
 from planner.models import Calibration, Counter, Numbered, Run, Sweep
@@ -130,21 +127,3 @@ def test_a_counter_alone_does_not_make_an_installation_full(db):
     run.delete()
     assert Counter.objects.exists()
     assert "counter" not in backups._to_be_replaced()
-
-
-def test_an_upgrade_goes_on_from_the_rows(db):
-    migration = import_module("planner.migrations.0039_counter")
-    for number in (3, 9, 10):
-        Run.objects.create(pk=number, kind=Run.Kind.PLAN)
-    Run.objects.get(pk=10).delete()
-    Counter.objects.all().delete()
-    migration.count(apps, SimpleNamespace(connection=connection))
-    last = Counter.objects.get(kind="run").last
-    assert last == (9 if connection.vendor == "postgresql" else 10)
-    assert Run.objects.create(kind=Run.Kind.PLAN).pk == last + 1
-
-
-def test_the_migration_counts_every_numbered_kind():
-    migration = import_module("planner.migrations.0039_counter")
-    kinds = {model._meta.model_name for model in apps.get_models() if issubclass(model, Numbered)}
-    assert set(migration.NUMBERED) == kinds
