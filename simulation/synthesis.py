@@ -12,6 +12,10 @@ from simulation.arrays import FloatArray, Int32Array, IntArray
 from simulation.errors import SimulationError
 
 MOST_TOKENS = 1_000_000  # of one request, if the caller sets no limit
+CLUSTER_S = 1.0  # time over which the requests of a cluster arrive
+# Share of the dispersion beyond 1 that counts per second show, if clusters last CLUSTER_S: the
+# overlap of two uniform offsets, the integral of (1 - |x|)^2 from -1 to 1.
+SEEN_PER_S = 2.0 / 3.0
 
 
 class Lengths(Protocol):
@@ -101,18 +105,44 @@ def requests_from_bins(
     start_s: float,
     lengths: Lengths,
     rng: np.random.Generator,
-    *,
-    input_totals: npt.ArrayLike | None = None,
-    output_totals: npt.ArrayLike | None = None,
+    totals: tuple[npt.ArrayLike | None, npt.ArrayLike | None] = (None, None),
+    dispersion: float = 1.0,
 ) -> tuple[FloatArray, Int32Array, Int32Array]:
     """Return ``(arrival_s, input_tokens, output_tokens)`` that reproduce ``counts`` exactly.
 
-    ``counts`` has shape ``[bins]`` and whole numbers; NaN is a gap without requests. Bin ``i``
-    covers ``[start_s + i * bin_s, start_s + (i + 1) * bin_s)``. Its arrivals are uniform: a Poisson
-    stream given its count. Token totals per bin are optional; NaN means unknown. Drawn lengths are
-    scaled per bin so that they sum to the total exactly, each at least 1.
+    Arrivals are those of ``arrivals_from_bins``. ``totals`` are the input and output tokens per
+    bin. They are optional; NaN means unknown. Drawn lengths are scaled per bin so that they sum
+    to the total exactly, each at least 1.
 
     Raises ``SimulationError`` for invalid counts, or totals below one token per request.
+    """
+    arrival, bins, per_bin = arrivals_from_bins(counts, bin_s, start_s, rng, dispersion)
+    isl, osl = lengths.sample(len(arrival), rng)
+    inputs, outputs = totals
+    if inputs is not None:
+        isl = _scaled(isl, bins, per_bin, np.asarray(inputs, np.float64), "input")
+    if outputs is not None:
+        osl = _scaled(osl, bins, per_bin, np.asarray(outputs, np.float64), "output")
+    return arrival, isl, osl
+
+
+def arrivals_from_bins(
+    counts: npt.ArrayLike,
+    bin_s: float,
+    start_s: float,
+    rng: np.random.Generator,
+    dispersion: float = 1.0,
+) -> tuple[FloatArray, IntArray, IntArray]:
+    """Return arrival times in order, the bin of each, and the requests per bin.
+
+    ``counts`` has shape ``[bins]`` and whole numbers; NaN is a gap without requests. Bin ``i``
+    covers ``[start_s + i * bin_s, start_s + (i + 1) * bin_s)``.
+
+    ``dispersion`` is the variance over the mean of the requests per second within a bin, in bins
+    of many seconds. At 1, arrivals are uniform: a Poisson stream given its count. Above 1, requests
+    arrive in clusters of a geometric size, spread over ``CLUSTER_S`` (Neyman and Scott 1958).
+
+    Raises ``SimulationError`` for invalid counts or a dispersion below 1.
     """
     raw = np.asarray(counts, np.float64)
     known = np.where(np.isnan(raw), 0.0, raw)
@@ -125,16 +155,31 @@ def requests_from_bins(
     per_bin = known.astype(np.int64)
     bins = np.repeat(np.arange(len(per_bin)), per_bin)
     n = len(bins)
-    arrival = start_s + (bins + rng.random(n)) * bin_s
+    poisson = dispersion == 1.0
+    place = rng.random(n) if poisson else _clustered(bins, bin_s, dispersion, rng)
+    arrival = start_s + (bins + place) * bin_s
     # Rounding may move the last arrival of a bin to the start of the next one.
     arrival = np.minimum(arrival, np.nextafter(start_s + (bins + 1) * bin_s, -np.inf))
     arrival.sort()
-    isl, osl = lengths.sample(n, rng)
-    if input_totals is not None:
-        isl = _scaled(isl, bins, per_bin, np.asarray(input_totals, np.float64), "input")
-    if output_totals is not None:
-        osl = _scaled(osl, bins, per_bin, np.asarray(output_totals, np.float64), "output")
-    return arrival, isl, osl
+    return arrival, bins, per_bin
+
+
+def _clustered(
+    bins: IntArray, bin_s: float, dispersion: float, rng: np.random.Generator
+) -> FloatArray:
+    """Return the place of each request in its bin, from 0 to 1, for clustered arrivals."""
+    if not dispersion >= 1.0:
+        raise SimulationError("dispersion must be at least 1.")
+    # Over times much longer than a cluster, the dispersion is E[size^2] / E[size] = 2 / p - 1.
+    chance = 2.0 / (2.0 + (dispersion - 1.0) / SEEN_PER_S)
+    n = len(bins)
+    ends = rng.random(n) < chance  # whether a request is the last of its cluster
+    first = np.ones(n, np.bool_)
+    first[1:] = ends[:-1] | (np.diff(bins) != 0)
+    cluster = np.cumsum(first) - 1
+    begin = rng.random(int(first.sum()))
+    offset = rng.random(n) * (CLUSTER_S / bin_s)
+    return np.asarray((begin[cluster] + offset) % 1.0, np.float64)
 
 
 def _scaled(

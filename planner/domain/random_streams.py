@@ -19,6 +19,7 @@ class Stream(IntEnum):
     KNOWN = 4  # samples of the lengths known at a decision
     STRAYS = 5  # traffic of stress tests
     PRESSURE = 7  # arrivals of the pressure test
+    ARRIVALS = 6  # arrivals drawn from counts, for the bursts that sizes assume
     VERIFYING = 8  # another draw of the requests of a window
 
 

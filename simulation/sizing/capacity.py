@@ -19,6 +19,7 @@ from simulation.results import COMPLETED, RequestLog, SimulationResult
 from simulation.sizing.full_batch import decode_bound
 from simulation.sizing.queueing import largest_rate
 from simulation.sizing.trial import Pools, Trial, outside_of, pool_of, roomy
+from simulation.sizing.workload import Burstiness
 from simulation.trace import PrefixBlocks
 
 Lengths = tuple[npt.ArrayLike, npt.ArrayLike]
@@ -51,7 +52,7 @@ def capacity(
     *,
     seed: int = 0,
     requests: int = REQUESTS,
-    burstiness: float = 1.0,
+    burstiness: Burstiness = 1.0,
     role: str = "both",
     link: KvLink | None = None,
     batching: str = "chunked",
@@ -63,7 +64,7 @@ def capacity(
     ``lengths`` is a sample of (input tokens, output tokens), drawn jointly. With ``blocks`` of the
     prompts, it is a sequence of requests, and shared blocks are cached. Arrivals are Poisson.
     ``burstiness`` other than 1 gives gamma-distributed gaps with that squared coefficient of
-    variation.
+    variation. A pattern gives arrivals resampled from a trace.
 
     Bisection finds the rate to 1%. Runs share their random numbers: the same requests and unit
     gaps, stretched to the rate. A second draw of twice as many requests must meet the tier too.

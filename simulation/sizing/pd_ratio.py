@@ -20,7 +20,7 @@ from simulation.sizing.batch_queue import Evaluation, evaluate
 from simulation.sizing.batch_sizing import Sized, size_pool
 from simulation.sizing.latencies import transfer
 from simulation.sizing.spread import added
-from simulation.sizing.workload import Workload
+from simulation.sizing.workload import Burstiness, Workload
 from simulation.trace import PrefixBlocks
 
 PRECISION = 0.01  # relative precision of a rate
@@ -43,6 +43,7 @@ class PdService:
     link: KvLink
     batching: str = "chunked"
     blocks: PrefixBlocks | None = None
+    burstiness: Burstiness = 1.0  # in simulations; closed forms use that of the workload
 
     @property
     def tokens(self) -> float:

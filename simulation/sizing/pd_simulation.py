@@ -48,7 +48,7 @@ def simulated(
         service.tier,
         seed=seed,
         requests=requests,
-        burstiness=service.workload.burstiness,
+        burstiness=service.burstiness,
         routing=routing,
         blocks=service.blocks,
     )

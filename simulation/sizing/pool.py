@@ -21,6 +21,7 @@ from simulation.fleet import KvLink, Routing, Tier
 from simulation.performance.profile import Profile
 from simulation.sizing.capacity import Capacity, Lengths, capacity, in_role, routed
 from simulation.sizing.trial import Trial, outside_of
+from simulation.sizing.workload import Burstiness
 from simulation.trace import PrefixBlocks
 
 MOST = 64  # instances; in larger pools each instance has the same capacity
@@ -82,7 +83,7 @@ def pool_curve(
     tier: Tier,
     *,
     seed: int = 0,
-    burstiness: float = 1.0,
+    burstiness: Burstiness = 1.0,
     role: str = "both",
     link: KvLink | None = None,
     batching: str = "chunked",

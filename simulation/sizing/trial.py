@@ -18,7 +18,7 @@ from simulation.performance.profile import Profile
 from simulation.performance.specs import GpuSpec
 from simulation.policies.static import Flat
 from simulation.results import COMPLETED, SimulationResult
-from simulation.sizing.workload import unit_arrivals
+from simulation.sizing.workload import Burstiness, unit_arrivals
 from simulation.trace import PrefixBlocks, Trace
 
 Pools = tuple[Pool, ...]
@@ -76,7 +76,7 @@ class Trial:
         *,
         seed: int,
         requests: int,
-        burstiness: float = 1.0,
+        burstiness: Burstiness = 1.0,
         routing: Routing | None = None,
         blocks: PrefixBlocks | None = None,
     ) -> None:
@@ -224,7 +224,7 @@ class _Draw:
 
 
 def _evenly(
-    isl: Int32Array, osl: Int32Array, n: int, burstiness: float, rng: np.random.Generator
+    isl: Int32Array, osl: Int32Array, n: int, burstiness: Burstiness, rng: np.random.Generator
 ) -> _Draw:
     """Draw ``n`` lengths by systematic sampling from the sorted sample.
 
@@ -236,7 +236,7 @@ def _evenly(
     return _Draw(isl[rows], osl[rows], _arrivals(n, burstiness, rng))
 
 
-def _arrivals(n: int, burstiness: float, rng: np.random.Generator) -> FloatArray:
+def _arrivals(n: int, burstiness: Burstiness, rng: np.random.Generator) -> FloatArray:
     """Draw ``n`` arrival times, scaled so that the last is at n seconds."""
     arrival = unit_arrivals(n, burstiness, rng)
     return np.asarray(arrival * (n / arrival[-1]), np.float64)

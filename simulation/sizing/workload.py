@@ -7,7 +7,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from simulation.arrays import FloatArray, Int32Array
+from simulation.arrival_pattern import ArrivalPattern
 from simulation.errors import SimulationError
+
+# How requests arrive: the squared coefficient of variation of gaps, or the pattern of a trace.
+Burstiness = float | ArrivalPattern
 
 POINTS = 144  # points for the length sample in the closed forms
 
@@ -86,8 +90,10 @@ def burstiness_of(arrival_s: FloatArray) -> float:
     return float(gaps.var() / mean**2) if mean > 0 else 1.0
 
 
-def unit_arrivals(n: int, burstiness: float, rng: np.random.Generator) -> FloatArray:
-    """Draw arrival times at one per second, Poisson or with gamma-distributed gaps."""
+def unit_arrivals(n: int, burstiness: Burstiness, rng: np.random.Generator) -> FloatArray:
+    """Draw arrival times at one per second: Poisson, with gamma-distributed gaps, or a pattern."""
+    if isinstance(burstiness, ArrivalPattern):
+        return burstiness.unit_arrivals(n, rng)
     if burstiness == 1.0:
         gaps = rng.exponential(size=n)
     elif burstiness == 0.0:

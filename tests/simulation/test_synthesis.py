@@ -74,7 +74,7 @@ def test_token_totals_are_honoured_exactly(bins, seed):
     totals = np.array([float(count + extra) for count, extra in bins])
     totals[::4] = np.nan
     arrival, isl, _ = requests_from_bins(
-        counts, 1.0, 0.0, LENGTHS, np.random.default_rng(seed), input_totals=totals
+        counts, 1.0, 0.0, LENGTHS, np.random.default_rng(seed), (totals, None)
     )
     sums = np.bincount(arrival.astype(int), isl, minlength=len(counts))
     known = ~np.isnan(totals) & (counts > 0)
@@ -103,7 +103,7 @@ def test_counts_that_are_none_are_refused(counts):
 
 def test_fewer_tokens_than_requests_are_refused():
     with pytest.raises(SimulationError, match="Bin 1 has 5 requests but 3 input tokens"):
-        requests_from_bins([1, 5], 1.0, 0.0, LENGTHS, np.random.default_rng(0), input_totals=[9, 3])
+        requests_from_bins([1, 5], 1.0, 0.0, LENGTHS, np.random.default_rng(0), ([9, 3], None))
 
 
 def test_bad_distributions_are_refused():

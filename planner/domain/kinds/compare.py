@@ -237,7 +237,11 @@ def run(
             forecast=Forecasts(planned.forecasts, planned.quantiles),
             plan=plan_figures(study.plan_input, planned.plan),
             pd_ratios=stated_ratios(
-                study.hardware, study.traffic.lengths, scenario.seed, study.traffic.shared
+                study.hardware,
+                study.traffic.lengths,
+                scenario.seed,
+                study.traffic.shared,
+                study.traffic.arrivals,
             ),
             profile_error=errors,
             comparison=comparison,

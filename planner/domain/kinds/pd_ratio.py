@@ -69,6 +69,7 @@ from simulation.sizing.pd_ratio import Best, Ratio
 from simulation.sizing.pd_simulation import REQUESTS
 from simulation.sizing.pool import rate_of
 from simulation.sizing.trial import SharedPrompts
+from simulation.sizing.workload import Burstiness
 
 PRODUCTION = "1P/5D to 9P/1D in HeteroScale's production (section 4.1)"
 
@@ -155,14 +156,16 @@ def run(
     traffic = known_traffic(settings_of(scenario), traces)
     hardware = replace(hardware, asked=traffic.asked)
     lengths, shared = traffic.lengths[m], traffic.shared[m] if traffic.shared else None
-    pairs, notes = _pairs(hardware, m, lengths, shared, options, part(progress, 0.05, 0.3))
+    arrivals = traffic.arrivals[m]
+    work = hardware, m, lengths, shared, arrivals
+    pairs, notes = _pairs(*work, options, part(progress, 0.05, 0.3))
     # Pairs are sorted by cost. Only the cheapest is simulated.
     pair = pairs[0]
     service, count = pair.service, pair.instances
     progress(0.3, "Both pools by simulation")
     simulate = part(progress, 0.4, 0.75)
     judged = judgement(
-        hardware, m, pair.columns, lengths, count, scenario.seed, shared,
+        hardware, m, pair.columns, lengths, count, scenario.seed, shared, arrivals,
         report=lambda done: simulate(done, "Simulating the best"),
     )  # fmt: skip
     best = judged.best
@@ -199,8 +202,8 @@ def run(
         headline=_headline(best.ratio, mixed, options.service, count),
         prediction_error=max(errors, key=abs) if errors else None,
         judged_by="what each pool carries by itself, as plans count on it, for every ratio; "
-        f"simulation of both pools at once, {REQUESTS:,} and again {2 * REQUESTS:,} Poisson "
-        "arrivals at each rate, for the best and those beside it",
+        f"simulation of both pools at once, {REQUESTS:,} and again {2 * REQUESTS:,} "
+        "arrivals with the bursts of the traffic at each rate, for the best and those beside it",
         pairs=tuple(pairs),
         sensitivity=moved,
         over_time=drift,
@@ -216,6 +219,7 @@ def _pairs(
     m: int,
     lengths: Lengths,
     shared: SharedPrompts | None,
+    burstiness: Burstiness,
     options: Options,
     progress: Progress,
 ) -> tuple[list[Pair], list[str]]:
@@ -236,7 +240,9 @@ def _pairs(
         progress(done / len(pairs), "Pairs of GPU types")
         count = options.instances or usual_instances(hardware, m, columns)
         try:
-            service, best = strictest_split(hardware, m, columns, lengths, count, shared)
+            service, best = strictest_split(
+                hardware, m, columns, lengths, count, shared, burstiness
+            )
         except SimulationError as problem:
             # One pair that cannot meet the limits must not end the run.
             notes.append(f"Left out: {problem}.")
@@ -265,7 +271,7 @@ def _mixed(pair: Pair, seed: int) -> Mixed | None:
         curve = curve_of(
             CurveKey(
                 service.decode, lengths, service.tier, seed, batching=service.batching,
-                routing=pair.hardware.routing, blocks=service.blocks,
+                burstiness=service.burstiness, routing=pair.hardware.routing, blocks=service.blocks,
             )
         )  # fmt: skip
     except SimulationError as problem:

@@ -146,7 +146,11 @@ def run(
             recommended=take,
             verification=verification,
             pd_ratios=stated_ratios(
-                study.hardware, study.traffic.lengths, scenario.seed, study.traffic.shared
+                study.hardware,
+                study.traffic.lengths,
+                scenario.seed,
+                study.traffic.shared,
+                study.traffic.arrivals,
             ),
             plan=figures,
             profile_error=errors,

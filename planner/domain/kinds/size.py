@@ -30,6 +30,8 @@ from planner.domain.serialise import (
 )
 from planner.domain.sizing.arrivals import (
     POISSON,
+    TRACE,
+    arrivals_of,
     busiest_rps,
     variation_in,
     variation_of,
@@ -49,6 +51,7 @@ from planner.domain.sizing.splits import (
 from planner.domain.sources import Fact
 from planner.domain.traffic.known_lengths import known_traffic
 from planner.domain.traffic.lengths import Lengths
+from planner.domain.traffic.traffic import Traffic
 from planner.domain.verification.profile_error import (
     UNCHECKED,
     StatedError,
@@ -77,7 +80,7 @@ from simulation.sizing.capacity import PRECISION, REQUESTS, SENDERS
 from simulation.sizing.pd_slo_split import in_part
 from simulation.sizing.pool import SIMULATED, PoolPoint, fewest
 from simulation.sizing.trial import SharedPrompts
-from simulation.sizing.workload import Workload
+from simulation.sizing.workload import Burstiness, Workload
 
 At = tuple[int, int]  # model, column
 
@@ -103,11 +106,11 @@ class Options(RunOptions):
         description="Output tokens, with isl. Left out: as in the traffic.",
     )
     burstiness: str = Field(
-        POISSON,
+        TRACE,
         title="Arrivals",
         max_length=20,
-        description="poisson (left out), trace, or the squared coefficient of variation of the "
-        "times between arrivals.",
+        description="trace (left out): with the bursts of the traffic; poisson; or the squared "
+        "coefficient of variation of the times between arrivals.",
     )
 
     rate: float | None = Field(
@@ -232,6 +235,7 @@ def run(
     scv = [1.0 if variation is None else variation] * len(hardware.models)
     shared: Sequence[SharedPrompts | None] = ()
     rates: list[float | None] = [options.rate] * len(hardware.models)
+    traffic: Traffic | None = None
     if fixed is None or variation is None:
         traffic = known_traffic(settings_of(scenario), traces)
         lengths = traffic.lengths
@@ -239,7 +243,9 @@ def run(
             scv = [variation_in(traffic, m, notes) for m in range(len(hardware.models))]
         if options.rate is None:
             rates = [busiest_rps(hardware, traffic, m) for m in range(len(hardware.models))]
+    arrivals = arrivals_of(traffic, variation, len(hardware.models))
     if fixed is None:
+        assert traffic is not None
         drawn = "lengths drawn from the scenario's traffic"
         shared, hardware = traffic.shared, replace(hardware, asked=traffic.asked)
     else:
@@ -247,11 +253,13 @@ def run(
         pair = (np.array(fixed[:1], np.int32), np.array(fixed[1:], np.int32))
         lengths = [pair] * len(hardware.models)
         drawn = f"{fixed[0]:,} input and {fixed[1]:,} output tokens each"
-    sizes = size(hardware, lengths, scenario.seed, part(progress, 0.1, 0.4), scv, shared)
+    sizes = size(hardware, lengths, scenario.seed, part(progress, 0.1, 0.4), arrivals, shared)
     errors = {place: stated_error(hardware.profiles[place]) for place in sizes.capacity}
     late = part(progress, 0.4, 0.85)
-    again = _again(hardware, lengths, errors, scv, scenario.seed, late, shared)
-    splits = splits_of(hardware, sizes, lengths, scv, scenario.seed, part(progress, 0.85, 0.95))
+    again = _again(hardware, lengths, errors, arrivals, scenario.seed, late, shared)
+    splits = splits_of(
+        hardware, sizes, lengths, scv, arrivals, scenario.seed, part(progress, 0.85, 0.95)
+    )
     pools, curves = [], []
     for place, sized in zip(sizes.capacity, sized_replicas(sizes, hardware), strict=True):
         tier = next(tier for tier in hardware.tiers if tier.name == sized.tier)
@@ -281,15 +289,17 @@ def run(
                 again=again[place],
             )
         )
-    poisson = options.burstiness == POISSON
-    arrivals = "Poisson arrivals" if poisson else "arrivals (gaps gamma-distributed)"
+    drawn_as = {
+        POISSON: "Poisson arrivals",
+        TRACE: "arrivals with the bursts of the traffic",
+    }.get(options.burstiness, "arrivals (gaps gamma-distributed)")
     return Outcome(
         SizeResult(
             scenario=scenario.name,
             pools=tuple(pools),
             splits=splits,
             sized_by=f"simulation of one replica request by request: {REQUESTS:,} and again "
-            f"{2 * REQUESTS:,} {arrivals}, {drawn}; the largest rate that meets the tier in both, "
+            f"{2 * REQUESTS:,} {drawn_as}, {drawn}; the largest rate that meets the tier in both, "
             f"to within {PRECISION:.0%}; pools of {', '.join(map(str, SIMULATED))} likewise, and "
             "in between by 1/sqrt(n)",
             size_error=expected("simulation", 0.0),
@@ -386,7 +396,7 @@ def _again(
     hardware: Hardware,
     lengths: Sequence[Lengths],
     errors: dict[At, StatedError | None],
-    scv: Sequence[float],
+    arrivals: Sequence[Burstiness],
     seed: int,
     progress: Progress,
     shared: Sequence[SharedPrompts | None],
@@ -405,7 +415,7 @@ def _again(
                 profile = slower_or_faster(hardware.profiles[m, g], error.value, sign)
                 try:
                     rate = sized_alone(
-                        hardware, m, g, lengths[m], seed, profile=profile, burstiness=scv[m],
+                        hardware, m, g, lengths[m], seed, profile=profile, burstiness=arrivals[m],
                         shared=shared[m] if shared else None,
                     )  # fmt: skip
                 except SimulationError:

@@ -31,6 +31,7 @@ from planner.inputs.scenario.build import Hardware
 from simulation.errors import SimulationError
 from simulation.sizing.pd_ratio import Best
 from simulation.sizing.trial import SharedPrompts
+from simulation.sizing.workload import Burstiness
 
 BEST = Columns(
     (
@@ -72,6 +73,7 @@ def stated_ratios(
     lengths: Sequence[Lengths],
     seed: int,
     shared: Sequence[SharedPrompts | None] = (),
+    arrivals: Sequence[Burstiness] = (),
 ) -> tuple[StatedRatio, ...]:
     """Return the best ratio of every model with prefill and decode pools, for a plan's results.
 
@@ -80,12 +82,24 @@ def stated_ratios(
     return tuple(
         ratio
         for m in range(len(hardware.models))
-        for ratio in _of_model(hardware, m, lengths[m], seed, shared[m] if shared else None)
+        for ratio in _of_model(
+            hardware,
+            m,
+            lengths[m],
+            seed,
+            shared[m] if shared else None,
+            arrivals[m] if arrivals else 1.0,
+        )
     )
 
 
 def _of_model(
-    hardware: Hardware, m: int, lengths: Lengths, seed: int, shared: SharedPrompts | None
+    hardware: Hardware,
+    m: int,
+    lengths: Lengths,
+    seed: int,
+    shared: SharedPrompts | None,
+    burstiness: Burstiness,
 ) -> Iterator[StatedRatio]:
     """Yield the best ratio of each pair of pools of one model."""
     for columns in pairs_of(hardware, m):
@@ -99,7 +113,7 @@ def _of_model(
             instances=count,
         )
         try:
-            judged = judgement(hardware, m, columns, lengths, count, seed, shared)
+            judged = judgement(hardware, m, columns, lengths, count, seed, shared, burstiness)
         except SimulationError as problem:
             yield replace(stated, note=str(problem))
         else:

@@ -33,6 +33,7 @@ from simulation.sizing.pd_simulation import (
 )
 from simulation.sizing.pool import rate_of
 from simulation.sizing.trial import SharedPrompts
+from simulation.sizing.workload import Burstiness
 
 KEPT = 64  # judgements cached per process
 
@@ -66,6 +67,7 @@ def judgement(
     instances: int,
     seed: int,
     shared: SharedPrompts | None = None,
+    burstiness: Burstiness = 1.0,
     report: ReportProgress = lambda done: None,
 ) -> Judgement:
     """Return the ratios of ``instances`` instances at the tier that limits the best ratio most.
@@ -74,11 +76,11 @@ def judgement(
     caches prefixes, ``shared`` replaces ``lengths``, and shared prompts are cached. Raise
     SimulationError if no ratio meets a tier.
     """
-    service, _ = strictest_split(hardware, m, columns, lengths, instances, shared)
+    service, _ = strictest_split(hardware, m, columns, lengths, instances, shared, burstiness)
     routing, work = hardware.routing, service.workload
     identity = (
         service.prefill, service.decode, work.isl, work.osl, service.blocks, service.tier,
-        service.link, service.batching, routing, instances, seed,
+        service.link, service.batching, service.burstiness, routing, instances, seed,
     )  # fmt: skip
     return _judged(_PairKey(digest_of(identity), service, routing, instances, seed, report))
 
@@ -92,7 +94,7 @@ def _judged(pair: _PairKey) -> Judgement:
         lengths = (service.workload.isl, service.workload.osl)
         sides = CurveKey(
             service.prefill, lengths, service.tier, pair.seed, "prefill", None, service.batching,
-            routing=pair.routing, blocks=service.blocks,
+            service.burstiness, routing=pair.routing, blocks=service.blocks,
         )  # fmt: skip
         prefill, decode = pair_of_curves(
             sides,

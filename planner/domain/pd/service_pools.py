@@ -16,7 +16,7 @@ from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
 from simulation.sizing.pd_ratio import PdService, Ratio, best_split
 from simulation.sizing.trial import SharedPrompts
-from simulation.sizing.workload import Workload
+from simulation.sizing.workload import Burstiness, Workload
 
 MOST_INSTANCES = 256
 # Largest default number of instances: HeteroScale, section 4.1, has 16 nodes.
@@ -74,6 +74,7 @@ def service_of(
     lengths: Lengths,
     tier: Tier,
     shared: SharedPrompts | None = None,
+    burstiness: Burstiness = 1.0,
 ) -> PdService:
     """Return the inputs of closed forms and simulations for a model on a pair of columns."""
     lengths, blocks = cached(hardware, m, lengths, shared)
@@ -85,6 +86,7 @@ def service_of(
         link=_link(hardware, m, columns.prefill),
         batching=hardware.serving[m].batching,
         blocks=blocks,
+        burstiness=burstiness,
     )
 
 
@@ -106,14 +108,15 @@ def strictest_split(
     lengths: Lengths,
     instances: int,
     shared: SharedPrompts | None = None,
+    burstiness: Burstiness = 1.0,
 ) -> tuple[PdService, Ratio]:
     """Return the service at the tier that limits the best ratio most, and that ratio.
 
-    Both are by closed forms. Raise SimulationError if no ratio meets a tier.
+    Both are by closed forms, for Poisson arrivals. Raise SimulationError if no ratio meets a tier.
     """
     splits: list[tuple[PdService, Ratio]] = []
     for tier in hardware.limits_of(m):
-        service = service_of(hardware, m, columns, lengths, tier, shared)
+        service = service_of(hardware, m, columns, lengths, tier, shared, burstiness)
         best = best_split(service, instances)
         if best.max_rps <= 0:
             raise SimulationError(

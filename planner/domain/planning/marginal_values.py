@@ -160,7 +160,7 @@ def _looser(
     try:
         hardware = replace(inputs.hardware, tiers=tiers)
         traffic = inputs.traffic
-        sizes = size(hardware, traffic.lengths, seed, progress, shared=traffic.shared)
+        sizes = size(hardware, traffic.lengths, seed, progress, traffic.arrivals, traffic.shared)
     except (PlannerError, SimulationError):
         return None
     step = 1000 * LOOSER * min(limits)

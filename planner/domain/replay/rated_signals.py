@@ -39,6 +39,7 @@ from simulation.policies.wrappers.observation_log import ObservationLog
 from simulation.sizing.pd_ratio import splits
 from simulation.sizing.pool import rate_of
 from simulation.sizing.trial import SharedPrompts
+from simulation.sizing.workload import Burstiness, unit_arrivals
 from simulation.trace import Trace
 
 REQUESTS = 4_000  # requests of a test of FEW replicas
@@ -68,12 +69,12 @@ class PressureTests:
 
 
 def pressure_test(study: Study, ratio: str | float = FIXED, many: bool = False) -> Pressure:
-    """Return the readings of each pool under Poisson arrivals at its capacity.
+    """Return the readings of each pool at its capacity.
 
-    Requests have the lengths of the model. The rate is C(n) for n replicas. n is today's count,
-    at most USUAL_INSTANCES, or exactly that number if ``many``. Separate prefill and decode pools
-    are tested together at their joint capacity. ``ratio`` is ``fixed`` (of the fleet), ``best``
-    or ``observed`` (both: the best, D2), or a number.
+    Requests have the lengths and the arrivals of the model. The rate is C(n) for n replicas. n is
+    today's count, at most USUAL_INSTANCES, or exactly that number if ``many``. Separate prefill and
+    decode pools are tested together at their joint capacity. ``ratio`` is ``fixed`` (of the fleet),
+    ``best`` or ``observed`` (both: the best, D2), or a number.
     """
     index = study.hardware.pool_index
     out = {name: np.full(len(index), np.nan) for name in (*READ, *GAUGES)}
@@ -128,7 +129,7 @@ def _unit(study: Study, group: list[int], ratio: str | float, many: bool) -> tup
             count = usual_instances(hardware, m, columns)
             lengths, seed = study.traffic.lengths[m], study.settings.seed
             best = judgement(
-                hardware, m, columns, lengths, count, seed, _shared(study, m)
+                hardware, m, columns, lengths, count, seed, _shared(study, m), _arrivals(study, m)
             ).best.ratio
             return np.array([best.prefill, best.decode], np.int64), best.max_rps
     except SimulationError:
@@ -144,6 +145,10 @@ def _unit(study: Study, group: list[int], ratio: str | float, many: bool) -> tup
 
 def _shared(study: Study, m: int) -> SharedPrompts | None:
     return study.traffic.shared[m] if study.traffic.shared else None
+
+
+def _arrivals(study: Study, m: int) -> Burstiness:
+    return study.traffic.arrivals[m] if study.traffic.arrivals else 1.0
 
 
 def _carried(study: Study, m: int, g: int, instances: int) -> float:
@@ -165,7 +170,7 @@ def _readings(
     if shared is not None and study.hardware.serving[m].prefix_caching:
         sample = shared.again(requests)
         isl, osl, blocks = sample.isl, sample.osl, sample.blocks
-    arrival = np.cumsum(rng.exponential(1 / rate, requests))
+    arrival = unit_arrivals(requests, _arrivals(study, m), rng) / rate
     all_pools = study.fleet(np.zeros(len(index), np.int64))
     pools = tuple(
         replace(all_pools.pools[p], initial=int(n), minimum=0, maximum=max(int(n), 1), tiers=None)

@@ -6,7 +6,7 @@ import numpy as np
 
 from planner.domain.traffic.traffic import Traffic
 from planner.inputs.scenario.build import Hardware
-from simulation.sizing.workload import local_burstiness
+from simulation.sizing.workload import Burstiness, local_burstiness
 
 MOST_BURSTY = 100.0
 TRACE, POISSON = "trace", "poisson"
@@ -33,16 +33,26 @@ def variation_of(burstiness: str) -> float | None:
 def variation_in(traffic: Traffic, m: int, notes: list[str]) -> float:
     """Return the squared coefficient of variation of a model's own arrivals within five minutes.
 
-    If only counts are known, return 1 (Poisson) and add a note to ``notes``.
+    If only counts are known, return 1. If sizes assume Poisson too, add a note to ``notes``.
     """
     arrivals = traffic.measured.arrival_s[traffic.measured.model == m]
     if not len(arrivals):
-        notes.append(
-            f"Arrivals of {traffic.models[m]} are known by the bin, not one by one: sized as "
-            "Poisson."
-        )
+        if (traffic.arrivals[m] if traffic.arrivals else 1.0) == 1.0:
+            notes.append(
+                f"{traffic.models[m]}: the traffic holds counts per bin, so arrivals within a bin "
+                "are Poisson. Set traffic.sources.dispersion if they are bursty."
+            )
         return 1.0
     return min(local_burstiness(arrivals), MOST_BURSTY)
+
+
+def arrivals_of(
+    traffic: Traffic | None, variation: float | None, models: int
+) -> tuple[Burstiness, ...]:
+    """Return the arrivals to simulate by model; without ``variation``, those of the traffic."""
+    if variation is None and traffic is not None and traffic.arrivals:
+        return traffic.arrivals
+    return (1.0 if variation is None else variation,) * models
 
 
 def busiest_rps(hardware: Hardware, traffic: Traffic, m: int) -> float | None:

@@ -23,6 +23,7 @@ from simulation.sizing.capacity import Capacity, capacity
 from simulation.sizing.pd_slo_split import in_part
 from simulation.sizing.pool import MOST, PoolCurve, pool_curve
 from simulation.sizing.trial import SharedPrompts
+from simulation.sizing.workload import Burstiness
 from simulation.trace import PrefixBlocks, Trace
 
 KEPT = 256  # curves cached per process
@@ -39,7 +40,7 @@ class CurveKey:
     role: str = field(default="both", compare=False)
     link: KvLink | None = field(default=None, compare=False)
     batching: str = field(default="chunked", compare=False)
-    burstiness: float = field(default=1.0, compare=False)
+    burstiness: Burstiness = field(default=1.0, compare=False)
     routing: Routing | None = field(default=None, compare=False)
     blocks: PrefixBlocks | None = field(default=None, compare=False)
     digest: str = field(init=False)
@@ -81,7 +82,7 @@ def sized_pool(
     lengths: Lengths,
     seed: int,
     *,
-    burstiness: float = 1.0,
+    burstiness: Burstiness = 1.0,
     shared: SharedPrompts | None = None,
 ) -> SizedPool:
     """Return C(n) of model ``m`` on column ``g``, in that column's role.
@@ -104,7 +105,7 @@ def sized_alone(
     seed: int,
     *,
     profile: Profile,
-    burstiness: float = 1.0,
+    burstiness: Burstiness = 1.0,
     shared: SharedPrompts | None = None,
 ) -> float:
     """Return the requests/s of one instance with another profile, the lowest of all tiers."""
@@ -119,7 +120,7 @@ def sized_alone(
 
 def _keys_by_tier(
     hardware: Hardware, m: int, g: int, lengths: Lengths, seed: int, profile: Profile,
-    burstiness: float, shared: SharedPrompts | None,
+    burstiness: Burstiness, shared: SharedPrompts | None,
 ) -> list[tuple[Tier, CurveKey]]:  # fmt: skip
     """Return the key of a curve for each of the ``strictest`` tiers of a model."""
     role = hardware.columns[g].role

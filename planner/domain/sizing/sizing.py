@@ -25,6 +25,7 @@ from simulation.errors import SimulationError
 from simulation.sizing.capacity import Capacity
 from simulation.sizing.pool import MOST
 from simulation.sizing.trial import SharedPrompts
+from simulation.sizing.workload import Burstiness
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,14 +81,15 @@ def size(
     lengths: Sequence[Lengths],
     seed: int,
     progress: Progress,
-    burstiness: Sequence[float] | None = None,
+    burstiness: Sequence[Burstiness] = (),
     shared: Sequence[SharedPrompts | None] = (),
 ) -> Sizes:
     """Return the capacity of one instance and of pools of each model and column, by simulation.
 
-    ``lengths`` holds samples of lengths by model. ``burstiness`` holds the squared coefficient of
-    variation of the gaps by model. Default: 1 (Poisson). If a model's serving caches prefixes, its
-    entry of ``shared`` replaces ``lengths``, and shared prompts are cached.
+    ``lengths`` holds samples of lengths by model. ``burstiness`` holds the arrivals by model: the
+    squared coefficient of variation of the gaps, or a pattern. Default: 1 (Poisson). If a model's
+    serving caches prefixes, its entry of ``shared`` replaces ``lengths``, and shared prompts are
+    cached.
 
     A column that cannot meet a tier at any rate is omitted, with a note. Raise ScenarioError if a
     model has no columns left that serve both prompts and answers.
@@ -105,7 +107,7 @@ def size(
             continue
         what = f"{hardware.models[m].name} on {hardware.columns[g].label}"
         progress(done / len(hardware.profiles), f"Sizing {what}")
-        bursts = burstiness[m] if burstiness is not None else 1.0
+        bursts = burstiness[m] if burstiness else 1.0
         try:
             pools[m, g] = sized_pool(
                 hardware, m, g, lengths[m], seed, burstiness=bursts,
@@ -140,12 +142,12 @@ def size_over_time(hardware: Hardware, known: KnownLengths, seed: int, progress:
     """
     first, *others = known.samples
     share = 1.0 / len(known.samples)
-    sizes = size(hardware, first, seed, part(progress, 0.0, share), shared=known.shared)
+    sizes = size(hardware, first, seed, part(progress, 0.0, share), known.arrivals, known.shared)
     later, place, notes = [], [0], list(sizes.notes)
     for s, lengths in enumerate(others, start=1):
         try:
             then = part(progress, s * share, (s + 1) * share)
-            later.append(size(hardware, lengths, seed, then, shared=known.shared))
+            later.append(size(hardware, lengths, seed, then, known.arrivals, known.shared))
         except ScenarioError as problem:
             notes.append(f"Sizes do not follow the lengths of requests, for with them: {problem}")
             place.append(place[-1])

@@ -21,7 +21,7 @@ from simulation.performance.profile import Profile
 from simulation.sizing.batch_sizing import Sized, size_pool
 from simulation.sizing.capacity import SENDERS
 from simulation.sizing.pd_slo_split import in_part
-from simulation.sizing.workload import Workload
+from simulation.sizing.workload import Burstiness, Workload
 
 At = tuple[int, int]  # model, column
 MOST_SPLITS = 31  # divisions compared per instance, in addition to the scenario's own
@@ -55,13 +55,15 @@ def splits_of(
     sizes: Sizes,
     lengths: Sequence[Lengths],
     scv: Sequence[float],
+    arrivals: Sequence[Burstiness],
     seed: int,
     progress: Progress,
 ) -> tuple[SplitSize, ...]:
     """Return the divisions of every sized profile that separates attention and experts.
 
     Each division has the number of GPUs of the scenario's own. ``scv`` holds the squared
-    coefficient of variation of the gaps by model.
+    coefficient of variation of the gaps by model, for closed forms. ``arrivals`` are those of the
+    simulation.
     """
     apart = [
         place for place in sizes.capacity if hardware.sections[place].attention_ffn is not None
@@ -81,7 +83,7 @@ def splits_of(
                 rate = sizes.capacity[place][1].max_rps
             elif best and profile is not None:
                 rate = sized_alone(
-                    hardware, m, g, lengths[m], seed, profile=profile, burstiness=scv[m]
+                    hardware, m, g, lengths[m], seed, profile=profile, burstiness=arrivals[m]
                 )
             splits.append(replace(row, best=best, max_rps=rate))
     return tuple(splits)

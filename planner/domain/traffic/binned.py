@@ -18,6 +18,7 @@ from simulation.synthesis import (
     IndependentLengths,
     LengthDistribution,
     SampledLength,
+    arrivals_from_bins,
     requests_from_bins,
 )
 from simulation.trace import Trace
@@ -41,6 +42,7 @@ class BinnedSource:
     input_lengths: Lengths | None
     output_lengths: Lengths | None
     launch: Launch | None = None  # the description it was drawn from; None: read from a file
+    dispersion: float = 1.0  # variance over mean of requests per second within a bin
 
     @property
     def end_s(self) -> float:
@@ -183,8 +185,9 @@ class BinnedSource:
                 columns.start_s + between.start * columns.bin_s - start_s,
                 self.lengths(),
                 rng,
-                input_totals=totals(columns.input_tokens),
-                output_totals=totals(columns.output_tokens),
+                (totals(columns.input_tokens), totals(columns.output_tokens)),
+                # A part of all requests, chosen at random, has the same part of the excess.
+                dispersion=1.0 + (self.dispersion - 1.0) / parts,
             )
             # The outermost bins can overlap the window only in part: drop arrivals outside it.
             order = np.argsort(arrival, kind="stable")
@@ -193,6 +196,20 @@ class BinnedSource:
             requests = arrival[order], isl[order], osl[order]
             traces.append(all_from(shell, place, start_s, *requests))
         return traces
+
+    def arrivals(
+        self, start_s: float, end_s: float, rng: np.random.Generator
+    ) -> list[tuple[int, int, FloatArray]]:
+        """Draw arrival times without lengths, in epoch seconds, by region and tier."""
+        columns, between = self.columns, self.between(start_s, end_s)
+        counts = self.requests()[between]
+        begin_s = columns.start_s + between.start * columns.bin_s
+        drawn = []
+        for region, tier in np.argwhere(self.cells > 0):
+            whole = whole_counts(counts * self.cells[region, tier], rng)
+            arrival, _, _ = arrivals_from_bins(whole, columns.bin_s, begin_s, rng, self.dispersion)
+            drawn.append((int(region), int(tier), arrival))
+        return drawn
 
 
 def all_from(

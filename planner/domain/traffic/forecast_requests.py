@@ -25,23 +25,28 @@ from planner.domain.traffic.traffic import (
     merge,
 )
 from planner.domain.traffic.window import Window
+from simulation.arrays import FloatArray
+from simulation.sizing.workload import Burstiness, unit_arrivals
 from simulation.synthesis import EmpiricalLengths
 from simulation.trace import Trace
 
+ENOUGH = 6.0  # standard deviations of a Poisson count, drawn beyond the mean
+
 DRAWN = (
-    "Nothing of what follows the traffic is known yet: requests are drawn at random around the "
-    "mean of the forecast, so neither its error nor bursts within a bin are in what is in time."
+    "Nothing of what follows the traffic is known yet. Requests are drawn at random around the "
+    "mean of the forecast, with the bursts of the traffic. Its error is not in what is in time."
 )
 
 
 def requests_ahead(
     traffic: Traffic, window: Window, method: str, seed: int, *, cells: int = 1
 ) -> tuple[Trace, tuple[str, ...]]:
-    """Return Poisson arrivals at the forecast mean, and notes for the result.
+    """Return arrivals at the forecast mean, and notes for the result.
 
     The mean is forecast for every model x region x tier. For traffic that the scenario describes,
     the mean is the described rate. It is multiplied by ``Window.grown``. Lengths are drawn from
-    the model's own requests. With ``cells`` above 1, only one of that many equal parts is drawn.
+    the model's own requests, and arrivals have the bursts of its traffic. With ``cells`` above 1,
+    only one of that many equal parts is drawn.
 
     A series that is too short for ``method`` is drawn at the last-value forecast, with a note.
     Raise ScenarioError if more than ``MAX_DRAWN`` requests are expected.
@@ -66,11 +71,23 @@ def requests_ahead(
         mean = mean * window.grown / cells
         expected += float(mean.sum())
         check_requests(expected, "horizon.duration_s", "horizon.duration_s or scale", MAX_DRAWN)
-        counts = rng.poisson(mean)
-        edges = np.repeat(np.arange(bins) * window.bin_s, counts)
-        arrival = np.sort(edges + rng.random(len(edges)) * window.bin_s)
         m = traffic.models.index(key.model)
+        burstiness = traffic.arrivals[m] if traffic.arrivals else 1.0
+        arrival = _arrivals(mean, window.bin_s, burstiness, rng)
         isl, osl = EmpiricalLengths(*traffic.lengths[m]).sample(len(arrival), rng)
         place = m, traffic.regions.index(key.region), traffic.tiers.index(key.tier)
         pieces.append(all_from(traffic.measured, place, window.start_s, arrival, isl, osl))
     return merge(pieces, replay=FORECAST), tuple(notes)
+
+
+def _arrivals(
+    mean: FloatArray, bin_s: float, burstiness: Burstiness, rng: np.random.Generator
+) -> FloatArray:
+    """Return arrival times with ``mean`` ``[bins]`` requests per bin on average."""
+    below = np.concatenate([[0.0], np.cumsum(mean)])
+    total = float(below[-1])
+    unit, n = np.zeros(0), int(total + ENOUGH * (total + 1.0) ** 0.5)
+    while total > 0 and (not len(unit) or unit[-1] < total):
+        unit, n = unit_arrivals(n, burstiness, rng), 2 * n
+    edges = np.arange(len(below)) * bin_s
+    return np.asarray(np.interp(unit[unit < total], below, edges), np.float64)

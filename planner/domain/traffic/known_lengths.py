@@ -10,6 +10,7 @@ from planner.domain.random_streams import (
     Stream,
     generator,
 )
+from planner.domain.traffic.known_arrivals import known_arrivals
 from planner.domain.traffic.lengths import (
     SAMPLE,
     Lengths,
@@ -29,6 +30,7 @@ from planner.errors import ScenarioError
 from planner.inputs.scenario.settings import Settings
 from simulation.arrays import BoolArray, IntArray, pieces
 from simulation.sizing.trial import SharedPrompts
+from simulation.sizing.workload import Burstiness
 
 LEAST = 200  # smallest number of requests in a sample of lengths
 DRIFT = 0.1  # smaller relative changes of a mean length do not justify a new size (assumed)
@@ -48,6 +50,7 @@ class KnownLengths:
     notes: tuple[str, ...] = ()
     shared: tuple[SharedPrompts | None, ...] = ()  # [l] known at the first decision
     asked: BoolArray | None = None  # [l, tiers] whether the model has traffic of the tier
+    arrivals: tuple[Burstiness, ...] = ()  # [l] known at the first decision; empty: Poisson
 
 
 def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
@@ -78,7 +81,9 @@ def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
     )
     shared = tuple(_shared(traffic, m, window) for m in range(len(traffic.models)))
     has_tier = asked_by(traffic, float(window.origins_s[0]))
-    return KnownLengths(samples, np.argsort(order)[which.ravel()], notes, shared, has_tier)
+    arrivals = known_arrivals(traffic, float(window.origins_s[0]), seed)
+    at = np.argsort(order)[which.ravel()]
+    return KnownLengths(samples, at, notes, shared, has_tier, arrivals)
 
 
 def foreseen(traffic: Traffic, known: KnownLengths) -> Traffic:
@@ -88,6 +93,7 @@ def foreseen(traffic: Traffic, known: KnownLengths) -> Traffic:
         lengths=known.samples[0],
         shared=known.shared,
         asked=known.asked,
+        arrivals=known.arrivals,
         notes=traffic.notes + known.notes,
     )
 
@@ -137,7 +143,8 @@ def known_traffic(settings: Settings, traces: dict[str, StoredTrace]) -> Traffic
     try:
         window = resolve_window(settings.window, traffic.demand, traffic.clock)
     except ScenarioError:
-        return replace(traffic, asked=asked_by(traffic, np.inf))
+        arrivals = known_arrivals(traffic, np.inf, settings.seed)
+        return replace(traffic, asked=asked_by(traffic, np.inf), arrivals=arrivals)
     return foreseen(traffic, known_lengths(traffic, window, settings.seed))
 
 

@@ -53,6 +53,11 @@ def measured_source(
     if source.series is not None:
         code = code_of(columns.models, source.series, f"{where}.series", "series")
         keep = np.flatnonzero(columns.model == code)
+    if source.dispersion != 1:
+        raise ScenarioError(
+            f"{where}.dispersion: the trace has arrival times, so its bursts are known. Leave "
+            "dispersion out; it is for counts per bin."
+        )
     count = len(arrived) if keep is None else len(keep)
     most = MAX_REQUESTS if source.scale == 1 else MAX_DRAWN
     check_requests(count * source.scale, where, "scale", most)
@@ -182,6 +187,7 @@ def binned_sources(
             input_lengths=source.input_tokens,
             output_lengths=source.output_tokens,
             launch=source.launch,
+            dispersion=source.dispersion,
         )
         _check_tokens(binned, source, where)
         sources.append(binned)

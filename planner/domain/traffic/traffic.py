@@ -60,6 +60,7 @@ from planner.inputs.scenario.holidays import (
 from planner.inputs.scenario.settings import TrafficSettings
 from simulation.arrays import BoolArray, FloatArray
 from simulation.sizing.trial import SharedPrompts
+from simulation.sizing.workload import Burstiness
 from simulation.trace import Trace
 
 MEASURED = "requests as measured"
@@ -92,10 +93,12 @@ class Traffic:
     notes: tuple[str, ...]
     measured: Trace  # requests of all request files; empty if all sources are demand files
     binned: tuple[BinnedSource, ...]
-    # ``known.foreseen`` replaces the next three by what the first decision knows.
+    # ``known.foreseen`` replaces the next four by what the first decision knows.
     lengths: tuple[Lengths, ...]  # [l]
     shared: tuple[SharedPrompts | None, ...] = ()  # [l] prompt blocks, if a trace has them
     asked: BoolArray | None = None  # [l, tiers] whether a model has traffic of a tier
+    arrivals: tuple[Burstiness, ...] = ()  # [l] arrivals within a bin; empty: Poisson
+    deferrable: frozenset[str] = frozenset()  # names of tiers
 
     def expected(self, start_s: float, end_s: float) -> float:
         """Return the expected number of requests that arrive in ``[start_s, end_s)``."""
@@ -241,6 +244,7 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
         measured=trace,
         binned=tuple(binned),
         lengths=tuple(_lengths(m, trace, binned, rng) for m in range(len(settings.models))),
+        deferrable=settings.deferrable,
     )
 
 

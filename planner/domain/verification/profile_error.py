@@ -111,8 +111,8 @@ def _again(
     word = "slower" if sign > 0 else "faster"
     try:
         lengths, seed = study.traffic.lengths, study.settings.seed
-        sizing, shared = part(progress, 0.0, 0.8), study.traffic.shared
-        sizes = size(hardware, lengths, seed, sizing, shared=shared)
+        sizing, traffic = part(progress, 0.0, 0.8), study.traffic
+        sizes = size(hardware, lengths, seed, sizing, traffic.arrivals, traffic.shared)
         inputs = replace(study.plan_input, hardware=hardware, sizes=sizes)
         plan = plan_load(inputs, planned.load, part(progress, 0.8, 1.0))
     except (Infeasible, ScenarioError, SolverFailed) as problem:

@@ -44,6 +44,7 @@ class TrafficSettings:
     prefix_caching: bool  # True if any model caches prefixes
     seed: int
     holidays: tuple[str, ...] = ()  # countries and dates
+    deferrable: frozenset[str] = frozenset()  # names of tiers
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +189,7 @@ def settings_of(scenario: Scenario) -> Settings:
             prefix_caching=any(row.prefix_caching for row in scenario.serving),
             seed=scenario.seed,
             holidays=scenario.forecast.holidays,
+            deferrable=frozenset(tier.name for tier in scenario.tiers if tier.deferrable),
         ),
         window=WindowSettings(
             start=horizon.start or ("end" if _launched(scenario) else None),

@@ -102,6 +102,8 @@ class Source(Section):
     scale: Annotated[float, Field(gt=0, le=1_000_000)] = 1.0
     input_tokens: Lengths | None = None
     output_tokens: Lengths | None = None
+    # Only of counts: variance over mean of the requests per second within a bin. 1 is Poisson.
+    dispersion: Annotated[float, Field(ge=1, le=1000)] = 1.0
 
     @model_validator(mode="after")
     def _one_origin(self) -> Source:

@@ -1,0 +1,76 @@
+"""Find how the requests of each model arrive within a bin, from those known before a window."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.domain.random_streams import (
+    Stream,
+    generator,
+)
+from planner.domain.traffic.traffic import Traffic
+from planner.domain.traffic.window import DAY_S
+from simulation.arrays import FloatArray, IntArray
+from simulation.arrival_pattern import ArrivalPattern, pattern_of
+from simulation.sizing.workload import Burstiness
+
+POISSON = 1.0
+ENOUGH = 5_000  # requests that show bursts; with fewer on the last day, all earlier ones count
+MOST_DRAWN = 5_000_000  # arrivals drawn from counts, to see their pattern
+
+
+def known_arrivals(traffic: Traffic, before_s: float, seed: int) -> tuple[Burstiness, ...]:
+    """Return how each model's interactive requests arrive, as known at ``before_s``.
+
+    The pattern is that of the day before, or of all earlier requests if that day has few. Without
+    any earlier request, it is that of all the traffic. Counts in bins as wide as those of the
+    demand, without a stated dispersion, arrive as Poisson.
+    """
+    rng = generator(seed, Stream.ARRIVALS)
+    return tuple(_of_model(traffic, m, before_s, rng) for m in range(len(traffic.models)))
+
+
+def _of_model(traffic: Traffic, m: int, before_s: float, rng: np.random.Generator) -> Burstiness:
+    if not _bursts_known(traffic, m):
+        return POISSON
+    begin_s, end_s = traffic.demand.start_s, traffic.demand.end_s
+    pattern: ArrivalPattern | None = None
+    for start, end in ((before_s - DAY_S, before_s), (begin_s, before_s), (begin_s, end_s)):
+        arrival, series = _arrivals(traffic, m, max(start, begin_s), min(end, end_s), rng)
+        found = pattern_of(arrival, series, traffic.demand.bin_s, begin_s)
+        pattern = found or pattern
+        if found is not None and len(found.place) >= ENOUGH:
+            break
+    return POISSON if pattern is None else pattern
+
+
+def _bursts_known(traffic: Traffic, m: int) -> bool:
+    """Return whether anything is known of a model's arrivals within a bin of the demand."""
+    return bool((traffic.measured.model == m).any()) or any(
+        source.dispersion != 1.0 or source.columns.bin_s < traffic.demand.bin_s * (1 - 1e-9)
+        for source in traffic.binned
+        if source.model == m
+    )
+
+
+def _arrivals(
+    traffic: Traffic, m: int, start_s: float, end_s: float, rng: np.random.Generator
+) -> tuple[FloatArray, IntArray]:
+    """Return the arrivals of a model's interactive requests in epoch seconds, and their regions."""
+    interactive = [t for t, tier in enumerate(traffic.tiers) if tier not in traffic.deferrable]
+    trace = traffic.measured
+    rows = slice(trace.before(start_s), trace.before(end_s))
+    ours = (trace.model[rows] == m) & np.isin(trace.tier[rows], interactive)
+    arrivals = [trace.arrival_s[rows][ours] + trace.start_s]
+    regions = [trace.region[rows][ours].astype(np.int64)]
+    for source in traffic.binned:
+        if source.model != m or end_s <= start_s:
+            continue
+        expected = source.expected(start_s, end_s)
+        since = max(start_s, end_s - (end_s - start_s) * min(1.0, MOST_DRAWN / max(expected, 1.0)))
+        for region, tier, arrival in source.arrivals(since, end_s, rng):
+            if tier in interactive:
+                inside = arrival[(arrival >= since) & (arrival < end_s)]
+                arrivals.append(inside)
+                regions.append(np.full(len(inside), region, np.int64))
+    return np.concatenate(arrivals), np.concatenate(regions)

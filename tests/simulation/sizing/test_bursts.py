@@ -1,0 +1,64 @@
+"""Sizes under bursts: laws of the dispersion, and the Poisson size without any."""
+
+from __future__ import annotations
+
+import itertools
+from functools import cache
+
+import numpy as np
+import pytest
+
+from simulation.arrival_pattern import ArrivalPattern, pattern_of
+from simulation.fleet import Tier
+from simulation.sizing.capacity import capacity
+from simulation.sizing.pool import PoolCurve, pool_curve
+from simulation.synthesis import arrivals_from_bins
+from tests.simulation.builders import profile
+
+RNG = np.random.default_rng(0)
+SAMPLE = (
+    np.clip(RNG.lognormal(6.5, 1, 2000), 1, 8000).astype(int),
+    np.clip(RNG.lognormal(4, 0.8, 2000), 1, 400).astype(int),
+)
+SPEED = profile(
+    alpha=0.02, beta=1e-4, gamma=0.02, delta=1e-4, max_batch=128, budget=2048, kv=200_000, tp=4
+)
+TIGHT = Tier("t", ttft_s=0.8, tbt_s=0.1)
+BIN_S = 300.0
+
+
+def pattern(level: float, seed: int = 1) -> ArrivalPattern:
+    """Return the pattern of 20 requests/s with that dispersion at one second."""
+    counts = np.full(30, 20.0 * BIN_S)
+    arrival = arrivals_from_bins(counts, BIN_S, 0.0, np.random.default_rng(seed), level)[0]
+    found = pattern_of(arrival, np.zeros(len(arrival), np.int64), BIN_S)
+    assert found is not None
+    return found
+
+
+@cache
+def curve(level: float | None) -> PoolCurve:
+    arrivals = 1.0 if level is None else pattern(level)
+    return pool_curve(SPEED, SAMPLE, TIGHT, burstiness=arrivals, most=8)
+
+
+def test_capacity_falls_as_dispersion_rises() -> None:
+    levels = [curve(level).max_rps for level in (1.0, 4.0, 16.0)]
+    for calmer, burstier in itertools.pairwise(levels):
+        assert (burstier < calmer).all()
+    assert levels[2][-1] < 0.9 * levels[0][-1]
+
+
+def test_without_bursts_it_is_the_poisson_size() -> None:
+    assert curve(1.0).max_rps == pytest.approx(curve(None).max_rps, rel=0.03)
+
+
+def test_the_same_seed_gives_the_same_size_under_bursts() -> None:
+    sizes = [capacity(SPEED, SAMPLE, TIGHT, seed=3, burstiness=pattern(8.0)) for _ in range(2)]
+    assert sizes[0] == sizes[1]
+
+
+def test_saturation_does_not_depend_on_bursts() -> None:
+    any_tier = Tier("any")
+    calm = capacity(SPEED, SAMPLE, any_tier).max_rps
+    assert capacity(SPEED, SAMPLE, any_tier, burstiness=pattern(8.0)).max_rps == pytest.approx(calm)
