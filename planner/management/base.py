@@ -23,6 +23,9 @@ from planner.management.options import add_options, options_said
 from planner.models import Run, Trace
 from planner.models.workspace import within
 from planner.optimizer.problem import INFEASIBLE
+from planner.outputs.render.terminal import terminal_text
+from planner.outputs.reports import run_report
+from planner.selectors.runs import run_get
 from planner.selectors.scenarios import scenario_get
 from planner.selectors.traces import trace_get
 from planner.services.runs import run_create
@@ -162,6 +165,11 @@ class RunCommand(HeadroomCommand):
             enqueue=False,
         )
         return execute(run, self.progress)
+
+    def words(self, answer: dict[str, Any]) -> str:
+        """Return the report of the run as text, in colour on a terminal."""
+        report = run_report(run_get(answer["run"]))
+        return terminal_text(report, colour=self.stdout.isatty())
 
 
 def execute(run: Run, progress: Progress) -> dict[str, Any]:

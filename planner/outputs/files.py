@@ -17,15 +17,15 @@ from planner.outputs import (
     main_table,
     run_csv,
 )
+from planner.outputs.cover import cover_of
 from planner.outputs.manifests.kinds import (
     MANIFESTS,
     manifest_text,
 )
 from planner.outputs.options import ExportOptions
 from planner.outputs.plans import KINDS as PLANS
-from planner.outputs.report.content import KINDS as REPORTED
-from planner.outputs.report.content import report_of
-from planner.outputs.report.html import html_of
+from planner.outputs.render.html import html_of
+from planner.outputs.reports import REPORTED, run_report
 
 Write = Callable[[Run, ExportOptions, datetime], bytes]
 
@@ -67,21 +67,21 @@ def _manifest(kind: str, run: Run, options: ExportOptions, now: datetime) -> byt
 
 def _html(run: Run, options: ExportOptions, now: datetime) -> bytes:
     """Write the report as HTML."""
-    return html_of(report_of(run, now)).encode()
+    return html_of(run_report(run), cover_of(run, now)).encode()
 
 
 def _pdf(run: Run, options: ExportOptions, now: datetime) -> bytes:
     """Write the report as PDF."""
-    from planner.outputs.report.pdf import pdf_of  # slow to import and rarely used
+    from planner.outputs.render.pdf import pdf_of  # slow to import and rarely used
 
-    return pdf_of(report_of(run, now))
+    return pdf_of(run_report(run), cover_of(run, now))
 
 
 def _xlsx(run: Run, options: ExportOptions, now: datetime) -> bytes:
     """Write the report as a workbook."""
-    from planner.outputs.report.xlsx import xlsx_of  # slow to import and rarely used
+    from planner.outputs.render.xlsx import xlsx_of  # slow to import and rarely used
 
-    return xlsx_of(report_of(run, now))
+    return xlsx_of(run_report(run), cover_of(run, now))
 
 
 FIGURES, REPORT, TAKES_EFFECT = "Figures", "Report", "Where it takes effect"

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from planner.domain.columns import HOURS
+from planner.domain.formats import percent
 from planner.domain.results.figures import (
     HOUR_TABLE,
     POLICIES,
@@ -22,7 +23,7 @@ from planner.outputs.table_text import (
     shown,
     text_table,
 )
-from planner.templatetags.headroom import percent, setting
+from planner.templatetags.headroom import setting
 from simulation.results import SOURCES
 
 Policies = Sequence[tuple[str, str, Mapping[str, Any]]]  # name, label, figures as JSON

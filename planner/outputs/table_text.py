@@ -13,7 +13,7 @@ from planner.domain.columns import (
     Column,
     Columns,
 )
-from planner.templatetags.headroom import figure, milliseconds, percent
+from planner.domain.formats import figure, milliseconds, percent
 
 Row = Mapping[str, Any]
 WRITTEN = {"h": "h", "kWh": "kWh", "kg CO2e": "kg", "$": "$"}  # the unit as written with a figure
@@ -155,7 +155,7 @@ def text_table(table: FigureTable, first: str) -> list[str]:
         missed = (" MISSED" if cell.met is False else "" for cell in line.cells)
         texts = (_joined(cell.text, cell.small) for cell in line.cells)
         rows.append([line.label, *(text + sign for text, sign in zip(texts, missed, strict=True))])
-    lines = _aligned(rows, [False, *(head.numeric for head in table.heads)])
+    lines = aligned(rows, [False, *(head.numeric for head in table.heads)])
     return lines + [f"{line.label}: {line.note}" for line in table.lines if line.note]
 
 
@@ -169,10 +169,10 @@ def listed(rows: Sequence[Row], columns: Mapping[str, str]) -> list[str]:
         ["-" if row[key] is None else format(row[key], form) for key, form in written]
         for row in rows
     ]
-    return _aligned([list(columns), *cells], [bool(form) for _, form in written]) if rows else []
+    return aligned([list(columns), *cells], [bool(form) for _, form in written]) if rows else []
 
 
-def _aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
+def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
     """Pad cells to columns of equal width; ``right`` columns are aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     sides = "<>"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from django import template
@@ -10,13 +9,24 @@ from django.utils import timezone
 from django.utils.html import format_html, json_script
 from django.utils.safestring import SafeString
 
+from planner.domain.formats import (
+    NOTHING,
+    digits,
+    duration,
+    figure,
+    milliseconds,
+    percent,
+    signed_percent,
+    when,
+)
 from planner.files.csv_cells import csv_of
 from planner.models import Run, User
 from planner.version import VERSION
 
 register = template.Library()
+for formatter in (figure, percent, signed_percent, milliseconds, duration, when):
+    register.filter(formatter)
 
-NOTHING = "–"
 PACE = 0.1  # share of a run after which the time left is estimated
 PENDING_LONG_S = 20.0  # an idle worker starts a run within seconds
 
@@ -51,29 +61,6 @@ PROVENANCE_COLOURS = {
 }
 
 
-def digits(value: float) -> str:
-    """Return about three significant digits: 12,345 / 123 / 12.3 / 1.23 / 0.0123."""
-    size = abs(value)
-    if size == 0:
-        return "0"
-    if size >= 100:
-        return f"{value:,.0f}"
-    places = 1 if size >= 10 else 2 if size >= 1 else 3
-    text = f"{value:.{places}f}" if size >= 0.01 else f"{value:.3g}"
-    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
-
-
-@register.filter
-def figure(value: Any, unit: str = "") -> str:
-    """Format ``12345.6|figure:"kWh"`` as "12,346 kWh"; "$" goes first; None is a dash."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or value != value:
-        return NOTHING
-    if unit == "$":
-        return f"-${digits(-value)}" if value < 0 else f"${digits(value)}"
-    text = f"{value:,}" if isinstance(value, int) else digits(value)
-    return f"{text} {unit}" if unit else text
-
-
 @register.filter
 def per(value: Any, size: float) -> float | None:
     """Return ``bytes|per:1e9`` in units of ``size``; None stays None."""
@@ -101,23 +88,6 @@ def usd(value: Any) -> str:
 
 
 @register.filter
-def percent(fraction: Any, places: int = 1) -> str:
-    """Format ``0.1234|percent`` as "12.3%"."""
-    if not isinstance(fraction, int | float) or fraction != fraction:
-        return NOTHING
-    return f"{100 * fraction:.{places}f}%"
-
-
-@register.filter
-def signed_percent(fraction: Any, places: int = 1) -> str:
-    """Format ``0.05|signed_percent`` as "+5.0%"."""
-    if not isinstance(fraction, int | float) or fraction != fraction:
-        return NOTHING
-    rounded = round(100 * fraction, places) + 0.0  # + 0.0 turns -0.0 into 0.0
-    return f"{rounded:+.{places}f}%".replace("-", "−")
-
-
-@register.filter
 def cell(value: Any) -> str:
     """Format a value of a table whose columns state their units."""
     return figure(value) if isinstance(value, int | float) else str(value or NOTHING)
@@ -129,33 +99,6 @@ def concat(text: Any, more: Any) -> str:
 
 
 @register.filter
-def milliseconds(value: Any) -> str:
-    """Format milliseconds as ms below a second, else as seconds or a larger unit."""
-    if not isinstance(value, int | float) or value != value:
-        return NOTHING
-    return f"{digits(value)} ms" if value < 1000 else duration(value / 1000)
-
-
-@register.filter
-def duration(seconds: Any) -> str:
-    """Format seconds as "850 ms", "12.3 s", "4 min 10 s", "2 h 5 min" or "3 d 4 h"."""
-    if not isinstance(seconds, int | float) or seconds != seconds:
-        return NOTHING
-    if seconds < 1:
-        return f"{digits(seconds * 1000)} ms"
-    if seconds < 60:
-        return f"{digits(float(seconds))} s"
-    rounded = round(seconds)
-    for size, unit, smaller, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "min")):
-        if rounded >= size:
-            rest = rounded % size // smaller
-            return (
-                f"{rounded // size} {unit} {rest} {small}" if rest else f"{rounded // size} {unit}"
-            )
-    return f"{rounded // 60} min {rounded % 60} s" if rounded % 60 else f"{rounded // 60} min"
-
-
-@register.filter
 def filesize(size: Any) -> str:
     """Format bytes in decimal units."""
     if not isinstance(size, int | float):
@@ -164,25 +107,6 @@ def filesize(size: Any) -> str:
         if size >= limit:
             return f"{digits(size / limit)} {unit}"
     return f"{size:,.0f} bytes"
-
-
-@register.filter
-def when(moment: Any, clock: str = "utc") -> str:
-    """Format a moment (datetime or ISO text) as "18 May 2024, 14:00 UTC".
-
-    On a relative clock, return the time since the trace began.
-    """
-    if isinstance(moment, str) and moment.startswith("+"):  # a relative clock
-        return f"{duration(float(moment[1:-1]))} after its origin"
-    if isinstance(moment, str) and moment:
-        moment = datetime.fromisoformat(moment)
-    if not isinstance(moment, datetime):
-        return NOTHING
-    moment = moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC)
-    if clock == "relative":
-        seconds = moment.timestamp()
-        return f"{duration(seconds)} in" if seconds >= 1 else "start"
-    return f"{moment.day} {moment:%b %Y, %H:%M} UTC"
 
 
 @register.filter

@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from planner.domain.formats import percent
 from planner.models import Run
 from planner.outputs.policy_tables import (
     hour_table,
@@ -20,7 +21,6 @@ from planner.outputs.policy_tables import (
 from planner.selectors.policies import default_policy, policies_in_order
 from planner.selectors.runs import run_result, run_table, run_tables
 from planner.selectors.savings import MEASURES, savings
-from planner.templatetags.headroom import percent
 from planner.web.charts.over_time import forecast_figure, replica_figure
 
 ALL = ""  # the choice "all models and regions"

@@ -6,12 +6,12 @@ from argparse import ArgumentParser
 from datetime import UTC, datetime
 from typing import Any
 
+from planner.domain.formats import duration
 from planner.domain.serialise import as_json
 from planner.errors import PlannerError
 from planner.management.base import HeadroomCommand, load_trace
 from planner.outputs.table_text import listed
 from planner.selectors.traces import trace_character, trace_ready, trace_window
-from planner.templatetags.headroom import duration
 
 VOLUMES = {
     "by": "by", "label": "label", "share": "share:.1%", "requests": "requests:,.0f",

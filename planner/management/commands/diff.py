@@ -6,6 +6,7 @@ from argparse import ArgumentParser
 from typing import Any
 
 from planner.domain.columns import SHARE
+from planner.domain.formats import NOTHING, signed_percent
 from planner.domain.serialise import as_json
 from planner.management.base import HeadroomCommand
 from planner.outputs.table_text import (
@@ -20,7 +21,7 @@ from planner.selectors.run_comparison import (
     runs_beside,
     runs_chosen,
 )
-from planner.templatetags.headroom import NOTHING, setting, signed_percent
+from planner.templatetags.headroom import setting
 
 
 class Command(HeadroomCommand):

@@ -6,13 +6,13 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from typing import Any
 
+from planner.domain.formats import figure
 from planner.domain.serialise import as_json
 from planner.errors import PlannerError
 from planner.management.base import HeadroomCommand
 from planner.outputs.table_text import listed
 from planner.selectors.runs import run_get
 from planner.services.whatif import Changes, run_what_if
-from planner.templatetags.headroom import figure
 
 SIZES = {"model": "model", "replica": "replica", "input tokens/s": "input_tps:,.0f",
          "before": "before_tps:,.0f"}  # fmt: skip

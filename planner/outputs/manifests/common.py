@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from planner.domain.formats import duration
 from planner.outputs.object_names import label_of
 from planner.outputs.options import ExportOptions
 from planner.outputs.plans import (
@@ -17,7 +18,6 @@ from planner.outputs.weekly_pattern import (
     DAY,
     WEEK,
 )
-from planner.templatetags.headroom import duration
 
 OURS = "headroom"
 METRIC = "headroom_desired_replicas"  # metric of Headroom's /metrics, by label ``pool``

@@ -7,8 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from planner.policies.registry import TRAITS
-from planner.web.charts.figure import (
+from planner.outputs.render.figure import (
     BLUE,
     COLOURS,
     FEW_REPLICAS,
@@ -22,6 +21,7 @@ from planner.web.charts.figure import (
     figure,
     line,
 )
+from planner.policies.registry import TRAITS
 
 BAND = "rgba(86, 180, 233, 0.25)"
 AREA = "rgba(138, 143, 152, 0.18)"

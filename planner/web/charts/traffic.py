@@ -15,7 +15,14 @@ from planner.domain.traffic.window import (
     DAY_S,
     UTC_CLOCK,
 )
-from planner.web.charts.figure import BLUE, GREY, ORANGE, PALETTE, Figure, plain_figure
+from planner.outputs.render.figure import (
+    BLUE,
+    GREY,
+    ORANGE,
+    PALETTE,
+    Figure,
+    plain_figure,
+)
 from planner.web.charts.over_time import axis_title
 
 LOST = "rgba(213, 94, 0, 0.30)"

@@ -6,8 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.models import Run
+from planner.outputs.render.figure import (
+    BLUE,
+    GREY,
+    ORANGE,
+    Figure,
+    figure,
+    points,
+)
 from planner.selectors.runs import run_result, run_tables
-from planner.web.charts.figure import BLUE, GREY, ORANGE, Figure, figure, points
 
 
 def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:

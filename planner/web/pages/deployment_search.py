@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from planner.web.charts.figure import (
+from planner.outputs.render.figure import (
     BLUE,
     GREEN,
     GREY,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from planner.domain.formats import figure
 from planner.models import Run
 from planner.selectors.explanation import chains_of
 from planner.selectors.runs import run_result
-from planner.templatetags.headroom import figure
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from planner.models import Run
 from planner.services.provisioning import SWEEPS
-from planner.web.pages import backtest, outlook, pareto, pd_ratio, place, provision, size
+from planner.web.pages import backtest, outlook, pareto, pd_ratio, place, provision, report
 from planner.web.pages.explanation import why_context
 from planner.web.pages.forecast import forecast_context, moment_context
 from planner.web.pages.modules import modules_context
@@ -60,6 +60,7 @@ PROVISION = Page(
         **{by: ("web/_sweep.html", partial(provision.sweep_context, by)) for by in SWEEPS},
     },
 )
+REPORT = Page("report", report.page_context)  # for kinds that a report shows in full
 PAGES: dict[str, Page] = {
     Run.Kind.FORECAST: RESULTS,
     Run.Kind.PLAN: RESULTS,
@@ -67,7 +68,7 @@ PAGES: dict[str, Page] = {
     Run.Kind.COMPARE: RESULTS,
     Run.Kind.PROVISION: PROVISION,
     Run.Kind.PLACE: Page("place", place.page_context, {"tree": ("web/_place_tree.html", None)}),
-    Run.Kind.SIZE: Page("size", size.page_context),
+    Run.Kind.SIZE: REPORT,
     Run.Kind.PD_RATIO: Page("pd_ratio", pd_ratio.page_context),
     Run.Kind.BACKTEST: Page("backtest", backtest.page_context),
     Run.Kind.OUTLOOK: Page("outlook", outlook.page_context),

@@ -8,9 +8,18 @@ from typing import Any
 import plotly.graph_objects as go
 
 from planner.models import Run
+from planner.outputs.render.figure import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    SKY,
+    Figure,
+    figure,
+    line,
+)
 from planner.selectors.runs import run_result, run_tables
 from planner.services.outlook_simulation import month_to_replay
-from planner.web.charts.figure import BLUE, GREEN, GREY, ORANGE, SKY, Figure, figure, line
 
 TERMS = {"one_year": "1 year", "three_years": "3 years"}
 SHADES = (BLUE, ORANGE, GREEN, SKY)

@@ -6,8 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.models import Run
+from planner.outputs.render.figure import (
+    BLUE,
+    GREY,
+    ORANGE,
+    Figure,
+    figure,
+    line,
+    points,
+)
 from planner.selectors.runs import run_result, run_tables
-from planner.web.charts.figure import BLUE, GREY, ORANGE, Figure, figure, line, points
 
 UNITS = {"cost": "$", "gpu-hours": "GPU-h", "energy": "kWh", "carbon": "kg CO₂e"}
 

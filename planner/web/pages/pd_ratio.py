@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.models import Run
-from planner.selectors.runs import run_result, run_tables
-from planner.web.charts.figure import (
+from planner.outputs.render.figure import (
     BLUE,
     GREEN,
     GREY,
@@ -19,6 +18,7 @@ from planner.web.charts.figure import (
     line,
     points,
 )
+from planner.selectors.runs import run_result, run_tables
 from planner.web.charts.over_time import axis_title
 
 BOUNDS = {

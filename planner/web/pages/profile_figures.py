@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from planner.web.charts.figure import (
+from planner.outputs.render.figure import (
     BLUE,
     DASHES,
     GREEN,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from planner.domain.formats import figure
 from planner.models import Proposal, ProposalEntry, Run, User
 from planner.outputs.proposal_changes import (
     REPLAYED,
@@ -14,6 +15,11 @@ from planner.outputs.proposal_changes import (
     outcome_of,
     proposed_of,
     replay_of,
+)
+from planner.outputs.render.figure import (
+    RED,
+    Figure,
+    points,
 )
 from planner.selectors.policies import policies_in_order
 from planner.selectors.review import approvals_of, authors_of, proposal_entries, review_rules
@@ -23,8 +29,6 @@ from planner.selectors.runs import run_result, run_tables
 from planner.services.access import may_administer, may_approve, may_plan
 from planner.services.approval import missing, stale, why_not
 from planner.services.proposals import CHART, SETTING
-from planner.templatetags.headroom import figure
-from planner.web.charts.figure import RED, Figure, points
 from planner.web.charts.run_comparison import (
     Course,
     course_figure,

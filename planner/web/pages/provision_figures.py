@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 import polars as pl
 
-from planner.web.charts.figure import (
+from planner.outputs.render.figure import (
     BLUE,
     DASHES,
     GREEN,

@@ -9,9 +9,19 @@ from typing import Any
 import polars as pl
 
 from planner.models import Run
+from planner.outputs.render.figure import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    RED,
+    Figure,
+    figure,
+    line,
+)
 from planner.selectors.policies import default_policy, policies_in_order
 from planner.selectors.runs import run_result, run_table, run_tables
-from planner.web.charts.figure import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Figure, figure, line
 from planner.web.charts.over_time import axis_title, thin, times, whole_ticks
 
 POOL = ("model", "region", "arrangement")

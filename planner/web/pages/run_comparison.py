@@ -12,7 +12,9 @@ from planner.domain.columns import (
     SHARE,
     TEXT,
 )
+from planner.domain.formats import NOTHING, figure, signed_percent
 from planner.models import Run
+from planner.outputs.render.figure import Figure
 from planner.outputs.table_text import shown
 from planner.selectors.policies import policies_in_order
 from planner.selectors.run_comparison import (
@@ -27,8 +29,7 @@ from planner.selectors.run_comparison_figures import (
     Setting,
 )
 from planner.selectors.runs import run_result, run_tables
-from planner.templatetags.headroom import NOTHING, figure, setting, signed_percent
-from planner.web.charts.figure import Figure
+from planner.templatetags.headroom import setting
 from planner.web.charts.run_comparison import (
     Course,
     course_figure,

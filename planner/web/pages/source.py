@@ -10,8 +10,15 @@ from django.utils import timezone
 
 from planner.inputs.ingest.live.publication import series_name
 from planner.models import Source
+from planner.outputs.render.figure import (
+    MAX_POINTS,
+    PALETTE,
+    UTC,
+    Figure,
+    line,
+    plain_figure,
+)
 from planner.selectors.sources import source_gaps, source_series
-from planner.web.charts.figure import MAX_POINTS, PALETTE, UTC, Figure, line, plain_figure
 
 DAYS = 7
 LINES = 6

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from planner.domain.formats import digits, duration, percent
 from planner.domain.serialise import moment
 from planner.domain.trace_statistics.volumes import (
     LINES,
     LISTED,
 )
 from planner.models import Trace
+from planner.outputs.render.figure import Figure
 from planner.selectors.traces import trace_character, trace_rates
-from planner.templatetags.headroom import digits, duration, percent
-from planner.web.charts.figure import Figure
 from planner.web.charts.traffic import days_figure, lengths_figure, rate_figure, week_figure
 
 Character = Mapping[str, Any]

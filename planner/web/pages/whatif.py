@@ -15,12 +15,12 @@ from planner.domain.columns import (
     KWH,
     USD,
 )
+from planner.domain.formats import NOTHING, figure, signed_percent
 from planner.domain.whatif.answer import WhatIf
 from planner.errors import PlannerError
 from planner.models import Run
 from planner.outputs.table_text import shown
 from planner.services.whatif import Changes, KeptBasis, kept_of, run_what_if
-from planner.templatetags.headroom import NOTHING, figure, signed_percent
 
 TAKEN = (  # totals of the plan
     ("usd", "Cost of the window", USD),

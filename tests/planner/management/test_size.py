@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from planner.domain.formats import digits
 from planner.services.calibrations import calibration_path
 from planner.services.estimates import estimate_one
 from tests.planner.management.test_commands import SCENARIO, answer, command, problem
 from tests.planner.management.test_commands import folder as folder  # a fixture
+from tests.planner.reports import last_report, rows_of, tables_of
 
 pytestmark = pytest.mark.django_db
 
@@ -84,11 +85,12 @@ def test_a_known_error_says_what_it_does_to_the_rate(folder: Path) -> None:
     (pool,) = answer("size", path, *LENGTHS)["pools"]
     assert 0 < pool["expected_error"] < 1
     assert pool["max_rps_if_slower"] < pool["max_rps"] < pool["max_rps_if_faster"]
-    _, printed, _ = command("size", path, *LENGTHS)
-    heads, row = (re.split(r"  +", line) for line in printed.splitlines()[:2])
-    by_head = dict(zip(heads, row, strict=True))
-    assert by_head["profile's error"] == f"{pool['expected_error']:.1%}"
-    assert by_head["if slower"] == f"{pool['max_rps_if_slower']:.3g}"
+    (row,) = rows_of(tables_of(last_report(), "Replica capacity")[0])
+    assert row["Profile error"] == pool["expected_error"]
+    assert (row["If slower"], row["If faster"]) == (
+        pool["max_rps_if_slower"],
+        pool["max_rps_if_faster"],
+    )
 
 
 def test_measured_rows_that_are_kept_move_a_computed_profile(folder: Path, tmp_path: Path) -> None:
@@ -123,21 +125,19 @@ def test_measured_rows_that_are_kept_move_a_computed_profile(folder: Path, tmp_p
     assert "moved by measured rows of others like it" in far["provenance"]["source"]
 
 
-def test_people_read_the_rate_its_bound_and_what_sized_it(folder: Path) -> None:
+def test_the_report_has_the_figures_of_the_result(folder: Path) -> None:
     pool = sized(folder)
+    report = last_report()
+    capacity, pools = tables_of(report, "Replica capacity")
+    (row,), (pooled,) = rows_of(capacity), rows_of(pools)
+    assert (row["Model"], row["GPUs"], row["Capacity"]) == ("m", "1 x G", pool["max_rps"])
+    assert (row["TTFT"], row["TPOT"]) == (pool["ttft_ms"], pool["tbt_ms"])
+    assert "Profile error" not in row and "Role" not in row  # no value in any row
+    isl = pool["input_tps"] / pool["max_rps"]
+    assert pooled["Each of 8"] == pytest.approx(pool["pool_tps"][7] / 8 / isl)
+    assert [fact.value for fact in report.facts] == [pool["max_rps"]]
     _, printed, _ = command("size", folder / "sized.yml", *LENGTHS)
-    heads, row = (re.split(r"  +", line) for line in printed.splitlines()[:2])
-    by_head = dict(zip(heads, row, strict=True))
-    assert (by_head["model"], by_head["replica"], by_head["tier"]) == ("m", "1 x G", "chat")
-    assert (by_head["requests/s"], by_head["bound by"]) == (
-        f"{pool['max_rps']:.3g}",
-        pool["bound_by"],
-    )
-    assert (by_head["profile's error"], by_head["found on"]) == (
-        "-",
-        "not checked against measurements",
-    )
-    assert "sized by simulation" in printed
+    assert digits(pool["max_rps"]) in printed and "1 x G" in printed
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import polars as pl
 import pytest
 
+from planner.domain.report import Axis, Chart, Form, Head, Series, Shape, Table
 from planner.errors import NotReady
 from planner.models import Run
 from planner.outputs.files import (
@@ -19,24 +20,11 @@ from planner.outputs.files import (
     formats_of,
 )
 from planner.outputs.options import ExportOptions
+from planner.outputs.plan_report import plan_report
 from planner.outputs.plans import plan_of
-from planner.outputs.report.charts import (
-    LEFT,
-    WIDTH,
-    drawn,
-)
-from planner.outputs.report.content import report_of
-from planner.outputs.report.pdf import (
-    _parts,
-    known,
-)
-from planner.outputs.report.values import (
-    Chart,
-    Form,
-    Head,
-    Line,
-    Table,
-)
+from planner.outputs.render.drawing import LEFT, WIDTH, drawn
+from planner.outputs.render.pdf import _parts, known
+from planner.outputs.reports import run_report
 from planner.storage import row_arrays
 from tests.planner.web.study import START, completed_run
 
@@ -131,21 +119,19 @@ def test_a_table_too_wide_for_a_page_is_several():
 
 @pytest.mark.django_db
 def test_what_is_recommended_and_misses_says_so_first(run):
-    sections = {section.name: section for section in report_of(run, NOW).sections}
-    assert sections["Warnings"].items[0].startswith("Flat at peak is recommended, and in this")
-    assert "misses its target for IW-N" in sections["Warnings"].items[0]
+    first = plan_report(run).warnings[0]
+    assert "Flat at peak" in first and "IW-N" in first
 
 
 @pytest.mark.django_db
 def test_the_table_of_alternatives_is_the_comparison(run):
-    report = report_of(run, NOW)
-    table = next(s.table for s in report.sections if s.name == "Alternatives")
+    (table,) = next(s.tables for s in plan_report(run).sections if s.sheet == "Alternatives")
     heads = [head.full for head in table.heads]
     for row, name in zip(table.rows, run.result["ranking"], strict=True):
         figures = run.result["policies"][name]
         assert row[heads.index("Cost (USD)")] == figures["cost_usd"]
-        assert row[heads.index("In time: IW-F")] == figures["slo_attainment"]["IW-F"]
-        assert row[heads.index("Saved against Today's fleet")] == pytest.approx(
+        assert row[heads.index("SLO attainment: IW-F")] == figures["slo_attainment"]["IW-F"]
+        assert row[heads.index("Saving vs Today's fleet")] == pytest.approx(
             1 - figures["cost_usd"] / 1000
         )
     (marked,) = table.marked
@@ -158,7 +144,7 @@ def test_only_what_was_planned_or_replayed_has_a_report(run):
     run.kind = Run.Kind.FORECAST
     assert not formats_of(run)
     with pytest.raises(NotReady, match="has no report"):
-        report_of(run, NOW)
+        run_report(run)
 
 
 @pytest.mark.django_db
@@ -189,8 +175,8 @@ def test_a_rule_without_a_timetable_leaves_as_its_target(run):
 
 def test_lines_of_a_chart_are_steps_from_edge_to_edge():
     times = tuple(START + timedelta(hours=h) for h in (0, 6, 24))
-    line = Line("Ready", times, (2.0, 3.0, 3.0), "#000000")
-    parts = drawn(Chart("Replicas", "replicas", "", (line,))).parts
+    line = Series("Ready", times, (2.0, 3.0, 3.0), shape=Shape.STEP)
+    parts = drawn(Chart("Replicas", Axis(), Axis(unit="replicas"), (line,))).parts
     path = max((p for p in parts if hasattr(p, "points")), key=lambda p: len(p.points))
     assert [x for x, _ in path.points] == sorted(x for x, _ in path.points)
     assert path.points[0][0] == LEFT and path.points[-1][0] < WIDTH

@@ -7,8 +7,8 @@ from django.utils import timezone
 
 from planner.errors import NotAllowed, NotReady, PlannerError
 from planner.models import AuditRecord, Proposal, ReviewRules, Run, User
+from planner.outputs.cover import cover_of
 from planner.outputs.options import ExportOptions
-from planner.outputs.report.content import report_of
 from planner.selectors.active_plans import plans_in_force
 from planner.selectors.review import proposals_for
 from planner.services import approval, proposals
@@ -59,10 +59,10 @@ def test_a_story_from_proposed_to_in_force(run, planner, approver, proposal):
     assert held.pools[0]["steps"][0][2] == 3 and held.repeat == "daily"
     assert kinds(proposal) == ["opened", "comment", "changes", "amended", "approved", "in-force"]
     signed = [
-        (sign_off.role, sign_off.name) for sign_off in report_of(better, timezone.now()).sign_offs
+        (sign_off.role, sign_off.name) for sign_off in cover_of(better, timezone.now()).sign_offs
     ]
     assert signed == [("Prepared by", "pia"), ("Approved by", "anna")]
-    assert [sign_off.name for sign_off in report_of(run, timezone.now()).sign_offs] == ["", "", ""]
+    assert [sign_off.name for sign_off in cover_of(run, timezone.now()).sign_offs] == ["", "", ""]
     deeds = {*AuditRecord.objects.values_list("actor", "action")}
     assert deeds >= {("pia", "proposal.made"), ("anna", "proposal.approved"),
                     ("anna", "plan.in-force")}  # fmt: skip

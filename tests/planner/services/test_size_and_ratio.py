@@ -9,6 +9,7 @@ import pytest
 from django.urls import reverse
 from rest_framework.test import APIClient
 
+from planner.domain.report import Chart, Role
 from planner.management.base import load_scenario
 from planner.models import Run, Scenario, User
 from planner.services.runs import run_create
@@ -16,6 +17,7 @@ from planner.services.scenarios import scenario_create
 from planner.services.worker import run_execute
 from tests.planner.management.test_commands import SCENARIO, answer, command, problem
 from tests.planner.management.test_commands import folder as folder  # a fixture
+from tests.planner.reports import last_report
 from tests.planner.web.pages import json_in, signed_in, text_of
 
 pytestmark = pytest.mark.django_db
@@ -99,11 +101,14 @@ def test_sizes_on_their_page(planner: User, folder: Path) -> None:
     assert pool["latency_error"]["p95"] > pool["latency_error"]["median"] > 0
     assert pool["latency_bias"]["tbt"] < 0 and "46 random cases" in pool["latency_bias"]["basis"]
     shown = page(planner, run)
-    text = text_of(shown)
-    assert "Most requests" in text and pool["arrangement"] in text and "Closed forms" in text
-    drawn = json_in(shown, "curve-1-TTFT-data")
-    names = [line["name"] for line in drawn["data"]]
-    assert names == ["p95, closed forms", "mean, closed forms", "limit", "the size, simulated"]
+    assert pool["arrangement"] in text_of(shown)
+    section = next(s for s in last_report().sections if s.sheet == f"m {pool['arrangement']}")
+    drawn = json_in(shown, f"{section.anchor}-1-data")
+    chart = section.blocks[0]
+    assert isinstance(chart, Chart) and chart.title == "TTFT"
+    assert [line["name"] for line in drawn["data"]] == [line.label for line in chart.series]
+    assert [line.role for line in chart.series][2:] == [Role.LIMIT, Role.MEASURED]
+    assert chart.series[3].y == (pool["ttft_ms"],) and chart.series[3].x == (pool["max_rps"],)
     rising = drawn["data"][0]["y"]
     assert rising == sorted(rising)
 

@@ -14,10 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.templatetags.headroom import digits, duration, figure, percent, when
-from planner.web.charts.figure import MAX_POINTS, PALETTE
-from planner.web.charts.figure import figure as chart
-from planner.web.charts.figure import points as plain_points
+from planner.domain.formats import digits, duration, figure, percent, when
+from planner.outputs.render.figure import (
+    MAX_POINTS,
+    PALETTE,
+)
+from planner.outputs.render.figure import figure as chart
+from planner.outputs.render.figure import points as plain_points
 from planner.web.charts.over_time import (
     POLICY_LINES,
     forecast_figure,

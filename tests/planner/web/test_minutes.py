@@ -10,10 +10,10 @@ from django.http import HttpResponse
 from django.test import Client
 from django.urls import reverse
 
+from planner.domain.formats import when
 from planner.models import Run, User
 from planner.selectors.runs import run_table
 from planner.storage import row_arrays
-from planner.templatetags.headroom import when
 from tests.planner.web.pages import json_in, signed_in, text_of
 from tests.planner.web.study import LABELS, POOLS, completed_run
 

@@ -16,10 +16,10 @@ from django.urls import reverse
 from planner.errors import NotFound
 from planner.inputs.ingest import IngestOptions
 from planner.models import Run, Trace, User
+from planner.outputs.render.figure import GREY
 from planner.selectors.traces import trace_get
 from planner.services.traces import trace_ingest_path
 from planner.services.worker import run_execute
-from planner.web.charts.figure import GREY
 from planner.web.pages.trace import bursts, repeats
 from tests.planner.web.pages import json_in, signed_in, text_of
 

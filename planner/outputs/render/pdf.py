@@ -27,7 +27,9 @@ from reportlab.platypus import (
 )
 from reportlab.platypus import Table as Grid
 
-from planner.outputs.report.charts import (
+from planner.domain.report import Chart, Fact, Facts, Head, Note, Report, Section, Table
+from planner.outputs.cover import Cover
+from planner.outputs.render.drawing import (
     BLUE,
     GRID,
     INK,
@@ -37,13 +39,6 @@ from planner.outputs.report.charts import (
     Path,
     Text,
     drawn,
-)
-from planner.outputs.report.values import (
-    Chart,
-    Head,
-    Report,
-    Section,
-    Table,
 )
 
 FONT, BOLD, CODE = "Helvetica", "Helvetica-Bold", "cp1252"
@@ -95,6 +90,7 @@ def _draw(canvas: Any, part: Path | Box | Text, height: float) -> None:
     match part:
         case Path():
             canvas.setStrokeColor(colors.HexColor(part.colour))
+            canvas.setFillColor(colors.HexColor(part.colour), alpha=0.22 if part.filled else 1.0)
             canvas.setLineWidth(part.width)
             canvas.setDash([5, 3] if part.dashed else [])
             line = canvas.beginPath()
@@ -102,9 +98,9 @@ def _draw(canvas: Any, part: Path | Box | Text, height: float) -> None:
             line.moveTo(x, height - y)
             for x, y in rest:
                 line.lineTo(x, height - y)
-            canvas.drawPath(line)
+            canvas.drawPath(line, stroke=not part.filled, fill=part.filled)
         case Box():
-            canvas.setFillColor(colors.HexColor(part.colour))
+            canvas.setFillColor(colors.HexColor(part.colour), alpha=1.0)
             canvas.rect(part.x, height - part.y - part.height, part.width, part.height, 0, 1)
         case Text():
             canvas.setFillColor(colors.HexColor(part.colour))
@@ -120,12 +116,12 @@ def known(text: str) -> str:
     return text.encode(CODE, "replace").decode(CODE)
 
 
-def pdf_of(report: Report) -> bytes:
+def pdf_of(report: Report, cover: Cover) -> bytes:
     """Return a report as PDF."""
     out = BytesIO()
     document = BaseDocTemplate(
         out, pagesize=A4, leftMargin=MARGIN, rightMargin=MARGIN, topMargin=MARGIN,
-        bottomMargin=MARGIN + FOOT, title=f"{report.title}, run {report.run}", author="Headroom",
+        bottomMargin=MARGIN + FOOT, title=f"{report.title}, run {cover.run}", author="Headroom",
         # invariant: write no time stamps, so that the same report gives the same bytes.
         subject=report.answer, invariant=1,
     )  # fmt: skip
@@ -134,11 +130,11 @@ def pdf_of(report: Report) -> bytes:
     def foot(canvas: Canvas, _: Any) -> None:
         canvas.setFont(FONT, 7.5)
         canvas.setFillColor(_PALE)
-        canvas.drawString(MARGIN, MARGIN, known(f"Headroom, {report.heading}"))
+        canvas.drawString(MARGIN, MARGIN, known(f"Headroom, {report.title} · run {cover.run}"))
         canvas.drawRightString(A4[0] - MARGIN, MARGIN, f"Page {canvas.getPageNumber()}")
 
     document.addPageTemplates([PageTemplate("page", [frame], onPage=foot)])
-    document.build(_story(report))
+    document.build(_story(report, cover))
     return out.getvalue()
 
 
@@ -148,25 +144,24 @@ def _text(text: str, style: ParagraphStyle = BODY, **more: Any) -> Paragraph:
     return Paragraph(escape(known(text), quote=False), style, **more)
 
 
-def _story(report: Report) -> list[Flowable]:
+def _story(report: Report, cover: Cover) -> list[Flowable]:
     """Return the parts of the document in their order."""
-    computed = f"Computed {report.computed} by version {report.version}; written {report.written}."
+    about = f"{report.about}. " if report.about else ""
     story: list[Flowable] = [
-        _text(f"Headroom · {report.kind} · run {report.run}", SMALL),
+        _text(f"Headroom · {cover.heading}", SMALL),
         _text(report.title, TITLE),
-        _text(f"For {report.window}. {computed}", SMALL),
+        _text(f"{about}{cover.sentence}", SMALL),
         _answer(report.answer),
         *([_text(report.why), Spacer(0, 6)] if report.why else []),
-        _facts(report),
+        _facts(report.facts),
+        *(_text(warning, ITEM, bulletText="•") for warning in report.warnings),
     ]
     for section in report.sections:
         story += _section(section, report.clock)
-    story.append(_signs(report))
+    if cover.sign_offs:
+        story.append(_signs(cover))
     if any(_lost(text) for text in _texts(report)):
-        note = (
-            f"Letters beyond those of western Europe stand as {LOST} here; the HTML and XLSX of "
-            "this run have them."
-        )
+        note = f"Letters outside western European scripts show as {LOST}. See the HTML or XLSX."
         story.append(_text(note, SMALL))
     return story
 
@@ -178,13 +173,7 @@ def _lost(text: str) -> bool:
 
 def _texts(report: Report) -> list[str]:
     """Return the title, the answer and all table cells."""
-    cells = [
-        str(value)
-        for section in report.sections
-        if section.table
-        for row in section.table.rows
-        for value in row
-    ]
+    cells = [str(value) for table in report.tables for row in table.rows for value in row]
     return [report.title, report.answer, *cells]
 
 
@@ -197,11 +186,15 @@ def _answer(text: str) -> Flowable:
     )  # fmt: skip
 
 
-def _facts(report: Report) -> Flowable:
-    """Return the facts as a grid."""
+def _facts(facts: tuple[Fact, ...]) -> Flowable:
+    """Return facts as a grid."""
     cells = [
-        [_text(label, SMALL), _text(value, BIG), _text(note, SMALL)]
-        for label, value, note in report.facts
+        [
+            _text(fact.label, SMALL),
+            _text(fact.text, BIG),
+            _text(" · ".join(filter(None, (fact.change, fact.note))), SMALL),
+        ]
+        for fact in facts
     ]
     rows: list[list[Any]] = [cells[i : i + FACTS] for i in range(0, len(cells), FACTS)] or [[""]]
     rows = [[*row, *[""] * (FACTS - len(row))] for row in rows]
@@ -212,25 +205,34 @@ def _facts(report: Report) -> Flowable:
 
 def _section(section: Section, clock: str) -> list[Flowable]:
     """Return the parts of a section."""
-    top: list[Flowable] = [
-        _text(section.title, H2),
-        *(_text(word, SMALL) for word in section.words),
-    ]
     # Start a new page if little room is left, so that no title is separated from its table.
-    story: list[Flowable] = [CondPageBreak(45 * mm), *top]
-    story += [_text(item, ITEM, bulletText="•") for item in section.items]
-    story += [KeepTogether(_chart(chart, clock)) for chart in section.charts]
-    if section.table is not None:
-        for part in _parts(section.table):
-            story += [Spacer(0, 4), _table(part, clock)]
+    story: list[Flowable] = [CondPageBreak(45 * mm), _text(section.title, H2)]
+    for block in section.blocks:
+        match block:
+            case Note():
+                story.append(_text(block.text, ITEM, bulletText="•"))
+            case Facts():
+                story.append(_facts(block.items))
+            case Chart():
+                story.append(KeepTogether(_chart(block, clock)))
+            case Table():
+                story += _tables(block, clock)
     return story
 
 
+def _tables(table: Table, clock: str) -> list[Flowable]:
+    """Return a table with its title and note, in parts that fit on a page."""
+    story: list[Flowable] = [_text(table.title, H3)] if table.title else []
+    for part in _parts(table):
+        story += [Spacer(0, 4), _table(part, clock)]
+    return [*story, _text(table.note, SMALL)] if table.note else story
+
+
 def _chart(chart: Chart, clock: str) -> list[Flowable]:
-    """Return a chart with its title and description."""
+    """Return a chart with its title and note."""
     return [
-        _text(f"{chart.title} ({chart.unit})", H3),
-        _text(chart.words, SMALL),
+        _text(chart.label, H3),
+        *([_text(chart.note, SMALL)] if chart.note else []),
         Vector(drawn(chart, clock), ROOM),
     ]
 
@@ -250,7 +252,7 @@ def _parts(table: Table) -> list[Table]:
             tuple(
                 tuple(row[i] for i in (first, *rest[start : start + size])) for row in table.rows
             ),
-            table.marked,
+            marked=table.marked,
         )
         for start in range(0, len(rest), size)
     ]
@@ -261,10 +263,10 @@ def _table(table: Table, clock: str) -> Flowable:
     heads = [_text(head.full, HEAD_RIGHT if head.numeric else HEAD) for head in table.heads]
     rows = [
         [
-            _text(head.written(value, clock), RIGHT if head.numeric else CELL)
-            for head, value in zip(table.heads, row, strict=True)
+            _text(text, RIGHT if head.numeric else CELL)
+            for head, text in zip(table.heads, texts, strict=True)
         ]
-        for row in table.rows
+        for texts in table.texts(clock)
     ]
     style: list[Any] = [
         ("LINEBELOW", (0, 0), (-1, 0), 0.8, _INK),
@@ -286,7 +288,7 @@ def _widths(heads: tuple[Head, ...]) -> list[float]:
     return [ROOM * share / sum(shares) for share in shares]
 
 
-def _signs(report: Report) -> Flowable:
+def _signs(cover: Cover) -> Flowable:
     """Return the sign-off lines."""
     heads = ["", *(_text(word, HEAD) for word in ("Name", "Decision", "Date"))]
     rows: list[list[Any]] = [
@@ -296,11 +298,11 @@ def _signs(report: Report) -> Flowable:
                 _text(word, CELL)
                 for word in (sign_off.role, sign_off.name, sign_off.decision, sign_off.date)
             ]
-            for sign_off in report.sign_offs
+            for sign_off in cover.sign_offs
         ),
     ]
     line = colors.HexColor(GRID)
     grid = Grid(rows, colWidths=[ROOM * share for share in (0.2, 0.3, 0.3, 0.2)],
-                rowHeights=[14, *[26] * len(report.sign_offs)],
+                rowHeights=[14, *[26] * len(cover.sign_offs)],
                 style=[("GRID", (0, 0), (-1, -1), 0.5, line)])  # fmt: skip
     return KeepTogether([_text("Sign-off", H2), grid])

@@ -11,20 +11,15 @@ from typing import Any
 
 import xlsxwriter
 
-from planner.outputs.report.values import (
-    Form,
-    Report,
-    Section,
-    Table,
-    Value,
-)
+from planner.domain.report import Fact, Facts, Form, Note, Report, Section, Table, Value
+from planner.outputs.cover import Cover
 
 WIDTH, WIDE, MOST = 13, 16, 60  # column widths, characters
 SHEET = 31  # Excel's limit for sheet names, characters
 SIGNED = "name, decision, date"  # placeholder of an empty sign-off
 
 
-def xlsx_of(report: Report) -> bytes:
+def xlsx_of(report: Report, cover: Cover) -> bytes:
     """Return a report as a workbook."""
     out = BytesIO()
     book = xlsxwriter.Workbook(
@@ -37,10 +32,10 @@ def xlsx_of(report: Report) -> bytes:
             "nan_inf_to_errors": True,
         },
     )
-    book.set_properties({"title": report.heading, "author": "Headroom"})
+    book.set_properties({"title": f"{report.title} · run {cover.run}", "author": "Headroom"})
     bold = book.add_format({"bold": True, "text_wrap": True, "valign": "top", "bottom": 1})
     forms = {form: _format(book, form) for form in Form}
-    _answer(book, report, bold, forms[Form.TEXT])
+    _answer(book, report, cover, bold, forms[Form.TEXT])
     for section in report.sections:
         _sheet(book, section, bold, forms)
     book.close()
@@ -53,7 +48,7 @@ def _format(book: Any, form: Form) -> Any:
     return book.add_format({"num_format": form.value, "text_wrap": text, "valign": "top"})
 
 
-def _answer(book: Any, report: Report, bold: Any, text: Any) -> None:
+def _answer(book: Any, report: Report, cover: Cover, bold: Any, text: Any) -> None:
     """Write the first sheet: the answer, the run and the facts."""
     sheet = book.add_worksheet("Answer")
     sheet.set_column(0, 0, 28)
@@ -62,18 +57,19 @@ def _answer(book: Any, report: Report, bold: Any, text: Any) -> None:
     rows = [
         ("Answer", report.answer, ""),
         ("Why", report.why, ""),
-        ("Run", str(report.run), report.kind),
+        ("Run", str(cover.run), cover.kind),
         ("Scenario", report.title, ""),
-        ("For", report.window, ""),
-        ("Computed", report.computed, f"version {report.version}; written {report.written}"),
-        *report.facts,
+        ("For", report.about, ""),
+        ("Computed", cover.computed, f"version {cover.version}; written {cover.written}"),
+        *map(_fact, report.facts),
+        *(("Warning", warning, "") for warning in report.warnings),
         *(
             (
                 sign_off.role,
                 sign_off.name,
                 ", ".join(filter(None, (sign_off.decision, sign_off.date))) or SIGNED,
             )
-            for sign_off in report.sign_offs
+            for sign_off in cover.sign_offs
         ),
     ]
     for i, head in enumerate(("What", "Value", "Note")):
@@ -89,20 +85,50 @@ def _answer(book: Any, report: Report, bold: Any, text: Any) -> None:
                 sheet.write_string(i, column, value, text)
 
 
+def _fact(fact: Fact) -> tuple[str, str, str]:
+    """Return the cells of a fact."""
+    return fact.label, fact.text, " · ".join(filter(None, (fact.change, fact.note)))
+
+
 def _sheet(book: Any, section: Section, bold: Any, forms: dict[Form, Any]) -> None:
-    """Write the sheets of a section: its notes, then its table."""
-    table = section.table or Table((), ())
-    if section.items:  # sentences, or notes on a table
-        named = section.name if section.table is None else f"{section.name} notes"
-        notes = book.add_worksheet(named[:SHEET])
-        notes.set_column(0, 0, 120)
+    """Write the sheets of a section: one of its sentences and facts, then one per table."""
+    lines: list[tuple[str, ...]] = []
+    for block in section.blocks:
+        match block:
+            case Note():
+                lines.append((block.text,))
+            case Facts():
+                lines += map(_fact, block.items)
+            case Table(note=note) if note:
+                lines.append((note,))
+    if lines:
+        notes = _worksheet(book, f"{section.sheet} notes" if section.tables else section.sheet)
+        notes.set_column(0, 0, 120 if all(len(line) == 1 for line in lines) else 40)
+        notes.set_column(1, 2, 40)
         notes.write_string(0, 0, section.title, bold)
         notes.freeze_panes(1, 0)
-        for i, item in enumerate(section.items, start=1):
-            notes.write_string(i, 0, item, forms[Form.TEXT])
-    if not table.heads:
-        return
-    sheet = book.add_worksheet(section.name[:SHEET])
+        for i, line in enumerate(lines, start=1):
+            for column, words in enumerate(line):
+                notes.write_string(i, column, words, forms[Form.TEXT])
+    for i, table in enumerate(section.tables):
+        _table(
+            _worksheet(book, table.title if i and table.title else section.sheet),
+            table,
+            bold,
+            forms,
+        )
+
+
+def _worksheet(book: Any, name: str) -> Any:
+    """Return a new sheet, with a number after its name if that one exists."""
+    taken = {sheet.get_name().lower() for sheet in book.worksheets()}
+    name = "".join(" " if letter in r"[]:*?/\\" else letter for letter in name)[:SHEET]
+    names = (name, *(f"{name[: SHEET - 3]} {n}" for n in range(2, 100)))
+    return book.add_worksheet(next(name for name in names if name.lower() not in taken))
+
+
+def _table(sheet: Any, table: Table, bold: Any, forms: dict[Form, Any]) -> None:
+    """Write a table: heads with their units, then values with their types."""
     sheet.freeze_panes(1, 1)
     for column, head in enumerate(table.heads):
         sheet.set_column(column, column, min(WIDTH + WIDE * (head.wide - 1), MOST))

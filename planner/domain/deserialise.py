@@ -1,0 +1,79 @@
+"""Read results back from the JSON that planner.domain.serialise writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
+from datetime import datetime
+from enum import Enum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from planner.domain.serialise import COLUMNS, KEY, MERGED
+
+T = TypeVar("T")
+
+
+def from_json(kind: type[T], data: Mapping[str, Any]) -> T:
+    """Return the dataclass ``kind`` that ``as_json`` wrote as ``data``.
+
+    Rows with declared columns stay plain rows. A key that an older version did not write has the
+    default of its field, or is None.
+    """
+    values = {}
+    for field, hint in _typed_fields(kind):  # type: ignore[arg-type]
+        if MERGED in field.metadata:
+            values[field.name] = _merged(hint, data)
+            continue
+        key = field.metadata.get(KEY, field.name)
+        if key in data:
+            values[field.name] = data[key] if COLUMNS in field.metadata else _value(hint, data[key])
+        elif field.default is MISSING and field.default_factory is MISSING:
+            values[field.name] = None
+    return kind(**values)
+
+
+@cache
+def _typed_fields(kind: Any) -> tuple[tuple[Field[Any], Any], ...]:
+    """Return the fields of a dataclass with their types."""
+    hints = get_type_hints(kind)
+    return tuple((field, hints[field.name]) for field in fields(kind) if field.init)
+
+
+def _merged(hint: Any, data: Mapping[str, Any]) -> Any:
+    """Return a value whose keys are among those of its parent, or None if they are missing."""
+    kinds: list[Any] = [kind for kind in get_args(hint) or (hint,) if is_dataclass(kind)]
+    if not kinds:
+        return data
+    (kind,) = kinds
+    keys = {field.metadata.get(KEY, field.name) for field, _ in _typed_fields(kind)
+            if MERGED not in field.metadata}  # fmt: skip
+    if NoneType in get_args(hint) and not keys <= data.keys():
+        return None
+    return from_json(kind, data)
+
+
+def _value(hint: Any, value: Any) -> Any:
+    """Return a JSON value as a value of the type ``hint``."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if value is None or hint is Any:
+        return value
+    if origin in (Union, UnionType):
+        kinds = [kind for kind in arguments if kind is not NoneType]
+        return _value(kinds[0], value) if len(kinds) == 1 else value
+    if origin is not None and issubclass(origin, Mapping):
+        return {key: _value(arguments[1], item) for key, item in value.items()}
+    if origin is not None and issubclass(origin, Sequence):
+        kinds = [kind for kind in arguments if kind is not Ellipsis]
+        kinds = kinds if len(kinds) == len(value) else [kinds[0]] * len(value)
+        items = [_value(kind, item) for kind, item in zip(kinds, value, strict=True)]
+        return tuple(items) if origin is tuple else items
+    if isinstance(hint, type):
+        if is_dataclass(hint):
+            return from_json(hint, value)
+        if hint is datetime:
+            return datetime.fromisoformat(value)
+        if issubclass(hint, Enum):
+            return hint(value)
+    return value

@@ -1,0 +1,350 @@
+"""Describe an answer once, as blocks that every format draws.
+
+A kind of run builds its report from its result and its tables (planner/domain/reports). Each
+renderer in planner/outputs/render draws any report: page, terminal, PDF, workbook, JSON.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import TypeVar
+
+from planner.domain.formats import NOTHING, duration, figure, percent, signed_percent, when
+from planner.domain.sources import Fact as Source
+
+T = TypeVar("T")
+Value = str | int | float | datetime | None
+
+
+class Form(Enum):
+    """The format of values; the value is the number format of a workbook."""
+
+    TEXT = "@"
+    COUNT = "#,##0"
+    NUMBER = "#,##0.00"
+    SHARE = "0.0%"
+    CHANGE = "+0.0%;-0.0%;0.0%"
+    SECONDS = "#,##0.0"  # people read the largest units, such as 4 min 10 s
+    MOMENT = "yyyy-mm-dd hh:mm"
+
+    @property
+    def numeric(self) -> bool:
+        """Return whether the values are numbers, which are aligned to the right."""
+        return self not in (Form.TEXT, Form.MOMENT)
+
+    def written(self, value: Value, clock: str = "utc") -> str:
+        """Return a value as text, without its unit."""
+        if value is None or value == "" or value != value:
+            return NOTHING
+        if isinstance(value, datetime):
+            return when(value, clock).removesuffix(" UTC")
+        if isinstance(value, str):
+            return value
+        match self:
+            case Form.SHARE:
+                return percent(value)
+            case Form.CHANGE:
+                return signed_percent(value)
+            case Form.SECONDS:
+                return duration(value)
+            case Form.COUNT:
+                return f"{value:,.0f}"
+        return figure(value)
+
+
+class Meaning(Enum):
+    """What a figure means for the decision; renderers choose a colour for it."""
+
+    NEUTRAL = "neutral"
+    MET = "met"
+    SAVING = "saving"
+    RISK = "risk"
+    MISSED = "missed"
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A labelled figure. ``change`` compares it, ``note`` explains it."""
+
+    label: str
+    value: Value
+    unit: str = ""
+    form: Form = Form.NUMBER
+    change: str = ""
+    note: str = ""
+    meaning: Meaning = Meaning.NEUTRAL
+
+    @property
+    def text(self) -> str:
+        """Return the value with its unit."""
+        if isinstance(self.value, str) or self.value is None:
+            return self.value or NOTHING
+        if self.unit == "$":
+            return figure(self.value, "$")
+        text = self.form.written(self.value)
+        return f"{text} {self.unit}" if self.unit else text
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Figures side by side."""
+
+    items: tuple[Fact, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A sentence."""
+
+    text: str
+    meaning: Meaning = Meaning.NEUTRAL
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The head of a column; ``wide`` is its relative width."""
+
+    text: str
+    form: Form = Form.TEXT
+    unit: str = ""
+    wide: int = 1
+
+    @property
+    def full(self) -> str:
+        """Return the text with its unit."""
+        return f"{self.text} ({self.unit})" if self.unit else self.text
+
+    @property
+    def numeric(self) -> bool:
+        """Return whether the values are numbers, which are aligned to the right."""
+        return self.form.numeric
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table; ``marked`` are the indices of highlighted rows.
+
+    ``shades`` has a value from 0 to 1 per cell of a heat map, and None for cells without colour.
+    """
+
+    heads: tuple[Head, ...]
+    rows: tuple[tuple[Value, ...], ...]
+    title: str = ""
+    marked: frozenset[int] = frozenset()
+    note: str = ""
+    shades: tuple[tuple[float | None, ...], ...] = ()
+
+    def texts(self, clock: str = "utc") -> tuple[tuple[str, ...], ...]:
+        """Return the rows as text. The numbers of a column have the same decimals."""
+        columns = [
+            _column_texts(head.form, [row[i] for row in self.rows], clock)
+            for i, head in enumerate(self.heads)
+        ]
+        return tuple(zip(*columns, strict=True))
+
+
+def _column_texts(form: Form, values: Sequence[Value], clock: str) -> list[str]:
+    """Return the values of a column as text, the largest number with three digits."""
+    numbers = [abs(v) for v in values if isinstance(v, int | float) and v == v]
+    if form is not Form.NUMBER or not numbers:
+        return [form.written(value, clock) for value in values]
+    largest = max(numbers)
+    whole = all(number == int(number) for number in numbers)
+    decimals = 0 if whole or largest >= 100 else 1 if largest >= 10 else 2 if largest >= 1 else 3
+    return [
+        f"{value:,.{decimals}f}"
+        # A value far below the largest keeps its digits rather than its place.
+        if isinstance(value, int | float) and (not value or abs(value) >= 10 ** (1 - decimals))
+        else form.written(value, clock)
+        for value in values
+    ]
+
+
+def table(
+    items: Iterable[T],
+    *columns: tuple[Head, Callable[[T], Value]],
+    title: str = "",
+    note: str = "",
+    marked: Callable[[T], bool] | None = None,
+) -> Table:
+    """Return a row per item, without the columns that have no value in any row."""
+    listed = list(items)
+    cells = [[value(item) for _, value in columns] for item in listed]
+    kept = [
+        i
+        for i in range(len(columns))
+        if not cells or any(row[i] is not None and row[i] != "" for row in cells)
+    ]
+    return Table(
+        tuple(columns[i][0] for i in kept),
+        tuple(tuple(row[i] for i in kept) for row in cells),
+        title,
+        frozenset(i for i, item in enumerate(listed) if marked and marked(item)),
+        note,
+    )
+
+
+class Role(Enum):
+    """What a series shows; renderers choose its colour and weight."""
+
+    DEMAND = "demand"
+    FORECAST = "forecast"
+    RECOMMENDED = "recommended"
+    CAPACITY = "capacity"
+    BASELINE = "baseline"
+    LIMIT = "limit"
+    SHORTFALL = "shortfall"
+    MEASURED = "measured"
+    OTHER = "other"  # renderers take the next colour
+
+
+class Shape(Enum):
+    """How a series is drawn. The value of a step holds until the next."""
+
+    LINE = "line"
+    STEP = "step"
+    BAR = "bar"
+    POINTS = "points"
+    BAND = "band"  # between ``low`` and the values
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Values over x; ``notes`` explain the points, ``low`` is the lower edge of a band."""
+
+    label: str
+    x: tuple[Value, ...]
+    y: tuple[float | None, ...]
+    role: Role = Role.OTHER
+    shape: Shape = Shape.LINE
+    low: tuple[float | None, ...] = ()
+    notes: tuple[str, ...] = ()
+    right: bool = False  # on the axis at the right
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """An axis; ``top`` is its end where that is not the largest value."""
+
+    title: str = ""
+    unit: str = ""
+    form: Form = Form.NUMBER
+    log: bool = False
+    top: float | None = None
+    ticks: tuple[float, ...] = ()  # values with a label, where not the usual ones
+
+    @property
+    def full(self) -> str:
+        """Return the title with its unit."""
+        return (
+            f"{self.title} ({self.unit})" if self.title and self.unit else self.title or self.unit
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Series over one x axis: numbers, moments, or categories if x is text.
+
+    ``horizontal``: bars lie on their side, with a category per line.
+    """
+
+    title: str
+    x: Axis
+    y: Axis
+    series: tuple[Series, ...]
+    note: str = ""
+    right: Axis | None = None
+    stacked: bool = False
+    horizontal: bool = False
+    small: bool = False  # two fit side by side on a wide page
+
+    @property
+    def label(self) -> str:
+        """Return the title with the unit of the values."""
+        return f"{self.title} ({self.y.unit})" if self.y.unit else self.title
+
+
+def shortfall(
+    x: Sequence[Value], demand: Sequence[float], capacity: Sequence[float]
+) -> Series | None:
+    """Return the band where demand exceeds capacity, or None if it never does."""
+    if not any(wanted > served for wanted, served in zip(demand, capacity, strict=True)):
+        return None
+    high = tuple(max(pair) for pair in zip(demand, capacity, strict=True))
+    return Series(
+        "Demand above capacity", tuple(x), high, Role.SHORTFALL, Shape.BAND, tuple(capacity)
+    )
+
+
+Block = Facts | Note | Table | Chart
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Blocks under a heading. ``folded``: a page shows it on demand."""
+
+    title: str
+    blocks: tuple[Block, ...]
+    name: str = ""  # short name, for the anchor of a page and the sheet of a workbook
+    folded: bool = False
+
+    @property
+    def sheet(self) -> str:
+        """Return the short name."""
+        return self.name or self.title
+
+    @property
+    def anchor(self) -> str:
+        """Return the id of the section on a page."""
+        return re.sub(r"\W+", "-", self.sheet.lower()).strip("-")
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """Return the tables of the section."""
+        return tuple(block for block in self.blocks if isinstance(block, Table))
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """An answer for people: what to do, the facts that decide, then the sections.
+
+    ``about`` says what it is the answer for, such as the window. ``clock`` is that of moments.
+    ``why`` has the reasons in a sentence or two.
+    """
+
+    title: str
+    answer: str
+    sections: tuple[Section, ...]
+    meaning: Meaning = Meaning.NEUTRAL
+    why: str = ""
+    about: str = ""
+    facts: tuple[Fact, ...] = ()
+    warnings: tuple[str, ...] = ()
+    clock: str = "utc"
+
+    @property
+    def tables(self) -> Iterator[Table]:
+        """Yield the tables of all sections."""
+        for section in self.sections:
+            yield from section.tables
+
+
+SOURCE_HEADS = (Head("Input", wide=2), Head("Kind"), Head("Source", wide=4))
+
+
+def sources_section(sources: Sequence[Source], notes: Sequence[str]) -> tuple[Section, ...]:
+    """Return the section of notes and sources, if there are any."""
+    blocks: list[Block] = [Note(note) for note in notes]
+    if sources:
+        rows = tuple((fact.what, fact.kind, fact.source) for fact in sources)
+        blocks.append(Table(SOURCE_HEADS, rows))
+    return (Section("Sources and assumptions", tuple(blocks), "Sources", True),) if blocks else ()
+
+
+def limit_name(bound: str) -> str:
+    """Return what limits a capacity as people write it, such as TTFT."""
+    return {"tbt": "TPOT", "ttft": "TTFT", "e2e": "E2E", "slo": "SLO"}.get(bound, bound)

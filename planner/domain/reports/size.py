@@ -1,0 +1,255 @@
+"""Report the capacity of replicas and of pools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import polars as pl
+
+from planner.domain.kinds.size import SizedPool, SizeResult
+from planner.domain.report import (
+    Axis,
+    Chart,
+    Fact,
+    Form,
+    Head,
+    Report,
+    Role,
+    Section,
+    Series,
+    Shape,
+    Table,
+    Value,
+    limit_name,
+    sources_section,
+    table,
+)
+from planner.domain.reports.tables import Tables
+from planner.domain.sizing.splits import SplitSize
+
+POOLS = (2, 8, 64)  # pool sizes whose capacity per replica is shown
+TICKS = tuple(2.0**n for n in range(12))  # labelled pool sizes
+TILES = 5  # most tiles
+LATENCIES = {"ttft": "TTFT", "tbt": "TPOT"}
+
+
+def report(result: SizeResult, tables: Tables) -> Report:
+    """Return the report of ``size``."""
+    curve = tables("curve")
+    return Report(
+        title=result.scenario,
+        answer=_answer(result),
+        facts=tuple(_fact(pool) for pool in result.pools[:TILES]),
+        sections=(
+            Section("Replica capacity", (_capacity(result), _pools(result))),
+            *_splits(result),
+            *(
+                Section(f"{_name(pool)}: latency and pool size", tuple(_charts(pool, curve)),
+                        f"{pool.sized.replica.model} {pool.sized.replica.arrangement}")
+                for pool in result.pools
+            ),
+            Section("Accuracy", (_profiles(result), _closed_forms(result)), folded=True),
+            *sources_section(
+                result.provenance,
+                (
+                    f"Method: {result.sized_by}.",
+                    f"Error of simulated capacities: median {result.size_error.median:.1%}, "
+                    f"p95 {result.size_error.p95:.1%} ({result.size_error.basis}).",
+                    *result.notes,
+                ),
+            ),
+        ),
+    )  # fmt: skip
+
+
+def _name(pool: SizedPool) -> str:
+    """Return the model, its GPUs and its role, if prefill and decode are separate."""
+    replica = pool.sized.replica
+    role = "" if replica.role == "mixed" else f", {replica.role}"
+    return f"{replica.model} on {replica.arrangement}{role}"
+
+
+def _answer(result: SizeResult) -> str:
+    """Return the replicas that the demand needs, or else the capacity of a replica."""
+    needs = {pool.sized.replica.model: pool for pool in result.pools if pool.replicas}
+    if len(needs) == len(result.pools):
+        parts = [f"{pool.replicas:,} x {_name(pool)}" for pool in needs.values()]
+        return f"Replicas for the peak demand: {' and '.join(parts)}"
+    if len(result.pools) > 1:
+        return f"Capacity of {len(result.pools)} replicas within the SLO"
+    (pool,) = result.pools
+    return f"{_name(pool)}: {pool.sized.max_rps:,.3g} req/s per replica within the SLO"
+
+
+def _fact(pool: SizedPool) -> Fact:
+    """Return the capacity of a replica, with the replicas that the demand needs."""
+    needed = ""
+    if pool.replicas and pool.demand_rps:
+        plural = "s" if pool.replicas > 1 else ""
+        needed = f"{pool.replicas:,} replica{plural} for {pool.demand_rps:,.3g} req/s"
+    limit = f"limit: {limit_name(pool.sized.bound_by)}"
+    return Fact(_name(pool), pool.sized.max_rps, "req/s", change=needed, note=limit)
+
+
+REPLICA = (
+    (Head("Model", wide=2), lambda pool: pool.sized.replica.model),
+    (Head("GPUs", wide=2), lambda pool: pool.sized.replica.arrangement),
+    (Head("Role"), lambda pool: pool.sized.replica.role.replace("mixed", "")),
+)
+
+
+def _capacity(result: SizeResult) -> Table:
+    """Return the capacity of one replica with its latencies and its uncertainty."""
+    return table(
+        result.pools,
+        *REPLICA,
+        (Head("Tier"), lambda pool: f"{pool.sized.tier} p{pool.percentile:g}"),
+        (Head("Capacity", Form.NUMBER, "req/s"), lambda pool: pool.sized.max_rps),
+        (Head("Input", Form.NUMBER, "tokens/s"), lambda pool: pool.sized.input_tps),
+        (Head("Limit"), lambda pool: limit_name(pool.sized.bound_by)),
+        (Head("TTFT", Form.NUMBER, "ms"), lambda pool: pool.sized.ttft_ms),
+        (Head("TPOT", Form.NUMBER, "ms"), lambda pool: pool.sized.tbt_ms),
+        (Head("Profile error", Form.SHARE), lambda pool: pool.expected_error),
+        (Head("If slower", Form.NUMBER, "req/s"), lambda pool: pool.again["max_rps_if_slower"]),
+        (Head("If faster", Form.NUMBER, "req/s"), lambda pool: pool.again["max_rps_if_faster"]),
+    )
+
+
+def _pools(result: SizeResult) -> Table:
+    """Return the capacity per replica in pools, and the replicas that the demand needs."""
+
+    def each(count: int, pool: SizedPool) -> float | None:
+        tps = pool.sized.pool_tps
+        return tps[count - 1] / count / _mean_isl(pool) if count <= len(tps) else None
+
+    return table(
+        result.pools,
+        *REPLICA,
+        (Head("1 replica", Form.NUMBER, "req/s"), lambda pool: pool.sized.max_rps),
+        *(
+            (Head(f"Each of {count}", Form.NUMBER, "req/s"), partial(each, count))
+            for count in POOLS
+        ),
+        (Head("Demand", Form.NUMBER, "req/s"), lambda pool: pool.demand_rps),
+        (Head("Replicas needed", Form.COUNT), lambda pool: pool.replicas),
+        title="Capacity per replica in pools",
+        note="Larger pools serve more per replica (pooling effect).",
+    )
+
+
+def _mean_isl(pool: SizedPool) -> float:
+    """Return the mean input tokens of a request."""
+    return pool.sized.input_tps / pool.sized.max_rps
+
+
+def _profiles(result: SizeResult) -> Table:
+    """Return the error of each profile and what it was measured on."""
+    return table(
+        result.pools,
+        *REPLICA,
+        (Head("Error", Form.SHARE), lambda pool: pool.expected_error),
+        (Head("Measured on", wide=3), lambda pool: pool.error_basis),
+        (Head("Profile", wide=3), lambda pool: f"{pool.profile}, {pool.provenance.kind}"),
+        title="Profile error",
+    )
+
+
+def _closed_forms(result: SizeResult) -> Table:
+    """Return the closed forms at the simulated capacity."""
+    return table(
+        result.pools,
+        *REPLICA,
+        (Head("Capacity", Form.NUMBER, "req/s"), lambda pool: pool.closed.predicted_rps),
+        (Head("Error", Form.CHANGE), lambda pool: pool.closed.prediction_error),
+        (Head("Share of saturation", Form.SHARE), lambda pool: pool.closed.load),
+        (Head("Mean wait", Form.NUMBER, "ms"), lambda pool: pool.closed.wait_ms),
+        (Head("Mean E2E", Form.NUMBER, "ms"), lambda pool: pool.closed.e2e_mean_ms),
+        (Head("E2E at the percentile", Form.NUMBER, "ms"), lambda pool: pool.closed.e2e_ms),
+        (Head("Median latency error", Form.SHARE), lambda pool: pool.closed.latency_error.median),
+        (Head("Bias of TTFT p95", Form.CHANGE), lambda pool: pool.closed.latency_bias.ttft),
+        (Head("Bias of TPOT p95", Form.CHANGE), lambda pool: pool.closed.latency_bias.tbt),
+        (Head("Variation of arrivals", Form.NUMBER), lambda pool: pool.burstiness),
+        title="Closed forms",
+        note="Errors against simulation. A negative bias means closed forms are too fast.",
+    )
+
+
+def _splits(result: SizeResult) -> Iterator[Section]:
+    """Yield the divisions of a replica's GPUs between attention and experts."""
+    if result.splits:
+        splits = table(
+            result.splits,
+            (Head("Model", wide=2), lambda split: split.model),
+            (Head("GPUs", wide=2), lambda split: f"{split.gpus} x {split.gpu}, {split.role}"),
+            (Head("Attention GPUs", Form.COUNT), lambda split: split.attention),
+            (Head("FFN GPUs", Form.COUNT), lambda split: split.ffn),
+            (Head("Closed forms", Form.NUMBER, "req/s"), lambda split: split.predicted_rps),
+            (Head("Simulation", Form.NUMBER, "req/s"), lambda split: split.max_rps),
+            (Head("Limit"), lambda split: limit_name(split.bound_by)),
+            (Head("KV cache", Form.COUNT, "tokens"), lambda split: split.kv_capacity_tokens),
+            (Head("Remark", wide=2), _remark),
+            marked=lambda split: split.best,
+            note="Set the best split as attention_ffn of the profile.",
+        )
+        yield Section("Attention and expert GPUs", (splits,), "Splits")
+
+
+def _remark(split: SplitSize) -> str:
+    """Return what is special about a division."""
+    named = ("best" * split.best, "in the scenario" * split.stated, split.note)
+    return ", ".join(filter(None, named))
+
+
+def _charts(pool: SizedPool, curve: pl.DataFrame) -> Iterator[Chart]:
+    """Yield TTFT and TPOT over the rate, and the capacity over the pool size."""
+    replica = pool.sized.replica
+    if not curve.is_empty():
+        for name in ("model", "arrangement", "role"):
+            curve = curve.filter(pl.col(name) == getattr(replica, name))
+        curve = curve.sort("rate")
+        for name in LATENCIES:
+            # A prefill replica has no TPOT, and a decode replica no TTFT.
+            if curve[f"{name}_ms"].null_count() < curve.height:
+                yield _latency(pool, curve, name)
+    if pool.sized.pool_tps:
+        yield _pool_chart(pool)
+
+
+def _latency(pool: SizedPool, curve: pl.DataFrame, name: str) -> Chart:
+    """Return a latency over the rate, with its limit and the simulated capacity."""
+    label, limit = LATENCIES[name], getattr(pool, f"{name}_limit_ms")
+    simulated = getattr(pool.sized, f"{name}_ms")
+    rates = tuple(curve["rate"])
+    highest = max(ms for ms in curve[f"{name}_ms"] if ms is not None)
+    series = [
+        Series(f"p{pool.percentile:g}, closed forms", rates, tuple(curve[f"{name}_ms"])),
+        Series("mean, closed forms", rates, tuple(curve[f"{name}_mean_ms"]), Role.BASELINE),
+    ]
+    if limit is not None:
+        series.append(Series("limit", (0.0, rates[-1]), (limit, limit), Role.LIMIT))
+    if simulated is not None:
+        x = (pool.sized.max_rps,)
+        series.append(Series("capacity, simulated", x, (simulated,), Role.MEASURED, Shape.POINTS))
+    top = 3 * limit if limit and highest > 3 * limit else None
+    x_axis = Axis("rate of one replica", "req/s")
+    return Chart(label, x_axis, Axis(unit="ms", top=top), tuple(series), small=True)
+
+
+def _pool_chart(pool: SizedPool) -> Chart:
+    """Return the capacity per replica over the number of replicas in the pool."""
+    tps, isl = pool.sized.pool_tps, _mean_isl(pool)
+    counts: tuple[Value, ...] = tuple(range(1, len(tps) + 1))
+    each = tuple(total / count / isl for count, total in enumerate(tps, start=1))
+    points = pool.simulated_pools
+    series = (
+        Series("planned with", counts, each, Role.RECOMMENDED),
+        Series(
+            "simulated", tuple(point.instances for point in points),
+            tuple(point.max_rps / point.instances for point in points),
+            Role.MEASURED, Shape.POINTS,
+        ),
+    )  # fmt: skip
+    ticks = tuple(tick for tick in TICKS if tick <= len(tps))
+    x_axis = Axis("replicas in the pool", log=True, ticks=ticks)
+    return Chart("Capacity per replica", x_axis, Axis(unit="req/s"), series, small=True)

@@ -1,0 +1,68 @@
+"""Describe where a report comes from, and who signs it, for files that people pass on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from planner.domain.formats import when
+from planner.models import Run
+from planner.selectors.review import approvals_of, proposal_approved
+
+PREPARED, REVIEWED, APPROVED = "Prepared by", "Reviewed by", "Approved by"
+SIGNED = (Run.Kind.PLAN, Run.Kind.COMPARE, Run.Kind.SIMULATE)  # kinds that people sign
+
+
+@dataclass(frozen=True, slots=True)
+class SignOff:
+    """A line to sign; filled in if a proposal was approved."""
+
+    role: str
+    name: str = ""
+    decision: str = ""
+    date: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """The run of a report, its moments as text, and the lines to sign."""
+
+    run: int
+    kind: str
+    computed: str
+    written: str
+    version: str
+    sign_offs: tuple[SignOff, ...] = ()
+
+    @property
+    def heading(self) -> str:
+        """Return the kind and the number of the run."""
+        return f"{self.kind} · run {self.run}"
+
+    @property
+    def sentence(self) -> str:
+        """Return when and by what the report was made."""
+        return f"Computed {self.computed} by version {self.version}; written {self.written}."
+
+
+def cover_of(run: Run, now: datetime) -> Cover:
+    """Return the cover of a run's report."""
+    policy = str((run.result.get("recommended") or {}).get("policy"))
+    signs = tuple(_sign_offs(run, policy)) if run.kind in SIGNED else ()
+    return Cover(
+        run.pk, run.get_kind_display(), when(run.finished_at), when(now), run.code_version, signs
+    )
+
+
+def _sign_offs(run: Run, policy: str) -> Iterator[SignOff]:
+    """Yield who proposed and who approved the plan, or empty lines to sign."""
+    decided = proposal_approved(run.pk, policy)
+    if decided is None:
+        yield from (SignOff(role) for role in (PREPARED, REVIEWED, APPROVED))
+        return
+    who = decided.author.username if decided.author else decided.rule
+    yield SignOff(PREPARED, who, f"proposal {decided.pk}", when(decided.created_at))
+    for entry in approvals_of(decided):
+        name = entry.by.username if entry.by else entry.rule
+        yield SignOff(APPROVED, name, f"approved revision {entry.revision}", when(entry.at))

@@ -1,0 +1,281 @@
+"""Draw the charts of a report as shapes at positions, for SVG and PDF alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import cycle
+from math import ceil, floor, log10
+
+from planner.domain.formats import digits, duration
+from planner.domain.report import Axis, Chart, Form, Role, Series, Shape, Value
+
+WIDTH, HEIGHT = 700.0, 220.0  # points
+LEFT, RIGHT, TOP, BOTTOM = 52.0, 22.0, 24.0, 30.0
+BAR, BESIDE = 19.0, 250.0  # height of a bar's row; width of its label
+SIZE = 9.0  # font size
+BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#8A8F98"
+INK, GRID = "#333b46", "#d7dbe0"
+COLOURS = {
+    Role.DEMAND: GREY, Role.FORECAST: ORANGE, Role.RECOMMENDED: BLUE, Role.CAPACITY: GREEN,
+    Role.BASELINE: GREY, Role.LIMIT: RED, Role.SHORTFALL: RED, Role.MEASURED: ORANGE,
+}  # fmt: skip
+OTHERS = (BLUE, ORANGE, GREEN, RED, GREY)
+DASHED = (Role.BASELINE, Role.LIMIT)
+LABELS = 12  # most labelled categories
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A line through points."""
+
+    points: tuple[tuple[float, float], ...]
+    colour: str
+    width: float = 1.0
+    dashed: bool = False
+    filled: bool = False  # with a pale colour, instead of a line
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A filled rectangle."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    colour: str
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A line of text; ``anchor`` is start, middle or end."""
+
+    x: float
+    y: float
+    text: str
+    anchor: str = "start"
+    colour: str = INK
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Shapes on an area of ``width`` by ``height`` points; y points downwards."""
+
+    width: float
+    height: float
+    parts: tuple[Path | Box | Text, ...]
+
+
+def drawn(chart: Chart, clock: str = "utc") -> Drawing:
+    """Draw a chart."""
+    return _horizontal(chart) if chart.horizontal else _over_x(chart, clock)
+
+
+def _coloured(chart: Chart) -> Iterator[tuple[Series, str]]:
+    """Yield the series with their colours."""
+    others = cycle(OTHERS)
+    for series in chart.series:
+        yield series, COLOURS.get(series.role) or next(others)
+
+
+def _horizontal(chart: Chart) -> Drawing:
+    """Draw a bar per line, shortest first."""
+    bars = [
+        (y or 0.0, str(x), series.notes[i] if series.notes else digits(y or 0.0), colour)
+        for series, colour in _coloured(chart)
+        for i, (x, y) in enumerate(zip(series.x, series.y, strict=True))
+    ]
+    most = max((value for value, *_ in bars), default=0.0) or 1.0
+    room = WIDTH - BESIDE - 130.0
+    parts: list[Path | Box | Text] = []
+    for i, (value, name, note, colour) in enumerate(sorted(bars, key=lambda bar: bar[0])):
+        y, length = i * BAR + 4.0, room * value / most
+        label = name if len(name) <= 54 else f"{name[:52]}..."
+        parts += [
+            Text(BESIDE - 8, y + 10, label, "end"),
+            Box(BESIDE, y + 1, max(length, 1.0), BAR - 7, colour),
+            Text(BESIDE + length + 6, y + 10, note),
+        ]
+    return Drawing(WIDTH, len(bars) * BAR + 8.0, tuple(parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The positions of an axis and its labelled ticks."""
+
+    at: Callable[[Value], float]
+    ticks: tuple[tuple[float, str], ...]
+
+
+def _over_x(chart: Chart, clock: str) -> Drawing:
+    """Draw lines, steps, bands, points and upright bars over x."""
+    x = _x_scale(chart, clock)
+    left = _y_scale([series for series in chart.series if not series.right], chart.y)
+    right = _y_scale([series for series in chart.series if series.right], chart.right or chart.y)
+    parts: list[Path | Box | Text] = []
+    for position, label in left.ticks:
+        parts += [
+            Path(((LEFT, position), (WIDTH - RIGHT, position)), GRID, 0.5),
+            Text(LEFT - 6, position + 3, label, "end"),
+        ]
+    floor_y = HEIGHT - BOTTOM
+    for position, label in x.ticks:
+        parts += [
+            Path(((position, floor_y), (position, floor_y + 4)), INK, 0.5),
+            Text(position, floor_y + 15, label, "middle"),
+        ]
+    bars = [series for series in chart.series if series.shape is Shape.BAR]
+    stacked = [0.0] * max((len(series.x) for series in bars), default=0)
+    legend = LEFT
+    for series, colour in _coloured(chart):
+        y = right if series.right else left
+        dashed = series.role in DASHED
+        if series.shape is Shape.BAR:
+            parts += _bars(series, x, y, colour, stacked, len(bars) if not chart.stacked else 1)
+        elif series.shape is Shape.POINTS:
+            for px, py in _points(series, x, y):
+                parts.append(Box(px - 2.5, py - 2.5, 5.0, 5.0, colour))
+        elif series.shape is Shape.BAND:
+            high, low = _points(series, x, y), _points(series, x, y, series.low)
+            parts.append(Path((*high, *reversed(low)), colour, filled=True))
+        elif points := _points(series, x, y):
+            width = 2.4 if series.role is Role.RECOMMENDED else 1.6
+            parts.append(Path(tuple(points), colour, width, dashed))
+        if len(chart.series) > 1:
+            parts += [
+                Path(((legend, 10), (legend + 18, 10)), colour, 2.0, dashed),
+                Text(legend + 23, 13, series.label),
+            ]
+            legend += 44 + 5.2 * len(series.label)
+    return Drawing(WIDTH, HEIGHT, tuple(parts))
+
+
+def _points(
+    series: Series, x: Scale, y: Scale, values: Sequence[float | None] = ()
+) -> list[tuple[float, float]]:
+    """Return the positions of a series without its gaps, with the corners of steps."""
+    points: list[tuple[float, float]] = []
+    for at, value in zip(series.x, values or series.y, strict=True):
+        if value is None:
+            continue
+        if points and series.shape is Shape.STEP:
+            # The value holds until the next moment, so draw a step and not a slope.
+            points.append((x.at(at), points[-1][1]))
+        points.append((x.at(at), y.at(value)))
+    return points
+
+
+def _bars(
+    series: Series, x: Scale, y: Scale, colour: str, stacked: list[float], side_by_side: int
+) -> Iterator[Box]:
+    """Yield upright bars; ``stacked`` is the height so far of each category, and grows."""
+    room = 0.7 * (WIDTH - LEFT - RIGHT) / max(len(stacked), 1)
+    width = room / side_by_side
+    for i, (at, value) in enumerate(zip(series.x, series.y, strict=True)):
+        low = stacked[i] if side_by_side == 1 else 0.0
+        top, bottom = y.at(low + (value or 0.0)), y.at(low)
+        yield Box(x.at(at) - room / 2, top, width, bottom - top, colour)
+        if side_by_side == 1:
+            stacked[i] += value or 0.0
+
+
+def _x_scale(chart: Chart, clock: str) -> Scale:
+    """Return the scale of x: moments, categories or numbers."""
+    values = [x for series in chart.series for x in series.x if x is not None]
+    room = WIDTH - LEFT - RIGHT
+    moments = [x for x in values if isinstance(x, datetime)]
+    if moments:
+        begins, ends = min(moments), max(moments)
+        span = (ends - begins).total_seconds() or 1.0
+
+        def at(value: Value) -> float:
+            assert isinstance(value, datetime)
+            return LEFT + room * (value - begins).total_seconds() / span
+
+        return Scale(at, tuple((at(t), label) for t, label in _moments(begins, ends, clock)))
+    if any(isinstance(x, str) for x in values):
+        names = list(dict.fromkeys(str(x) for x in values))
+        every = ceil(len(names) / LABELS)
+        places = {name: LEFT + room * (i + 0.5) / len(names) for i, name in enumerate(names)}
+        return Scale(
+            lambda value: places[str(value)],
+            tuple((places[name], name) for name in names[::every]),
+        )
+    return _number_scale([float(x) for x in values], chart.x.log)  # type: ignore[arg-type]
+
+
+def _number_scale(values: Sequence[float], log: bool) -> Scale:
+    """Return the scale of an x axis of numbers, from zero unless it is logarithmic."""
+    room = WIDTH - LEFT - RIGHT
+    most = max(values, default=1.0) or 1.0
+    if log:
+        least = min(value for value in values if value > 0)
+        low, span = log10(least), (log10(most / least) or 1.0)
+        marks = [10.0**n for n in range(floor(low), ceil(log10(most)) + 1)]
+        marks = [mark for mark in marks if least <= mark <= most] or [least, most]
+
+        def at_log(value: Value) -> float:
+            return LEFT + room * (log10(float(value)) - low) / span  # type: ignore[arg-type]
+
+        return Scale(at_log, tuple((at_log(mark), digits(mark)) for mark in marks))
+
+    def at(value: Value) -> float:
+        return LEFT + room * float(value) / most  # type: ignore[arg-type]
+
+    return Scale(at, tuple((at(tick), digits(tick)) for tick in _ticks(most) if tick <= most))
+
+
+def _y_scale(series: Sequence[Series], axis: Axis) -> Scale:
+    """Return the scale of values, from zero (or the least, if negative) to above the largest."""
+    values = [y for each in series for y in each.y if y is not None]
+    bars = [each for each in series if each.shape is Shape.BAR]
+    if len(bars) > 1:  # stacked bars reach the sum
+        values += [sum(y or 0.0 for y in ys) for ys in zip(*(each.y for each in bars), strict=True)]
+    most = axis.top or max(values, default=0.0) or 1.0
+    ticks = _ticks(most)
+    least = min([0.0, *values])
+    span = ticks[-1] - least
+
+    def at(value: Value) -> float:
+        inside = min(float(value), ticks[-1])  # type: ignore[arg-type]
+        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (inside - least) / span
+
+    def label(tick: float) -> str:
+        return f"{tick:.0%}" if axis.form in (Form.SHARE, Form.CHANGE) else digits(tick)
+
+    return Scale(at, tuple((at(tick), label(tick)) for tick in ticks))
+
+
+def _ticks(most: float) -> list[float]:
+    """Return four to six round steps from zero to above ``most``."""
+    raw = most / 4
+    size = 10 ** floor(log10(raw))
+    step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if size * factor >= raw)
+    if most >= 4 and step < 1:
+        step = 1.0
+    # The tolerance avoids one more tick if the division is rounded up.
+    return [step * i for i in range(ceil(most / step - 1e-9) + 1)]
+
+
+def _moments(begins: datetime, ends: datetime, clock: str) -> list[tuple[datetime, str]]:
+    """Return at most nine labelled moments on whole hours or days."""
+    hours = (ends - begins).total_seconds() / 3600
+    step = next((h for h in (1, 2, 3, 6, 12, 24, 48, 168) if hours / h <= 8), ceil(hours / 8))
+    first = begins.replace(minute=0, second=0, microsecond=0)
+    first = first.replace(hour=first.hour - first.hour % min(step, 24))
+    moments = []
+    moment = first
+    while moment <= ends:
+        if moment >= begins:
+            moments.append((moment, _label(moment, step, clock)))
+        moment += timedelta(hours=step)
+    return moments
+
+
+def _label(moment: datetime, step: int, clock: str) -> str:
+    """Return a moment as text: a time of day or a date, or the time since the trace began."""
+    if clock != "utc":
+        return duration(moment.timestamp()) if moment.timestamp() else "0"
+    return f"{moment.day} {moment:%b}" if step >= 24 else f"{moment:%H:%M}"

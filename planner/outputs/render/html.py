@@ -1,0 +1,146 @@
+"""Write a report as HTML: its blocks for a page, or one file that loads nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.template.loader import render_to_string
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from planner.domain.report import Block, Chart, Facts, Head, Note, Report, Section, Table
+from planner.outputs.cover import Cover
+from planner.outputs.render.drawing import SIZE, Box, Drawing, Path, Text, drawn
+from planner.outputs.render.plotly import figure_of
+
+WIDE = {1: "", 2: "wrap"}  # class of a text column by its relative width; wider ones: wide
+SHADES = 8  # classes heat-1 to heat-8 of the style sheet
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """The text of a cell; ``look`` are its classes."""
+
+    text: str
+    look: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTable:
+    """A table with its values as text."""
+
+    table: Table
+    heads: tuple[tuple[Head, str], ...]  # with their classes
+    rows: tuple[tuple[bool, tuple[Cell, ...]], ...]  # whether it is marked, and its cells
+
+
+@dataclass(frozen=True, slots=True)
+class ShownBlock:
+    """A block with what its template needs; a chart is a figure for scripts, or an SVG."""
+
+    kind: str  # facts, note, table or chart
+    block: Block
+    element: str
+    table: ShownTable | None = None
+    figure: dict[str, Any] | None = None
+    svg: SafeString | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownSection:
+    """A section with its blocks."""
+
+    section: Section
+    blocks: tuple[ShownBlock, ...]
+
+
+def sections_shown(report: Report, *, live: bool) -> tuple[ShownSection, ...]:
+    """Return the sections for templates; ``live``: charts are drawn by the page's script."""
+    return tuple(
+        ShownSection(
+            section,
+            tuple(
+                _shown(block, f"{section.anchor}-{i}", report.clock, live)
+                for i, block in enumerate(section.blocks, start=1)
+            ),
+        )
+        for section in report.sections
+    )
+
+
+def html_of(report: Report, cover: Cover) -> str:
+    """Return a report as one HTML file."""
+    shown = {"report": report, "cover": cover, "sections": sections_shown(report, live=False)}
+    return render_to_string("reports/report.html", shown)
+
+
+def _shown(block: Block, element: str, clock: str, live: bool) -> ShownBlock:
+    """Return a block as its template shows it."""
+    match block:
+        case Table():
+            return ShownBlock("table", block, element, table=_written(block, clock))
+        case Chart() if live:
+            return ShownBlock("chart", block, element, figure=figure_of(block, clock))
+        case Chart():
+            return ShownBlock("chart", block, element, svg=svg_of(drawn(block, clock), block))
+        case Facts():
+            return ShownBlock("facts", block, element)
+        case Note():
+            return ShownBlock("note", block, element)
+
+
+def _written(table: Table, clock: str) -> ShownTable:
+    """Return a table with its values as text."""
+    looks = ["num" if head.numeric else WIDE.get(head.wide, "wide") for head in table.heads]
+    rows = tuple(
+        (
+            i in table.marked,
+            tuple(Cell(text, f"{looks[j]}{_shade(table, i, j)}") for j, text in enumerate(texts)),
+        )
+        for i, texts in enumerate(table.texts(clock))
+    )
+    return ShownTable(table, tuple(zip(table.heads, looks, strict=True)), rows)
+
+
+def _shade(table: Table, row: int, column: int) -> str:
+    """Return the class of a heat map's cell, with a blank before it."""
+    if not table.shades or (share := table.shades[row][column]) is None:
+        return ""
+    return f" heat-{1 + min(SHADES - 1, int(SHADES * share))}"
+
+
+def svg_of(drawing: Drawing, chart: Chart) -> SafeString:
+    """Return a drawing as SVG."""
+    parts = format_html_join("", "{}", ((_part(part),) for part in drawing.parts))
+    return format_html(
+        '<svg viewBox="0 0 {} {}" role="img" aria-label="{}" font-size="{}">{}</svg>',
+        f"{drawing.width:g}", f"{drawing.height:g}", chart.label, f"{SIZE:g}", parts,
+    )  # fmt: skip
+
+
+def _part(part: Path | Box | Text) -> SafeString:
+    """Return a shape as SVG."""
+    match part:
+        case Path():
+            points = " ".join(f"{x:.1f},{y:.1f}" for x, y in part.points)
+            if part.filled:
+                return format_html(
+                    '<polygon points="{}" fill="{}" fill-opacity="0.22"/>', points, part.colour
+                )
+            return format_html(
+                '<polyline points="{}" fill="none" stroke="{}" stroke-width="{}"{}/>',
+                points, part.colour, f"{part.width:g}",
+                SafeString(' stroke-dasharray="5 3"' if part.dashed else ""),
+            )  # fmt: skip
+        case Box():
+            return format_html(
+                '<rect x="{}" y="{}" width="{}" height="{}" fill="{}"/>',
+                f"{part.x:.1f}", f"{part.y:.1f}", f"{part.width:.1f}", f"{part.height:.1f}",
+                part.colour,
+            )  # fmt: skip
+        case Text():
+            return format_html(
+                '<text x="{}" y="{}" text-anchor="{}" fill="{}">{}</text>',
+                f"{part.x:.1f}", f"{part.y:.1f}", part.anchor, part.colour, part.text,
+            )  # fmt: skip

@@ -1,0 +1,141 @@
+"""Draw a chart of a report with Plotly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from itertools import cycle
+from typing import Any
+
+from planner.domain.report import Axis, Chart, Form, Role, Series, Shape, Value
+from planner.outputs.render.figure import (
+    BLUE,
+    GREEN,
+    GREY,
+    LOGARITHMIC,
+    ORANGE,
+    PURPLE,
+    RED,
+    SKY,
+    UTC,
+    Figure,
+    plain_figure,
+)
+
+COLOURS = {
+    Role.DEMAND: GREY, Role.FORECAST: ORANGE, Role.RECOMMENDED: BLUE, Role.CAPACITY: GREEN,
+    Role.BASELINE: GREY, Role.LIMIT: RED, Role.SHORTFALL: RED, Role.MEASURED: ORANGE,
+}  # fmt: skip
+OTHERS = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED, GREY)
+DASHES = {Role.BASELINE: "dash", Role.LIMIT: "dot"}
+WIDTHS = {Role.RECOMMENDED: 3.0, Role.LIMIT: 1.5, Role.BASELINE: 1.5, Role.DEMAND: 1.0}
+HEIGHT, SMALL = 360, 280
+PER_CENT = (Form.SHARE, Form.CHANGE)
+
+
+def figure_of(chart: Chart, clock: str = "utc") -> Figure:
+    """Return a chart as data and layout of Plotly."""
+    others = cycle(OTHERS)
+    traces = [
+        trace
+        for series in chart.series
+        for trace in _traces(series, COLOURS.get(series.role) or next(others), chart, clock)
+    ]
+    moments = any(isinstance(x, datetime) for series in chart.series for x in series.x)
+    relative = "hours since the trace began" if clock == "relative" else UTC
+    layout: dict[str, Any] = {
+        "xaxis": _axis(chart.x), "yaxis": _axis(chart.y), "barmode": _barmode(chart),
+        "showlegend": len(chart.series) > 1,
+    }  # fmt: skip
+    if chart.horizontal:
+        layout["yaxis"] = {"autorange": "reversed", "automargin": True}
+        layout["xaxis"] = _axis(chart.y)
+    if chart.right:
+        layout["yaxis2"] = _axis(chart.right) | {
+            "title": {"text": chart.right.full}, "overlaying": "y", "side": "right",
+            "showgrid": False, "rangemode": "tozero", "automargin": True,
+        }  # fmt: skip
+    # The unit of y stands beside the title of the chart.
+    titles = (chart.y.unit, "") if chart.horizontal else (chart.x.full, chart.y.title)
+    return plain_figure(
+        traces, height=SMALL if chart.small else HEIGHT, x=relative if moments else titles[0],
+        y=titles[1], together=moments, **layout,
+    )  # fmt: skip
+
+
+def _barmode(chart: Chart) -> str:
+    """Return how bars of one category share their place."""
+    return "stack" if chart.stacked or chart.horizontal else "group"
+
+
+def _axis(axis: Axis) -> dict[str, Any]:
+    """Return the settings of an axis that differ from those of all charts."""
+    settings: dict[str, Any] = dict(LOGARITHMIC) if axis.log else {}
+    if axis.ticks:
+        settings |= {"tickvals": list(axis.ticks)}
+    if axis.top is not None:
+        settings |= {"range": [0, axis.top]}
+    if axis.form in PER_CENT:
+        settings |= {"tickformat": "+.0%" if axis.form is Form.CHANGE else ".0%"}
+    return settings
+
+
+def _traces(series: Series, colour: str, chart: Chart, clock: str) -> Iterator[dict[str, Any]]:
+    """Yield a series as one trace, or as two if it is a band."""
+    x = [_position(value, clock) for value in series.x]
+    axis = chart.right if series.right and chart.right else chart.y
+    trace: dict[str, Any] = {
+        "x": x, "y": list(series.y), "name": series.label,
+        "hovertemplate": _hover(series, axis),
+    }  # fmt: skip
+    if series.notes:
+        trace["customdata"] = list(series.notes)
+    if series.right:
+        trace["yaxis"] = "y2"
+    if series.shape is Shape.BAR:
+        trace |= {"type": "bar", "marker": {"color": colour}}
+        if chart.horizontal:
+            trace |= {"orientation": "h", "x": trace["y"], "y": x}
+        yield trace
+        return
+    trace |= {"type": "scatter", "mode": "lines", "legendgroup": series.label}
+    if series.shape is Shape.POINTS:
+        symbol = "diamond" if series.role is Role.MEASURED else "circle"
+        yield trace | {"mode": "markers", "marker": {"color": colour, "size": 9, "symbol": symbol}}
+        return
+    line = {
+        "color": colour, "width": WIDTHS.get(series.role, 2.0),
+        "dash": DASHES.get(series.role, "solid"),
+        "shape": "hv" if series.shape is Shape.STEP else "linear",
+    }  # fmt: skip
+    if series.shape is Shape.BAND:
+        edge = {"line": line | {"width": 0}, "hoverinfo": "skip", "hovertemplate": None}
+        yield trace | edge | {"y": list(series.low), "showlegend": False}
+        yield trace | edge | {"fill": "tonexty", "fillcolor": _pale(colour, 0.22)}
+        return
+    if series.role is Role.DEMAND:
+        trace |= {"fill": "tozeroy", "fillcolor": _pale(colour, 0.18)}
+    yield trace | {"line": line}
+
+
+def _hover(series: Series, axis: Axis) -> str:
+    """Return the text that a pointer shows at a value."""
+    value = {Form.SHARE: ":.1%", Form.CHANGE: ":+.1%"}.get(axis.form, ":,.4~g")
+    unit = f" {axis.unit}" if axis.unit and axis.form not in PER_CENT else ""
+    note = ", %{customdata}" if series.notes else ""
+    return f"%{{x}}: %{{y{value}}}{unit}{note}"
+
+
+def _position(value: Value, clock: str) -> Any:
+    """Return a value of x as Plotly reads it."""
+    if not isinstance(value, datetime):
+        return value
+    if clock == "relative":
+        return round(value.timestamp() / 3600, 4)
+    return value.strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def _pale(colour: str, opacity: float) -> str:
+    """Return a colour with an opacity."""
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red}, {green}, {blue}, {opacity})"
