@@ -22,14 +22,11 @@ from planner.inputs.ingest.kernel_files import read_kernels
 from simulation.arrays import FloatArray
 from simulation.engine.run import simulate
 from simulation.performance.compiled_graph import GraphProfile
-from simulation.performance.kernel_tables import (
-    Kernels,
-    kernels,
-)
+from simulation.performance.kernel_tables import Kernels, kernels
 from simulation.performance.memory import capacity_tokens
 from simulation.performance.operator import operator_profile
 from simulation.performance.specs import Arrangement
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 
 TOKENS = 2048  # max_num_batched_tokens
 CONTEXT = 1024  # at which KV memory is counted; without windows it does not matter
@@ -101,7 +98,7 @@ def replay(run: Run) -> list[dict[str, Any]]:
     rows = rows.sort("queued_s")
     columns = (rows[name].to_numpy() for name in ("queued_s", "input_toks", "output_toks"))
     fleet = reference.fleet(reference.pool(1, profile(run)))
-    result = simulate(reference.trace(*columns), fleet, Flat([1]))
+    result = simulate(reference.trace(*columns), fleet, Static([1]))
     log = result.requests
     compared = []
     for name, ours in (("ttft_ms", log.ttft_s), ("tpot_ms", log.tbt_s), ("e2e_ms", log.e2e_s)):

@@ -30,7 +30,7 @@ from bench import engines, reference
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.performance.linear import LinearProfile
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from simulation.sizing.queueing import erlang_c, mmc_mean_wait
 
 LOADS = (0.3, 0.7, 0.9)
@@ -88,7 +88,7 @@ def _waits(system: str, rate: float, seed: int, n: int) -> tuple[float, float]:
     result = simulate(
         reference.trace(arrival, *lengths),
         reference.fleet(reference.pool(1, profile)),
-        Flat([1], interval_s=3600.0),
+        Static([1], interval_s=3600.0),
         interval_s=3600.0,
     )
     first = STEP if system == "M/M/4" else lengths[0] * TOKEN
@@ -131,7 +131,7 @@ def splitwise(scenario: str) -> list[Row]:
     columns = (theirs[name].to_numpy() for name in ("arrival_s", "input_tokens", "output_tokens"))
     fleet = reference.as_splitwise(scenario)
     counts = [pool.initial for pool in fleet.pools]
-    result = simulate(reference.trace(*columns), fleet, Flat(counts))
+    result = simulate(reference.trace(*columns), fleet, Static(counts))
     rows = []
     for name in ("ttft_s", "tbt_s", "e2e_s"):
         ours, measured = getattr(result.requests, name), theirs[name].to_numpy()

@@ -16,10 +16,7 @@ import sys
 import numpy as np
 
 from planner.inputs.catalogue.efficiency import efficiencies
-from planner.inputs.catalogue.hardware import (
-    gpus,
-    shape,
-)
+from planner.inputs.catalogue.hardware import gpus, shape
 from planner.inputs.catalogue.serving import serving_limits
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
@@ -27,8 +24,8 @@ from simulation.performance.memory import kv_bytes_per_token
 from simulation.performance.profile import Profile
 from simulation.performance.roofline import roofline_profile
 from simulation.performance.specs import Arrangement
-from simulation.sizing.pd_ratio import PdService, best_of, best_split, ratios, splits
-from simulation.sizing.pd_simulation import judged
+from simulation.sizing.pd_ratio import PdService, all_splits, best_ratio, best_split, ratios
+from simulation.sizing.pd_simulation import simulate_best_ratios
 from simulation.sizing.workload import Workload
 from simulation.synthesis import IndependentLengths, LengthDistribution
 
@@ -61,9 +58,9 @@ def service(
 
 def worked(name: str, pd_service: PdService, instances: int) -> list[str]:
     """A service: every ratio by closed forms, those around the best by simulation."""
-    candidates = ratios(pd_service, splits(instances))
-    seen = {(r.prefill, r.decode): r for r in judged(pd_service, candidates)}
-    best = best_of(list(seen.values()), pd_service)
+    candidates = ratios(pd_service, all_splits(instances))
+    seen = {(r.prefill, r.decode): r for r in simulate_best_ratios(pd_service, candidates)}
+    best = best_ratio(list(seen.values()), pd_service)
     lines = [
         f"**Service {name}**: {best.ratio.prefill}P/{best.ratio.decode}D, "
         f"{best.ratio.max_tps:,.0f} tokens/s; lost with one prefill instance less "

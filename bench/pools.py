@@ -34,9 +34,9 @@ from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet, Region
 from simulation.metrics import meets_slo
-from simulation.policies.static import Flat
-from simulation.sizing.capacity import capacity, in_role, routed
-from simulation.sizing.pool import beyond, pool_curve, root
+from simulation.policies.static import Static
+from simulation.sizing.capacity import capacity, isolated_role, routing_for
+from simulation.sizing.pool import excess_log_odds, falling_root, pool_curve
 from simulation.sizing.trial import Trial
 from simulation.trace import Trace
 
@@ -75,14 +75,18 @@ def largest_met(
     case: Case, role: str, n: int, rate: float, seed: list[int], requests: int
 ) -> float:
     """The largest rate that meets the tier, in ``rate``."""
-    pools, lengths, tier = in_role(case.profile, case.lengths, case.tier, role, None, "chunked", n)
+    pools, lengths, tier = isolated_role(
+        case.profile, case.lengths, case.tier, role, None, "chunked", n
+    )
     rng = np.random.default_rng(seed)
     columns = [np.asarray(column, np.int32) for column in lengths]
     picked = rng.integers(len(columns[0]), size=requests)
     isl, osl = (column[picked] for column in columns)
     arrival = np.cumsum(rng.exponential(size=requests))
     codes = np.zeros(requests, np.int16)
-    fleet = Fleet((tier,), (Region("", 0.0, 1.0),), pools, np.zeros((1, 1)), routed(role, None))
+    fleet = Fleet(
+        (tier,), (Region("", 0.0, 1.0),), pools, np.zeros((1, 1)), routing_for(role, None)
+    )
 
     def odds(share: float) -> float:
         times = arrival / (share * TOP * rate)
@@ -91,16 +95,19 @@ def largest_met(
             "synthesised: Poisson",
         )  # fmt: skip
         until_s = float(times[-1]) + 1.0
-        flat = Flat([pool.initial for pool in pools], interval_s=until_s)
+        flat = Static([pool.initial for pool in pools], interval_s=until_s)
         run = simulate(trace, fleet, flat, seed=seed[0], duration_s=until_s, interval_s=until_s)
-        return beyond(float(meets_slo(run)[int(EMPTY * requests) :].mean()), requests, tier)
+        return excess_log_odds(
+            float(meets_slo(run)[int(EMPTY * requests) :].mean()), requests, tier
+        )
 
     trial = Trial(
-        in_role(case.profile, case.lengths, case.tier, role, None, "chunked")[0], lengths, tier,
-        seed=seed[0] + 1, requests=requests, routing=routed(role, None),
+        isolated_role(case.profile, case.lengths, case.tier, role, None, "chunked")[0],
+        lengths, tier,
+        seed=seed[0] + 1, requests=requests, routing=routing_for(role, None),
     )  # fmt: skip
     most = n * trial.saturated_rps() / rate
-    return min(most, TOP * root(odds, 1.0 / TOP, STEP / TOP, PRECISION / TOP))
+    return min(most, TOP * falling_root(odds, 1.0 / TOP, STEP / TOP, PRECISION / TOP))
 
 
 def main() -> int:

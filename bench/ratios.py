@@ -10,8 +10,8 @@ import numpy as np
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
 from simulation.performance.profile import Profile, iteration_s
-from simulation.sizing.pd_ratio import PdService, best_of, ratios, splits
-from simulation.sizing.pd_simulation import simulated
+from simulation.sizing.pd_ratio import PdService, all_splits, best_ratio, ratios
+from simulation.sizing.pd_simulation import simulate_ratio
 from simulation.sizing.workload import Workload
 from simulation.synthesis import IndependentLengths, LengthDistribution
 
@@ -28,13 +28,13 @@ def pd_cases(known: list[Profile], cases: int, seed: int) -> list[Row]:
         rng = np.random.default_rng([seed, 77, index])
         index += 1
         service, instances = drawn(known, rng)
-        pairs = ratios(service, splits(instances))
+        pairs = ratios(service, all_splits(instances))
         try:
-            chosen = best_of(pairs, service).ratio
+            chosen = best_ratio(pairs, service).ratio
         except SimulationError:
             continue
         judged = [
-            simulated(service, pair.prefill, pair.decode, seed=index, requests=REQUESTS)
+            simulate_ratio(service, pair.prefill, pair.decode, seed=index, requests=REQUESTS)
             for pair in pairs
         ]
         best = max(judged, key=lambda pair: pair.max_tps)

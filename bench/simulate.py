@@ -39,8 +39,8 @@ from simulation.errors import SimulationError
 from simulation.fleet import Fleet, Region, Routing, Tier
 from simulation.performance.linear import LinearProfile
 from simulation.policies.reactive import UnifiedReactive
-from simulation.policies.static import Flat
-from simulation.policies.utilization_gated import Deferred
+from simulation.policies.static import Static
+from simulation.policies.utilization_gated import UtilizationGated
 from simulation.policy import ScalingPolicy
 from simulation.trace import PrefixBlocks, Trace
 
@@ -72,7 +72,7 @@ def poisson(n: int, rate: float = RATE) -> Trace:
 
 def poisson80() -> dict[str, Any]:
     trace, fleet = poisson(300_000), _flat(40)
-    return {"poisson80_rps": len(trace) / _best(trace, fleet, lambda: Flat([40]))}
+    return {"poisson80_rps": len(trace) / _best(trace, fleet, lambda: Static([40]))}
 
 
 def features() -> dict[str, Any]:
@@ -84,7 +84,7 @@ def features() -> dict[str, Any]:
     tps = float(trace.input_tokens.sum()) / trace.duration_s / len(pools)
 
     def policy() -> ScalingPolicy:
-        return Deferred([0.0, 3600.0], [[20, 20]] * 2, forecast_tps=np.full((2, 2), tps))
+        return UtilizationGated([0.0, 3600.0], [[20, 20]] * 2, forecast_tps=np.full((2, 2), tps))
 
     totals = simulate(trace, fleet, policy()).totals
     return {
@@ -137,7 +137,7 @@ def scaling() -> dict[str, Any]:
     """Microseconds a request, at the same load per instance."""
     by_requests = {}
     for n in (10**5, 10**6, 10**7):
-        by_requests[n] = 1e6 * _once(poisson(n), _flat(40), Flat([40])) / n
+        by_requests[n] = 1e6 * _once(poisson(n), _flat(40), Static([40])) / n
     by_router = {router: _by_instances(router) for router in SCALED}
     default = by_router[Routing().instance]
     return {
@@ -153,7 +153,7 @@ def _by_instances(router: str) -> dict[int, float]:
     for instances in (20, 200, 2000):
         trace = poisson(300_000, RATE * instances / 40)
         fleet = replace(_flat(instances), routing=Routing(instance=router))
-        micros[instances] = 1e6 * min(_cpu(trace, fleet, Flat([instances])) for _ in range(3))
+        micros[instances] = 1e6 * min(_cpu(trace, fleet, Static([instances])) for _ in range(3))
         micros[instances] /= len(trace)
     return micros
 

@@ -35,10 +35,7 @@ import numpy as np
 
 from bench.ratios import pd_cases
 from planner.inputs.catalogue.efficiency import efficiencies
-from planner.inputs.catalogue.hardware import (
-    gpus,
-    shape,
-)
+from planner.inputs.catalogue.hardware import gpus, shape
 from planner.inputs.catalogue.measured_profiles import profiles
 from simulation.arrays import Int32Array
 from simulation.engine.run import simulate
@@ -49,9 +46,9 @@ from simulation.performance.memory import capacity_tokens
 from simulation.performance.profile import Profile
 from simulation.performance.roofline import roofline_profile
 from simulation.performance.specs import Arrangement, GpuSpec, Provenance
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from simulation.results import SimulationResult
-from simulation.sizing.batch_queue import evaluate, saturated
+from simulation.sizing.batch_queue import evaluate_pool, saturated_rps
 from simulation.sizing.batch_sizing import size_pool
 from simulation.sizing.capacity import capacity
 from simulation.sizing.workload import Workload
@@ -136,8 +133,8 @@ def measured(case: Case, seed: int, requests: int) -> Row:
 def closed(case: Case, true_rps: float, rate: float, run: SimulationResult) -> Row:
     """What the closed forms say of the same case, beside what was simulated at ``rate``."""
     work = Workload(*case.lengths)
-    most = saturated(case.profile, work)
-    seen = evaluate(case.profile, work.at(min(rate, 0.999 * most)))
+    most = saturated_rps(case.profile, work)
+    seen = evaluate_pool(case.profile, work.at(min(rate, 0.999 * most)))
     share, log = case.tier.attainment, run.requests
     pairs = ((seen.ttft, log.ttft_s), (seen.tbt, log.tbt_s))
     errors = [law.quantile(share) / float(np.nanquantile(v, share)) - 1 for law, v in pairs]
@@ -210,7 +207,7 @@ def _run(
         latency_s=np.zeros((1, 1)),
     )
     until_s = float(arrival[-1]) + 1.0
-    flat = Flat([1], interval_s=until_s)
+    flat = Static([1], interval_s=until_s)
     return simulate(trace, fleet, flat, seed=seed[-1], duration_s=until_s, interval_s=until_s)
 
 

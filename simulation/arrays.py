@@ -17,17 +17,19 @@ ByteArray = npt.NDArray[np.uint8]
 BoolArray = npt.NDArray[np.bool_]
 TextArray = npt.NDArray[np.str_]
 
-PIECE = 1 << 20  # rows of a long column processed together, so that temporary arrays stay small
+PIECE_ROWS = (
+    1 << 20
+)  # rows of a long column processed together, so that temporary arrays stay small
 
 
-def pieces(rows: int) -> Iterator[slice]:
+def row_slices(rows: int) -> Iterator[slice]:
     """Return slices that cover all rows, in order."""
-    return (slice(i, min(i + PIECE, rows)) for i in range(0, rows, PIECE))
+    return (slice(i, min(i + PIECE_ROWS, rows)) for i in range(0, rows, PIECE_ROWS))
 
 
-def counted(codes: Array, kinds: int) -> IntArray:
+def count_codes(codes: Array, kinds: int) -> IntArray:
     """Return how often each code occurs; ``bincount`` in pieces."""
     counts = np.zeros(kinds, np.int64)
-    for rows in pieces(len(codes)):
+    for rows in row_slices(len(codes)):
         counts += np.bincount(codes[rows], minlength=kinds)
     return counts

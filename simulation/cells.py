@@ -18,26 +18,22 @@ from typing import TypeVar
 import numpy as np
 
 from simulation.arrays import IntArray
-from simulation.early_stop import Recovery
+from simulation.early_stop import LateCounter
 from simulation.engine.run import simulate
 from simulation.fleet import Fleet, Pool
 from simulation.policies.wrappers.wrapper import Wrapper
 from simulation.policy import Actions, Observation, ScalingPolicy, Signals, actions_of
 from simulation.results import AfterWindow, PoolSeries, PoolTotals
 from simulation.trace import Trace
-from simulation.trace_replay import (
-    Replayed,
-    is_long,
-    simulate_long,
-)
+from simulation.trace_replay import Replayed, is_long, simulate_long_trace
 
 T = TypeVar("T")
 
 # Fields of an observation and of its signals that add up over cells; others are means and shares.
-OBSERVED = (
+OBSERVED_TOTALS = (
     "ready", "starting", "draining", "waiting", "input_tps", "deferred", "spare", "asked_tps",
 )  # fmt: skip
-SIGNALLED = ("prefill_tps", "decode_tps", "evicted_tps", "preemptions", "failed")
+SIGNAL_TOTALS = ("prefill_tps", "decode_tps", "evicted_tps", "preemptions", "failed")
 # Fields of a series that do not add up over cells.
 MEANS = ("interval_s", "utilisation", "batch", "sm_activity", "hit_rate")
 
@@ -57,7 +53,7 @@ def simulate_cell(
     duration_s: float | None = None,
     interval_s: float = 60.0,
     progress: Callable[[float], None] | None = None,
-    watch: Recovery | None = None,
+    watch: LateCounter | None = None,
     keep: bool = False,
 ) -> Replayed:
     """Run ``simulate`` for one of ``cells`` and scale the result to the whole fleet.
@@ -65,9 +61,9 @@ def simulate_cell(
     ``trace`` holds the requests of one cell, and ``fleet`` is the whole fleet. A long trace is
     replayed as a stream, unless ``keep`` asks for every request.
     """
-    inner = fleet if cells == 1 else replace(fleet, pools=_each(fleet.pools, cells))
-    rule = policy if cells == 1 else _OfAll(policy, fleet, cells)
-    play = simulate_long if is_long(len(trace)) and not keep else simulate
+    inner = fleet if cells == 1 else replace(fleet, pools=_per_pool(fleet.pools, cells))
+    rule = policy if cells == 1 else _FleetPolicyInCell(policy, fleet, cells)
+    play = simulate_long_trace if is_long(len(trace)) and not keep else simulate
     of_cell: Replayed = play(
         trace,
         inner,
@@ -78,14 +74,14 @@ def simulate_cell(
         progress=progress,
         watch=watch,
     )
-    return of_cell if cells == 1 else _all(of_cell, fleet, cells)
+    return of_cell if cells == 1 else _scale_to_fleet(of_cell, fleet, cells)
 
 
-def _each(pools: tuple[Pool, ...], cells: int) -> tuple[Pool, ...]:
-    return tuple(_of_pool(pool, cells) for pool in pools)
+def _per_pool(pools: tuple[Pool, ...], cells: int) -> tuple[Pool, ...]:
+    return tuple(_cell_pool(pool, cells) for pool in pools)
 
 
-def _of_pool(pool: Pool, cells: int) -> Pool:
+def _cell_pool(pool: Pool, cells: int) -> Pool:
     """Return a pool with the share of one cell in its instances and its shared link."""
 
     def up(count: int) -> int:
@@ -109,7 +105,7 @@ def _of_pool(pool: Pool, cells: int) -> Pool:
     )
 
 
-class _OfAll(Wrapper):
+class _FleetPolicyInCell(Wrapper):
     """The policy of the whole fleet, with the observation and the actions of one cell."""
 
     def __init__(self, policy: ScalingPolicy, fleet: Fleet, cells: int) -> None:
@@ -120,16 +116,16 @@ class _OfAll(Wrapper):
         return per_cell(self._policy.reset(self._fleet), self._cells)
 
     def decide(self, observation: Observation) -> Actions:
-        of_all = _times(observation, self._cells, OBSERVED)
+        of_all = _multiply_fields(observation, self._cells, OBSERVED_TOTALS)
         if of_all.signals is not None:
-            signals: Signals = _times(of_all.signals, self._cells, SIGNALLED)
+            signals: Signals = _multiply_fields(of_all.signals, self._cells, SIGNAL_TOTALS)
             of_all = replace(of_all, signals=signals)
         actions = actions_of(self._policy.decide(of_all))
         keep = None if actions.keep_lent is None else per_cell(actions.keep_lent, self._cells)
         return replace(actions, targets=per_cell(actions.targets, self._cells), keep_lent=keep)
 
 
-def _all(of_cell: Replayed, fleet: Fleet, cells: int) -> Replayed:
+def _scale_to_fleet(of_cell: Replayed, fleet: Fleet, cells: int) -> Replayed:
     """Scale the result of one cell to the whole fleet."""
     pools = tuple(
         replace(pool, initial=each.initial * cells)
@@ -141,15 +137,15 @@ def _all(of_cell: Replayed, fleet: Fleet, cells: int) -> Replayed:
     return replace(
         of_cell,
         fleet=replace(fleet, pools=pools),
-        series=_times(of_cell.series, cells, series),
-        totals=_times(of_cell.totals, cells, totals),
-        after=_times(of_cell.after, cells, after),
+        series=_multiply_fields(of_cell.series, cells, series),
+        totals=_multiply_fields(of_cell.totals, cells, totals),
+        after=_multiply_fields(of_cell.after, cells, after),
         reject_reasons={why: count * cells for why, count in of_cell.reject_reasons.items()},
         cells=cells,
     )
 
 
-def _times(figures: T, cells: int, names: tuple[str, ...]) -> T:
+def _multiply_fields(figures: T, cells: int, names: tuple[str, ...]) -> T:
     """Multiply the named fields by ``cells``."""
     changed = {
         name: value * cells for name in names if (value := getattr(figures, name)) is not None

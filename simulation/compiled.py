@@ -21,16 +21,16 @@ _njit: Callable[..., Any] = njit  # its type knows only some of its options
 _ALL: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
 
-class _NoEngine:
+class _NoExecutionEngine:
     """Stub: a kernel is never called from Python, so its machine code needs no environment."""
 
     def set_env(self, name: str, environment: Any) -> None: ...
 
 
-class _Lowered(JITCodeLibrary):
+class _LoweredFunction(JITCodeLibrary):
     """A lowered function, to be linked into its callers."""
 
-    codegen = _NoEngine()
+    codegen = _NoExecutionEngine()
 
     # Skip the optimization and compilation that numba would do here.
     def finalize(self) -> None:
@@ -59,35 +59,35 @@ class _Lowered(JITCodeLibrary):
             if library in seen:
                 continue
             seen.add(library)
-            if isinstance(library, _Lowered):
+            if isinstance(library, _LoweredFunction):
                 yield library._final_module
                 yield from library._reached(seen)
             else:
                 yield library._get_module_for_linking()
 
 
-class _Kernels(Compiler):
+class _LoweringCompiler(Compiler):
     """Compiler that lowers a function without making machine code."""
 
     def define_pipelines(self) -> Any:
         state = self.state
-        state.library = _Lowered(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library = _LoweredFunction(state.targetctx.codegen(), state.func_id.func_qualname)
         return super().define_pipelines()
 
 
-def _kernels(**options: Any) -> Callable[..., Any]:
+def _lowering_decorator(**options: Any) -> Callable[..., Any]:
     decorate: Callable[..., Any] = _njit(
-        pipeline_class=_Kernels, no_cpython_wrapper=True, **_ALL, **options
+        pipeline_class=_LoweringCompiler, no_cpython_wrapper=True, **_ALL, **options
     )
     return decorate
 
 
-kernel = _kernels()
+kernel = _lowering_decorator()
 # A kernel that is inlined into its callers, for short functions to which passing many arrays costs
 # more than their work. LLVM does the inlining: numba would infer the types of all at once, which
 # takes twice as long. Use it rarely: if such kernels call each other in many places, machine code
 # grows. The engine then takes four times as long to compile.
-inlined_kernel = _kernels(forceinline=True)
+inlined_kernel = _lowering_decorator(forceinline=True)
 
 
 def cached_kernel(function: Callable[..., Any]) -> Any:

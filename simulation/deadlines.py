@@ -17,12 +17,12 @@ def due_s(trace: Trace, tiers: Sequence[Tier]) -> FloatArray:
     It is the arrival plus the lower of the tier's TTFT and E2E limits. Without either limit a
     deferrable request is never due, and any other is due at its arrival.
     """
-    of_tier = {tier.name: _limit(tier) for tier in tiers}
+    of_tier = {tier.name: _tier_limit_s(tier) for tier in tiers}
     limits = np.array([of_tier[name] for name in trace.tiers] or [0.0], np.float64)
     out: FloatArray = trace.arrival_s + limits[trace.tier]
     return out
 
 
-def _limit(tier: Tier) -> float:
+def _tier_limit_s(tier: Tier) -> float:
     limits = [limit for limit in (tier.ttft_s, tier.e2e_s) if limit is not None]
     return min(limits, default=np.inf if tier.deferrable else 0.0)

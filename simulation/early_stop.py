@@ -14,31 +14,31 @@ import numpy as np
 from simulation.arrays import Array, IntArray
 from simulation.fleet import Tier
 
-LOOKS = 24  # checks per window; each looks only at new requests
+MAX_CHECKS = 24  # checks per window; each looks only at new requests
 SLACK_S = 600.0  # after the due time of a request, before its outcome is read
-CERTAIN = 1e-9  # margin for rounding in shares of requests
+CONFIDENCE = 1e-9  # margin for rounding in shares of requests
 
 
-class BeyondRecovery(Exception):
+class TargetMissed(Exception):
     """More requests of a tier are late than its target allows among all that come."""
 
 
 @dataclass(eq=False)
-class Recovery:
+class LateCounter:
     """Counter of requests without their first or last token when a limit of their tier passed.
 
-    They are late whatever happens later. So the call raises ``BeyondRecovery`` only if a tier
-    misses its target for certain. TBT limits, and limits longer than the time between two checks,
-    are left to the end of the replay. ``late_beside`` and ``all_beside`` count, by tier, requests
+    They are late whatever happens later. So the call raises ``TargetMissed`` only if a tier misses
+    its target for certain. TBT limits, and limits longer than the time between two checks, are left
+    to the end of the replay. ``late_elsewhere`` and ``requests_elsewhere`` count, by tier, requests
     of other replays that are judged together with this one.
     """
 
     tiers: Sequence[Tier]
     duration_s: float
-    late_beside: IntArray | None = None
-    all_beside: IntArray | None = None
+    late_elsewhere: IntArray | None = None
+    requests_elsewhere: IntArray | None = None
     _next_s: float = field(default=0.0, init=False)
-    _read: int = field(default=0, init=False)
+    _checked: int = field(default=0, init=False)
     _late: IntArray = field(init=False)
     _all: IntArray | None = field(
         default=None, init=False
@@ -57,14 +57,14 @@ class Recovery:
         if not self._looks(now):
             return
         end = self._due(now, requests)
-        seen, self._read = requests[self._read : end], max(end, self._read)
+        seen, self._checked = requests[self._checked : end], max(end, self._checked)
         self._late += self._overdue(seen)
         # Count all requests only once it matters: it takes a pass over the trace.
         if self._late.any():
             if self._all is None:
                 self._all = np.bincount(requests["tier"], minlength=len(self.tiers))
-                if self.all_beside is not None:
-                    self._all += self.all_beside
+                if self.requests_elsewhere is not None:
+                    self._all += self.requests_elsewhere
             self._judge(self._all)
 
     def of_stream(self, now: float, held: Array, late: IntArray, coming: IntArray) -> None:
@@ -76,7 +76,7 @@ class Recovery:
         if not self._looks(now):
             return
         self._late = late + self._overdue(held[: self._due(now, held)])
-        self._judge(coming if self.all_beside is None else coming + self.all_beside)
+        self._judge(coming if self.requests_elsewhere is None else coming + self.requests_elsewhere)
 
     def _looks(self, now: float) -> bool:
         if now < self._next_s:
@@ -86,7 +86,7 @@ class Recovery:
 
     @property
     def _step_s(self) -> float:
-        return self.duration_s / LOOKS
+        return self.duration_s / MAX_CHECKS
 
     @property
     def _limits(self) -> list[dict[str, float]]:
@@ -102,30 +102,32 @@ class Recovery:
 
     def _due(self, now: float, requests: Array) -> int:
         """Return how many requests arrived so long ago that their outcome is known."""
-        most = max((max(its.values(), default=0.0) for its in self._limits), default=0.0)
+        longest = max((max(limits.values(), default=0.0) for limits in self._limits), default=0.0)
         # numpy's searchsorted would copy the column
-        return bisect_left(requests["arrival"], now - (SLACK_S + most))
+        return bisect_left(requests["arrival"], now - (SLACK_S + longest))
 
-    def _overdue(self, seen: Array) -> IntArray:
+    def _overdue(self, due: Array) -> IntArray:
         """Return by tier how many requests are late."""
         limits = self._limits
-        tiers, arrival = seen["tier"].astype(np.int64), seen["arrival"].copy()
-        late = np.zeros(len(seen), np.bool_)
+        tiers, arrival = due["tier"].astype(np.int64), due["arrival"].copy()
+        late = np.zeros(len(due), np.bool_)
         for token in ("first", "last"):
-            within = np.array([its.get(token, np.inf) for its in limits])[tiers]
-            if np.isfinite(within).any():  # a missing token is NaN
-                late |= ~(seen[token] - arrival <= within) & (within < np.inf)
+            limit_s = np.array([limits_of_tier.get(token, np.inf) for limits_of_tier in limits])[
+                tiers
+            ]
+            if np.isfinite(limit_s).any():  # a missing token is NaN
+                late |= ~(due[token] - arrival <= limit_s) & (limit_s < np.inf)
         return np.bincount(tiers, late, len(self.tiers)).astype(np.int64)
 
     def _judge(self, count: IntArray) -> None:
-        every_late = self._late if self.late_beside is None else self._late + self.late_beside
-        if (name := beyond(self.tiers, every_late, count)) is not None:
-            raise BeyondRecovery(name)
+        every_late = self._late if self.late_elsewhere is None else self._late + self.late_elsewhere
+        if (name := first_missed_tier(self.tiers, every_late, count)) is not None:
+            raise TargetMissed(name)
 
 
-def beyond(tiers: Sequence[Tier], late: IntArray, count: IntArray) -> str | None:
+def first_missed_tier(tiers: Sequence[Tier], late: IntArray, count: IntArray) -> str | None:
     """Return the first tier that misses its target for certain, with ``late`` of ``count``."""
-    for tier, its_late, of in zip(tiers, late, count, strict=True):
-        if its_late and (of - its_late) / of < tier.attainment - CERTAIN:
+    for tier, late_of_tier, requests in zip(tiers, late, count, strict=True):
+        if late_of_tier and (requests - late_of_tier) / requests < tier.attainment - CONFIDENCE:
             return tier.name
     return None

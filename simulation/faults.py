@@ -16,8 +16,8 @@ from simulation.errors import SimulationError
 
 HOUR_S = 3600.0
 # Kinds of planned events. At one instant they sort by kind, then pool or region, then place.
-MEND, RESTORE, CRASH, SLOW, OUTAGE = range(5)
-MOST_CRASHES = 1_000_000  # most crashes drawn for one pool and fault
+RECOVER, RESTORE, CRASH, SLOW, OUTAGE = range(5)
+MAX_CRASHES = 1_000_000  # most crashes drawn for one pool and fault
 STARTS = 4096  # starts of a pool with a drawn outcome; later starts reuse the draws
 
 EVENT = np.dtype(
@@ -116,34 +116,35 @@ def check_faults(
     if retries < 0 or retries > 100:
         raise SimulationError("retries of requests whose instance failed must be 0 to 100.")
     for i, fault in enumerate(faults):
-        place = f"Fault {i + 1} ({type(fault).__name__})"
+        fault_words = f"Fault {i + 1} ({type(fault).__name__})"
         named = getattr(fault, "pools", None)
         if isinstance(fault, Crash | SlowInstance):
             named = (fault.pool,)
         if any(not 0 <= p < pools for p in named or ()):
-            raise SimulationError(f"{place}: its pool must be 0 to {pools - 1}.")
+            raise SimulationError(f"{fault_words}: its pool must be 0 to {pools - 1}.")
         if isinstance(fault, Crash | SlowInstance) and fault.instance < 0:
-            raise SimulationError(f"{place}: its instance must be 0 or more.")
+            raise SimulationError(f"{fault_words}: its instance must be 0 or more.")
         if isinstance(fault, Crash) and not 0 <= fault.at_s < np.inf:
-            raise SimulationError(f"{place}: at_s must be a number of seconds >= 0.")
+            raise SimulationError(f"{fault_words}: at_s must be a number of seconds >= 0.")
         lasting = SlowInstance | RegionOutage | ControllerOutage
         if isinstance(fault, lasting) and not 0 <= fault.from_s < fault.to_s:
-            raise SimulationError(f"{place}: needs 0 <= from_s < to_s.")
+            raise SimulationError(f"{fault_words}: needs 0 <= from_s < to_s.")
         if isinstance(fault, SlowInstance) and not 0 < fault.factor < np.inf:
-            raise SimulationError(f"{place}: its factor must be above 0.")
+            raise SimulationError(f"{fault_words}: its factor must be above 0.")
         if isinstance(fault, RegionOutage) and fault.region not in regions:
             raise SimulationError(
-                f"{place}: region {fault.region!r} is not known; use one of {', '.join(regions)}."
+                f"{fault_words}: region {fault.region!r} is not known; use one of "
+                f"{', '.join(regions)}."
             )
         if isinstance(fault, RandomCrashes) and not 0 <= fault.per_instance_hour < np.inf:
-            raise SimulationError(f"{place}: per_instance_hour must be >= 0.")
+            raise SimulationError(f"{fault_words}: per_instance_hour must be >= 0.")
         if isinstance(fault, FailedStarts) and (
             not 0 <= fault.probability <= 1 or any(n < 1 for n in fault.nth)
         ):
-            raise SimulationError(f"{place}: probability is 0 to 1, nth counts from 1.")
+            raise SimulationError(f"{fault_words}: probability is 0 to 1, nth counts from 1.")
 
 
-def plan(
+def fault_events(
     faults: tuple[Fault, ...],
     maxima: npt.NDArray[np.int64],
     regions: tuple[str, ...],
@@ -160,9 +161,9 @@ def plan(
         if isinstance(fault, Crash):
             rows.append((fault.at_s, CRASH, fault.pool, -1 - fault.instance, 0.0, 1.0))
         elif isinstance(fault, SlowInstance):
-            place = -1 - fault.instance
-            rows.append((fault.from_s, SLOW, fault.pool, place, fault.to_s, fault.factor))
-            rows.append((fault.to_s, MEND, fault.pool, 0, 0.0, 1.0))
+            slot_or_rank = -1 - fault.instance
+            rows.append((fault.from_s, SLOW, fault.pool, slot_or_rank, fault.to_s, fault.factor))
+            rows.append((fault.to_s, RECOVER, fault.pool, 0, 0.0, 1.0))
         elif isinstance(fault, RegionOutage):
             region = regions.index(fault.region)
             rows.append((fault.from_s, OUTAGE, region, 0, 0.0, 1.0))
@@ -171,21 +172,21 @@ def plan(
             for p in range(len(maxima)) if fault.pools is None else fault.pools:
                 # A Poisson process per place in the pool; hits on empty places have no effect.
                 rng = np.random.default_rng([seed, i, p])
-                places = int(maxima[p])
-                expected = fault.per_instance_hour * places * duration_s / HOUR_S
-                if expected > MOST_CRASHES:
+                slots = int(maxima[p])
+                expected = fault.per_instance_hour * slots * duration_s / HOUR_S
+                if expected > MAX_CRASHES:
                     raise SimulationError(
                         f"Fault {i + 1} (RandomCrashes): about {expected:,.0f} crashes of a pool "
-                        f"are expected in the window; {MOST_CRASHES:,} are allowed: lower the rate "
+                        f"are expected in the window; {MAX_CRASHES:,} are allowed: lower the rate "
                         "or the pool's maximum, or shorten the window."
                     )
                 count = int(rng.poisson(expected))
-                times, hit = rng.uniform(0, duration_s, count), rng.integers(places, size=count)
+                times, hit = rng.uniform(0, duration_s, count), rng.integers(slots, size=count)
                 rows += [
                     (float(t), CRASH, p, int(slot), 0.0, 1.0)
                     for t, slot in zip(times, hit, strict=True)
                 ]
-    begun = [row for row in rows if row[0] < duration_s or row[1] in (MEND, RESTORE)]
+    begun = [row for row in rows if row[0] < duration_s or row[1] in (RECOVER, RESTORE)]
     return np.array(sorted(begun), EVENT)
 
 

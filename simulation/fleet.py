@@ -12,12 +12,7 @@ from simulation.faults import Fault, check_faults
 from simulation.performance.power import Power
 from simulation.performance.profile import Profile
 from simulation.performance.specs import GpuSpec
-from simulation.start_times import (
-    Registration,
-    StartUp,
-    check_registration,
-    check_start,
-)
+from simulation.start_times import Registration, StartUp, check_registration, check_start
 
 HOURS = 24  # per day
 URGENT_SHARE = 10 / 24  # of the deadline; SageServe: ten hours for a deadline of a day
@@ -153,7 +148,7 @@ WHEN_FULL = ("preempt", "fail")
 SCHEDULERS = ("fcfs", "edf", "pf", "dpa")  # engine.scheduling uses these indices
 # Criterion for a region. queues: prefer a region with an instance that takes the request at its
 # next iteration. memory: by KV memory alone, as in SageServe.
-SEES = ("queues", "memory")
+ROUTER_INPUTS = ("queues", "memory")
 # Choice among several pools of a service in a region. least-memory: first the pool with the least
 # KV memory utilization, as among SageServe's endpoints, then its instance. together: among all
 # their instances at once.
@@ -194,9 +189,9 @@ class Fleet:
     retries: int = 1
 
     def __post_init__(self) -> None:
-        known = {region.name for region in self.regions}
+        region_names = {region.name for region in self.regions}
         for pool in self.pools:
-            if pool.region not in known:
+            if pool.region not in region_names:
                 raise SimulationError(f"Pool of {pool.model}: region {pool.region!r} is not known.")
         self._check_roles()
         self._check_tiers()
@@ -234,7 +229,10 @@ class Fleet:
 
     def _check_roles(self) -> None:
         """Raise ``SimulationError`` for invalid routing, roles or links."""
-        for value, which in ((self.routing.sees, SEES), (self.routing.endpoint, ENDPOINTS)):
+        for value, which in (
+            (self.routing.sees, ROUTER_INPUTS),
+            (self.routing.endpoint, ENDPOINTS),
+        ):
             if value not in which:
                 raise SimulationError(f"Routing cannot go by {value!r}; use {' or '.join(which)}.")
         for name in (self.routing.instance, self.routing.decode):
@@ -247,59 +245,67 @@ class Fleet:
             )
         roles = {(pool.model, pool.region, pool.role) for pool in self.pools}
         for pool in self.pools:
-            place = f"Pool of {pool.model} in {pool.region}"
+            pool_words = f"Pool of {pool.model} in {pool.region}"
             if pool.role not in ROLES or pool.batching not in BATCHING:
                 raise SimulationError(
-                    f"{place}: role is one of {', '.join(ROLES)}, "
+                    f"{pool_words}: role is one of {', '.join(ROLES)}, "
                     f"batching one of {', '.join(BATCHING)}."
                 )
             other = {"prefill": "decode", "decode": "prefill"}.get(pool.role)
             if other and (pool.model, pool.region, other) not in roles:
-                raise SimulationError(f"{place}: a {pool.role} pool needs a {other} one beside it.")
+                raise SimulationError(
+                    f"{pool_words}: a {pool.role} pool needs a {other} one beside it."
+                )
             if (pool.role == "prefill") != (pool.link is not None):
-                raise SimulationError(f"{place}: a prefill pool needs a link, others have none.")
-            self._check_serving(pool, place)
+                raise SimulationError(
+                    f"{pool_words}: a prefill pool needs a link, others have none."
+                )
+            self._check_serving(pool, pool_words)
             if pool.link and not min(pool.link.bytes_s, pool.link.shared_bytes_s) > 0:
-                raise SimulationError(f"{place}: its link needs a bandwidth above 0.")
+                raise SimulationError(f"{pool_words}: its link needs a bandwidth above 0.")
 
     @staticmethod
-    def _check_serving(pool: Pool, place: str) -> None:
+    def _check_serving(pool: Pool, pool_words: str) -> None:
         """Raise ``SimulationError`` for an invalid scheduler, limit or prefix cache of a pool."""
-        for value, known in ((pool.scheduler, SCHEDULERS), (pool.when_full, WHEN_FULL)):
-            if value not in known:
-                raise SimulationError(f"{place}: there is no {value!r}; use {', '.join(known)}.")
+        for value, allowed in ((pool.scheduler, SCHEDULERS), (pool.when_full, WHEN_FULL)):
+            if value not in allowed:
+                raise SimulationError(
+                    f"{pool_words}: there is no {value!r}; use {', '.join(allowed)}."
+                )
         if not min(pool.tau_n_s, pool.tau_p_s) >= 0:
-            raise SimulationError(f"{place}: tau_n_s and tau_p_s must be seconds >= 0.")
+            raise SimulationError(f"{pool_words}: tau_n_s and tau_p_s must be seconds >= 0.")
         if pool.role == "decode" and pool.scheduler in ("edf", "dpa"):
             raise SimulationError(
-                f"{place}: requests come there after their first token, so deadlines for it do not "
-                "order them; use fcfs or pf."
+                f"{pool_words}: requests come there after their first token, so deadlines for it "
+                "do not order them; use fcfs or pf."
             )
         if pool.role == "decode" and pool.prefix_cache:
             raise SimulationError(
-                f"{place}: no prompts are computed there; set prefix_cache on the prefill pool."
+                f"{pool_words}: no prompts are computed there; set prefix_cache on the "
+                "prefill pool."
             )
 
     def _check_tiers(self) -> None:
         """Raise ``SimulationError`` for unknown tiers, or without a pool of the other role."""
-        known = [tier.name for tier in self.tiers]
+        tier_names = [tier.name for tier in self.tiers]
         for pool in self.pools:
-            place = f"Pool of {pool.model} in {pool.region}"
+            pool_words = f"Pool of {pool.model} in {pool.region}"
             if pool.tiers is None:
                 continue
-            if not set(pool.tiers) <= set(known):
+            if not set(pool.tiers) <= set(tier_names):
                 raise SimulationError(
-                    f"{place}: tiers names some of {', '.join(known)}, not {', '.join(pool.tiers)}."
+                    f"{pool_words}: tiers names some of {', '.join(tier_names)}, not "
+                    f"{', '.join(pool.tiers)}."
                 )
         for pool in self.pools:
             other = {"prefill": "decode", "decode": "prefill"}.get(pool.role)
-            beside = [
+            other_roles = [
                 p
                 for p in self.pools
                 if (p.model, p.region, p.role) == (pool.model, pool.region, other)
             ]
-            for tier in known if other else ():
-                if pool.takes(tier) and not any(p.takes(tier) for p in beside):
+            for tier in tier_names if other else ():
+                if pool.takes(tier) and not any(p.takes(tier) for p in other_roles):
                     raise SimulationError(
                         f"Pool of {pool.model} in {pool.region}: it takes tier {tier}, but no "
                         f"{other} pool beside it does."

@@ -24,14 +24,14 @@ from simulation.results import (
 TOLERANCE = 1e-6
 
 
-def check(result: SimulationResult) -> None:
+def check_invariants(result: SimulationResult) -> None:
     """Raise ``InvariantViolated`` unless ``result`` obeys every law.
 
     The laws cover conservation of requests, causality, hours, and closed paths between regions.
     """
     log, arrived = result.requests, len(result.trace)
     check_requests(log, arrived, result.duration_s)
-    _ways(result)
+    _check_paths(result)
     check_totals(
         result,
         arrived=arrived,
@@ -40,30 +40,36 @@ def check(result: SimulationResult) -> None:
     )
 
 
-def _ways(result: SimulationResult) -> None:
+def _check_paths(result: SimulationResult) -> None:
     """Check that no request was served over a closed path."""
     closed = np.isinf(result.fleet.latency_s)
     if not closed.any():
         return
     names = [region.name for region in result.fleet.regions]
-    homes = np.array([names.index(name) for name in result.trace.regions], np.int64)
-    places = np.array([names.index(pool.region) for pool in result.fleet.pools], np.int64)
+    home_regions = np.array([names.index(name) for name in result.trace.regions], np.int64)
+    regions_of_pools = np.array([names.index(pool.region) for pool in result.fleet.pools], np.int64)
     served = result.requests.pool >= 0
-    home, place = homes[result.trace.region[served]], places[result.requests.pool[served]]
-    _law(~closed[home, place], "a request was served where the way from its region is closed")
+    home_region, serving_region = (
+        home_regions[result.trace.region[served]],
+        regions_of_pools[result.requests.pool[served]],
+    )
+    _require(
+        ~closed[home_region, serving_region],
+        "a request was served where the way from its region is closed",
+    )
 
 
 def check_requests(log: RequestLog, arrived: int, duration_s: float) -> None:
     """Check conservation and causality for the ``arrived`` requests of a log."""
-    _conservation(log, arrived)
-    _causality(log, duration_s)
+    _check_conservation(log, arrived)
+    _check_causality(log, duration_s)
 
 
 def check_totals(result: Replay, *, arrived: int, rejected: int, last_s: float) -> None:
     """Check hours and rejections; ``last_s`` is the time of the last token."""
     refused = sum(result.reject_reasons.values())
-    _law(rejected == refused <= arrived, "rejections by reason do not add up")
-    _hours(result, last_s)
+    _require(rejected == refused <= arrived, "rejections by reason do not add up")
+    _check_hours(result, last_s)
 
 
 def check_state(pools: npt.NDArray[Any], instances: npt.NDArray[Any], still_open: int) -> None:
@@ -76,11 +82,14 @@ def check_state(pools: npt.NDArray[Any], instances: npt.NDArray[Any], still_open
     - The counts of pools by status are those of their instances.
     - Without open requests no instance holds memory, work or a place in its queue for one.
     """
-    _law(pools["kv_peak"] <= pools["kv_capacity"], "an instance held more KV than its memory")
-    _law(pools["early"] == 0, "an iteration ran on an instance that was not ready")
+    _require(pools["kv_peak"] <= pools["kv_capacity"], "an instance held more KV than its memory")
+    _require(pools["early"] == 0, "an iteration ran on an instance that was not ready")
     kinds = pools["starting_s"] + pools["idle_s"] + pools["prefill_s"] + pools["decode_s"]
     kinds += pools["donated_s"]
-    _law(_close(kinds, pools["lifetime_s"]), "hours by kind do not add up to instance lifetimes")
+    _require(
+        _nearly_equal(kinds, pools["lifetime_s"]),
+        "hours by kind do not add up to instance lifetimes",
+    )
     alive = instances[instances["status"] != OFF]
     counted = np.zeros((len(pools), STATUSES), np.int64)
     np.add.at(counted, (alive["pool"], alive["status"]), 1)
@@ -90,14 +99,16 @@ def check_state(pools: npt.NDArray[Any], instances: npt.NDArray[Any], still_open
         ("draining", DRAINING),
         ("lent", LENT),
     ):
-        _law(counted[:, status] == pools[name], f"a pool miscounts its instances that are {name}")
+        _require(
+            counted[:, status] == pools[name], f"a pool miscounts its instances that are {name}"
+        )
     if not still_open:
         held = ("kv", "context", "decodes", "running", "sending")
         for name in (*held, "work", "pending", "queued", "waiting"):
-            _law(instances[name] == 0, f"an idle instance is left with {name}")
+            _require(instances[name] == 0, f"an idle instance is left with {name}")
 
 
-def _conservation(log: RequestLog, arrived: int) -> None:
+def _check_conservation(log: RequestLog, arrived: int) -> None:
     """Check that every request has exactly one outcome and consistent columns."""
     for name in (
         "outcome",
@@ -109,35 +120,37 @@ def _conservation(log: RequestLog, arrived: int) -> None:
         "tbt_s",
         "e2e_s",
     ):
-        _law(len(getattr(log, name)) == arrived, f"{name} does not have one row per request")
+        _require(len(getattr(log, name)) == arrived, f"{name} does not have one row per request")
     counts = np.bincount(log.outcome, minlength=4)
     total = counts[COMPLETED] + counts[REJECTED] + counts[UNFINISHED] + counts[NOT_DUE]
-    _law(
+    _require(
         total == arrived == counts.sum(),
         "arrived is not completed + rejected + unfinished + not yet due",
     )
-    _law(
+    _require(
         (log.reason >= 0) == (log.outcome == REJECTED), "a rejection without reason, or the reverse"
     )
     done = log.outcome == COMPLETED
-    _law(np.isfinite(log.last_token_s) == done, "a last token without completion, or the reverse")
-    _law(np.isfinite(log.first_token_s) | ~done, "a completed request has no first token")
-    _law((log.pool >= 0) | ~done, "a completed request was served nowhere")
-    _law((log.pool < 0) | (log.outcome != REJECTED), "a rejected request was served")
+    _require(
+        np.isfinite(log.last_token_s) == done, "a last token without completion, or the reverse"
+    )
+    _require(np.isfinite(log.first_token_s) | ~done, "a completed request has no first token")
+    _require((log.pool >= 0) | ~done, "a completed request was served nowhere")
+    _require((log.pool < 0) | (log.outcome != REJECTED), "a rejected request was served")
 
 
-def _causality(log: RequestLog, duration_s: float) -> None:
+def _check_causality(log: RequestLog, duration_s: float) -> None:
     """Check the order of arrival, first token and last token."""
     started = np.isfinite(log.first_token_s)
     # One ulp of slack: iteration boundaries are products, while arrivals are given.
     slack = 1e-9 * (1.0 + duration_s)
-    _law((log.ttft_s >= -slack) | ~started, "a first token came before its arrival")
+    _require((log.ttft_s >= -slack) | ~started, "a first token came before its arrival")
     done = log.outcome == COMPLETED
-    _law((log.last_token_s >= log.first_token_s) | ~done, "a last token came before the first")
-    _law((log.e2e_s >= log.ttft_s) | ~done, "end to end is shorter than the first token")
+    _require((log.last_token_s >= log.first_token_s) | ~done, "a last token came before the first")
+    _require((log.e2e_s >= log.ttft_s) | ~done, "end to end is shorter than the first token")
 
 
-def _hours(result: Replay, last_s: float) -> None:
+def _check_hours(result: Replay, last_s: float) -> None:
     """Check that hours by kind agree with the series and with work after the window."""
     series, totals = result.series, result.totals
     intervals = series.ready.shape[1]
@@ -145,28 +158,34 @@ def _hours(result: Replay, last_s: float) -> None:
     width = np.minimum(starts + series.interval_s, result.duration_s) - starts
     alive = (series.ready + series.draining) @ width
     working = totals.prefill_s + totals.decode_s
-    _law(_close(totals.idle_s + working, alive), "idle and busy hours differ from the series")
-    _law(_close(series.busy @ width, working), "busy hours differ from the series")
-    _law(_close(series.starting @ width, totals.starting_s), "starting hours differ")
-    _law(_close(series.lent @ width, totals.donated_s), "donated hours differ")
-    _law(series.busy <= series.ready + series.draining + TOLERANCE, "more busy than there are")
-    _law(series.utilisation <= 1.0 + TOLERANCE, "more KV in use than there is")
+    _require(
+        _nearly_equal(totals.idle_s + working, alive), "idle and busy hours differ from the series"
+    )
+    _require(_nearly_equal(series.busy @ width, working), "busy hours differ from the series")
+    _require(_nearly_equal(series.starting @ width, totals.starting_s), "starting hours differ")
+    _require(_nearly_equal(series.lent @ width, totals.donated_s), "donated hours differ")
+    _require(series.busy <= series.ready + series.draining + TOLERANCE, "more busy than there are")
+    _require(series.utilisation <= 1.0 + TOLERANCE, "more KV in use than there is")
     after = result.after
     late = after.prefill_s + after.decode_s
-    _law(late <= after.kept_s + TOLERANCE * (1 + after.kept_s), "work after the window is not paid")
-    _law((late > 0) | (after.kept_s == 0), "an instance without work is paid after the window")
+    _require(
+        late <= after.kept_s + TOLERANCE * (1 + after.kept_s), "work after the window is not paid"
+    )
+    _require((late > 0) | (after.kept_s == 0), "an instance without work is paid after the window")
     free = last_s > result.duration_s and not late.sum() > 0
-    _law(not free, "requests finished after the window for nothing")
-    _law((totals.before_s == 0) | (totals.starts.sum(axis=1) > 0), "starts were paid, none made")
+    _require(not free, "requests finished after the window for nothing")
+    _require(
+        (totals.before_s == 0) | (totals.starts.sum(axis=1) > 0), "starts were paid, none made"
+    )
     negative = min(getattr(totals, k).min() for k in ("starting_s", "idle_s", "prefill_s"))
-    _law(negative >= -TOLERANCE, "hours are negative")
+    _require(negative >= -TOLERANCE, "hours are negative")
 
 
-def _close(a: FloatArray, b: FloatArray) -> BoolArray:
+def _nearly_equal(a: FloatArray, b: FloatArray) -> BoolArray:
     return np.isclose(a, b, rtol=TOLERANCE, atol=TOLERANCE)
 
 
-def _law(holds: Any, broken: str) -> None:
+def _require(holds: Any, broken: str) -> None:
     """Raise ``InvariantViolated`` unless a law holds."""
     if not np.all(holds):
         raise InvariantViolated(f"Broken law: {broken}.")

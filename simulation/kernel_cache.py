@@ -53,7 +53,7 @@ class KernelCache(FunctionCache):
 
     @cached_property
     def _cache_file(self) -> Any:  # type: ignore[override]
-        key = made_of(self._entry)
+        key = kernel_key(self._entry)
         name = f"{self._py_func.__module__.rpartition('.')[2]}.{self._py_func.__qualname__}"
         name = name.replace("<", "").replace(">", "")
         return FILES(self._cache_path, f"{name}.{key}", key)
@@ -64,19 +64,19 @@ class KernelCache(FunctionCache):
         Numba compares a named tuple by its class and types, and types by their names only.
         """
         arguments, _ = ARGUMENTS(sig)
-        kinds = tuple(text for kind in arguments for text in _kind(kind))
+        kinds = tuple(text for kind in arguments for text in _type_contents(kind))
         return sig, codegen.magic_tuple(), kinds
 
 
-def made_of(entry: Any) -> str:
+def kernel_key(entry: Any) -> str:
     """Return a key for all that the machine code of ``entry`` contains, except argument types."""
     digest = hashlib.blake2b(digest_size=12)
-    for part in (sys.version_info[:3], *_reached(entry, set())):
+    for part in (sys.version_info[:3], *_dependencies(entry, set())):
         digest.update(f"{part!r}\n".encode())
     return digest.hexdigest()
 
 
-def _reached(kernel: Any, seen: set[FunctionType]) -> Iterator[object]:
+def _dependencies(kernel: Any, seen: set[FunctionType]) -> Iterator[object]:
     """Yield everything that the machine code of a kernel depends on."""
     function = kernel.py_func
     if function in seen:
@@ -87,11 +87,11 @@ def _reached(kernel: Any, seen: set[FunctionType]) -> Iterator[object]:
     yield sorted(kernel.targetoptions.items())
     # Our own compiler changes the machine code, so its source is part of the key.
     if kernel._compiler.pipeline_class is not Compiler:
-        yield _source(kernel._compiler.pipeline_class)
+        yield _file_hash(kernel._compiler.pipeline_class)
     yield function.__defaults__
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
     values = function.__globals__ | dict(zip(function.__code__.co_freevars, cells, strict=True))
-    for code in _codes(function.__code__):
+    for code in _code_objects(function.__code__):
         constants = [value for value in code.co_consts if not isinstance(value, CodeType)]
         # A docstring is the first constant of its function; it must not change the key.
         if code is function.__code__ and function.__doc__ is not None:
@@ -101,25 +101,27 @@ def _reached(kernel: Any, seen: set[FunctionType]) -> Iterator[object]:
         for name in (*code.co_names, *code.co_freevars):
             if name in values:
                 yield name
-                yield from _value(values[name], f"{function.__qualname__} reads {name}", seen)
+                yield from _compiled_parts(
+                    values[name], f"{function.__qualname__} reads {name}", seen
+                )
 
 
-def _value(value: object, where: str, seen: set[FunctionType]) -> Iterator[object]:
+def _compiled_parts(value: object, where: str, seen: set[FunctionType]) -> Iterator[object]:
     """Yield the parts of a value that a kernel reads, as they would be compiled in.
 
     Raises ``TypeError`` for a value of a kind that the key cannot cover.
     """
     if isinstance(value, Dispatcher):
-        yield from _reached(value, seen)
+        yield from _dependencies(value, seen)
     elif isinstance(value, bool | int | float | str | None):
         yield value
     elif isinstance(value, tuple):
         for each in value:
-            yield from _value(each, where, seen)
+            yield from _compiled_parts(each, where, seen)
     elif isinstance(value, ModuleType) and value.__name__ in LIBRARIES:
         yield value.__name__
     elif isinstance(value, INTRINSIC):  # it names contents that its file does not show
-        yield _source(value._defn)
+        yield _file_hash(value._defn)
         yield value.made_of
     elif isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields"):
         yield value.__qualname__, value._fields
@@ -127,27 +129,27 @@ def _value(value: object, where: str, seen: set[FunctionType]) -> Iterator[objec
         raise TypeError(f"{where}, a {type(value).__name__}: what it is made of cannot be told.")
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
+def _code_objects(code: CodeType) -> Iterator[CodeType]:
     """Yield a code object and those nested in it."""
     yield code
     for value in code.co_consts:
         if isinstance(value, CodeType):
-            yield from _codes(value)
+            yield from _code_objects(value)
 
 
-def _kind(kind: Any) -> Iterator[str]:
+def _type_contents(kind: Any) -> Iterator[str]:
     """Yield the contents of a type that its name does not show."""
     if isinstance(kind, NAMED):
         yield f"{kind.instance_class.__qualname__}{kind.fields}"
     if isinstance(kind, TUPLE):
         for part in kind:
-            yield from _kind(part)
+            yield from _type_contents(part)
     if not type(kind).__module__.startswith("numba."):
-        yield _source(type(kind))
+        yield _file_hash(type(kind))
         yield kind.made_of
 
 
-def _source(extension: Any) -> str:
+def _file_hash(extension: Any) -> str:
     """Return the hash of a file that extends numba."""
     file = Path(inspect.getfile(extension))
     return hashlib.blake2b(file.read_bytes(), digest_size=12).hexdigest()

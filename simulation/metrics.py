@@ -28,7 +28,7 @@ COUNTS = (  # fields that add up over groups of requests
     "arrived", "completed", "rejected", "unfinished", "not_due", "input_tokens", "output_tokens",
 )  # fmt: skip
 # fields of all requests together, as in each group
-WHOLE = (*COUNTS, "ttft_ms", "tbt_ms", "e2e_ms")
+WHOLE_FIELDS = (*COUNTS, "ttft_ms", "tbt_ms", "e2e_ms")
 SPANS = ("ttft", "tbt", "e2e")  # latencies of a request ...
 BRIEF = ("ttft", "e2e")  # ... and those that a search needs
 NOTHING = np.zeros(0)
@@ -153,9 +153,9 @@ def meets_slo(result: SimulationResult) -> BoolArray:
 def in_time(log: RequestLog, trace: Trace, tiers: Sequence[Tier]) -> BoolArray:
     """Return per request of ``trace`` whether it completed within every limit of its tier."""
     ok: BoolArray = np.equal(log.outcome, COMPLETED)
-    known = {tier.name: tier for tier in tiers}
+    tiers_by_name = {tier.name: tier for tier in tiers}
     for code, name in enumerate(trace.tiers):
-        ok &= ~(trace.tier == code) | within_limits(log, known[name])
+        ok &= ~(trace.tier == code) | within_limits(log, tiers_by_name[name])
     return ok
 
 
@@ -184,9 +184,9 @@ def _worst_hour(result: SimulationResult, ok: BoolArray) -> dict[str, float | No
     hours = int(trace.arrival_s[-1] // HOUR_S) + 1 if len(trace) else 1
     # Arrivals are sorted, so the edges of hours replace a division per request.
     edges = np.searchsorted(trace.arrival_s, np.arange(hours + 1) * HOUR_S)
-    place = np.repeat(np.arange(hours) * tiers, np.diff(edges)) + trace.tier
+    cell = np.repeat(np.arange(hours) * tiers, np.diff(edges)) + trace.tier
     arrived, met = (
-        np.bincount(place, rows, hours * tiers).reshape(hours, tiers).astype(np.int64)
+        np.bincount(cell, rows, hours * tiers).reshape(hours, tiers).astype(np.int64)
         for rows in (due, due & ok)
     )
     return least_hour(arrived, met, trace.tiers)
@@ -195,13 +195,14 @@ def _worst_hour(result: SimulationResult, ok: BoolArray) -> dict[str, float | No
 def least_hour(arrived: IntArray, met: IntArray, tiers: Sequence[str]) -> dict[str, float | None]:
     """Return by tier the lowest share of ``met`` over hours, both ``[hours, tiers]``."""
     share = np.where(arrived >= HOUR_REQUESTS, met / np.maximum(arrived, 1), np.inf)
-    least = share.min(axis=0).tolist()
+    lowest_shares = share.min(axis=0).tolist()
     return {
-        name: lowest if lowest < np.inf else None for name, lowest in zip(tiers, least, strict=True)
+        name: lowest if lowest < np.inf else None
+        for name, lowest in zip(tiers, lowest_shares, strict=True)
     }
 
 
-def reached(tiers: Sequence[Tier], shares: dict[str, float | None]) -> dict[str, bool]:
+def targets_met(tiers: Sequence[Tier], shares: dict[str, float | None]) -> dict[str, bool]:
     """Return by tier whether the attainment reaches the target."""
     target = {tier.name: tier.attainment for tier in tiers}
     return {name: share is None or share >= target[name] for name, share in shares.items()}
@@ -227,29 +228,27 @@ def summarise(result: SimulationResult, *, brief: bool = False) -> Summary:
     trace = result.trace
     ok = meets_slo(result)
     requests = _Requests.of(result, ok)
-    known, every = {tier.name: tier for tier in result.fleet.tiers}, len(trace.tiers)
-    prompt = [not known[name].deferrable for name in trace.tiers]
-    spans = [SPANS if not brief else BRIEF if its else () for its in prompt]
-    of_tiers = requests.by(trace.tier, every, spans)
-    of_all = requests.together(of_tiers) if brief and any(prompt) else requests.summary()
-    tiers = dict(zip(trace.tiers, of_tiers, strict=True))
+    tiers_by_name, tier_count = {tier.name: tier for tier in result.fleet.tiers}, len(trace.tiers)
+    prompt = [not tiers_by_name[name].deferrable for name in trace.tiers]
+    spans = [SPANS if not brief else BRIEF if has_prompt else () for has_prompt in prompt]
+    tier_groups = requests.by(trace.tier, tier_count, spans)
+    total = requests.together(tier_groups) if brief and any(prompt) else requests.summary()
+    tiers = dict(zip(trace.tiers, tier_groups, strict=True))
     models = {} if brief else _by_model(requests, trace)
     in_time = sum(
         int(tokens[ok].sum(dtype=np.int64)) for tokens in (trace.input_tokens, trace.output_tokens)
     )
-    return summary_of(
-        result, of_all, tiers, models, _worst_hour(result, ok), result.cells * in_time
-    )
+    return summary_of(result, total, tiers, models, _worst_hour(result, ok), result.cells * in_time)
 
 
 def _by_model(requests: _Requests, trace: Trace) -> dict[str, dict[str, GroupSummary]]:
     """Return summaries by model and home region."""
     regions = len(trace.regions)
-    places = requests.by(
+    groups = requests.by(
         trace.model.astype(np.int64) * regions + trace.region, len(trace.models) * regions
     )
     return {
-        model: dict(zip(trace.regions, places[m * regions : (m + 1) * regions], strict=True))
+        model: dict(zip(trace.regions, groups[m * regions : (m + 1) * regions], strict=True))
         for m, model in enumerate(trace.models)
     }
 
@@ -272,7 +271,7 @@ def summary_of(
         reject_reasons=dict(result.reject_reasons),
         slo_attainment=shares,
         worst_hour=worst_hour,
-        slo_met=reached(result.fleet.tiers, shares),
+        slo_met=targets_met(result.fleet.tiers, shares),
         starts=starts_by_source(result.totals.starts.sum(axis=0)),
         retried=int(result.totals.retried.sum()),
         tokens_in_time=tokens_in_time,
@@ -280,7 +279,7 @@ def summary_of(
         tiers=tiers,
         models=models,
         pools=pools,
-        **{name: getattr(of_all, name) for name in WHOLE},
+        **{name: getattr(of_all, name) for name in WHOLE_FIELDS},
         **{field.name: sum(getattr(pool, field.name) for pool in pools) for field in fields(Usage)},
     )
 
@@ -352,10 +351,10 @@ class _Requests:
 
 
 def _percentiles(seconds: FloatArray) -> Percentiles:
-    known = seconds[np.isfinite(seconds)] * 1000.0
-    if not len(known):
+    finite_ms = seconds[np.isfinite(seconds)] * 1000.0
+    if not len(finite_ms):
         return Percentiles(None, None, None, None)
-    return Percentiles(float(known.mean()), *percentiles(known, (50, 95, 99)))
+    return Percentiles(float(finite_ms.mean()), *percentiles(finite_ms, (50, 95, 99)))
 
 
 def pool_summary(result: Replay, p: int) -> PoolSummary:

@@ -19,7 +19,7 @@ from simulation.arrays import Array, IntArray
 from simulation.engine.stream_run import simulate_stream
 from simulation.fleet import Fleet
 from simulation.policy import Actions, Observation, ScalingPolicy, Signals, actions_of
-from simulation.stream.parts import Part, together
+from simulation.stream.parts import Part, merge_parts
 from simulation.stream.result import StreamResult
 from simulation.stream.stream import Stream
 from simulation.trace import Trace
@@ -30,7 +30,7 @@ BY_POOL = (
 )  # fmt: skip
 
 
-def simulate_apart(
+def simulate_in_parallel(
     stream: Stream,
     fleet: Fleet,
     parts: Sequence[Part],
@@ -46,29 +46,29 @@ def simulate_apart(
 
     Only the calling thread calls ``progress``.
     """
-    meeting = _Meeting(policy, fleet, parts)
+    sync = _PartSync(policy, fleet, parts)
 
     def played(i: int, tell: Callable[[float], None] | None) -> StreamResult:
         """Replay one part; ``tell`` gets its progress."""
         return simulate_stream(
             _requests_of(stream, parts, i),
             parts[i].fleet,
-            _Member(meeting, i),
+            _PartPolicy(sync, i),
             duration_s=duration_s,
             seed=seed,
             interval_s=interval_s,
             piece=piece,
             progress=tell,
-            last_due=lambda due_s: meeting.latest(i, due_s),
+            last_due=lambda due_s: sync.latest(i, due_s),
         )
 
     def beside(i: int) -> StreamResult:
         """Replay a part in a thread, and report an exception to the first part."""
         try:
-            return played(i, meeting.go_on)
+            return played(i, sync.go_on)
         except BaseException as problem:
             # Wake the first part, which may wait at the desk for this one.
-            meeting.desk.put(problem)
+            sync.desk.put(problem)
             raise
 
     # The first part runs in the calling thread, so that it can call ``progress``.
@@ -77,28 +77,30 @@ def simulate_apart(
         try:
             results = [played(0, progress)]
         except BaseException:
-            meeting.end()
+            sync.end()
             raise
         results += [other.result() for other in others]
-    return together(fleet, parts, results)
+    return merge_parts(fleet, parts, results)
 
 
 def _requests_of(stream: Stream, parts: Sequence[Part], i: int) -> Stream:
     """Return the requests of a part's models; part 0 also gets those that no part serves."""
-    where = {model: n for n, part in enumerate(parts) for model in part.fleet.models}
-    its = np.array([where.get(model, 0) == i for model in stream.models], np.bool_)
+    part_of_model = {model: n for n, part in enumerate(parts) for model in part.fleet.models}
+    models_of_part = np.array(
+        [part_of_model.get(model, 0) == i for model in stream.models], np.bool_
+    )
 
     def chunk(piece: Trace) -> Trace:
-        return piece.rows(its[piece.model])
+        return piece.rows(models_of_part[piece.model])
 
     return replace(stream, chunks=lambda: map(chunk, stream.chunks()))
 
 
-class _Over(Exception):
+class _FirstPartEnded(Exception):
     """Raised in a part after the first part has ended early."""
 
 
-class _Meeting:
+class _PartSync:
     """Synchronization of the parts.
 
     The first part collects the messages of the others and answers them. Queues are used because
@@ -111,7 +113,7 @@ class _Meeting:
         # (part, message), or the exception that ended a part
         self.desk: SimpleQueue[Any] = SimpleQueue()
         self._answers: list[SimpleQueue[Any]] = [SimpleQueue() for _ in parts]
-        self._order = np.argsort(np.concatenate([part.whence for part in parts]))
+        self._order = np.argsort(np.concatenate([part.pool_indices for part in parts]))
         self._over = False
 
     def decide(self, i: int, observation: Observation) -> Actions:
@@ -125,22 +127,22 @@ class _Meeting:
         return latest
 
     def go_on(self, fraction: float) -> None:
-        """Raise ``_Over`` if the first part has ended."""
+        """Raise ``_FirstPartEnded`` if the first part has ended."""
         if self._over:
-            raise _Over
+            raise _FirstPartEnded
 
     def end(self) -> None:
         """End the other parts after the first part ended early."""
         self._over = True
         for answers in self._answers:
-            answers.put(_Over())
+            answers.put(_FirstPartEnded())
 
     def _meet(self, i: int, what: Any, answered: Callable[[list[Any]], list[Any]]) -> Any:
         """Exchange one message per part; ``answered`` makes the answers in the first part."""
         if i:
             self.desk.put((i, what))
             answer = self._answers[i].get()
-            if isinstance(answer, _Over):
+            if isinstance(answer, _FirstPartEnded):
                 raise answer
             return answer
         each = [what, *[None] * (len(self.parts) - 1)]
@@ -161,24 +163,24 @@ class _Meeting:
 
     def _of_all(self, seen: list[Observation]) -> Observation:
         """Return the observation of the whole fleet."""
-        of_all = _joined(seen, self._order)
+        of_all = _merge_columns(seen, self._order)
         signals = [observation.signals for observation in seen if observation.signals is not None]
-        return replace(of_all, signals=_joined(signals, self._order)) if signals else of_all
+        return replace(of_all, signals=_merge_columns(signals, self._order)) if signals else of_all
 
     def _share(self, answer: Actions, i: int) -> Actions:
         """Return the part of the actions that concerns the pools and models of a part."""
-        whence = list(self.parts[i].whence)
-        changed: dict[str, Array | None] = {"targets": np.asarray(answer.targets)[whence]}
+        pool_indices = list(self.parts[i].pool_indices)
+        changed: dict[str, Array | None] = {"targets": np.asarray(answer.targets)[pool_indices]}
         for name in BY_POOL:
             value = getattr(answer, name)
-            changed[name] = None if value is None else np.asarray(value)[whence]
+            changed[name] = None if value is None else np.asarray(value)[pool_indices]
         if answer.shares is not None:
             models = [self.fleet.models.index(name) for name in self.parts[i].fleet.models]
             changed["shares"] = answer.shares[models]
         return replace(answer, **changed)  # type: ignore[arg-type]
 
 
-def _joined(tables: Sequence[T], order: Array) -> T:
+def _merge_columns(tables: Sequence[T], order: Array) -> T:
     """Merge columns by pool, in the order of the whole fleet."""
     changed: dict[str, Any] = {}
     for field in fields(tables[0]):
@@ -188,16 +190,16 @@ def _joined(tables: Sequence[T], order: Array) -> T:
     return replace(tables[0], **changed)
 
 
-class _Member(ScalingPolicy):
+class _PartPolicy(ScalingPolicy):
     """The shared policy, as seen by one part."""
 
-    def __init__(self, meeting: _Meeting, i: int) -> None:
-        self._meeting, self._i = meeting, i
-        self.name, self.interval_s = meeting.policy.name, meeting.policy.interval_s
-        self.wants_signals = bool(getattr(meeting.policy, "wants_signals", False))
+    def __init__(self, sync: _PartSync, i: int) -> None:
+        self._sync, self._i = sync, i
+        self.name, self.interval_s = sync.policy.name, sync.policy.interval_s
+        self.wants_signals = bool(getattr(sync.policy, "wants_signals", False))
 
     def reset(self, fleet: Fleet) -> IntArray:
-        return np.asarray(self._meeting.first[list(self._meeting.parts[self._i].whence)])
+        return np.asarray(self._sync.first[list(self._sync.parts[self._i].pool_indices)])
 
     def decide(self, observation: Observation) -> Actions:
-        return self._meeting.decide(self._i, observation)
+        return self._sync.decide(self._i, observation)

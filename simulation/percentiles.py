@@ -20,12 +20,12 @@ def percentiles(values: FloatArray, shares: Sequence[float]) -> list[float]:
     """
     values_at, above, below = [], values, 0  # ``below`` counts the values below those in ``above``
     for share in shares:
-        place = (len(values) - 1) * (share / 100)
-        rank = int(place)
+        position = (len(values) - 1) * (share / 100)
+        rank = int(position)
         above, below = np.partition(above, rank - below)[rank - below :], rank
         low = float(above[0])
         high = float(above[1:].min()) if len(above) > 1 else low
-        part, step = place - rank, high - low
+        part, step = position - rank, high - low
         # Interpolate as numpy does, from the nearer end, for equal rounding.
         values_at.append(low + step * part if part < 0.5 else high - step * (1 - part))
     return values_at
@@ -33,5 +33,5 @@ def percentiles(values: FloatArray, shares: Sequence[float]) -> list[float]:
 
 def quantile(values: FloatArray, share: float) -> float:
     """Return a quantile of the finite values; NaN if there are none."""
-    known = values[np.isfinite(values)]
-    return float(np.quantile(known, share)) if len(known) else float("nan")
+    finite = values[np.isfinite(values)]
+    return float(np.quantile(finite, share)) if len(finite) else float("nan")

@@ -74,7 +74,7 @@ class Gauge:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class InForce:
+class ComputedParameter:
     """A parameter that a rule computes, ``[pools]``; NaN for a pool without it."""
 
     what: str
@@ -133,7 +133,7 @@ class ScalingPolicy(Protocol):
 
 
 @runtime_checkable
-class Gauged(Protocol):
+class ReportsGauge(Protocol):
     """A policy that follows one signal and reports it.
 
     Its figures can then show a signal that never moves.
@@ -145,9 +145,9 @@ class Gauged(Protocol):
 
 
 @runtime_checkable
-class Telling(Protocol):
+class ReportsParameters(Protocol):
     """A policy that computes its targets or ratios and reports them, for users who copy them."""
 
-    def in_force(self) -> tuple[InForce, ...]:
+    def in_force(self) -> tuple[ComputedParameter, ...]:
         """Return the present values; called after ``reset``."""
         ...

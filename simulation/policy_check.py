@@ -1,7 +1,7 @@
 """A test harness for scaling policies, for pytest or direct use.
 
-``check`` replays small traces and verifies that a policy obeys ``simulation.policy``. It raises
-``ProtocolBroken`` with the reason.
+``check_policy`` replays small traces and verifies that a policy obeys ``simulation.policy``. It
+raises ``ProtocolError`` with the reason.
 """
 
 from __future__ import annotations
@@ -17,13 +17,7 @@ from simulation.fleet import Fleet, KvLink, Pool, Region, Tier
 from simulation.performance.linear import LinearProfile
 from simulation.performance.specs import GpuSpec, Provenance
 from simulation.policies.wrappers.observation_log import ObservationLog
-from simulation.policy import (
-    Actions,
-    Observation,
-    ScalingPolicy,
-    Signals,
-    actions_of,
-)
+from simulation.policy import Actions, Observation, ScalingPolicy, Signals, actions_of
 from simulation.trace import Trace
 
 Factory = Callable[[], ScalingPolicy]
@@ -33,12 +27,12 @@ TIERS = (Tier("chat", ttft_s=1.0, tbt_s=0.1), Tier("night", e2e_s=3600.0, deferr
 WINDOW_S = 600.0
 
 
-class ProtocolBroken(AssertionError):
+class ProtocolError(AssertionError):
     """A policy broke the protocol; the message tells how and where."""
 
 
-def check(make: Factory, *, fleets: tuple[str, ...] = ("one", "two", "split")) -> None:
-    """Raise ``ProtocolBroken`` unless the policies that ``make()`` returns obey the protocol.
+def check_policy(make: Factory, *, fleets: tuple[str, ...] = ("one", "two", "split")) -> None:
+    """Raise ``ProtocolError`` unless the policies that ``make()`` returns obey the protocol.
 
     ``fleets`` are ``one`` (pool), ``two`` (regions, one empty at first) and ``split`` (prefill and
     decode pools). On each of them the following must hold:
@@ -53,12 +47,12 @@ def check(make: Factory, *, fleets: tuple[str, ...] = ("one", "two", "split")) -
         fleet = FLEETS[name]()
         try:
             _attributes(make())
-            _answers(make, fleet, name)
-            _replays(make, fleet, name)
-        except ProtocolBroken:
+            _check_answers(make, fleet, name)
+            _check_replays(make, fleet, name)
+        except ProtocolError:
             raise
         except Exception as problem:  # the author must see any error of the policy
-            raise ProtocolBroken(f"On the fleet {name!r} it raised {problem!r}.") from problem
+            raise ProtocolError(f"On the fleet {name!r} it raised {problem!r}.") from problem
 
 
 def observations(fleet: Fleet) -> Iterator[Observation]:
@@ -71,18 +65,18 @@ def observations(fleet: Fleet) -> Iterator[Observation]:
             ready[rng.integers(0, pools)] = 0
         if i % 13 == 0:
             ready[:] = 0
-        there = ready > 0
+        has_ready = ready > 0
         unknown = rng.random(pools) < 0.3
 
         def reading(largest: float, unknown: np.ndarray = unknown) -> np.ndarray:
             return np.where(unknown, np.nan, rng.uniform(0, largest, pools))
 
         signals = Signals(
-            busy=np.where(there, rng.random(pools), np.nan),
-            sm_activity=np.where(there, rng.random(pools) / 2, np.nan),
-            prefill_tps=np.where(there, rng.uniform(0, 1e4, pools), 0.0),
-            decode_tps=np.where(there, rng.uniform(0, 1e4, pools), 0.0),
-            batch=np.where(there, rng.uniform(0, 8, pools), np.nan),
+            busy=np.where(has_ready, rng.random(pools), np.nan),
+            sm_activity=np.where(has_ready, rng.random(pools) / 2, np.nan),
+            prefill_tps=np.where(has_ready, rng.uniform(0, 1e4, pools), 0.0),
+            decode_tps=np.where(has_ready, rng.uniform(0, 1e4, pools), 0.0),
+            batch=np.where(has_ready, rng.uniform(0, 8, pools), np.nan),
             ttft_s=reading(3.0),
             tbt_s=reading(0.3),
             late_first=reading(1.0),
@@ -97,12 +91,12 @@ def observations(fleet: Fleet) -> Iterator[Observation]:
             ready=ready.astype(np.int64),
             starting=rng.integers(0, 3, pools),
             draining=rng.integers(0, 2, pools),
-            utilisation=np.where(there, rng.random(pools), float(i % 2)),
+            utilisation=np.where(has_ready, rng.random(pools), float(i % 2)),
             waiting=rng.integers(0, 20, pools),
             input_tps=rng.uniform(0, 1e4, pools),
             signals=None if i % 7 == 3 else signals,
             deferred=None if i % 7 == 5 else rng.integers(0, 50, pools),
-            load=np.where(there, 2 * rng.random(pools), float(i % 2)),
+            load=np.where(has_ready, 2 * rng.random(pools), float(i % 2)),
             asked_tps=rng.uniform(0, 1e4, pools),
         )
 
@@ -110,46 +104,46 @@ def observations(fleet: Fleet) -> Iterator[Observation]:
 def _attributes(policy: ScalingPolicy) -> None:
     """Check the name and the interval of a policy."""
     if not isinstance(policy.name, str) or not policy.name:
-        raise ProtocolBroken("name must be a word.")
+        raise ProtocolError("name must be a word.")
     if not policy.interval_s > 0:
-        raise ProtocolBroken("interval_s must be above 0.")
+        raise ProtocolError("interval_s must be above 0.")
 
 
-def _answers(make: Factory, fleet: Fleet, name: str) -> None:
+def _check_answers(make: Factory, fleet: Fleet, name: str) -> None:
     """Check the form of all answers, and that they can be repeated."""
     policy, twin = make(), make()
     shown = list(observations(fleet))
-    first = [_valid(policy.reset(fleet), fleet, name, 0.0)]
-    _valid(twin.reset(fleet), fleet, name, 0.0)
+    first = [_checked_actions(policy.reset(fleet), fleet, name, 0.0)]
+    _checked_actions(twin.reset(fleet), fleet, name, 0.0)
     for observation in shown:
         before = deepcopy(observation)
         answer = policy.decide(observation)
-        first.append(_valid(answer, fleet, name, observation.time_s))
-        if not _same(before, observation):
-            raise ProtocolBroken(
+        first.append(_checked_actions(answer, fleet, name, observation.time_s))
+        if not _equal_actions(before, observation):
+            raise ProtocolError(
                 f"On the fleet {name!r} at {observation.time_s:g} s it changed the observation; "
                 "copy what is to be changed."
             )
     for what, again in (("a second policy", twin), ("the same one after reset", policy)):
-        answers = [_valid(again.reset(fleet), fleet, name, 0.0)]
+        answers = [_checked_actions(again.reset(fleet), fleet, name, 0.0)]
         answers += [
-            _valid(again.decide(observation), fleet, name, observation.time_s)
+            _checked_actions(again.decide(observation), fleet, name, observation.time_s)
             for observation in shown
         ]
-        for place, (old, new) in enumerate(zip(first, answers, strict=True)):
+        for index, (old, new) in enumerate(zip(first, answers, strict=True)):
             if not np.array_equal(old.targets, new.targets):
-                raise ProtocolBroken(
-                    f"On the fleet {name!r} at answer {place} {what} wants {new.targets.tolist()} "
+                raise ProtocolError(
+                    f"On the fleet {name!r} at answer {index} {what} wants {new.targets.tolist()} "
                     f"where the first wanted {old.targets.tolist()}; reset must forget everything, "
                     "and nothing may depend on chance."
                 )
 
 
-def _valid(answer: object, fleet: Fleet, name: str, time_s: float) -> Actions:
+def _checked_actions(answer: object, fleet: Fleet, name: str, time_s: float) -> Actions:
     """Return the answer as actions, after a check of shapes and ranges."""
     where = f"On the fleet {name!r} at {time_s:g} s"
     if not isinstance(answer, np.ndarray | Actions):
-        raise ProtocolBroken(f"{where} it answered {answer!r}: give an array or Actions.")
+        raise ProtocolError(f"{where} it answered {answer!r}: give an array or Actions.")
     actions = actions_of(answer)
     pools = len(fleet.pools)
     for field in fields(Actions):
@@ -160,19 +154,19 @@ def _valid(answer: object, fleet: Fleet, name: str, time_s: float) -> Actions:
         if field.name == "shares":
             shape = (len(fleet.models), *fleet.latency_s.shape)
         if array.shape != shape:
-            raise ProtocolBroken(f"{where} {field.name} has shape {array.shape}, not {shape}.")
+            raise ProtocolError(f"{where} {field.name} has shape {array.shape}, not {shape}.")
         if array.dtype == object or not np.isfinite(array.astype(float)).all():
-            raise ProtocolBroken(f"{where} {field.name} is not a finite number per pool.")
+            raise ProtocolError(f"{where} {field.name} is not a finite number per pool.")
         if (array.astype(float) < 0).any():
-            raise ProtocolBroken(f"{where} {field.name} is below 0: {array.tolist()}.")
+            raise ProtocolError(f"{where} {field.name} is below 0: {array.tolist()}.")
     if not np.issubdtype(np.asarray(actions.targets).dtype, np.integer):
-        raise ProtocolBroken(f"{where} targets are not whole numbers.")
+        raise ProtocolError(f"{where} targets are not whole numbers.")
     if not actions.soft_s >= 0:
-        raise ProtocolBroken(f"{where} soft_s is below 0.")
+        raise ProtocolError(f"{where} soft_s is below 0.")
     return replace(actions, targets=np.array(actions.targets))
 
 
-def _replays(make: Factory, fleet: Fleet, name: str) -> None:
+def _check_replays(make: Factory, fleet: Fleet, name: str) -> None:
     """Check that replays lose no request and give the same result twice."""
     for kind, trace in (
         ("burst", _trace(fleet, np.linspace(0, 20, 300))),
@@ -185,15 +179,15 @@ def _replays(make: Factory, fleet: Fleet, name: str) -> None:
         ]
         first, second = runs
         if len(first.requests.outcome) != len(trace):
-            raise ProtocolBroken(f"A {kind} on the fleet {name!r} lost requests.")
+            raise ProtocolError(f"A {kind} on the fleet {name!r} lost requests.")
         if not (
             np.array_equal(first.requests.outcome, second.requests.outcome)
             and np.array_equal(first.series.ready, second.series.ready)
         ):
-            raise ProtocolBroken(f"A {kind} on the fleet {name!r} came out differently twice.")
+            raise ProtocolError(f"A {kind} on the fleet {name!r} came out differently twice.")
 
 
-def _same(a: Observation, b: Observation) -> bool:
+def _equal_actions(a: Observation, b: Observation) -> bool:
     return all(
         np.array_equal(x, y, equal_nan=x.dtype.kind == "f")
         for x, y in zip(_arrays(a), _arrays(b), strict=True)
@@ -210,17 +204,17 @@ def _arrays(observation: Observation) -> list[np.ndarray]:
 def _trace(fleet: Fleet, arrival_s: np.ndarray) -> Trace:
     """Return a trace for the fleet with requests at ``arrival_s``."""
     n = len(arrival_s)
-    place = np.arange(n)
+    index = np.arange(n)
     models, regions = (tuple(dict.fromkeys(names)) for names in (
         [pool.model for pool in fleet.pools], [region.name for region in fleet.regions]
     ))  # fmt: skip
     return Trace(
         arrival_s=np.asarray(arrival_s, np.float64),
-        input_tokens=(64 + place % 7 * 32).astype(np.int32),
-        output_tokens=(8 + place % 5 * 4).astype(np.int32),
+        input_tokens=(64 + index % 7 * 32).astype(np.int32),
+        output_tokens=(8 + index % 5 * 4).astype(np.int32),
         model=np.zeros(n, np.int16),
-        region=(place % len(regions)).astype(np.int16),
-        tier=(place % 4 == 3).astype(np.int16),
+        region=(index % len(regions)).astype(np.int16),
+        tier=(index % 4 == 3).astype(np.int16),
         models=models,
         regions=regions,
         tiers=tuple(tier.name for tier in fleet.tiers),

@@ -52,16 +52,16 @@ class Registration:
     tolerance: float = 0.25  # as a fraction of ``ratio``
 
 
-def check_start(place: str, start: StartUp | None) -> None:
+def check_start(pool_words: str, start: StartUp | None) -> None:
     """Raise ``SimulationError`` for an invalid number in a pool's start-up."""
     if start is None:
         return
     for name in ("reclaim_s", "same_architecture_s", "other_model_s", "local_s", "remote_s"):
         seconds = getattr(start, name)
         if seconds is not None and not 0 <= seconds < np.inf:
-            raise SimulationError(f"{place}: {name} must be a number of seconds >= 0.")
+            raise SimulationError(f"{pool_words}: {name} must be a number of seconds >= 0.")
     if min(start.lent, start.warm_hosts or 0) < 0:
-        raise SimulationError(f"{place}: lent and warm_hosts must be >= 0.")
+        raise SimulationError(f"{pool_words}: lent and warm_hosts must be >= 0.")
 
 
 def check_registration(band: Registration | None) -> None:

@@ -120,9 +120,9 @@ def requests_from_bins(
     isl, osl = lengths.sample(len(arrival), rng)
     inputs, outputs = totals
     if inputs is not None:
-        isl = _scaled(isl, bins, per_bin, np.asarray(inputs, np.float64), "input")
+        isl = _scale_to_totals(isl, bins, per_bin, np.asarray(inputs, np.float64), "input")
     if outputs is not None:
-        osl = _scaled(osl, bins, per_bin, np.asarray(outputs, np.float64), "output")
+        osl = _scale_to_totals(osl, bins, per_bin, np.asarray(outputs, np.float64), "output")
     return arrival, isl, osl
 
 
@@ -145,14 +145,18 @@ def arrivals_from_bins(
     Raises ``SimulationError`` for invalid counts or a dispersion below 1.
     """
     raw = np.asarray(counts, np.float64)
-    known = np.where(np.isnan(raw), 0.0, raw)
-    if np.any(known < 0) or np.any(known != np.floor(known)) or not np.isfinite(known).all():
+    finite_counts = np.where(np.isnan(raw), 0.0, raw)
+    if (
+        np.any(finite_counts < 0)
+        or np.any(finite_counts != np.floor(finite_counts))
+        or not np.isfinite(finite_counts).all()
+    ):
         raise SimulationError(
             "Counts per bin must be whole numbers of at least 0, or NaN for gaps."
         )
     if not bin_s > 0:
         raise SimulationError("bin_s must be positive.")
-    per_bin = known.astype(np.int64)
+    per_bin = finite_counts.astype(np.int64)
     bins = np.repeat(np.arange(len(per_bin)), per_bin)
     n = len(bins)
     poisson = dispersion == 1.0
@@ -182,7 +186,7 @@ def _clustered(
     return np.asarray((begin[cluster] + offset) % 1.0, np.float64)
 
 
-def _scaled(
+def _scale_to_totals(
     lengths: Int32Array,
     bins: IntArray,
     counts: IntArray,
@@ -193,8 +197,8 @@ def _scaled(
     if totals.shape != counts.shape:
         raise SimulationError(f"Give one {what} token total per bin.")
     tokens = np.rint(np.nan_to_num(totals, nan=-1.0)).astype(np.int64)
-    known = ~np.isnan(totals)
-    short = known & (tokens < counts)
+    has_total = ~np.isnan(totals)
+    short = has_total & (tokens < counts)
     if short.any():
         i = int(np.flatnonzero(short)[0])
         raise SimulationError(
@@ -210,10 +214,10 @@ def _scaled(
     # Round the running sum, not the parts, so that the parts of every bin add up to its total.
     running = np.cumsum(share)
     before = np.concatenate([[0.0], running])[starts[bins]]
-    upto = np.clip((running - before) / np.where(sums > 0, sums, 1.0)[bins], 0.0, 1.0)
-    edges = np.rint(upto * extra).astype(np.int64)
+    running_share = np.clip((running - before) / np.where(sums > 0, sums, 1.0)[bins], 0.0, 1.0)
+    edges = np.rint(running_share * extra).astype(np.int64)
     last = np.cumsum(counts)[used] - 1
     edges[last] = extra[last]
     parts = np.diff(edges, prepend=0)
     parts[starts[used]] = edges[starts[used]]
-    return np.where(known[bins], 1 + parts, lengths).astype(np.int32)
+    return np.where(has_total[bins], 1 + parts, lengths).astype(np.int32)

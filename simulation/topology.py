@@ -134,10 +134,10 @@ def build_topology(
     Raises ``SimulationError`` if a shape has too few places for its nodes, or if all shapes have
     more than MOST_PLACES.
     """
-    places = sum(shape.nodes for _, shape, _ in centres)
-    if places > MOST_PLACES:
+    node_count = sum(shape.nodes for _, shape, _ in centres)
+    if node_count > MOST_PLACES:
         raise SimulationError(
-            f"The network has places for {places:,} nodes and {MOST_PLACES:,} are allowed; "
+            f"The network has places for {node_count:,} nodes and {MOST_PLACES:,} are allowed; "
             "lower S2 switches, S1 switches, racks or nodes per rack."
         )
     columns: list[tuple[int, int, int, int, int]] = []  # rack, s1, s2, centre, gpu
@@ -148,7 +148,7 @@ def build_topology(
                 f"The topology of {name} has places for {shape.nodes:,} nodes and its GPUs need "
                 f"{sum(nodes):,}; add S2 switches, S1 switches, racks or nodes per rack."
             )
-        for slot, gpu in sorted(_filled(shape, np.array(nodes, np.int64))):
+        for slot, gpu in sorted(_filled_places(shape, np.array(nodes, np.int64))):
             rack = slot // shape.nodes_per_rack
             s1 = rack // shape.racks_per_s1
             columns.append((racks + rack, s1s + s1, s2s + s1 // shape.s1_per_s2, c, gpu))
@@ -168,7 +168,7 @@ def build_topology(
     )
 
 
-def _filled(shape: Shape, left: IntArray) -> list[tuple[int, int]]:
+def _filled_places(shape: Shape, left: IntArray) -> list[tuple[int, int]]:
     """Return the filled places of a data centre, numbered through, with the GPU type of each.
 
     A block of places is filled with the type that has the most nodes left. If its parent must be
@@ -186,13 +186,13 @@ def _filled(shape: Shape, left: IntArray) -> list[tuple[int, int]]:
             block, parent = per_s2, per_s2
         for start in range(s2 * per_s2, (s2 + 1) * per_s2, block):
             if start % parent == 0:
-                there: set[int] = set()
-            rest = np.array([0 if t in there else n for t, n in enumerate(left)])
+                occupied: set[int] = set()
+            rest = np.array([0 if t in occupied else n for t, n in enumerate(left)])
             gpu = int(np.argmax(rest if rest.any() else left))
             count = min(block, int(left[gpu]))
             taken += [(start + i, gpu) for i in range(count)]
             left[gpu] -= count
-            there.add(gpu)
+            occupied.add(gpu)
     free = sorted(set(range(shape.nodes)) - {slot for slot, _ in taken})
     over = np.repeat(np.arange(len(left)), left)
     return taken + [(slot, int(gpu)) for slot, gpu in zip(free, over, strict=False)]

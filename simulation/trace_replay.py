@@ -12,14 +12,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from simulation.arrays import Array, IntArray, counted, pieces
-from simulation.early_stop import Recovery
+from simulation.arrays import Array, IntArray, count_codes, row_slices
+from simulation.early_stop import LateCounter
 from simulation.engine.allocation import request_records, services
 from simulation.engine.run import whole_intervals
 from simulation.engine.stream_run import simulate_stream
 from simulation.fleet import Fleet
 from simulation.metrics import Summary, attainment, meets_slo, summarise
-from simulation.parallel_replay import simulate_apart
+from simulation.parallel_replay import simulate_in_parallel
 from simulation.policy import ScalingPolicy
 from simulation.results import NOT_DUE, REJECTED, SimulationResult
 from simulation.stream.parts import parts_of
@@ -45,7 +45,7 @@ def percentiles_within(requests: int) -> float:
     return ERROR if is_long(requests) else 0.0
 
 
-def simulate_long(
+def simulate_long_trace(
     trace: Trace,
     fleet: Fleet,
     policy: ScalingPolicy,
@@ -54,26 +54,26 @@ def simulate_long(
     duration_s: float | None = None,
     interval_s: float = 60.0,
     progress: Callable[[float], None] | None = None,
-    watch: Recovery | None = None,
+    watch: LateCounter | None = None,
 ) -> StreamResult:
     """Replay a trace as a stream, on two cores if its models share nothing."""
-    coming = _by_tier(trace, fleet) if watch is not None else np.zeros(0, np.int64)
-    place = _places(trace.tiers, fleet)
+    by_tier = _count_by_tier(trace, fleet) if watch is not None else np.zeros(0, np.int64)
+    tier_index = _tier_indices(trace.tiers, fleet)
 
     def look(now: float, held: Array, tally: Tally) -> None:
         assert watch is not None
         late = np.zeros(len(fleet.tiers), np.int64)
-        late[place] = tally.missed(len(trace.tiers))
-        watch.of_stream(now, held, late, coming)
+        late[tier_index] = tally.missed(len(trace.tiers))
+        watch.of_stream(now, held, late, by_tier)
 
-    stream = Stream.of(trace, most_tokens=_largest_taken(trace, fleet))
+    stream = Stream.of(trace, most_tokens=_largest_served_request(trace, fleet))
     if duration_s is None:
         duration_s = whole_intervals(trace, interval_s)
     parts = parts_of(fleet, AT_ONCE)
     enough = len(trace) * policy.interval_s >= PER_LOOK * duration_s
-    # ``simulate_apart`` takes no watch.
+    # ``simulate_in_parallel`` takes no watch.
     if watch is None and enough and len(parts) > 1:
-        return simulate_apart(
+        return simulate_in_parallel(
             stream, fleet, parts, policy, duration_s=duration_s, seed=seed, interval_s=interval_s,
             piece=PIECE, progress=progress,
         )  # fmt: skip
@@ -90,33 +90,33 @@ def simulate_long(
     )
 
 
-def _places(tiers: tuple[str, ...], fleet: Fleet) -> IntArray:
+def _tier_indices(tiers: tuple[str, ...], fleet: Fleet) -> IntArray:
     """Return the indices of the trace's tiers among the fleet's."""
     names = [tier.name for tier in fleet.tiers]
     return np.array([names.index(name) for name in tiers], np.int64)
 
 
-def _by_tier(trace: Trace, fleet: Fleet) -> IntArray:
+def _count_by_tier(trace: Trace, fleet: Fleet) -> IntArray:
     """Return the number of requests of each tier of the fleet."""
     out = np.zeros(len(fleet.tiers), np.int64)
-    out[_places(trace.tiers, fleet)] = counted(trace.tier, len(trace.tiers))
+    out[_tier_indices(trace.tiers, fleet)] = count_codes(trace.tier, len(trace.tiers))
     return out
 
 
-def _largest_taken(trace: Trace, fleet: Fleet) -> int:
+def _largest_served_request(trace: Trace, fleet: Fleet) -> int:
     """Return the input and output tokens of the largest request that is not rejected."""
-    takers, most = services(fleet), 1
-    for rows in pieces(len(trace)):
+    takers, max_pools = services(fleet), 1
+    for rows in row_slices(len(trace)):
         piece = replace(trace.rows(rows), blocks=None)
         needs = piece.input_tokens.astype(np.int64) + piece.output_tokens
         # Only these can change the result.
-        larger = needs > most
+        larger = needs > max_pools
         taken = request_records(piece.rows(larger), fleet, takers)["outcome"] != REJECTED
-        most = int(needs[larger].max(initial=most, where=taken))
-    return most
+        max_pools = int(needs[larger].max(initial=max_pools, where=taken))
+    return max_pools
 
 
-def figures(result: Replayed, *, brief: bool = False) -> Summary:
+def summarise_replay(result: Replayed, *, brief: bool = False) -> Summary:
     """Return all figures of X1 and X2; ``brief`` has no effect on a stream."""
     if isinstance(result, StreamResult):
         return summarise_stream(result)
@@ -137,16 +137,16 @@ def due_and_late(result: Replayed) -> tuple[IntArray, IntArray]:
     """
     due, late = np.zeros((2, len(result.fleet.tiers)), np.int64)
     if isinstance(result, StreamResult):
-        place = _places(result.tiers, result.fleet)
-        counts = result.tally.outcomes.reshape(-1, len(place), 4).sum(axis=0)
-        due[place] = counts.sum(axis=1) - counts[:, NOT_DUE]
-        late[place] = result.tally.missed(len(place))
+        tier_index = _tier_indices(result.tiers, result.fleet)
+        counts = result.tally.outcomes.reshape(-1, len(tier_index), 4).sum(axis=0)
+        due[tier_index] = counts.sum(axis=1) - counts[:, NOT_DUE]
+        late[tier_index] = result.tally.missed(len(tier_index))
         return due, late
     trace, log = result.trace, result.requests
-    place = _places(trace.tiers, result.fleet)
+    tier_index = _tier_indices(trace.tiers, result.fleet)
     is_due = np.not_equal(log.outcome, NOT_DUE)
     is_late = is_due & ~meets_slo(result)
-    due[place], late[place] = (
-        np.bincount(trace.tier[rows], minlength=len(place)) for rows in (is_due, is_late)
+    due[tier_index], late[tier_index] = (
+        np.bincount(trace.tier[rows], minlength=len(tier_index)) for rows in (is_due, is_late)
     )
     return due, late

@@ -35,11 +35,7 @@ from planner.inputs.catalogue.rule_based_profiles import modelled
 from planner.inputs.catalogue.serving import serving_limits
 from planner.inputs.estimates.at_rate import at_rate
 from planner.inputs.estimates.deployment_rows import deployment
-from planner.inputs.estimates.narrower_replicas import (
-    alone,
-    as_given,
-    together,
-)
+from planner.inputs.estimates.narrower_replicas import alone, as_given, together
 from planner.inputs.scenario.own_hardware import NOTHING
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
@@ -49,7 +45,7 @@ from simulation.performance.estimate.estimate import Refused, estimate, estimate
 from simulation.performance.profile import iteration_s
 from simulation.performance.roofline import roofline_profile
 from simulation.performance.specs import Arrangement
-from simulation.sizing.batch_queue import evaluate
+from simulation.sizing.batch_queue import evaluate_pool
 from simulation.sizing.capacity import capacity
 from simulation.sizing.trial import Trial, pool_of
 from simulation.sizing.workload import Workload
@@ -162,7 +158,9 @@ def _agreement() -> dict[str, float]:
         closed_loop = estimate(case, estimate_fit().calibration, efficiencies())
         limits = serving_limits(case.shape, case.gpu, case.decode, engine=engine)
         profile = roofline_profile(case.shape, case.gpu, case.decode, efficiencies(), **limits)
-        seen = evaluate(profile, Workload(*same, burstiness=1.0).at(closed_loop.tokens_per_s / OSL))
+        seen = evaluate_pool(
+            profile, Workload(*same, burstiness=1.0).at(closed_loop.tokens_per_s / OSL)
+        )
         for name, other in (("tbt", seen.tbt.mean), ("ttft", seen.ttft.mean)):
             ours = getattr(closed_loop, f"{name}_s")
             apart[name].append(max(ours, other) / min(ours, other) - 1.0)

@@ -18,7 +18,7 @@ import numpy as np
 
 from planner.inputs.catalogue.estimate_calibration import estimate_fit
 from simulation.arrays import BoolArray, FloatArray, TextArray
-from simulation.performance.estimate.errors import ErrorTable, Where
+from simulation.performance.estimate.errors import CellSelector, ErrorTable
 from tools.catalogue.error_table import wheres_of
 from tools.catalogue.fit_estimate import Predicted, table_of
 from tools.catalogue.served import Served
@@ -69,7 +69,7 @@ def _shares(rows: Served, predicted: Predicted, basis: str, labels: TextArray) -
 
 
 def _stated(
-    table: ErrorTable, wheres: list[Where], members: Any, name: str
+    table: ErrorTable, wheres: list[CellSelector], members: Any, name: str
 ) -> tuple[FloatArray, FloatArray]:
     cells = [table.of(wheres[i])[1] for i in members]
     half = np.array([getattr(cell, name) for cell in cells])

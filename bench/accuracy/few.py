@@ -22,8 +22,8 @@ from scipy.stats import binomtest
 
 from simulation.arrays import FloatArray, IntArray
 from simulation.performance.estimate.measured_corrections import (
-    Likeness,
-    Stated,
+    ErrorCovariance,
+    ErrorQuantiles,
     Traits,
 )
 from tools.catalogue.fit_estimate import Predicted, alike
@@ -55,8 +55,8 @@ class Fitted:
 
     part: Traits
     mine: IntArray  # rows of it
-    likeness: Likeness
-    told: Stated
+    likeness: ErrorCovariance
+    told: ErrorQuantiles
 
 
 def _without_model(traits: Traits, off: FloatArray) -> list[Fitted]:

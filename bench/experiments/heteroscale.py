@@ -41,7 +41,7 @@ from planner.domain.replay.rated_signals import pressure_test
 from planner.policies.choice import policy_of
 from simulation.engine.run import simulate
 from simulation.metrics import summarise
-from simulation.policies.parts.ratio import BEST
+from simulation.policies.parts.ratio import BEST_RATIO
 from simulation.policies.wrappers.observation_log import ObservationLog
 from simulation.results import SimulationResult
 
@@ -132,7 +132,7 @@ def run(folder: Path, workload: Workload, only: list[str], quick: bool) -> dict[
 def facts(served: Service) -> dict[str, Any]:
     load = load_of(served.study, STEP_S)
     workload, trace = served.workload, served.study.trace
-    shown = pressure_test(served.study, BEST)
+    shown = pressure_test(served.study, BEST_RATIO)
     return {
         "service": workload.name,
         "model": workload.model,
@@ -173,7 +173,7 @@ def policies(served: Service, names: list[str], results: dict[str, Any]) -> dict
 def headroom(served: Service) -> dict[str, Any]:
     """Control on decode TPS at parts of what the pressure test showed; with the latencies as safety
     and cooling as long as a start besides."""
-    tested = pressure_test(served.study, BEST)  # at the ratio that policies keep
+    tested = pressure_test(served.study, BEST_RATIO)  # at the ratio that policies keep
     shown = float(tested.of("decode-tps")[drives(served, "decode-tps")])
     out = {}
     for part in HEADROOM:

@@ -18,7 +18,7 @@ from planner.inputs.scenario.document import parse
 from planner.inputs.scenario.own_hardware import NOTHING
 from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import Fleet
-from simulation.sizing.pool import fewest, rate_of
+from simulation.sizing.pool import curve_capacity, fewest_instances
 
 GPU, TP = "H20", 8
 TTFT_MS, TBT_MS = 1000, 40  # service A, section 4.1
@@ -47,9 +47,9 @@ def service(workload: Workload, hours: tuple[float, float], like: Service | None
         pairs = judgement(study.hardware, 0, PairColumns(*columns), lengths, UNIT, 1)
         curves = [study.sizes.pool_tps[0, g] for g in columns]
         peak = float(load_of(study, study.window.bin_s).max())
-        flat = np.array([fewest(curve, peak) for curve in curves], np.int64)
+        flat = np.array([fewest_instances(curve, peak) for curve in curves], np.int64)
         theta = np.array([
-            rate_of(curve, int(n)) / n for curve, n in zip(curves, flat, strict=True)
+            curve_capacity(curve, int(n)) / n for curve, n in zip(curves, flat, strict=True)
         ])  # fmt: skip
         ratio = pairs.best.ratio.prefill / pairs.best.ratio.decode
         like = Service(workload, study, ratio, flat, theta)

@@ -25,7 +25,7 @@ from simulation.performance.profile import Profile
 from simulation.performance.specs import GpuSpec
 from simulation.policies.modules import ModuleScaling
 from simulation.policies.reactive import UnifiedReactive
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from simulation.policy import ScalingPolicy
 from simulation.results import COMPLETED, OUT_OF_MEMORY, SimulationResult
 from simulation.trace import Trace
@@ -181,7 +181,7 @@ def fleet_of(setting: Setting, deployment: Deployment) -> tuple[Fleet, ScalingPo
         policy = UnifiedReactive(interval_s=INTERVAL_S)
         counts = [(deployment.instances, deployment.most)]
     else:
-        policy = Flat([1] * deployment.instances, interval_s=INTERVAL_S)
+        policy = Static([1] * deployment.instances, interval_s=INTERVAL_S)
         counts = [(1, 1)] * deployment.instances
     pools = tuple(
         Pool(

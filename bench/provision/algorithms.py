@@ -11,9 +11,9 @@ import numpy as np
 
 from bench.provision.exact_placement import exact_placement, fewest_devices
 from simulation.provisioning.algorithm1 import algorithm1
-from simulation.provisioning.exact import exact
-from simulation.provisioning.frontier import priced
-from simulation.provisioning.greedy import improved
+from simulation.provisioning.exact import exact_plan
+from simulation.provisioning.frontier import priced_frontier
+from simulation.provisioning.greedy import greedy_plan
 from simulation.provisioning.interference import Demand
 from simulation.provisioning.levels import MEMORY_PRICES
 from simulation.provisioning.placement import algorithm2
@@ -34,11 +34,11 @@ def gaps() -> dict[str, float]:
     ways: dict[str, Callable[[OperatorProblem], object]] = {
         "printed": lambda p: algorithm1(p, printed=True),
         "algorithm1": algorithm1,
-        "our": improved,
+        "our": greedy_plan,
     }
     for seed in range(CASES):
         problem = random_problem(seed, operators=2 + seed % 3, dag=seed % 2 == 1)
-        best = exact(problem)
+        best = exact_plan(problem)
         if best is None:
             continue
         feasible += 1
@@ -63,7 +63,7 @@ def placement_gap() -> dict[str, float]:
         problem = random_problem(
             seed, operators=2 + seed % 2, batches=2, parallel=1, replicas=3, dag=False
         )
-        plan = improved(problem)
+        plan = greedy_plan(problem)
         demand = random_demand(problem, seed)
         if plan is None:
             continue
@@ -87,7 +87,7 @@ def device_gap() -> dict[str, float]:
         problem = random_problem(seed, operators=2, parallel=1, replicas=2, dag=seed % 2 == 1)
         demand = random_demand(problem, seed)
         best = fewest_devices(problem, demand, DEVICE)
-        plans = [improved(problem), *(_by_price(problem, demand, w) for w in MEMORY_PRICES)]
+        plans = [greedy_plan(problem), *(_by_price(problem, demand, w) for w in MEMORY_PRICES)]
         placed = [algorithm2(problem, demand, plan, DEVICE) for plan in plans if plan is not None]
         if not placed or best is None:
             continue
@@ -103,8 +103,8 @@ def _by_price(problem: OperatorProblem, demand: Demand, weight: float) -> Operat
     held = (demand.memory_bytes * problem.parallel / DEVICE)[..., None] * replicas
     table = sojourns(problem)
     price = load[..., None] + weight * held
-    options = tuple(priced(table[v], price[v]) for v in range(len(problem.names)))
-    return improved(problem, options)
+    options = tuple(priced_frontier(table[v], price[v]) for v in range(len(problem.names)))
+    return greedy_plan(problem, options)
 
 
 def times(rounds: int = 20) -> dict[str, float]:
@@ -113,11 +113,11 @@ def times(rounds: int = 20) -> dict[str, float]:
     exact_s, replan_s, left = [], [], 0
     for seed in range(12):
         problem = random_problem(seed, **LARGE, dag=seed % 2 == 1)
-        if exact(problem) is None:
+        if exact_plan(problem) is None:
             left += 1
             continue
-        exact_s.append(min(_seconds(partial(exact, problem)) for _ in range(3)))
-        replan_s.append(min(_seconds(partial(improved, problem)) for _ in range(rounds)))
+        exact_s.append(min(_seconds(partial(exact_plan, problem)) for _ in range(3)))
+        replan_s.append(min(_seconds(partial(greedy_plan, problem)) for _ in range(rounds)))
     print(f"{len(exact_s)} large cases timed, {left} have no plan", file=sys.stderr)
     return {"exact_seconds": max(exact_s), "replan_ms": 1e3 * max(replan_s)}
 

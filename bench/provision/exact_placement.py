@@ -16,12 +16,19 @@ from simulation.arrays import FloatArray, IntArray
 from simulation.compiled import cached_kernel
 from simulation.errors import SimulationError
 from simulation.provisioning.interference import Demand
-from simulation.provisioning.packing import Plan, fits, no_devices, placed_latency, put, scratch
+from simulation.provisioning.packing import (
+    Plan,
+    add_shard,
+    fits,
+    no_devices,
+    placed_latency,
+    scratch,
+)
 from simulation.provisioning.placement import (
     Placement,
     check_feasible,
+    packing_plan,
     placement_of,
-    plan_of,
     too_big,
 )
 from simulation.provisioning.problem import OperatorPlan, OperatorProblem, evaluate
@@ -42,7 +49,7 @@ def exact_placement(
     """The fewest devices for a plan, proven; None when not below ``fewer_than``. Raises when more
     than ``BUDGET`` partial placements would have to be looked at."""
     check_feasible(problem, plan)
-    packed = plan_of(problem, demand, plan)
+    packed = packing_plan(problem, demand, plan)
     where = np.full(packed.operator.size, -1, np.int64)
     below = packed.operator.size + 1 if fewer_than is None else fewer_than
     used = _place_exactly(packed, device_bytes, problem.slo_s, below, BUDGET, where)
@@ -110,13 +117,13 @@ def _place_exactly(
                 needed = more + max(0.0, np.ceil((left[i] - free) / capacity - 1e-9))
                 if needed < best and fits(devices, d, v, plan, capacity):
                     trial[i] = d
-                    put(devices, d, v, plan, 1.0)
+                    add_shard(devices, d, v, plan, 1.0)
                     if placed_latency(plan, trial, devices, room) <= slo:
                         opened[i + 1] = more
                         placed = True
                     else:
                         trial[i] = -1
-                        put(devices, d, v, plan, -1.0)
+                        add_shard(devices, d, v, plan, -1.0)
                 d += 1
         if placed:
             i += 1
@@ -126,7 +133,7 @@ def _place_exactly(
         if i >= 0:
             v, d = plan.operator[i], trial[i]
             trial[i] = -1
-            put(devices, d, v, plan, -1.0)
+            add_shard(devices, d, v, plan, -1.0)
             following = d + 1
     return best if complete else 0
 

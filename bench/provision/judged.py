@@ -18,13 +18,7 @@ from itertools import pairwise
 import numpy as np
 
 from bench.provision.services import device_bytes
-from planner.domain.provisioning.levels import (
-    Judge,
-    Rules,
-    problem_of,
-    solve,
-    with_plenty,
-)
+from planner.domain.provisioning.levels import Judge, Rules, problem_of, solve, with_plenty
 from planner.inputs.catalogue import hardware
 from simulation.arrays import IntArray
 from simulation.fleet import Tier
@@ -32,11 +26,11 @@ from simulation.performance.compiled_graph import GraphProfile
 from simulation.performance.graph import operator_graph
 from simulation.performance.specs import Arrangement
 from simulation.provisioning.level import Level, no_worse
-from simulation.provisioning.levels import LEVELS, at_level, level_of, model_level
-from simulation.provisioning.replay import Replay, Requests, requests_of
-from simulation.provisioning.replicas import under
+from simulation.provisioning.levels import LEVELS, level_of, model_level, plan_level
+from simulation.provisioning.replay import LevelReplay, Requests, draw_requests
+from simulation.provisioning.replicas import under_load
 from simulation.provisioning.workload import Phase, PhaseLoad, PhaseProblem
-from simulation.sizing.capacity import HUGE, in_role
+from simulation.sizing.capacity import HUGE, isolated_role
 from simulation.sizing.trial import Trial
 
 CASES, ATTAINMENT = 60, 0.95
@@ -66,7 +60,7 @@ def everything(cases: int = CASES) -> dict[str, float]:
         load, isl, osl = service_of(seed)
         phase, levels = solve(load, "bf16", rules, judge=Judge(isl, osl, ATTAINMENT, seed))
         room = device_bytes(load.gpu.name)
-        fresh = Replay(phase, [requests_of(isl, osl, phase, seed=OTHER + seed)], room)
+        fresh = LevelReplay(phase, [draw_requests(isl, osl, phase, seed=OTHER + seed)], room)
         coarser: list[Level] = []
         for name in reversed(LEVELS):
             level = levels.get(name)
@@ -112,7 +106,7 @@ def _needs(load: PhaseLoad) -> tuple[float, float]:
     whole_model = model_level(phase, room)
     if whole_model is None:
         return np.inf, np.inf
-    fine = at_level("operator", phase, room, coarser=[whole_model])
+    fine = plan_level("operator", phase, room, coarser=[whole_model])
     return whole_model.devices, np.inf if fine is None else fine.devices
 
 
@@ -133,9 +127,9 @@ def visits_per_second(rounds: int = 3) -> float:
         float(isl.mean()), float(osl.mean()), 0.05,
     )  # fmt: skip
     phase, room = with_plenty(problem_of(load, "bf16")), device_bytes("A100-80GB")
-    level = at_level("module", phase, room)
+    level = plan_level("module", phase, room)
     assert level is not None
-    judge = Replay(phase, [requests_of(isl, osl, phase)], room)
+    judge = LevelReplay(phase, [draw_requests(isl, osl, phase)], room)
     visits = judge.of(level).visits
     took = []
     for _ in range(rounds):
@@ -169,19 +163,21 @@ def _agreement(phase: PhaseProblem, isl: IntArray, osl: IntArray, share: float, 
     assert whole_model is not None
     assert whole_model.replicas is not None
     single = replace(whole_model.replicas, replicas=1, batch=most, parallel=1, stages=1)
-    plan = under(phase, single)
+    plan = under_load(phase, single)
     assert plan is not None
     graph = operator_graph(phase.service.shape, Arrangement(tp=1, weights=phase.weights))
-    curve = Replay(phase, [], 1e15).curve(0)
+    curve = LevelReplay(phase, [], 1e15).curve(0)
     profile = GraphProfile(
         model=phase.service.shape.name, gpu=phase.service.gpu.name, tp=1, max_batch=most,
         max_batch_tokens=HUGE, kv_capacity_tokens=HUGE, provenance=phase.service.gpu.provenance,
         kind="roofline", curve=curve, graph=graph, timing=phase.timing, spread=0.0,
     )  # fmt: skip
     tier = Tier("limits", ttft_s=1.0, tbt_s=1.0)
-    pools, sample, only = in_role(profile, (isl, osl), tier, phase.service.phase, None, "chunked")
+    pools, sample, only = isolated_role(
+        profile, (isl, osl), tier, phase.service.phase, None, "chunked"
+    )
     log = Trial(pools, sample, only, seed=seed, requests=2000).at(rate)
-    came = Replay(
+    came = LevelReplay(
         phase,
         [
             Requests(

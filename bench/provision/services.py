@@ -17,7 +17,7 @@ from simulation.performance.memory import MEMORY_SHARE
 from simulation.performance.operator import measured_s
 from simulation.performance.roofline import estimated_s
 from simulation.provisioning.level import Level
-from simulation.provisioning.levels import at_level, model_level
+from simulation.provisioning.levels import model_level, plan_level
 from simulation.provisioning.workload import Phase, PhaseLoad, PhaseProblem, Timing, phase_problem
 from tools.catalogue.operator_checks import aic_kernels
 
@@ -111,7 +111,7 @@ def levels(phase: PhaseProblem, names: tuple[str, ...] = ("operator",)) -> dict[
     if whole_model is None:
         return {}
     finer = {
-        level: at_level(level, phase, room, coarser=[whole_model], proofs=True) for level in names
+        level: plan_level(level, phase, room, coarser=[whole_model], proofs=True) for level in names
     }
     return {
         "model": whole_model,

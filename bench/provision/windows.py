@@ -7,17 +7,11 @@ import time
 
 import numpy as np
 
-from bench.provision.services import (
-    LIMITS,
-    PHASES,
-    device_bytes,
-    of_service,
-    trace,
-)
+from bench.provision.services import LIMITS, PHASES, device_bytes, of_service, trace
 from planner.inputs.catalogue import hardware
 from simulation.provisioning.over_time import over_time
 from simulation.provisioning.replay import Requests
-from simulation.provisioning.window_replay import Sampled
+from simulation.provisioning.window_replay import SampledWindows
 from simulation.provisioning.windows import Windows, windows_of
 from simulation.provisioning.workload import PhaseLoad
 
@@ -42,7 +36,7 @@ def courses(model: str, gpu: str, rate: float) -> list[dict[str, object]]:
             requests.arrival_s, requests.isl.astype(np.int64), requests.osl.astype(np.int64)
         )
         stations = len(of_service(service).names)
-        judge = Sampled(windows, came, service, stations, device_bytes(gpu))
+        judge = SampledWindows(windows, came, service, stations, device_bytes(gpu))
         courses = over_time(
             windows, service, of_service, device_bytes(gpu), startup_s=STARTUP_S,
             attainment=ATTAINMENT, levels=("model", "operator"), judge=judge,

@@ -17,7 +17,7 @@ from bench.scale.week import WEEK_S, fleet, week
 from simulation.engine.compilation import warm_up
 from simulation.engine.stream_run import simulate_stream
 from simulation.policies.reactive import UnifiedReactive
-from simulation.stream.parts import Part, parts_of, together
+from simulation.stream.parts import Part, merge_parts, parts_of
 from simulation.stream.result import StreamResult, summarise_stream
 
 START_S = 600.0  # at most, until workers are ready
@@ -78,7 +78,7 @@ def replay(requests: int, workers: int) -> Replayed:
         all_ready.wait(START_S)
         ready = time.perf_counter()
         answers = [job.result() for job in jobs]
-    result = together(full_fleet, parts, [part.result for part in answers])
+    result = merge_parts(full_fleet, parts, [part.result for part in answers])
     ended = time.perf_counter()
     here = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return Replayed(

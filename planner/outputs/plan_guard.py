@@ -8,13 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from simulation.policies.guarded_plan import (
-    AMONG,
-    IN_FLIGHT,
-    OUTPUT,
-    PROMPT,
-    Guarded,
-)
+from simulation.policies.guarded_plan import IN_FLIGHT, OUTPUT, PER_POOL_OR_REGION, PROMPT, Guarded
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +64,9 @@ def guards_of(settings: Sequence[dict[str, Any]]) -> dict[str, Guard]:
             rise_s=float(shared.get("rise_s", Guarded.rise_s)),
             fall_s=float(shared.get("fall_s", Guarded.fall_s)),
             most=int(of["replicas at most"]),
-            shares=tuple((n, float(of[what])) for n, what in AMONG.items() if what in of),
+            shares=tuple(
+                (n, float(of[what])) for n, what in PER_POOL_OR_REGION.items() if what in of
+            ),
         )
         for place, of in settings_of_place.items()
         if IN_FLIGHT in of

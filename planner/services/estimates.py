@@ -9,22 +9,10 @@ from typing import Any
 
 from planner.errors import EXPECTED, PlannerError
 from planner.inputs.catalogue.efficiency import efficiencies
-from planner.inputs.catalogue.estimate_calibration import (
-    EstimateFit,
-    estimate_fit,
-)
+from planner.inputs.catalogue.estimate_calibration import EstimateFit, estimate_fit
 from planner.inputs.catalogue.power import power_model
-from planner.inputs.estimates.at_rate import (
-    AtRate,
-    asked_for,
-    at_rate_words,
-    built_in_beside,
-)
-from planner.inputs.estimates.deployment_rows import (
-    DRAFTING,
-    deployment,
-    named_fields,
-)
+from planner.inputs.estimates.at_rate import AtRate, asked_for, at_rate_words, built_in_beside
+from planner.inputs.estimates.deployment_rows import DRAFTING, deployment, named_fields
 from planner.inputs.estimates.measured_corrections import (
     Change,
     OwnMeasurements,
@@ -36,12 +24,8 @@ from planner.inputs.estimates.narrower_replicas import wider_than_pays
 from planner.inputs.estimates.row_files import read_rows
 from planner.inputs.scenario.own_hardware import Known
 from planner.selectors.hardware import own_hardware
-from planner.selectors.measured_corrections import (
-    joined,
-    own_kept,
-    own_rows,
-)
-from simulation.performance.estimate.errors import Where, words
+from planner.selectors.measured_corrections import joined, own_kept, own_rows
+from simulation.performance.estimate.errors import CellSelector, cell_words
 from simulation.performance.estimate.estimate import Deployment, Estimate, Refused, estimate_rows
 from simulation.performance.graph import operator_graph
 from simulation.performance.power import load, watts
@@ -113,7 +97,7 @@ def estimate_one(row: Row, measured: Measured = KEPT) -> Answer:
     }
 
 
-def _left_out(fit: EstimateFit, where: Where) -> list[dict[str, Any]]:
+def _left_out(fit: EstimateFit, where: CellSelector) -> list[dict[str, Any]]:
     """Return the errors for measured deployments like this one, for each kind of unseen data."""
     cells = {basis: fit.errors[basis].of(where)[1] for basis in LEFT_OUT}
     return [{"what": LEFT_OUT[basis], **asdict(cell)} for basis, cell in cells.items()]
@@ -248,7 +232,7 @@ def _answer(
         },
         "expected_error": {
             **error,
-            "basis": _basis(basis, change, words(key, cell.rows)),
+            "basis": _basis(basis, change, cell_words(key, cell.rows)),
             "model_checked": deployed.shape.name in fit.models,
             "gpu_checked": deployed.gpu.name in fit.gpus,
             "outside": [
@@ -267,10 +251,10 @@ def _answer(
     }
 
 
-def where_of(deployed: Deployment) -> Where:
+def where_of(deployed: Deployment) -> CellSelector:
     """Return the properties of a deployment that its estimate's error depends on."""
     drafts = deployed.shape.name.startswith(DRAFTING) and not deployed.drafted
-    return Where(deployed.prefill is not None, deployed.concurrency, deployed.engine, drafts)
+    return CellSelector(deployed.prefill is not None, deployed.concurrency, deployed.engine, drafts)
 
 
 def _basis(basis: str, change: Change | None, measured: str) -> str:

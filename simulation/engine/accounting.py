@@ -28,7 +28,7 @@ from simulation.lifecycle import LENT, OFF, READY, STARTING
 
 
 @kernel
-def _held(instance: Any, t: float) -> float:
+def _kv_token_seconds(instance: Any, t: float) -> float:
     """Return the KV token-seconds held from ``t0`` to ``t``.
 
     KV tokens form a staircase that rises by ``decodes`` at the end of each iteration.
@@ -50,41 +50,41 @@ def _held(instance: Any, t: float) -> float:
 
 
 @kernel
-def _settle_after(s: Any, slot: int, start: float, t: float) -> None:
+def _settle_after(state: Any, slot: int, start: float, t: float) -> None:
     """Count an iteration after the window, from ``start`` to ``t``.
 
     An instance with work is paid from the end of the window to the end of its last iteration. Idle
     time between iterations is included, and time after the last one is not.
     """
-    instance, after = s.instances[slot], s.series.shape[2] - 1
-    pool = s.pools[instance.pool]
-    pool.kept_s += t - max(instance.kept, s.clock[0].duration)
+    instance, after = state.instances[slot], state.series.shape[2] - 1
+    pool = state.pools[instance.pool]
+    pool.kept_s += t - max(instance.kept, state.clock[0].duration)
     instance.kept = t
     if instance.chunk > 0:
         pool.after_prefill_s += t - start
     else:
         pool.after_decode_s += t - start
-    s.series[S_BUSY, instance.pool, after] += t - start
-    s.series[S_BATCH, instance.pool, after] += (t - start) * instance.running
+    state.series[S_BUSY, instance.pool, after] += t - start
+    state.series[S_BATCH, instance.pool, after] += (t - start) * instance.running
 
 
 @kernel
-def settle(s: Any, slot: int, t: float) -> None:
+def settle(state: Any, slot: int, t: float) -> None:
     """Count the instance's hours since the last call, up to ``t``.
 
     After the end of the window only time up to the last work counts.
     """
-    instance, clock = s.instances[slot], s.clock[0]
+    instance, clock = state.instances[slot], state.clock[0]
     start, end = instance.settled, min(t, clock.duration)
     if t <= start:
         return
     instance.settled = t
     if instance.status == OFF:
         return
-    pool = s.pools[instance.pool]
+    pool = state.pools[instance.pool]
     busy = instance.k > 0
     if busy and t > clock.duration:
-        _settle_after(s, slot, max(start, clock.duration), t)
+        _settle_after(state, slot, max(start, clock.duration), t)
     if end <= start:
         return
     if instance.status == STARTING:
@@ -104,60 +104,60 @@ def settle(s: Any, slot: int, t: float) -> None:
                 pool.prefill_s += end - start
             else:
                 pool.decode_s += end - start
-    last_interval = s.series.shape[2] - 2
+    last_interval = state.series.shape[2] - 2
     i = min(int(start / clock.interval), last_interval)
     while start < end:
         stop = end if i == last_interval else min(end, (i + 1) * clock.interval)
         if stop > start:
-            s.series[row, instance.pool, i] += stop - start
+            state.series[row, instance.pool, i] += stop - start
             if busy:
-                s.series[S_BUSY, instance.pool, i] += stop - start
-                s.series[S_BATCH, instance.pool, i] += (stop - start) * instance.running
+                state.series[S_BUSY, instance.pool, i] += stop - start
+                state.series[S_BATCH, instance.pool, i] += (stop - start) * instance.running
                 # Utilization covers ready instances only, in use and in capacity.
                 if instance.status == READY:
-                    s.series[S_KV, instance.pool, i] += _held(instance, stop) - _held(
-                        instance, start
-                    )
+                    state.series[S_KV, instance.pool, i] += _kv_token_seconds(
+                        instance, stop
+                    ) - _kv_token_seconds(instance, start)
             start = stop
         i += 1
 
 
 @kernel
-def add_tokens(s: Any, row: int, pool: int, t: float, tokens: float) -> None:
+def add_tokens(state: Any, row: int, pool: int, t: float, tokens: float) -> None:
     """Add ``tokens`` to a row of the series, in the interval that contains ``t``."""
-    clock, after = s.clock[0], s.series.shape[2] - 1
+    clock, after = state.clock[0], state.series.shape[2] - 1
     i = min(int(t / clock.interval), after - 1) if t <= clock.duration else after
-    s.series[row, pool, i] += tokens
+    state.series[row, pool, i] += tokens
 
 
 @kernel
-def count_arrival(s: Any, pool: int, t: float, tokens: int) -> None:
+def count_arrival(state: Any, pool: int, t: float, tokens: int) -> None:
     """Count the input tokens of a request that arrived at an instance of a pool at ``t``."""
-    add_tokens(s, S_ARRIVED, pool, t, tokens)
+    add_tokens(state, S_ARRIVED, pool, t, tokens)
 
 
 @kernel
-def count_tokens(s: Any, slot: int, t: float, decoded: int, first_tokens: int) -> None:
+def count_tokens(state: Any, slot: int, t: float, decoded: int, first_tokens: int) -> None:
     """Count the tokens of the run that ended at ``t``.
 
     Prefill tokens count at ``t``. Output tokens count at the end of each iteration.
     """
-    instance, clock = s.instances[slot], s.clock[0]
-    pool = s.pools[instance.pool]
+    instance, clock = state.instances[slot], state.clock[0]
+    pool = state.pools[instance.pool]
     pool.computed += instance.chunk
     pool.given += decoded + first_tokens - instance.told
     instance.told = 0
     if instance.chunk > 0:
-        add_tokens(s, S_INPUT, instance.pool, t, instance.chunk)
+        add_tokens(state, S_INPUT, instance.pool, t, instance.chunk)
     begin = instance.t0 + instance.dt
     # Common case: all iterations of the run end in one interval.
     inside = t <= clock.duration and int(begin / clock.interval) == int(t / clock.interval)
     if inside or begin > clock.duration:
-        add_tokens(s, S_OUTPUT, instance.pool, t, decoded + first_tokens)
-        add_tokens(s, S_ITERATIONS, instance.pool, t, instance.k)
+        add_tokens(state, S_OUTPUT, instance.pool, t, decoded + first_tokens)
+        add_tokens(state, S_ITERATIONS, instance.pool, t, instance.k)
         return
     # Fused decode iterations never carry prefills: k > 1 has no first tokens.
-    add_tokens(s, S_OUTPUT, instance.pool, t, first_tokens)
+    add_tokens(state, S_OUTPUT, instance.pool, t, first_tokens)
     j = 1
     # Add all iterations that end in the same interval at once.
     while j <= instance.k:
@@ -166,6 +166,6 @@ def count_tokens(s: Any, slot: int, t: float, decoded: int, first_tokens: int) -
         if end <= clock.duration:
             edge = min((int(end / clock.interval) + 1) * clock.interval, clock.duration)
             more = max(iterations_done(instance, edge) - j + 1, 1)
-        add_tokens(s, S_OUTPUT, instance.pool, end, instance.decodes * more)
-        add_tokens(s, S_ITERATIONS, instance.pool, end, more)
+        add_tokens(state, S_OUTPUT, instance.pool, end, instance.decodes * more)
+        add_tokens(state, S_ITERATIONS, instance.pool, end, more)
         j += more

@@ -18,22 +18,19 @@ from simulation.errors import SimulationError
 from simulation.faults import failing_starts
 from simulation.fleet import BATCHING, ROUTERS, SCHEDULERS, WHEN_FULL, Fleet, Pool, Tier
 from simulation.performance.profile import iteration_s
-from simulation.results import (
-    REJECTED,
-    UNFINISHED,
-)
+from simulation.results import REJECTED, UNFINISHED
 from simulation.start_times import StartUp
 from simulation.trace import Trace
 
 NO_LIMIT = 1 << 40  # tokens
-MANY = 1 << 60  # hosts
-MOST_PLACES = 1_000_000_000  # places in the batches of all possible instances, 8 bytes each
+MAX_REQUESTS_AT_ONCE = 1 << 60  # hosts
+MAX_BATCH_PLACES = 1_000_000_000  # places in the batches of all possible instances, 8 bytes each
 # prompt tokens of an iteration in which computing binds, unless the token budget is lower
 COMPUTE_TOKENS = 2048
 WATERMARK = 0.01  # share of KV memory kept free at admission; vLLM's default
 
 
-class More(NamedTuple):
+class StreamLimits(NamedTuple):
     """Limits over all requests of a stream, those loaded later included."""
 
     requests: int  # upper bound of the number of requests
@@ -46,26 +43,26 @@ def allocate(
     duration_s: float,
     interval_s: float,
     seed: int = 0,
-    more: More | None = None,
+    limits: StreamLimits | None = None,
 ) -> State:
     """Return the state before time 0, without instances.
 
     Requests that no pool can serve are rejected here. Raises ``SimulationError`` if the batches of
     all possible instances do not fit in memory.
     """
-    takers = services(fleet)
+    pools_by_service = services(fleet)
     regions = [region.name for region in fleet.regions]
     n = len(trace)
-    requests = request_records(trace, fleet, takers)
-    pools, curves = _pools(fleet)
+    requests = request_records(trace, fleet, pools_by_service)
+    pools, curves = _pool_records(fleet)
     slots = int(pools["maximum"].sum())
-    batch = max(1, min(int(pools["max_batch"].max()), more.requests if more else n))
+    batch = max(1, min(int(pools["max_batch"].max()), limits.requests if limits else n))
     # Fail with a remedy here instead of running out of memory below.
-    if slots * batch > MOST_PLACES:
+    if slots * batch > MAX_BATCH_PLACES:
         raise SimulationError(
             f"The pools may grow to {slots:,} instances, with up to {batch:,} requests in a batch; "
-            f"{MOST_PLACES:,} places in batches are allowed: lower the capacity or the maximum of "
-            "pools, or max_batch."
+            f"{MAX_BATCH_PLACES:,} places in batches are allowed: lower the capacity or the "
+            "maximum of pools, or max_batch."
         )
     blocks = trace.blocks
     caching = blocks is not None and any(pool.prefix_cache for pool in fleet.pools)
@@ -73,16 +70,16 @@ def allocate(
         cached = np.array([pool.prefix_cache for pool in fleet.pools])
         pools["blocks"] = np.where(cached, pools["kv_capacity"] // blocks.block_tokens + 1, 0)
     caches, nodes, buckets = allocate_caches(pools, slots, blocks.block_tokens if blocks else 1)
-    tier_rank, tier_limit = _tiers(fleet.tiers)
-    tier_gap = _limits(tier.tbt_s for tier in fleet.tiers)
-    tier_end = _limits(tier.e2e_s for tier in fleet.tiers)
-    first_come = all(pool.scheduler == "fcfs" for pool in fleet.pools)
-    taken = requests["outcome"] != REJECTED
+    tier_rank, tier_limit = _tier_ranks(fleet.tiers)
+    tier_gap = _limits_by_tier(tier.tbt_s for tier in fleet.tiers)
+    tier_end = _limits_by_tier(tier.e2e_s for tier in fleet.tiers)
+    first_requests = all(pool.scheduler == "fcfs" for pool in fleet.pools)
+    used = requests["outcome"] != REJECTED
     needs = trace.input_tokens.astype(np.int64) + trace.output_tokens
-    longest = more.tokens if more else needs.max(initial=1, where=taken)
+    longest = limits.tokens if limits else needs.max(initial=1, where=used)
     pools["needed"] = np.minimum(pools["longest"], longest)
     clock = np.zeros(1, CLOCK)
-    clock["open"] = int(taken.sum())
+    clock["open"] = int(used.sum())
     clock["duration"], clock["interval"] = duration_s, interval_s
     clock["groups"], clock["retries"] = pools["group"].max(initial=-1) + 1, fleet.retries
     if fleet.registration is not None:
@@ -96,13 +93,13 @@ def allocate(
     clock["sees_queues"] = fleet.routing.sees == "queues"
     clock["by_pool"] = fleet.routing.endpoint == "least-memory"
 
-    r, m, t = len(regions), len(takers), len(fleet.tiers)
-    endpoints = _endpoints(takers, pools["region"], r)
-    of_pool = [
-        [i for i, pools_of in enumerate(takers.values()) if p in pools_of]
+    r, m, t = len(regions), len(pools_by_service), len(fleet.tiers)
+    endpoints = _endpoint_pools(pools_by_service, pools["region"], r)
+    service_lists = [
+        [i for i, pools_of in enumerate(pools_by_service.values()) if p in pools_of]
         for p in range(len(pools))
     ]
-    pools["service_count"] = [len(its_services) for its_services in of_pool]
+    pools["service_count"] = [len(services_of_pool) for services_of_pool in service_lists]
     pools["services"] = np.cumsum(pools["service_count"]) - pools["service_count"]
     return State(
         clock=clock,
@@ -111,8 +108,8 @@ def allocate(
         pools=pools,
         curves=curves,
         series=np.zeros((ROWS, len(pools), int(np.ceil(duration_s / interval_s - 1e-9)) + 1)),
-        batch=np.zeros((slots, _apart(batch)), np.int64),
-        queues=np.full((slots, 2 if first_come else 2 * t + 1, 2), -1, np.int32),
+        batch=np.zeros((slots, _places_per_instance(batch)), np.int64),
+        queues=np.full((slots, 2 if first_requests else 2 * t + 1, 2), -1, np.int32),
         ranking=np.full(int(2 * pools["width"].sum()), np.array((NEVER, np.inf), RANKED)),
         event_time=np.zeros(max(slots, 1)),
         event_slot=np.zeros(max(slots, 1), np.int32),
@@ -120,18 +117,27 @@ def allocate(
         delivery_time=np.zeros(max(n, 1)),
         delivery_request=np.zeros(max(n, 1), np.int64),
         latency=np.array(fleet.latency_s, np.float64, order="C"),
-        region_order=_in_order(fleet.latency_s),
-        endpoint_start=np.cumsum([0] + [len(its_pools) for its_pools in endpoints], dtype=np.int64),
-        endpoint_pools=np.array([p for its_pools in endpoints for p in its_pools], np.int64),
-        pool_services=np.array([i for its_services in of_pool for i in its_services], np.int64),
+        region_order=_regions_by_latency(fleet.latency_s),
+        endpoint_start=np.cumsum(
+            [0] + [len(pools_of_endpoint) for pools_of_endpoint in endpoints], dtype=np.int64
+        ),
+        endpoint_pools=np.array(
+            [p for pools_of_endpoint in endpoints for p in pools_of_endpoint], np.int64
+        ),
+        pool_services=np.array(
+            [i for services_of_pool in service_lists for i in services_of_pool], np.int64
+        ),
         service_model=np.array(
-            [-1 if taker.takes_over else fleet.models.index(taker.model) for taker in takers],
+            [
+                -1 if taker.takes_over else fleet.models.index(taker.model)
+                for taker in pools_by_service
+            ],
             np.int64,
         ),
         shares=np.zeros((m, r, r)),
         owed=np.zeros((m, r, r)),
         asked_tokens=np.zeros((m, r), np.int64),
-        handover=_handover(takers),
+        handover=_handover_services(pools_by_service),
         router_queue=np.full((m, 2), -1, np.int64),
         router_waiting=np.zeros((m, r), np.int64),
         deferred=np.full((m, r, t, 2), -1, np.int64),
@@ -153,7 +159,7 @@ def allocate(
     )
 
 
-def _in_order(latency_s: FloatArray) -> IntArray:
+def _regions_by_latency(latency_s: FloatArray) -> IntArray:
     """Return the regions by latency from each home, ``[home, regions]``, home first.
 
     Regions behind a closed path are -1, at the end.
@@ -164,7 +170,7 @@ def _in_order(latency_s: FloatArray) -> IntArray:
     return np.array(out, np.int64, order="C")
 
 
-def _apart(batch: int) -> int:
+def _places_per_instance(batch: int) -> int:
     """Return the places kept per instance for a batch.
 
     The number of cache lines is odd. With an even one the first places of all instances would
@@ -174,15 +180,15 @@ def _apart(batch: int) -> int:
     return 8 * (lines + 1 - lines % 2)
 
 
-def _tiers(tiers: tuple[Tier, ...]) -> tuple[Array, Array]:
+def _tier_ranks(tiers: tuple[Tier, ...]) -> tuple[Array, Array]:
     """Return the rank (0: strictest) and the TTFT limit of each tier; inf for no limit."""
-    limit = _limits(tier.ttft_s for tier in tiers)
+    limit = _limits_by_tier(tier.ttft_s for tier in tiers)
     rank = np.empty(len(tiers), np.int64)
     rank[np.argsort(limit, kind="stable")] = np.arange(len(tiers))
     return rank, limit
 
 
-def _limits(seconds: Iterable[float | None]) -> Array:
+def _limits_by_tier(seconds: Iterable[float | None]) -> Array:
     """Return limits by tier as an array; inf for no limit."""
     return np.array([np.inf if limit is None else limit for limit in seconds], np.float64)
 
@@ -204,23 +210,23 @@ def services(fleet: Fleet) -> dict[Service, tuple[int, ...]]:
     groups: dict[str, dict[tuple[int, ...], tuple[str, ...]]] = {}
     for tier in fleet.tiers:
         for model in dict.fromkeys(pool.model for pool in fleet.pools):
-            of_model = groups.setdefault(model, {})
-            taking = tuple(
+            model_pools = groups.setdefault(model, {})
+            accepting = tuple(
                 p
                 for p, pool in enumerate(fleet.pools)
                 if pool.model == model and pool.takes(tier.name)
             )
-            of_model[taking] = (*of_model.get(taking, ()), tier.name)
+            model_pools[accepting] = (*model_pools.get(accepting, ()), tier.name)
     out: dict[Service, tuple[int, ...]] = {}
     for p, pool in enumerate(fleet.pools):
-        for taking, tiers in groups.get(pool.model, {}).items():
-            if p in taking:
+        for accepting, tiers in groups.get(pool.model, {}).items():
+            if p in accepting:
                 service = Service(pool.model, pool.role == "decode", tiers)
                 out[service] = (*out.get(service, ()), p)
     return out
 
 
-def _endpoints(
+def _endpoint_pools(
     takers: dict[Service, tuple[int, ...]], region: Array, regions: int
 ) -> list[list[int]]:
     """Return the pools of each service in each region, services first."""
@@ -229,18 +235,18 @@ def _endpoints(
     ]
 
 
-def _handover(takers: dict[Service, tuple[int, ...]]) -> Array:
+def _handover_services(takers: dict[Service, tuple[int, ...]]) -> Array:
     """Return two services for each service, ``[services, 2]``; -1: none.
 
     The first takes over after the prefill. The second is the one that a request restarts with.
     """
-    known = list(takers)
-    out = np.full((len(known), 2), -1, np.int64)
-    for i, service in enumerate(known):
+    all_services = list(takers)
+    out = np.full((len(all_services), 2), -1, np.int64)
+    for i, service in enumerate(all_services):
         for column, takes_over in enumerate((True, False)):
             other = service._replace(takes_over=takes_over)
             if other in takers and not (service.takes_over and takes_over):
-                out[i, column] = known.index(other)
+                out[i, column] = all_services.index(other)
     return out
 
 
@@ -265,24 +271,26 @@ def request_records(trace: Trace, fleet: Fleet, takers: dict[Service, tuple[int,
             tiers = [name in service.tiers for name in trace.tiers]
             first[np.ix_([name == service.model for name in trace.models], tiers)] = i
     longest, context = np.zeros((2, len(takers) + 1, len(fleet.regions)), np.int64)
-    reach = _reach(fleet)
+    reach = _reachable_pools(fleet)
     for i, pools in enumerate(takers.values()):
         for home, p in ((home, p) for home in range(len(fleet.regions)) for p in pools):
             if reach[home, p]:
                 pool = fleet.pools[p]
-                longest[i, home] = max(longest[i, home], _longest(pool))
+                longest[i, home] = max(longest[i, home], _longest_request(pool))
                 context[i, home] = max(context[i, home], pool.max_context or NO_LIMIT)
-    for i, (then, pools) in enumerate(zip(_handover(takers)[:, 0], takers.values(), strict=True)):
+    for i, (handover, pools) in enumerate(
+        zip(_handover_services(takers)[:, 0], takers.values(), strict=True)
+    ):
         if any(fleet.pools[p].role == "prefill" for p in pools):
             # A request must also fit into the decode pool that takes over.
-            longest[i] = np.minimum(longest[i], longest[then])
-            context[i] = np.minimum(context[i], context[then])
-    known = [any(pool.model == name for pool in fleet.pools) for name in trace.models]
-    requests, blank = np.empty(len(trace), REQUEST), _blank().view(np.uint64)
+            longest[i] = np.minimum(longest[i], longest[handover])
+            context[i] = np.minimum(context[i], context[handover])
+    has_pools = [any(pool.model == name for pool in fleet.pools) for name in trace.models]
+    requests, empty = np.empty(len(trace), REQUEST), _empty_record().view(np.uint64)
     fill_records(
         requests,
-        requests.view(np.uint64).reshape(len(trace), blank.size),
-        blank,
+        requests.view(np.uint64).reshape(len(trace), empty.size),
+        empty,
         trace.arrival_s,
         trace.input_tokens,
         trace.output_tokens,
@@ -290,23 +298,23 @@ def request_records(trace: Trace, fleet: Fleet, takers: dict[Service, tuple[int,
         trace.region,
         trace.tier,
         first,
-        _codes(trace.regions, [region.name for region in fleet.regions]),
-        _codes(trace.tiers, [tier.name for tier in fleet.tiers]),
-        np.array(known, np.bool_),
+        _indices(trace.regions, [region.name for region in fleet.regions]),
+        _indices(trace.tiers, [tier.name for tier in fleet.tiers]),
+        np.array(has_pools, np.bool_),
         context,
         longest,
     )
     return requests
 
 
-def _reach(fleet: Fleet) -> BoolArray:
+def _reachable_pools(fleet: Fleet) -> BoolArray:
     """Return whether requests of a region may go to a pool, ``[home, pools]``."""
     names = [region.name for region in fleet.regions]
     of_pool = [names.index(pool.region) for pool in fleet.pools]
     return np.isfinite(fleet.latency_s)[:, of_pool]
 
 
-def _blank() -> Array:
+def _empty_record() -> Array:
     """Return the record of a request that has not arrived."""
     blank = np.zeros(1, REQUEST)
     blank["first"] = blank["last"] = np.nan
@@ -316,12 +324,14 @@ def _blank() -> Array:
     return blank
 
 
-def _codes(names: tuple[str, ...], known: Sequence[str | None]) -> npt.NDArray[np.int16]:
-    """Return the index of each name in ``known``; -1: unknown."""
-    return np.array([known.index(n) if n in known else -1 for n in names] or [-1], np.int16)
+def _indices(names: tuple[str, ...], known_names: Sequence[str | None]) -> npt.NDArray[np.int16]:
+    """Return the index of each name in ``known_names``; -1: unknown."""
+    return np.array(
+        [known_names.index(n) if n in known_names else -1 for n in names] or [-1], np.int16
+    )
 
 
-def _longest(pool: Pool) -> int:
+def _longest_request(pool: Pool) -> int:
     """Return the most tokens of a request that a pool can ever hold."""
     return min(pool.profile.kv_capacity_tokens, pool.max_context or NO_LIMIT)
 
@@ -339,7 +349,7 @@ def _start_s(fleet: Fleet, pool: Pool) -> float:
     return max(first, default=pool.profile.start_s)
 
 
-def _pools(fleet: Fleet) -> tuple[Array, Array]:
+def _pool_records(fleet: Fleet) -> tuple[Array, Array]:
     """Return the records of the pools and the distinct curves of their profiles."""
     regions = [region.name for region in fleet.regions]
     pools = np.zeros(len(fleet.pools), POOL)
@@ -359,7 +369,7 @@ def _pools(fleet: Fleet) -> tuple[Array, Array]:
             WHEN_FULL.index(pool.when_full),
         )
         row["tau_n"], row["tau_p"] = pool.tau_n_s, pool.tau_p_s
-        row["longest"], row["start_s"] = _longest(pool), _start_s(fleet, pool)
+        row["longest"], row["start_s"] = _longest_request(pool), _start_s(fleet, pool)
         row["watermark"] = int(WATERMARK * profile.kv_capacity_tokens)
         router = fleet.routing.decode if pool.role == "decode" else fleet.routing.instance
         row["router"], row["batching"] = ROUTERS.index(router), BATCHING.index(pool.batching)
@@ -400,7 +410,7 @@ def _set_starts(row: Any, pool: Pool) -> None:
     row["other_model"] = other
     same = start.same_architecture_s
     row["same_architecture"] = other if same is None else same
-    row["warm"] = MANY if start.warm_hosts is None else start.warm_hosts
+    row["warm"] = MAX_REQUESTS_AT_ONCE if start.warm_hosts is None else start.warm_hosts
     row["lent_first"] = start.lent
     row["today"] = -1 if pool.today is None else pool.today
 
@@ -410,8 +420,8 @@ def _set_groups(pools: Array, fleet: Fleet) -> None:
     pools["group"] = -1
     if fleet.registration is None:
         return
-    known: dict[tuple[str, str], int] = {}
+    groups: dict[tuple[str, str], int] = {}
     for row, pool in zip(pools, fleet.pools, strict=True):
         if pool.role != "both":
-            row["group"] = known.setdefault((pool.model, pool.region), len(known))
+            row["group"] = groups.setdefault((pool.model, pool.region), len(groups))
             row["side"] = int(pool.role == "decode")

@@ -22,114 +22,106 @@ import numpy as np
 
 from simulation.compiled import kernel
 from simulation.engine.accounting import count_tokens, settle
-from simulation.engine.heaps import (
-    batch_first,
-    batch_pop,
-    batch_push,
-    schedule,
-)
+from simulation.engine.heaps import batch_first, batch_pop, batch_push, schedule
 from simulation.engine.membership import add_fresh, admit, complete, hand_over, make_room, note_peak
-from simulation.engine.prefix import keep, longest, trim
+from simulation.engine.prefix import cache_blocks, evict_for, longest_cached_prefix
 from simulation.engine.progress import iteration_end
-from simulation.engine.queues import (
-    next_queue,
-    steps_in_order,
-)
+from simulation.engine.queues import next_queue, steps_in_order
 from simulation.engine.routing_order import rank
 from simulation.engine.state import HEAD
 from simulation.fleet import BATCHING
 from simulation.lifecycle import DRAINING, READY
 from simulation.performance.curves import decode_growth, iteration_seconds, measured
 
-CHUNKED, ALONE = BATCHING.index("chunked"), BATCHING.index("alone")
+CHUNKED, PREFILL_FIRST = BATCHING.index("chunked"), BATCHING.index("alone")
 
 
 @kernel
-def finish_run(s: Any, slot: int, t: float) -> int:
+def finish_run(state: Any, slot: int, t: float) -> int:
     """End the current run of iterations at ``t`` and return how many requests completed."""
-    settle(s, slot, t)
-    instance = s.instances[slot]
+    settle(state, slot, t)
+    instance = state.instances[slot]
     if instance.k == 0:
         return 0
-    pool = s.pools[instance.pool]
+    pool = state.pools[instance.pool]
     # Decodes that paused did not advance.
     steps = 0 if instance.pausing else instance.k
     instance.counter += steps
     pool.iterations += instance.k
     decoded = instance.decodes * steps
     pool.outside += instance.k * instance.outside
-    # The tokens of the first iteration were reserved by ``_grow``.
+    # The tokens of the first iteration were reserved by ``_reserve_decodes``.
     instance.kv += instance.decodes * (instance.k - 1)
     instance.context += decoded
-    trim(s, slot, instance.kv)
-    note_peak(s, slot)
+    evict_for(state, slot, instance.kv)
+    note_peak(state, slot)
     running = instance.running
     first_tokens = 0
     r = instance.fresh
     while r >= 0:
         first_tokens += 1
-        r = s.requests[r].next
-    count_tokens(s, slot, t, decoded, first_tokens)
+        r = state.requests[r].next
+    count_tokens(state, slot, t, decoded, first_tokens)
     instance.work -= decoded + instance.chunk + first_tokens
     instance.k = 0
     instance.chunk = 0
 
-    while instance.decodes > 0 and batch_first(s, slot) <= instance.counter:
-        r = batch_pop(s, slot)
-        instance.context -= s.requests[r].isl + s.requests[r].osl
-        complete(s, slot, r, t)
+    while instance.decodes > 0 and batch_first(state, slot) <= instance.counter:
+        r = batch_pop(state, slot)
+        instance.context -= state.requests[r].isl + state.requests[r].osl
+        complete(state, slot, r, t)
     r = instance.fresh
     instance.fresh = -1
     while r >= 0:
-        request = s.requests[r]
+        request = state.requests[r]
         following = request.next
         generated = request.generated + 1
         instance.pending -= request.isl + request.generated - request.cached
         # A preempted request may already have returned its first token.
         if np.isnan(request.first):
             request.first = t
-            ttft = t + s.latency[request.home, pool.region] + pool.start_s - request.arrival
+            ttft = t + state.latency[request.home, pool.region] + pool.start_s - request.arrival
             pool.ttft_sum += ttft
             pool.ttft_n += 1
-            if ttft > s.tier_limit[request.tier]:
+            if ttft > state.tier_limit[request.tier]:
                 pool.late_first += 1
         if pool.hands and generated < request.osl:
-            hand_over(s, slot, r, t)
+            hand_over(state, slot, r, t)
         elif generated == request.osl:
-            complete(s, slot, r, t)
+            complete(state, slot, r, t)
         else:
-            batch_push(s, slot, instance.counter + request.osl - generated, r)
+            batch_push(state, slot, instance.counter + request.osl - generated, r)
             instance.context += request.isl + generated
         r = following
     return int(running - instance.running)
 
 
 @kernel
-def _grow(s: Any, slot: int, t: float) -> bool:
+def _reserve_decodes(state: Any, slot: int, t: float) -> bool:
     """Reserve a token for every decode and return whether requests had to be preempted."""
-    instance = s.instances[slot]
-    pool = s.pools[instance.pool]
+    instance = state.instances[slot]
+    pool = state.pools[instance.pool]
     preempted = False
     while instance.decodes > pool.usable - instance.kv and instance.running > 0:
-        make_room(s, slot, t)
+        make_room(state, slot, t)
         preempted = True
     instance.kv += instance.decodes
-    trim(s, slot, instance.kv)
+    evict_for(state, slot, instance.kv)
     return preempted
 
 
 @kernel
-def _joining(s: Any, slot: int, chunk: int, left: int, t: float) -> tuple[int, int]:
+def _next_to_join(state: Any, slot: int, chunk: int, left: int, t: float) -> tuple[int, int]:
     """Return the queue of the request that joins now and its number of cached blocks.
 
     The result is (-1, 0) if the request does not fit. ``chunk`` prompt tokens are already in the
     iteration and ``left`` tokens of the budget remain.
     """
-    instance = s.instances[slot]
-    pool = s.pools[instance.pool]
-    q = next_queue(s, slot, t)
-    r = s.queues[slot, q, HEAD]
-    head = s.requests[r]
+    instance = state.instances[slot]
+    pool = state.pools[instance.pool]
+    q = next_queue(state, slot, t)
+    r = state.queues[slot, q, HEAD]
+    head = state.requests[r]
     prompt = head.isl + head.generated
     room = pool.usable - instance.kv
     # An empty instance may use the watermark too, or a very large request would never fit.
@@ -137,7 +129,7 @@ def _joining(s: Any, slot: int, chunk: int, left: int, t: float) -> tuple[int, i
         room -= pool.watermark
     cached, need = 0, prompt + 1
     if pool.blocks > 0:
-        cached, held = longest(s, slot, r)
+        cached, held = longest_cached_prefix(state, slot, r)
         need -= held * pool.block_tokens
     undivided = pool.batching != CHUNKED and not head.carried
     if need > room or (undivided and chunk > 0 and prompt - cached * pool.block_tokens > left):
@@ -146,26 +138,26 @@ def _joining(s: Any, slot: int, chunk: int, left: int, t: float) -> tuple[int, i
 
 
 @kernel
-def _prefill(s: Any, slot: int, tokens: int) -> float:
+def _prefill(state: Any, slot: int, tokens: int) -> float:
     """Compute the next ``tokens`` of the current prompt; return token pairs in its attention."""
-    instance = s.instances[slot]
+    instance = state.instances[slot]
     r = instance.partial
-    request = s.requests[r]
+    request = state.requests[r]
     before = request.isl + request.generated - instance.partial_left
     instance.partial_left -= tokens
     if instance.partial_left == 0:
-        if s.pools[instance.pool].blocks > 0:
-            keep(s, slot, r, request.isl)
-        add_fresh(s, slot, r)
+        if state.pools[instance.pool].blocks > 0:
+            cache_blocks(state, slot, r, request.isl)
+        add_fresh(state, slot, r)
         instance.partial = -1
     return float(tokens * (before + 0.5 * tokens))
 
 
 @kernel
-def _fill(s: Any, slot: int, preempted: bool, t: float) -> tuple[int, int, float]:
+def _fill_with_prompts(state: Any, slot: int, preempted: bool, t: float) -> tuple[int, int, float]:
     """Spend the budget on prompts; return its rest, prompt tokens and attention pairs."""
-    instance = s.instances[slot]
-    pool = s.pools[instance.pool]
+    instance = state.instances[slot]
+    pool = state.pools[instance.pool]
     undivided = pool.batching != CHUNKED
     chunk, pairs = 0, 0.0
     left = pool.budget if undivided else pool.budget - instance.decodes
@@ -173,28 +165,28 @@ def _fill(s: Any, slot: int, preempted: bool, t: float) -> tuple[int, int, float
         if instance.partial < 0:
             if preempted or instance.running >= pool.max_batch or instance.waiting == 0:
                 break
-            q, cached = _joining(s, slot, chunk, left, t)
+            q, cached = _next_to_join(state, slot, chunk, left, t)
             if q < 0:
                 break
-            admit(s, slot, q, cached, t)
+            admit(state, slot, q, cached, t)
             if instance.partial < 0:  # the prompt was computed on a prefill instance
                 left -= 1
                 continue
         tokens = instance.partial_left if undivided else min(left, instance.partial_left)
-        pairs += _prefill(s, slot, tokens)
+        pairs += _prefill(state, slot, tokens)
         chunk += tokens
         left -= tokens
     return int(left), int(chunk), pairs
 
 
 @kernel
-def _plan(
-    s: Any, slot: int, decodes: int, chunk: int, pairs: float, preempted: bool, t: float
+def _plan_run(
+    state: Any, slot: int, decodes: int, chunk: int, pairs: float, preempted: bool, t: float
 ) -> None:
     """Plan the run that begins at ``t``: the duration of its iterations and their number."""
-    instance = s.instances[slot]
-    pool = s.pools[instance.pool]
-    curve = s.curves[pool.curve]
+    instance = state.instances[slot]
+    pool = state.pools[instance.pool]
+    curve = state.curves[pool.curve]
     b, c, p = float(decodes), float(instance.context) if decodes > 0 else 0.0, float(chunk)
     pace = instance.slow * pool.pace
     instance.t0 = t
@@ -205,35 +197,35 @@ def _plan(
     instance.k = 1
     if chunk == 0 and not preempted:
         # A run must end before the batch, memory, curve segment or queue order changes.
-        to_finish = batch_first(s, slot) - instance.counter
+        to_finish = batch_first(state, slot) - instance.counter
         memory_lasts = (pool.usable - instance.kv) // decodes + 1
         growth, same_segment = decode_growth(curve, b, c)
         instance.growth = pace * growth
         instance.k = min(to_finish, memory_lasts, same_segment)
-        instance.k = min(instance.k, steps_in_order(s, slot, t))
+        instance.k = min(instance.k, steps_in_order(state, slot, t))
 
 
 @kernel
-def begin_run(s: Any, slot: int, t: float) -> None:
+def begin_run(state: Any, slot: int, t: float) -> None:
     """Make room, admit, plan and start the next run of equal iterations, or go idle."""
-    instance = s.instances[slot]
-    pool = s.pools[instance.pool]
-    preempted = _grow(s, slot, t)
-    left, chunk, pairs = _fill(s, slot, preempted, t)
+    instance = state.instances[slot]
+    pool = state.pools[instance.pool]
+    preempted = _reserve_decodes(state, slot, t)
+    left, chunk, pairs = _fill_with_prompts(state, slot, preempted, t)
     decodes = instance.decodes
-    alone = pool.batching == ALONE or decodes > left
+    alone = pool.batching == PREFILL_FIRST or decodes > left
     instance.pausing = pool.batching != CHUNKED and chunk > 0 and decodes > 0 and alone
     if instance.pausing:
-        # Return the tokens that ``_grow`` reserved for the paused decodes.
+        # Return the tokens that ``_reserve_decodes`` reserved for the paused decodes.
         instance.kv -= decodes
         decodes = 0
-    note_peak(s, slot)
+    note_peak(state, slot)
     if decodes == 0 and chunk == 0:
         instance.k = 0
-        schedule(s, slot, np.inf)
+        schedule(state, slot, np.inf)
     else:
-        _plan(s, slot, decodes, chunk, pairs, preempted, t)
+        _plan_run(state, slot, decodes, chunk, pairs, preempted, t)
         if (instance.status != READY and instance.status != DRAINING) or pool.down:
             pool.early += 1
-        schedule(s, slot, iteration_end(instance, instance.k))
-    rank(s, slot)
+        schedule(state, slot, iteration_end(instance, instance.k))
+    rank(state, slot)

@@ -14,12 +14,12 @@ from simulation.engine.allocation import check_count
 from simulation.engine.heaps import REQUEST_BITS
 from simulation.engine.state import State
 
-_OF_INSTANCES = ("partial", "fresh", "fresh_tail", "newest")
-_OF_REQUESTS = ("next", "newer", "older")
+_INSTANCE_FIELDS = ("partial", "fresh", "fresh_tail", "newest")
+_REQUEST_FIELDS = ("next", "newer", "older")
 
 
 def replace_requests(
-    s: State, keep: BoolArray, joining: Array, prefix_start: Array, prefix_ids: Array
+    state: State, keep: BoolArray, joining: Array, prefix_start: Array, prefix_ids: Array
 ) -> None:
     """Keep the requests in ``keep [requests]`` and append ``joining``.
 
@@ -28,30 +28,32 @@ def replace_requests(
     """
     kept = int(keep.sum())
     check_count(kept + len(joining))
-    place = np.full(len(keep) + 1, -1, np.int64)  # the last entry maps -1 (no request) to itself
-    place[:-1][keep] = np.arange(kept)
-    clock = s.clock[0]
-    for name in _OF_INSTANCES:
-        s.instances[name] = place[s.instances[name]]
-    for waiting in (s.queues, s.router_queue, s.deferred):
-        waiting[...] = place[waiting]
-    on_wire = s.delivery_request[: int(clock["deliveries"])]
-    on_wire[:] = place[on_wire]
-    _renumber_batches(s, place)
-    requests = np.concatenate([s.requests[keep], joining])
-    for name in _OF_REQUESTS:
-        requests[name][:kept] = place[requests[name][:kept]]
+    new_index = np.full(
+        len(keep) + 1, -1, np.int64
+    )  # the last entry maps -1 (no request) to itself
+    new_index[:-1][keep] = np.arange(kept)
+    clock = state.clock[0]
+    for name in _INSTANCE_FIELDS:
+        state.instances[name] = new_index[state.instances[name]]
+    for waiting in (state.queues, state.router_queue, state.deferred):
+        waiting[...] = new_index[waiting]
+    on_wire = state.delivery_request[: int(clock["deliveries"])]
+    on_wire[:] = new_index[on_wire]
+    _renumber_batches(state, new_index)
+    requests = np.concatenate([state.requests[keep], joining])
+    for name in _REQUEST_FIELDS:
+        requests[name][:kept] = new_index[requests[name][:kept]]
     # The next arrival moves down by the number of removed requests before it.
     clock["arrival"] = int(keep[: int(clock["arrival"])].sum())
-    s.refill(requests, prefix_start, prefix_ids)
+    state.refill(requests, prefix_start, prefix_ids)
 
 
-def _renumber_batches(s: State, place: Array) -> None:
+def _renumber_batches(state: State, new_index: Array) -> None:
     """Renumber requests in batches, where a place packs finish number and request."""
     low = (1 << REQUEST_BITS) - 1
-    slots = np.flatnonzero(s.instances["decodes"])
-    decodes = s.instances["decodes"][slots]
+    slots = np.flatnonzero(state.instances["decodes"])
+    decodes = state.instances["decodes"][slots]
     row = np.repeat(slots, decodes)
     column = np.arange(len(row)) - np.repeat(np.cumsum(decodes) - decodes, decodes)
-    packed = s.batch[row, column]
-    s.batch[row, column] = (packed & ~low) | place[packed & low]
+    packed = state.batch[row, column]
+    state.batch[row, column] = (packed & ~low) | new_index[packed & low]

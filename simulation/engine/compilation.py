@@ -31,10 +31,10 @@ def warm_up() -> float:
     trace = Trace(
         zero, single, single, code, code, code, ("m",), ("r",), ("t",), 0.0, "synthesised"
     )
-    return simulate(trace, fleet, _Everything(), duration_s=3.0).wall_seconds
+    return simulate(trace, fleet, _PolicyWithEveryAction(), duration_s=3.0).wall_seconds
 
 
-class _Everything(ScalingPolicy):
+class _PolicyWithEveryAction(ScalingPolicy):
     """Policy that uses every action, so that all of them are compiled."""
 
     name = "everything"

@@ -19,10 +19,10 @@ class Controller:
     on. Afterwards the policy continues, or resets from the present fleet if its state was lost.
     """
 
-    def __init__(self, s: State, fleet: Fleet, policy: ScalingPolicy) -> None:
-        self._s, self._fleet, self._policy = s, fleet, policy
-        self._actor = Actor(s, fleet)
-        self._observe = Observer(s, policy)
+    def __init__(self, state: State, fleet: Fleet, policy: ScalingPolicy) -> None:
+        self._state, self._fleet, self._policy = state, fleet, policy
+        self._actor = Actor(state, fleet)
+        self._observe = Observer(state, policy)
         self._outages = [fault for fault in fleet.faults if isinstance(fault, ControllerOutage)]
         self._forgets = False
 
@@ -41,7 +41,7 @@ class Controller:
 
     def _present(self) -> Fleet:
         """Return the fleet with its present instances as the initial ones."""
-        up = (self._s.pools["ready"] + self._s.pools["starting"]).tolist()
+        up = (self._state.pools["ready"] + self._state.pools["starting"]).tolist()
         pools = zip(self._fleet.pools, up, strict=True)
         return replace(
             self._fleet, pools=tuple(replace(pool, initial=count) for pool, count in pools)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from simulation.compiled import cached_kernel
-from simulation.engine.compiled_observation import read
-from simulation.engine.fault_effects import strike
+from simulation.engine.compiled_observation import read_observation
+from simulation.engine.fault_effects import apply_fault
 from simulation.engine.limits import apply_limits
 from simulation.engine.loop import advance_until, tend_deferred
 from simulation.engine.scaling import apply_speed, apply_targets, close_books, place_all
@@ -15,9 +15,9 @@ from simulation.engine.state import opened
 
 
 @cached_kernel
-def advance(handle: Any, until: float, most: int) -> bool:
-    """Process at most ``most`` events before ``until`` and return whether none is left."""
-    return bool(advance_until(opened(handle), until, most))
+def advance(handle: Any, until: float, max_events: int) -> bool:
+    """Process at most ``max_events`` events before ``until`` and return whether none is left."""
+    return bool(advance_until(opened(handle), until, max_events))
 
 
 @cached_kernel
@@ -40,10 +40,10 @@ def speed(handle: Any, factors: Any, t: float) -> None:
 
 @cached_kernel
 def fault(
-    handle: Any, kind: int, where: int, place: int, until: float, factor: float, t: float
+    handle: Any, kind: int, target: int, slot_or_rank: int, until: float, factor: float, t: float
 ) -> None:
     """Apply one planned fault event."""
-    strike(opened(handle), kind, where, place, until, factor, t)
+    apply_fault(opened(handle), kind, target, slot_or_rank, until, factor, t)
 
 
 @cached_kernel
@@ -64,8 +64,8 @@ def observe(
     t: float,
     since_s: float,
     router_pool: Any,
-    asked_of: Any,
-    asked: Any,
+    requested_model: Any,
+    requested_tokens: Any,
     counts: Any,
     amounts: Any,
     sums: bool,
@@ -74,7 +74,9 @@ def observe(
 
     With ``sums`` the pool records also include everything up to ``t`` since the last decision.
     """
-    read(opened(handle), t, since_s, router_pool, asked_of, asked, counts, amounts)
+    read_observation(
+        opened(handle), t, since_s, router_pool, requested_model, requested_tokens, counts, amounts
+    )
     if sums:
         measure(opened(handle), t)
 

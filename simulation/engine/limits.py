@@ -11,7 +11,7 @@ from simulation.lifecycle import OFF, STARTING
 
 
 @kernel
-def apply_limits(s: Any, max_batch: Any, kv_share: Any, t: float) -> None:
+def apply_limits(state: Any, max_batch: Any, kv_share: Any, t: float) -> None:
     """Apply new limits from each instance's next iteration boundary on.
 
     ``max_batch[pools]`` is the largest number of sequences in a batch; 0 keeps the present limit.
@@ -21,8 +21,8 @@ def apply_limits(s: Any, max_batch: Any, kv_share: Any, t: float) -> None:
     Memory is clipped to at least the need of the largest request, and at most all of it. If more is
     in use, the requests admitted last are preempted (``fleet.WHEN_FULL``).
     """
-    for p in range(s.pools.shape[0]):
-        pool = s.pools[p]
+    for p in range(state.pools.shape[0]):
+        pool = state.pools[p]
         batch, usable = pool.max_batch, pool.usable
         if max_batch[p] > 0:
             batch = min(max_batch[p], pool.most_batch)
@@ -32,7 +32,7 @@ def apply_limits(s: Any, max_batch: Any, kv_share: Any, t: float) -> None:
             continue
         pool.max_batch, pool.usable = batch, usable
         for slot in range(pool.first, pool.first + pool.top):
-            status = s.instances[slot].status
+            status = state.instances[slot].status
             if status != OFF and status != STARTING:
-                interrupt(s, slot, t)
-                rank(s, slot)
+                interrupt(state, slot, t)
+                rank(state, slot)

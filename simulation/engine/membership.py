@@ -19,21 +19,12 @@ import numpy as np
 
 from simulation.compiled import kernel
 from simulation.engine.accounting import add_tokens, settle
-from simulation.engine.heaps import (
-    batch_finish,
-    batch_push,
-    batch_remove,
-    delivery_push,
-    schedule,
-)
-from simulation.engine.prefix import hold, keep, release, trim
-from simulation.engine.queues import (
-    prepend,
-    take_head,
-)
+from simulation.engine.heaps import batch_finish, batch_push, batch_remove, delivery_push, schedule
+from simulation.engine.prefix import cache_blocks, evict_for, free_request, hold_blocks
+from simulation.engine.queues import prepend, take_head
 from simulation.engine.routing_order import rank
 from simulation.engine.starts import retire
-from simulation.engine.state import HEAD, S_HIT, S_LOOKED_UP, THEN
+from simulation.engine.state import HEAD, NEXT_WAITING, S_HIT, S_LOOKED_UP
 from simulation.fleet import WHEN_FULL
 from simulation.lifecycle import DRAINING
 from simulation.results import COMPLETED, OUT_OF_MEMORY, REASONS, REJECTED
@@ -43,81 +34,81 @@ MEMORY = REASONS.index(OUT_OF_MEMORY)
 
 
 @kernel
-def _leave_batch(s: Any, slot: int, r: int) -> None:
+def _leave_batch(state: Any, slot: int, r: int) -> None:
     """Remove a request from the list of running ones, in order of admission."""
-    instance, request = s.instances[slot], s.requests[r]
+    instance, request = state.instances[slot], state.requests[r]
     if request.newer >= 0:
-        s.requests[request.newer].older = request.older
+        state.requests[request.newer].older = request.older
     else:
         instance.newest = request.older
     if request.older >= 0:
-        s.requests[request.older].newer = request.newer
+        state.requests[request.older].newer = request.newer
     instance.running -= 1
 
 
 @kernel
-def complete(s: Any, slot: int, r: int, t: float) -> None:
+def complete(state: Any, slot: int, r: int, t: float) -> None:
     """Complete a request: free its memory and count its latencies."""
-    request = s.requests[r]
-    _leave_batch(s, slot, r)
-    release(s, slot, r, request.isl + request.osl)
-    s.instances[slot].pending -= 1
+    request = state.requests[r]
+    _leave_batch(state, slot, r)
+    free_request(state, slot, r, request.isl + request.osl)
+    state.instances[slot].pending -= 1
     request.last = t
-    pool = s.pools[s.instances[slot].pool]
+    pool = state.pools[state.instances[slot].pool]
     # A single output token has no gap and meets any TBT limit.
     gap = 0.0
     if request.osl > 1:
         gap = (t - request.first) / (request.osl - 1)
         pool.tbt_sum += gap
         pool.tbt_n += 1
-    end = t + s.latency[request.home, pool.region] + pool.start_s - request.arrival
+    end = t + state.latency[request.home, pool.region] + pool.start_s - request.arrival
     pool.done += 1
-    if gap > s.tier_gap[request.tier] or end > s.tier_end[request.tier]:
+    if gap > state.tier_gap[request.tier] or end > state.tier_end[request.tier]:
         pool.late_done += 1
     request.outcome = COMPLETED
-    s.clock[0].open -= 1
+    state.clock[0].open -= 1
 
 
 @kernel
-def _preempt_newest(s: Any, slot: int, t: float) -> None:
+def _preempt_newest(state: Any, slot: int, t: float) -> None:
     """Preempt the request admitted last: free its memory and requeue it at the head."""
-    instance = s.instances[slot]
-    pool = s.pools[instance.pool]
+    instance = state.instances[slot]
+    pool = state.pools[instance.pool]
     r = instance.newest
-    request = s.requests[r]
-    _leave_batch(s, slot, r)
+    request = state.requests[r]
+    _leave_batch(state, slot, r)
     if r == instance.partial:
         done = request.isl + request.generated - instance.partial_left
         if pool.blocks > 0:
-            keep(s, slot, r, done)
-        release(s, slot, r, request.isl + request.generated + 1)
+            cache_blocks(state, slot, r, done)
+        free_request(state, slot, r, request.isl + request.generated + 1)
         instance.work += done
         instance.pending += request.cached
         instance.partial = -1
     else:
-        request.generated = request.osl - (batch_finish(s, slot, r) - instance.counter)
+        request.generated = request.osl - (batch_finish(state, slot, r) - instance.counter)
         # The KV cache is lost with the memory, so the prompt is computed again here.
         request.carried = 0
         instance.pending += request.isl + request.generated
-        batch_remove(s, slot, r)
-        release(s, slot, r, request.isl + request.generated)
+        batch_remove(state, slot, r)
+        free_request(state, slot, r, request.isl + request.generated)
         instance.context -= request.isl + request.generated
         instance.work += request.isl + request.generated
     request.cached, request.preempted = 0, 1
     instance.queued += request.isl + request.generated
-    prepend(s, slot, r, t)
+    prepend(state, slot, r, t)
     instance.waiting += 1
     pool.waiting += 1
     pool.preemptions += 1
 
 
 @kernel
-def take_back(s: Any, slot: int, q: int) -> int:
+def take_back(state: Any, slot: int, q: int) -> int:
     """Remove the first request of queue ``q`` from the instance before its admission."""
-    instance = s.instances[slot]
-    pool = s.pools[instance.pool]
-    r = take_head(s, slot, q)
-    request = s.requests[r]
+    instance = state.instances[slot]
+    pool = state.pools[instance.pool]
+    r = take_head(state, slot, q)
+    request = state.requests[r]
     prompt = request.isl + request.generated
     instance.waiting -= 1
     pool.waiting -= 1
@@ -131,48 +122,48 @@ def take_back(s: Any, slot: int, q: int) -> int:
 
 
 @kernel
-def lose(s: Any, r: int, reason: int) -> None:
+def reject(state: Any, r: int, reason: int) -> None:
     """Reject a request, for a reason of ``results.REASONS``."""
-    request = s.requests[r]
+    request = state.requests[r]
     request.outcome, request.reason = REJECTED, reason
     request.pool, request.first = -1, np.nan
-    s.clock[0].open -= 1
+    state.clock[0].open -= 1
 
 
 @kernel
-def make_room(s: Any, slot: int, t: float) -> None:
+def make_room(state: Any, slot: int, t: float) -> None:
     """Preempt the request admitted last, or reject it if the pool does not preempt."""
-    instance = s.instances[slot]
-    pool = s.pools[instance.pool]
+    instance = state.instances[slot]
+    pool = state.pools[instance.pool]
     newest = instance.newest
-    _preempt_newest(s, slot, t)
+    _preempt_newest(state, slot, t)
     if pool.when_full == FAIL:
         # A rejection is not a preemption.
         pool.preemptions -= 1
-        for q in range(s.queues.shape[1]):
-            if s.queues[slot, q, HEAD] == newest:
-                lose(s, take_back(s, slot, q), MEMORY)
+        for q in range(state.queues.shape[1]):
+            if state.queues[slot, q, HEAD] == newest:
+                reject(state, take_back(state, slot, q), MEMORY)
                 return
 
 
 @kernel
-def add_fresh(s: Any, slot: int, r: int) -> None:
+def add_fresh(state: Any, slot: int, r: int) -> None:
     """Append a request to those with a prefill that ends in this iteration."""
-    instance = s.instances[slot]
-    s.requests[r].next = -1
+    instance = state.instances[slot]
+    state.requests[r].next = -1
     if instance.fresh < 0:
         instance.fresh = r
     else:
-        s.requests[instance.fresh_tail].next = r
+        state.requests[instance.fresh_tail].next = r
     instance.fresh_tail = r
 
 
 @kernel
-def hand_over(s: Any, slot: int, r: int, t: float) -> None:
+def hand_over(state: Any, slot: int, r: int, t: float) -> None:
     """Queue a KV cache for sending, at the speed of the slower of the two links."""
-    instance, request = s.instances[slot], s.requests[r]
-    pool = s.pools[instance.pool]
-    _leave_batch(s, slot, r)
+    instance, request = state.instances[slot], state.requests[r]
+    pool = state.pools[instance.pool]
+    _leave_batch(state, slot, r)
     tokens = request.isl + request.generated
     instance.kv -= 1
     instance.pending -= 1
@@ -181,40 +172,40 @@ def hand_over(s: Any, slot: int, r: int, t: float) -> None:
     request.generated += 1
     request.carried = 1
     request.cached = 0
-    request.model = s.handover[request.model, THEN]
+    request.model = state.handover[request.model, NEXT_WAITING]
     size = tokens * pool.kv_bytes
     # Both links send first come first served; the later one decides.
     start = max(t, instance.link_free, pool.shared_free)
     instance.link_free = start + size / pool.link
     pool.shared_free = start + size / pool.shared_link
-    delivery_push(s, max(instance.link_free, pool.shared_free), r)
+    delivery_push(state, max(instance.link_free, pool.shared_free), r)
 
 
 @kernel
-def sent(s: Any, r: int, t: float) -> None:
+def free_after_transfer(state: Any, r: int, t: float) -> None:
     """Free the memory of a KV cache on its prefill instance after the transfer."""
-    request = s.requests[r]
+    request = state.requests[r]
     slot = request.sender
     request.sender = -1
-    instance = s.instances[slot]
-    settle(s, slot, t)
-    release(s, slot, r, request.isl + request.generated - 1)
+    instance = state.instances[slot]
+    settle(state, slot, t)
+    free_request(state, slot, r, request.isl + request.generated - 1)
     instance.sending -= 1
     # The freed memory may let a waiting request start on an idle instance.
     if instance.k == 0 and instance.waiting > 0:
-        schedule(s, slot, t)
+        schedule(state, slot, t)
     elif instance.status == DRAINING and instance.running == 0 and instance.sending == 0:
-        retire(s, slot, t)
-    rank(s, slot)
+        retire(state, slot, t)
+    rank(state, slot)
 
 
 @kernel
-def admit(s: Any, slot: int, q: int, cached: int, t: float) -> None:
+def admit(state: Any, slot: int, q: int, cached: int, t: float) -> None:
     """Admit the first request of queue ``q``, with ``cached`` blocks of its prompt cached."""
-    instance = s.instances[slot]
-    pool = s.pools[instance.pool]
-    r = take_head(s, slot, q)
-    request = s.requests[r]
+    instance = state.instances[slot]
+    pool = state.pools[instance.pool]
+    r = take_head(state, slot, q)
+    request = state.requests[r]
     prompt = request.isl + request.generated
     instance.waiting -= 1
     pool.waiting -= 1
@@ -223,36 +214,36 @@ def admit(s: Any, slot: int, q: int, cached: int, t: float) -> None:
     request.preempted = 0
     request.older, request.newer = instance.newest, -1
     if instance.newest >= 0:
-        s.requests[instance.newest].newer = r
+        state.requests[instance.newest].newer = r
     instance.newest = r
     instance.running += 1
     # Its prompt was computed on a prefill instance, so it decodes at once.
     if request.carried:
-        batch_push(s, slot, instance.counter + request.osl - request.generated, r)
+        batch_push(state, slot, instance.counter + request.osl - request.generated, r)
         instance.context += prompt
         return
     if pool.blocks > 0:
         request.cached = cached * pool.block_tokens
         instance.kv -= request.cached
-        hold(s, slot, r, cached)
-        trim(s, slot, instance.kv)
+        hold_blocks(state, slot, r, cached)
+        evict_for(state, slot, instance.kv)
         instance.work -= request.cached
         instance.pending -= request.cached
         pool.hit_tokens += request.cached
         pool.looked_up_tokens += prompt
         pool.hits += request.cached
         pool.lookups += prompt
-        add_tokens(s, S_HIT, instance.pool, t, request.cached)
-        add_tokens(s, S_LOOKED_UP, instance.pool, t, prompt)
+        add_tokens(state, S_HIT, instance.pool, t, request.cached)
+        add_tokens(state, S_LOOKED_UP, instance.pool, t, prompt)
     instance.partial, instance.partial_left = r, prompt - request.cached
 
 
 @kernel
-def note_peak(s: Any, slot: int) -> None:
+def note_peak(state: Any, slot: int) -> None:
     """Update the pool's peak of KV tokens of an instance, for the law on memory."""
-    instance = s.instances[slot]
-    pool = s.pools[instance.pool]
+    instance = state.instances[slot]
+    pool = state.pools[instance.pool]
     used = instance.kv
     if pool.blocks > 0:
-        used += s.caches[slot].idle * pool.block_tokens
+        used += state.caches[slot].idle * pool.block_tokens
     pool.kv_peak = max(pool.kv_peak, used)

@@ -5,21 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from simulation.arrays import Array, FloatArray, IntArray
-from simulation.engine import (
-    entry_points,
-    signals,
-)
-from simulation.engine.compiled_observation import (
-    AMOUNTS,
-    COUNTS,
-)
-from simulation.engine.state import AGAIN, State
+from simulation.engine import entry_points, signals
+from simulation.engine.compiled_observation import AMOUNTS, COUNTS
+from simulation.engine.state import NEXT_IN_BATCH, State
 from simulation.policy import Observation, ScalingPolicy, Signals
 
-THERE_S = "instance-seconds"  # since the last decision, of the ready and draining instances
+READY_SECONDS = "instance-seconds"  # since the last decision, of the ready and draining instances
 # Amounts of pools and their denominators, divided together since there are few pools.
 SHARES = (
-    ("busy_s", THERE_S), ("compute_s", THERE_S), ("batch_s", THERE_S), ("ttft_sum", "ttft_n"),
+    ("busy_s", READY_SECONDS), ("compute_s", READY_SECONDS), ("batch_s", READY_SECONDS),
+    ("ttft_sum", "ttft_n"),
     ("tbt_sum", "tbt_n"), ("late_first", "ttft_n"), ("late_done", "done"), ("hits", "lookups"),
 )  # fmt: skip
 
@@ -31,16 +26,16 @@ class Observer:
     instance. They are therefore read only for a policy with ``wants_signals``.
     """
 
-    def __init__(self, s: State, policy: ScalingPolicy) -> None:
-        self._s = s
+    def __init__(self, state: State, policy: ScalingPolicy) -> None:
+        self._state = state
         self._wants_signals = bool(getattr(policy, "wants_signals", False))
-        self._router_pool = router_pools(s)
-        self._asked_of = _asked_of(s)
-        models = int(s.service_model.max(initial=-1)) + 1
-        self._asked = np.zeros((models, s.asked_tokens.shape[1]), np.int64)
+        self._router_pool = router_pools(state)
+        self._asked_of = _model_requested_from(state)
+        models = int(state.service_model.max(initial=-1)) + 1
+        self._asked = np.zeros((models, state.asked_tokens.shape[1]), np.int64)
         self._observed_s = 0.0
-        self._served_s = np.zeros(len(s.pools))
-        self._preemptions = np.zeros(len(s.pools), np.int64)
+        self._served_s = np.zeros(len(state.pools))
+        self._preemptions = np.zeros(len(state.pools), np.int64)
 
     def __call__(self, now: float) -> Observation:
         """Return the observation at ``now``.
@@ -53,7 +48,7 @@ class Observer:
         counts = np.empty((len(COUNTS), pools), np.int64)
         amounts = np.empty((len(AMOUNTS), pools))
         entry_points.observe(
-            self._s.handle, now, since_s, self._router_pool, self._asked_of, self._asked,
+            self._state.handle, now, since_s, self._router_pool, self._asked_of, self._asked,
             counts, amounts, self._wants_signals,
         )  # fmt: skip
         ready, starting, draining, spare, waiting, deferred = counts
@@ -75,66 +70,68 @@ class Observer:
 
     def _signals(self, since_s: float) -> Signals:
         """Return the signals of the last ``since_s`` seconds and restart their sums."""
-        pools = self._s.pools
+        pools = self._state.pools
         served_s = pools["idle_s"] + pools["prefill_s"] + pools["decode_s"]
-        there_s, self._served_s = served_s - self._served_s, served_s
+        ready_s, self._served_s = served_s - self._served_s, served_s
         preemptions = pools["preemptions"] - self._preemptions
         self._preemptions = pools["preemptions"].copy()
         amounts = np.array([pools[amount] for amount, _ in SHARES], np.float64)
-        of = [there_s if each == THERE_S else pools[each] for _, each in SHARES]
-        shares = dict(zip(SHARES, _over(amounts, np.array(of, np.float64)), strict=True))
-        seen = Signals(
-            busy=np.minimum(shares["busy_s", THERE_S], 1.0),
-            sm_activity=np.minimum(shares["compute_s", THERE_S], 1.0),
+        divisor = [ready_s if each == READY_SECONDS else pools[each] for _, each in SHARES]
+        averages = dict(zip(SHARES, _divide(amounts, np.array(divisor, np.float64)), strict=True))
+        observed = Signals(
+            busy=np.minimum(averages["busy_s", READY_SECONDS], 1.0),
+            sm_activity=np.minimum(averages["compute_s", READY_SECONDS], 1.0),
             prefill_tps=pools["computed"] / since_s,
             decode_tps=pools["given"] / since_s,
-            batch=shares["batch_s", THERE_S],
-            ttft_s=shares["ttft_sum", "ttft_n"],
-            tbt_s=shares["tbt_sum", "tbt_n"],
-            late_first=shares["late_first", "ttft_n"],
-            late_done=shares["late_done", "done"],
-            hit_rate=shares["hits", "lookups"],
+            batch=averages["batch_s", READY_SECONDS],
+            ttft_s=averages["ttft_sum", "ttft_n"],
+            tbt_s=averages["tbt_sum", "tbt_n"],
+            late_first=averages["late_first", "ttft_n"],
+            late_done=averages["late_done", "done"],
+            hit_rate=averages["hits", "lookups"],
             evicted_tps=pools["evicted"] / since_s,
             preemptions=preemptions,
             failed=pools["failed"].copy(),
         )
         signals.reset(pools)
-        return seen
+        return observed
 
 
-def _over(amount: Array, of: Array) -> FloatArray:
+def _divide(amount: Array, divisor: Array) -> FloatArray:
     """Return ``amount / of``; NaN for a divisor of 0."""
-    there = of > 0
-    out: FloatArray = np.where(there, amount / np.where(there, of, 1), np.nan)
+    nonzero = divisor > 0
+    out: FloatArray = np.where(nonzero, amount / np.where(nonzero, divisor, 1), np.nan)
     return out
 
 
-def _asked_of(s: State) -> IntArray:
+def _model_requested_from(state: State) -> IntArray:
     """Return the model that counts as requested from each pool, ``[pools]``; -1: none.
 
     It is the model of a service of the pool. A decode pool uses the service that its requests began
     with.
     """
-    serves = s.pools["service_count"] > 0
-    first = s.pool_services[np.where(serves, s.pools["services"], 0)]
-    began = np.where(s.handover[first, AGAIN] >= 0, s.handover[first, AGAIN], first)
-    return np.where(serves, s.service_model[began], -1)
+    served_model = state.pools["service_count"] > 0
+    first = state.pool_services[np.where(served_model, state.pools["services"], 0)]
+    began = np.where(
+        state.handover[first, NEXT_IN_BATCH] >= 0, state.handover[first, NEXT_IN_BATCH], first
+    )
+    return np.where(served_model, state.service_model[began], -1)
 
 
-def router_pools(s: State) -> Array:
+def router_pools(state: State) -> Array:
     """Return the pool that answers for requests at each router, ``[services, regions]``.
 
     It is the first pool of the service in the nearest region that has one. -1: no such region can
     be reached.
     """
-    services, regions = s.router_waiting.shape
+    services, regions = state.router_waiting.shape
     out = np.full((services, regions), -1)
     for service in range(services):
         for home in range(regions):
-            for region in s.region_order[home][s.region_order[home] >= 0]:
+            for region in state.region_order[home][state.region_order[home] >= 0]:
                 endpoint = service * regions + region
-                first, end = s.endpoint_start[endpoint : endpoint + 2]
+                first, end = state.endpoint_start[endpoint : endpoint + 2]
                 if first < end:
-                    out[service, home] = s.endpoint_pools[first]
+                    out[service, home] = state.endpoint_pools[first]
                     break
     return out

@@ -17,17 +17,17 @@ from simulation.policy import Actions
 ALL = np.iinfo(np.int64).max
 
 
-def place(s: State, fleet: Fleet, counts: npt.NDArray[np.int64]) -> None:
+def place(state: State, fleet: Fleet, counts: npt.NDArray[np.int64]) -> None:
     """Place the instances of time 0; ``counts`` has shape ``[pools]``."""
-    entry_points.place(s.handle, _of_pools(counts, np.int64, fleet, "instance count"))
+    entry_points.place(state.handle, _pool_array(counts, np.int64, fleet, "instance count"))
 
 
 class Actor:
     """Applies actions; arrays for options that most policies omit are made once."""
 
-    def __init__(self, s: State, fleet: Fleet) -> None:
+    def __init__(self, state: State, fleet: Fleet) -> None:
         pools = len(fleet.pools)
-        self._s, self._fleet = s, fleet
+        self._state, self._fleet = state, fleet
         self._firm = np.zeros(pools)
         self._off = np.zeros(pools, np.bool_)
         self._keep = np.full(pools, ALL)
@@ -38,26 +38,28 @@ class Actor:
 
         Raises ``SimulationError`` if an array has the wrong shape or range.
         """
-        s, fleet = self._s, self._fleet
+        state, fleet = self._state, self._fleet
         # Limits and speeds come first, so that runs that start now already use them.
         if actions.speed is not None:
             if not np.all((actions.speed > 0) & np.isfinite(actions.speed)):
                 raise SimulationError("A policy's speeds must be above 0: 1 is the profile's.")
-            entry_points.speed(s.handle, _of_pools(actions.speed, np.float64, fleet, "speed"), now)
+            entry_points.speed(
+                state.handle, _pool_array(actions.speed, np.float64, fleet, "speed"), now
+            )
         if actions.max_batch is not None or actions.kv_share is not None:
-            _limit(s, fleet, actions, now)
+            _limit_batches(state, fleet, actions, now)
         if actions.link_share is not None:
-            _slow_links(s, fleet, actions.link_share)
-        s.clock["planned"] = actions.shares is not None
+            _limit_links(state, fleet, actions.link_share)
+        state.clock["planned"] = actions.shares is not None
         if actions.shares is not None:
             self._share_out(actions.shares)
         lend, keep = self._off, self._keep
         if actions.lend is not None:
-            lend = _of_pools(actions.lend, np.bool_, fleet, "lend")
+            lend = _pool_array(actions.lend, np.bool_, fleet, "lend")
         if actions.keep_lent is not None:
-            keep = _of_pools(actions.keep_lent, np.int64, fleet, "keep_lent")
-        targets = _of_pools(actions.targets, np.int64, fleet, "instance count")
-        entry_points.scale(s.handle, targets, self._soft(actions), lend, keep, now)
+            keep = _pool_array(actions.keep_lent, np.int64, fleet, "keep_lent")
+        targets = _pool_array(actions.targets, np.int64, fleet, "instance count")
+        entry_points.scale(state.handle, targets, self._soft(actions), lend, keep, now)
 
     def _soft(self, actions: Actions) -> FloatArray:
         """Return for how many seconds each pool can take a removed instance back."""
@@ -67,7 +69,7 @@ class Actor:
             raise SimulationError("A policy's soft_s must be a number of seconds >= 0.")
         soft = np.full(len(self._firm), float(actions.soft_s))
         if actions.firm is not None:
-            soft[_of_pools(actions.firm, np.bool_, self._fleet, "firm")] = 0.0
+            soft[_pool_array(actions.firm, np.bool_, self._fleet, "firm")] = 0.0
         return soft
 
     def _share_out(self, shares: FloatArray) -> None:
@@ -75,7 +77,7 @@ class Actor:
 
         ``shares`` has shape ``[models, regions, regions]``. Closed paths get no tokens.
         """
-        s, fleet = self._s, self._fleet
+        state, fleet = self._state, self._fleet
         # Most policies repeat their shares at most decisions, so compare first.
         if self._shares is not None and np.array_equal(shares, self._shares):
             return
@@ -83,24 +85,26 @@ class Actor:
             raise SimulationError("A policy's shares must be models by home by serving regions.")
         if not np.all((shares >= 0) & np.isfinite(shares)):
             raise SimulationError("A policy's shares of regions must be numbers >= 0.")
-        starts = s.service_model >= 0
+        starts = state.service_model >= 0
         by_way = np.where(np.isfinite(fleet.latency_s), shares, 0.0)
         total = by_way.sum(axis=2, keepdims=True)
-        s.shares[starts] = (by_way / np.where(total > 0, total, 1.0))[s.service_model[starts]]
+        state.shares[starts] = (by_way / np.where(total > 0, total, 1.0))[
+            state.service_model[starts]
+        ]
         self._shares = shares.copy()
 
 
-def _slow_links(s: State, fleet: Fleet, stated: FloatArray) -> None:
+def _limit_links(state: State, fleet: Fleet, stated: FloatArray) -> None:
     """Limit each link to a share of its bandwidth, for KV transfers that start from now on."""
-    shares = _of_pools(stated, np.float64, fleet, "link_share")
+    shares = _pool_array(stated, np.float64, fleet, "link_share")
     if not np.all((stated > 0) & (stated <= 1)):
         raise SimulationError("A policy's link_share must be a share above 0, at most 1.")
     for p, pool in enumerate(fleet.pools):
         if pool.link is not None:
-            s.pools[p]["link"] = pool.link.bytes_s * shares[p]
+            state.pools[p]["link"] = pool.link.bytes_s * shares[p]
 
 
-def _limit(s: State, fleet: Fleet, actions: Actions, now: float) -> None:
+def _limit_batches(state: State, fleet: Fleet, actions: Actions, now: float) -> None:
     """Apply batch limits and shares of KV memory; 0 and -1 leave a limit unchanged."""
     pools = len(fleet.pools)
     batch = np.zeros(pools, np.int64) if actions.max_batch is None else actions.max_batch
@@ -109,11 +113,11 @@ def _limit(s: State, fleet: Fleet, actions: Actions, now: float) -> None:
         raise SimulationError("A policy's max_batch must be at least 1.")
     if actions.kv_share is not None and not np.all((share >= 0) & (share <= 1)):
         raise SimulationError("A policy's kv_share must be a share between 0 and 1.")
-    limits = _of_pools(batch, np.int64, fleet, "max_batch")
-    entry_points.limit(s.handle, limits, _of_pools(share, np.float64, fleet, "kv_share"), now)
+    limits = _pool_array(batch, np.int64, fleet, "max_batch")
+    entry_points.limit(state.handle, limits, _pool_array(share, np.float64, fleet, "kv_share"), now)
 
 
-def _of_pools(
+def _pool_array(
     values: npt.ArrayLike, kind: type[np.generic], fleet: Fleet, what: str
 ) -> npt.NDArray[Any]:
     """Return ``values`` as a writable C-ordered array of ``kind`` and shape ``[pools]``.

@@ -9,8 +9,8 @@ have no ids for them.
 
 Blocks are records in the instance's range of ``nodes``. They are found through chains from its
 range of ``buckets``. Blocks without holders are also in a list by age. ``instance.kv`` counts the
-tokens that running requests hold. ``idle`` blocks are added to it and ``trim`` keeps the sum within
-the capacity.
+tokens that running requests hold. ``idle`` blocks are added to it and ``evict_for`` keeps the sum
+within the capacity.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from simulation.compiled import kernel
 from simulation.engine.state import CACHE, NODE
 from simulation.errors import SimulationError
 
-MOST_BLOCKS = 200_000_000  # most blocks over all instances, 28 bytes each
+MAX_BLOCKS = 200_000_000  # most blocks over all instances, 28 bytes each
 
 
 def allocate_caches(pools: Array, slots: int, block_tokens: int) -> tuple[Array, Array, Array]:
@@ -35,139 +35,141 @@ def allocate_caches(pools: Array, slots: int, block_tokens: int) -> tuple[Array,
     """
     blocks = pools["blocks"]
     pools["block_tokens"] = block_tokens
-    pools["buckets"] = [1 << int(2 * most - 1).bit_length() if most else 0 for most in blocks]
+    pools["buckets"] = [
+        1 << int(2 * max_blocks - 1).bit_length() if max_blocks else 0 for max_blocks in blocks
+    ]
     for first, each in (("first_node", "blocks"), ("first_bucket", "buckets")):
         total = pools[each] * pools["maximum"]
         pools[first] = np.cumsum(total) - total
-    most = int((blocks * pools["maximum"]).sum())
-    if most > MOST_BLOCKS:
+    max_blocks = int((blocks * pools["maximum"]).sum())
+    if max_blocks > MAX_BLOCKS:
         raise SimulationError(
-            f"The instances' KV memory holds {most:,} blocks of {block_tokens} tokens; prefix "
-            f"caches of {MOST_BLOCKS:,} are allowed: lower the maximum of pools, or use larger "
-            "blocks."
+            f"The instances' KV memory holds {max_blocks:,} blocks of {block_tokens} tokens; "
+            f"prefix caches of {MAX_BLOCKS:,} are allowed: lower the maximum of pools, or use "
+            "larger blocks."
         )
-    caches = np.zeros(slots if most else 1, CACHE)
-    nodes = np.zeros(max(most, 1), NODE)
+    caches = np.zeros(slots if max_blocks else 1, CACHE)
+    nodes = np.zeros(max(max_blocks, 1), NODE)
     buckets = np.zeros(max(int((pools["buckets"] * pools["maximum"]).sum()), 1), np.int32)
     return caches, nodes, buckets
 
 
 @kernel
-def clear(s: Any, slot: int) -> None:
+def clear_cache(state: Any, slot: int) -> None:
     """Empty the cache of a new instance."""
-    pool, cache = s.pools[s.instances[slot].pool], s.caches[slot]
+    pool, cache = state.pools[state.instances[slot].pool], state.caches[slot]
     if pool.blocks == 0:
         return
     i = slot - pool.first
     first = pool.first_bucket + i * pool.buckets
     for bucket in range(first, first + pool.buckets):
-        s.buckets[bucket] = -1
+        state.buckets[bucket] = -1
     first = pool.first_node + i * pool.blocks
     for node in range(first, first + pool.blocks):
-        s.nodes[node].chain = node + 1
-        s.nodes[node].users = 0
-    s.nodes[first + pool.blocks - 1].chain = -1
+        state.nodes[node].chain = node + 1
+        state.nodes[node].users = 0
+    state.nodes[first + pool.blocks - 1].chain = -1
     cache.idle, cache.oldest, cache.newest, cache.free = 0, -1, -1, first
 
 
 @kernel
-def longest(s: Any, slot: int, r: int) -> tuple[int, int]:
+def longest_cached_prefix(state: Any, slot: int, r: int) -> tuple[int, int]:
     """Return the number of cached leading blocks of a prompt, and how many have holders."""
-    request, size = s.requests[r], s.pools[s.instances[slot].pool].block_tokens
-    first = s.prefix_start[r]
+    request, size = state.requests[r], state.pools[state.instances[slot].pool].block_tokens
+    first = state.prefix_start[r]
     # At least one token of the prompt must be computed, hence the - 1.
-    most = min(request.isl // size, (request.isl + request.generated - 1) // size)
-    most = min(most, s.prefix_start[r + 1] - first)
+    max_blocks = min(request.isl // size, (request.isl + request.generated - 1) // size)
+    max_blocks = min(max_blocks, state.prefix_start[r + 1] - first)
     held = 0
-    for i in range(most):
-        node = _find(s, slot, s.prefix_ids[first + i])
+    for i in range(max_blocks):
+        node = _find(state, slot, state.prefix_ids[first + i])
         if node < 0:
             return i, held
-        if s.nodes[node].users > 0:
+        if state.nodes[node].users > 0:
             held += 1
-    return most, held
+    return max_blocks, held
 
 
 @kernel
-def hold(s: Any, slot: int, r: int, blocks: int) -> None:
+def hold_blocks(state: Any, slot: int, r: int, blocks: int) -> None:
     """Hold the first ``blocks`` cached blocks for a request that is admitted."""
-    first = s.prefix_start[r]
-    size = s.pools[s.instances[slot].pool].block_tokens
+    first = state.prefix_start[r]
+    size = state.pools[state.instances[slot].pool].block_tokens
     for i in range(blocks):
-        if _take(s, slot, _find(s, slot, s.prefix_ids[first + i])) == 0:
-            s.instances[slot].kv += size
-    s.requests[r].held = blocks
+        if _add_holder(state, slot, _find(state, slot, state.prefix_ids[first + i])) == 0:
+            state.instances[slot].kv += size
+    state.requests[r].held = blocks
 
 
 @kernel
-def keep(s: Any, slot: int, r: int, tokens: int) -> None:
+def cache_blocks(state: Any, slot: int, r: int, tokens: int) -> None:
     """Cache the whole blocks among the first ``tokens`` of a prompt, which are now computed."""
-    request, instance, cache = s.requests[r], s.instances[slot], s.caches[slot]
-    size = s.pools[instance.pool].block_tokens
-    first = s.prefix_start[r]
-    most = min(min(request.isl, tokens) // size, s.prefix_start[r + 1] - first)
-    for i in range(request.held, most):
-        block = s.prefix_ids[first + i]
-        node = _find(s, slot, block)
+    request, instance, cache = state.requests[r], state.instances[slot], state.caches[slot]
+    size = state.pools[instance.pool].block_tokens
+    first = state.prefix_start[r]
+    max_blocks = min(min(request.isl, tokens) // size, state.prefix_start[r + 1] - first)
+    for i in range(request.held, max_blocks):
+        block = state.prefix_ids[first + i]
+        node = _find(state, slot, block)
         if node >= 0:
             # The block was computed twice: drop this copy and hold the other.
-            if _take(s, slot, node) > 0:
+            if _add_holder(state, slot, node) > 0:
                 instance.kv -= size
             continue
         node = cache.free
-        cache.free = s.nodes[node].chain
-        bucket = _bucket(s, slot, block)
-        s.nodes[node].id, s.nodes[node].users = block, 1
-        s.nodes[node].chain = s.buckets[bucket]
-        s.buckets[bucket] = node
-    request.held = max(request.held, most)
+        cache.free = state.nodes[node].chain
+        bucket = _bucket(state, slot, block)
+        state.nodes[node].id, state.nodes[node].users = block, 1
+        state.nodes[node].chain = state.buckets[bucket]
+        state.buckets[bucket] = node
+    request.held = max(request.held, max_blocks)
 
 
 @kernel
-def release(s: Any, slot: int, r: int, tokens: int) -> None:
+def free_request(state: Any, slot: int, r: int, tokens: int) -> None:
     """Free the memory of a request with ``tokens`` tokens, including its blocks."""
-    if s.requests[r].held > 0:
-        _release(s, slot, r, tokens)
+    if state.requests[r].held > 0:
+        _free_request(state, slot, r, tokens)
     else:
-        s.instances[slot].kv -= tokens
+        state.instances[slot].kv -= tokens
 
 
 @kernel
-def trim(s: Any, slot: int, kv: int) -> None:
+def evict_for(state: Any, slot: int, kv: int) -> None:
     """Evict idle blocks that do not fit next to ``kv`` held tokens."""
-    pool = s.pools[s.instances[slot].pool]
-    if pool.blocks > 0 and s.caches[slot].idle * pool.block_tokens > pool.usable - kv:
-        _trim(s, slot, kv)
+    pool = state.pools[state.instances[slot].pool]
+    if pool.blocks > 0 and state.caches[slot].idle * pool.block_tokens > pool.usable - kv:
+        _evict_oldest(state, slot, kv)
 
 
 @kernel
-def _bucket(s: Any, slot: int, block: int) -> int:
-    pool = s.pools[s.instances[slot].pool]
+def _bucket(state: Any, slot: int, block: int) -> int:
+    pool = state.pools[state.instances[slot].pool]
     # Knuth's multiplicative hash; the number of buckets is a power of two.
-    place = ((block * 2_654_435_761) >> 15) & (pool.buckets - 1)
-    return int(pool.first_bucket + (slot - pool.first) * pool.buckets + place)
+    index = ((block * 2_654_435_761) >> 15) & (pool.buckets - 1)
+    return int(pool.first_bucket + (slot - pool.first) * pool.buckets + index)
 
 
 @kernel
-def _find(s: Any, slot: int, block: int) -> int:
+def _find(state: Any, slot: int, block: int) -> int:
     """Return the node of a block in an instance's cache; -1: not cached."""
-    node = s.buckets[_bucket(s, slot, block)]
-    while node >= 0 and s.nodes[node].id != block:
-        node = s.nodes[node].chain
+    node = state.buckets[_bucket(state, slot, block)]
+    while node >= 0 and state.nodes[node].id != block:
+        node = state.nodes[node].chain
     return int(node)
 
 
 @kernel
-def _take(s: Any, slot: int, node: int) -> int:
+def _add_holder(state: Any, slot: int, node: int) -> int:
     """Add a holder to a block and return how many held it before."""
-    block, cache = s.nodes[node], s.caches[slot]
+    block, cache = state.nodes[node], state.caches[slot]
     if block.users == 0:
         if block.older >= 0:
-            s.nodes[block.older].newer = block.newer
+            state.nodes[block.older].newer = block.newer
         else:
             cache.oldest = block.newer
         if block.newer >= 0:
-            s.nodes[block.newer].older = block.older
+            state.nodes[block.newer].older = block.older
         else:
             cache.newest = block.older
         cache.idle -= 1
@@ -176,23 +178,23 @@ def _take(s: Any, slot: int, node: int) -> int:
 
 
 @kernel
-def _release(s: Any, slot: int, r: int, tokens: int) -> None:
+def _free_request(state: Any, slot: int, r: int, tokens: int) -> None:
     """Free the tokens of a request and the blocks that nobody else holds."""
-    request, instance, cache = s.requests[r], s.instances[slot], s.caches[slot]
-    size = s.pools[instance.pool].block_tokens
-    first = s.prefix_start[r]
+    request, instance, cache = state.requests[r], state.instances[slot], state.caches[slot]
+    size = state.pools[instance.pool].block_tokens
+    first = state.prefix_start[r]
     instance.kv -= tokens - request.held * size
     # Last block first, so that it is evicted before the blocks ahead of it.
     for i in range(request.held - 1, -1, -1):
-        node = _find(s, slot, s.prefix_ids[first + i])
-        block = s.nodes[node]
+        node = _find(state, slot, state.prefix_ids[first + i])
+        block = state.nodes[node]
         block.users -= 1
         if block.users == 0:
             instance.kv -= size
             cache.idle += 1
             block.older, block.newer = cache.newest, -1
             if cache.newest >= 0:
-                s.nodes[cache.newest].newer = node
+                state.nodes[cache.newest].newer = node
             else:
                 cache.oldest = node
             cache.newest = node
@@ -200,22 +202,22 @@ def _release(s: Any, slot: int, r: int, tokens: int) -> None:
 
 
 @kernel
-def _trim(s: Any, slot: int, kv: int) -> None:
+def _evict_oldest(state: Any, slot: int, kv: int) -> None:
     """Evict the least recently held blocks until the rest fits."""
-    pool, cache = s.pools[s.instances[slot].pool], s.caches[slot]
+    pool, cache = state.pools[state.instances[slot].pool], state.caches[slot]
     while cache.idle > 0 and cache.idle * pool.block_tokens > pool.usable - kv:
         node = cache.oldest
-        _take(s, slot, node)
-        bucket = _bucket(s, slot, s.nodes[node].id)
-        if s.buckets[bucket] == node:
-            s.buckets[bucket] = s.nodes[node].chain
+        _add_holder(state, slot, node)
+        bucket = _bucket(state, slot, state.nodes[node].id)
+        if state.buckets[bucket] == node:
+            state.buckets[bucket] = state.nodes[node].chain
         else:
-            before = s.buckets[bucket]
-            while s.nodes[before].chain != node:
-                before = s.nodes[before].chain
-            s.nodes[before].chain = s.nodes[node].chain
-        s.nodes[node].chain = cache.free
-        s.nodes[node].users = 0
+            before = state.buckets[bucket]
+            while state.nodes[before].chain != node:
+                before = state.nodes[before].chain
+            state.nodes[before].chain = state.nodes[node].chain
+        state.nodes[node].chain = cache.free
+        state.nodes[node].users = 0
         cache.free = node
         pool.evicted_tokens += pool.block_tokens
         pool.evicted += pool.block_tokens

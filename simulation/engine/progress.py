@@ -21,11 +21,11 @@ def iteration_end(instance: Any, j: int) -> float:
 
 
 @kernel
-def _root(dt: float, growth: float, x: float, most: float) -> int:
+def _iterations_in(dt: float, growth: float, x: float, max_iterations: float) -> int:
     """Solve growth j (j - 1) / 2 + dt j = x for j, in the form without cancellation."""
     half = dt - 0.5 * growth
     root = np.sqrt(max(half * half + 2.0 * growth * x, 0.0))
-    return int(min(max(2.0 * x / max(half + root, 1e-300), 0.0), most))
+    return int(min(max(2.0 * x / max(half + root, 1e-300), 0.0), max_iterations))
 
 
 @kernel
@@ -39,7 +39,7 @@ def iterations_done(instance: Any, t: float) -> int:
             return int(instance.k - 1)
         j = int(np.ceil(x / instance.dt)) - 1
     else:
-        j = _root(instance.dt, instance.growth, x, float(instance.k))
+        j = _iterations_in(instance.dt, instance.growth, x, float(instance.k))
     j = min(max(j, 0), int(instance.k - 1))
     # Rounding may put the estimate off by one: let the boundary times decide.
     while j > 0 and iteration_end(instance, j) >= t:

@@ -30,27 +30,27 @@ TOO_LONG_FOR_MODEL, TOO_LONG_FOR_MEMORY = REASONS.index(BEYOND_CONTEXT), REASONS
 
 @cached_kernel
 def fill_records(
-    requests: Any, words: Any, blank: Any, arrival: Any, isl: Any, osl: Any, model: Any,
-    region: Any, tier: Any, first: Any, homes: Any, tiers: Any, known: Any, context: Any,
+    requests: Any, model_context: Any, empty: Any, arrival: Any, isl: Any, osl: Any, model: Any,
+    region: Any, tier: Any, first: Any, homes: Any, tiers: Any, model_has_pools: Any, context: Any,
     longest: Any,
 ) -> None:  # fmt: skip
     """Fill the records of requests that have not arrived, and reject those that cannot be served.
 
-    ``words`` is the memory of the records as 64-bit words and ``blank`` that of an empty record.
-    ``first[model, tier]`` is the service that takes a request; -1: none. ``homes`` and ``tiers``
-    map codes of the trace to those of the fleet. ``known`` tells which models have a pool.
-    ``context[service, home]`` is the largest request in tokens that a model accepts; 0 if no pool
-    can be reached. ``longest[service, home]`` is the largest one that fits in KV memory.
+    ``model_context`` is the memory of the records as 64-bit words and ``empty`` that of an empty
+    record. ``first[model, tier]`` is the service that takes a request; -1: none. ``homes`` and
+    ``tiers`` map codes of the trace to those of the fleet. ``model_has_pools`` tells which models
+    have a pool. ``context[service, home]`` is the largest request in tokens that a model accepts; 0
+    if no pool can be reached. ``longest[service, home]`` is the largest one that fits in KV memory.
     """
     for i in range(requests.size):
-        for w in range(blank.size):
-            words[i, w] = blank[w]
+        for model_of_context in range(empty.size):
+            model_context[i, model_of_context] = empty[model_of_context]
         record, service, home = requests[i], first[model[i], tier[i]], homes[region[i]]
         record.arrival, record.isl, record.osl = arrival[i], isl[i], osl[i]
         record.model, record.home, record.tier = service, home, tiers[tier[i]]
         need, reason = np.int64(isl[i]) + osl[i], -1
         if service < 0:
-            reason = NO_SUCH_TIER if known[model[i]] else NO_SUCH_POOL
+            reason = NO_SUCH_TIER if model_has_pools[model[i]] else NO_SUCH_POOL
         elif context[service, home] == 0:
             reason = OUT_OF_REACH
         elif need > context[service, home]:

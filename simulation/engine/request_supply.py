@@ -16,7 +16,7 @@ from simulation.engine.state import State
 from simulation.fleet import Fleet
 from simulation.invariants import check_requests
 from simulation.results import REJECTED, UNFINISHED
-from simulation.stream.stream import joined
+from simulation.stream.stream import join_traces
 from simulation.stream.tally import Tally
 from simulation.trace import Trace
 
@@ -26,20 +26,20 @@ class Feed(Protocol):
 
     next_s: float  # arrival of the next request; inf: there are none
 
-    def refill(self, s: State) -> None:
+    def refill(self, state: State) -> None:
         """Load more requests. Every event before ``next_s`` has been processed."""
 
 
-class Everything:
+class NothingMore:
     """Empty feed, for a state that holds every request from the start."""
 
     next_s = np.inf
 
-    def refill(self, s: State) -> None:
+    def refill(self, state: State) -> None:
         """Do nothing: there are no more requests."""
 
 
-class Pieces:
+class StreamFeed:
     """Feed that loads one piece of a stream after the other.
 
     ``there`` is the trace that the state holds. ``tally`` collects finished requests.
@@ -56,29 +56,29 @@ class Pieces:
         self._due(there)
         self._look_ahead()
 
-    def refill(self, s: State) -> None:
+    def refill(self, state: State) -> None:
         """Add finished requests to the tally and load the next piece in their place."""
         assert self._next is not None
         # Every other request is final, and no part of the engine refers to it.
-        keep = s.requests["outcome"] == UNFINISHED
-        self._tell(s, ~keep, np.zeros(len(keep), bool))
-        self._there = joined(self._there.rows(keep), self._next)
+        keep = state.requests["outcome"] == UNFINISHED
+        self._tell(state, ~keep, np.zeros(len(keep), bool))
+        self._there = join_traces(self._there.rows(keep), self._next)
         self._due(self._next)
         records = request_records(self._next, self._fleet, self._takers)
-        s.clock["open"] += int((records["outcome"] != REJECTED).sum())
-        start, ids = s.prefix_start, s.prefix_ids
+        state.clock["open"] += int((records["outcome"] != REJECTED).sum())
+        start, ids = state.prefix_start, state.prefix_ids
         if self._there.blocks is not None and self._caching:
             start, ids = self._there.blocks.start.copy(), self._there.blocks.ids.copy()
-        replace_requests(s, keep, records, start, ids)
+        replace_requests(state, keep, records, start, ids)
         self._look_ahead()
 
-    def end(self, s: State, until_s: float) -> None:
+    def end(self, state: State, until_s: float) -> None:
         """Add the remaining requests to the tally at the end of the simulation."""
         not_due = due_s(self._there, self._fleet.tiers) > until_s
-        self._tell(s, np.ones(len(not_due), bool), not_due)
+        self._tell(state, np.ones(len(not_due), bool), not_due)
 
-    def _tell(self, s: State, which: BoolArray, not_due: BoolArray) -> None:
-        log = result_tables.rows(result_tables.request_log(s, not_due), which)
+    def _tell(self, state: State, which: BoolArray, not_due: BoolArray) -> None:
+        log = result_tables.rows(result_tables.request_log(state, not_due), which)
         check_requests(log, int(which.sum()), self._duration_s)
         self._tally.add(self._there.rows(which), log, self._fleet.tiers)
 

@@ -25,20 +25,17 @@ from simulation.engine.state import (
     S_STARTING,
     State,
 )
-from simulation.results import (
-    REASONS,
-    AfterWindow,
-    PoolSeries,
-    PoolTotals,
-    RequestLog,
-)
+from simulation.results import REASONS, AfterWindow, PoolSeries, PoolTotals, RequestLog
 
 
-def request_log(s: State, not_due: npt.NDArray[np.bool_]) -> RequestLog:
+def request_log(state: State, not_due: npt.NDArray[np.bool_]) -> RequestLog:
     """Return one row per request; unfinished requests in ``not_due`` get the outcome NOT_DUE."""
-    n, nowhere = len(s.requests), len(s.pools)  # the last column is for requests without a pool
-    away = np.zeros((len(s.latency), nowhere + 1))
-    away[:, :nowhere] = s.latency[:, s.pools["region"]] + s.pools["start_s"]
+    n, nowhere = (
+        len(state.requests),
+        len(state.pools),
+    )  # the last column is for requests without a pool
+    away = np.zeros((len(state.latency), nowhere + 1))
+    away[:, :nowhere] = state.latency[:, state.pools["region"]] + state.pools["start_s"]
     log = RequestLog(
         outcome=np.empty(n, np.int8),
         reason=np.empty(n, np.int8),
@@ -49,7 +46,7 @@ def request_log(s: State, not_due: npt.NDArray[np.bool_]) -> RequestLog:
         tbt_s=np.empty(n),
         e2e_s=np.empty(n),
     )
-    fill_log(s.requests, not_due, away, *(getattr(log, column.name) for column in fields(log)))
+    fill_log(state.requests, not_due, away, *(getattr(log, column.name) for column in fields(log)))
     return log
 
 
@@ -59,20 +56,20 @@ def rows(log: RequestLog, which: npt.NDArray[np.bool_]) -> RequestLog:
 
 
 def pool_series(
-    s: State, duration_s: float, interval_s: float, waiting: Array, held: Array
+    state: State, duration_s: float, interval_s: float, waiting: Array, held: Array
 ) -> PoolSeries:
     """Return one row per pool and interval.
 
     ``waiting`` and ``held`` were sampled at the ends of the intervals.
     """
-    series = s.series[:, :, :-1]  # the last column counts everything after the window
+    series = state.series[:, :, :-1]  # the last column counts everything after the window
     intervals = series.shape[2]
     starts = np.arange(intervals) * interval_s
     width = np.minimum(starts + interval_s, duration_s) - starts
-    capacity = series[S_READY] * s.pools["kv_capacity"][:, None]
+    capacity = series[S_READY] * state.pools["kv_capacity"][:, None]
     serving = series[S_READY] + series[S_DRAINING]
     tokens = series[S_INPUT] + series[S_OUTPUT]
-    computing = np.minimum(tokens * s.pools["token_s"][:, None], series[S_BUSY])
+    computing = np.minimum(tokens * state.pools["token_s"][:, None], series[S_BUSY])
     looked_up = series[S_LOOKED_UP]
     return PoolSeries(
         interval_s=interval_s,
@@ -98,7 +95,7 @@ def _share(part: Array, total: Array) -> npt.NDArray[np.float64]:
     return np.asarray(part / np.where(total > 0, total, 1.0))
 
 
-def pool_totals(s: State) -> PoolTotals:
+def pool_totals(state: State) -> PoolTotals:
     """Return one row per pool."""
     names = (
         "before_s",
@@ -118,17 +115,19 @@ def pool_totals(s: State) -> PoolTotals:
         "looked_up_tokens",
         "evicted_tokens",
     )
-    return PoolTotals(**{name: s.pools[name].copy() for name in names}, starts=s.started.copy())
+    return PoolTotals(
+        **{name: state.pools[name].copy() for name in names}, starts=state.started.copy()
+    )
 
 
-def after_window(s: State, until_s: float) -> AfterWindow:
+def after_window(state: State, until_s: float) -> AfterWindow:
     """Return one row per pool for the time after the window."""
-    after = s.series[:, :, -1]
+    after = state.series[:, :, -1]
     return AfterWindow(
         until_s=until_s,
-        kept_s=s.pools["kept_s"].copy(),
-        prefill_s=s.pools["after_prefill_s"].copy(),
-        decode_s=s.pools["after_decode_s"].copy(),
+        kept_s=state.pools["kept_s"].copy(),
+        prefill_s=state.pools["after_prefill_s"].copy(),
+        decode_s=state.pools["after_decode_s"].copy(),
         iterations=after[S_ITERATIONS].copy(),
         input_tokens=after[S_INPUT].copy(),
         output_tokens=after[S_OUTPUT].copy(),

@@ -1,7 +1,7 @@
 """Routing of requests (methods.md E4): region, then instance, and release of deferred ones.
 
-The router may see queues (``fleet.SEES``). A request then waits only if no region has an instance
-that takes it at its next iteration.
+The router may see queues (``fleet.ROUTER_INPUTS``). A request then waits only if no region has an
+instance that takes it at its next iteration.
 
 These are compiled helpers of the engine; ``s`` is its ``State`` (``simulation.engine.state``). They
 do not change instances, except for evictions that are already due. Progress inside a run of equal
@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from simulation.compiled import kernel
-from simulation.engine.prefix import longest, trim
+from simulation.engine.prefix import evict_for, longest_cached_prefix
 from simulation.engine.progress import iterations_done
 from simulation.engine.routing_order import (
     NEVER,
@@ -24,100 +24,104 @@ from simulation.engine.routing_order import (
     least_used,
     pool_used,
 )
-from simulation.engine.state import THEN
+from simulation.engine.state import NEXT_WAITING
 
 
 @kernel
-def _has_room(s: Any, slot: int, r: int, t: float) -> bool:
+def _has_room(state: Any, slot: int, r: int, t: float) -> bool:
     """Return whether an instance takes request ``r`` at its next iteration.
 
     Token budget, batch and KV memory must have room after running and waiting requests.
     """
-    instance = s.instances[slot]
-    pool = s.pools[instance.pool]
+    instance = state.instances[slot]
+    pool = state.pools[instance.pool]
     kv = instance.kv + iterations_done(instance, t) * instance.decodes
     return bool(
         instance.pending < pool.budget
         and instance.running + instance.waiting < pool.max_batch
-        and kv + instance.queued + s.requests[r].isl + s.requests[r].generated < pool.usable
+        and kv + instance.queued + state.requests[r].isl + state.requests[r].generated < pool.usable
     )
 
 
 @kernel
-def _best(s: Any, endpoint: int, t: float, r: int) -> int:
+def _best_instance(state: Any, endpoint: int, t: float, r: int) -> int:
     """Return the router's choice of an instance of an endpoint; -1: none."""
-    first = s.endpoint_start[endpoint]
-    if first == s.endpoint_start[endpoint + 1]:
+    first = state.endpoint_start[endpoint]
+    if first == state.endpoint_start[endpoint + 1]:
         return -1
-    if s.pools[s.endpoint_pools[first]].router == PREFIX_AWARE:
-        return int(_best_by_prefix(s, endpoint, t, r))
-    if s.clock[0].by_pool and s.endpoint_start[endpoint + 1] > first + 1:
-        return int(_best_of_pools(s, endpoint, t, r))
-    need = s.requests[r].isl + s.requests[r].osl
-    return int(best_of_endpoint(s, endpoint, t, need))
+    if state.pools[state.endpoint_pools[first]].router == PREFIX_AWARE:
+        return int(_best_by_prefix(state, endpoint, t, r))
+    if state.clock[0].by_pool and state.endpoint_start[endpoint + 1] > first + 1:
+        return int(_best_of_pools(state, endpoint, t, r))
+    need = state.requests[r].isl + state.requests[r].osl
+    return int(best_of_endpoint(state, endpoint, t, need))
 
 
 @kernel
-def _best_of_pools(s: Any, endpoint: int, t: float, r: int) -> int:
+def _best_of_pools(state: Any, endpoint: int, t: float, r: int) -> int:
     """Return the instance of the pool with the least KV memory utilization; the first of several.
 
     If the router sees queues, pools that take the request at their next iteration come first. If no
     pool does, the one with the fewest seconds of prompts ahead wins.
     """
-    need = s.requests[r].isl + s.requests[r].osl
-    best, least, its_room = -1, 0.0, False
-    for i in range(s.endpoint_start[endpoint], s.endpoint_start[endpoint + 1]):
-        p = s.endpoint_pools[i]
-        pool = s.pools[p]
+    need = state.requests[r].isl + state.requests[r].osl
+    best, lowest, best_has_room = -1, 0.0, False
+    for i in range(state.endpoint_start[endpoint], state.endpoint_start[endpoint + 1]):
+        p = state.endpoint_pools[i]
+        pool = state.pools[p]
         if need > pool.longest:
             continue
-        slot, _ = best_of_pool(s, p, t)
+        slot, _ = best_of_pool(state, p, t)
         if slot < 0:
             continue
-        room = not s.clock[0].sees_queues or _has_room(s, slot, r, t)
-        if room:
-            value = pool_used(s, p, t) / (pool.ready * pool.kv_capacity)
+        has_room = not state.clock[0].sees_queues or _has_room(state, slot, r, t)
+        if has_room:
+            value = pool_used(state, p, t) / (pool.ready * pool.kv_capacity)
         else:
-            value = s.instances[slot].pending * pool.token_s * pool.pace
-        if best < 0 or (room and not its_room) or (room == its_room and value < least):
-            best, least, its_room = slot, value, room
+            value = state.instances[slot].pending * pool.token_s * pool.pace
+        if (
+            best < 0
+            or (has_room and not best_has_room)
+            or (has_room == best_has_room and value < lowest)
+        ):
+            best, lowest, best_has_room = slot, value, has_room
     return best
 
 
 @kernel
-def _best_by_prefix(s: Any, endpoint: int, t: float, r: int) -> int:
+def _best_by_prefix(state: Any, endpoint: int, t: float, r: int) -> int:
     """Return the instance with the fewest prompt tokens to compute before the first token of ``r``.
 
     Ties go to the fewest remaining tokens, then to the lowest slot. -1: none. The tree of pending
     tokens excludes instances that could not win even with every block of the prompt cached.
     """
-    request = s.requests[r]
-    best, least, least_work = -1, 0, 0
-    for i in range(s.endpoint_start[endpoint], s.endpoint_start[endpoint + 1]):
-        pool = s.pools[s.endpoint_pools[i]]
+    request = state.requests[r]
+    best, lowest, least_work = -1, 0, 0
+    for i in range(state.endpoint_start[endpoint], state.endpoint_start[endpoint + 1]):
+        pool = state.pools[state.endpoint_pools[i]]
         if request.isl + request.osl > pool.longest:
             continue
-        most = request.isl if pool.blocks > 0 else 0
+        max_hit = request.isl if pool.blocks > 0 else 0
         node = 1
         while True:
             # Depth-first search; a subtree is skipped if its bound cannot win.
-            bound = s.ranking[pool.tree + node].bound
-            if bound != NEVER and (best < 0 or bound - most <= least):
+            bound = state.ranking[pool.tree + node].bound
+            if bound != NEVER and (best < 0 or bound - max_hit <= lowest):
                 if node < pool.width:
                     node = 2 * node
                     continue
                 slot = pool.first + node - pool.width
-                instance = s.instances[slot]
+                instance = state.instances[slot]
                 done = iterations_done(instance, t) * instance.decodes
                 hit = 0
                 if pool.blocks > 0:
                     # First carry out the evictions due to decodes since the run began.
-                    trim(s, slot, instance.kv + done)
-                    cached, _ = longest(s, slot, r)
+                    evict_for(state, slot, instance.kv + done)
+                    cached, _ = longest_cached_prefix(state, slot, r)
                     hit = cached * pool.block_tokens
                 key, work = instance.pending - hit, instance.work - done - hit
-                if best < 0 or key < least or (key == least and work < least_work):
-                    best, least, least_work = slot, key, work
+                if best < 0 or key < lowest or (key == lowest and work < least_work):
+                    best, lowest, least_work = slot, key, work
             while node > 1 and node & 1:
                 node >>= 1
             if node == 1:
@@ -127,88 +131,94 @@ def _best_by_prefix(s: Any, endpoint: int, t: float, r: int) -> int:
 
 
 @kernel
-def choose_instance(s: Any, model: int, region: int, t: float, r: int) -> int:
+def choose_instance(state: Any, model: int, region: int, t: float, r: int) -> int:
     """Return the router's choice over all pools of an endpoint for request ``r``; -1: none.
 
     Only pools with room for the request count.
     """
-    return int(_best(s, model * s.latency.shape[0] + region, t, r))
+    return int(_best_instance(state, model * state.latency.shape[0] + region, t, r))
 
 
 @kernel
-def takes(s: Any, model: int, region: int, slot: int, r: int, t: float) -> bool:
+def need_not_wait(state: Any, model: int, region: int, slot: int, r: int, t: float) -> bool:
     """Return whether request ``r`` need not wait at ``slot`` of an endpoint.
 
     With prefill and decode pools the decode instance must not let it wait either.
     """
-    if not _has_room(s, slot, r, t):
+    if not _has_room(state, slot, r, t):
         return False
-    then = s.handover[model, THEN]
+    then = state.handover[model, NEXT_WAITING]
     if then < 0:
         return True
-    other = _best(s, then * s.latency.shape[0] + region, t, r)
-    return bool(other >= 0 and _has_room(s, other, r, t))
+    other = _best_instance(state, then * state.latency.shape[0] + region, t, r)
+    return bool(other >= 0 and _has_room(state, other, r, t))
 
 
 @kernel
-def _below(s: Any, model: int, region: int, t: float, threshold: float) -> bool:
+def _is_below_threshold(state: Any, model: int, region: int, t: float, threshold: float) -> bool:
     """Return whether the memory utilization of an endpoint is below a threshold.
 
     With prefill and decode pools both endpoints must be below it.
     """
-    regions, then = s.latency.shape[0], s.handover[model, THEN]
+    regions, then = state.latency.shape[0], state.handover[model, NEXT_WAITING]
     return bool(
-        is_below(s, model * regions + region, t, threshold)
-        and (then < 0 or is_below(s, then * regions + region, t, threshold))
+        is_below(state, model * regions + region, t, threshold)
+        and (then < 0 or is_below(state, then * regions + region, t, threshold))
     )
 
 
 @kernel
-def _planned(s: Any, model: int, home: int, r: int) -> int:
+def _region_by_shares(state: Any, model: int, home: int, r: int) -> int:
     """Return the region by the planned shares of the home region; -1: there are none.
 
     The region that is owed the most tokens wins. The debt never exceeds a few prompts.
     """
-    best, most, isl = -1, 0.0, s.requests[r].isl
-    for region in range(s.latency.shape[0]):
-        share = s.shares[model, home, region]
+    best, largest, isl = -1, 0.0, state.requests[r].isl
+    for region in range(state.latency.shape[0]):
+        share = state.shares[model, home, region]
         if share > 0.0:
             # Every share gains tokens, and the chosen region pays for the request. So over time
             # the tokens follow the shares.
-            s.owed[model, home, region] += share * isl
-            if best < 0 or s.owed[model, home, region] > most:
-                best, most = region, s.owed[model, home, region]
+            state.owed[model, home, region] += share * isl
+            if best < 0 or state.owed[model, home, region] > largest:
+                best, largest = region, state.owed[model, home, region]
     if best >= 0:
-        s.owed[model, home, best] -= isl
+        state.owed[model, home, best] -= isl
     return best
 
 
 @kernel
-def _soonest(s: Any, model: int, home: int, t: float, r: int) -> tuple[int, int]:
+def _soonest_region(state: Any, model: int, home: int, t: float, r: int) -> tuple[int, int]:
     """Return ``(region, instance)`` that serves the request soonest; (-1, -1): none is ready.
 
     Instances that take it without a wait come first. Then the fewest seconds of prompts ahead plus
     latency win. The nearer region wins a tie.
     """
-    regions = s.latency.shape[0]
-    best, its_slot, its_wait, its_takes = -1, -1, 0.0, False
+    regions = state.latency.shape[0]
+    best, best_slot, best_wait, best_takes = -1, -1, 0.0, False
     for i in range(regions):
-        region = s.region_order[home, i]
+        region = state.region_order[home, i]
         if region < 0:
             break
-        slot = _best(s, model * regions + region, t, r)
+        slot = _best_instance(state, model * regions + region, t, r)
         if slot < 0:
             continue
-        its = takes(s, model, region, slot, r, t)
-        pool = s.pools[s.instances[slot].pool]
-        wait = s.latency[home, region] + s.instances[slot].pending * pool.token_s * pool.pace
-        if best < 0 or (its and not its_takes) or (its == its_takes and wait < its_wait):
-            best, its_slot, its_wait, its_takes = region, slot, wait, its
-    return best, its_slot
+        takes_now = need_not_wait(state, model, region, slot, r, t)
+        pool = state.pools[state.instances[slot].pool]
+        wait = (
+            state.latency[home, region] + state.instances[slot].pending * pool.token_s * pool.pace
+        )
+        if (
+            best < 0
+            or (takes_now and not best_takes)
+            or (takes_now == best_takes and wait < best_wait)
+        ):
+            best, best_slot, best_wait, best_takes = region, slot, wait, takes_now
+    return best, best_slot
 
 
 @kernel
-def choose_region(s: Any, model: int, home: int, t: float, r: int) -> tuple[int, int]:
+def choose_region(state: Any, model: int, home: int, t: float, r: int) -> tuple[int, int]:
     """Return ``(region, instance)`` for a request; (-1, -1): no instance is ready.
 
     1. The region by planned shares, if there are any.
@@ -219,37 +229,39 @@ def choose_region(s: Any, model: int, home: int, t: float, r: int) -> tuple[int,
     would wait in the region of step 3, the region that serves it soonest is taken. Regions behind a
     closed path are neither in the order nor in the shares.
     """
-    regions = s.latency.shape[0]
+    regions = state.latency.shape[0]
     # Common case, without the cost of comparing regions.
     if regions == 1:
-        slot = _best(s, model, t, r)
+        slot = _best_instance(state, model, t, r)
         return 0 if slot >= 0 else -1, slot
-    queues = s.clock[0].sees_queues
-    if s.clock[0].planned:
-        region = _planned(s, model, home, r)
-        slot = _best(s, model * regions + region, t, r) if region >= 0 else -1
-        if slot >= 0 and (not queues or takes(s, model, region, slot, r, t)):
+    queues = state.clock[0].sees_queues
+    if state.clock[0].planned:
+        region = _region_by_shares(state, model, home, r)
+        slot = _best_instance(state, model * regions + region, t, r) if region >= 0 else -1
+        if slot >= 0 and (not queues or need_not_wait(state, model, region, slot, r, t)):
             return region, slot
     for i in range(regions):
-        region = s.region_order[home, i]
+        region = state.region_order[home, i]
         if region < 0:
             break
-        if not _below(s, model, region, t, s.clock[0].region_threshold):
+        if not _is_below_threshold(state, model, region, t, state.clock[0].region_threshold):
             continue
-        slot = _best(s, model * regions + region, t, r)
-        if slot >= 0 and (not queues or takes(s, model, region, slot, r, t)):
+        slot = _best_instance(state, model * regions + region, t, r)
+        if slot >= 0 and (not queues or need_not_wait(state, model, region, slot, r, t)):
             return region, slot
-    need = s.requests[r].isl + s.requests[r].osl
-    region, slot = least_used(s, s.region_order[home], model * regions, t, need)
-    slot = _best(s, model * regions + region, t, r) if slot >= 0 else -1
-    if slot >= 0 and queues and not takes(s, model, region, slot, r, t):
-        region, slot = _soonest(s, model, home, t, r)
+    need = state.requests[r].isl + state.requests[r].osl
+    region, slot = least_used(state, state.region_order[home], model * regions, t, need)
+    slot = _best_instance(state, model * regions + region, t, r) if slot >= 0 else -1
+    if slot >= 0 and queues and not need_not_wait(state, model, region, slot, r, t):
+        region, slot = _soonest_region(state, model, home, t, r)
     return int(region), int(slot)
 
 
 @kernel
-def releases(s: Any, model: int, region: int, t: float) -> int:
+def released_count(state: Any, model: int, region: int, t: float) -> int:
     """Return how many deferred requests an endpoint takes when it has room."""
-    if _below(s, model, region, t, s.clock[0].release_two_below):
+    if _is_below_threshold(state, model, region, t, state.clock[0].release_two_below):
         return 2
-    return 1 if _below(s, model, region, t, s.clock[0].release_one_below) else 0
+    return (
+        1 if _is_below_threshold(state, model, region, t, state.clock[0].release_one_below) else 0
+    )

@@ -44,10 +44,10 @@ def _key(router: int, instance: Any, done: int) -> int:
 
 
 @kernel
-def rank(s: Any, slot: int) -> None:
+def rank(state: Any, slot: int) -> None:
     """Update the position of an instance after any change except the passing of time."""
-    instance = s.instances[slot]
-    pool = s.pools[instance.pool]
+    instance = state.instances[slot]
+    pool = state.pools[instance.pool]
     low, high, bound = 0, 0, NEVER
     if instance.status == READY:
         coming = (instance.k - 1) * instance.decodes if instance.k > 1 else 0
@@ -56,19 +56,19 @@ def rank(s: Any, slot: int) -> None:
     pool.kv_low += low - instance.kv_low
     pool.kv_high += high - instance.kv_high
     instance.kv_low, instance.kv_high = low, high
-    _put(s, pool, slot, bound, np.inf)
+    _store_bound(state, pool, slot, bound, np.inf)
 
 
 @kernel
-def _put(s: Any, pool: Any, slot: int, bound: int, until: float) -> None:
+def _store_bound(state: Any, pool: Any, slot: int, bound: int, until: float) -> None:
     """Store the bound of an instance and its expiry in the tree."""
     node = pool.width + slot - pool.first
-    leaf = s.ranking[pool.tree + node]
+    leaf = state.ranking[pool.tree + node]
     leaf.bound, leaf.until = bound, until
     while node > 1:
         node >>= 1
-        above = s.ranking[pool.tree + node]
-        left, right = s.ranking[pool.tree + 2 * node], s.ranking[pool.tree + 2 * node + 1]
+        above = state.ranking[pool.tree + node]
+        left, right = state.ranking[pool.tree + 2 * node], state.ranking[pool.tree + 2 * node + 1]
         bound, until = min(left.bound, right.bound), min(left.until, right.until)
         if above.bound == bound and above.until == until:
             break
@@ -76,15 +76,15 @@ def _put(s: Any, pool: Any, slot: int, bound: int, until: float) -> None:
 
 
 @kernel
-def _raise(s: Any, pool: Any, slot: int, key: int, done: int, old: int) -> None:
+def _raise_bound(state: Any, pool: Any, slot: int, key: int, done: int, old: int) -> None:
     """Raise the bound of an instance above ``old``.
 
     ``key`` is its key after ``done`` iterations of its run. The smaller its distance to the result
     of the pool's last search, the closer the new bound lies to the key.
     """
-    instance = s.instances[slot]
+    instance = state.instances[slot]
     if pool.router != LEAST_REMAINING:  # only this key falls within a run
-        _put(s, pool, slot, key, np.inf)
+        _store_bound(state, pool, slot, key, np.inf)
         return
     ahead = max(key - pool.least, 0) // (2 * max(instance.decodes, 1))
     ahead = min(ahead, instance.k - 1 - done)
@@ -92,78 +92,80 @@ def _raise(s: Any, pool: Any, slot: int, key: int, done: int, old: int) -> None:
         ahead = 0
     last = done + ahead
     until = iteration_end(instance, last + 1) if last < instance.k - 1 else np.inf
-    _put(s, pool, slot, key - ahead * instance.decodes, until)
+    _store_bound(state, pool, slot, key - ahead * instance.decodes, until)
 
 
 @kernel
-def _renew(s: Any, pool: Any, t: float) -> None:
+def _renew_bounds(state: Any, pool: Any, t: float) -> None:
     """Renew the bounds that have expired by ``t``."""
-    while s.ranking[pool.tree + 1].until < t:
+    while state.ranking[pool.tree + 1].until < t:
         node = 1
         while node < pool.width:
             node = 2 * node
-            if s.ranking[pool.tree + node].until >= t:
+            if state.ranking[pool.tree + node].until >= t:
                 node += 1
         slot = pool.first + node - pool.width
-        instance = s.instances[slot]
+        instance = state.instances[slot]
         done = iterations_done(instance, t)
-        _raise(s, pool, slot, _key(pool.router, instance, done * instance.decodes), done, -NEVER)
+        _raise_bound(
+            state, pool, slot, _key(pool.router, instance, done * instance.decodes), done, -NEVER
+        )
 
 
 @kernel
-def best_of_pool(s: Any, p: int, t: float) -> tuple[int, int]:
+def best_of_pool(state: Any, p: int, t: float) -> tuple[int, int]:
     """Return the ready instance of a pool with the least key at ``t``, and the key.
 
     The lowest slot wins a tie. The slot is -1 if no instance is ready.
     """
-    pool = s.pools[p]
-    _renew(s, pool, t)
+    pool = state.pools[p]
+    _renew_bounds(state, pool, t)
     while True:
-        bound = s.ranking[pool.tree + 1].bound
+        bound = state.ranking[pool.tree + 1].bound
         if bound == NEVER:
             return -1, 0
         node = 1
         while node < pool.width:
             node = 2 * node
-            if s.ranking[pool.tree + node].bound != bound:
+            if state.ranking[pool.tree + node].bound != bound:
                 node += 1
         slot = pool.first + node - pool.width
-        instance = s.instances[slot]
+        instance = state.instances[slot]
         done = iterations_done(instance, t)
         key = _key(pool.router, instance, done * instance.decodes)
         # All other bounds are at least as high, so no other instance has a lower key.
         if key == bound:
             pool.least = key
             return slot, key
-        _raise(s, pool, slot, key, done, bound)
+        _raise_bound(state, pool, slot, key, done, bound)
 
 
 @kernel
-def best_of_endpoint(s: Any, endpoint: int, t: float, need: int) -> int:
+def best_of_endpoint(state: Any, endpoint: int, t: float, need: int) -> int:
     """Return the router's choice over all pools of an endpoint; -1: none.
 
     Only pools with room for a request of ``need`` tokens count.
     """
-    best, least = -1, 0
-    for i in range(s.endpoint_start[endpoint], s.endpoint_start[endpoint + 1]):
-        p = s.endpoint_pools[i]
-        if need > s.pools[p].longest:
+    best, lowest = -1, 0
+    for i in range(state.endpoint_start[endpoint], state.endpoint_start[endpoint + 1]):
+        p = state.endpoint_pools[i]
+        if need > state.pools[p].longest:
             continue
-        slot, key = best_of_pool(s, p, t)
-        if slot >= 0 and (best < 0 or key < least):
-            best, least = slot, key
+        slot, key = best_of_pool(state, p, t)
+        if slot >= 0 and (best < 0 or key < lowest):
+            best, lowest = slot, key
     return best
 
 
 @kernel
-def pool_used(s: Any, p: int, t: float) -> int:
+def pool_used(state: Any, p: int, t: float) -> int:
     """Return the KV tokens in use of the ready instances of a pool."""
-    pool = s.pools[p]
+    pool = state.pools[p]
     used, left = 0, pool.ready
     for slot in range(pool.first, pool.first + pool.top):
         if left == 0:
             break
-        instance = s.instances[slot]
+        instance = state.instances[slot]
         if instance.status == READY:
             left -= 1
             used += instance.kv + iterations_done(instance, t) * instance.decodes
@@ -171,22 +173,22 @@ def pool_used(s: Any, p: int, t: float) -> int:
 
 
 @kernel
-def endpoint_used(s: Any, endpoint: int, t: float) -> float:
+def endpoint_used(state: Any, endpoint: int, t: float) -> float:
     """Return the KV memory utilization of an endpoint's ready instances; 1 without any."""
     used, capacity = 0, 0
-    for i in range(s.endpoint_start[endpoint], s.endpoint_start[endpoint + 1]):
-        p = s.endpoint_pools[i]
-        used += pool_used(s, p, t)
-        capacity += s.pools[p].ready * s.pools[p].kv_capacity
+    for i in range(state.endpoint_start[endpoint], state.endpoint_start[endpoint + 1]):
+        p = state.endpoint_pools[i]
+        used += pool_used(state, p, t)
+        capacity += state.pools[p].ready * state.pools[p].kv_capacity
     return used / capacity if capacity > 0 else 1.0
 
 
 @kernel
-def _between(s: Any, endpoint: int) -> tuple[float, float]:
+def _bounds_of_used(state: Any, endpoint: int) -> tuple[float, float]:
     """Return limits of ``endpoint_used`` from the limits of its pools; (1, 1) without instances."""
     low, high, capacity = 0, 0, 0
-    for i in range(s.endpoint_start[endpoint], s.endpoint_start[endpoint + 1]):
-        pool = s.pools[s.endpoint_pools[i]]
+    for i in range(state.endpoint_start[endpoint], state.endpoint_start[endpoint + 1]):
+        pool = state.pools[state.endpoint_pools[i]]
         low += pool.kv_low
         high += pool.kv_high
         capacity += pool.ready * pool.kv_capacity
@@ -196,7 +198,7 @@ def _between(s: Any, endpoint: int) -> tuple[float, float]:
 
 
 @kernel
-def least_used(s: Any, order: Any, first: int, t: float, need: int) -> tuple[int, int]:
+def least_used(state: Any, order: Any, first: int, t: float, need: int) -> tuple[int, int]:
     """Return ``(region, instance)`` of the endpoint with the least KV memory utilization.
 
     Only endpoints with an instance for ``need`` tokens count. The earlier region in ``order`` wins
@@ -209,37 +211,37 @@ def least_used(s: Any, order: Any, first: int, t: float, need: int) -> tuple[int
         if r < 0:
             break
         # Any region with a lower limit above the ceiling cannot be the least used.
-        if best_of_endpoint(s, first + r, t, need) >= 0:
-            ceiling = min(ceiling, _between(s, first + r)[1])
-    least = -1.0  # utilization of the region found; -1: not computed yet
+        if best_of_endpoint(state, first + r, t, need) >= 0:
+            ceiling = min(ceiling, _bounds_of_used(state, first + r)[1])
+    lowest_use = -1.0  # utilization of the region found; -1: not computed yet
     for i in range(order.shape[0]):
         r = order[i]
         if r < 0:
             break
-        low = _between(s, first + r)[0]
-        if low > ceiling or (least >= 0.0 and low >= least):
+        low = _bounds_of_used(state, first + r)[0]
+        if low > ceiling or (lowest_use >= 0.0 and low >= lowest_use):
             continue
-        slot = best_of_endpoint(s, first + r, t, need)
+        slot = best_of_endpoint(state, first + r, t, need)
         if slot < 0:
             continue
         if region >= 0:
-            if least < 0.0:
-                least = endpoint_used(s, first + region, t)
-            used = endpoint_used(s, first + r, t)
-            if used >= least:
+            if lowest_use < 0.0:
+                lowest_use = endpoint_used(state, first + region, t)
+            used = endpoint_used(state, first + r, t)
+            if used >= lowest_use:
                 continue
-            least = used
+            lowest_use = used
         region, instance = r, slot
     return region, instance
 
 
 @kernel
-def is_below(s: Any, endpoint: int, t: float, threshold: float) -> bool:
+def is_below(state: Any, endpoint: int, t: float, threshold: float) -> bool:
     """Return whether ``endpoint_used`` is below ``threshold``."""
     # Try the limits of the pools first: a look at every instance is slow.
     low, high, capacity = 0, 0, 0
-    for i in range(s.endpoint_start[endpoint], s.endpoint_start[endpoint + 1]):
-        pool = s.pools[s.endpoint_pools[i]]
+    for i in range(state.endpoint_start[endpoint], state.endpoint_start[endpoint + 1]):
+        pool = state.pools[state.endpoint_pools[i]]
         low += pool.kv_low
         high += pool.kv_high
         capacity += pool.ready * pool.kv_capacity
@@ -248,4 +250,4 @@ def is_below(s: Any, endpoint: int, t: float, threshold: float) -> bool:
             return True
         if low / capacity >= threshold:
             return False
-    return bool(endpoint_used(s, endpoint, t) < threshold)
+    return bool(endpoint_used(state, endpoint, t) < threshold)

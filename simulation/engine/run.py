@@ -11,22 +11,15 @@ import numpy as np
 from simulation import invariants
 from simulation.arrays import Array
 from simulation.deadlines import due_s
-from simulation.engine import (
-    entry_points,
-    policy_actions,
-    result_tables,
-)
+from simulation.engine import entry_points, policy_actions, result_tables
 from simulation.engine.allocation import allocate
 from simulation.engine.control_loop import Controller
 from simulation.engine.observations import router_pools
-from simulation.engine.request_supply import (
-    Everything,
-    Feed,
-)
+from simulation.engine.request_supply import Feed, NothingMore
 from simulation.engine.state import State
-from simulation.engine.time_advance import Clockwork
+from simulation.engine.time_advance import TimeAdvance
 from simulation.errors import SimulationError
-from simulation.faults import plan
+from simulation.faults import fault_events
 from simulation.fleet import Fleet
 from simulation.policy import ScalingPolicy
 from simulation.results import SimulationResult
@@ -77,14 +70,14 @@ def simulate(
     began = time.perf_counter()
     interval_s = float(interval_s)
     check_inputs(fleet, policy, trace.regions, trace.tiers, interval_s)
-    trace, duration_s = _window(trace, duration_s, interval_s)
-    s = allocate(trace, fleet, duration_s, interval_s, seed)
-    clockwork = begin(s, fleet, policy, duration_s, seed, progress, Everything())
-    waiting, held = run_window(s, fleet, policy, duration_s, interval_s, clockwork, watch)
+    trace, duration_s = _requests_in_window(trace, duration_s, interval_s)
+    state = allocate(trace, fleet, duration_s, interval_s, seed)
+    clockwork = begin(state, fleet, policy, duration_s, seed, progress, NothingMore())
+    waiting, held = run_window(state, fleet, policy, duration_s, interval_s, clockwork, watch)
     due = due_s(trace, fleet.tiers)
     last_due_s = float(due[np.isfinite(due)].max(initial=0.0))
-    until_s = drain(s, duration_s, last_due_s, policy.interval_s, clockwork)
-    log = result_tables.request_log(s, due > until_s)
+    until_s = drain(state, duration_s, last_due_s, policy.interval_s, clockwork)
+    log = result_tables.request_log(state, due > until_s)
     result = SimulationResult(
         policy=policy.name,
         seed=seed,
@@ -92,33 +85,33 @@ def simulate(
         trace=trace,
         duration_s=duration_s,
         requests=log,
-        series=result_tables.pool_series(s, duration_s, interval_s, waiting, held),
-        totals=result_tables.pool_totals(s),
-        after=result_tables.after_window(s, until_s),
+        series=result_tables.pool_series(state, duration_s, interval_s, waiting, held),
+        totals=result_tables.pool_totals(state),
+        after=result_tables.after_window(state, until_s),
         reject_reasons=result_tables.reject_reasons(log),
         wall_seconds=time.perf_counter() - began,
     )
-    invariants.check_state(s.pools, s.instances, int(s.clock[0]["open"]))
-    invariants.check(result)
+    invariants.check_state(state.pools, state.instances, int(state.clock[0]["open"]))
+    invariants.check_invariants(result)
     if progress is not None:
         progress(1.0)
     return replace(result, wall_seconds=time.perf_counter() - began)
 
 
 def begin(
-    s: State,
+    state: State,
     fleet: Fleet,
     policy: ScalingPolicy,
     duration_s: float,
     seed: int,
     progress: Callable[[float], None] | None,
     feed: Feed,
-) -> Clockwork:
+) -> TimeAdvance:
     """Place the first instances of the policy, plan the faults and return the clockwork."""
     regions = tuple(region.name for region in fleet.regions)
-    faults = plan(fleet.faults, s.pools["maximum"], regions, duration_s, seed)
-    policy_actions.place(s, fleet, policy.reset(fleet))
-    return Clockwork(s, faults, duration_s, progress, feed)
+    faults = fault_events(fleet.faults, state.pools["maximum"], regions, duration_s, seed)
+    policy_actions.place(state, fleet, policy.reset(fleet))
+    return TimeAdvance(state, faults, duration_s, progress, feed)
 
 
 def check_inputs(
@@ -134,29 +127,31 @@ def check_inputs(
     if not fleet.pools:
         raise SimulationError("The fleet has no pool; give it at least one.")
     for pool in fleet.pools:
-        place = f"Pool of {pool.model} in {pool.region}"
+        pool_words = f"Pool of {pool.model} in {pool.region}"
         if not 0 <= pool.minimum <= pool.maximum:
-            raise SimulationError(f"{place}: needs 0 <= minimum <= maximum instances.")
+            raise SimulationError(f"{pool_words}: needs 0 <= minimum <= maximum instances.")
         if not 0 <= pool.startup_s < np.inf:
-            raise SimulationError(f"{place}: startup_s must be a number of seconds >= 0.")
+            raise SimulationError(f"{pool_words}: startup_s must be a number of seconds >= 0.")
     if not (np.all(fleet.latency_s >= 0) and np.all(np.isfinite(np.diagonal(fleet.latency_s)))):
         raise SimulationError(
             "Latency between regions must be a number of seconds >= 0: infinite where no request "
             "may go, finite within one."
         )
-    for kind, names, known in (
+    for kind, names, known_names in (
         ("region", regions, [region.name for region in fleet.regions]),
         ("tier", tiers, [tier.name for tier in fleet.tiers]),
     ):
         for name in names:
-            if name not in known:
+            if name not in known_names:
                 raise SimulationError(
                     f"The trace's {kind} {name!r} is not in the fleet; "
-                    f"add it, or map it to one of {', '.join(known)}."
+                    f"add it, or map it to one of {', '.join(known_names)}."
                 )
 
 
-def _window(trace: Trace, duration_s: float | None, interval_s: float) -> tuple[Trace, float]:
+def _requests_in_window(
+    trace: Trace, duration_s: float | None, interval_s: float
+) -> tuple[Trace, float]:
     """Check a trace; return its requests in the window and the length of the window."""
     if len(trace) and trace.arrival_s[0] < 0:
         raise SimulationError("Trace arrivals must not be negative; move start_s to the first.")
@@ -166,7 +161,7 @@ def _window(trace: Trace, duration_s: float | None, interval_s: float) -> tuple[
         duration_s = whole_intervals(trace, interval_s)
     elif not duration_s > 0:
         raise SimulationError("duration_s must be positive.")
-    return _before(trace, float(duration_s)), float(duration_s)
+    return _arrivals_before(trace, float(duration_s)), float(duration_s)
 
 
 def whole_intervals(trace: Trace, interval_s: float) -> float:
@@ -174,7 +169,7 @@ def whole_intervals(trace: Trace, interval_s: float) -> float:
     return float((np.floor(trace.duration_s / interval_s) + 1.0) * interval_s)
 
 
-def _before(trace: Trace, end_s: float) -> Trace:
+def _arrivals_before(trace: Trace, end_s: float) -> Trace:
     """Return the requests that arrive before ``end_s``."""
     # Not Trace.window: its sums with epoch seconds would round arrivals near the edge.
     keep = slice(0, int(np.searchsorted(trace.arrival_s, end_s)))
@@ -182,12 +177,12 @@ def _before(trace: Trace, end_s: float) -> Trace:
 
 
 def run_window(
-    s: State,
+    state: State,
     fleet: Fleet,
     policy: ScalingPolicy,
     duration_s: float,
     interval_s: float,
-    clockwork: Clockwork,
+    clockwork: TimeAdvance,
     watch: Watch | None = None,
 ) -> tuple[Array, Array]:
     """Advance to the end of the window and return queue lengths, ``[pools, intervals]`` each.
@@ -195,10 +190,10 @@ def run_window(
     The first counts requests that wait at the pool's instances at the end of each interval. The
     second counts those held for it at the router and in the NIW queue.
     """
-    intervals = s.series.shape[2] - 1
+    intervals = state.series.shape[2] - 1
     waiting, held = np.zeros((2, len(fleet.pools), intervals))
-    controller = Controller(s, fleet, policy)
-    router_pool = router_pools(s)
+    controller = Controller(state, fleet, policy)
+    router_pool = router_pools(state)
     control, interval = 1, 0
     now = 0.0
     while now < duration_s:
@@ -210,23 +205,23 @@ def run_window(
         now = float(min(next_control, interval_end))
         clockwork.advance(now)
         if now == interval_end:
-            waiting[:, interval] = s.pools["waiting"]
-            beside = s.router_waiting + s.deferred_home
-            if beside.any():
-                np.add.at(held[:, interval], router_pool, beside)
+            waiting[:, interval] = state.pools["waiting"]
+            queued_outside_pools = state.router_waiting + state.deferred_home
+            if queued_outside_pools.any():
+                np.add.at(held[:, interval], router_pool, queued_outside_pools)
             interval += 1
             if watch is not None:
-                watch(now, s.requests)
+                watch(now, state.requests)
         if now == next_control:
             control += 1
             if now < duration_s:
                 controller.look(now)
-                entry_points.tend(s.handle, now)
+                entry_points.tend(state.handle, now)
     return waiting, held
 
 
 def drain(
-    s: State, duration_s: float, last_due_s: float, interval_s: float, clockwork: Clockwork
+    state: State, duration_s: float, last_due_s: float, interval_s: float, clockwork: TimeAdvance
 ) -> float:
     """Serve the requests left after the window, close the books and return the end time.
 
@@ -234,11 +229,11 @@ def drain(
     """
     until_s = max(duration_s + DRAIN_S, last_due_s)
     now, ticks = duration_s, 0
-    while s.clock[0]["open"] and now < until_s:
+    while state.clock[0]["open"] and now < until_s:
         ticks += 1
         now = float(min(duration_s + ticks * interval_s, until_s))
         clockwork.advance(now)
-        if s.clock[0]["open"]:
-            entry_points.tend(s.handle, now)
-    entry_points.close(s.handle, now)
+        if state.clock[0]["open"]:
+            entry_points.tend(state.handle, now)
+    entry_points.close(state.handle, now)
     return now

@@ -26,14 +26,14 @@ from simulation.lifecycle import DRAINING, OFF, READY, STARTING
 
 
 @kernel
-def _least_work(s: Any, p: int, status: int, t: float) -> int:
+def _least_work(state: Any, p: int, status: int, t: float) -> int:
     """Return the instance of a pool in a status with the fewest remaining tokens.
 
     Among draining instances those of a soft scale-in come first.
     """
     best, best_work, best_soft = -1, 0, False
-    for slot in range(s.pools[p].first, s.pools[p].first + s.pools[p].top):
-        instance = s.instances[slot]
+    for slot in range(state.pools[p].first, state.pools[p].first + state.pools[p].top):
+        instance = state.instances[slot]
         if instance.status != status:
             continue
         work = instance.work - iterations_done(instance, t) * instance.decodes
@@ -44,29 +44,31 @@ def _least_work(s: Any, p: int, status: int, t: float) -> int:
 
 
 @kernel
-def _newest_starting(s: Any, p: int) -> int:
+def _newest_starting(state: Any, p: int) -> int:
     """Return the starting instance that was requested last; -1: none."""
     best = -1
-    for slot in range(s.pools[p].first, s.pools[p].first + s.pools[p].top):
-        instance = s.instances[slot]
-        if instance.status == STARTING and (best < 0 or instance.asked >= s.instances[best].asked):
+    for slot in range(state.pools[p].first, state.pools[p].first + state.pools[p].top):
+        instance = state.instances[slot]
+        if instance.status == STARTING and (
+            best < 0 or instance.asked >= state.instances[best].asked
+        ):
             best = slot
     return best
 
 
 @kernel
-def _take_back(s: Any, p: int, t: float) -> None:
+def _undo_drain(state: Any, p: int, t: float) -> None:
     """Make a draining instance ready again."""
-    pool = s.pools[p]
-    slot = _least_work(s, p, DRAINING, t)
-    settle(s, slot, t)
-    instance = s.instances[slot]
+    pool = state.pools[p]
+    slot = _least_work(state, p, DRAINING, t)
+    settle(state, slot, t)
+    instance = state.instances[slot]
     instance.status = READY
     instance.soft_until, instance.lending = 0.0, 0
     # Cancel the event that would end the soft scale-in.
     if instance.k == 0 and instance.waiting == 0:
-        schedule(s, slot, np.inf)
-    rank(s, slot)
+        schedule(state, slot, np.inf)
+    rank(state, slot)
     pool.draining -= 1
     pool.ready += 1
     pool.opened = 1
@@ -74,28 +76,28 @@ def _take_back(s: Any, p: int, t: float) -> None:
 
 
 @kernel
-def _take_out(s: Any, p: int, t: float, soft_s: float, lend: bool) -> None:
+def _remove_instance(state: Any, p: int, t: float, soft_s: float, lend: bool) -> None:
     """Cancel a starting instance, or else drain a ready one."""
-    pool = s.pools[p]
+    pool = state.pools[p]
     if pool.starting > 0:
-        slot = _newest_starting(s, p)
-        s.instances[slot].lending = 1 if lend else 0
-        retire(s, slot, t)
+        slot = _newest_starting(state, p)
+        state.instances[slot].lending = 1 if lend else 0
+        retire(state, slot, t)
         return
-    slot = _least_work(s, p, READY, t)
-    settle(s, slot, t)
-    instance = s.instances[slot]
+    slot = _least_work(state, p, READY, t)
+    settle(state, slot, t)
+    instance = state.instances[slot]
     instance.status = DRAINING
     instance.soft_until, instance.lending = t + soft_s, 1 if lend else 0
-    rank(s, slot)
+    rank(state, slot)
     pool.ready -= 1
     pool.draining += 1
     if instance.running == 0 and instance.waiting == 0 and instance.sending == 0:
-        retire(s, slot, t)
+        retire(state, slot, t)
 
 
 @kernel
-def apply_targets(s: Any, targets: Any, soft_s: Any, lend: Any, keep: Any, t: float) -> None:
+def apply_targets(state: Any, targets: Any, soft_s: Any, lend: Any, keep: Any, t: float) -> None:
     """Bring ready + starting instances of every pool to ``targets[pools]``, clipped to its limits.
 
     Scale-out first takes draining instances back: those of a soft scale-in first, then by fewest
@@ -107,73 +109,73 @@ def apply_targets(s: Any, targets: Any, soft_s: Any, lend: Any, keep: Any, t: fl
     So draining and starting instances never coexist in a pool, and a pool never exceeds its
     maximum. Nothing starts in a region with an outage.
     """
-    for p in range(s.pools.shape[0]):
-        pool = s.pools[p]
+    for p in range(state.pools.shape[0]):
+        pool = state.pools[p]
         # Nothing can start in a region with an outage, and all its instances are lost.
         if pool.down:
             continue
         target = min(max(targets[p], pool.minimum), pool.maximum)
         while pool.ready + pool.starting < target:
             if pool.draining > 0:
-                _take_back(s, p, t)
+                _undo_drain(state, p, t)
             else:
-                start(s, p, t)
+                start(state, p, t)
         while pool.ready + pool.starting > target:
-            _take_out(s, p, t, soft_s[p], lend[p])
+            _remove_instance(state, p, t, soft_s[p], lend[p])
         while pool.lent > max(0, keep[p]):
-            take_off_lent(s, p, t)
-        flush_opened(s, t)
-    for group in range(s.clock[0].groups):
-        register(s, group, t)
-    flush_opened(s, t)
+            take_off_lent(state, p, t)
+        flush_opened(state, t)
+    for group in range(state.clock[0].groups):
+        register(state, group, t)
+    flush_opened(state, t)
 
 
 @kernel
-def place_all(s: Any, targets: Any) -> None:
+def place_all(state: Any, targets: Any) -> None:
     """Place the instances of time 0: ready ones and lent ones.
 
     Instances beyond those that ran before time 0 were requested earlier, by the length of their
     start.
     """
-    for p in range(s.pools.shape[0]):
-        pool = s.pools[p]
+    for p in range(state.pools.shape[0]):
+        pool = state.pools[p]
         target = min(max(targets[p], pool.minimum), pool.maximum)
-        there = target if pool.today < 0 else min(pool.today, target)
-        for _ in range(there):
-            place_first(s, p, 0.0)
+        at_start = target if pool.today < 0 else min(pool.today, target)
+        for _ in range(at_start):
+            place_first(state, p, 0.0)
         for _ in range(min(pool.lent_first, pool.maximum - target)):
-            place_lent(s, p, 0.0)
+            place_lent(state, p, 0.0)
         pool.warm = max(pool.warm, 0)
-    for p in range(s.pools.shape[0]):
-        pool = s.pools[p]
+    for p in range(state.pools.shape[0]):
+        pool = state.pools[p]
         target = min(max(targets[p], pool.minimum), pool.maximum)
         # After all lent instances are placed, since these starts may take them.
         for _ in range(target - pool.ready):
-            start_before(s, p, 0.0)
+            start_before(state, p, 0.0)
 
 
 @kernel
-def apply_speed(s: Any, speed: Any, t: float) -> None:
+def apply_speed(state: Any, speed: Any, t: float) -> None:
     """Run iterations ``speed[pools]`` times as fast, from each instance's next one on."""
-    for p in range(s.pools.shape[0]):
-        pool = s.pools[p]
+    for p in range(state.pools.shape[0]):
+        pool = state.pools[p]
         if pool.pace == 1.0 / speed[p]:
             continue
         pool.pace = 1.0 / speed[p]
         for slot in range(pool.first, pool.first + pool.top):
-            if s.instances[slot].k > 1:
-                interrupt(s, slot, t)
-                rank(s, slot)
+            if state.instances[slot].k > 1:
+                interrupt(state, slot, t)
+                rank(state, slot)
 
 
 @kernel
-def close_books(s: Any, until: float) -> None:
+def close_books(state: Any, until: float) -> None:
     """Count every instance's hours to the end of the window, and work after it to ``until``."""
-    duration = s.clock[0].duration
-    for p in range(s.pools.shape[0]):
-        pool = s.pools[p]
+    duration = state.clock[0].duration
+    for p in range(state.pools.shape[0]):
+        pool = state.pools[p]
         for slot in range(pool.first, pool.first + pool.top):
-            instance = s.instances[slot]
+            instance = state.instances[slot]
             if instance.status != OFF:
-                settle(s, slot, until)
+                settle(state, slot, until)
                 pool.lifetime_s += duration - min(instance.born, duration)

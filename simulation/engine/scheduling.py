@@ -22,7 +22,7 @@ FCFS, EDF, PF, DPA = range(4)  # indices into fleet.SCHEDULERS
 
 
 @kernel
-def standing(scheduler: int, left: float, tau_n: float, tau_p: float) -> tuple[int, float]:
+def scheduling_class(scheduler: int, left: float, tau_n: float, tau_p: float) -> tuple[int, float]:
     """Return the class and value that order the first requests of two tiers.
 
     The lower class goes first, then the lower value, then the stricter tier.

@@ -34,7 +34,7 @@ FIELDS = (
 
 
 @kernel
-def measure(s: Any, t: float) -> None:
+def measure(state: Any, t: float) -> None:
     """Bring the sums of every pool up to ``t``.
 
     ``compute_s`` is the SM-activity proxy (modelled): the time in which computing binds. It is the
@@ -42,13 +42,13 @@ def measure(s: Any, t: float) -> None:
     the busy time. Decodes mostly read memory. So a decoding batch is busy with little activity,
     like the multiprocessors of a GPU.
     """
-    for p in range(s.pools.shape[0]):
-        pool = s.pools[p]
+    for p in range(state.pools.shape[0]):
+        pool = state.pools[p]
         for slot in range(pool.first, pool.first + pool.top):
-            instance = s.instances[slot]
+            instance = state.instances[slot]
             if instance.status == OFF or instance.status == LENT:
                 continue
-            settle(s, slot, t)
+            settle(state, slot, t)
             done = iterations_done(instance, t) * instance.decodes
             pool.given += done - instance.told
             instance.told = done

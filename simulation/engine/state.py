@@ -28,7 +28,7 @@ from simulation.engine.tables import Layout, Tables, handle, opener
     ROWS,
 ) = range(14)
 HEAD, TAIL = range(2)  # ends of a queue of requests
-THEN, AGAIN = range(2)  # columns of State.handover
+NEXT_WAITING, NEXT_IN_BATCH = range(2)  # columns of State.handover
 
 REQUEST = np.dtype(
     [

@@ -9,8 +9,8 @@ from dataclasses import replace
 from simulation import invariants
 from simulation.arrays import Array
 from simulation.engine import result_tables
-from simulation.engine.allocation import More, allocate
-from simulation.engine.request_supply import Pieces
+from simulation.engine.allocation import StreamLimits, allocate
+from simulation.engine.request_supply import StreamFeed
 from simulation.engine.run import begin, check_inputs, drain, run_window
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
@@ -54,23 +54,23 @@ def simulate_stream(
     tally = Tally.empty(groups, len(stream.tiers), int(duration_s // HOUR_S) + 1, len(fleet.pools))
     pieces = stream.pieces(duration_s, piece)
     first = next(pieces, stream.nothing)
-    more = More(stream.requests, stream.most_tokens)
-    s = allocate(first, fleet, duration_s, interval_s, seed, more)
-    feed = Pieces(first, pieces, fleet, tally, duration_s)
-    clockwork = begin(s, fleet, policy, duration_s, seed, progress, feed)
+    more = StreamLimits(stream.requests, stream.most_tokens)
+    state = allocate(first, fleet, duration_s, interval_s, seed, more)
+    feed = StreamFeed(first, pieces, fleet, tally, duration_s)
+    clockwork = begin(state, fleet, policy, duration_s, seed, progress, feed)
     look = None if watch is None else lambda now, held: watch(now, held, tally)
-    waiting, held = run_window(s, fleet, policy, duration_s, interval_s, clockwork, look)
+    waiting, held = run_window(state, fleet, policy, duration_s, interval_s, clockwork, look)
     last_due_s = feed.last_due_s if last_due is None else last_due(feed.last_due_s)
-    until_s = drain(s, duration_s, last_due_s, policy.interval_s, clockwork)
-    feed.end(s, until_s)
+    until_s = drain(state, duration_s, last_due_s, policy.interval_s, clockwork)
+    feed.end(state, until_s)
     result = StreamResult(
         policy=policy.name,
         seed=seed,
         fleet=fleet,
         duration_s=duration_s,
-        series=result_tables.pool_series(s, duration_s, interval_s, waiting, held),
-        totals=result_tables.pool_totals(s),
-        after=result_tables.after_window(s, until_s),
+        series=result_tables.pool_series(state, duration_s, interval_s, waiting, held),
+        totals=result_tables.pool_totals(state),
+        after=result_tables.after_window(state, until_s),
         reject_reasons={
             reason: int(n) for reason, n in zip(REASONS, tally.reasons, strict=True) if n
         },
@@ -82,7 +82,7 @@ def simulate_stream(
         tally=tally,
         last_due_s=feed.last_due_s,
     )
-    invariants.check_state(s.pools, s.instances, int(s.clock[0]["open"]))
+    invariants.check_state(state.pools, state.instances, int(state.clock[0]["open"]))
     invariants.check_totals(
         result,
         arrived=int(tally.outcomes.sum()),

@@ -13,22 +13,22 @@ from simulation.engine.request_supply import Feed
 from simulation.engine.state import State
 
 EVENTS = 300_000  # between two checks of the wall clock; less than a second
-TELL_S = 0.5  # wall time after which progress is reported
+REPORT_EVERY_S = 0.5  # wall time after which progress is reported
 STEP = 0.01  # share of the window after which progress is reported
 
 
-class Clockwork:
+class TimeAdvance:
     """Advances a state. ``progress(fraction)`` may raise an exception to cancel."""
 
     def __init__(
         self,
-        s: State,
+        state: State,
         faults: npt.NDArray[Any],
         duration_s: float,
         progress: Callable[[float], None] | None,
         feed: Feed,
     ) -> None:
-        self._s = s
+        self._state = state
         self._faults = faults
         self._duration_s = duration_s
         self._progress = progress
@@ -44,7 +44,7 @@ class Clockwork:
             fault_s = float(event["time"])
             self._through(fault_s)
             entry_points.fault(
-                self._s.handle,
+                self._state.handle,
                 int(event["kind"]),
                 int(event["where"]),
                 int(event["place"]),
@@ -60,13 +60,13 @@ class Clockwork:
         """Process events before ``until`` and load more requests as they come due."""
         while self._feed.next_s < until:
             self._events(self._feed.next_s)
-            self._feed.refill(self._s)
+            self._feed.refill(self._state)
         self._events(until)
 
     def _events(self, until: float) -> None:
         """Process events before ``until`` and report progress in between."""
-        while not entry_points.advance(self._s.handle, until, EVENTS):
-            clock, requests = self._s.clock[0], self._s.requests
+        while not entry_points.advance(self._state.handle, until, EVENTS):
+            clock, requests = self._state.clock[0], self._state.requests
             coming = int(clock["arrival"])
             reached = requests[coming]["arrival"] if coming < len(requests) else until
             self._tell(min(float(reached), until) / self._duration_s)
@@ -77,6 +77,6 @@ class Clockwork:
             return
         fraction = min(max(fraction, self._reported), 1.0)
         now = time.monotonic()
-        if fraction >= self._reported + STEP or now >= self._told_at + TELL_S:
+        if fraction >= self._reported + STEP or now >= self._told_at + REPORT_EVERY_S:
             self._reported, self._told_at = fraction, now
             self._progress(fraction)

@@ -41,10 +41,10 @@ def acting_cost(action: str, layers: float, layer_bytes: float) -> Cost:
     if seconds is None:
         raise SimulationError(f"Unknown action {action!r}; use replicate or migrate.")
     k = layers * layer_bytes / (LAYER_MIB * MIB)
-    return Cost(_read(k, seconds), _read(k, MEMORY_MIB) * MIB)
+    return Cost(_interpolate(k, seconds), _interpolate(k, MEMORY_MIB) * MIB)
 
 
-def _read(k: float, values: np.typing.NDArray[np.float64]) -> float:
+def _interpolate(k: float, values: np.typing.NDArray[np.float64]) -> float:
     if k <= LAYERS[-1]:
         return float(np.interp(k, LAYERS, values))
     slope = (values[-1] - values[-2]) / (LAYERS[-1] - LAYERS[-2])

@@ -110,19 +110,19 @@ def reduce(
     """Act until ``assess`` finds no violation, or no step helps.
 
     ``speed [D]`` is that of the devices; None: all equal. A migration or eviction is kept only if
-    it improves the assessment (``_better``).
+    it improves the assessment (``_helps``).
     """
     pace = np.ones(state.replicated.shape[1]) if speed is None else speed
     actions: list[Action] = []
     now = assess(state)
-    for phase in (_migrations, _evictions):
+    for phase in (_migrate, _evict):
         while now.violated:
             step = phase(state, now, sizes, pace)
             if step is None:
                 break
             trial, action = step
             after = assess(trial)
-            if not _better(now, after):
+            if not _helps(now, after):
                 break
             state, now = trial, after
             actions.append(action)
@@ -142,7 +142,7 @@ def reduce(
     return Reduction(state, tuple(actions), not now.violated)
 
 
-def _better(before: Assessment, after: Assessment) -> bool:
+def _helps(before: Assessment, after: Assessment) -> bool:
     """Return whether a step helps: less memory over capacity in total.
 
     With an equal shortage, a placement that is no slower also helps while the SLO is missed.
@@ -152,44 +152,44 @@ def _better(before: Assessment, after: Assessment) -> bool:
     return bool(short[1] < short[0] or (short[1] == short[0] and no_slower))
 
 
-def _migrations(
+def _migrate(
     state: Instance, now: Assessment, sizes: LayerBytes, speed: FloatArray
 ) -> tuple[Instance, Action] | None:
     """Return the move of the last suitable module of the device most in need, by section 3.3."""
-    source = _source(state, now)
+    source = _device_most_in_need(state, now)
     room = -now.over_bytes
     room[source] = -np.inf
     roomiest = int(room.argmax())
     complete = (state.home == source) & (state.ffn_home == source) & (state.kv_home == source)
     if complete.any() and room[roomiest] >= sizes.weights + sizes.cache:
-        return _moved(state, _last(complete), source, roomiest, "layer", sizes)
+        return _move_layer(state, _last_index(complete), source, roomiest, "layer", sizes)
     faster = np.where(speed > speed[source], room, -np.inf)
-    compute = _projections(state, source, int(faster.argmax()), faster, sizes)
+    compute = _migrate_projections(state, source, int(faster.argmax()), faster, sizes)
     if compute is not None:
         return compute
     if not now.over_bytes[source] > 0:
         return None
     caches = state.kv_home == source
     if caches.any() and room[roomiest] >= sizes.cache:
-        return _moved(state, _last(caches), source, roomiest, "KV cache", sizes)
-    return _projections(state, source, roomiest, room, sizes)
+        return _move_layer(state, _last_index(caches), source, roomiest, "KV cache", sizes)
+    return _migrate_projections(state, source, roomiest, room, sizes)
 
 
-def _projections(
+def _migrate_projections(
     state: Instance, source: int, target: int, room: FloatArray, sizes: LayerBytes
 ) -> tuple[Instance, Action] | None:
     """Move the weights of one part of a layer, the larger feed-forward part first."""
-    for part, where, size in (
+    for part, devices, size in (
         ("feed-forward", state.ffn_home, sizes.feed_forward),
         ("attention", state.home, sizes.attention),
     ):
-        there = where == source
-        if there.any() and size > 0 and room[target] >= size:
-            return _moved(state, _last(there), source, target, part, sizes)
+        at_source = devices == source
+        if at_source.any() and size > 0 and room[target] >= size:
+            return _move_layer(state, _last_index(at_source), source, target, part, sizes)
     return None
 
 
-def _moved(
+def _move_layer(
     state: Instance, i: int, source: int, target: int, part: str, sizes: LayerBytes
 ) -> tuple[Instance, Action]:
     """Move layer ``i``, or a part of it, to ``target``.
@@ -212,18 +212,18 @@ def _moved(
     return moved, action
 
 
-def _last(there: BoolArray) -> int:
-    return int(np.flatnonzero(there)[-1])
+def _last_index(mask: BoolArray) -> int:
+    return int(np.flatnonzero(mask)[-1])
 
 
-def _source(state: Instance, now: Assessment) -> int:
+def _device_most_in_need(state: Instance, now: Assessment) -> int:
     """Return the device furthest over its memory, or else the one that computes most layers."""
     if (now.over_bytes > 0).any():
         return int(now.over_bytes.argmax())
     return int(np.bincount(state.ffn_home, minlength=now.over_bytes.size).argmax())
 
 
-def _evictions(
+def _evict(
     state: Instance, now: Assessment, sizes: LayerBytes, speed: FloatArray
 ) -> tuple[Instance, Action] | None:
     """Evict the copy that costs least: of the layer with most copies, at the end of a run.

@@ -30,13 +30,7 @@ import numpy as np
 
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
-from simulation.performance.compiled_graph import (
-    CHUNKS,
-    SEQUENCES,
-    TOKENS,
-    Timing,
-    keys_knots,
-)
+from simulation.performance.compiled_graph import CHUNKS, SEQUENCES, TOKENS, Timing, keys_knots
 from simulation.performance.curves import Curve, Part, grid
 from simulation.performance.efficiency import Efficiencies
 from simulation.performance.graph import ACTIVATION_OF, OperatorGraph, operator_graph
@@ -57,9 +51,12 @@ from simulation.performance.work import ACTIVATION, Iteration, Operator, iterati
 MICRO_BATCHES = 3  # MegaScale-Infer 4.1: three hide transfers of up to half a station's time
 EXPERTS = ("expert", "shared_")  # prefixes of the operators of layers with experts
 DENSE = ("gate_up_projection", "activation", "down_projection")  # operators of dense layers
-OF_ATTENTION = ("expert_narrowing", "expert_widening")  # run before the transfer, which shrinks it
+ATTENTION_OPERATORS = (
+    "expert_narrowing",
+    "expert_widening",
+)  # run before the transfer, which shrinks it
 # Collectives of an ordinary instance, which the transfer between the sides replaces.
-WITHIN = ("dispatch", "combine", "experts_all_reduce", "feed_forward_all_reduce")
+SEARCH_PRECISION = ("dispatch", "combine", "experts_all_reduce", "feed_forward_all_reduce")
 ENDS = ("embedding", "embedding_all_reduce", "final_norm", "output_head", "logits_all_gather")
 
 
@@ -121,12 +118,12 @@ def attention_ffn_profile(
     cache per token is the mean over a sequence of ``context`` tokens. Raises SimulationError if the
     model, the GPUs and the split do not fit together.
     """
-    _check(shape, arrangement, split)
+    _check_split(shape, arrangement, split)
     attending, experts = _sides(arrangement, split)
     attention, ffn = _attention(shape, attending), _ffn(shape, experts)
     timing = partial(estimated_s, gpu=gpu, efficiencies=efficiencies)
-    way = _way(shape, gpu, arrangement, split, efficiencies)
-    stations = _Stations(shape, attention, ffn, timing, way, split.micro_batches)
+    transfer = _transfer(shape, gpu, arrangement, split, efficiencies)
+    stations = _Stations(shape, attention, ffn, timing, transfer, split.micro_batches)
     part = split.attention / split.gpus
     spreads = [spread_of(side, gpu, efficiencies, timing) for side in (attention, ffn)]
     return AttentionFfnProfile(
@@ -207,7 +204,7 @@ def side_bytes(
     return attention_bytes, head_bytes + experts_bytes / experts.moe_ep
 
 
-def _check(shape: ModelShape, arrangement: Arrangement, split: AttentionFfn) -> None:
+def _check_split(shape: ModelShape, arrangement: Arrangement, split: AttentionFfn) -> None:
     """Raise SimulationError if the split is invalid for the model or the arrangement."""
     name = shape.name
     if not shape.experts:
@@ -240,14 +237,18 @@ def _sides(arrangement: Arrangement, split: AttentionFfn) -> tuple[Arrangement, 
     return attending, replace(arrangement, tp=1, attention_dp=split.ffn, moe_tp=1, moe_ep=split.ffn)
 
 
-def _of_ffn(operator: Operator) -> bool:
+def _is_feed_forward(operator: Operator) -> bool:
     name = operator.name
-    return name in DENSE or (name.startswith(EXPERTS) and name not in (*OF_ATTENTION, *WITHIN))
+    return name in DENSE or (
+        name.startswith(EXPERTS) and name not in (*ATTENTION_OPERATORS, *SEARCH_PRECISION)
+    )
 
 
 def _attention(shape: ModelShape, arrangement: Arrangement) -> OperatorGraph:
     graph = operator_graph(shape, arrangement)
-    operators = [o for o in graph.operators if not _of_ffn(o) and o.name not in WITHIN]
+    operators = [
+        o for o in graph.operators if not _is_feed_forward(o) and o.name not in SEARCH_PRECISION
+    ]
     return OperatorGraph(
         shape, graph.arrangement, tuple(o for o in operators if o.axis != "encoder")
     )
@@ -255,12 +256,12 @@ def _attention(shape: ModelShape, arrangement: Arrangement) -> OperatorGraph:
 
 def _ffn(shape: ModelShape, experts: Arrangement) -> OperatorGraph:
     graph = operator_graph(shape, experts)
-    operators = tuple(o for o in graph.operators if _of_ffn(o) and o.axis != "encoder")
+    operators = tuple(o for o in graph.operators if _is_feed_forward(o) and o.axis != "encoder")
     return OperatorGraph(shape, graph.arrangement, operators)
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _Transfer:
     """Transfer between the sides: latency_s + tokens * bytes / bytes_s in each direction."""
 
     latency_s: float
@@ -277,9 +278,13 @@ class _Way:
         return runs + out * busy, runs + back * busy
 
 
-def _way(
-    shape: ModelShape, gpu: GpuSpec, where: Arrangement, split: AttentionFfn, known: Efficiencies
-) -> _Way:
+def _transfer(
+    shape: ModelShape,
+    gpu: GpuSpec,
+    where: Arrangement,
+    split: AttentionFfn,
+    efficiencies: Efficiencies,
+) -> _Transfer:
     """Return the transfer between the sides.
 
     A token goes once to each GPU with at least one of its experts, with the input of the shared
@@ -290,7 +295,7 @@ def _way(
     width = ranks * (shape.expert_hidden or shape.hidden)
     if shape.shared_intermediate and shape.expert_hidden:
         width += shape.hidden
-    entry = known.find("all_to_all", gpu.family, "bf16")
+    entry = efficiencies.find("all_to_all", gpu.family, "bf16")
     rate, share = split.bytes_s, 1.0
     if rate is None:
         near = split.gpus <= gpu.gpus_per_node
@@ -303,7 +308,7 @@ def _way(
     latency = split.latency_s
     if latency is None:
         latency = entry.floor_s + entry.per_unit_s * (split.gpus - 1)
-    return _Way(
+    return _Transfer(
         latency_s=latency,
         bytes_s=rate * share * min(split.attention, split.ffn),
         out=width * sent,
@@ -320,7 +325,7 @@ class _Stations:
     attention: OperatorGraph
     ffn: OperatorGraph
     timing: Timing
-    way: _Way
+    way: _Transfer
     most: int  # micro-batches
 
     def seconds(self, it: Iteration) -> FloatArray:
@@ -370,13 +375,13 @@ class _Stations:
         return total
 
 
-def _curve(stations: _Stations, attending: Arrangement, overhead_s: float) -> Curve:
+def _curve(stations: _Stations, attention_gpus: Arrangement, overhead_s: float) -> Curve:
     """Compile the stations to a curve with separate decode and prefill parts.
 
     A mixed iteration takes as long as both parts in sequence. On an instance of one role it occurs
     only if a preempted request is computed again.
     """
-    spread = attending.attention_dp
+    spread = attention_gpus.attention_dp
     keys = keys_knots(stations.shape.max_context)
     b = np.unique(np.concatenate([[1.0], SEQUENCES, SEQUENCES * spread]))
     p = np.unique(np.concatenate([[1.0], TOKENS, CHUNKS * spread]))

@@ -23,10 +23,12 @@ class Line:
 
     def at(self, size: FloatArray) -> FloatArray:
         """Return the seconds at each size."""
-        where = np.log(np.maximum(size, 1e-9))
-        known: FloatArray = np.exp(np.interp(where, np.log(self.sizes), np.log(self.seconds)))
+        log_size = np.log(np.maximum(size, 1e-9))
+        interpolated: FloatArray = np.exp(
+            np.interp(log_size, np.log(self.sizes), np.log(self.seconds))
+        )
         beyond = np.maximum(size / self.sizes[-1], 1.0)
-        grown: FloatArray = known * beyond
+        grown: FloatArray = interpolated * beyond
         return grown
 
     def inside(self, size: FloatArray) -> BoolArray:

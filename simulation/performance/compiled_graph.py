@@ -63,13 +63,13 @@ def compile_graph(
     graph: OperatorGraph,
     timing: Timing,
     overhead_s: float = 0.0,
-    known: Known | None = None,
+    is_measured: Known | None = None,
     mixed: Timing | None = None,
 ) -> Curve:
     """Compile ``graph`` to a curve with parts for all tokens, decodes and prefill chunks.
 
     ``overhead_s`` is the time of every iteration outside its operators. In a mixed iteration the
-    output head reads its weights once. ``known`` returns whether calls of an operator were
+    output head reads its weights once. ``is_measured`` returns whether calls of an operator were
     measured, and gives the curve its measured range. ``mixed`` times the operators of decodes in
     mixed iterations.
     """
@@ -86,39 +86,39 @@ def compile_graph(
     def part(
         x: FloatArray, y: FloatArray, axes: tuple[str, ...], it: Iteration, more: float = 0.0
     ) -> Part:
-        seconds = _total(operators, axes, it, timing) + more
-        if known is None:
+        seconds = _sum_of_operators(operators, axes, it, timing) + more
+        if is_measured is None:
             return Part(x, y, seconds)
-        low, high = _ends(y, _all(operators, axes, it, known))
+        low, high = _measured_ends(y, _all_measured(operators, axes, it, is_measured))
         return Part(x, y, seconds, low, high)
 
-    head = _total(operators, ("logits",), iteration(prefill_tokens=1.0), timing)
+    head = _sum_of_operators(operators, ("logits",), iteration(prefill_tokens=1.0), timing)
     decode = part(b, keys, ("decodes", "logits"), decodes)
-    beside = None
+    with_prefill = None
     if mixed is not None:
-        seconds = _total(operators, ("decodes", "logits"), decodes, mixed)
-        beside = replace(decode, seconds=seconds)
+        seconds = _sum_of_operators(operators, ("decodes", "logits"), decodes, mixed)
+        with_prefill = replace(decode, seconds=seconds)
     return grid(
         dense=part(tokens, np.zeros(1), ("tokens",), every, overhead_s),
         decode=decode,
-        beside=beside,
+        beside=with_prefill,
         prefill=part(p, keys, ("prefill", "logits"), chunks),
         overlap_s=float(head),
     )
 
 
-def _all(
-    operators: Iterable[Operator], axes: tuple[str, ...], it: Iteration, known: Known
+def _all_measured(
+    operators: Iterable[Operator], axes: tuple[str, ...], it: Iteration, is_measured: Known
 ) -> BoolArray:
     """Return whether all operators of ``axes`` were measured, for each iteration."""
     inside = np.ones(it.decodes.shape, np.bool_)
     for operator in operators:
         if operator.axis in axes:
-            inside &= known(operator, it)
+            inside &= is_measured(operator, it)
     return inside
 
 
-def _ends(y: FloatArray, inside: BoolArray) -> tuple[FloatArray, FloatArray]:
+def _measured_ends(y: FloatArray, inside: BoolArray) -> tuple[FloatArray, FloatArray]:
     """Return the first and the last measured y at each x, ``[n]`` each, from ``inside [n, m]``.
 
     Without a measurement the limits are crossed, so that no y is inside. A part with a single y has
@@ -133,7 +133,7 @@ def _ends(y: FloatArray, inside: BoolArray) -> tuple[FloatArray, FloatArray]:
     return np.where(none, ANY, low), np.where(none, -ANY, high)
 
 
-def _total(
+def _sum_of_operators(
     operators: Iterable[Operator], axes: tuple[str, ...], it: Iteration, timing: Timing
 ) -> FloatArray:
     total = np.zeros(it.decodes.shape)

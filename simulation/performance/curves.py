@@ -134,10 +134,15 @@ def grid(
     header[:3] = GRID, overlap_s, mixed
     body: list[FloatArray] = []
     offset = HEADER
-    for place, part in ((DENSE, dense), (DECODE, decode), (PREFILL, prefill), (BESIDE, beside)):
+    for header_index, part in (
+        (DENSE, dense),
+        (DECODE, decode),
+        (PREFILL, prefill),
+        (BESIDE, beside),
+    ):
         if part is None:
             continue
-        header[place : place + 3] = offset, part.x.size, part.y.size
+        header[header_index : header_index + 3] = offset, part.x.size, part.y.size
         body += [part.x, part.y, part.seconds.ravel(), part.low, part.high]
         offset = HEADER + sum(array.size for array in body)
     return Curve(np.concatenate([header, *body]))
@@ -157,9 +162,9 @@ def _segment(values: Any, first: int, count: int, value: float) -> int:
 
 
 @kernel
-def _part(values: Any, place: int, x: float, y: float) -> float:
+def _part_seconds(values: Any, start: int, x: float, y: float) -> float:
     """Return the seconds of one part at (x, y); the last slopes continue beyond the last knots."""
-    first, n, m = int(values[place]), int(values[place + 1]), int(values[place + 2])
+    first, n, m = int(values[start]), int(values[start + 1]), int(values[start + 2])
     table = first + n + m
     if n == 1:
         i, u = 0, 0.0
@@ -189,15 +194,15 @@ def _grid_seconds(values: Any, b: float, c: float, p: float, a: float) -> float:
     """Return the seconds of one iteration of a GRID curve, at least 0."""
     total = 0.0
     if b > 0 and p > 0 and values[MIXED] > 0:
-        total = values[MIXED] * _part(values, PREFILL, p + b, a / p)
+        total = values[MIXED] * _part_seconds(values, PREFILL, p + b, a / p)
         return max(float(total), 0.0)
     if b + p > 0:
-        total += _part(values, DENSE, b + p, 0.0)
+        total += _part_seconds(values, DENSE, b + p, 0.0)
     if b > 0:
-        beside = p > 0 and values[BESIDE + 1] > 0
-        total += _part(values, BESIDE if beside else DECODE, b, c / b)
+        has_mixed_part = p > 0 and values[BESIDE + 1] > 0
+        total += _part_seconds(values, BESIDE if has_mixed_part else DECODE, b, c / b)
     if p > 0:
-        total += _part(values, PREFILL, p, a / p)
+        total += _part_seconds(values, PREFILL, p, a / p)
         if b > 0:
             total -= values[OVERLAP]
     return max(float(total), 0.0)
@@ -215,9 +220,9 @@ def iteration_seconds(values: Any, b: float, c: float, p: float, a: float) -> fl
 
 
 @kernel
-def _limits(values: Any, place: int, x: float) -> tuple[float, float]:
+def _measured_limits(values: Any, start: int, x: float) -> tuple[float, float]:
     """Return the smallest and the largest measured y at ``x``."""
-    first, n, m = int(values[place]), int(values[place + 1]), int(values[place + 2])
+    first, n, m = int(values[start]), int(values[start + 1]), int(values[start + 2])
     low = first + n + m + n * m
     if n == 1:
         return float(values[low]), float(values[low + 1])
@@ -243,9 +248,9 @@ def _grid_growth(values: Any, b: float, c: float) -> tuple[float, int]:
         else:
             j = _segment(values, first + n, m, context)
             low, high = values[first + n + j], values[first + n + j + 1]
-            dense = _part(values, DENSE, b, 0.0)
-            at_low = dense + _part(values, DECODE, b, low)
-            at_high = dense + _part(values, DECODE, b, high)
+            dense = _part_seconds(values, DENSE, b, 0.0)
+            at_low = dense + _part_seconds(values, DECODE, b, low)
+            at_high = dense + _part_seconds(values, DECODE, b, high)
             growth = (at_high - at_low) / (high - low)
             if context < end:
                 holds = np.floor(high - context) + 1.0
@@ -253,7 +258,7 @@ def _grid_growth(values: Any, b: float, c: float) -> tuple[float, int]:
                 # The line is not valid here: time is clamped at 0, or would fall without end.
                 growth, holds = 0.0, 1.0
     # End a run at a border of the measured range, so that all of it is inside or all outside.
-    begin, stop = _limits(values, DECODE, b)
+    begin, stop = _measured_limits(values, DECODE, b)
     if context < begin:
         holds = min(holds, np.ceil(begin - context))
     elif context <= stop:
@@ -276,27 +281,27 @@ def decode_growth(values: Any, b: float, c: float) -> tuple[float, int]:
 
 
 @kernel
-def _covered(values: Any, place: int, x: float, y: float) -> bool:
+def _is_measured(values: Any, start: int, x: float, y: float) -> bool:
     """Return whether (x, y) is inside the measured range of a part; a constant has no limits."""
-    first, n, m = int(values[place]), int(values[place + 1]), int(values[place + 2])
+    first, n, m = int(values[start]), int(values[start + 1]), int(values[start + 2])
     if n * m == 1:
         return True
     if x < values[first] or x > values[first + n - 1]:
         return False
-    low, high = _limits(values, place, x)
+    low, high = _measured_limits(values, start, x)
     return bool(low <= y and y <= high)
 
 
 @kernel
 def _grid_measured(values: Any, b: float, c: float, p: float, a: float) -> bool:
     if b > 0 and p > 0 and values[MIXED] > 0:
-        return bool(_covered(values, PREFILL, p + b, a / p))
-    if b + p > 0 and not _covered(values, DENSE, b + p, 0.0):
+        return bool(_is_measured(values, PREFILL, p + b, a / p))
+    if b + p > 0 and not _is_measured(values, DENSE, b + p, 0.0):
         return False
-    beside = p > 0 and values[BESIDE + 1] > 0
-    if b > 0 and not _covered(values, BESIDE if beside else DECODE, b, c / b):
+    has_mixed_part = p > 0 and values[BESIDE + 1] > 0
+    if b > 0 and not _is_measured(values, BESIDE if has_mixed_part else DECODE, b, c / b):
         return False
-    return p <= 0 or bool(_covered(values, PREFILL, p, a / p))
+    return p <= 0 or bool(_is_measured(values, PREFILL, p, a / p))
 
 
 @kernel
@@ -368,8 +373,8 @@ def scaled(curve: Curve, factor: float) -> Curve:
         values[ALPHA : DELTA + 1] *= factor
         return Curve(values)
     values[OVERLAP] *= factor
-    for place in (DENSE, DECODE, PREFILL, BESIDE):
-        first, n, m = (int(v) for v in values[place : place + 3])
+    for header_index in (DENSE, DECODE, PREFILL, BESIDE):
+        first, n, m = (int(v) for v in values[header_index : header_index + 3])
         values[first + n + m : first + n + m + n * m] *= factor
     return Curve(values)
 
@@ -382,8 +387,8 @@ def slower_by_sequence(curve: Curve, seconds: float) -> Curve:
     if curve.kind == LINEAR:
         values[BETA] += seconds
         return Curve(values)
-    for place in (DECODE, BESIDE):
-        first, n, m = (int(v) for v in values[place : place + 3])
+    for header_index in (DECODE, BESIDE):
+        first, n, m = (int(v) for v in values[header_index : header_index + 3])
         table = values[first + n + m : first + n + m + n * m].reshape(n, m)
         table += seconds * values[first : first + n, None]
     return Curve(values)

@@ -186,10 +186,10 @@ def within_server(operator: Collective, gpu: GpuSpec) -> bool:
 def link_bytes_s(operator: Collective, gpu: GpuSpec) -> float:
     """Return the bytes per second that each GPU can send to the farthest GPU of a collective."""
     speeds = gpu.link_bytes_s, gpu.network_bytes_s
-    return _speed(speeds if within_server(operator, gpu) else speeds[::-1], operator, gpu)
+    return _link_speed(speeds if within_server(operator, gpu) else speeds[::-1], operator, gpu)
 
 
-def _speed(speeds: tuple[float | None, ...], operator: Collective, gpu: GpuSpec) -> float:
+def _link_speed(speeds: tuple[float | None, ...], operator: Collective, gpu: GpuSpec) -> float:
     speed_known = next((speed for speed in speeds if speed), None)
     if not speed_known:
         raise SimulationError(
@@ -209,7 +209,7 @@ def sent_s(
     """
     if operator.kind == "send":
         return message / (link_bytes_s(operator, gpu) * far)
-    link = _speed((gpu.link_bytes_s, gpu.network_bytes_s), operator, gpu)
+    link = _link_speed((gpu.link_bytes_s, gpu.network_bytes_s), operator, gpu)
     within = message * operator.traffic / (link * near)
     if within_server(operator, gpu):
         return within

@@ -22,13 +22,7 @@ from simulation.performance.graph_adapters import with_adapters
 from simulation.performance.graph_attention import AttentionParts
 from simulation.performance.graph_parts import split
 from simulation.performance.specs import BYTES, WIDTHS, Arrangement, ModelShape
-from simulation.performance.work import (
-    Absorbed,
-    Collective,
-    Experts,
-    Iteration,
-    Operator,
-)
+from simulation.performance.work import Absorbed, Collective, Experts, Iteration, Operator
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +63,7 @@ def operator_graph(shape: ModelShape, arrangement: Arrangement) -> OperatorGraph
 
     Raises SimulationError if the arrangement is invalid for the model.
     """
-    where = _checked(shape, arrangement)
+    where = _checked_arrangement(shape, arrangement)
     builder = _Builder(shape, where)
     operators: list[Operator] = []
     if shape.encoder:
@@ -84,7 +78,7 @@ def operator_graph(shape: ModelShape, arrangement: Arrangement) -> OperatorGraph
     return OperatorGraph(shape, where, tuple(kept))
 
 
-def _checked(shape: ModelShape, arrangement: Arrangement) -> Arrangement:
+def _checked_arrangement(shape: ModelShape, arrangement: Arrangement) -> Arrangement:
     """Check an arrangement and fill in the default spread of experts.
 
     Raises SimulationError if the arrangement is invalid for the model.

@@ -25,7 +25,9 @@ def with_adapters(operators: Sequence[Operator], shape: ModelShape) -> list[Oper
     for operator in operators:
         with_products.append(operator)
         if isinstance(operator, Gemm) and _adapted(operator):
-            with_products += _beside(operator, shape.adapters, _projections(operator, shape))
+            with_products += _adapter_products(
+                operator, shape.adapters, _projections(operator, shape)
+            )
     return with_products
 
 
@@ -40,7 +42,7 @@ def _projections(operator: Gemm, shape: ModelShape) -> int:
     return PROJECTIONS.get(operator.name, 1)
 
 
-def _beside(operator: Gemm, adapters: Adapters, projections: int) -> list[Operator]:
+def _adapter_products(operator: Gemm, adapters: Adapters, projections: int) -> list[Operator]:
     down = f"{operator.name}_adapters_down"
     sides = (
         (down, operator.after, projections * adapters.rank, operator.k),

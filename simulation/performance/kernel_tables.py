@@ -59,8 +59,8 @@ class Surface:
 
     def at(self, x: FloatArray, y: FloatArray) -> Reading:
         """Return the seconds at points, and whether each is within the measured points."""
-        i, u = _place(self.x, x)
-        j, v = _place(self.y, y)
+        i, u = _segment_position(self.x, x)
+        j, v = _segment_position(self.y, y)
         logs = np.log(self.seconds)
         i1, j1 = np.minimum(i + 1, self.x.size - 1), np.minimum(j + 1, self.y.size - 1)
         low = logs[i, j] * (1 - v) + logs[i, j1] * v
@@ -79,7 +79,9 @@ class Surface:
         return seconds, inside
 
 
-def _place(knots: FloatArray, values: FloatArray) -> tuple[npt.NDArray[np.intp], FloatArray]:
+def _segment_position(
+    knots: FloatArray, values: FloatArray
+) -> tuple[npt.NDArray[np.intp], FloatArray]:
     """Return the segment and the position in it, in logarithms, clipped to the knots."""
     if knots.size == 1:
         return np.zeros(values.shape, np.intp), np.zeros(values.shape)
@@ -95,7 +97,7 @@ def surface(x: FloatArray, y: FloatArray, seconds: FloatArray) -> Surface:
     ys, j = np.unique(y, return_inverse=True)
     table = np.full((xs.size, ys.size), np.nan)
     table[i, j] = seconds
-    table = _between(_between(table, ys).T, xs).T
+    table = _fill_gaps(_fill_gaps(table, ys).T, xs).T
     measured = np.isfinite(table)
     for row in range(table.shape[0]):
         missing = ~np.isfinite(table[row])
@@ -109,14 +111,14 @@ def surface(x: FloatArray, y: FloatArray, seconds: FloatArray) -> Surface:
     return Surface(xs, ys, monotone(table), measured)
 
 
-def _between(table: FloatArray, knots: FloatArray) -> FloatArray:
+def _fill_gaps(table: FloatArray, knots: FloatArray) -> FloatArray:
     """Interpolate the missing values of each row that lie between two measured ones."""
     result = table.copy()
     for row in result:
-        known = np.flatnonzero(np.isfinite(row))
-        if 1 < known.size < row.size:
-            inner = slice(known[0], known[-1] + 1)
-            logs = np.interp(np.log(knots[inner]), np.log(knots[known]), np.log(row[known]))
+        measured = np.flatnonzero(np.isfinite(row))
+        if 1 < measured.size < row.size:
+            inner = slice(measured[0], measured[-1] + 1)
+            logs = np.interp(np.log(knots[inner]), np.log(knots[measured]), np.log(row[measured]))
             row[inner] = np.exp(logs)
     return result
 
@@ -134,12 +136,12 @@ class GemmTable:
         exact = self.lines.get((n, k))
         if exact is not None:
             return exact.at(m), exact.inside(m)
-        (n0, n1), (k0, k1) = _around(self.ns, n), _around(self.ks, k)
+        (n0, n1), (k0, k1) = _neighbours(self.ns, n), _neighbours(self.ks, k)
         corners = [self.lines.get((int(a), int(b))) for a in (n0, n1) for b in (k0, k1)]
         if any(corner is None for corner in corners):
             return None
         values = [np.log(corner.at(m)) for corner in corners if corner is not None]
-        u, v = _share(n0, n1, n), _share(k0, k1, k)
+        u, v = _log_position(n0, n1, n), _log_position(k0, k1, k)
         low = values[0] * (1 - v) + values[1] * v
         high = values[2] * (1 - v) + values[3] * v
         beyond = max(n / n1, 1.0) * max(k / k1, 1.0)
@@ -148,25 +150,27 @@ class GemmTable:
         return seconds, np.all([c.inside(m) for c in corners if c], axis=0) & inside
 
 
-def _heads(tables: Mapping[AttentionKey, Surface], operator: Attention) -> list[AttentionKey]:
+def _neighbouring_heads(
+    tables: Mapping[AttentionKey, Surface], operator: Attention
+) -> list[AttentionKey]:
     """Return the keys of the measured attention with the nearest fewer and more query heads.
 
     Both are the same if the heads were measured. Empty if no pair was measured with the operator's
     other dimensions.
     """
     fixed = (operator.kv_cache, operator.qk_dim)
-    known = sorted(k for k in tables if k[:2] == fixed and k[3] == operator.kv_heads)
-    below = [k for k in known if k[2] <= operator.heads]
-    above = [k for k in known if k[2] >= operator.heads]
+    measured_keys = sorted(k for k in tables if k[:2] == fixed and k[3] == operator.kv_heads)
+    below = [k for k in measured_keys if k[2] <= operator.heads]
+    above = [k for k in measured_keys if k[2] >= operator.heads]
     return [below[-1], above[0]] if below and above else []
 
 
-def _around(knots: FloatArray, value: float) -> tuple[float, float]:
+def _neighbours(knots: FloatArray, value: float) -> tuple[float, float]:
     above = int(np.searchsorted(knots, value))
     return float(knots[max(above - 1, 0)]), float(knots[min(above, knots.size - 1)])
 
 
-def _share(low: float, high: float, value: float) -> float:
+def _log_position(low: float, high: float, value: float) -> float:
     if low == high:
         return 0.0
     return float(np.clip(np.log(value / low) / np.log(high / low), 0.0, 1.0))
@@ -233,7 +237,7 @@ class Kernels:
         if operator.qk_dim != operator.v_dim:
             return None
         tables = self.decode if operator.axis == "decodes" else self.prefill
-        near = _heads(tables, operator)
+        near = _neighbouring_heads(tables, operator)
         if not near:
             return None
         if operator.axis == "decodes":
@@ -247,7 +251,7 @@ class Kernels:
             batch = np.where(complete, rows / length, 1.0)
         low, high = near[0], near[-1]
         (seconds, inside), (more, more_inside) = (tables[k].at(batch, length) for k in (low, high))
-        share = _share(low[2], high[2], operator.heads)
+        share = _log_position(low[2], high[2], operator.heads)
         return seconds ** (1.0 - share) * more**share, inside & more_inside
 
     def _experts(self, operator: Experts) -> Line | None:

@@ -98,10 +98,10 @@ class BenchmarkRows:
         Raises SimulationError if a row has no ``tp``.
         """
         keys = list(zip(self.model.tolist(), self.gpu.tolist(), self.tp.tolist(), strict=True))
-        places: dict[tuple[str, str, float], list[int]] = {}
+        rows_of_key: dict[tuple[str, str, float], list[int]] = {}
         for i, key in enumerate(keys):
-            places.setdefault(key, []).append(i)
-        for (model, gpu, tp), rows in places.items():
+            rows_of_key.setdefault(key, []).append(i)
+        for (model, gpu, tp), rows in rows_of_key.items():
             if not np.isfinite(tp):
                 raise SimulationError(
                     f"Benchmark rows of {model or 'no model'} on {gpu or 'no GPU'} do not say how "

@@ -49,10 +49,10 @@ class Adapters:
     active: int  # different adapters among the requests in flight, all in memory
 
     def __post_init__(self) -> None:
-        for name, most in (("rank", 1024), ("active", 4096)):
-            if not 1 <= getattr(self, name) <= most:
+        for name, maximum in (("rank", 1024), ("active", 4096)):
+            if not 1 <= getattr(self, name) <= maximum:
                 raise SimulationError(
-                    f"LoRA adapters: {name} is {getattr(self, name)}; give 1 to {most:,}."
+                    f"LoRA adapters: {name} is {getattr(self, name)}; give 1 to {maximum:,}."
                 )
 
 

@@ -38,7 +38,7 @@ from simulation.performance.specs import Provenance
 STEPS = 3  # knots added between two measured ones, so that a bilinear table follows the cubics
 NEAR = 2.0  # ratio of keys per token, or of context, up to which a row counts as near
 SAME_CONTEXT = 1.05  # contexts within this ratio are one knot
-MOST = 400  # different configurations in a table
+MAX_SIZE = 400  # different configurations in a table
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +133,10 @@ def table_profile(
 
 def _medians(keys: FloatArray, seconds: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the distinct rows of ``keys``, and the median and count of ``seconds`` for each."""
-    distinct, place = np.unique(keys, axis=0, return_inverse=True)
-    place = place.ravel()
-    order = np.argsort(place, kind="stable")
-    ends = np.cumsum(np.bincount(place))
+    distinct, group_of_row = np.unique(keys, axis=0, return_inverse=True)
+    group_of_row = group_of_row.ravel()
+    order = np.argsort(group_of_row, kind="stable")
+    ends = np.cumsum(np.bincount(group_of_row))
     groups = np.split(seconds[order], ends[:-1])
     return (
         distinct,
@@ -153,14 +153,16 @@ def _prefill(rows: BenchmarkRows) -> Part:
         )
     points, seconds, weights = _medians(np.column_stack([rows.batch, rows.isl]), rows.prefill_s)
     _check_size(points)
-    families = _share(_families(points, seconds, weights))
+    families = _share_points(_families(points, seconds, weights))
     knots = finer(np.unique(np.concatenate([f.tokens for f in families])), STEPS)
     keys = np.unique(np.concatenate([f.keys for f in families]))
     table = np.empty((knots.size, keys.size))
     low, high = np.empty(knots.size), np.empty(knots.size)
     # At each knot use the families that reach it, or else the nearest one.
     keys_at = np.array([np.interp(knots, f.tokens, f.keys) for f in families])
-    took = np.array([f.at(np.clip(knots, f.tokens[0], f.tokens[-1])) for f in families])
+    seconds_by_family = np.array(
+        [f.at(np.clip(knots, f.tokens[0], f.tokens[-1])) for f in families]
+    )
     far = np.array(
         [np.log(np.maximum(f.tokens[0] / knots, knots / f.tokens[-1])) for f in families]
     )
@@ -168,7 +170,7 @@ def _prefill(rows: BenchmarkRows) -> Part:
     for i in range(knots.size):
         order = np.flatnonzero(reaches[:, i])
         order = order[np.argsort(keys_at[order, i], kind="stable")]
-        table[i] = np.interp(keys, keys_at[order, i], took[order, i])
+        table[i] = np.interp(keys, keys_at[order, i], seconds_by_family[order, i])
         low[i], high[i] = keys_at[order[0], i] / NEAR, keys_at[order[-1], i] * NEAR
     ones = np.ones(knots.size)
     for j in range(keys.size):
@@ -180,10 +182,10 @@ def _prefill(rows: BenchmarkRows) -> Part:
 
 
 def _check_size(points: FloatArray) -> None:
-    if len(points) > MOST:
+    if len(points) > MAX_SIZE:
         raise SimulationError(
-            f"The rows hold {len(points):,} different sizes and a table at most {MOST:,}; round "
-            "batch, isl and osl, or fit a linear profile."
+            f"The rows hold {len(points):,} different sizes and a table at most {MAX_SIZE:,}; "
+            "round batch, isl and osl, or fit a linear profile."
         )
 
 
@@ -209,7 +211,7 @@ def _families(points: FloatArray, seconds: FloatArray, weights: FloatArray) -> l
     return families
 
 
-def _share(families: list[Family]) -> list[Family]:
+def _share_points(families: list[Family]) -> list[Family]:
     """Add to each family the points that only other families have inside its range.
 
     An added value is scaled by the ratio of the two families, interpolated between the points that
@@ -248,8 +250,10 @@ def _decode(rows: BenchmarkRows) -> Part:
             "Rows of a served deployment fit a linear, operator or roofline profile."
         )
     contexts = _knots(rows.context)
-    place = np.abs(np.log(contexts)[None, :] - np.log(rows.context)[:, None]).argmin(axis=1)
-    points, seconds, counts = _medians(np.column_stack([rows.batch, place]), rows.tbt_s)
+    nearest_context = np.abs(np.log(contexts)[None, :] - np.log(rows.context)[:, None]).argmin(
+        axis=1
+    )
+    points, seconds, counts = _medians(np.column_stack([rows.batch, nearest_context]), rows.tbt_s)
     _check_size(points)
     batches = np.unique(points[:, 0])
     cells = (np.searchsorted(batches, points[:, 0]), points[:, 1].astype(int))
@@ -268,7 +272,7 @@ def _decode(rows: BenchmarkRows) -> Part:
     low = np.where(measured, contexts, np.inf).min(axis=1) / NEAR
     high = np.where(measured, contexts, -np.inf).max(axis=1) * NEAR
     # Add knots at twice the measured range with slopes that keep time rising in both sizes.
-    table = _further(contexts, _further(knots, table.T).T)
+    table = _extend_column(contexts, _extend_column(knots, table.T).T)
     return Part(
         np.append(knots, 2 * knots[-1]),
         np.append(contexts, 2 * contexts[-1]),
@@ -278,7 +282,7 @@ def _decode(rows: BenchmarkRows) -> Part:
     )
 
 
-def _further(y: FloatArray, table: FloatArray) -> FloatArray:
+def _extend_column(y: FloatArray, table: FloatArray) -> FloatArray:
     """Add a column at twice the last ``y``, by the steepest last slope of this and earlier rows.
 
     With the row's own slope, rows could cross beyond the last column.

@@ -19,11 +19,7 @@ from simulation.fleet import Fleet
 from simulation.performance.profile import iteration_s
 from simulation.policies.parts.endpoints import Endpoints, cheapest_first, initial_counts
 from simulation.policies.parts.stability import ROUNDING
-from simulation.policies.parts.tier_pools import (
-    BATCH,
-    INTERACTIVE,
-    kind_of,
-)
+from simulation.policies.parts.tier_pools import BATCH, INTERACTIVE, pool_kind
 from simulation.policy import Actions, Observation, ScalingPolicy
 
 DAY_S = 86_400.0
@@ -61,15 +57,20 @@ class Chiron(ScalingPolicy):
 
     def reset(self, fleet: Fleet) -> IntArray:
         self._fleet, self._ends = fleet, Endpoints(fleet)
-        kinds = [kind_of(pool, fleet) for pool in fleet.pools]
+        kinds = [pool_kind(pool, fleet) for pool in fleet.pools]
         self._places: dict[tuple[str, str], tuple[tuple[int, ...], tuple[int, ...]]] = {}
         # By model and group of regions that share requests.
         self._batch: dict[tuple[str, int], tuple[int, ...]] = {}
-        for place in dict.fromkeys((pool.model, pool.region) for pool in fleet.pools):
-            here = [p for p, q in enumerate(fleet.pools) if (q.model, q.region) == place]
-            interactive = [p for p in here if kinds[p] == INTERACTIVE]
-            mixed = [p for p in here if kinds[p] not in (INTERACTIVE, BATCH)]
-            self._places[place] = (cheapest_first(fleet, interactive), cheapest_first(fleet, mixed))
+        for model_and_region in dict.fromkeys((pool.model, pool.region) for pool in fleet.pools):
+            pools_here = [
+                p for p, q in enumerate(fleet.pools) if (q.model, q.region) == model_and_region
+            ]
+            interactive = [p for p in pools_here if kinds[p] == INTERACTIVE]
+            mixed = [p for p in pools_here if kinds[p] not in (INTERACTIVE, BATCH)]
+            self._places[model_and_region] = (
+                cheapest_first(fleet, interactive),
+                cheapest_first(fleet, mixed),
+            )
         for p, (pool, island) in enumerate(zip(fleet.pools, fleet.islands.tolist(), strict=True)):
             if kinds[p] == BATCH:
                 self._batch[pool.model, island] = (*self._batch.get((pool.model, island), ()), p)
@@ -126,12 +127,12 @@ class Chiron(ScalingPolicy):
         observation: Observation,
     ) -> None:
         """Scale the batch instances of a model in regions that share a queue."""
-        now, places = observation.time_s, list(pools)
+        now, pool_list = observation.time_s, list(pools)
         deferred = 0 if observation.deferred is None else int(observation.deferred[pools[0]])
-        self._follow(queue, deferred + int(observation.waiting[places].sum()), now)
-        present = int(targets[places].sum())
+        self._follow(queue, deferred + int(observation.waiting[pool_list].sum()), now)
+        present = int(targets[pool_list].sum())
         if not queue:
-            idle = not (observation.utilisation[places] > 0).any()
+            idle = not (observation.utilisation[pool_list] > 0).any()
             if idle and present:
                 self._ends.move(targets, pools, -present)
             return

@@ -14,7 +14,7 @@ from simulation.fleet import Fleet
 from simulation.policies.parts.endpoints import Service
 from simulation.policies.parts.service_controller import DECODE, PREFILL, ServiceController
 from simulation.policies.parts.stability import IN, OUT, STAY, stepped
-from simulation.policy import Gauge, InForce, Observation
+from simulation.policy import ComputedParameter, Gauge, Observation
 
 Latency = Literal["ttft", "tbt"]
 TTFT: Latency = "ttft"
@@ -105,9 +105,12 @@ class Feedback(ServiceController):
             in_below=self.gamma_in,
         )
 
-    def in_force(self) -> tuple[InForce, ...]:
+    def in_force(self) -> tuple[ComputedParameter, ...]:
         targets = np.asarray(self._target * 1000, np.float64)
-        return (InForce(f"limit of mean {self.signal.upper()}, ms", targets), *super().in_force())
+        return (
+            ComputedParameter(f"limit of mean {self.signal.upper()}, ms", targets),
+            *super().in_force(),
+        )
 
     def at_risk(self, service: Service, observation: Observation) -> bool:
         """Return whether latency has reached the steps out, so that nothing should be removed."""

@@ -16,27 +16,29 @@ import numpy as np
 from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
-from simulation.policies.hpa import POLICY_S
-from simulation.policies.parts.overload import InstanceLoad, OverloadMemory, allowed_late
+from simulation.policies.hpa import SCALING_POLICY_PERIOD_S
+from simulation.policies.parts.overload import InstanceLoad, OverloadMemory, allowed_late_share
 from simulation.policies.parts.pool_metrics import per_instance
-from simulation.policies.parts.pooled_capacity import Staffing
+from simulation.policies.parts.pooled_capacity import PooledCapacity
 from simulation.policies.parts.schedule import Course
 from simulation.policies.parts.service_controller import DECODE, PREFILL
 from simulation.policies.parts.stability import ROUNDING
 from simulation.policies.proportional import PILED_UP
-from simulation.policy import Actions, InForce, Observation, ScalingPolicy
+from simulation.policy import Actions, ComputedParameter, Observation, ScalingPolicy
 
 # Names of its targets in results
 PROMPT = "above the plan: prompt tokens a second an instance"
 OUTPUT = "above the plan: output tokens a second an instance"
 IN_FLIGHT = "above the plan: requests in flight an instance"
-AMONG = {n: f"above the plan: of that, what each of {n} does" for n in (1, 2, 4, 8, 16, 64)}
-TOO_MUCH = "above the plan: of that, what came late without a pile"
+PER_POOL_OR_REGION = {
+    n: f"above the plan: of that, what each of {n} does" for n in (1, 2, 4, 8, 16, 64)
+}
+OVERLOAD = "above the plan: of that, what came late without a pile"
 Each = float | Sequence[float] | FloatArray  # per instance: one number, or one per pool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Look:
+class _Decision:
     time_s: float
     served: FloatArray  # [pools] served load, in instances of a large pool
     flight: FloatArray  # [pools] requests running or waiting
@@ -63,7 +65,7 @@ class Guarded(ScalingPolicy):
       instances hold by over ``tolerance``.
 
     Capacities are those of a large pool; in a small one each instance does ``shares`` of it
-    (``Staffing``), so that the guard acts exactly when the load exceeds the plan. Requests in
+    (``PooledCapacity``), so that the guard acts exactly when the load exceeds the plan. Requests in
     flight follow by Little's law: less load, fewer requests.
 
     Each count must hold for every decision of the last ``rise_s``. So nothing is added while the
@@ -97,7 +99,7 @@ class Guarded(ScalingPolicy):
         ]
         self._tps = np.where(idle, np.inf, each)  # [2, pools] prompt and output tokens/s
         self._holds = self._each(self.in_flight, len(counts))
-        self._staffing = Staffing(len(counts), self.shares)
+        self._staffing = PooledCapacity(len(counts), self.shares)
         self._kv = np.array([pool.profile.kv_capacity_tokens for pool in fleet.pools], np.float64)
         islands = fleet.islands.tolist()
         kinds = [
@@ -106,10 +108,10 @@ class Guarded(ScalingPolicy):
         ]
         self._kind = np.array([kinds.index(kind) for kind in kinds])
         self._worth = np.where(np.isinf(self._tps[0]), self._tps[1], self._tps[0])
-        self._allowed = np.array([allowed_late(fleet, pool) for pool in fleet.pools])
+        self._allowed = np.array([allowed_late_share(fleet, pool) for pool in fleet.pools])
         self._learned = OverloadMemory(len(counts), self.tolerance)
         none = np.zeros(len(counts))
-        self._looks = deque([_Look(0.0, none, none, none, InstanceLoad(none, none, none > 0))])
+        self._looks = deque([_Decision(0.0, none, none, none, InstanceLoad(none, none, none > 0))])
         self._piled_s = np.full(len(counts), -np.inf)  # time of each pool's last pile
         self._asked: deque[tuple[float, IntArray]] = deque()
         return counts
@@ -124,15 +126,18 @@ class Guarded(ScalingPolicy):
             return Actions(targets, shares=step.shares)
         return Actions(targets, lend=lent > 0, keep_lent=lent, shares=step.shares)
 
-    def in_force(self) -> tuple[InForce, ...]:
+    def in_force(self) -> tuple[ComputedParameter, ...]:
         prefill, decode = (np.where(np.isinf(tps), np.nan, tps) for tps in self._tps)
         learned = self._learned.too_much
         return (
-            InForce(PROMPT, prefill),
-            InForce(OUTPUT, decode),
-            InForce(IN_FLIGHT, self._holds),
-            InForce(TOO_MUCH, np.where(np.isinf(learned), np.nan, learned)),
-            *(InForce(words, self._staffing.share(n)) for n, words in AMONG.items()),
+            ComputedParameter(PROMPT, prefill),
+            ComputedParameter(OUTPUT, decode),
+            ComputedParameter(IN_FLIGHT, self._holds),
+            ComputedParameter(OVERLOAD, np.where(np.isinf(learned), np.nan, learned)),
+            *(
+                ComputedParameter(words, self._staffing.share(n))
+                for n, words in PER_POOL_OR_REGION.items()
+            ),
         )
 
     def _each(self, value: Each, pools: int) -> FloatArray:
@@ -146,23 +151,23 @@ class Guarded(ScalingPolicy):
 
     def _above(self, observation: Observation, planned: IntArray) -> IntArray:
         """Return the instances that the guard needs, ``[pools]``; 0 where the plan suffices."""
-        look = self._look(observation)
-        serving = _least([look.served for look in self._looks])
+        decision = self._look(observation)
+        serving = _minimum_per_pool([decision.served for decision in self._looks])
         room = self._staffing.carried(planned) * (1 + self.tolerance) + ROUNDING
         more = (serving > room) & (self._together(serving) > self._together(room))
         guarded = np.where(more, self._staffing.fewest(serving), 0.0) if more.any() else 0.0
-        piled = self._piled(observation, look)
+        piled = self._piled(observation, decision)
         self._learn(observation, piled > 0)
         if self._learned.anything:
             learned = self._staffing.fewest(self._learned.needed(serving))
             guarded = np.maximum(guarded, np.where(learned > planned, learned, 0.0))
         guarded = np.maximum(guarded, piled)
-        there = observation.ready + observation.starting
-        windows = max(1.0, self.interval_s / POLICY_S)
-        by_factor = there * (1 + self.scale_up_factor) ** windows
-        most = np.maximum(by_factor, there + self.scale_up_instances * windows)
-        self._asked.append((look.time_s, np.minimum(guarded, most).astype(np.int64)))
-        while self._asked[0][0] < look.time_s - self.fall_s:
+        present = observation.ready + observation.starting
+        windows = max(1.0, self.interval_s / SCALING_POLICY_PERIOD_S)
+        by_factor = present * (1 + self.scale_up_factor) ** windows
+        limit = np.maximum(by_factor, present + self.scale_up_instances * windows)
+        self._asked.append((decision.time_s, np.minimum(guarded, limit).astype(np.int64)))
+        while self._asked[0][0] < decision.time_s - self.fall_s:
             self._asked.popleft()
         return np.asarray(reduce(np.maximum, (counts for _, counts in self._asked)))
 
@@ -170,21 +175,21 @@ class Guarded(ScalingPolicy):
         """Return the tokens/s of all reachable pools of a pool's model and role, ``[pools]``."""
         return np.asarray(np.bincount(self._kind, loads * self._worth)[self._kind])
 
-    def _look(self, observation: Observation) -> _Look:
+    def _look(self, observation: Observation) -> _Decision:
         """Return the load at this decision; ``_looks`` are those of the last ``rise_s``."""
         now, ready, signals = observation.time_s, observation.ready, observation.signals
         served = np.zeros(len(ready))
         if signals is not None:
-            tps = _known([signals.prefill_tps, signals.decode_tps])
+            tps = _nan_to_zero([signals.prefill_tps, signals.decode_tps])
             served = (tps / self._tps).max(axis=0)
-        each = _known(per_instance("concurrency", observation, self._kv))
+        each = _nan_to_zero(per_instance("concurrency", observation, self._kv))
         flight = np.where(ready > 0, each * ready, observation.waiting)
         late = np.zeros(len(ready), np.bool_)
         if signals is not None:  # NaN, without requests, is not late
             late = (signals.late_first > self._allowed) | (signals.late_done > self._allowed)
         carried = self._staffing.carried(np.maximum(ready, 1))
         holds = self._holds * carried
-        look = _Look(
+        look = _Decision(
             now, served, flight, holds, InstanceLoad(served / carried, flight / holds, late)
         )
         self._looks.append(look)
@@ -197,25 +202,27 @@ class Guarded(ScalingPolicy):
         calm = observation.time_s - self._piled_s > self.fall_s
         self._learned.see([look.strain for look in self._looks], calm & (observation.starting == 0))
 
-    def _piled(self, observation: Observation, look: _Look) -> IntArray:
+    def _piled(self, observation: Observation, look: _Decision) -> IntArray:
         """Return the instances that hold the piled-up requests, or 0 without a pile."""
-        piled: BoolArray = _least([look.flight for look in self._looks]) > PILED_UP * look.holds
+        piled: BoolArray = (
+            _minimum_per_pool([look.flight for look in self._looks]) > PILED_UP * look.holds
+        )
         if not piled.any():
             return np.zeros(len(piled), np.int64)
         before, waits = self._looks[0].flight, observation.starting > 0
         lasts = look.flight > (1 + np.where(waits, self.tolerance, -self.tolerance)) * before
         holding = self._staffing.fewest(look.flight / self._holds)
-        there = observation.ready + observation.starting
-        out = np.where(piled, np.where(lasts, np.maximum(holding, there), there), 0)
+        present = observation.ready + observation.starting
+        out = np.where(piled, np.where(lasts, np.maximum(holding, present), present), 0)
         return out.astype(np.int64)
 
 
-def _least(seen: Sequence[FloatArray]) -> FloatArray:
+def _minimum_per_pool(seen: Sequence[FloatArray]) -> FloatArray:
     """Return the minimum of each pool. Comparing a few numbers is faster than stacking arrays."""
     return np.asarray(reduce(np.minimum, seen))
 
 
-def _known(seen: FloatArray | Sequence[FloatArray]) -> FloatArray:
+def _nan_to_zero(seen: FloatArray | Sequence[FloatArray]) -> FloatArray:
     """Replace NaN, where nothing was measured, by 0."""
     seen = np.asarray(seen)
     return np.where(np.isnan(seen), 0.0, seen)

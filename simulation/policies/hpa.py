@@ -28,9 +28,9 @@ from simulation.policies.parts.pool_metrics import (
     per_instance,
 )
 from simulation.policies.parts.stability import ROUNDING
-from simulation.policy import Gauge, InForce, Observation, ScalingPolicy
+from simulation.policy import ComputedParameter, Gauge, Observation, ScalingPolicy
 
-POLICY_S = 15.0  # period of the scale-up limits
+SCALING_POLICY_PERIOD_S = 15.0  # period of the scale-up limits
 
 
 @dataclass(eq=False)
@@ -104,8 +104,8 @@ class Hpa(ScalingPolicy):
             in_below=self._target * (1 - self.tolerance),
         )
 
-    def in_force(self) -> tuple[InForce, ...]:
-        return (InForce(f"target of {WORDS[self.metric]}", self._target),)
+    def in_force(self) -> tuple[ComputedParameter, ...]:
+        return (ComputedParameter(f"target of {WORDS[self.metric]}", self._target),)
 
     def _recommended(self, p: int, value: float, ready: int, starting: int) -> int:
         """Recommend from a mean over pods, as the calculator's ``GetMetricReplicas``."""
@@ -127,10 +127,10 @@ class Hpa(ScalingPolicy):
             recent.popleft()
         if recommended > present:
             # The limit is per 15 s, so it applies several times per longer interval.
-            windows = max(1.0, self.interval_s / POLICY_S)
+            windows = max(1.0, self.interval_s / SCALING_POLICY_PERIOD_S)
             by_factor = present * (1 + self.scale_up_factor) ** windows
-            most = max(by_factor, present + self.scale_up_instances * windows)
-            return min(recommended, int(most))
+            limit = max(by_factor, present + self.scale_up_instances * windows)
+            return min(recommended, int(limit))
         return min(present, max(count for _, count in recent))
 
 

@@ -10,14 +10,7 @@ from simulation.arrays import IntArray
 from simulation.fleet import Fleet
 from simulation.policies.parts.endpoints import Service
 from simulation.policies.parts.service_controller import ServiceController, pool_mean
-from simulation.policies.parts.stability import (
-    IN,
-    OUT,
-    STAY,
-    damped,
-    direction_of,
-    stepped,
-)
+from simulation.policies.parts.stability import IN, OUT, STAY, damped, direction_of, stepped
 from simulation.policy import Actions, Gauge, Observation
 
 
@@ -60,16 +53,16 @@ class KvAware(ServiceController):
     def wanted(self, i: int, observation: Observation) -> tuple[int, int]:
         service = self.services[i]
         pools = self.driving(service)
-        places = list(pools)
-        present = int((observation.ready + observation.starting)[places].sum())
-        ready = int(observation.ready[places].sum())
+        pool_list = list(pools)
+        present = int((observation.ready + observation.starting)[pool_list].sum())
+        ready = int(observation.ready[pool_list].sum())
         if not ready:
             calls = not present and bool(observation.waiting[list(service.pools)].any())
             return (OUT, 1) if calls else (STAY, present)
         pressure = pool_mean(observation.utilisation, observation.ready, pools)
         expected = ready * pressure / self.target
         starved = self._starved(i, service, observation)
-        if starved and not observation.starting[places].any():
+        if starved and not observation.starting[pool_list].any():
             expected = max(expected, float(stepped(present, self.step)))
             return OUT, max(present + 1, damped(expected, present, self.stability.damping))
         direction = direction_of(expected, present, self.stability)

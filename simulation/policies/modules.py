@@ -33,7 +33,7 @@ from simulation.policy import Actions, Observation, ScalingPolicy
 
 CALM = 2  # decisions without pressure until moved modules return
 MARGIN = 1.25  # of the need, that must fit at the start location before modules return
-WORTH = 1.01  # smallest speed-up that is worth copies
+MIN_GAIN = 1.01  # smallest speed-up that is worth copies
 FINE = 0.05  # relative difference of batches that have the same speed
 UNLIMITED = 1 << 20  # sequences
 
@@ -59,7 +59,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Standing:
+class ModuleLocations:
     """Location of the modules of a pool's instances from ``time_s`` on.
 
     ``copies [D]`` are layers copied to each device. ``parts [D]``, ``projections`` and ``caches``
@@ -78,7 +78,7 @@ class Standing:
 
 
 @dataclass(slots=True, eq=False)
-class _Elastic:
+class _PoolState:
     """The instances of a pool now, and after their operation."""
 
     state: Instance
@@ -108,10 +108,10 @@ class ModuleScaling(ScalingPolicy):
     name: str = "modules"
     wants_signals: bool = True
     events: list[Event] = field(default_factory=list)
-    standings: list[Standing] = field(default_factory=list)
+    standings: list[ModuleLocations] = field(default_factory=list)
     held: list[tuple[float, FloatArray, FloatArray]] = field(default_factory=list)
     _fleet: Fleet | None = None
-    _pools: dict[int, _Elastic] = field(default_factory=dict)
+    _pools: dict[int, _PoolState] = field(default_factory=dict)
 
     def reset(self, fleet: Fleet) -> IntArray:
         if len(self.layouts) != len(fleet.pools):
@@ -121,7 +121,7 @@ class ModuleScaling(ScalingPolicy):
         self.standings.clear()
         self.held.clear()
         self._pools = {
-            p: _Elastic(
+            p: _PoolState(
                 layout.start, layout.start, fleet.pools[p].initial, _tbt_s(fleet, fleet.pools[p])
             )
             for p, layout in enumerate(self.layouts)
@@ -229,7 +229,7 @@ class ModuleScaling(ScalingPolicy):
                 elastic.state, profile, running, MARGIN * needed, self.vacancy_threshold, busy
             )
             faster = layout.speed(more, profile, running, busy)
-            if faster > WORTH * layout.speed(elastic.state, profile, running, busy):
+            if faster > MIN_GAIN * layout.speed(elastic.state, profile, running, busy):
                 self._change(p, now, "copy", more, running)
             elif not (short or violated):
                 elastic.tried = trying
@@ -253,15 +253,15 @@ class ModuleScaling(ScalingPolicy):
                 missed = layout.pass_s(profile, float(state.batch)) / speed > elastic.tbt_s
             return Assessment(held - layout.room_bytes, missed, speed)
 
-        best, most, limit = elastic.state, -1.0, elastic.limit
+        best, most_tokens, limit = elastic.state, -1.0, elastic.limit
         # Copies on a device may leave no memory for caches, so also try without copies.
         for replicated in (elastic.state.replicated, np.zeros_like(elastic.state.replicated)):
             candidate = replace(elastic.state, replicated=replicated, batch=round(sequences))
             sizes = layout.sizes(candidate.batch * per_sequence)
             reduction = reduce(candidate, assess, sizes, layout.paces(busy))
             tokens = layout.tokens(reduction.state)
-            if tokens > most:
-                best, most = replace(reduction.state, batch=elastic.state.batch), tokens
+            if tokens > most_tokens:
+                best, most_tokens = replace(reduction.state, batch=elastic.state.batch), tokens
                 shrunk = reduction.state.batch < candidate.batch
                 limit = reduction.state.batch if shrunk and violated else UNLIMITED
             if reduction.solved and reduction.state.batch == candidate.batch:
@@ -311,11 +311,11 @@ class ModuleScaling(ScalingPolicy):
         devices, state = layout.room_bytes.size, elastic.state
         borrowed = 0
         if layout.hosts:
-            there = layout.borrows(state, elastic.wanted)
-            both = zip(layout.hosts, layout.held, there.tolist(), strict=True)
+            devices_used = layout.borrows(state, elastic.wanted)
+            both = zip(layout.hosts, layout.held, devices_used.tolist(), strict=True)
             borrowed = sum(count * on for host, count, on in both if host >= 0)
         self.standings.append(
-            Standing(
+            ModuleLocations(
                 time_s=now,
                 pool=p,
                 copies=state.replicated.sum(axis=0).astype(np.int64),

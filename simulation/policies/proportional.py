@@ -19,7 +19,7 @@ from simulation.policies.parts.service_controller import (
     pool_mean,
 )
 from simulation.policies.parts.stability import OUT, STAY, damped, direction_of
-from simulation.policy import Gauge, InForce, Observation, Signals
+from simulation.policy import ComputedParameter, Gauge, Observation, Signals
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +118,9 @@ class Proportional(ServiceController):
     def wanted(self, i: int, observation: Observation) -> tuple[int, int]:
         service = self.services[i]
         pools = self.driving(service)
-        places = list(pools)
-        present = int((observation.ready + observation.starting)[places].sum())
-        if not observation.ready[places].any():  # no signal yet: request the first instance
+        pool_list = list(pools)
+        present = int((observation.ready + observation.starting)[pool_list].sum())
+        if not observation.ready[pool_list].any():  # no signal yet: request the first instance
             calls = not present and bool(observation.waiting[list(service.pools)].any())
             return (OUT, 1) if calls else (STAY, present)
         expected, piled = self.expected(service, observation), self._piling_up(i, observation)
@@ -154,33 +154,36 @@ class Proportional(ServiceController):
             in_below=np.array(targets) * (1 - self.stability.theta_in),
         )
 
-    def in_force(self) -> tuple[InForce, ...]:
+    def in_force(self) -> tuple[ComputedParameter, ...]:
         targets = np.full(len(self._target), np.nan)
         for service in self.services:
-            places = list(self.driving(service))
-            targets[places] = self._target[places]
+            pool_list = list(self.driving(service))
+            targets[pool_list] = self._target[pool_list]
         words = SIGNALS[self.signal].words
-        return (InForce(f"target of {words}", targets), *super().in_force())
+        return (ComputedParameter(f"target of {words}", targets), *super().in_force())
 
     def _piling_up(self, i: int, observation: Observation) -> float:
         """Return the instances that hold the piled-up requests at the target, else 0."""
-        places = list(self.driving(self.services[i]))
-        ready = int(observation.ready[places].sum())
-        there, flight_before = self._before[i]
+        pool_list = list(self.driving(self.services[i]))
+        ready = int(observation.ready[pool_list].sum())
+        present_before, flight_before = self._before[i]
         flight = float("nan")
         if observation.signals is not None:
             # Means are over the instances that were ready at the last decision.
-            running = pool_mean(observation.signals.batch, observation.ready, tuple(places)) * there
-            flight = np.nan_to_num(running) + float(observation.waiting[places].sum())
+            running = (
+                pool_mean(observation.signals.batch, observation.ready, tuple(pool_list))
+                * present_before
+            )
+            flight = np.nan_to_num(running) + float(observation.waiting[pool_list].sum())
         self._before[i] = (ready, flight)
-        holding = flight / pool_mean(self._holds, observation.ready, tuple(places))
+        holding = flight / pool_mean(self._holds, observation.ready, tuple(pool_list))
         if not holding > PILED_UP * ready:
             return 0.0
         more = flight > (1 + self.stability.theta_out) * flight_before
         return (
             min(holding, SURGE * ready)
             if more
-            else ready + float(observation.starting[places].sum())
+            else ready + float(observation.starting[pool_list].sum())
         )
 
     def expected(self, service: Service, observation: Observation) -> float:

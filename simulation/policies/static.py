@@ -14,7 +14,7 @@ from simulation.policy import Observation, ScalingPolicy
 
 
 @dataclass(eq=False)
-class Flat(ScalingPolicy):
+class Static(ScalingPolicy):
     """Keep ``counts`` instances per pool of the fleet, in its order."""
 
     counts: Sequence[int] | IntArray

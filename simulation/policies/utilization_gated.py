@@ -11,14 +11,8 @@ import numpy as np
 from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.fleet import Fleet
 from simulation.policies.parts.endpoints import QUEUES, Endpoints, Sees
-from simulation.policies.parts.schedule import (
-    ByClock,
-    Course,
-)
-from simulation.policies.parts.step_function import (
-    Counts,
-    Times,
-)
+from simulation.policies.parts.schedule import ByClock, Course
+from simulation.policies.parts.step_function import Counts, Times
 from simulation.policy import Actions, Gauge, Observation, ScalingPolicy
 
 ROUNDING_S = 1e-6
@@ -27,7 +21,7 @@ TRAFFIC: Reading = "traffic"
 
 
 @dataclass(eq=False)
-class Deferred(ScalingPolicy):
+class UtilizationGated(ScalingPolicy):
     """Move toward the plan one instance at a time when utilization passes a threshold (LT-U).
 
     An endpoint grows while utilization (``Endpoints.reading``) is above ``scale_out_above``,

@@ -45,7 +45,7 @@ def algorithm1(
         down = latency <= problem.slo_s - epsilon_s
         if not down and latency <= problem.slo_s:
             break
-        move = _move(problem, believed, choice, s, j, latency, down=down, printed=printed)
+        move = _best_move(problem, believed, choice, s, j, latency, down=down, printed=printed)
         if move is None:
             break
         choice[j] = move
@@ -79,7 +79,7 @@ def _start(problem: OperatorProblem, table: FloatArray, parallel: int) -> IntArr
     return choice
 
 
-def _move(
+def _best_move(
     problem: OperatorProblem,
     table: FloatArray,
     choice: IntArray,

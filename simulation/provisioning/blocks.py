@@ -15,12 +15,12 @@ import numpy as np
 from simulation.arrays import FloatArray, IntArray
 from simulation.provisioning.interference import Demand
 from simulation.provisioning.problem import OperatorProblem
-from simulation.provisioning.workload import PhaseProblem, pass_s
+from simulation.provisioning.workload import PhaseProblem, pass_seconds
 
 BLOCKS = 8  # runs of layers per instance
 
 
-def in_blocks(phase: PhaseProblem, blocks: int = BLOCKS) -> PhaseProblem:
+def merge_layers(phase: PhaseProblem, blocks: int = BLOCKS) -> PhaseProblem:
     """Return ``phase`` with runs of consecutive layers in place of operators.
 
     The shares of arithmetic and bandwidth of a run are means over its operators, weighted by time.
@@ -32,12 +32,12 @@ def in_blocks(phase: PhaseProblem, blocks: int = BLOCKS) -> PhaseProblem:
     layers = int(phase.layers.max())
     edges = np.linspace(0, layers, min(blocks, layers) + 1).round().astype(int)
     parts = [(repeated, (b - a) / layers) for a, b in pairwise(edges)]
-    names = [_named(a, b) for a, b in pairwise(edges)]
+    names = [_block_name(a, b) for a, b in pairwise(edges)]
     if once.size:
         parts.append((once, 1.0))
         names.append("embedding and head")
     # Runs of layers share one array of operators, so compute each path once.
-    total = {id(group): _path(problem, group) for group, _ in parts}
+    total = {id(group): _critical_path(problem, group) for group, _ in parts}
     latency = np.stack([share * total[id(group)] for group, share in parts])
     shape = latency.shape
 
@@ -83,12 +83,12 @@ def in_blocks(phase: PhaseProblem, blocks: int = BLOCKS) -> PhaseProblem:
     )
 
 
-def _named(first: int, end: int) -> str:
+def _block_name(first: int, end: int) -> str:
     return f"layer {end}" if end == first + 1 else f"layers {first + 1} to {end}"
 
 
-def _path(problem: OperatorProblem, group: IntArray) -> FloatArray:
+def _critical_path(problem: OperatorProblem, group: IntArray) -> FloatArray:
     """Return the critical path of ``group``; edges skip the other operators."""
     only = np.zeros_like(problem.latency_s)
     only[group] = problem.latency_s[group]
-    return pass_s(only, problem.edges)
+    return pass_seconds(only, problem.edges)

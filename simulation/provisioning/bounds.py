@@ -25,7 +25,7 @@ WEIGHTS = (
 PRICES = (0.0, *np.geomspace(0.01, 100.0, 25))  # price of the whole latency limit, in devices
 
 
-def fewest_conceivable(
+def device_lower_bound(
     problem: OperatorProblem,
     demand: Demand,
     table: FloatArray,
@@ -43,7 +43,7 @@ def fewest_conceivable(
     for v in range(len(problem.names)):
         b, p, r = np.nonzero(np.isfinite(table[v]))
         every = np.full(b.size, v)
-        needs = _devices_worth(problem, demand, device_bytes, (every, b, p), r + 1)
+        needs = _device_shares(problem, demand, device_bytes, (every, b, p), r + 1)
         # Only operators on the path have a latency term.
         waits = table[v, b, p, r] / problem.slo_s if v in path else np.zeros(b.size)
         for i, weight in enumerate(WEIGHTS):
@@ -54,27 +54,27 @@ def fewest_conceivable(
     return max(1, int(np.ceil(totals.max() - 1e-9)))
 
 
-def filled(problem: OperatorProblem, demand: Demand, device_bytes: float) -> FloatArray:
+def filled_devices(problem: OperatorProblem, demand: Demand, device_bytes: float) -> FloatArray:
     """Return the devices filled by all operators at each batch and parallelism, ``[B, P]``.
 
     It is the largest of memory, arithmetic and traffic, with one replica per operator. No placement
     of more replicas needs fewer devices.
     """
     every = np.ix_(*(np.arange(n) for n in problem.latency_s.shape))
-    needs = _devices_worth(problem, demand, device_bytes, every, 1)
+    needs = _device_shares(problem, demand, device_bytes, every, 1)
     return np.asarray(needs.sum(axis=1).max(axis=0))
 
 
-def plan_fills(
+def devices_filled_by(
     problem: OperatorProblem, demand: Demand, plan: OperatorPlan, device_bytes: float
 ) -> float:
     """Return the devices filled by one plan with its replicas; no placement needs fewer."""
     chosen = problem.chosen(plan.batch, plan.parallel)
-    needs = _devices_worth(problem, demand, device_bytes, chosen, plan.replicas)
+    needs = _device_shares(problem, demand, device_bytes, chosen, plan.replicas)
     return float(needs.sum(axis=1).max())
 
 
-def _devices_worth(
+def _device_shares(
     problem: OperatorProblem,
     demand: Demand,
     device_bytes: float,
@@ -98,7 +98,7 @@ def _devices_worth(
     )
 
 
-def at_least(fills: float) -> int:
+def whole_devices(fills: float) -> int:
     """Return the number of whole devices."""
     return max(1, int(np.ceil(fills - 1e-6)))
 

@@ -6,13 +6,8 @@ import numpy as np
 
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
-from simulation.provisioning.frontier import Frontier, in_a_row
-from simulation.provisioning.problem import (
-    OperatorPlan,
-    OperatorProblem,
-    evaluate,
-    sojourns,
-)
+from simulation.provisioning.frontier import Frontier, concatenated_choices
+from simulation.provisioning.problem import OperatorPlan, OperatorProblem, evaluate, sojourns
 from simulation.provisioning.sojourns import enumerate_plans
 
 MOST = 20_000_000
@@ -33,7 +28,7 @@ def brute(problem: OperatorProblem, table: FloatArray | None = None) -> Operator
             f"Brute force would look at {size:.1g} plans; use the exact method instead."
         )
     picks = np.full(count, -1, np.int64)
-    enumerate_plans(in_a_row(options), problem.graph, problem.slo_s, picks)
+    enumerate_plans(concatenated_choices(options), problem.graph, problem.slo_s, picks)
     if (picks < 0).any():
         return None
     choice = np.array([option.choice[i] for option, i in zip(options, picks, strict=True)])

@@ -1,13 +1,13 @@
 """Share devices between services (A9), or run prefill in chunks among decodes (A6).
 
-``placed_together`` places the operators of separately planned services on common devices, each
-service within its own limit. A plan that uses up its limit allows no slowdown by other operators.
-Each service is therefore planned at several fractions of its limit.
+``place_on_common_devices`` places the operators of separately planned services on common devices,
+each service within its own limit. A plan that uses up its limit allows no slowdown by other
+operators. Each service is therefore planned at several fractions of its limit.
 
-``chunked`` is one engine for both phases. Every iteration decodes a batch, and prefills one mean
-prompt for every sequence that ends in it. Weights are read once for both. A prompt takes the osl /
-batch iterations of its chunks, one prompt at a time. Both TBT and TTFT limit the iteration: sojourn
-<= min(TBT, TTFT x batch / osl).
+``best_chunked`` is one engine for both phases. Every iteration decodes a batch, and prefills one
+mean prompt for every sequence that ends in it. Weights are read once for both. A prompt takes the
+osl / batch iterations of its chunks, one prompt at a time. Both TBT and TTFT limit the iteration:
+sojourn <= min(TBT, TTFT x batch / osl).
 """
 
 from __future__ import annotations
@@ -21,15 +21,20 @@ import numpy as np
 from simulation.provisioning.interference import Demand
 from simulation.provisioning.level import Level
 from simulation.provisioning.levels import model_level, operator_level
-from simulation.provisioning.placement import Placement, together
+from simulation.provisioning.placement import Placement, place_services
 from simulation.provisioning.problem import OperatorPlan, OperatorProblem
-from simulation.provisioning.workload import PhaseLoad, PhaseProblem, reserving, some_choices
+from simulation.provisioning.workload import (
+    PhaseLoad,
+    PhaseProblem,
+    reserve_kv_cache,
+    with_some_choices,
+)
 
 Part = tuple[OperatorProblem, Demand, OperatorPlan]
 
 FRACTIONS = (1.0, 0.8, 0.6)  # fractions of its limit that a service is planned at
-LENGTHENED = 1.5
-MOST = 81  # most combinations of fractions to place
+PASS_FACTORS = 1.5
+MAX_COMBINATIONS = 81  # most combinations of fractions to place
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +55,7 @@ class Shared:
         return self.devices_apart if self.placement is None else self.placement.devices
 
 
-def placed_together(
+def place_on_common_devices(
     phases: Sequence[PhaseProblem], apart: Sequence[Level], device_bytes: float
 ) -> Shared:
     """Place ``phases`` on common devices, with the fewest devices found.
@@ -63,10 +68,12 @@ def placed_together(
     best: tuple[Placement, tuple[Level, ...]] | None = None
     if all(plans) and len(phases) > 1:
         for picked in _combinations(plans):
-            parts = [_within(phase, level) for phase, level in zip(phases, picked, strict=True)]
-            if not all(_fits(part, device_bytes) for part in parts):
+            parts = [
+                _plan_within(phase, level) for phase, level in zip(phases, picked, strict=True)
+            ]
+            if not all(_fits_device(part, device_bytes) for part in parts):
                 continue
-            placed = together(parts, device_bytes)
+            placed = place_services(parts, device_bytes)
             fewest = alone if best is None else best[0].devices
             if placed.feasible and placed.devices < fewest:
                 best = placed, picked
@@ -85,17 +92,17 @@ def placed_together(
     return Shared(tuple(apart), placement, float(placement.memory_bytes.sum()), power)
 
 
-def _within(phase: PhaseProblem, level: Level) -> Part:
+def _plan_within(phase: PhaseProblem, level: Level) -> Part:
     """Return a plan with the limit and the KV cache of slower passes.
 
-    On shared devices, passes may take up to ``LENGTHENED`` times as long as on separate ones.
+    On shared devices, passes may take up to ``PASS_FACTORS`` times as long as on separate ones.
     """
     assert level.plan is not None
-    limit = min(phase.problem.slo_s, LENGTHENED * level.latency_s)
-    return replace(phase.problem, slo_s=limit), reserving(phase, limit).demand, level.plan
+    limit = min(phase.problem.slo_s, PASS_FACTORS * level.latency_s)
+    return replace(phase.problem, slo_s=limit), reserve_kv_cache(phase, limit).demand, level.plan
 
 
-def _fits(part: Part, device_bytes: float) -> bool:
+def _fits_device(part: Part, device_bytes: float) -> bool:
     problem, demand, plan = part
     chosen = problem.chosen(plan.batch, plan.parallel)
     return bool((demand.shard_bytes(*chosen, plan.replicas) <= device_bytes).all())
@@ -111,12 +118,12 @@ def _plans(phase: PhaseProblem, device_bytes: float) -> list[Level]:
         level = operator_level(tighter, device_bytes, quick=True)
         if level is None or level.plan is None:
             continue
-        if all(_key(level) != _key(other) for other in levels):
+        if all(_plan_key(level) != _plan_key(other) for other in levels):
             levels.append(level)
     return levels
 
 
-def _key(level: Level) -> bytes:
+def _plan_key(level: Level) -> bytes:
     assert level.plan is not None
     plan = level.plan
     return np.stack([plan.replicas, plan.batch, plan.parallel]).tobytes()
@@ -124,7 +131,7 @@ def _key(level: Level) -> bytes:
 
 def _combinations(plans: list[list[Level]]) -> list[tuple[Level, ...]]:
     """Return every combination; if there are too many, the same fraction for all services."""
-    if np.prod([float(len(levels)) for levels in plans]) <= MOST:
+    if np.prod([float(len(levels)) for levels in plans]) <= MAX_COMBINATIONS:
         return list(product(*plans))
     steps = max(len(levels) for levels in plans)
     return [tuple(levels[min(i, len(levels) - 1)] for levels in plans) for i in range(steps)]
@@ -155,7 +162,7 @@ def chunked_service(prefill: PhaseLoad, decode: PhaseLoad) -> PhaseLoad:
     )
 
 
-def chunked(phase: PhaseProblem, device_bytes: float) -> Chunked:
+def best_chunked(phase: PhaseProblem, device_bytes: float) -> Chunked:
     """Return the best plans over all batches; ``phase`` is the problem of a ``chunked_service``."""
     service = phase.service
     model: Level | None = None
@@ -163,20 +170,20 @@ def chunked(phase: PhaseProblem, device_bytes: float) -> Chunked:
     batch = None
     for b, size in enumerate(phase.problem.batches):
         limit = min(service.slo_s, service.ttft_s * float(size) / service.osl)
-        batched = some_choices(phase, slice(b, b + 1), slo_s=limit)
+        batched = with_some_choices(phase, slice(b, b + 1), slo_s=limit)
         coarse = model_level(batched, device_bytes)
-        if coarse is not None and (model is None or _less(coarse, model)):
+        if coarse is not None and (model is None or _uses_less(coarse, model)):
             model, batch = coarse, int(size)
         fine = operator_level(
             batched, device_bytes, coarser=[] if coarse is None else [coarse], quick=True
         )
-        if fine is not None and (operator is None or _less(fine, operator)):
+        if fine is not None and (operator is None or _uses_less(fine, operator)):
             operator = fine
     tokens = None if batch is None else batch * service.isl / service.osl
     return Chunked(model, operator, batch, tokens)
 
 
-def filled(
+def with_batch_wait(
     phase: PhaseProblem, plan: Callable[[PhaseProblem], Level | None]
 ) -> tuple[Level, int, float] | None:
     """Return the best plan if batches take time to fill, its largest batch, and the wait for it.
@@ -192,12 +199,12 @@ def filled(
         # Larger batches take even longer to fill.
         if left <= 0:
             break
-        level = plan(some_choices(phase, slice(0, b + 1), slo_s=left))
-        if level is not None and (best is None or _less(level, best[0])):
+        level = plan(with_some_choices(phase, slice(0, b + 1), slo_s=left))
+        if level is not None and (best is None or _uses_less(level, best[0])):
             shown = replace(level, latency_s=level.latency_s + wait, slo_s=phase.problem.slo_s)
             best = shown, int(size), wait
     return best
 
 
-def _less(level: Level, other: Level) -> bool:
+def _uses_less(level: Level, other: Level) -> bool:
     return (level.devices, level.power_w) < (other.devices, other.power_w)

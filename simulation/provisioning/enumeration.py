@@ -22,18 +22,24 @@ from simulation.errors import SimulationError
 from simulation.performance.curves import evaluate, scaled
 from simulation.performance.efficiency import KINDS
 from simulation.provisioning.brute_force import brute
-from simulation.provisioning.exact import exact
+from simulation.provisioning.exact import exact_plan
 from simulation.provisioning.frontier import frontiers
-from simulation.provisioning.greedy import improved
+from simulation.provisioning.greedy import greedy_plan
 from simulation.provisioning.interference import latency_at_share, measured_at_share
-from simulation.provisioning.level import Replayed
+from simulation.provisioning.level import ReplayedLatency
 from simulation.provisioning.levels import PRINTED, by_algorithm1, fewest_replicas
 from simulation.provisioning.problem import OperatorPlan, OperatorProblem, sojourns
-from simulation.provisioning.replay import EVERYTHING, MESSAGE_S, Replay, graph_of_stations, run
-from simulation.provisioning.workload import PhaseProblem, pass_s
+from simulation.provisioning.replay import (
+    MESSAGE_S,
+    NO_BATCH_LIMIT,
+    LevelReplay,
+    replay_requests,
+    station_graph,
+)
+from simulation.provisioning.workload import PhaseProblem, pass_seconds
 
 PLANS = 2_000_000  # most plans to enumerate
-MOST = 64  # most replicas of an operator
+MAX_PLANS = 64  # most replicas of an operator
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +72,16 @@ class Block:
     table: FloatArray  # [V, B, P, R]
     plans: float  # number of plans
 
-    def chosen(self, plan: OperatorPlan, places: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    def chosen(
+        self, plan: OperatorPlan, choice_indices: IntArray
+    ) -> tuple[IntArray, IntArray, IntArray]:
         """Return the indices ``[V]`` of a plan's choices in arrays of the phase."""
         full = self.phase.problem
         b = np.searchsorted(full.batches, plan.batch)
-        return self.operators, b, np.searchsorted(full.parallel, self.gpus[places])
+        return self.operators, b, np.searchsorted(full.parallel, self.gpus[choice_indices])
 
 
-def by_lengths(phase: PhaseProblem, replay: Replay) -> FloatArray:
+def length_factors(phase: PhaseProblem, replay: LevelReplay) -> FloatArray:
     """Return the mean time of each operator over its time at the mean prompt length, ``[V]``.
 
     Attention is convex in length: long prompts cost more than short ones save. The result is 1 for
@@ -95,9 +103,9 @@ def block_of(
     names: Sequence[str],
     choices: Choices,
     device_bytes: float,
-    times: FloatArray | None = None,
+    length_factors: FloatArray | None = None,
 ) -> Block:
-    """Build the block of operators ``names`` of ``phase``, with latencies scaled by ``times``.
+    """Build the block of operators ``names`` of ``phase``, with latencies times ``length_factors``.
 
     Raises SimulationError for unknown options, for an infeasible load, and for too many plans.
     """
@@ -112,48 +120,50 @@ def block_of(
             f"({', '.join(map(str, problem.parallel))}) that this phase has."
         )
     percent = gcd(*choices.shares)
-    places = sorted(
+    distinct_choices = sorted(
         ((int(p), int(share)) for p in j for share in choices.shares),
         key=lambda place: (int(problem.parallel[place[0]]) * place[1], place),
     )
-    spread = np.array([p for p, _ in places])
-    share = np.array([percents for _, percents in places]) / 100.0
+    spread = np.array([p for p, _ in distinct_choices])
+    share = np.array([percents for _, percents in distinct_choices]) / 100.0
     chosen = np.ix_(np.array(operators), b, spread)
-    slower = _slower(phase, operators, chosen, share)
+    slower = _slowdown_by_share(phase, operators, chosen, share)
     longer = (
-        np.ones((len(operators), 1, 1)) if times is None else times[list(operators), None, None]
+        np.ones((len(operators), 1, 1))
+        if length_factors is None
+        else length_factors[list(operators), None, None]
     )
     smaller = OperatorProblem(
         names=tuple(problem.names[v] for v in operators),
-        edges=_among(problem, operators),
+        edges=_precedence_among(problem, operators),
         batches=problem.batches[b],
         parallel=np.rint(problem.parallel[spread] * share * 100.0 / percent).astype(np.int64),
         latency_s=problem.latency_s[chosen] * slower * longer,
         transfer_s=problem.transfer_s[chosen],
         rate=problem.rate,
-        slo_s=problem.slo_s * _part(problem, operators),
-        max_replicas=MOST,
+        slo_s=problem.slo_s * _block_share(problem, operators),
+        max_replicas=MAX_PLANS,
     )
     # Enumeration must not consider replicas that exceed the memory, so they get inf below.
-    sojourn_s, least = sojourns(smaller), fewest_replicas(phase, device_bytes)[chosen]
-    table = np.where(np.arange(1, MOST + 1) >= least[..., None], sojourn_s, np.inf)
-    most, plans = _most(smaller, table)
+    sojourn_s, fewest = sojourns(smaller), fewest_replicas(phase, device_bytes)[chosen]
+    table = np.where(np.arange(1, MAX_PLANS + 1) >= fewest[..., None], sojourn_s, np.inf)
+    max_replicas, plans = _enumerable_replicas(smaller, table)
     return Block(
         phase=phase,
         operators=np.array(operators),
-        problem=replace(smaller, max_replicas=most),
+        problem=replace(smaller, max_replicas=max_replicas),
         gpus=problem.parallel[spread],
         share=share,
         unit=percent / 100.0,
         slower=slower,
-        least=least,
+        least=fewest,
         sojourn_s=sojourn_s,
-        table=np.ascontiguousarray(table[..., :most]),
+        table=np.ascontiguousarray(table[..., :max_replicas]),
         plans=plans,
     )
 
 
-def _slower(
+def _slowdown_by_share(
     phase: PhaseProblem, operators: tuple[int, ...], chosen: tuple[IntArray, ...], share: FloatArray
 ) -> FloatArray:
     """Return the slowdown with each share against all SMs."""
@@ -167,38 +177,40 @@ def _slower(
     return np.asarray(times)
 
 
-def _among(problem: OperatorProblem, operators: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+def _precedence_among(
+    problem: OperatorProblem, operators: tuple[int, ...]
+) -> tuple[tuple[int, int], ...]:
     """Return the precedence among ``operators``; edges skip the others."""
     edges = set()
-    for place, v in enumerate(operators):
+    for index, v in enumerate(operators):
         waiting, seen = [v], set()
         while waiting:
             after = waiting.pop()
             for u in (u for u, w in problem.edges if w == after and u not in seen):
                 seen.add(u)
                 if u in operators:
-                    edges.add((operators.index(u), place))
+                    edges.add((operators.index(u), index))
                 else:
                     waiting.append(u)
     return tuple(sorted(edges))
 
 
-def _part(problem: OperatorProblem, operators: tuple[int, ...]) -> float:
+def _block_share(problem: OperatorProblem, operators: tuple[int, ...]) -> float:
     """Return the block's share of a pass at the smallest batch on the fewest GPUs."""
     only = np.zeros_like(problem.latency_s)
     only[list(operators)] = problem.latency_s[list(operators)]
-    by_batch = pass_s(problem.latency_s, problem.edges)
-    return float(pass_s(only, problem.edges)[0, 0] / by_batch[0, 0])
+    by_batch = pass_seconds(problem.latency_s, problem.edges)
+    return float(pass_seconds(only, problem.edges)[0, 0] / by_batch[0, 0])
 
 
-def _most(problem: OperatorProblem, table: FloatArray) -> tuple[int, float]:
+def _enumerable_replicas(problem: OperatorProblem, table: FloatArray) -> tuple[int, float]:
     """Return the most replicas per operator that can be enumerated, and the plan count."""
     counts = np.cumsum(np.isfinite(table).sum(axis=(1, 2)), axis=1).astype(np.float64)  # [V, R]
     lacking = [problem.names[v] for v in np.flatnonzero(counts[:, -1] == 0)]
     if lacking:
         raise SimulationError(
-            f"No {MOST} replicas of {' and '.join(lacking)} keep up with this load at the batches, "
-            "GPUs and shares of the block; give more of them."
+            f"No {MAX_PLANS} replicas of {' and '.join(lacking)} keep up with this load at the "
+            "batches, GPUs and shares of the block; give more of them."
         )
     plans = counts.prod(axis=0)
     good = np.flatnonzero((plans > 0) & (plans <= PLANS))
@@ -237,9 +249,9 @@ def plans_of(block: Block, epsilon: float = 0.0) -> tuple[BlockPlan, ...]:
     for name in ("algorithm1", PRINTED):
         plans = by_algorithm1(problem, name, epsilon, table)
         plan_by[name] = min(plans, key=lambda plan: plan.slots, default=None)
-    able = all(option.slots.size for option in options)
-    plan_by["greedy"] = improved(problem, options) if able else None
-    plan_by["exact"] = exact(problem, options) if able else None
+    feasible = all(option.slots.size for option in options)
+    plan_by["greedy"] = greedy_plan(problem, options) if feasible else None
+    plan_by["exact"] = exact_plan(problem, options) if feasible else None
     plan_by["brute"] = brute(problem, table)
     return tuple(_block_plan(block, name, plan) for name, plan in plan_by.items())
 
@@ -251,17 +263,19 @@ def _block_plan(block: Block, method: str, plan: OperatorPlan | None) -> BlockPl
         return BlockPlan(method, None, np.zeros(0, np.int64))
     every = np.arange(len(problem.names))
     b = np.searchsorted(problem.batches, plan.batch)
-    off = np.abs(block.sojourn_s[every, b, :, plan.replicas - 1] - plan.sojourn_s[:, None])
-    off[problem.parallel != plan.parallel[:, None]] = np.inf
-    places = off.argmin(axis=1)
-    if (plan.replicas < block.least[every, b, places]).any():
+    distance = np.abs(block.sojourn_s[every, b, :, plan.replicas - 1] - plan.sojourn_s[:, None])
+    distance[problem.parallel != plan.parallel[:, None]] = np.inf
+    choice_indices = distance.argmin(axis=1)
+    if (plan.replicas < block.least[every, b, choice_indices]).any():
         return BlockPlan(
             method, None, np.zeros(0, np.int64)
         )  # does not fit: Algorithm 1 as printed ignores memory
-    return BlockPlan(method, plan, places)
+    return BlockPlan(method, plan, choice_indices)
 
 
-def packed(block: Block, choice: BlockPlan, device_bytes: float) -> tuple[IntArray, IntArray, int]:
+def pack_shards(
+    block: Block, choice: BlockPlan, device_bytes: float
+) -> tuple[IntArray, IntArray, int]:
     """Pack shards first fit, largest first; return replica and device of each, and device count.
 
     A device must have the SM shares (equation 7), the memory, and the bandwidth while all shards
@@ -274,7 +288,7 @@ def packed(block: Block, choice: BlockPlan, device_bytes: float) -> tuple[IntArr
         [
             block.share[choice.places],
             phase.demand.shard_bytes(*chosen, plan.replicas) / device_bytes,
-            bandwidth_of(block, choice),
+            bandwidth_shares(block, choice),
         ],
         axis=1,
     )
@@ -294,7 +308,7 @@ def packed(block: Block, choice: BlockPlan, device_bytes: float) -> tuple[IntArr
     return shards[:, 0], shards[:, 1], len(left)
 
 
-def bandwidth_of(block: Block, choice: BlockPlan) -> FloatArray:
+def bandwidth_shares(block: Block, choice: BlockPlan) -> FloatArray:
     """Return the share of a device's memory bandwidth per running operator, ``[V]``."""
     plan = choice.plan
     assert plan is not None
@@ -306,7 +320,9 @@ def bandwidth_of(block: Block, choice: BlockPlan) -> FloatArray:
     )
 
 
-def replayed(block: Block, choice: BlockPlan, replay: Replay) -> tuple[Replayed, int]:
+def replay_block(
+    block: Block, choice: BlockPlan, replay: LevelReplay
+) -> tuple[ReplayedLatency, int]:
     """Replay requests through a plan of the block alone; return results and device count.
 
     SM shares are reserved, so arithmetic is not shared.
@@ -315,18 +331,18 @@ def replayed(block: Block, choice: BlockPlan, replay: Replay) -> tuple[Replayed,
     assert plan is not None
     v, _, j = block.chosen(plan, choice.places)
     chosen = np.arange(v.size), np.searchsorted(problem.batches, plan.batch), choice.places
-    of_shard, device, devices = packed(block, choice, replay.device_bytes)
+    of_shard, device, devices = pack_shards(block, choice, replay.device_bytes)
     rows = plan.batch * (phase.service.isl if phase.queues else 1.0)
     kept = np.zeros(v.size) if phase.demand.kept_bytes is None else phase.demand.kept_bytes[v, j]
     count = v.size
-    graph = graph_of_stations(
+    graph = station_graph(
         curves=[
             scaled(replay.curve(int(j[i]), (problem.names[i],)), float(block.slower[chosen][i]))
             for i in range(count)
         ],
         batch=plan.batch,
         sticky=(kept > 0) & (not phase.queues),
-        places=np.full(count, EVERYTHING),
+        places=np.full(count, NO_BATCH_LIMIT),
         room=np.full(int(plan.replicas.sum()), np.inf),
         hop_s=np.asarray(phase.layers[v] * MESSAGE_S, np.float64),
         row_s=problem.transfer_s[chosen] / rows,
@@ -335,12 +351,14 @@ def replayed(block: Block, choice: BlockPlan, replay: Replay) -> tuple[Replayed,
         of_shard=of_shard,
         device=device,
         compute=np.zeros(count),
-        bandwidth=bandwidth_of(block, choice),
+        bandwidth=bandwidth_shares(block, choice),
         beside=np.empty((0, 0)),
         devices=devices,
     )
     alone = replace(phase, service=replace(phase.service, slo_s=problem.slo_s, start_s=0.0))
-    came = [run(alone, graph, devices, draw, aligned=False) for draw in replay.draws]
+    latencies = [
+        replay_requests(alone, graph, devices, draw, aligned=False) for draw in replay.draws
+    ]
     return min(
-        came, key=lambda replayed_once: (replayed_once.attainment, -replayed_once.p95_s)
+        latencies, key=lambda replayed_once: (replayed_once.attainment, -replayed_once.p95_s)
     ), devices

@@ -21,7 +21,7 @@ from simulation.arrays import FloatArray, IntArray
 from simulation.provisioning.frontier import Frontier, frontiers
 from simulation.provisioning.problem import OperatorPlan, OperatorProblem, evaluate
 from simulation.provisioning.program import solve_program
-from simulation.provisioning.sojourns import join
+from simulation.provisioning.sojourns import join_parts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +35,7 @@ class _Piece:
     right: _Piece | None = None
 
 
-def exact(
+def exact_plan(
     problem: OperatorProblem, options: tuple[Frontier, ...] | None = None
 ) -> OperatorPlan | None:
     """Return the plan with the fewest slots; None if no plan meets the limit.
@@ -46,35 +46,35 @@ def exact(
     options = frontiers(problem) if options is None else options
     if any(not option.slots.size for option in options):
         return None  # an operator that is stable with no number of replicas
-    most = sum(int(option.slots[-1]) for option in options)
+    max_slots = sum(int(option.slots[-1]) for option in options)
     budget = sum(int(option.slots[0]) for option in options)
     while True:  # few graphs need all slots, so the range is doubled
-        budget = min(2 * budget, most)
+        budget = min(2 * budget, max_slots)
         piece = _series_parallel(problem, options, budget)
         if piece is None:
             return solve_program(problem, options)
         enough = np.flatnonzero(piece.latency <= problem.slo_s)
         if enough.size:
             break
-        if budget == most:
+        if budget == max_slots:
             return None
     choice = np.zeros((len(options), 3), np.int64)
-    _unfold(piece, int(enough[0]), options, choice)
+    _unfold_choices(piece, int(enough[0]), options, choice)
     _, spread, replicas = choice.T
     slots = int((problem.parallel[spread] * replicas).sum())
     return evaluate(problem, "exact", choice, bound=slots)
 
 
-def _leaf(v: int, option: Frontier, budget: int) -> _Piece:
+def _operator_piece(v: int, option: Frontier, budget: int) -> _Piece:
     reach = np.searchsorted(option.slots, np.arange(budget + 1), side="right") - 1
     latency = np.where(reach >= 0, option.sojourn_s[np.maximum(reach, 0)], np.inf)
     return _Piece(latency=latency, taken=reach.astype(np.int64), operator=v)
 
 
-def _joined(left: _Piece, right: _Piece, branches: bool) -> _Piece:
+def _joined_pieces(left: _Piece, right: _Piece, branches: bool) -> _Piece:
     best = np.full(left.latency.size, np.inf)
     taken = np.zeros(left.latency.size, np.int64)
-    join(left.latency, right.latency, branches, best, taken)
+    join_parts(left.latency, right.latency, branches, best, taken)
     return _Piece(latency=best, taken=taken, left=left, right=right)
 
 
@@ -89,7 +89,7 @@ def _series_parallel(
     count = len(problem.names)
     source, sink = 2 * count, 2 * count + 1
     arcs: list[tuple[int, int, _Piece | None]] = [
-        (2 * v, 2 * v + 1, _leaf(v, options[v], budget)) for v in range(count)
+        (2 * v, 2 * v + 1, _operator_piece(v, options[v], budget)) for v in range(count)
     ]
     arcs += [(2 * u + 1, 2 * v, None) for u, v in problem.edges]
     arcs += [(source, 2 * v, None) for v in range(count) if all(e[1] != v for e in problem.edges)]
@@ -116,7 +116,7 @@ def _merge_branches(arcs: list[Arc]) -> list[Arc]:
         elif piece is not None:
             other = between[u, v]
             assert other is not None
-            between[u, v] = _joined(other, piece, branches=True)
+            between[u, v] = _joined_pieces(other, piece, branches=True)
     return [(u, v, piece) for (u, v), piece in between.items()]
 
 
@@ -139,16 +139,18 @@ def _merge_row(arcs: list[Arc], ends: set[int]) -> list[Arc]:
         used |= {i, j}
         (u, _, left), (_, v, right) = arcs[i], arcs[j]
         if left is not None and right is not None:
-            left = _joined(left, right, branches=False)
+            left = _joined_pieces(left, right, branches=False)
         piece = right if left is None else left
         merged.append((u, v, piece))
     return [arc for i, arc in enumerate(arcs) if i not in used] + merged
 
 
-def _unfold(piece: _Piece, slots: int, options: tuple[Frontier, ...], choice: IntArray) -> None:
+def _unfold_choices(
+    piece: _Piece, slots: int, options: tuple[Frontier, ...], choice: IntArray
+) -> None:
     if piece.left is None or piece.right is None:
         choice[piece.operator] = options[piece.operator].choice[piece.taken[slots]]
         return
     left = int(piece.taken[slots])
-    _unfold(piece.left, left, options, choice)
-    _unfold(piece.right, slots - left, options, choice)
+    _unfold_choices(piece.left, left, options, choice)
+    _unfold_choices(piece.right, slots - left, options, choice)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
-from simulation.provisioning.problem import OperatorProblem, operators_of
+from simulation.provisioning.problem import OperatorProblem, operator_arrays
 from simulation.provisioning.sojourns import Choices, fill_frontiers
 
 
@@ -21,30 +21,30 @@ class Frontier:
     choice: IntArray  # [n, 3]: batch index, parallelism index, replicas
 
 
-def frontiers(problem: OperatorProblem, least: IntArray | None = None) -> tuple[Frontier, ...]:
-    """Return one frontier per operator; ``least[v, b, p]`` replicas are the fewest that fit.
+def frontiers(problem: OperatorProblem, fewest: IntArray | None = None) -> tuple[Frontier, ...]:
+    """Return one frontier per operator; ``fewest[v, b, p]`` replicas are the fewest that fit.
 
     Among choices with equal slots, only the one with the least sojourn remains. Choices that cost
     more without being faster are dropped. No plan gets worse: constraints and objective depend on
     an operator only through its slots and its sojourn.
     """
-    count, most = len(problem.names), problem.max_replicas
-    top = int(problem.parallel.max()) * most
+    count, max_replicas = len(problem.names), problem.max_replicas
+    top = int(problem.parallel.max()) * max_replicas
     low = np.empty((count, top + 1))
-    which = np.zeros((count, top + 1), np.int64)
-    if least is None:
-        least = np.ones(problem.latency_s.shape, np.int64)
-    fill_frontiers(operators_of(problem), most, np.ascontiguousarray(least), low, which)
+    index = np.zeros((count, top + 1), np.int64)
+    if fewest is None:
+        fewest = np.ones(problem.latency_s.shape, np.int64)
+    fill_frontiers(operator_arrays(problem), max_replicas, np.ascontiguousarray(fewest), low, index)
     frontiers = []
     for v in range(count):
         keep = np.flatnonzero(low[v, 1:] < low[v, :-1]) + 1
-        place, r = np.divmod(which[v, keep], most)
-        b, p = np.divmod(place, problem.parallel.size)
+        batch_and_parallel, r = np.divmod(index[v, keep], max_replicas)
+        b, p = np.divmod(batch_and_parallel, problem.parallel.size)
         frontiers.append(Frontier(keep, low[v, keep], np.stack([b, p, r + 1], axis=1)))
     return tuple(frontiers)
 
 
-def priced(table: FloatArray, price: FloatArray, first: int = 0) -> Frontier:
+def priced_frontier(table: FloatArray, price: FloatArray, first: int = 0) -> Frontier:
     """Return the frontier of one operator by any price; both ``[B, P, R]``, stable choices only.
 
     ``first`` is the problem index of their first parallelism.
@@ -52,14 +52,14 @@ def priced(table: FloatArray, price: FloatArray, first: int = 0) -> Frontier:
     flat, cost = table.ravel(), price.ravel()
     stable = np.flatnonzero(np.isfinite(flat))
     by_price = stable[np.lexsort((flat[stable], cost[stable]))]
-    least = flat[by_price]
-    keep = by_price[least < np.minimum.accumulate(np.r_[np.inf, least])[:-1]]
+    lowest = flat[by_price]
+    keep = by_price[lowest < np.minimum.accumulate(np.r_[np.inf, lowest])[:-1]]
     b, p, r = np.unravel_index(keep, table.shape)
     choice = np.stack([b, p + first, r + 1], axis=1).astype(np.int64)
     return Frontier(cost[keep], flat[keep], choice)
 
 
-def in_a_row(options: Sequence[Frontier]) -> Choices:
+def concatenated_choices(options: Sequence[Frontier]) -> Choices:
     """Concatenate the choices of all operators for compiled code."""
     return Choices(
         np.r_[0, np.cumsum([option.slots.size for option in options])].astype(np.int64),

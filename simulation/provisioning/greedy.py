@@ -1,20 +1,20 @@
 """Scale operators greedily: an improved version of the source's Algorithm 1.
 
 The source's algorithm only changes the bottleneck of the critical path (``algorithm1``).
-``improved`` moves along each operator's frontier. When it scales down, it also tries operators that
-are not the bottleneck. It can also exchange slots between two operators.
+``greedy_plan`` moves along each operator's frontier. When it scales down, it also tries operators
+that are not the bottleneck. It can also exchange slots between two operators.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from simulation.provisioning.frontier import Frontier, frontiers, in_a_row
+from simulation.provisioning.frontier import Frontier, concatenated_choices, frontiers
 from simulation.provisioning.problem import OperatorPlan, OperatorProblem, evaluate
-from simulation.provisioning.sojourns import improve
+from simulation.provisioning.sojourns import improve_choices
 
 
-def improved(
+def greedy_plan(
     problem: OperatorProblem, options: tuple[Frontier, ...] | None = None
 ) -> OperatorPlan | None:
     """Run our greedy; None if it finds no plan that meets the limit.
@@ -26,7 +26,7 @@ def improved(
     if any(not option.slots.size for option in options):
         return None
     picks = np.zeros(len(options), np.int64)
-    if not improve(in_a_row(options), problem.graph, problem.slo_s, picks):
+    if not improve_choices(concatenated_choices(options), problem.graph, problem.slo_s, picks):
         return None
     choice = np.array([option.choice[i] for option, i in zip(options, picks, strict=True)])
     return evaluate(problem, "improved greedy", choice)

@@ -96,10 +96,10 @@ class Demand:
 
         ``compute`` and ``bandwidth`` are the shares of the chosen configurations, ``[V]``.
         """
-        return beside(self.table, self.kinds, compute, bandwidth)
+        return interference_matrix(self.table, self.kinds, compute, bandwidth)
 
 
-def beside(
+def interference_matrix(
     table: InterferenceTable | None,
     kinds: FloatArray | None,
     compute: FloatArray,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from simulation.provisioning.blocks import in_blocks
+from simulation.provisioning.blocks import merge_layers
 from simulation.provisioning.placement import Placement
 from simulation.provisioning.problem import OperatorPlan
 from simulation.provisioning.replicas import EVEN, ReplicaPlan
-from simulation.provisioning.sm_shares import confined
-from simulation.provisioning.workload import PhaseProblem, reserving, some_choices
+from simulation.provisioning.sm_shares import confined_to_shares
+from simulation.provisioning.workload import PhaseProblem, reserve_kv_cache, with_some_choices
 
-FALLEN_BACK = {
+FALLBACK_METHODS = {
     "model": "as whole replicas: nothing finer is less",
     "module": "as runs of layers: nothing finer is less",
 }
@@ -20,18 +20,18 @@ ROUNDING = 1.0 + 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class LayerRuns:
     """Runs of layers at the batch and parallelism of these indices."""
 
     b: int
     p: int
 
     def __call__(self, phase: PhaseProblem) -> PhaseProblem:
-        return uniform(in_blocks(phase), self.b, self.p)
+        return has_uniform_choices(merge_layers(phase), self.b, self.p)
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayedLatency:
     """Latencies of replayed requests, and the share of them within the limit.
 
     The latency is the one of the limit: TTFT of prompts, mean gap between tokens of sequences.
@@ -67,8 +67,8 @@ class Level:
     plan: OperatorPlan | None = None
     placement: Placement | None = None
     replicas: ReplicaPlan | None = None
-    cut: Cut | None = None  # for runs of layers only
-    replayed: Replayed | None = None  # replay of this level
+    cut: LayerRuns | None = None  # for runs of layers only
+    replayed: ReplayedLatency | None = None  # replay of this level
     # Largest slowdown of operators by their reserved share of the multiprocessors; None: no such
     # shares.
     confined: float | None = None
@@ -82,17 +82,17 @@ class Level:
         them.
         """
         if self.plan is not None:
-            phase = reserving(phase, self.latency_s)
+            phase = reserve_kv_cache(phase, self.latency_s)
         if self.confined is not None:
-            phase = confined(phase, self.confined)
+            phase = confined_to_shares(phase, self.confined)
         return phase if self.cut is None else self.cut(phase)
 
 
-def uniform(phase: PhaseProblem, b: int, p: int) -> PhaseProblem:
-    return some_choices(phase, slice(b, b + 1), slice(p, p + 1))
+def has_uniform_choices(phase: PhaseProblem, b: int, p: int) -> PhaseProblem:
+    return with_some_choices(phase, slice(b, b + 1), slice(p, p + 1))
 
 
-def order(level: Level) -> tuple[int, float]:
+def level_order(level: Level) -> tuple[int, float]:
     return level.devices, level.power_w
 
 
@@ -108,7 +108,7 @@ def _figures(level: Level) -> tuple[float, ...]:
     return level.devices, level.power_w, level.memory_bytes, level.latency_s
 
 
-def least(levels: Sequence[Level]) -> Level | None:
+def fewest_devices(levels: Sequence[Level]) -> Level | None:
     """Return the level with the fewest devices.
 
     Among equals, those within ``EVEN`` of the least power count, and the one with the least memory
@@ -117,27 +117,29 @@ def least(levels: Sequence[Level]) -> Level | None:
     if not levels:
         return None
     fewest = min(level.devices for level in levels)
-    able = [level for level in levels if level.devices == fewest]
-    enough = (1.0 + EVEN) * min(level.power_w for level in able)
+    candidates = [level for level in levels if level.devices == fewest]
+    enough = (1.0 + EVEN) * min(level.power_w for level in candidates)
     return min(
-        (frugal for frugal in able if frugal.power_w <= enough),
+        (frugal for frugal in candidates if frugal.power_w <= enough),
         key=lambda frugal: frugal.memory_bytes,
     )
 
 
-def chosen(name: str, levels: Sequence[Level], coarser: Sequence[Level]) -> Level | None:
+def best_level(name: str, levels: Sequence[Level], coarser: Sequence[Level]) -> Level | None:
     """Return the best of ``levels`` that no coarser level beats in any figure, else a coarser one.
 
     ``trade`` of the result is the level with fewer devices, if one exists.
     """
-    standing = min(coarser, key=order, default=None)
-    if standing is None:
-        return least(levels)
-    good = [level for level in levels if all(no_worse(level, other) for other in coarser)]
-    best = least([level for level in good if order(level) < order(standing)])
+    best_coarser = min(coarser, key=level_order, default=None)
+    if best_coarser is None:
+        return fewest_devices(levels)
+    candidates = [level for level in levels if all(no_worse(level, other) for other in coarser)]
+    best = fewest_devices(
+        [level for level in candidates if level_order(level) < level_order(best_coarser)]
+    )
     if best is None:
-        stands_as = "module" if standing.replicas is None else "model"
-        best = replace(standing, level=name, method=FALLEN_BACK[stands_as], gap_slots=None)
-    fewest = least(levels)
+        fallback = "module" if best_coarser.replicas is None else "model"
+        best = replace(best_coarser, level=name, method=FALLBACK_METHODS[fallback], gap_slots=None)
+    fewest = fewest_devices(levels)
     trade = fewest if fewest is not None and fewest.devices < best.devices else None
     return replace(best, trade=trade)

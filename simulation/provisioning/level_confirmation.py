@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from simulation.provisioning.level import FALLEN_BACK, Level, least
+from simulation.provisioning.level import FALLBACK_METHODS, Level, fewest_devices
 from simulation.provisioning.levels import fewest_of_load, level_of
-from simulation.provisioning.replay import Replay
-from simulation.provisioning.replicas import ReplicaPlan, under, whole_replicas
-from simulation.provisioning.sm_shares import confined
+from simulation.provisioning.replay import LevelReplay
+from simulation.provisioning.replicas import ReplicaPlan, under_load, whole_replicas
+from simulation.provisioning.sm_shares import confined_to_shares
 from simulation.provisioning.workload import PhaseProblem, at_rate
 
 SAFER = (
@@ -29,10 +29,12 @@ SAFER = (
 """Shares of the limit, and times the load, that whole replicas are planned for."""
 TIGHTER = (1.0, 0.7, 0.5)  # shares of the limit to plan finer levels for
 SLOWED = (1.0, 1.5)  # allowed slowdowns of operators in shares of the multiprocessors
-AS_LONG = 1.001  # allowed P95 latency of a finer level over that of a coarser one
+LATENCY_TOLERANCE = 1.001  # allowed P95 latency of a finer level over that of a coarser one
 
 
-def whole(phase: PhaseProblem, replay: Replay, attainment: float) -> Level | None:
+def confirmed_whole_replicas(
+    phase: PhaseProblem, replay: LevelReplay, attainment: float
+) -> Level | None:
     """Return the fewest whole replicas that keep the limit for ``attainment`` of the requests.
 
     If no plan does, the one with the highest attainment is returned. The result is None if there is
@@ -44,17 +46,17 @@ def whole(phase: PhaseProblem, replay: Replay, attainment: float) -> Level | Non
         safer = at_rate(phase, phase.service.requests_s * times)
         safer = replace(safer, problem=replace(safer.problem, slo_s=share * phase.problem.slo_s))
         planned = whole_replicas(safer, room)
-        plan = None if planned is None else under(phase, planned)
+        plan = None if planned is None else under_load(phase, planned)
         if plan is not None:
             plans[plan.devices, plan.replicas, plan.parallel, plan.batch] = plan
     best: Level | None = None
     # Fewest devices first, so the first confirmed plan is the best.
     for key in sorted(plans):
         level = level_of(phase, plans[key])
-        came = replay.of(level)
-        if best is None or best.replayed is None or came.attainment > best.replayed.attainment:
-            best = replace(level, replayed=came)
-        if came.attainment >= attainment:
+        replayed = replay.of(level)
+        if best is None or best.replayed is None or replayed.attainment > best.replayed.attainment:
+            best = replace(level, replayed=replayed)
+        if replayed.attainment >= attainment:
             break
     if best is None:
         return None
@@ -62,16 +64,16 @@ def whole(phase: PhaseProblem, replay: Replay, attainment: float) -> Level | Non
     return replace(best, least_devices=fewest, seconds=time.perf_counter() - begun)
 
 
-def finer(
+def confirmed_level(
     name: str,
     phase: PhaseProblem,
-    replay: Replay,
+    replay: LevelReplay,
     attainment: float,
     coarser: list[Level],
     plan: Callable[[PhaseProblem], Level | None],
 ) -> Level | None:
     """Plan a finer level with ``plan`` and confirm it by replay; else return the coarser level."""
-    standing = min(coarser, key=lambda level: (level.devices, level.power_w), default=None)
+    best_coarser = min(coarser, key=lambda level: (level.devices, level.power_w), default=None)
     trade: Level | None = None
     for share in TIGHTER:
         problem = replace(phase.problem, slo_s=share * phase.problem.slo_s)
@@ -79,26 +81,28 @@ def finer(
         if planned_level is None:
             break
         if planned_level.trade is not None and trade is None:
-            came = replay.of(planned_level.trade)
-            if came.attainment >= attainment:
-                trade = replace(planned_level.trade, replayed=came)
-        if planned_level.method.startswith(tuple(FALLEN_BACK.values())):
+            replayed = replay.of(planned_level.trade)
+            if replayed.attainment >= attainment:
+                trade = replace(planned_level.trade, replayed=replayed)
+        if planned_level.method.startswith(tuple(FALLBACK_METHODS.values())):
             break
-        came = replay.of(planned_level)
+        replayed = replay.of(planned_level)
         longest = min(
-            (below.replayed.p95_s for below in coarser if below.replayed), default=came.p95_s
+            (below.replayed.p95_s for below in coarser if below.replayed), default=replayed.p95_s
         )
-        if came.attainment >= attainment and came.p95_s <= AS_LONG * longest:
-            return replace(planned_level, slo_s=phase.problem.slo_s, replayed=came, trade=trade)
-    if standing is None:
+        if replayed.attainment >= attainment and replayed.p95_s <= LATENCY_TOLERANCE * longest:
+            return replace(planned_level, slo_s=phase.problem.slo_s, replayed=replayed, trade=trade)
+    if best_coarser is None:
         return None
-    stands_as = "module" if standing.replicas is None else "model"
-    return replace(standing, level=name, method=FALLEN_BACK[stands_as], gap_slots=None, trade=trade)
+    fallback = "module" if best_coarser.replicas is None else "model"
+    return replace(
+        best_coarser, level=name, method=FALLBACK_METHODS[fallback], gap_slots=None, trade=trade
+    )
 
 
-def in_shares(
+def confirmed_sm_shares(
     phase: PhaseProblem,
-    replay: Replay,
+    replay: LevelReplay,
     attainment: float,
     coarser: list[Level],
     plan: Callable[..., Level | None],
@@ -108,20 +112,27 @@ def in_shares(
     ``coarser`` includes plans without shares. The result is worse than them in no figure.
     """
 
-    def planned(within: PhaseProblem, most: float) -> Level | None:
-        level = plan(confined(within, most), coarser=tuple(coarser), proofs=False)
+    def planned(within: PhaseProblem, max_slowdown: float) -> Level | None:
+        level = plan(confined_to_shares(within, max_slowdown), coarser=tuple(coarser), proofs=False)
         if level is None:
             return None
-        trade = None if level.trade is None else replace(level.trade, confined=most)
-        stands = level.method.startswith(tuple(FALLEN_BACK.values()))
-        return replace(level, confined=None if stands else most, trade=trade)
+        trade = None if level.trade is None else replace(level.trade, confined=max_slowdown)
+        is_fallback = level.method.startswith(tuple(FALLBACK_METHODS.values()))
+        return replace(level, confined=None if is_fallback else max_slowdown, trade=trade)
 
     levels = []
-    for most in SLOWED:
-        level = finer("operator", phase, replay, attainment, coarser, partial(planned, most=most))
+    for max_slowdown in SLOWED:
+        level = confirmed_level(
+            "operator",
+            phase,
+            replay,
+            attainment,
+            coarser,
+            partial(planned, max_slowdown=max_slowdown),
+        )
         if level is not None and level.confined is not None:
             levels.append(level)
-    best = least(levels)
+    best = fewest_devices(levels)
     if best is None:
         return None
     bounds = [below.least_devices for below in coarser if below.level == "operator"]

@@ -21,19 +21,32 @@ import numpy as np
 from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.provisioning.algorithm1 import algorithm1
-from simulation.provisioning.blocks import in_blocks
-from simulation.provisioning.bounds import at_least, fewest_conceivable, filled, plan_fills
+from simulation.provisioning.blocks import merge_layers
+from simulation.provisioning.bounds import (
+    device_lower_bound,
+    devices_filled_by,
+    filled_devices,
+    whole_devices,
+)
 from simulation.provisioning.brute_force import brute
 from simulation.provisioning.energy import fleet_watts
-from simulation.provisioning.exact import exact
-from simulation.provisioning.frontier import frontiers, priced
-from simulation.provisioning.greedy import improved
-from simulation.provisioning.level import Cut, Level, chosen, least, no_worse, order, uniform
+from simulation.provisioning.exact import exact_plan
+from simulation.provisioning.frontier import frontiers, priced_frontier
+from simulation.provisioning.greedy import greedy_plan
+from simulation.provisioning.level import (
+    LayerRuns,
+    Level,
+    best_level,
+    fewest_devices,
+    has_uniform_choices,
+    level_order,
+    no_worse,
+)
 from simulation.provisioning.placement import algorithm2, with_memory_of
 from simulation.provisioning.problem import OperatorPlan, OperatorProblem, sojourns
 from simulation.provisioning.replicas import ReplicaPlan, watts_of, whole_replicas
-from simulation.provisioning.topology import by_affinity, handed_on
-from simulation.provisioning.workload import PhaseProblem, reserving
+from simulation.provisioning.topology import output_traffic, renumber_by_affinity
+from simulation.provisioning.workload import PhaseProblem, reserve_kv_cache
 
 LevelName = Literal["operator", "module", "model"]
 LEVELS: tuple[LevelName, ...] = get_args(LevelName)
@@ -42,8 +55,8 @@ PRINTED = "algorithm1-printed"
 MEMORY_PRICES = (0.0, 0.25, 1.0, 4.0)
 """Weights of memory against load in the price of a choice; the best placed plan is kept."""
 SHORTEST_S = 1e-3  # base of the pass lengths to plan for: this times powers of two
-IN_VAIN = 2  # shorter passes to try after the last improvement
-ROOMY = 0.5  # share of the devices' memory; a plan below it is not limited by memory
+MAX_FAILURES = 2  # shorter passes to try after the last improvement
+ROOM_FACTOR = 0.5  # share of the devices' memory; a plan below it is not limited by memory
 
 
 def model_level(phase: PhaseProblem, device_bytes: float) -> Level | None:
@@ -89,43 +102,52 @@ def operator_level(
     """Scale operators one by one and place them by Algorithm 2; None if no plan meets the limit.
 
     ``greedy`` is our greedy at several prices of memory; the plan with fewest devices after
-    placement wins. ``exact`` places a plan with the proven fewest slots. ``brute`` enumerates, for
-    small cases. ``algorithm1`` is the source's algorithm as methods.md A4 reads it, or as printed,
-    to within a share ``epsilon`` of the limit.
+    placement wins. ``exact_plan`` places a plan with the proven fewest slots. ``brute`` enumerates,
+    for small cases. ``algorithm1`` is the source's algorithm as methods.md A4 reads it, or as
+    printed, to within a share ``epsilon`` of the limit.
 
     ``coarser`` are levels of the same phase. If no finer plan is better, one of them is returned.
     ``proofs`` adds the gap in slots and the bound on devices; ``quick`` tries fewer prices.
     """
     begun = time.perf_counter()
     levels: list[Level] = []
-    most = None if proofs else min((level.devices for level in coarser), default=None)
-    for rung in _rungs(phase, device_bytes, coarser, levels):
-        fitting = fewest_replicas(rung, device_bytes)
-        options = frontiers(rung.problem, fitting)
+    max_devices = None if proofs else min((level.devices for level in coarser), default=None)
+    for phase_variant in _phases_by_pass_length(phase, device_bytes, coarser, levels):
+        fitting = fewest_replicas(phase_variant, device_bytes)
+        options = frontiers(phase_variant.problem, fitting)
         if any(not option.slots.size for option in options):
             continue
         plans: list[OperatorPlan | None]
         if method == "exact":
-            plans = [exact(rung.problem, options)]
+            plans = [exact_plan(phase_variant.problem, options)]
         else:
-            table = sojourns(rung.problem)
-            table[np.arange(1, rung.problem.max_replicas + 1) < fitting[..., None]] = np.inf
+            table = sojourns(phase_variant.problem)
+            table[np.arange(1, phase_variant.problem.max_replicas + 1) < fitting[..., None]] = (
+                np.inf
+            )
             if method == "greedy":
-                plans = [improved(rung.problem, options)]
-                plans += _by_price(rung, table, device_bytes, quick=quick)
+                plans = [greedy_plan(phase_variant.problem, options)]
+                plans += _plans_by_price(phase_variant, table, device_bytes, quick=quick)
             elif method == "brute":
-                plans = [brute(rung.problem, table)]
+                plans = [brute(phase_variant.problem, table)]
             else:
-                plans = list(by_algorithm1(rung.problem, method, epsilon, table))
-        placed = _placed(rung, plans, device_bytes, phase.problem.slo_s, shared=shared, most=most)
+                plans = list(by_algorithm1(phase_variant.problem, method, epsilon, table))
+        placed = _place_plans(
+            phase_variant,
+            plans,
+            device_bytes,
+            phase.problem.slo_s,
+            shared=shared,
+            max_devices=max_devices,
+        )
         if proofs and placed:
-            fewest = exact(rung.problem, options)
+            fewest = exact_plan(phase_variant.problem, options)
             placed = [_with_gap(level, fewest) for level in placed]
         levels += placed
     by = ", by devices" if method == "greedy" else ""
-    best = chosen(
+    best = best_level(
         "operator",
-        [replace(its_level, method=its_level.method + by) for its_level in levels],
+        [replace(placed_level, method=placed_level.method + by) for placed_level in levels],
         coarser,
     )
     if best is None:
@@ -170,17 +192,17 @@ def module_level(
     """
     begun = time.perf_counter()
     levels: list[Level] = []
-    most = None if proofs else min((level.devices for level in coarser), default=None)
-    for rung in _rungs(phase, device_bytes, coarser, levels):
-        cut = in_blocks(rung)
-        fills = filled(cut.problem, cut.demand, device_bytes)
-        for place in np.argsort(fills, axis=None, kind="stable"):
-            b, p = (int(i) for i in np.unravel_index(place, fills.shape))
+    max_devices = None if proofs else min((level.devices for level in coarser), default=None)
+    for phase_variant in _phases_by_pass_length(phase, device_bytes, coarser, levels):
+        cut = merge_layers(phase_variant)
+        fills = filled_devices(cut.problem, cut.demand, device_bytes)
+        for index in np.argsort(fills, axis=None, kind="stable"):
+            b, p = (int(i) for i in np.unravel_index(index, fills.shape))
             if not np.isfinite(cut.problem.latency_s[:, b, p]).all():
                 continue
-            if most is not None and at_least(float(fills[b, p])) > most:
+            if max_devices is not None and whole_devices(float(fills[b, p])) > max_devices:
                 break  # sorted by ``fills``: all later ones need as many or more
-            alike = uniform(cut, b, p)
+            alike = has_uniform_choices(cut, b, p)
             options = frontiers(alike.problem, fewest_replicas(alike, device_bytes))
             if any(not option.slots.size for option in options):
                 continue
@@ -188,33 +210,40 @@ def module_level(
             if method == "brute":
                 plans = [brute(alike.problem)]
             elif method in ("greedy", "exact"):
-                plans = [(improved if method == "greedy" else exact)(alike.problem, options)]
+                plans = [
+                    (greedy_plan if method == "greedy" else exact_plan)(alike.problem, options)
+                ]
             else:
                 plans = list(by_algorithm1(alike.problem, method, epsilon))
-            placed = _placed(
-                alike, plans, device_bytes, phase.problem.slo_s, shared=shared, most=most
+            placed = _place_plans(
+                alike,
+                plans,
+                device_bytes,
+                phase.problem.slo_s,
+                shared=shared,
+                max_devices=max_devices,
             )
             if proofs and placed:
-                fewest = exact(alike.problem, options)
+                fewest = exact_plan(alike.problem, options)
                 placed = [_with_gap(level, fewest) for level in placed]
-            levels += [replace(level, level="module", cut=Cut(b, p)) for level in placed]
+            levels += [replace(level, level="module", cut=LayerRuns(b, p)) for level in placed]
             if not proofs and levels:
-                most = min(level.devices for level in levels)
-    best = chosen("module", levels, coarser)
+                max_devices = min(level.devices for level in levels)
+    best = best_level("module", levels, coarser)
     if best is None:
         return None
     if proofs:
-        cut = in_blocks(phase)
+        cut = merge_layers(phase)
         bounds = [
-            fewest_of_load(uniform(cut, *place), device_bytes)
-            for place in np.ndindex(cut.problem.latency_s.shape[1:])
-            if np.isfinite(cut.problem.latency_s[:, *place]).all()
+            fewest_of_load(has_uniform_choices(cut, *index), device_bytes)
+            for index in np.ndindex(cut.problem.latency_s.shape[1:])
+            if np.isfinite(cut.problem.latency_s[:, *index]).all()
         ]
         best = replace(best, least_devices=min(*bounds, best.devices))
     return replace(best, seconds=time.perf_counter() - begun)
 
 
-def _rungs(
+def _phases_by_pass_length(
     phase: PhaseProblem, device_bytes: float, coarser: Sequence[Level], levels: list[Level]
 ) -> Iterator[PhaseProblem]:
     """Yield ``phase`` for several pass lengths, each with the KV cache of such passes.
@@ -228,21 +257,24 @@ def _rungs(
     powers = SHORTEST_S * 2.0 ** np.arange(-7, 30)
     last, in_vain = None, 0
     for seconds in (limit, *powers[(powers < limit) & (powers > fastest)][::-1]):
-        yield _within(phase, float(seconds))
-        best = least(levels)
+        yield _phase_within(phase, float(seconds))
+        best = fewest_devices(levels)
         if best is not None:
-            in_vain = 0 if last is None or order(best) < last else in_vain + 1
-            last = order(best)
-            if in_vain >= IN_VAIN or best.memory_bytes < ROOMY * best.devices * device_bytes:
+            in_vain = 0 if last is None or level_order(best) < last else in_vain + 1
+            last = level_order(best)
+            if (
+                in_vain >= MAX_FAILURES
+                or best.memory_bytes < ROOM_FACTOR * best.devices * device_bytes
+            ):
                 break
     for seconds in sorted({level.latency_s for level in coarser}, reverse=True):
         if seconds < limit and not any(all(no_worse(f, c) for c in coarser) for f in levels):
-            yield _within(phase, seconds)
+            yield _phase_within(phase, seconds)
 
 
-def _within(phase: PhaseProblem, seconds: float) -> PhaseProblem:
-    rung = reserving(phase, seconds)
-    return replace(rung, problem=replace(rung.problem, slo_s=seconds))
+def _phase_within(phase: PhaseProblem, seconds: float) -> PhaseProblem:
+    phase_variant = reserve_kv_cache(phase, seconds)
+    return replace(phase_variant, problem=replace(phase_variant.problem, slo_s=seconds))
 
 
 def _with_gap(level: Level, fewest: OperatorPlan | None) -> Level:
@@ -260,7 +292,7 @@ def fewest_of_load(phase: PhaseProblem, device_bytes: float) -> int:
     table = sojourns(empty.problem)
     fitting = fewest_replicas(empty, device_bytes)
     table[np.arange(1, empty.problem.max_replicas + 1) < fitting[..., None]] = np.inf
-    return fewest_conceivable(empty.problem, empty.demand, table, device_bytes, latency=False)
+    return device_lower_bound(empty.problem, empty.demand, table, device_bytes, latency=False)
 
 
 def fewest_replicas(phase: PhaseProblem, device_bytes: float) -> IntArray:
@@ -269,54 +301,54 @@ def fewest_replicas(phase: PhaseProblem, device_bytes: float) -> IntArray:
     The KV cache is divided among replicas. The result exceeds ``max_replicas`` if the weights alone
     are too large.
     """
-    demand, most = phase.demand, phase.problem.max_replicas
+    demand, max_replicas = phase.demand, phase.problem.max_replicas
     room = device_bytes - demand.memory_bytes
     if demand.kept_bytes is None:
-        return np.where(room >= 0, 1, most + 1)
+        return np.where(room >= 0, 1, max_replicas + 1)
     kept = np.broadcast_to(demand.kept_bytes[:, None, :], room.shape)
     with np.errstate(divide="ignore", invalid="ignore"):
         needed = np.ceil(kept / room - 1e-9)
     fits = (room > 0) | ((room == 0) & (kept == 0))
-    return np.where(fits, np.clip(np.nan_to_num(needed, nan=1), 1, most + 1), most + 1).astype(
-        np.int64
-    )
+    return np.where(
+        fits, np.clip(np.nan_to_num(needed, nan=1), 1, max_replicas + 1), max_replicas + 1
+    ).astype(np.int64)
 
 
-def _placed(
+def _place_plans(
     phase: PhaseProblem,
     plans: list[OperatorPlan | None],
     device_bytes: float,
     slo_s: float,
     *,
     shared: bool,
-    most: int | None = None,
+    max_devices: int | None = None,
 ) -> list[Level]:
     """Place plans, each with the KV cache of its requests in flight.
 
-    Plans that need more than ``most`` devices, or more than the best so far, are skipped.
+    Plans that need more than ``max_devices`` devices, or more than the best so far, are skipped.
     """
     levels: list[Level] = []
     problem = phase.problem
-    able: dict[bytes, tuple[int, OperatorPlan]] = {}
+    candidates: dict[bytes, tuple[int, OperatorPlan]] = {}
     for plan in plans:
-        if plan is None or not plan.feasible or not _fits(phase, plan, device_bytes):
+        if plan is None or not plan.feasible or not _fits_device(phase, plan, device_bytes):
             continue
         key = np.stack([plan.replicas, plan.batch, plan.parallel]).tobytes()
         # Different prices often give the same plan; place it once.
-        if key not in able:
-            fills = plan_fills(problem, phase.demand, plan, device_bytes)
-            able[key] = at_least(fills), plan
+        if key not in candidates:
+            fills = devices_filled_by(problem, phase.demand, plan, device_bytes)
+            candidates[key] = whole_devices(fills), plan
     # Lowest bound first, so that placed plans rule out as many others as possible.
-    for fewest, plan in sorted(able.values(), key=lambda pair: pair[0]):
-        if most is not None and fewest > most:
+    for fewest, plan in sorted(candidates.values(), key=lambda pair: pair[0]):
+        if max_devices is not None and fewest > max_devices:
             break
         placed = algorithm2(problem, phase.demand, plan, device_bytes, shared=shared)
         if not placed.feasible:
             continue
-        most = placed.devices if most is None else min(most, placed.devices)
-        reserved = reserving(phase, placed.latency_s)
-        placed = by_affinity(
-            with_memory_of(placed, problem, reserved.demand, plan), handed_on(problem, plan),
+        max_devices = placed.devices if max_devices is None else min(max_devices, placed.devices)
+        reserved = reserve_kv_cache(phase, placed.latency_s)
+        placed = renumber_by_affinity(
+            with_memory_of(placed, problem, reserved.demand, plan), output_traffic(problem, plan),
             problem.edges, phase.service.gpu.gpus_per_node,
         )  # fmt: skip
         levels.append(
@@ -338,13 +370,13 @@ def _placed(
     return levels
 
 
-def _fits(phase: PhaseProblem, plan: OperatorPlan, device_bytes: float) -> bool:
+def _fits_device(phase: PhaseProblem, plan: OperatorPlan, device_bytes: float) -> bool:
     """Return whether every replica fits on a device; enumeration does not check this."""
     chosen = phase.problem.chosen(plan.batch, plan.parallel)
     return bool((phase.demand.shard_bytes(*chosen, plan.replicas) <= device_bytes).all())
 
 
-def _by_price(
+def _plans_by_price(
     phase: PhaseProblem, table: FloatArray, device_bytes: float, *, quick: bool
 ) -> list[OperatorPlan | None]:
     """Plan by price: busy share of a GPU plus weighted share of its memory.
@@ -355,18 +387,18 @@ def _by_price(
     problem = phase.problem
     plans = []
     for weight in MEMORY_PRICES[:: 2 if quick else 1]:
-        price = _shares(phase, device_bytes, weight)
+        price = _gpu_shares(phase, device_bytes, weight)
         for j in (None, *range(problem.parallel.size)):
             some = slice(None) if j is None else slice(j, j + 1)
             options = tuple(
-                priced(table[v, :, some], price[v, :, some], 0 if j is None else j)
+                priced_frontier(table[v, :, some], price[v, :, some], 0 if j is None else j)
                 for v in range(len(problem.names))
             )
-            plans.append(improved(problem, options))
+            plans.append(greedy_plan(problem, options))
     return plans
 
 
-def _shares(phase: PhaseProblem, device_bytes: float, memory_price: float) -> FloatArray:
+def _gpu_shares(phase: PhaseProblem, device_bytes: float, memory_price: float) -> FloatArray:
     """Return the GPUs' worth of load and priced memory of every choice, ``[V, B, P, R]``."""
     problem, demand = phase.problem, phase.demand
     replicas = np.arange(1, problem.max_replicas + 1)
@@ -379,7 +411,7 @@ def _shares(phase: PhaseProblem, device_bytes: float, memory_price: float) -> Fl
     return np.asarray(load[..., None] + memory_price * memory[..., None] * replicas)
 
 
-def at_level(
+def plan_level(
     level: str,
     phase: PhaseProblem,
     device_bytes: float,

@@ -7,7 +7,7 @@ start-up time, which is paid GPU time. Capacity that is no longer needed is remo
 A plan sized for the previous window misses the limit in about half of the next windows, at any
 granularity. Plans therefore get headroom: they are made for a higher rate. Granularities are
 compared at the headroom that each needs for the same share of requests (methods.md X4). The share
-is measured by replay of sampled windows (``Sampled``). Without a replay, it is the share of
+is measured by replay of sampled windows (``SampledWindows``). Without a replay, it is the share of
 requests in windows where the plan keeps the limit on average.
 
 Demand is rounded up to a grid of 5%, so that a week has a few hundred different problems.
@@ -24,19 +24,19 @@ import numpy as np
 from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.provisioning.energy import fleet_watts
-from simulation.provisioning.level import Cut, Level
+from simulation.provisioning.level import LayerRuns, Level
 from simulation.provisioning.levels import model_level, module_level, operator_level
 from simulation.provisioning.placement import latency_at
 from simulation.provisioning.replicas import latency_of
-from simulation.provisioning.window_replay import Sampled
-from simulation.provisioning.windows import STEP, Windows, keys_of, seen_before
+from simulation.provisioning.window_replay import SampledWindows
+from simulation.provisioning.windows import STEP, Windows, demand_keys, demand_known
 from simulation.provisioning.workload import PhaseLoad, PhaseProblem, at_rate
 
 OPERATOR_ACTS_S = 0.5
 """Seconds until an operator replica serves: "sub-second" (introduction of the source)."""
 MODULE_ACTS_S = 0.8938
 """Seconds until copies of all 40 layers of a 13B model serve (CoCoServe, section 6.5, table 2)."""
-MOST_HEADROOM = 4.0
+MAX_HEADROOM = 4.0
 ROUNDS = 12  # of the headroom search: to 0.1% of a rate
 REPLAYED_ROUNDS = 4  # of the same search by replay: to 2% of a rate
 
@@ -80,7 +80,7 @@ Key = tuple[int, int]  # rate at the operators and tokens, as powers of STEP
 Known = Windows | Mapping[str, Windows] | None  # demand known to plans: for all levels, or by level
 
 
-class _Book:
+class _PlanCache:
     """Cache of problems, plans, and outcomes of plans under other loads."""
 
     def __init__(
@@ -94,7 +94,7 @@ class _Book:
         self.problems: dict[Key, PhaseProblem] = {}
         self.plans: dict[tuple[str, Key], Level | None] = {}
         self.outcomes: dict[tuple[str, Key, Key], tuple[bool, float]] = {}
-        self.cuts: dict[tuple[Cut, Key], PhaseProblem] = {}
+        self.cuts: dict[tuple[LayerRuns, Key], PhaseProblem] = {}
 
     def problem(self, key: Key) -> PhaseProblem:
         """Return the problem of a rounded demand.
@@ -136,7 +136,7 @@ class _Book:
         if key not in self.outcomes:
             plan = self.plan(level, planned)
             assert plan is not None
-            self.outcomes[key] = _under(self.seen(plan, real), plan)
+            self.outcomes[key] = _outcome_under(self.seen(plan, real), plan)
         return self.outcomes[key]
 
     def seen(self, plan: Level, real: Key) -> PhaseProblem:
@@ -157,43 +157,45 @@ def over_time(
     startup_s: float,
     attainment: float = 0.0,
     headroom: float = 0.0,
-    known: Known = None,
+    planned_on: Known = None,
     levels: tuple[str, ...] = ("model", "operator"),
     every: Mapping[str, int] | None = None,
-    judge: Sampled | None = None,
+    judge: SampledWindows | None = None,
 ) -> dict[str, Course]:
     """Compute a course of each of ``levels``, planned for ``1 + headroom`` times the known rate.
 
     If that misses ``attainment``, the smallest larger headroom that meets it is used. A level that
     misses it at a headroom of 400% is returned as it is.
 
-    ``every`` is the number of windows per plan of a level (default 1). ``known`` is the forecast
-    that plans use, for all levels or by level. By default a plan uses the mean of the windows of
-    the previous plan. ``judge`` replays requests to measure the share.
+    ``every`` is the number of windows per plan of a level (default 1). ``planned_on`` is the
+    forecast that plans use, for all levels or by level. By default a plan uses the mean of the
+    windows of the previous plan. ``judge`` replays requests to measure the share.
 
     With a ``judge``, a finer level uses plans of whole replicas at its own speed. Its own plans
     replace them if they meet the attainment with fewer GPUs, or equal GPUs and less power.
     """
-    book = _Book(service, problem_of, device_bytes)
+    book = _PlanCache(service, problem_of, device_bytes)
     courses = {}
     for level in levels:
-        seen = _windows_known(windows, known, level, every or {})
-        course = partial(_course, level, book, windows, seen, startup_s, judge)
+        seen = _windows_known(windows, planned_on, level, every or {})
+        course = partial(_simulate_course, level, book, windows, seen, startup_s, judge)
         if judge is None:
-            courses[level] = _least(partial(course, level), headroom, attainment, ROUNDS)
+            courses[level] = _least_headroom(partial(course, level), headroom, attainment, ROUNDS)
             continue
         # First try whole-replica plans at this level's speed, then its own plans.
-        best = _least(partial(course, "model"), headroom, attainment, REPLAYED_ROUNDS)
+        best = _least_headroom(partial(course, "model"), headroom, attainment, REPLAYED_ROUNDS)
         if level != "model":
-            most = int(best.devices.sum()) if best.attainment >= attainment else None
+            max_devices = int(best.devices.sum()) if best.attainment >= attainment else None
             finer = partial(course, level)
-            finer_course = _least(finer, headroom, attainment, REPLAYED_ROUNDS, most)
-            best = finer_course if _better(finer_course, best, attainment) else best
+            finer_course = _least_headroom(
+                finer, headroom, attainment, REPLAYED_ROUNDS, max_devices
+            )
+            best = finer_course if _is_better(finer_course, best, attainment) else best
         courses[level] = best
     return courses
 
 
-def _better(ours: Course, coarse: Course, attainment: float) -> bool:
+def _is_better(ours: Course, coarse: Course, attainment: float) -> bool:
     """Return whether a level's own plans meet the attainment with fewer GPUs or less power.
 
     If either misses it, the higher attainment wins.
@@ -204,27 +206,27 @@ def _better(ours: Course, coarse: Course, attainment: float) -> bool:
     return drawn[0] < drawn[1]
 
 
-def _least(
+def _least_headroom(
     course: Callable[[float], Course],
     low: float,
     attainment: float,
     rounds: int,
-    most: int | None = None,
+    max_devices: int | None = None,
 ) -> Course:
     """Return the course with the smallest headroom from ``low`` on that meets ``attainment``.
 
     If none does, the course is that of the largest headroom, or of the first with more than
-    ``most`` GPUs over its windows.
+    ``max_devices`` GPUs over its windows.
     """
     best = course(low)
     if best.attainment >= attainment:
         return best
     high = low + 0.25
     best = course(high)
-    while best.attainment < attainment and high < MOST_HEADROOM:
-        if most is not None and int(best.devices.sum()) > most:
+    while best.attainment < attainment and high < MAX_HEADROOM:
+        if max_devices is not None and int(best.devices.sum()) > max_devices:
             return best
-        low, high = high, min(2 * high, MOST_HEADROOM)
+        low, high = high, min(2 * high, MAX_HEADROOM)
         best = course(high)
     if best.attainment < attainment:
         return best
@@ -238,69 +240,71 @@ def _least(
     return best
 
 
-def acts_s(level: str, startup_s: float) -> float:
+def action_delay_s(level: str, startup_s: float) -> float:
     """Return the seconds from a request for capacity of a level until it serves."""
     return {"model": startup_s, "module": MODULE_ACTS_S, "operator": OPERATOR_ACTS_S}[level]
 
 
 def windows_to_act(level: str, startup_s: float, window_s: float) -> int:
     """Return the windows until requested capacity serves; 0 if it serves within one window."""
-    lag = int(np.ceil(acts_s(level, startup_s) / window_s - 1e-9))
+    lag = int(np.ceil(action_delay_s(level, startup_s) / window_s - 1e-9))
     return lag if lag > 1 else 0
 
 
-def _windows_known(windows: Windows, known: Known, level: str, every: Mapping[str, int]) -> Windows:
+def _windows_known(
+    windows: Windows, planned_on: Known, level: str, every: Mapping[str, int]
+) -> Windows:
     """Return the demand that the plans of a level know for each window."""
-    if known is None:
-        return seen_before(windows, every.get(level, 1))
-    return known if isinstance(known, Windows) else known[level]
+    if planned_on is None:
+        return demand_known(windows, every.get(level, 1))
+    return planned_on if isinstance(planned_on, Windows) else planned_on[level]
 
 
-def _course(
+def _simulate_course(
     level: str,
-    book: _Book,
+    book: _PlanCache,
     windows: Windows,
-    known: Windows,
+    known_demand: Windows,
     startup_s: float,
-    judge: Sampled | None,
-    stands: str,
+    judge: SampledWindows | None,
+    plan_level: str,
     headroom: float,
 ) -> Course:
-    """Simulate ``level`` by window with plans of the level ``stands``.
+    """Simulate ``level`` by window with plans of the level ``plan_level``.
 
     Requested capacity serves after its start-up windows, at once if that is less than one window.
     It is paid from the request on.
     """
     phase = book.service.phase
-    real = _keys(keys_of(windows, phase))
-    seen = _keys(keys_of(known, phase, headroom))
+    real = _demand_keys(demand_keys(windows, phase))
+    seen = _demand_keys(demand_keys(known_demand, phase, headroom))
     if len(seen) != len(real):
         raise SimulationError("The forecast must have as many windows as the trace.")
     delay = windows_to_act(level, startup_s, windows.seconds)
     count = len(real)
-    made_for: list[Key | None] = []
+    planned_for: list[Key | None] = []
     refused = 0
     for key in seen:
-        able = book.plan(stands, key) is not None
-        refused += not able
+        has_plan = book.plan(plan_level, key) is not None
+        refused += not has_plan
         # Without a feasible plan, the last one stays active.
-        made_for.append(key if able else made_for[-1] if made_for else None)
+        planned_for.append(key if has_plan else planned_for[-1] if planned_for else None)
     size = np.zeros(count, np.int64)
     power, memory, met = np.zeros(count), np.zeros(count), np.zeros(count, np.bool_)
     plans: list[tuple[Level, PhaseProblem] | None] = [None] * count
-    for w, asked in enumerate(made_for):
-        if asked is None:
+    for w, demand in enumerate(planned_for):
+        if demand is None:
             continue
-        plan = book.plan(stands, asked)
+        plan = book.plan(plan_level, demand)
         assert plan is not None
         size[w] = plan.devices
         memory[w] = plan.memory_bytes
-        serving = asked
+        serving = demand
         if delay:  # until capacity is up, only the least requested in the meantime serves
-            ready = [k for k in range(max(0, w - delay), w + 1) if made_for[k] is not None]
-            serving = made_for[min(ready, key=lambda k: (size[k], k))] or asked
-        met[w], drawn = book.outcome(stands, serving, real[w])
-        stood = book.plan(stands, serving)
+            ready = [k for k in range(max(0, w - delay), w + 1) if planned_for[k] is not None]
+            serving = planned_for[min(ready, key=lambda k: (size[k], k))] or demand
+        met[w], drawn = book.outcome(plan_level, serving, real[w])
+        stood = book.plan(plan_level, serving)
         assert stood is not None
         plans[w] = stood, book.problem(serving)
         power[w] = drawn + (plan.devices - stood.devices) * book.service.gpu.idle_w
@@ -310,13 +314,13 @@ def _course(
     )  # fmt: skip
 
 
-def _under(phase: PhaseProblem, level: Level) -> tuple[bool, float]:
+def _outcome_under(phase: PhaseProblem, level: Level) -> tuple[bool, float]:
     """Return whether a plan keeps the limit under the actual load of a window, and its watts.
 
     ``phase`` is in the plan's terms (operators or runs of layers). Under overload, GPUs draw at
     most their full power.
     """
-    most = phase.service.gpu.tdp_w
+    max_watts = phase.service.gpu.tdp_w
     plan = level.plan or level.replicas
     assert plan is not None
     if level.plan is not None and level.placement is not None:
@@ -324,9 +328,11 @@ def _under(phase: PhaseProblem, level: Level) -> tuple[bool, float]:
     else:
         assert level.replicas is not None
         latency = latency_of(phase, level.replicas)
-    drawn = fleet_watts(phase.problem, phase.power, level.devices, plan.batch, plan.parallel)
-    return latency <= phase.problem.slo_s, min(drawn, level.devices * most) if most else drawn
+    watts = fleet_watts(phase.problem, phase.power, level.devices, plan.batch, plan.parallel)
+    return latency <= phase.problem.slo_s, min(
+        watts, level.devices * max_watts
+    ) if max_watts else watts
 
 
-def _keys(rows: IntArray) -> list[Key]:
+def _demand_keys(rows: IntArray) -> list[Key]:
     return [(int(rate), int(tokens)) for rate, tokens in rows]

@@ -14,8 +14,8 @@ from simulation.compiled import cached_kernel, kernel
 from simulation.provisioning.sojourns import Graph, longest_path, sojourn
 
 FULL = 1.0 - 1e-9  # share of a device; a queue is unstable beyond it
-TRIES = 16  # devices with most slack to try before a new one is opened
-KEPT = 16  # cached sojourns per operator
+MAX_DEVICES_TRIED = 16  # devices with most slack to try before a new one is opened
+CACHED = 16  # cached sojourns per operator
 
 
 class Plan(NamedTuple):
@@ -81,7 +81,7 @@ def scratch(count: int) -> Scratch:
 
 
 @kernel
-def put(devices: Devices, d: int, v: int, plan: Plan, sign: float) -> None:
+def add_shard(devices: Devices, d: int, v: int, plan: Plan, sign: float) -> None:
     """Add a shard of ``v`` to device ``d``, or remove it (``sign`` -1)."""
     devices.memory[d] += sign * plan.memory[v]
     devices.compute[d] += sign * (plan.busy[v] * plan.compute[v])
@@ -94,7 +94,7 @@ def put(devices: Devices, d: int, v: int, plan: Plan, sign: float) -> None:
 
 
 @kernel
-def _slower(share: float, others: float, all_at_once: float) -> float:
+def _extra_time(share: float, others: float, all_at_once: float) -> float:
     """Return the extra time of a shard with share ``share``, relative to its time alone.
 
     ``others`` is the mean share of the other shards. The result never exceeds that of all shards
@@ -109,15 +109,15 @@ def slowdown_at(devices: Devices, d: int, v: int, plan: Plan) -> float:
 
     It follows ``plan.beside``, or the physical model if that is empty.
     """
-    its_busy = plan.busy[v]
-    arithmetic = min(devices.compute[d] - its_busy * plan.compute[v], FULL)
-    traffic = min(devices.bandwidth[d] - its_busy * plan.bandwidth[v], FULL)
+    busy_share = plan.busy[v]
+    arithmetic = min(devices.compute[d] - busy_share * plan.compute[v], FULL)
+    traffic = min(devices.bandwidth[d] - busy_share * plan.bandwidth[v], FULL)
     if not plan.beside.shape[0]:
-        slower = _slower(plan.compute[v], arithmetic, devices.all_compute[d])
+        slower = _extra_time(plan.compute[v], arithmetic, devices.all_compute[d])
         return float(
-            1.0 + max(slower, _slower(plan.bandwidth[v], traffic, devices.all_bandwidth[d]))
+            1.0 + max(slower, _extra_time(plan.bandwidth[v], traffic, devices.all_bandwidth[d]))
         )
-    more = -plan.beside[v, v] * its_busy
+    more = -plan.beside[v, v] * busy_share
     for u in range(plan.beside.shape[0]):
         more += plan.beside[v, u] * devices.busy[d, u]
     return float(1.0 + max(0.0, more) / (1.0 - max(0.0, arithmetic, traffic)))
@@ -164,19 +164,20 @@ def fits(devices: Devices, d: int, v: int, plan: Plan, capacity: float) -> bool:
 
 
 @cached_kernel
-def judge(plan: Plan, where: Any, count: int) -> Any:
+def evaluate_placement(plan: Plan, where: Any, count: int) -> Any:
     """Compute device loads, slowdowns ``[V]`` and the latency of a placed plan."""
     devices, room = no_devices(count, plan), scratch(plan.rate.size)
     for i in range(where.size):
-        put(devices, where[i], plan.operator[i], plan, 1.0)
+        add_shard(devices, where[i], plan.operator[i], plan, 1.0)
     latency = placed_latency(plan, where, devices, room)
     return devices, room.slowdown, latency
 
 
-class Standing(NamedTuple):
+class PackingState(NamedTuple):
     """Placed shards, their slowdowns, and the resulting operator times.
 
-    It also stores the values before the last ``_join``, so that ``_leave`` can undo it.
+    It also stores the values before the last ``_add_to_device``, so that ``_remove_from_device``
+    can undo it.
     """
 
     where: Any  # [S] device; -1: none yet
@@ -198,7 +199,7 @@ class Standing(NamedTuple):
 
 
 @kernel
-def _nowhere(plan: Plan, replicas: Replicas, where: Any) -> Standing:
+def _empty_state(plan: Plan, replicas: Replicas, where: Any) -> PackingState:
     shards, count = where.size, plan.rate.size
     begins, ends = np.empty(shards, np.int64), np.empty(shards, np.int64)
     for q in range(replicas.first.size):
@@ -209,11 +210,11 @@ def _nowhere(plan: Plan, replicas: Replicas, where: Any) -> Standing:
     for v in range(count):
         total[v] = plan.replicas[v]
         sojourn_s[v] = _sojourn_of(plan, v, total[v])
-    return Standing(
+    return PackingState(
         where, begins, ends, np.full(shards, -1, np.int64), np.full(shards, -1, np.int64),
         np.ones(shards), total, sojourn_s,
         np.ones(shards), np.empty(count), np.empty(count), np.empty(count), np.empty(count),
-        np.full((count, KEPT), np.nan), np.empty((count, KEPT)), np.zeros(count, np.int64),
+        np.full((count, CACHED), np.nan), np.empty((count, CACHED)), np.zeros(count, np.int64),
     )  # fmt: skip
 
 
@@ -225,24 +226,24 @@ def _sojourn_of(plan: Plan, v: int, slow: float) -> float:
 
 
 @kernel
-def _known_sojourn(plan: Plan, on: Standing, v: int) -> float:
+def _known_sojourn(plan: Plan, on: PackingState, v: int) -> float:
     """Return ``_sojourn_of`` operator ``v``, from a cache.
 
     The Erlang recursion takes one step per replica. Devices tried in a row often hold the same
     shards, so the same slowdown occurs again.
     """
     total = on.total[v]
-    for k in range(KEPT):
+    for k in range(CACHED):
         if on.known_total[v, k] == total:
             return on.known_s[v, k]  # type: ignore[no-any-return]
     k = on.oldest[v]
-    on.oldest[v] = (k + 1) % KEPT
+    on.oldest[v] = (k + 1) % CACHED
     on.known_total[v, k], on.known_s[v, k] = total, _sojourn_of(plan, v, total)
     return on.known_s[v, k]  # type: ignore[no-any-return]
 
 
 @kernel
-def _slowest(on: Standing, i: int) -> float:
+def _slowest(on: PackingState, i: int) -> float:
     """Return the slowdown of the slowest shard in the replica of shard ``i``."""
     worst = 1.0
     for j in range(on.begins[i], on.ends[i]):
@@ -251,12 +252,14 @@ def _slowest(on: Standing, i: int) -> float:
 
 
 @kernel
-def _join(plan: Plan, devices: Devices, on: Standing, d: int, i: int, slo: float) -> bool:
+def _add_to_device(
+    plan: Plan, devices: Devices, on: PackingState, d: int, i: int, slo: float
+) -> bool:
     """Add shard ``i`` to device ``d``; return whether the critical path still keeps the limit.
 
     Only the operators on that device are updated.
     """
-    put(devices, d, plan.operator[i], plan, 1.0)
+    add_shard(devices, d, plan.operator[i], plan, 1.0)
     on.where[i] = d
     on.under[i] = on.top[d]
     on.top[d] = i
@@ -288,10 +291,10 @@ def _join(plan: Plan, devices: Devices, on: Standing, d: int, i: int, slo: float
 
 
 @kernel
-def _leave(plan: Plan, devices: Devices, on: Standing, d: int) -> None:
+def _remove_from_device(plan: Plan, devices: Devices, on: PackingState, d: int) -> None:
     """Remove the shard that joined device ``d`` last, and restore the previous state."""
     i = on.top[d]
-    put(devices, d, plan.operator[i], plan, -1.0)
+    add_shard(devices, d, plan.operator[i], plan, -1.0)
     on.where[i] = -1
     on.top[d] = on.under[i]
     while i >= 0:
@@ -303,10 +306,10 @@ def _leave(plan: Plan, devices: Devices, on: Standing, d: int) -> None:
 
 @kernel
 def _roomiest(
-    plan: Plan, devices: Devices, on: Standing, i: int, owner: Any, instance: int, used: int,
+    plan: Plan, devices: Devices, on: PackingState, i: int, owner: Any, instance: int, used: int,
     capacity: float, which: Any, slack: Any,
 ) -> int:  # fmt: skip
-    """Find up to ``TRIES`` devices that can take shard ``i``; return how many.
+    """Find up to ``MAX_DEVICES_TRIED`` devices that can take shard ``i``; return how many.
 
     They are written to ``which``, most slack first, older devices first among equals. ``instance``
     restricts the search to its devices; -1 allows all.
@@ -326,9 +329,9 @@ def _roomiest(
         )
         held = devices.memory[e] + plan.memory[v]
         left = (1.0 - held / capacity) + (1.0 - busiest)
-        if roomy < TRIES:
+        if roomy < MAX_DEVICES_TRIED:
             roomy += 1
-        elif left <= slack[TRIES - 1]:
+        elif left <= slack[MAX_DEVICES_TRIED - 1]:
             continue
         k = roomy - 1
         while k > 0 and slack[k - 1] < left:
@@ -348,28 +351,28 @@ def place_greedily(
     devices.
     """
     shards = where.size
-    devices, on = no_devices(shards, plan), _nowhere(plan, replicas, where)
+    devices, on = no_devices(shards, plan), _empty_state(plan, replicas, where)
     owner = np.full(shards, -1, np.int64)
-    which, slack = np.empty(TRIES, np.int64), np.empty(TRIES)
+    which, slack = np.empty(MAX_DEVICES_TRIED, np.int64), np.empty(MAX_DEVICES_TRIED)
     used = 0
     for q in replicas.sequence:
         first, instance = replicas.first[q], replicas.base[q]
         for i in range(first, first + replicas.parallel[q]):
-            roomy, stands = 0, False
+            roomy, placed = 0, False
             if instance >= 0 or shared:
                 roomy = _roomiest(
                     plan, devices, on, i, owner, instance, used, capacity, which, slack
                 )
             for k in range(roomy):
-                stands = _join(plan, devices, on, which[k], i, slo)
-                if stands:
+                placed = _add_to_device(plan, devices, on, which[k], i, slo)
+                if placed:
                     break
-                _leave(plan, devices, on, which[k])
-            if not stands:
+                _remove_from_device(plan, devices, on, which[k])
+            if not placed:
                 owner[used] = instance
                 if not fits(devices, used, plan.operator[i], plan, capacity):
                     return -1
                 # A new device is the last resort, so the limit is not checked here.
-                _join(plan, devices, on, used, i, np.inf)
+                _add_to_device(plan, devices, on, used, i, np.inf)
                 used += 1
     return used

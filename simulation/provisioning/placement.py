@@ -16,9 +16,15 @@ import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
-from simulation.provisioning.interference import Demand, beside
-from simulation.provisioning.packing import Devices, Plan, Replicas, judge, place_greedily
-from simulation.provisioning.problem import OperatorPlan, OperatorProblem, graph_of
+from simulation.provisioning.interference import Demand, interference_matrix
+from simulation.provisioning.packing import (
+    Devices,
+    Plan,
+    Replicas,
+    evaluate_placement,
+    place_greedily,
+)
+from simulation.provisioning.problem import OperatorPlan, OperatorProblem, precedence_graph
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,14 +57,14 @@ def algorithm2(
     Raises SimulationError if the plan misses its limit, or if a replica fits on no device.
     """
     check_feasible(problem, plan)
-    packed = plan_of(problem, demand, plan)
-    where, used = _greedily(packed, plan.parallel, device_bytes, problem.slo_s, shared)
+    packed = packing_plan(problem, demand, plan)
+    where, used = _place_greedily(packed, plan.parallel, device_bytes, problem.slo_s, shared)
     if used < 0:
         raise SimulationError(too_big(problem, packed, device_bytes))
     return placement_of("algorithm 2", problem.slo_s, packed, where, used)
 
 
-def together(
+def place_services(
     parts: Sequence[tuple[OperatorProblem, Demand, OperatorPlan]], device_bytes: float
 ) -> Placement:
     """Run Algorithm 2 for several services on shared devices (A9).
@@ -68,10 +74,10 @@ def together(
     """
     for problem, _, plan in parts:
         check_feasible(problem, plan)
-    packed = [plan_of(*part) for part in parts]
+    packed = [packing_plan(*part) for part in parts]
     merged = _merged(packed, parts)
     parallel = np.concatenate([plan.parallel for _, _, plan in parts])
-    where, used = _greedily(merged, parallel, device_bytes, 1.0, True)
+    where, used = _place_greedily(merged, parallel, device_bytes, 1.0, True)
     if used < 0:
         for (problem, _, _), of_service in zip(parts, packed, strict=True):
             if of_service.memory.max() > device_bytes:
@@ -106,16 +112,16 @@ def _merged(
     }
     table = next((demand.table for demand in demands if demand.table is not None), None)
     kinds = [demand.kinds for demand in demands if demand.kinds is not None]
-    known = np.concatenate(kinds) if len(kinds) == len(demands) else None
+    kinds_or_none = np.concatenate(kinds) if len(kinds) == len(demands) else None
     return Plan(
         **columns,
-        beside=beside(table, known, columns["compute"], columns["bandwidth"]),
-        graph=graph_of(int(offsets[-1]), edges),
+        beside=interference_matrix(table, kinds_or_none, columns["compute"], columns["bandwidth"]),
+        graph=precedence_graph(int(offsets[-1]), edges),
         apart=False,
     )
 
 
-def _greedily(
+def _place_greedily(
     plan: Plan, parallel: IntArray, device_bytes: float, slo_s: float, shared: bool
 ) -> tuple[IntArray, int]:
     """Run Algorithm 2; return the device of every shard, and the device count (-1: no fit)."""
@@ -157,7 +163,7 @@ def too_big(problem: OperatorProblem, plan: Plan, device_bytes: float) -> str:
     return "A replica keeps a device busier than it can be; add replicas."
 
 
-def plan_of(problem: OperatorProblem, demand: Demand, plan: OperatorPlan) -> Plan:
+def packing_plan(problem: OperatorProblem, demand: Demand, plan: OperatorPlan) -> Plan:
     """Build the arrays of ``plan`` for compiled code."""
     count, chosen = len(problem.names), problem.chosen(plan.batch, plan.parallel)
     rate = problem.rate / plan.batch
@@ -184,7 +190,7 @@ def plan_of(problem: OperatorProblem, demand: Demand, plan: OperatorPlan) -> Pla
 
 def placement_of(method: str, slo_s: float, plan: Plan, where: IntArray, used: int) -> Placement:
     """Evaluate shards placed on devices ``where``, ``used`` of them."""
-    devices, slowdown, latency = judge(plan, where, used)
+    devices, slowdown, latency = evaluate_placement(plan, where, used)
     return Placement(
         method=method,
         devices=used,
@@ -204,7 +210,7 @@ def with_memory_of(
     placement: Placement, problem: OperatorProblem, demand: Demand, plan: OperatorPlan
 ) -> Placement:
     """Return ``placement`` with the memory of ``demand``; nothing else changes."""
-    each = plan_of(problem, demand, plan).memory[placement.operator]
+    each = packing_plan(problem, demand, plan).memory[placement.operator]
     held = np.bincount(placement.device, weights=each, minlength=placement.devices)
     return replace(placement, memory_bytes=held.astype(np.float64))
 
@@ -214,6 +220,8 @@ def latency_at(
 ) -> float:
     """Return the critical path of a placed plan under another load or lengths; inf if unstable."""
     devices: Devices
-    devices, _, latency = judge(plan_of(problem, demand, plan), placement.device, placement.devices)
+    devices, _, latency = evaluate_placement(
+        packing_plan(problem, demand, plan), placement.device, placement.devices
+    )
     busiest = max(devices.compute.max(), devices.bandwidth.max())
     return float("inf") if busiest > 1.0 else float(latency)

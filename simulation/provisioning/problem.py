@@ -15,7 +15,7 @@ import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
-from simulation.provisioning.sojourns import Graph, Operators, chosen_sojourns, fill_sojourns
+from simulation.provisioning.sojourns import Graph, Operators, fill_sojourns, sojourns_of_choice
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,7 +46,7 @@ class OperatorProblem:
             raise SimulationError("Every operator needs a batch and parallelism it can run at.")
         if not self.rate > 0 or not self.slo_s > 0 or self.max_replicas < 1:
             raise SimulationError("Rate, limit and the most replicas must be positive.")
-        object.__setattr__(self, "graph", graph_of(len(self.names), self.edges))
+        object.__setattr__(self, "graph", precedence_graph(len(self.names), self.edges))
 
     def chosen(
         self, batch: IntArray | int, parallel: IntArray | int
@@ -81,7 +81,7 @@ class OperatorPlan:
         return self.parallel * self.replicas
 
 
-def order(operators: int, edges: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
+def topological_order(operators: int, edges: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
     """Return the operators in topological order; raises SimulationError for a cycle."""
     sorter: TopologicalSorter[int] = TopologicalSorter(dict.fromkeys(range(operators), ()))
     for u, v in edges:
@@ -111,19 +111,19 @@ def critical_path(problem: OperatorProblem, sojourn_s: FloatArray) -> tuple[floa
     return float(finish[last]), path[::-1]
 
 
-def graph_of(count: int, edges: tuple[tuple[int, int], ...]) -> Graph:
+def precedence_graph(count: int, edges: tuple[tuple[int, int], ...]) -> Graph:
     """Build the precedence arrays for compiled code."""
     before: list[list[int]] = [[] for _ in range(count)]
     for u, v in edges:
         before[v].append(u)
     return Graph(
-        np.array(order(count, edges), np.int64),
+        np.array(topological_order(count, edges), np.int64),
         np.r_[0, np.cumsum([len(parents) for parents in before])].astype(np.int64),
         np.array([u for parents in before for u in parents], np.int64),
     )
 
 
-def operators_of(problem: OperatorProblem) -> Operators:
+def operator_arrays(problem: OperatorProblem) -> Operators:
     """Build the arrays of choices for compiled code."""
     return Operators(
         np.ascontiguousarray(problem.latency_s),
@@ -140,7 +140,7 @@ def sojourns(problem: OperatorProblem) -> FloatArray:
     W is the mean wait of M/M/R (eqs. 1 and 2, with both terms of Erlang C in the denominator).
     """
     out = np.empty((*problem.latency_s.shape, problem.max_replicas))
-    fill_sojourns(operators_of(problem), out)
+    fill_sojourns(operator_arrays(problem), out)
     return out
 
 
@@ -152,7 +152,7 @@ def evaluate(
     chosen = (np.arange(len(problem.names)), b, p)
     service, sojourn = problem.latency_s[chosen], np.empty(len(problem.names))
     load = problem.rate / problem.batches[b] * service
-    chosen_sojourns(service, problem.transfer_s[chosen], load, r, sojourn)
+    sojourns_of_choice(service, problem.transfer_s[chosen], load, r, sojourn)
     latency, _ = critical_path(problem, sojourn)
     return OperatorPlan(
         method=method,

@@ -1,10 +1,10 @@
 """Replay the same requests through the plans of every level, to compare plan and result.
 
-Request lengths are drawn evenly from a sample, arrivals are Poisson at the load's rate. ``Replay``
-sends them through a level as a graph of ``stations``. Each whole replica is one station, or one per
-stage of a pipeline. Runs of layers and operators are stations with replicas on the devices of their
-placement. Tensors between devices use NVLink within a node and the network between nodes. Each hop
-takes ``MESSAGE_S`` more.
+Request lengths are drawn evenly from a sample, arrivals are Poisson at the load's rate.
+``LevelReplay`` sends them through a level as a graph of ``stations``. Each whole replica is one
+station, or one per stage of a pipeline. Runs of layers and operators are stations with replicas on
+the devices of their placement. Tensors between devices use NVLink within a node and the network
+between nodes. Each hop takes ``MESSAGE_S`` more.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from simulation.performance.curves import Curve, scaled
 from simulation.performance.graph import OperatorGraph, operator_graph
 from simulation.performance.specs import Arrangement
 from simulation.performance.work import Collective, Operator
-from simulation.provisioning.blocks import in_blocks
-from simulation.provisioning.level import Level, Replayed
-from simulation.provisioning.placement import plan_of
+from simulation.provisioning.blocks import merge_layers
+from simulation.provisioning.level import Level, ReplayedLatency
+from simulation.provisioning.placement import packing_plan
 from simulation.provisioning.replicas import ReplicaPlan
 from simulation.provisioning.station_state import Graph, Passes
 from simulation.provisioning.stations import replay
@@ -35,10 +35,10 @@ MESSAGE_S = 20e-6
 a rendezvous of a point-to-point send)."""
 VISITS = 3_000_000  # most station visits by requests per replay
 REQUESTS, FEWEST = 2_000, 400
-LIVES = 4  # run length, as a multiple of the requests in flight at the limit
+MEAN_SOJOURNS = 4  # run length, as a multiple of the requests in flight at the limit
 WARM_UP = 0.1  # share of requests at the start, not judged because the plan fills up
 SPARE = 1.1  # largest batch of a pipeline stage over the mean batch, so that batches stay spread
-EVERYTHING = 1 << 40
+NO_BATCH_LIMIT = 1 << 40
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +54,7 @@ class Requests:
     counted: slice | None = None
 
 
-def requests_of(
+def draw_requests(
     isl: npt.ArrayLike, osl: npt.ArrayLike, phase: PhaseProblem, *, seed: int = 0
 ) -> Requests:
     """Draw requests from the sample at the phase's rate, enough for one replay.
@@ -66,7 +66,7 @@ def requests_of(
     if not prompts.size or prompts.size != answers.size:
         raise SimulationError("A replay needs a sample of lengths, as many inputs as outputs.")
     passes = 1.0 if phase.queues else float(np.maximum(answers - 1, 1).mean())
-    needed = max(REQUESTS, LIVES * phase.problem.rate * phase.service.slo_s)
+    needed = max(REQUESTS, MEAN_SOJOURNS * phase.problem.rate * phase.service.slo_s)
     count = int(min(needed, max(FEWEST, VISITS / (passes * len(phase.names)))))
     rng = np.random.default_rng(seed)
     ordered = np.lexsort((answers, prompts))
@@ -77,12 +77,12 @@ def requests_of(
     return Requests(arrival, prompts[rows], answers[rows])
 
 
-def replayable(phase: PhaseProblem) -> bool:
+def can_replay(phase: PhaseProblem) -> bool:
     """Return whether a phase can be replayed: no images and no chunked iterations."""
     return phase.service.phase != "chunked" and not phase.service.image_tokens
 
 
-class Replay:
+class LevelReplay:
     """Replay of the same requests for every level of a phase."""
 
     def __init__(self, phase: PhaseProblem, draws: Sequence[Requests], device_bytes: float) -> None:
@@ -90,21 +90,24 @@ class Replay:
         self.phase, self.draws, self.device_bytes = phase, tuple(draws), device_bytes
         self._curves: dict[tuple[int, tuple[str, ...]], Curve] = {}
 
-    def instead(self, phase: PhaseProblem, draws: Sequence[Requests]) -> Replay:
+    def instead(self, phase: PhaseProblem, draws: Sequence[Requests]) -> LevelReplay:
         """Return a replay of other requests for the same model and GPUs; curves are shared."""
-        other = Replay(phase, draws, self.device_bytes)
+        other = LevelReplay(phase, draws, self.device_bytes)
         other._curves = self._curves
         return other
 
-    def of(self, level: Level) -> Replayed:
+    def of(self, level: Level) -> ReplayedLatency:
         """Replay ``level`` and return the result of the worst draw."""
         if level.replicas is not None:
             graph, devices = self._whole(level.replicas)
         else:
             graph, devices = self._placed(level)
         aligned = level.replicas is not None
-        came = [run(self.phase, graph, devices, draw, aligned=aligned) for draw in self.draws]
-        return min(came, key=lambda replayed: (replayed.attainment, -replayed.p95_s))
+        latencies = [
+            replay_requests(self.phase, graph, devices, draw, aligned=aligned)
+            for draw in self.draws
+        ]
+        return min(latencies, key=lambda replayed: (replayed.attainment, -replayed.p95_s))
 
     def curve(self, j: int, names: tuple[str, ...] = ()) -> Curve:
         """Return the seconds of operators ``names`` and their collectives, as a curve of the batch.
@@ -116,7 +119,7 @@ class Replay:
             where = Arrangement(tp=int(phase.problem.parallel[j]), weights=phase.weights)
             graph = operator_graph(phase.service.shape, where)
             if names:
-                graph = replace(graph, operators=_some(graph, names, phase.names))
+                graph = replace(graph, operators=_with_collectives(graph, names, phase.names))
             self._curves[j, names] = compile_graph(graph, phase.timing)
         return self._curves[j, names]
 
@@ -126,10 +129,10 @@ class Replay:
         j = int(np.searchsorted(problem.parallel, plan.parallel))
         b = int(np.searchsorted(problem.batches, plan.batch))
         curve = scaled(self.curve(j), 1.0 / stages)
-        most, batch = EVERYTHING, plan.batch
+        max_batch, batch = NO_BATCH_LIMIT, plan.batch
         room = np.inf
         if not phase.queues:
-            most = stages * int(problem.batches[-1])
+            max_batch = stages * int(problem.batches[-1])
             batch = int(problem.batches[-1])
             if stages > 1:
                 # A limit near the mean batch keeps sequences spread over the stages.
@@ -143,11 +146,11 @@ class Replay:
         replicas = plan.replicas * stages
         shards = np.repeat(np.arange(replicas), plan.parallel)
         # Replicas are numbered stage by stage; each has its own devices.
-        return graph_of_stations(
+        return station_graph(
             curves=[curve] * stages,
             batch=np.full(stages, batch),
             sticky=np.ones(stages, np.bool_),
-            places=np.full(stages, most),
+            places=np.full(stages, max_batch),
             room=np.full(replicas, room),
             hop_s=hop,
             row_s=row,
@@ -169,7 +172,7 @@ class Replay:
         judged = level.seen(phase)
         problem, demand = judged.problem, judged.demand
         chosen = problem.chosen(plan.batch, plan.parallel)
-        packed = plan_of(problem, demand, plan)
+        packed = packing_plan(problem, demand, plan)
         kept = np.zeros(len(problem.names))
         if demand.kept_bytes is not None:
             kept = demand.kept_bytes[chosen[0], chosen[2]]
@@ -195,11 +198,11 @@ class Replay:
         gpu = phase.service.gpu
         slower = (gpu.link_bytes_s or 1.0) / (gpu.network_bytes_s or gpu.link_bytes_s or 1.0)
         hops = np.full(len(problem.names), 2.0) if level.cut is not None else phase.layers
-        return graph_of_stations(
+        return station_graph(
             curves=self._of_stations(level),
             batch=plan.batch,
             sticky=sticky,
-            places=np.full(len(problem.names), EVERYTHING),
+            places=np.full(len(problem.names), NO_BATCH_LIMIT),
             room=room,
             hop_s=hops * MESSAGE_S * apart,
             row_s=problem.transfer_s[chosen] / rows * (apart - far + far * slower),
@@ -227,7 +230,7 @@ class Replay:
                 scaled(curve, float(slow)) for curve, slow in zip(alone, slowdowns, strict=True)
             ]
         # Runs of layers: parts of the repeated operators, and one station for those that run once.
-        cut = in_blocks(phase).problem
+        cut = merge_layers(phase).problem
         repeated = tuple(n for n, count in zip(phase.names, phase.layers, strict=True) if count > 1)
         once = tuple(n for n in phase.names if n not in repeated)
         part = self.curve(int(j[0]), repeated)
@@ -238,24 +241,25 @@ class Replay:
         return curves + ([self.curve(int(j[0]), once)] if once else [])
 
 
-def _some(
-    graph: OperatorGraph, names: tuple[str, ...], known: tuple[str, ...]
+def _with_collectives(
+    graph: OperatorGraph, names: tuple[str, ...], owners: tuple[str, ...]
 ) -> tuple[Operator, ...]:
     """Return the operators ``names`` and the collectives that move their outputs."""
     return tuple(
         operator
         for operator in graph.operators
-        if (known[owner_of(graph, operator, known)] if _moves(operator) else operator.name) in names
+        if (owners[owner_of(graph, operator, owners)] if _moves_data(operator) else operator.name)
+        in names
     )
 
 
-def _moves(operator: Operator) -> bool:
+def _moves_data(operator: Operator) -> bool:
     return isinstance(operator, Collective) and operator.axis != "encoder"
 
 
-def run(
+def replay_requests(
     phase: PhaseProblem, graph: Graph, devices: int, requests: Requests, *, aligned: bool
-) -> Replayed:
+) -> ReplayedLatency:
     """Replay requests through the stations of ``graph`` and return their latencies.
 
     With ``aligned``, a request uses the replica of the same number at every station.
@@ -267,16 +271,16 @@ def run(
     key = requests.isl.astype(np.float64)
     passed = Passes(requests.arrival_s, requests.isl, passes, decodes, aligned, shortest, key)
     visits = int(replay(graph, passed, devices, finish))
-    took = (finish - requests.arrival_s) / passes + phase.service.start_s
-    counted = requests.counted or slice(int(WARM_UP * took.size), None)
-    took = np.where(np.isfinite(took), took, np.inf)[counted]
-    return Replayed(
-        attainment=float((took <= phase.service.slo_s).mean()),
-        mean_s=float(took.mean()),
-        p50_s=float(np.quantile(took, 0.5, method="lower")),
-        p95_s=float(np.quantile(took, 0.95, method="lower")),
-        p99_s=float(np.quantile(took, 0.99, method="lower")),
-        requests=took.size,
+    latency_s = (finish - requests.arrival_s) / passes + phase.service.start_s
+    counted = requests.counted or slice(int(WARM_UP * latency_s.size), None)
+    latency_s = np.where(np.isfinite(latency_s), latency_s, np.inf)[counted]
+    return ReplayedLatency(
+        attainment=float((latency_s <= phase.service.slo_s).mean()),
+        mean_s=float(latency_s.mean()),
+        p50_s=float(np.quantile(latency_s, 0.5, method="lower")),
+        p95_s=float(np.quantile(latency_s, 0.95, method="lower")),
+        p99_s=float(np.quantile(latency_s, 0.99, method="lower")),
+        requests=latency_s.size,
         visits=visits,
     )
 
@@ -304,7 +308,7 @@ def _distances(phase: PhaseProblem, level: Level) -> tuple[FloatArray, FloatArra
     return apart, far
 
 
-def graph_of_stations(
+def station_graph(
     *,
     curves: list[Curve],
     batch: IntArray,

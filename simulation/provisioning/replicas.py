@@ -42,7 +42,7 @@ class ReplicaPlan:
     in_flight: float  # mean batch of a busy replica
 
 
-class _Running(NamedTuple):
+class _ReplicaState(NamedTuple):
     """One replica at some load: seconds of a pass, its batch, bytes per GPU, busy share."""
 
     seconds: float
@@ -57,15 +57,15 @@ def whole_replicas(phase: PhaseProblem, device_bytes: float) -> ReplicaPlan | No
     Among equals, those within ``EVEN`` of the least power count, and the fastest wins. The result
     is None if no choice meets the limit and fits in memory.
     """
-    search = _of_prompts if phase.queues else _of_sequences
+    search = _prefill_plans if phase.queues else _decode_plans
     plans = search(phase, device_bytes)
     if not plans:
         return None
     fewest = min(plan.devices for plan in plans)
-    able = [(plan, watts_of(phase, plan)) for plan in plans if plan.devices == fewest]
-    enough = (1.0 + EVEN) * min(watts for _, watts in able)
+    candidates = [(plan, watts_of(phase, plan)) for plan in plans if plan.devices == fewest]
+    enough = (1.0 + EVEN) * min(watts for _, watts in candidates)
     return min(
-        (cheap for cheap, watts in able if watts <= enough), key=lambda cheap: cheap.latency_s
+        (cheap for cheap, watts in candidates if watts <= enough), key=lambda cheap: cheap.latency_s
     )
 
 
@@ -77,7 +77,7 @@ def _arrangements(phase: PhaseProblem) -> Iterator[tuple[int, int, int]]:
                 yield j, int(spread), stages
 
 
-def _of_prompts(phase: PhaseProblem, device_bytes: float) -> list[ReplicaPlan]:
+def _prefill_plans(phase: PhaseProblem, device_bytes: float) -> list[ReplicaPlan]:
     """Return the plan with the fewest replicas for each batch and arrangement."""
     problem = phase.problem
     plans = []
@@ -93,11 +93,11 @@ def _of_prompts(phase: PhaseProblem, device_bytes: float) -> list[ReplicaPlan]:
                 phase.kept_each[j] / stages * problem.rate, room, MOST,
             )  # fmt: skip
             if count:
-                plans.append(_plan(phase, int(count), int(size), spread, stages))
+                plans.append(_replica_plan(phase, int(count), int(size), spread, stages))
     return [plan for plan in plans if plan is not None]
 
 
-def _of_sequences(phase: PhaseProblem, device_bytes: float) -> list[ReplicaPlan]:
+def _decode_plans(phase: PhaseProblem, device_bytes: float) -> list[ReplicaPlan]:
     """Return the plan with the fewest replicas for each arrangement.
 
     Each replica holds as many sequences as the limit and the memory allow.
@@ -105,19 +105,21 @@ def _of_sequences(phase: PhaseProblem, device_bytes: float) -> list[ReplicaPlan]
     problem = phase.problem
     plans = []
     for j, spread, stages in _arrangements(phase):
-        sizes, seconds, held = _by_size(phase, j, stages)
+        sizes, seconds, held = _figures_by_size(phase, j, stages)
         good = (seconds <= problem.slo_s) & (held + sizes * phase.kept_each[j] <= device_bytes)
         if not good.any():
             continue
-        most = float((stages * sizes / seconds)[good].max())  # tokens/s of one replica
-        count = max(1, int(np.ceil(problem.rate / most - 1e-9)))
-        plan = _plan(phase, count, int(problem.batches[-1]), spread, stages)
+        max_tokens_s = float((stages * sizes / seconds)[good].max())  # tokens/s of one replica
+        count = max(1, int(np.ceil(problem.rate / max_tokens_s - 1e-9)))
+        plan = _replica_plan(phase, count, int(problem.batches[-1]), spread, stages)
         if plan is not None:
             plans.append(plan)
     return plans
 
 
-def _by_size(phase: PhaseProblem, j: int, stages: int) -> tuple[IntArray, FloatArray, FloatArray]:
+def _figures_by_size(
+    phase: PhaseProblem, j: int, stages: int
+) -> tuple[IntArray, FloatArray, FloatArray]:
     """Return sequences, seconds of a pass, and bytes per GPU without KV cache, by size."""
     batches = phase.problem.batches
     sizes = np.arange(1, int(batches[-1]) + 1)
@@ -126,15 +128,15 @@ def _by_size(phase: PhaseProblem, j: int, stages: int) -> tuple[IntArray, FloatA
     return sizes, np.interp(sizes, batches, takes), held
 
 
-def _plan(
+def _replica_plan(
     phase: PhaseProblem, replicas: int, batch: int, parallel: int, stages: int
 ) -> ReplicaPlan | None:
-    running = _running(phase, replicas, batch, parallel, stages)
+    running = _replica_state(phase, replicas, batch, parallel, stages)
     if running is None:
         return None
     return ReplicaPlan(
         replicas=replicas,
-        batch=batch if phase.queues else _at_least(phase, running.batch),
+        batch=batch if phase.queues else _smallest_batch(phase, running.batch),
         parallel=parallel,
         stages=stages,
         devices=replicas * parallel * stages,
@@ -145,15 +147,15 @@ def _plan(
     )
 
 
-def _at_least(phase: PhaseProblem, batch: float) -> int:
+def _smallest_batch(phase: PhaseProblem, batch: float) -> int:
     """Return the smallest batch of the problem with at least ``batch`` requests."""
     sizes = phase.problem.batches
     return int(sizes[min(int(np.searchsorted(sizes, batch - 1e-9)), sizes.size - 1)])
 
 
-def _running(
+def _replica_state(
     phase: PhaseProblem, replicas: int, batch: int, parallel: int, stages: int
-) -> _Running | None:
+) -> _ReplicaState | None:
     """Compute the state of one replica; None if ``replicas`` are unstable at this load."""
     problem = phase.problem
     j = int(np.searchsorted(problem.parallel, parallel))
@@ -165,9 +167,9 @@ def _running(
         if not np.isfinite(wait):
             return None
         held = float(phase.replica_bytes[b, j]) / stages + each * rate * (wait + takes)
-        return _Running(wait + takes, float(batch), held, rate / batch * takes / stages)
+        return _ReplicaState(wait + takes, float(batch), held, rate / batch * takes / stages)
     rate /= stages  # per batch in the pipeline
-    sizes, seconds, held_by = _by_size(phase, j, stages)
+    sizes, seconds, held_by = _figures_by_size(phase, j, stages)
     keeps_up = np.flatnonzero(sizes / seconds >= rate * (1.0 - 1e-12))
     if not keeps_up.size:
         return None
@@ -182,35 +184,39 @@ def _running(
         in_flight = float(rate * start / (1.0 - rate * slope))
         pass_s, busy = float(start + slope * in_flight), 1.0
     held = float(np.interp(in_flight, sizes, held_by))
-    return _Running(pass_s, in_flight, held + stages * min(in_flight, rate * pass_s) * each, busy)
+    return _ReplicaState(
+        pass_s, in_flight, held + stages * min(in_flight, rate * pass_s) * each, busy
+    )
 
 
-def under(phase: PhaseProblem, plan: ReplicaPlan) -> ReplicaPlan | None:
+def under_load(phase: PhaseProblem, plan: ReplicaPlan) -> ReplicaPlan | None:
     """Return ``plan`` under the load of ``phase``; None if it is unstable."""
     batch = plan.batch if phase.queues else int(phase.problem.batches[-1])
-    return _plan(phase, plan.replicas, batch, plan.parallel, plan.stages)
+    return _replica_plan(phase, plan.replicas, batch, plan.parallel, plan.stages)
 
 
 def latency_of(phase: PhaseProblem, plan: ReplicaPlan) -> float:
     """Return the sojourn of a pass under the load of ``phase``; inf if unstable."""
-    running = _running(phase, plan.replicas, plan.batch, plan.parallel, plan.stages)
+    running = _replica_state(phase, plan.replicas, plan.batch, plan.parallel, plan.stages)
     return float("inf") if running is None else running.seconds
 
 
 def watts_of(phase: PhaseProblem, plan: ReplicaPlan) -> float:
     """Return the watts of ``plan`` under the load of ``phase``; full power if overloaded."""
     problem, power = phase.problem, phase.power
-    running = _running(phase, plan.replicas, plan.batch, plan.parallel, plan.stages)
+    running = _replica_state(phase, plan.replicas, plan.batch, plan.parallel, plan.stages)
     j = int(np.searchsorted(problem.parallel, plan.parallel))
     batch = float(problem.batches[-1]) if running is None else running.batch
     busy = 1.0 if running is None else min(running.busy, 1.0)
-    above = float(_between(problem.latency_s[:, :, j] * power.above_w[:, :, j], phase, batch).sum())
-    seconds = float(_between(problem.latency_s[:, :, j], phase, batch).sum())
+    above = float(
+        _at_batch(problem.latency_s[:, :, j] * power.above_w[:, :, j], phase, batch).sum()
+    )
+    seconds = float(_at_batch(problem.latency_s[:, :, j], phase, batch).sum())
     each = power.idle_w + busy * (power.floor_w - power.idle_w + above / seconds)
     return plan.devices * each
 
 
-def _between(values: FloatArray, phase: PhaseProblem, batch: float) -> FloatArray:
+def _at_batch(values: FloatArray, phase: PhaseProblem, batch: float) -> FloatArray:
     """Interpolate values of each operator at a batch, ``[V, B]`` to ``[V]``."""
     sizes = phase.problem.batches
     return np.array([np.interp(batch, sizes, row) for row in values])

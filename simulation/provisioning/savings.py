@@ -17,7 +17,7 @@ class Savings:
     memory: float | None
 
 
-def saved(coarse: Sequence[float], fine: Sequence[float]) -> Savings:
+def saved_shares(coarse: Sequence[float], fine: Sequence[float]) -> Savings:
     """Compare ``fine`` with ``coarse``, each GPUs, energy and memory in any unit."""
     return Savings(*(1.0 - f / w if w else None for w, f in zip(coarse, fine, strict=True)))
 
@@ -25,4 +25,4 @@ def saved(coarse: Sequence[float], fine: Sequence[float]) -> Savings:
 def savings(model: Level, fine: Level) -> Savings:
     """Compare devices, power and memory of ``fine`` with those of ``model``."""
     coarse, finer = ((level.devices, level.power_w, level.memory_bytes) for level in (model, fine))
-    return saved(coarse, finer)
+    return saved_shares(coarse, finer)

@@ -63,12 +63,12 @@ def sensitivity(
     latency = np.stack([phase.problem.latency_s[:, 0, 0] for phase in at_length], axis=1)
     transfer = np.stack([phase.problem.transfer_s[:, 0, 0] for phase in at_length], axis=1)
     weights = alone.demand.memory_bytes[:, 0, 0]
-    least = np.minimum.reduce(
+    fewest = np.minimum.reduce(
         [weights, *(phase.demand.memory_bytes[:, 0, 0] for phase in at_length)]
     )
     held = np.stack(
         [
-            phase.demand.memory_bytes[:, 0, 0] - least + _kept_per_request(phase, service)
+            phase.demand.memory_bytes[:, 0, 0] - fewest + _kept_per_request(phase, service)
             for phase in at_length
         ],
         axis=1,

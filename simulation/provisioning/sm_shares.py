@@ -16,18 +16,14 @@ import numpy as np
 
 from simulation.arrays import FloatArray
 from simulation.performance.efficiency import KINDS
-from simulation.provisioning.interference import (
-    Demand,
-    latency_at_share,
-    measured_at_share,
-)
+from simulation.provisioning.interference import Demand, latency_at_share, measured_at_share
 from simulation.provisioning.workload import PhaseProblem
 
 SHARES = np.arange(1, 11) / 10.0  # available shares; MPS accepts whole percents
 ROUNDING = 1.0 + 1e-9
 
 
-def slower(demand: Demand, share: float) -> FloatArray:
+def slowdown_at_share(demand: Demand, share: float) -> FloatArray:
     """Return the slowdown of operators with ``share`` of the multiprocessors, ``[V, B, P]``.
 
     It is measured if a file has it, else modelled.
@@ -41,14 +37,14 @@ def slower(demand: Demand, share: float) -> FloatArray:
     return times
 
 
-def confined(phase: PhaseProblem, most: float) -> PhaseProblem:
-    """Return ``phase`` with each operator in the smallest share with a slowdown up to ``most``."""
+def confined_to_shares(phase: PhaseProblem, max_slowdown: float) -> PhaseProblem:
+    """Return ``phase`` with operators in their smallest shares with at most ``max_slowdown``."""
     demand, problem = phase.demand, phase.problem
     share, times = np.ones_like(demand.compute), np.ones_like(demand.compute)
     for share_of_sms in SHARES[::-1]:
-        times_slower = slower(demand, float(share_of_sms))
-        able = times_slower <= most * ROUNDING
-        share[able], times[able] = share_of_sms, times_slower[able]
+        times_slower = slowdown_at_share(demand, float(share_of_sms))
+        acceptable = times_slower <= max_slowdown * ROUNDING
+        share[acceptable], times[acceptable] = share_of_sms, times_slower[acceptable]
     return replace(
         phase,
         problem=replace(problem, latency_s=problem.latency_s * times),

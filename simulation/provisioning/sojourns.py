@@ -42,7 +42,7 @@ class Choices(NamedTuple):
 
 
 @kernel
-def _blocked(before: float, r: int, load: float) -> float:
+def _erlang_b(before: float, r: int, load: float) -> float:
     """Return Erlang B of ``r`` replicas from that of ``r - 1``; it is 1 for none."""
     return load * before / (r + load * before)
 
@@ -60,22 +60,28 @@ def sojourn(load: float, replicas: int, service: float, transfer: float) -> floa
         return float(np.inf)
     blocked = 1.0
     for r in range(1, replicas + 1):
-        blocked = _blocked(blocked, r, load)
+        blocked = _erlang_b(blocked, r, load)
     return _sojourn(blocked, replicas, load, service, transfer)  # type: ignore[no-any-return]
 
 
 @cached_kernel
 def fewest_servers(
-    load: float, service: float, after: float, limit: float, kept: float, room: float, most: int
+    load: float,
+    service: float,
+    after: float,
+    limit: float,
+    kept: float,
+    room: float,
+    max_replicas: int,
 ) -> int:
     """Return the fewest replicas that keep ``limit`` and hold the requests in flight; 0: none.
 
     ``after`` seconds follow the service. Memory in flight is ``kept`` bytes per second of sojourn
-    in total. Each replica has ``room`` bytes. Up to ``most`` replicas are tried.
+    in total. Each replica has ``room`` bytes. Up to ``max_replicas`` replicas are tried.
     """
     blocked = 1.0
-    for r in range(1, most + 1):
-        blocked = _blocked(blocked, r, load)
+    for r in range(1, max_replicas + 1):
+        blocked = _erlang_b(blocked, r, load)
         if load < r:
             takes = _sojourn(blocked, r, load, service, after)
             if takes <= limit and kept * takes <= r * room:
@@ -84,7 +90,7 @@ def fewest_servers(
 
 
 @cached_kernel
-def chosen_sojourns(service: Any, transfer: Any, load: Any, replicas: Any, out: Any) -> None:
+def sojourns_of_choice(service: Any, transfer: Any, load: Any, replicas: Any, out: Any) -> None:
     """Compute T + W + C of one choice per operator into ``out [V]``."""
     for v in range(out.size):
         out[v] = sojourn(load[v], replicas[v], service[v], transfer[v])
@@ -103,7 +109,7 @@ def fill_sojourns(problem: Any, out: Any) -> None:
                     continue
                 load, blocked = problem.rate / problem.batches[i] * service, 1.0
                 for r in range(1, replicas + 1):
-                    blocked = _blocked(blocked, r, load)
+                    blocked = _erlang_b(blocked, r, load)
                     out[v, i, j, r - 1] = np.inf
                     if load < r:
                         out[v, i, j, r - 1] = _sojourn(
@@ -112,12 +118,12 @@ def fill_sojourns(problem: Any, out: Any) -> None:
 
 
 @cached_kernel
-def fill_frontiers(problem: Any, replicas: int, least: Any, low: Any, which: Any) -> None:
+def fill_frontiers(problem: Any, replicas: int, fewest: Any, low: Any, which: Any) -> None:
     """Compute ``low[v, s]``, the least sojourn of ``v`` on at most ``s`` slots.
 
     ``which`` gets the choice. Most batches and parallelisms are skipped: even without a wait they
-    are no faster than the choices found for their slots. ``least`` are the fewest replicas that fit
-    in memory.
+    are no faster than the choices found for their slots. ``fewest`` are the fewest replicas that
+    fit in memory.
     """
     operators, sizes, spreads = problem.latency_s.shape
     top = low.shape[1] - 1
@@ -132,13 +138,13 @@ def fill_frontiers(problem: Any, replicas: int, least: Any, low: Any, which: Any
                 load = problem.rate / problem.batches[i] * service
                 if load >= replicas:
                     continue
-                first = max(int(load) + 1, least[v, i, j])
+                first = max(int(load) + 1, fewest[v, i, j])
                 shortest = service + transfer
                 if first > replicas or low[v, p * first] <= shortest:
                     continue
                 blocked = 1.0
                 for r in range(1, replicas + 1):
-                    blocked = _blocked(blocked, r, load)
+                    blocked = _erlang_b(blocked, r, load)
                     if r < first:
                         continue
                     s = p * r
@@ -166,7 +172,7 @@ def longest_path(s: Any, graph: Graph, ends: Any) -> float:
 
 
 @cached_kernel
-def join(left: Any, right: Any, branches: bool, best: Any, taken: Any) -> None:
+def join_parts(left: Any, right: Any, branches: bool, best: Any, taken: Any) -> None:
     """Compute the best split of slots between two parts in series or in parallel branches.
 
     ``best`` gets the latency for each total, ``taken`` the slots of the left part.
@@ -181,7 +187,7 @@ def join(left: Any, right: Any, branches: bool, best: Any, taken: Any) -> None:
 
 
 @kernel
-def _cheapest(
+def _cheapest_choice(
     u: int, pick: int, choices: Choices, s: Any, slo: float, graph: Graph, ends: Any
 ) -> int:
     """Return the cheapest choice of ``u`` up to ``pick`` that keeps the limit.
@@ -202,7 +208,7 @@ def _cheapest(
 
 
 @cached_kernel
-def improve(choices: Choices, graph: Graph, slo: float, picks: Any) -> bool:
+def improve_choices(choices: Choices, graph: Graph, slo: float, picks: Any) -> bool:
     """Move ``picks`` along the frontiers until the limit holds, then release unneeded slots.
 
     Returns False if no remaining choice shortens the path.
@@ -219,12 +225,12 @@ def improve(choices: Choices, graph: Graph, slo: float, picks: Any) -> bool:
     while latency > slo:
         best, best_v, best_i = 0.0, -1, 0
         for v in range(count):
-            here = first[v] + picks[v]
+            position = first[v] + picks[v]
             before = s[v]
-            for i in range(here + 1, first[v + 1]):
+            for i in range(position + 1, first[v + 1]):
                 s[v] = sojourn_s[i]
                 after = longest_path(s, graph, ends)
-                gain = (latency - max(after, slo)) / (slots[i] - slots[here])
+                gain = (latency - max(after, slo)) / (slots[i] - slots[position])
                 if gain > best:
                     best, best_v, best_i = gain, v, i - first[v]
             s[v] = before
@@ -248,7 +254,7 @@ def improve(choices: Choices, graph: Graph, slo: float, picks: Any) -> bool:
     while True:
         best_saving, best_u, best_i, best_v, best_k = 0, -1, 0, -1, 0
         for u in range(count):
-            i = _cheapest(u, picks[u], choices, s, slo, graph, ends)
+            i = _cheapest_choice(u, picks[u], choices, s, slo, graph, ends)
             saving = slots[first[u] + picks[u]] - slots[first[u] + i]
             if saving > best_saving:
                 best_saving, best_u, best_i, best_v = saving, u, i, -1
@@ -261,7 +267,7 @@ def improve(choices: Choices, graph: Graph, slo: float, picks: Any) -> bool:
                     for u in range(count):
                         if u == v:
                             continue
-                        i = _cheapest(u, picks[u], choices, s, slo, graph, ends)
+                        i = _cheapest_choice(u, picks[u], choices, s, slo, graph, ends)
                         saving = slots[first[u] + picks[u]] - slots[first[u] + i] - cost
                         if saving > best_saving:
                             best_saving, best_u, best_i, best_v, best_k = saving, u, i, v, k
@@ -285,14 +291,14 @@ def enumerate_plans(choices: Choices, graph: Graph, slo: float, picks: Any) -> N
     for v in range(count):
         if first[v] == first[v + 1]:
             return
-    least = -1
+    fewest_slots = -1
     while True:
         total = 0
         for v in range(count):
             total += slots[first[v] + digits[v]]
             s[v] = sojourn_s[first[v] + digits[v]]
-        if (least < 0 or total < least) and longest_path(s, graph, ends) <= slo:
-            least = total
+        if (fewest_slots < 0 or total < fewest_slots) and longest_path(s, graph, ends) <= slo:
+            fewest_slots = total
             picks[:] = digits
         v = 0
         while v < count:

@@ -51,7 +51,7 @@ class Passes(NamedTuple):
     key: Any = np.zeros(1)  # [N] smallest first
 
 
-class Run(NamedTuple):
+class ReplayState(NamedTuple):
     """State of a replay."""
 
     after: Any  # [V, N] next request in the same queue or batch; -1: last
@@ -85,14 +85,14 @@ class Run(NamedTuple):
     finish: Any  # [N] completion time; NaN: never
 
 
-def at_rest(g: Graph, p: Passes, devices: int, finish: FloatArray) -> Run:
+def initial_state(g: Graph, p: Passes, devices: int, finish: FloatArray) -> ReplayState:
     """Return the state before the first arrival; completion times are written to ``finish``."""
     n, stations, replicas = p.arrival_s.size, g.batch.size, g.station.size
     leaves = 1 << (max(2, replicas) - 1).bit_length()
     flights = 2 * n + 16
     idle = [np.arange(g.first[v + 1] - 1, g.first[v] - 1, -1) for v in range(stations)]
     finish[:] = np.nan
-    return Run(
+    return ReplayState(
         after=np.full((stations, n), -1, np.int64),
         head=np.full(replicas, -1, np.int64),
         tail=np.full(replicas, -1, np.int64),

@@ -23,7 +23,7 @@ import numpy as np
 from simulation.arrays import FloatArray, IntArray
 from simulation.compiled import cached_kernel, inlined_kernel, kernel
 from simulation.performance.curves import iteration_seconds
-from simulation.provisioning.station_state import Graph, Passes, Run, at_rest
+from simulation.provisioning.station_state import Graph, Passes, ReplayState, initial_state
 
 NEVER = np.inf
 FLYING, FREE, VISITS, AGAIN = range(4)  # indices of Run.count
@@ -32,7 +32,7 @@ STATION, FIRST = range(2)  # columns of Run.flight
 
 
 @inlined_kernel
-def _note(run: Run, k: int, end: float) -> None:
+def _update_end(run: ReplayState, k: int, end: float) -> None:
     tree, i = run.tree, run.tree.size // 2 + k
     tree[i] = end
     i //= 2
@@ -42,7 +42,7 @@ def _note(run: Run, k: int, end: float) -> None:
 
 
 @inlined_kernel
-def _earliest(run: Run) -> int:
+def _earliest_end(run: ReplayState) -> int:
     tree, i, w = run.tree, 1, run.tree.size // 2
     while i < w:
         i = 2 * i if tree[2 * i] <= tree[2 * i + 1] else 2 * i + 1
@@ -50,7 +50,7 @@ def _earliest(run: Run) -> int:
 
 
 @inlined_kernel
-def _slowness(g: Graph, run: Run, k: int) -> float:
+def _slowdown(g: Graph, run: ReplayState, k: int) -> float:
     worst, v = 1.0, g.station[k]
     for i in range(g.shard[k], g.shard[k + 1]):
         d = g.device[i]
@@ -65,7 +65,7 @@ def _slowness(g: Graph, run: Run, k: int) -> float:
 
 
 @inlined_kernel
-def _share(g: Graph, run: Run, k: int, sign: float, t: float) -> None:
+def _change_load(g: Graph, run: ReplayState, k: int, sign: float, t: float) -> None:
     """Start or end replica ``k``; replicas on its devices change speed."""
     v = g.station[k]
     for i in range(g.shard[k], g.shard[k + 1]):
@@ -80,22 +80,22 @@ def _share(g: Graph, run: Run, k: int, sign: float, t: float) -> None:
             q = g.housed[j]
             if run.busy[q] < 0 or q == k:
                 continue
-            slow = _slowness(g, run, q)
+            slow = _slowdown(g, run, q)
             if slow != run.slow[q]:
                 # Account for the work done at the old speed before the speed changes.
                 run.work[q] -= (t - run.since[q]) / run.slow[q]
                 run.since[q], run.slow[q] = t, slow
-                _note(run, q, t + max(run.work[q], 0.0) * slow)
+                _update_end(run, q, t + max(run.work[q], 0.0) * slow)
 
 
 @inlined_kernel
-def _queue_of(g: Graph, run: Run, v: int, r: int) -> int:
+def _queue_number(g: Graph, run: ReplayState, v: int, r: int) -> int:
     return int(g.first[v] + run.own[v, r]) if g.sticky[v] else int(g.first[v])
 
 
 @inlined_kernel
-def _wait(g: Graph, run: Run, v: int, r: int) -> None:
-    q = _queue_of(g, run, v, r)
+def _enqueue(g: Graph, run: ReplayState, v: int, r: int) -> None:
+    q = _queue_number(g, run, v, r)
     run.after[v, r] = -1
     if run.waiting[q] == 0:
         run.head[q] = r
@@ -108,7 +108,7 @@ def _wait(g: Graph, run: Run, v: int, r: int) -> None:
 
 
 @kernel
-def _line_up(
+def _insert_sorted(
     after: IntArray, head: IntArray, tail: IntArray, key: FloatArray, v: int, q: int
 ) -> None:
     """Sort waiting requests by ``key``, ties in order of arrival.
@@ -135,11 +135,11 @@ def _line_up(
 
 
 @inlined_kernel
-def _begin(g: Graph, p: Passes, run: Run, q: int, k: int, t: float) -> None:
+def _start_batch(g: Graph, p: Passes, run: ReplayState, q: int, k: int, t: float) -> None:
     """Start a batch from queue ``q`` on replica ``k``."""
     v = g.station[k]
     if p.ordered:
-        _line_up(run.after, run.head, run.tail, p.key, v, q)
+        _insert_sorted(run.after, run.head, run.tail, p.key, v, q)
     n = min(run.waiting[q], g.batch[v])
     first = run.head[q]
     r, last = first, first
@@ -167,13 +167,13 @@ def _begin(g: Graph, p: Passes, run: Run, q: int, k: int, t: float) -> None:
     run.count[VISITS] += n
     run.busy[k] = first
     run.work[k], run.since[k] = seconds, t
-    _share(g, run, k, 1.0, t)
-    run.slow[k] = _slowness(g, run, k)
-    _note(run, k, t + seconds * run.slow[k])
+    _change_load(g, run, k, 1.0, t)
+    run.slow[k] = _slowdown(g, run, k)
+    _update_end(run, k, t + seconds * run.slow[k])
 
 
 @inlined_kernel
-def _look(g: Graph, p: Passes, run: Run, t: float) -> None:
+def _start_free_replicas(g: Graph, p: Passes, run: ReplayState, t: float) -> None:
     """Let free replicas take waiting requests."""
     while run.kicks[0] > 0:
         run.kicks[0] -= 1
@@ -187,21 +187,21 @@ def _look(g: Graph, p: Passes, run: Run, t: float) -> None:
             run.idles[v] -= 1
             k = run.idle[g.first[v] + run.idles[v]]
         if k >= 0:
-            _begin(g, p, run, q, k, t)
+            _start_batch(g, p, run, q, k, t)
 
 
 @inlined_kernel
-def _pass(g: Graph, run: Run, r: int) -> None:
+def _begin_pass(g: Graph, run: ReplayState, r: int) -> None:
     """Begin a pass of request ``r``."""
     run.left[r] = g.batch.size
     for v in range(g.batch.size):
         run.need[r, v] = g.before[v]
         if g.before[v] == 0:
-            _wait(g, run, v, r)
+            _enqueue(g, run, v, r)
 
 
 @inlined_kernel
-def _admit(g: Graph, p: Passes, run: Run, r: int) -> bool:
+def _assign_replicas(g: Graph, p: Passes, run: ReplayState, r: int) -> bool:
     """Give request ``r`` a replica of every sticky station; return False if one has no room."""
     size = p.isl[r] + p.passes[r]
     leading = -1
@@ -231,7 +231,7 @@ def _admit(g: Graph, p: Passes, run: Run, r: int) -> bool:
 
 
 @inlined_kernel
-def _leave(g: Graph, p: Passes, run: Run, r: int, t: float) -> None:
+def _release_replicas(g: Graph, p: Passes, run: ReplayState, r: int, t: float) -> None:
     run.finish[r] = t
     for v in range(g.batch.size):
         if g.sticky[v]:
@@ -241,7 +241,7 @@ def _leave(g: Graph, p: Passes, run: Run, r: int, t: float) -> None:
 
 
 @inlined_kernel
-def _deliver(g: Graph, run: Run, v: int, first: int) -> None:
+def _deliver(g: Graph, run: ReplayState, v: int, first: int) -> None:
     """Deliver a batch of station ``v`` to the following stations."""
     r = first
     while r >= 0:
@@ -250,12 +250,12 @@ def _deliver(g: Graph, run: Run, v: int, first: int) -> None:
             w = g.children[i]
             run.need[r, w] -= 1
             if run.need[r, w] == 0:
-                _wait(g, run, w, r)
+                _enqueue(g, run, w, r)
         r = following
 
 
 @inlined_kernel
-def _fly(run: Run, v: int, first: int, lands: float) -> None:
+def _start_transfer(run: ReplayState, v: int, first: int, lands: float) -> None:
     run.count[FREE] -= 1
     slot = run.free[run.count[FREE]]
     run.flight[slot, STATION], run.flight[slot, FIRST] = v, first
@@ -269,7 +269,7 @@ def _fly(run: Run, v: int, first: int, lands: float) -> None:
 
 
 @inlined_kernel
-def _land(run: Run) -> int:
+def _finish_transfer(run: ReplayState) -> int:
     """Remove the first transfer to arrive, and return its slot."""
     heap = run.flights
     slot = int(heap[0, SLOT])
@@ -294,12 +294,12 @@ def _land(run: Run) -> int:
 
 
 @inlined_kernel
-def _end(g: Graph, p: Passes, run: Run, k: int, t: float) -> int:
+def _finish_batch(g: Graph, p: Passes, run: ReplayState, k: int, t: float) -> int:
     """End the batch of replica ``k``; return its first request if it needs no transfer, else -1."""
     v, first = g.station[k], run.busy[k]
     run.busy[k] = -1
-    _share(g, run, k, -1.0, t)
-    _note(run, k, NEVER)
+    _change_load(g, run, k, -1.0, t)
+    _update_end(run, k, NEVER)
     if g.sticky[v]:
         q = k
     else:
@@ -320,7 +320,7 @@ def _end(g: Graph, p: Passes, run: Run, k: int, t: float) -> int:
                 run.again[run.count[AGAIN]] = r
                 run.count[AGAIN] += 1
             else:
-                _leave(g, p, run, r, t)
+                _release_replicas(g, p, run, r, t)
         r = following
     goes_on = -1
     if g.child[v] < g.child[v + 1]:
@@ -330,14 +330,14 @@ def _end(g: Graph, p: Passes, run: Run, k: int, t: float) -> int:
             run.link_free[d] = max(t, run.link_free[d]) + rows * g.row_s[v]
             sent_s = run.link_free[d] + g.hop_s[v]
         if sent_s > t:
-            _fly(run, v, first, sent_s)
+            _start_transfer(run, v, first, sent_s)
         else:
             goes_on = first
     return int(goes_on)
 
 
 @cached_kernel
-def _replayed(g: Graph, p: Passes, run: Run) -> None:
+def _replay_loop(g: Graph, p: Passes, run: ReplayState) -> None:
     n = p.arrival_s.size
     coming = 0  # next arrival
     lining = 0  # next request to admit
@@ -351,11 +351,11 @@ def _replayed(g: Graph, p: Passes, run: Run) -> None:
             break
         v, first = 0, -1
         if ends == t:
-            k = _earliest(run)
+            k = _earliest_end(run)
             v = g.station[k]
-            first = _end(g, p, run, k, t)
+            first = _finish_batch(g, p, run, k, t)
         elif lands == t:
-            slot = _land(run)
+            slot = _finish_transfer(run)
             v, first = run.flight[slot, STATION], run.flight[slot, FIRST]
         else:
             coming += 1
@@ -367,14 +367,14 @@ def _replayed(g: Graph, p: Passes, run: Run) -> None:
             if again < run.count[AGAIN]:
                 r = run.again[again]
                 again += 1
-            elif lining < coming and _admit(g, p, run, lining):
+            elif lining < coming and _assign_replicas(g, p, run, lining):
                 r = lining
                 lining += 1
             else:
                 break
-            _pass(g, run, r)
+            _begin_pass(g, run, r)
         run.count[AGAIN] = 0
-        _look(g, p, run, t)
+        _start_free_replicas(g, p, run, t)
 
 
 def replay(g: Graph, p: Passes, devices: int, finish: FloatArray) -> int:
@@ -382,6 +382,6 @@ def replay(g: Graph, p: Passes, devices: int, finish: FloatArray) -> int:
 
     NaN means that the request never fitted.
     """
-    run = at_rest(g, p, devices, finish)
-    _replayed(g, p, run)
+    run = initial_state(g, p, devices, finish)
+    _replay_loop(g, p, run)
     return int(run.count[VISITS])

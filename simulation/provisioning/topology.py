@@ -1,8 +1,8 @@
 """Number devices so that those with most traffic between them share a node (A9).
 
 Operators pass tensors over NVLink within a node, and over the network between nodes. Device numbers
-define nodes (``number // per_node``), which the replay uses. ``by_affinity`` only renumbers
-devices; it moves no shard.
+define nodes (``number // per_node``), which the replay uses. ``renumber_by_affinity`` only
+renumbers devices; it moves no shard.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST = 256  # most devices for which pairs are exchanged
 ROUNDS = 50
 
 
-def handed_on(problem: OperatorProblem, plan: OperatorPlan) -> FloatArray:
+def output_traffic(problem: OperatorProblem, plan: OperatorPlan) -> FloatArray:
     """Return the link seconds per second of each operator's batches, ``[V]``."""
     sent = problem.transfer_s[problem.chosen(plan.batch, plan.parallel)]
     return np.asarray(problem.rate / plan.batch * sent, np.float64)
@@ -44,13 +44,13 @@ def traffic(
     return flow + flow.T
 
 
-def across(flow: FloatArray, node: IntArray) -> float:
+def share_across_nodes(flow: FloatArray, node: IntArray) -> float:
     """Return the share of the traffic that goes between nodes."""
     total = float(flow.sum())
     return float(flow[node[:, None] != node].sum()) / total if total > 0 else 0.0
 
 
-def by_affinity(
+def renumber_by_affinity(
     placement: Placement,
     handed: FloatArray,
     edges: tuple[tuple[int, int], ...],
@@ -65,11 +65,11 @@ def by_affinity(
     if not per_node < count <= MOST:
         return placement
     flow = traffic(placement, handed, edges)
-    weight = flow + APART * max(float(flow.sum()), 1.0) * _together(placement)
+    weight = flow + APART * max(float(flow.sum()), 1.0) * _same_replica(placement)
     as_is = np.arange(count) // per_node
-    filled = _exchanged(weight, _filled(weight, per_node))
-    stood = _exchanged(weight, as_is)
-    node = min((as_is, filled, stood), key=lambda arranged: across(weight, arranged))
+    filled = _exchange_devices(weight, _fill_nodes(weight, per_node))
+    stood = _exchange_devices(weight, as_is)
+    node = min((as_is, filled, stood), key=lambda arranged: share_across_nodes(weight, arranged))
     number = np.empty(count, np.int64)
     number[np.argsort(node, kind="stable")] = np.arange(count)
     order = np.argsort(number)
@@ -82,7 +82,7 @@ def by_affinity(
     )
 
 
-def _together(placement: Placement) -> FloatArray:
+def _same_replica(placement: Placement) -> FloatArray:
     """Return 1 for pairs of devices that hold shards of one replica, ``[D, D]``."""
     joined = np.zeros((placement.devices, placement.devices))
     replica = placement.operator * (1 + int(placement.replica.max())) + placement.replica
@@ -93,7 +93,7 @@ def _together(placement: Placement) -> FloatArray:
     return joined
 
 
-def _filled(weight: FloatArray, per_node: int) -> IntArray:
+def _fill_nodes(weight: FloatArray, per_node: int) -> IntArray:
     """Fill nodes one by one: the device with most remaining traffic, then its partners."""
     count = len(weight)
     node = np.full(count, -1)
@@ -107,7 +107,7 @@ def _filled(weight: FloatArray, per_node: int) -> IntArray:
     return node
 
 
-def _exchanged(weight: FloatArray, node: IntArray) -> IntArray:
+def _exchange_devices(weight: FloatArray, node: IntArray) -> IntArray:
     """Exchange pairs of devices between nodes, the best first, while that reduces the traffic."""
     node = node.copy()
     rows = np.arange(len(node))
@@ -116,9 +116,9 @@ def _exchanged(weight: FloatArray, node: IntArray) -> IntArray:
             [weight[:, node == k].sum(axis=1) for k in range(node.max() + 1)], axis=1
         )
         now = to_node[rows, node]
-        there = to_node[:, node]  # traffic of each device to the node of each other device
+        to_its_node = to_node[:, node]  # traffic of each device to the node of each other device
         # The traffic between the two exchanged devices stays, hence ``- 2.0 * weight``.
-        gain = there + there.T - now[:, None] - now[None, :] - 2.0 * weight
+        gain = to_its_node + to_its_node.T - now[:, None] - now[None, :] - 2.0 * weight
         gain[node[:, None] == node] = 0.0
         i, j = np.unravel_index(gain.argmax(), gain.shape)
         if gain[i, j] <= 1e-12 * weight.sum():

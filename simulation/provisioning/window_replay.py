@@ -12,17 +12,17 @@ import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
 from simulation.provisioning.level import Level
-from simulation.provisioning.replay import Replay, Requests
+from simulation.provisioning.replay import LevelReplay, Requests
 from simulation.provisioning.windows import Windows
 from simulation.provisioning.workload import PhaseLoad, PhaseProblem
 
 VISITS = 4_000_000  # most station visits of one pass through all windows
 FEWEST, MOST = 12, 200  # number of windows
-LIVES = 4.0  # warm-up and tail of a window, as a multiple of the limit for prompts
+MEAN_SOJOURNS = 4.0  # warm-up and tail of a window, as a multiple of the limit for prompts
 SEQUENCE_LIVES = 1.0  # the same for decoding sequences
 
 
-class Sampled:
+class SampledWindows:
     """Sampled windows of a trace, ``picked [K]``; a very busy window can occur more than once."""
 
     def __init__(
@@ -38,18 +38,18 @@ class Sampled:
         ``stations`` is the number of stations at the finest level.
         """
         self.seconds, self.requests, self.device_bytes = windows.seconds, requests, device_bytes
-        passes, lives = np.ones_like(requests.osl), LIVES
+        passes, lives = np.ones_like(requests.osl), MEAN_SOJOURNS
         if service.phase != "prefill":
             passes, lives = np.maximum(requests.osl - 1, 1), SEQUENCE_LIVES
         self.around_s = lives * service.slo_s * float(passes.mean())
         each = float(passes.sum()) * stations / windows.requests_s.size
         # Each window is replayed with requests before and after it.
         each *= 1.0 + 2.0 * self.around_s / self.seconds
-        self.picked = _even(windows.requests_s, int(np.clip(VISITS / each, FEWEST, MOST)))
+        self.picked = _evenly_spaced(windows.requests_s, int(np.clip(VISITS / each, FEWEST, MOST)))
         self._shares: dict[tuple[int, int], float] = {}
         # Keeps levels alive, because ``id`` of a deleted one may be reused.
         self._kept: list[Level] = []
-        self._replay: Replay | None = None
+        self._replay: LevelReplay | None = None
 
     def attainment(self, plans: list[tuple[Level, PhaseProblem] | None]) -> float:
         """Return the share of requests within the limit, for plans by window.
@@ -65,10 +65,10 @@ class Sampled:
         level, phase = plan
         if (w, id(level)) not in self._shares:
             if self._replay is None:
-                self._replay = Replay(phase, [], self.device_bytes)
-            came = self._replay.instead(phase, [self._around(w)]).of(level)
+                self._replay = LevelReplay(phase, [], self.device_bytes)
+            replayed = self._replay.instead(phase, [self._around(w)]).of(level)
             self._kept.append(level)
-            self._shares[w, id(level)] = came.attainment
+            self._shares[w, id(level)] = replayed.attainment
         return self._shares[w, id(level)]
 
     def _around(self, w: int) -> Requests:
@@ -85,7 +85,7 @@ class Sampled:
         )
 
 
-def _even(requests_s: FloatArray, count: int) -> IntArray:
+def _evenly_spaced(requests_s: FloatArray, count: int) -> IntArray:
     """Return the windows of ``count`` evenly spaced requests."""
     ends = np.cumsum(requests_s)
     ranks = (np.arange(count) + 0.5) / count * ends[-1]

@@ -38,14 +38,14 @@ def windows_of(
     def mean(lengths: npt.ArrayLike) -> FloatArray:
         total = np.bincount(window, weights=np.asarray(lengths, np.float64))
         means = np.divide(total, count, out=np.full(count.size, np.nan), where=count > 0)
-        known = np.flatnonzero(count > 0)
-        last = np.searchsorted(known, np.arange(count.size), side="right") - 1
-        return np.asarray(means[known[np.maximum(last, 0)]], np.float64)
+        with_requests = np.flatnonzero(count > 0)
+        last = np.searchsorted(with_requests, np.arange(count.size), side="right") - 1
+        return np.asarray(means[with_requests[np.maximum(last, 0)]], np.float64)
 
     return Windows(seconds, count / seconds, mean(isl), mean(osl))
 
 
-def held(windows: Windows, every: int) -> Windows:
+def block_means(windows: Windows, every: int) -> Windows:
     """Average over blocks of ``every`` windows; each window gets the mean of its block.
 
     A plan for that many windows is made for this mean. Lengths are weighted by requests.
@@ -64,22 +64,22 @@ def held(windows: Windows, every: int) -> Windows:
     return Windows(windows.seconds, rate[block], mean(windows.isl), mean(windows.osl))
 
 
-def seen_before(windows: Windows, every: int) -> Windows:
+def demand_known(windows: Windows, every: int) -> Windows:
     """Return the demand known when a block is planned: the previous block, for the first itself."""
-    blocks = held(windows, every)
+    blocks = block_means(windows, every)
     before = np.maximum(np.arange(blocks.requests_s.size) // every - 1, 0) * every
     rate, isl, osl = (values[before] for values in (blocks.requests_s, blocks.isl, blocks.osl))
     return Windows(blocks.seconds, rate, isl, osl)
 
 
-def keys_of(windows: Windows, phase: str, headroom: float = 0.0) -> IntArray:
+def demand_keys(windows: Windows, phase: str, headroom: float = 0.0) -> IntArray:
     """Return the rounded demand of each window, ``[W, 2]``: operator rate and tokens of a pass."""
     if phase == "prefill":
         rate, tokens = windows.requests_s, windows.isl
     else:
         rate, tokens = windows.requests_s * windows.osl, windows.isl + windows.osl / 2.0
     # At least one request per window and one token: the logarithm of 0 does not exist.
-    least = [1.0 / windows.seconds, 1.0]
+    smallest = [1.0 / windows.seconds, 1.0]
     demand = np.stack([rate, tokens], axis=1)
-    steps = np.log(np.maximum(demand, least) * [1.0 + headroom, 1.0]) / np.log(STEP)
+    steps = np.log(np.maximum(demand, smallest) * [1.0 + headroom, 1.0]) / np.log(STEP)
     return np.asarray(np.ceil(steps - 1e-9), np.int64)

@@ -150,10 +150,11 @@ def phase_problem(
     ``power`` gives watts by load. Without it, the GPU's power of the phase is scaled by its use.
     Neither exceeds the power limit of the board.
 
-    KV cache in flight is that of passes as long as the limit (Little's law). ``reserving`` computes
-    it for shorter passes. Shares of arithmetic and bandwidth are relative to the peak that kernels
-    reach, if ``timing`` knows it, else to the published peak. Operators without work in this phase
-    are omitted. ``interference`` gives measured slowdowns in place of the physical model.
+    KV cache in flight is that of passes as long as the limit (Little's law). ``reserve_kv_cache``
+    computes it for shorter passes. Shares of arithmetic and bandwidth are relative to the peak that
+    kernels reach, if ``timing`` knows it, else to the published peak. Operators without work in
+    this phase are omitted. ``interference`` gives measured slowdowns in place of the physical
+    model.
 
     Raises SimulationError if the GPU has no link speed.
     """
@@ -185,14 +186,14 @@ def phase_problem(
             latency[v, :, j] = seconds
             transfer[v, :, j] = operator.count * operator.output_bytes(it) / link
             memory[v, :, j] = operator.count * operator.memory_bytes + operator.transient_bytes(it)
-            flops_s, bytes_s = _reached(timing, operator, service.gpu)
+            flops_s, bytes_s = _reached_speeds(timing, operator, service.gpu)
             arithmetic = operator.count * work.flops / flops_s
             traffic = operator.count * work.memory_bytes / bytes_s
             compute[v, :, j] = np.minimum(arithmetic / seconds, 1.0)
             bandwidth[v, :, j] = np.minimum(traffic / seconds, 1.0)
             layers[v] = operator.count
-            kinds[v] = np.array(KINDS) == _interferes_as(operator)
-            _read(measured[:, v, :, j], seconds, timing, operator, it)
+            kinds[v] = np.array(KINDS) == _interference_kind(operator)
+            _count_measured(measured[:, v, :, j], seconds, timing, operator, it)
             if power is not None:
                 drawn = operator_watts(power, service.gpu, operator, it, seconds / operator.count)
                 active[v, :, j] = np.maximum(drawn - floor, 0.0)
@@ -206,7 +207,9 @@ def phase_problem(
             if seconds.any():  # no time for encoder collectives without images
                 owner = owner_of(graph, collective, names)
                 latency[owner, :, j] += collective.count * seconds
-                _read(measured[:, owner, :, j], collective.count * seconds, timing, collective, it)
+                _count_measured(
+                    measured[:, owner, :, j], collective.count * seconds, timing, collective, it
+                )
     if power is None:
         active = dynamic_w(service.gpu, service.phase) * np.maximum(compute, bandwidth)
     board = None
@@ -241,13 +244,13 @@ def phase_problem(
     )
 
 
-def _reached(timing: Timing, operator: Operator, gpu: GpuSpec) -> tuple[float, float]:
+def _reached_speeds(timing: Timing, operator: Operator, gpu: GpuSpec) -> tuple[float, float]:
     """Return the FLOP/s and bytes/s that kernels of ``operator`` reach on the GPU."""
     shares = timing.reached(operator) if isinstance(timing, OperatorTiming) else (1.0, 1.0)
     return shares[0] * peak_flops(operator, gpu), shares[1] * bandwidth_of(gpu)
 
 
-def _read(
+def _count_measured(
     into: FloatArray, seconds: FloatArray, timing: Timing, operator: Operator, it: Iteration
 ) -> None:
     """Add seconds to those measured (row 0) or extrapolated (row 1)."""
@@ -257,7 +260,7 @@ def _read(
         into[1] += np.where(how == 0.5, seconds, 0.0)
 
 
-def _interferes_as(operator: Operator) -> str:
+def _interference_kind(operator: Operator) -> str:
     """Return the operator's kind in an interference table; latent attention counts as attention."""
     kind = kind_of(operator)
     return "attention_decode" if kind == "latent_decode" else kind
@@ -277,7 +280,7 @@ def at_rate(phase: PhaseProblem, requests_s: float) -> PhaseProblem:
     )
 
 
-def reserving(phase: PhaseProblem, seconds: float) -> PhaseProblem:
+def reserve_kv_cache(phase: PhaseProblem, seconds: float) -> PhaseProblem:
     """Return ``phase`` with the KV cache of passes of at most ``seconds``."""
     share = seconds / phase.reserve_s
     kept = None if phase.demand.kept_bytes is None else phase.demand.kept_bytes * share
@@ -289,7 +292,7 @@ def reserving(phase: PhaseProblem, seconds: float) -> PhaseProblem:
     )
 
 
-def some_choices(
+def with_some_choices(
     phase: PhaseProblem,
     batches: slice,
     parallel: slice = EVERY,
@@ -358,7 +361,7 @@ def _edges(graph: OperatorGraph, names: tuple[str, ...]) -> tuple[tuple[int, int
     return tuple(sorted(edges))
 
 
-def pass_s(latency_s: FloatArray, edges: tuple[tuple[int, int], ...]) -> FloatArray:
+def pass_seconds(latency_s: FloatArray, edges: tuple[tuple[int, int], ...]) -> FloatArray:
     """Return the critical path of a pass without queues and transfers, ``[B, P]``."""
     ends = np.zeros_like(latency_s)
     # Operators are in topological order.

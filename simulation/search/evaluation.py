@@ -8,20 +8,20 @@ from simulation.errors import SimulationError
 from simulation.percentiles import quantile
 from simulation.results import SimulationResult
 from simulation.search.values import Candidate, Instance, Rated, Requests
-from simulation.sizing.batch_queue import Evaluation, evaluate, saturated
+from simulation.sizing.batch_queue import Evaluation, evaluate_pool, saturated_rps
 from simulation.sizing.batch_sizing import size_pool
-from simulation.sizing.capacity import capacity, misses
-from simulation.sizing.pd_slo_split import in_part
+from simulation.sizing.capacity import capacity, miss_shares
+from simulation.sizing.pd_slo_split import role_tier
 from simulation.sizing.trial import Trial, pool_of
 
 PRECISION = 0.02  # relative precision of a rate by closed forms
 REQUESTS = 8_000  # per simulated rate; the second draw has twice as many
 PD_REQUESTS = 4_000  # the same for disaggregated deployments
 PD_PRECISION = 0.01  # relative precision of their rate
-REACH, MOST_TIMES = 1.08, 4.0  # factor between search steps; largest factor from the guess
+SEARCH_RANGE, MAX_STEPS = 1.08, 4.0  # factor between search steps; largest factor from the guess
 
 
-def by_closed_forms(candidate: Candidate, requests: Requests) -> Rated | None:
+def rate_by_closed_forms(candidate: Candidate, requests: Requests) -> Rated | None:
     """Rate a candidate by closed forms; None if it meets the limits at no rate."""
     if candidate.prefill is not None:
         return _pair_by_closed_forms(candidate, candidate.prefill, requests)
@@ -31,10 +31,10 @@ def by_closed_forms(candidate: Candidate, requests: Requests) -> Rated | None:
         )
     except SimulationError:
         return None
-    return _rated(candidate, sized.at, sized.bound_by, requests)
+    return _rated_candidate(candidate, sized.at, sized.bound_by, requests)
 
 
-def by_simulation(
+def rate_by_simulation(
     candidate: Candidate, requests: Requests, guess: float, seed: int
 ) -> Rated | None:
     """Rate a candidate by simulation; None if it meets the limits at no rate.
@@ -65,16 +65,16 @@ def _pair_by_closed_forms(
         try:
             sides.append(
                 size_pool(
-                    instance.profile, requests.workload, in_part(requests.tier, role), role=role,
+                    instance.profile, requests.workload, role_tier(requests.tier, role), role=role,
                     instances=instances, link=first.link if role == "decode" else None,
                     senders=candidate.prefills, precision=PRECISION,
                 )
             )  # fmt: skip
         except SimulationError:
             return None
-    least = min(sides, key=lambda sized: sized.max_rps)
-    rated = at_rate(candidate, least.max_rps, requests)
-    return None if rated is None else replace(rated, bound_by=least.bound_by)
+    weaker = min(sides, key=lambda sized: sized.max_rps)
+    rated = at_rate(candidate, weaker.max_rps, requests)
+    return None if rated is None else replace(rated, bound_by=weaker.bound_by)
 
 
 def _pair_by_simulation(
@@ -87,11 +87,11 @@ def _pair_by_simulation(
         pool_of(decode.profile, candidate.decodes, role="decode"),
     )
     trial = Trial(pools, (work.isl, work.osl), tier, seed=seed, requests=PD_REQUESTS)
-    parts = (in_part(tier, "prefill").attainment, in_part(tier, "decode").attainment)
+    parts = (role_tier(tier, "prefill").attainment, role_tier(tier, "decode").attainment)
 
     def shares(run: SimulationResult) -> tuple[float, float]:
         """Return TTFT and TBT misses as shares of what each side may miss."""
-        late = misses(run.requests, tier)
+        late = miss_shares(run.requests, tier)
         over = [late.get(name, (0.0, 0.0))[0] for name in ("ttft", "tbt")]
         return over[0] / (1.0 - parts[0]), over[1] / (1.0 - parts[1])
 
@@ -102,13 +102,13 @@ def _pair_by_simulation(
         )
 
     # Short runs do not reveal a queue that grows without end, so cap the rate at saturation.
-    most = min(trial.saturated_rps(), *_saturated(candidate, first, requests))
-    low = high = min(guess, most)
+    max_rate = min(trial.saturated_rps(), *_saturated_rps(candidate, first, requests))
+    low = high = min(guess, max_rate)
     if holds(low):
-        while low < most and holds(high := min(high * REACH, most)):
+        while low < max_rate and holds(high := min(high * SEARCH_RANGE, max_rate)):
             low = high
     else:
-        while low > guess / MOST_TIMES and not holds(low := low / REACH):
+        while low > guess / MAX_STEPS and not holds(low := low / SEARCH_RANGE):
             high = low
         if not holds(low):
             return None
@@ -124,12 +124,14 @@ def _pair_by_simulation(
     )  # fmt: skip
 
 
-def _saturated(candidate: Candidate, first: Instance, requests: Requests) -> tuple[float, float]:
+def _saturated_rps(
+    candidate: Candidate, first: Instance, requests: Requests
+) -> tuple[float, float]:
     """Return the requests/s of either side with endless queues."""
     work, senders = requests.workload, candidate.prefills
     return (
-        saturated(first.profile, work, role="prefill", instances=senders),
-        saturated(
+        saturated_rps(first.profile, work, role="prefill", instances=senders),
+        saturated_rps(
             candidate.decode.profile, work, role="decode", instances=candidate.decodes,
             link=first.link, senders=senders,
         ),
@@ -141,13 +143,13 @@ def at_rate(candidate: Candidate, rate: float, requests: Requests) -> Rated | No
     arriving = requests.workload.at(rate)
     decode, first = candidate.decode, candidate.prefill
     if first is None:
-        evaluated = evaluate(decode.profile, arriving)
+        evaluated = evaluate_pool(decode.profile, arriving)
         if evaluated.attained(requests.tier) < requests.tier.attainment:
             return None
-        return _rated(candidate, evaluated, "", requests)
+        return _rated_candidate(candidate, evaluated, "", requests)
     senders, tier = candidate.prefills, requests.tier
-    before = evaluate(first.profile, arriving, role="prefill", instances=senders)
-    after = evaluate(
+    before = evaluate_pool(first.profile, arriving, role="prefill", instances=senders)
+    after = evaluate_pool(
         decode.profile, arriving, role="decode", instances=candidate.decodes, link=first.link,
         senders=senders,
     )  # fmt: skip
@@ -155,11 +157,13 @@ def at_rate(candidate: Candidate, rate: float, requests: Requests) -> Rated | No
         return None
     if before.ttft.within(tier.ttft_s) * after.tbt.within(tier.tbt_s) < tier.attainment:
         return None
-    rated = _rated(candidate, after, "", requests)
+    rated = _rated_candidate(candidate, after, "", requests)
     return replace(rated, ttft_s=before.ttft.quantile(tier.attainment))
 
 
-def _rated(candidate: Candidate, evaluated: Evaluation, bound_by: str, requests: Requests) -> Rated:
+def _rated_candidate(
+    candidate: Candidate, evaluated: Evaluation, bound_by: str, requests: Requests
+) -> Rated:
     share = requests.tier.attainment
     return Rated(
         candidate,

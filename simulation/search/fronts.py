@@ -8,7 +8,7 @@ import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
 from simulation.search.evaluation import at_rate
-from simulation.search.front import front
+from simulation.search.front import pareto_front
 from simulation.search.screen import Loads
 from simulation.search.table import Table
 from simulation.search.values import Instance, Rated, Requests
@@ -21,50 +21,54 @@ Fronts = tuple[tuple[Rated, ...], tuple[Rated, ...]]
 Points = tuple[IntArray, FloatArray, FloatArray, FloatArray]  # row, requests/s, TTFT, TBT
 
 
-def fronts(
+def cost_fronts(
     table: Table,
     complete: Loads,
     second: Loads,
     instances: Sequence[Instance],
     requests: Requests,
-    known: Sequence[Rated] = (),
+    simulated: Sequence[Rated] = (),
 ) -> Fronts:
     """Return the fronts of request cost against TTFT and against TBT within the limits.
 
-    Points come from the screen and are judged by closed forms. Points of ``known`` are added. Cost
-    is in dollars, or in GPUs if no candidate has a price.
+    Points come from the screen and are judged by closed forms. Points of ``simulated`` are added.
+    Cost is in dollars, or in GPUs if no candidate has a price.
     """
-    parts = zip(_alone(table, complete, requests), _apart(table, second, requests), strict=True)
+    parts = zip(
+        _aggregated_points(table, complete, requests),
+        _pair_points(table, second, requests),
+        strict=True,
+    )
     rows, rates, ttft, tbt = (np.concatenate(part) for part in parts)
     priced = bool(np.isfinite(table.usd_per_hour[rows]).any())
     paid = (table.usd_per_hour if priced else table.gpus)[rows] / rates
     paid = np.where(paid <= COSTLY * np.nanmin(paid, initial=np.inf), paid, np.nan)
     fronts_of = []
     for seconds, measure in ((ttft, "ttft_s"), (tbt, "tbt_s")):
-        places = front(paid, seconds)
-        if len(places) > ON_FRONT:
+        on_front = pareto_front(paid, seconds)
+        if len(on_front) > ON_FRONT:
             # Closed forms judge every point, so thin long fronts evenly.
-            places = places[np.linspace(0, len(places) - 1, ON_FRONT).astype(np.int64)]
+            on_front = on_front[np.linspace(0, len(on_front) - 1, ON_FRONT).astype(np.int64)]
         judged = [at_rate(table.row(int(rows[p]), instances), float(rates[p]), requests)
-                  for p in places]  # fmt: skip
-        sure = [*known, *(rated for rated in judged if rated is not None)]
+                  for p in on_front]  # fmt: skip
+        sure = [*simulated, *(rated for rated in judged if rated is not None)]
         cost = [(rated.candidate.usd_per_hour if priced else rated.candidate.gpus) / rated.rate
                 for rated in sure]  # fmt: skip
         late = [getattr(rated, measure) for rated in sure]
-        fronts_of.append(tuple(sure[int(i)] for i in front(np.array(cost), np.array(late))))
+        fronts_of.append(tuple(sure[int(i)] for i in pareto_front(np.array(cost), np.array(late))))
     return fronts_of[0], fronts_of[1]
 
 
-def _alone(table: Table, complete: Loads, requests: Requests) -> Points:
+def _aggregated_points(table: Table, complete: Loads, requests: Requests) -> Points:
     """Return the points of aggregated instances at every load within the limits."""
     rows = np.flatnonzero(table.prefill < 0)
     k = table.decode[rows]
     row, load = np.nonzero(complete.within(requests)[k])
-    places = (k[row], load)
-    return rows[row], complete.rate[places], complete.ttft_s[places], complete.tbt_s[places]
+    points = (k[row], load)
+    return rows[row], complete.rate[points], complete.ttft_s[points], complete.tbt_s[points]
 
 
-def _apart(table: Table, second: Loads, requests: Requests) -> Points:
+def _pair_points(table: Table, second: Loads, requests: Requests) -> Points:
     """Return the points of prefill-decode pairs at some loads of their decode side.
 
     Their TTFT is NaN here, so they are on the TBT front only.

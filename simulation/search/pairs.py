@@ -20,7 +20,7 @@ RATIOS = sorted(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pairs:
+class RatioTable:
     """The best integer ratio of every prefill with every decode instance, ``[p, d]``."""
 
     rate: FloatArray  # requests/s of both sides together; 0 if no ratio fits
@@ -33,9 +33,9 @@ class Pairs:
         return np.asarray(self.rate / self.gpus)
 
 
-def matched(
+def best_ratios(
     prefill_rps: FloatArray, prefill_gpus: IntArray, decode_rps: FloatArray, decode_gpus: IntArray
-) -> Pairs:
+) -> RatioTable:
     """Return the integer ratio with the highest capacity per GPU for each pair.
 
     x prefill and y decode instances carry min(x rp, y rd). A larger ratio is chosen only if it
@@ -55,4 +55,4 @@ def matched(
         prefills = np.where(better, many, prefills)
         decodes = np.where(better, few, decodes)
     gpus = prefills * prefill_gpus[:, None] + decodes * decode_gpus[None, :]
-    return Pairs(rate, prefills, decodes, gpus)
+    return RatioTable(rate, prefills, decodes, gpus)

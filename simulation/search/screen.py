@@ -5,9 +5,9 @@ longer by X(n) in total. At r requests/s:
 
     gap(n) = T(n) / (1 - r X(n)),    residence(n) = P(n) + (OSL - 1) gap(n),    r = n / residence(n)
 
-This is the mean of ``batch_queue.speeds``. Percentiles come from random numbers of sequences and
-prompts. Sequences are taken as Poisson, smoothed over a life (variance times 0.74). The prompts
-during a life are Poisson too. Waiting prompts follow M/D/1 with an exponential tail.
+This is the mean of ``batch_queue.instance_speeds``. Percentiles come from random numbers of
+sequences and prompts. Sequences are taken as Poisson, smoothed over a life (variance times 0.74).
+The prompts during a life are Poisson too. Waiting prompts follow M/D/1 with an exponential tail.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from simulation.errors import SimulationError
 from simulation.fleet import KvLink
 from simulation.performance.profile import iteration_s
 from simulation.search.values import Instance, Requests
-from simulation.sizing.batch_queue import places
-from simulation.sizing.prompt_queue import prompt_s
+from simulation.sizing.batch_queue import decode_places
+from simulation.sizing.prompt_queue import prefill_alone_s
 
 KNOTS = 12  # numbers of sequences with computed speeds, as powers of the largest
 POINTS = 96  # loads per instance
@@ -78,36 +78,38 @@ def speeds_of(instances: Sequence[Instance], requests: Requests) -> Speeds:
     decode, prompt, longer, limit = (np.zeros(shape) for _ in range(4))
     context = requests.workload.facts.decode_context
     isl, work = np.array([float(requests.isl)]), requests.workload
-    known: dict[tuple[int, int, int, int], int] = {}  # engines may differ in their start only
+    index_of_speeds: dict[
+        tuple[int, int, int, int], int
+    ] = {}  # engines may differ in their start only
     for k, instance in enumerate(instances):
         p = instance.profile
         same = (id(p.curve), p.max_batch, p.max_batch_tokens, p.kv_capacity_tokens)
-        first = known.setdefault(same, k)
+        first = index_of_speeds.setdefault(same, k)
         if first < k:
             for part in (decode, prompt, longer, limit):
                 part[k] = part[first]
             continue
         try:
-            sequences, _ = places(instance.profile, work)
+            sequences, _ = decode_places(instance.profile, work)
         except SimulationError:  # not even one request fits, so no load is within the limits
             sequences = 0
         limit[k] = sequences
         n = max(float(sequences), 1.0) ** share
         budget = np.maximum(instance.profile.max_batch_tokens - n + 1.0, 1.0)
         decode[k] = iteration_s(instance.profile, n, n * context, 0.0, 0.0)
-        prompt[k] = prompt_s(instance.profile, isl, n[:, None] - 1.0, context)[:, 0]
+        prompt[k] = prefill_alone_s(instance.profile, isl, n[:, None] - 1.0, context)[:, 0]
         longer[k] = np.maximum(prompt[k] - np.ceil(isl[0] / budget) * decode[k], 0.0)
     fine = np.linspace(0.0, 1.0, POINTS)
     weights = np.maximum(1.0 - np.abs(fine[None, :] - share[:, None]) * (KNOTS - 1), 0.0)
-    most = limit[:, :1]
-    n = np.where(most >= 1.0, np.maximum(most, 1.0) ** fine, np.nan)
+    max_sequences = limit[:, :1]
+    n = np.where(max_sequences >= 1.0, np.maximum(max_sequences, 1.0) ** fine, np.nan)
     start = np.array([instance.profile.start_s for instance in instances])
     return Speeds(n, limit[:, 0], decode @ weights, prompt @ weights, longer @ weights, start)
 
 
-def together(speeds: Speeds, requests: Requests) -> Loads:
+def aggregated_loads(speeds: Speeds, requests: Requests) -> Loads:
     """Compute the loads of aggregated instances."""
-    tail = _tail(requests)
+    tail = _normal_quantile(requests)
     n, chance = speeds.n, tail * np.sqrt(SMOOTHED * speeds.n)
     gaps = requests.osl - 1.0
     gap, rate = speeds.decode, np.zeros_like(n)
@@ -121,64 +123,64 @@ def together(speeds: Speeds, requests: Requests) -> Loads:
     prompts = rate * gaps * gap
     noise = tail * np.sqrt(prompts) * speeds.longer / max(gaps, 1.0)
     more = np.minimum(n + chance, speeds.limit[:, None])
-    steeper = _by_row(speeds.n, speeds.decode, more) / np.maximum(speeds.decode, NEVER)
+    steeper = _interpolate_rows(speeds.n, speeds.decode, more) / np.maximum(speeds.decode, NEVER)
     waits = busy / np.maximum(1.0 - busy, 1.0 - BUSIEST) * speeds.longer / 2.0
-    ttft = speeds.start[:, None] + speeds.prompt + gap + _line(requests) * waits
+    ttft = speeds.start[:, None] + speeds.prompt + gap + _exponential_quantile(requests) * waits
     # With requests waiting for a place, the queue is too long for a TTFT or E2E limit.
     limited = requests.tier.ttft_s is not None or requests.tier.e2e_s is not None
     over = (busy >= BUSIEST) | (full | (n >= speeds.limit[:, None]) if limited else False)
     return Loads(np.where(over, 0.0, rate), ttft, gap * steeper + noise)
 
 
-def decoding(speeds: Speeds, instances: Sequence[Instance], requests: Requests) -> Loads:
+def decode_loads(speeds: Speeds, instances: Sequence[Instance], requests: Requests) -> Loads:
     """Compute the loads of decode instances."""
     n, gaps = speeds.n, max(requests.osl - 1.0, NEVER)
-    more = np.minimum(n + _tail(requests) * np.sqrt(SMOOTHED * n), speeds.limit[:, None])
-    sent = np.array([[_sending(instance.link, requests)] for instance in instances])
+    more = np.minimum(n + _normal_quantile(requests) * np.sqrt(SMOOTHED * n), speeds.limit[:, None])
+    sent = np.array([[_sending_s(instance.link, requests)] for instance in instances])
     rate = n / (gaps * speeds.decode)
-    tbt = _by_row(speeds.n, speeds.decode, more) + sent / gaps
+    tbt = _interpolate_rows(speeds.n, speeds.decode, more) + sent / gaps
     return Loads(rate, np.zeros_like(rate), tbt)
 
 
-def prefilling(instances: Sequence[Instance], requests: Requests) -> Loads:
+def prefill_loads(instances: Sequence[Instance], requests: Requests) -> Loads:
     """Compute the loads of prefill instances."""
     isl, share = float(requests.isl), np.linspace(0.01, BUSIEST, POINTS)
     alone, each = np.zeros((len(instances), 1)), np.zeros((len(instances), 1))
     for k, instance in enumerate(instances):
         profile, budget = instance.profile, float(instance.profile.max_batch_tokens)
-        alone[k] = prompt_s(profile, np.array([isl]), 0.0, isl)[0]
+        alone[k] = prefill_alone_s(profile, np.array([isl]), 0.0, isl)[0]
         crowd = max(budget / isl, 1.0) * isl
         tokens = min(crowd, budget)
         full = float(iteration_s(profile, 0.0, 0.0, tokens, tokens * isl / 2.0))
         each[k] = min(full * isl / tokens, alone[k, 0])
     waits = share / (1.0 - share) * alone / 2.0
     start = np.array([[instance.profile.start_s] for instance in instances])
-    ttft = start + alone + _line(requests) * waits
+    ttft = start + alone + _exponential_quantile(requests) * waits
     return Loads(share / each, ttft, np.zeros_like(ttft))
 
 
-def _by_row(n: FloatArray, values: FloatArray, where: FloatArray) -> FloatArray:
-    """Interpolate each row of ``values`` over ``n`` at ``where``."""
-    most = np.log(np.maximum(n[:, -1:], 1.0 + NEVER))
-    place = np.log(np.maximum(where, 1.0)) / most * (POINTS - 1)
-    place = np.clip(np.nan_to_num(place), 0.0, POINTS - 1.0)
-    low = np.minimum(place.astype(np.int64), POINTS - 2)
-    part = place - low
+def _interpolate_rows(n: FloatArray, values: FloatArray, at: FloatArray) -> FloatArray:
+    """Interpolate each row of ``values`` over ``n`` at ``at``."""
+    log_max = np.log(np.maximum(n[:, -1:], 1.0 + NEVER))
+    position = np.log(np.maximum(at, 1.0)) / log_max * (POINTS - 1)
+    position = np.clip(np.nan_to_num(position), 0.0, POINTS - 1.0)
+    low = np.minimum(position.astype(np.int64), POINTS - 2)
+    part = position - low
     left = np.take_along_axis(values, low, axis=1)
     right = np.take_along_axis(values, low + 1, axis=1)
     return np.asarray(left + part * (right - left))
 
 
-def _tail(requests: Requests) -> float:
+def _normal_quantile(requests: Requests) -> float:
     """Return the normal quantile of the tier's attainment, in standard deviations."""
     share = min(max(requests.tier.attainment, 0.5), 0.9999)
     return NormalDist().inv_cdf(share)
 
 
-def _line(requests: Requests) -> float:
+def _exponential_quantile(requests: Requests) -> float:
     """Return the exponential quantile of the tier's attainment, in means."""
     return float(-np.log(max(1.0 - requests.tier.attainment, 1e-4)))
 
 
-def _sending(link: KvLink | None, requests: Requests) -> float:
+def _sending_s(link: KvLink | None, requests: Requests) -> float:
     return 0.0 if link is None else link.kv_bytes_per_token * requests.isl / link.bytes_s

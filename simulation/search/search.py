@@ -12,19 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulation.arrays import IntArray
-from simulation.search.evaluation import (
-    by_closed_forms,
-    by_simulation,
-)
-from simulation.search.fronts import fronts
-from simulation.search.screen import decoding, prefilling, speeds_of, together
+from simulation.search.evaluation import rate_by_closed_forms, rate_by_simulation
+from simulation.search.fronts import cost_fronts
+from simulation.search.screen import aggregated_loads, decode_loads, prefill_loads, speeds_of
 from simulation.search.table import Table, table_of
 from simulation.search.values import Candidate, Instance, Rated, Requests
 
 CLOSED = 24  # candidates from the screen that closed forms judge
 # Factor on the number of simulated candidates, because simulation changes ranks a little.
 SPARE = 1.2
-LOOKED_THROUGH = 20_000  # most screened candidates to search for CLOSED different ones
+ROWS_SCANNED = 20_000  # most screened candidates to search for CLOSED different ones
 
 MISSES_QUEUES = "misses the limits once requests queue"
 
@@ -66,28 +63,28 @@ def search(
         return SearchResult((), (), (), (), 0, {})
     report(0.0, "Looking at every deployment")
     speeds = speeds_of(instances, requests)
-    complete = together(speeds, requests)
-    first = prefilling(instances, requests.part("prefill"))
-    second = decoding(speeds, instances, requests.part("decode"))
+    complete = aggregated_loads(speeds, requests)
+    first = prefill_loads(instances, requests.part("prefill"))
+    second = decode_loads(speeds, instances, requests.part("decode"))
     table, ruled_out, evaluated = table_of(instances, requests, complete, first, second)
     report(0.3, "Queues of the best")
-    chosen = _chosen(table, instances, requests, max(CLOSED, int(np.ceil(SPARE * top))))
-    judged = [by_closed_forms(candidate, requests) for candidate in chosen]
-    closed = sorted(_rated(judged), key=lambda rated: cost(rated, requests))
+    chosen = _best_candidates(table, instances, requests, max(CLOSED, int(np.ceil(SPARE * top))))
+    judged = [rate_by_closed_forms(candidate, requests) for candidate in chosen]
+    closed = sorted(_rated(judged), key=lambda rated: cost_key(rated, requests))
     best: list[Rated] = []
     simulated = closed[: int(np.ceil(SPARE * top))]
     for done, rated in enumerate(simulated):
         report(0.5 + 0.4 * done / len(simulated), "Simulating the best")
-        best += _rated([by_simulation(rated.candidate, requests, rated.rate, seed)])
+        best += _rated([rate_by_simulation(rated.candidate, requests, rated.rate, seed)])
     dropped = len(judged) - len(closed) + len(simulated) - len(best)
     if dropped:
         ruled_out[MISSES_QUEUES] += dropped
-    best.sort(key=lambda rated: cost(rated, requests))
+    best.sort(key=lambda rated: cost_key(rated, requests))
     report(0.9, "What costs how much at which latency")
-    latency, speed = fronts(table, complete, second, instances, requests, best)
+    latency, speed = cost_fronts(table, complete, second, instances, requests, best)
     return SearchResult(
         best=tuple(best[:top]),
-        by_gpu=_by_gpu([*best, *closed[len(simulated) :]], requests),
+        by_gpu=_best_by_gpu([*best, *closed[len(simulated) :]], requests),
         latency=latency,
         speed=speed,
         evaluated=evaluated,
@@ -95,7 +92,7 @@ def search(
     )
 
 
-def cost(rated: Rated, requests: Requests) -> tuple[float, float]:
+def cost_key(rated: Rated, requests: Requests) -> tuple[float, float]:
     """Return the sort key of candidates: dollars, then GPUs per request; lower is better.
 
     Dollars are per request, or per hour for the copies that carry the target rate. They are
@@ -104,11 +101,11 @@ def cost(rated: Rated, requests: Requests) -> tuple[float, float]:
     usd, each = rated.candidate.usd_per_hour, 1.0 / rated.rps_per_gpu
     if not np.isfinite(usd):
         return float("inf"), each
-    many = 1.0 / rated.rate if requests.rps is None else copies(rated.rate, requests.rps)
+    many = 1.0 / rated.rate if requests.rps is None else copies_needed(rated.rate, requests.rps)
     return usd * many, each
 
 
-def copies(rate: float, rps: float) -> int:
+def copies_needed(rate: float, rps: float) -> int:
     """Return how many separate copies with capacity ``rate`` carry ``rps``."""
     return max(1, int(np.ceil(rps / rate - 1e-9)))
 
@@ -127,8 +124,8 @@ def _rated(judged: Sequence[Rated | None]) -> list[Rated]:
     return [rated for rated in judged if rated is not None]
 
 
-def _ranked(table: Table, requests: Requests) -> IntArray:
-    """Return the rows by ``cost``, cheapest first."""
+def _rows_by_cost(table: Table, requests: Requests) -> IntArray:
+    """Return the rows by ``cost_key``, cheapest first."""
     many = 1.0 / table.rate
     if requests.rps is not None:
         many = np.maximum(np.ceil(requests.rps / table.rate - 1e-9), 1.0)
@@ -136,16 +133,16 @@ def _ranked(table: Table, requests: Requests) -> IntArray:
     return np.lexsort((table.gpus / table.rate, np.where(np.isfinite(paid), paid, np.inf)))
 
 
-def _chosen(
-    table: Table, instances: Sequence[Instance], requests: Requests, most: int
+def _best_candidates(
+    table: Table, instances: Sequence[Instance], requests: Requests, count: int
 ) -> list[Candidate]:
     """Choose the best different candidates, and the best of every GPU type."""
-    order = _ranked(table, requests)
+    order = _rows_by_cost(table, requests)
     by_kind: dict[Kind, Candidate] = {}
-    for row in order[:LOOKED_THROUGH].tolist():
+    for row in order[:ROWS_SCANNED].tolist():
         candidate = table.row(row, instances)
         by_kind.setdefault(kind_of(candidate), candidate)
-        if len(by_kind) >= most:
+        if len(by_kind) >= count:
             break
     # The comparison of GPU types needs at least one candidate of each.
     types = np.array([instance.gpu.name for instance in instances])[table.decode[order]]
@@ -155,9 +152,9 @@ def _chosen(
     return list(by_kind.values())
 
 
-def _by_gpu(rated: Sequence[Rated], requests: Requests) -> tuple[Rated, ...]:
+def _best_by_gpu(rated: Sequence[Rated], requests: Requests) -> tuple[Rated, ...]:
     """Return the best of each GPU type, the cheapest type first."""
     by_gpu: dict[str, Rated] = {}
-    for cheapest in sorted(rated, key=lambda rated: cost(rated, requests)):
+    for cheapest in sorted(rated, key=lambda rated: cost_key(rated, requests)):
         by_gpu.setdefault(cheapest.candidate.decode.gpu.name, cheapest)
     return tuple(by_gpu.values())

@@ -30,12 +30,12 @@ def arrangements(
     mixture.
     """
     node = max(gpu.gpus_per_node, 1)
-    most = min(max(MOST_GPUS, node), WIDEST)
+    max_gpus = min(max(MOST_GPUS, node), WIDEST)
     mixture = feed_forward_layers(shape)[0] > 0
     for pp in STAGES[: 2 if mixture else 3]:
         for dp in POWERS if mixture and pp == 1 else (1,):
             for tp in TENSOR_PARALLEL:
-                if tp * dp * pp > most:
+                if tp * dp * pp > max_gpus:
                     continue
                 if shape.heads % tp:
                     yield HEADS

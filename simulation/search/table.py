@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
-from simulation.search.pairs import MOST_GPUS, matched
+from simulation.search.pairs import MOST_GPUS, best_ratios
 from simulation.search.screen import Loads
 from simulation.search.values import Candidate, Instance, Requests
 
@@ -56,22 +56,22 @@ def table_of(
     rates = np.where(whole_too, complete.best(requests), 0.0)
     for k, instance in enumerate(instances):
         if whole_too[k] and rates[k] <= 0.0:
-            ruled_out[_why(complete, k, requests)] += len(instance.engines)
+            ruled_out[_missed_limit(complete, k, requests)] += len(instance.engines)
     gpus = np.array([instance.gpus for instance in instances], np.int64)
     price = np.array([instance.usd_per_gpu_hour for instance in instances])
     alone = np.flatnonzero(rates > 0.0)
     ones = np.ones(len(alone), np.int64)
     parts = [(np.full(len(alone), NONE), alone, ones, ones, rates[alone], gpus[alone])]
-    evaluated = counted(instances)
+    evaluated = candidate_count(instances)
     prompts, answers = first.best(requests), second.best(requests)
     # One-token answers need no decode instances.
-    for rows in _alike(instances) if requests.osl > 1 else []:
+    for rows in _pairable_groups(instances) if requests.osl > 1 else []:
         sample = instances[int(rows[0])]
         if sample.link is None:
             continue
         engines = len(sample.engines)
         evaluated += engines * len(rows) ** 2
-        pairs = matched(prompts[rows], gpus[rows], answers[rows], gpus[rows])
+        pairs = best_ratios(prompts[rows], gpus[rows], answers[rows], gpus[rows])
         late = np.broadcast_to((prompts[rows] <= 0.0)[:, None], pairs.rate.shape)
         slow = np.broadcast_to((answers[rows] <= 0.0)[None, :], pairs.rate.shape)
         fits = pairs.rate > 0.0
@@ -92,12 +92,12 @@ def table_of(
     return table, +ruled_out, evaluated
 
 
-def counted(instances: Sequence[Instance]) -> int:
+def candidate_count(instances: Sequence[Instance]) -> int:
     """Return the number of aggregated candidates, one for each engine."""
     return sum(len(instance.engines) for instance in instances if instance.mode != "disagg")
 
 
-def _alike(instances: Sequence[Instance]) -> list[IntArray]:
+def _pairable_groups(instances: Sequence[Instance]) -> list[IntArray]:
     """Return groups of instances that can form pairs: one GPU type, precision and engine."""
     groups: dict[tuple[str, str, tuple[str, ...]], list[int]] = defaultdict(list)
     for k, instance in enumerate(instances):
@@ -107,7 +107,7 @@ def _alike(instances: Sequence[Instance]) -> list[IntArray]:
     return [np.array(rows, np.int64) for rows in groups.values()]
 
 
-def _why(loads: Loads, k: int, requests: Requests) -> str:
+def _missed_limit(loads: Loads, k: int, requests: Requests) -> str:
     """Return the limit that instance ``k`` misses even with almost no load."""
     tier = requests.tier
     if not np.isfinite(loads.rate[k, 0]):

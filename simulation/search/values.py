@@ -10,7 +10,7 @@ import numpy as np
 from simulation.fleet import KvLink, Tier
 from simulation.performance.profile import Profile
 from simulation.performance.specs import Arrangement, GpuSpec
-from simulation.sizing.pd_slo_split import in_part
+from simulation.sizing.pd_slo_split import role_tier
 from simulation.sizing.workload import Workload
 
 Judged = Literal["simulation", "closed forms", "screen"]
@@ -28,7 +28,7 @@ class Requests:
 
     def part(self, role: str) -> Requests:
         """Return the requests with one side's part of the limits, for disaggregated serving."""
-        return replace(self, tier=in_part(self.tier, role))
+        return replace(self, tier=role_tier(self.tier, role))
 
     @property
     def workload(self) -> Workload:

@@ -36,24 +36,23 @@ from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 from simulation.fleet import ROLES, KvLink, Tier
 from simulation.performance.profile import Profile, iteration_s
-from simulation.sizing.birth_death import Occupancy, occupancy
+from simulation.sizing.birth_death import Occupancy, solve_occupancy
 from simulation.sizing.latencies import (
     AT_ONCE,
     NOTHING,
-    end_to_end,
-    line_wait,
-    transfer,
-    with_first,
+    end_to_end_time,
+    gaps_with_delay,
+    queue_wait,
+    transfer_time,
 )
-from simulation.sizing.prompt_queue import NEVER, QUARTERS, PromptTimes, prompt_queue, prompt_s
-from simulation.sizing.spread import (
-    Spread,
-    added,
-    later,
-    mixture,
-    spread,
-    thinned,
+from simulation.sizing.prompt_queue import (
+    NEVER,
+    QUARTERS,
+    PromptTimes,
+    prefill_alone_s,
+    prompt_queue,
 )
+from simulation.sizing.spread import Spread, mix, shift, spread, sum_of, thin
 from simulation.sizing.workload import Workload
 
 KNOTS = 20  # numbers of sequences for which speeds are computed; others are interpolated
@@ -95,7 +94,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Speeds:
-    """Times of one instance with 1 to ``places`` sequences, in seconds, ``[places]``."""
+    """Times of one instance with 1 to ``decode_places`` sequences, in seconds, ``[places]``."""
 
     decode_s: FloatArray  # iteration that only decodes
     gap_s: FloatArray  # mean iteration, including prompts of others
@@ -108,7 +107,7 @@ class Speeds:
         return np.arange(1, len(self.gap_s) + 1) / self.residence_s
 
 
-def places(profile: Profile, workload: Workload, role: str = "both") -> tuple[int, str]:
+def decode_places(profile: Profile, workload: Workload, role: str = "both") -> tuple[int, str]:
     """Return the most sequences that decode at once on an instance, and the binding constraint.
 
     The constraint is "batch", "memory" or "prefill". "prefill" means that the token budget admits
@@ -134,7 +133,7 @@ def places(profile: Profile, workload: Workload, role: str = "both") -> tuple[in
     return min(limits)
 
 
-def speeds(profile: Profile, workload: Workload, role: str, limit: int) -> Speeds:
+def instance_speeds(profile: Profile, workload: Workload, role: str, limit: int) -> Speeds:
     """Compute the speeds of one instance that receives ``workload.rate`` requests/s.
 
     A prompt makes its prefill iterations longer by ``extra`` seconds in total. At ``rate``
@@ -148,7 +147,7 @@ def speeds(profile: Profile, workload: Workload, role: str, limit: int) -> Speed
         return Speeds(decode, decode, nothing, nothing, np.maximum(gaps, 1e-9) * decode)
     n = np.unique(np.rint(np.geomspace(1.0, limit, KNOTS)))
     decode = iteration_s(profile, n, n * context, 0.0, 0.0)
-    alone, extra = _beside(profile, workload, n, decode)
+    alone, extra = _prefill_with_decodes(profile, workload, n, decode)
     prompt, longer = alone.mean(axis=1), extra.mean(axis=1)
     spread_s2 = (extra * extra).mean(axis=1)
     room = np.maximum(profile.max_batch_tokens - n, 1.0)
@@ -168,18 +167,18 @@ def speeds(profile: Profile, workload: Workload, role: str, limit: int) -> Speed
     )
 
 
-def _beside(
+def _prefill_with_decodes(
     profile: Profile, workload: Workload, n: FloatArray, decode_s: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Return prefill seconds with ``n`` sequences, and the extra time: ``[n, lengths]``."""
     context, isl = workload.facts.decode_context, workload.facts.isl_points
-    alone = prompt_s(profile, isl, n[:, None] - 1.0, context)
+    alone = prefill_alone_s(profile, isl, n[:, None] - 1.0, context)
     room = np.maximum(profile.max_batch_tokens - n + 1.0, 1.0)[:, None]
     iterations = np.ceil(isl / room)
     return alone, np.maximum(alone - iterations * decode_s[:, None], 0.0)
 
 
-def evaluate(
+def evaluate_pool(
     profile: Profile,
     workload: Workload,
     *,
@@ -196,42 +195,42 @@ def evaluate(
     if role not in ROLES or instances < 1 or senders < 1:
         raise SimulationError("A pool needs a role of both, prefill or decode, and an instance.")
     if role == "prefill":
-        return _prefill(profile, workload, instances)
-    limit, limited_by = places(profile, workload, role)
+        return _evaluate_prefill(profile, workload, instances)
+    limit, limited_by = decode_places(profile, workload, role)
     share_of_load = workload.at(workload.rate / instances)
-    speed = speeds(profile, share_of_load, role, limit)
-    law = _law(speed, workload, instances)
+    speed = instance_speeds(profile, share_of_load, role, limit)
+    law = _pool_occupancy(speed, workload, instances)
     used = min(1.0, workload.rate / (instances * float(speed.completions[-1])))
     if not law.stable:
-        return _unstable(workload.rate, used, float(limit))
-    occupied = _per_instance(law, instances, limit)
+        return _unstable_evaluation(workload.rate, used, float(limit))
+    occupied = _instance_occupancy(law, instances, limit)
     batch = float(occupied @ np.arange(limit + 1))
-    tbt = _gaps(speed, occupied, workload)
-    # If prefill is the constraint, ``_prompts`` already counts the wait for earlier prompts.
-    line = AT_ONCE if limited_by == "prefill" and limit > 1 else line_wait(law, workload.rate)
+    tbt = _gap_spread(speed, occupied, workload)
+    # If prefill is the constraint, ``_prompt_times`` already counts the wait for earlier prompts.
+    line = AT_ONCE if limited_by == "prefill" and limit > 1 else queue_wait(law, workload.rate)
     if role == "decode":
         running = spread(speed.gap_s[round(batch) - 1 if batch >= 1 else 0] * QUARTERS)
-        first = added(added(line, running), transfer(link, workload, senders))
+        first = sum_of(sum_of(line, running), transfer_time(link, workload, senders))
         if not np.isfinite(first.values[-1]):  # the link cannot keep up
-            return _unstable(workload.rate, used, batch)
-        tbt = with_first(tbt, first, workload)
-        e2e = end_to_end(AT_ONCE, tbt, workload)
+            return _unstable_evaluation(workload.rate, used, batch)
+        tbt = gaps_with_delay(tbt, first, workload)
+        e2e = end_to_end_time(AT_ONCE, tbt, workload)
         return Evaluation(workload.rate, True, used, batch, law.mean_queue, line, NOTHING, tbt, e2e)
-    prompts = _prompts(profile, share_of_load, occupied, speed)
+    prompts = _prompt_times(profile, share_of_load, occupied, speed)
     # Earlier prompts still slow the first decodes of a sequence.
     if np.isfinite(prompts.found.values[-1]):
         full = _longest_s(profile, workload, batch)
-        tbt = with_first(tbt, prompts.found, workload)
+        tbt = gaps_with_delay(tbt, prompts.found, workload)
         tbt = Spread(np.minimum(tbt.values, full), tbt.weights)
     wait, ttft = prompts.wait, prompts.first
-    wait, ttft = added(line, wait), later(added(line, ttft), profile.start_s)
+    wait, ttft = sum_of(line, wait), shift(sum_of(line, ttft), profile.start_s)
     if not np.isfinite(ttft.values[-1]):  # prompts arrive faster than they are prefilled
-        return _unstable(workload.rate, used, batch)
-    e2e = end_to_end(ttft, tbt, workload)
+        return _unstable_evaluation(workload.rate, used, batch)
+    e2e = end_to_end_time(ttft, tbt, workload)
     return Evaluation(workload.rate, True, used, batch, law.mean_queue, wait, ttft, tbt, e2e)
 
 
-def saturated(
+def saturated_rps(
     profile: Profile,
     workload: Workload,
     *,
@@ -240,11 +239,11 @@ def saturated(
     link: KvLink | None = None,
     senders: int = 1,
 ) -> float:
-    """Return the requests/s from which on the queue of ``evaluate`` grows without end."""
+    """Return the requests/s from which on the queue of ``evaluate_pool`` grows without end."""
     if role == "prefill":
         return prompt_queue(profile, workload, instances, 0.0).largest
-    limit, _ = places(profile, workload, role)
-    speed = speeds(profile, workload.at(np.inf), role, limit)
+    limit, _ = decode_places(profile, workload, role)
+    speed = instance_speeds(profile, workload.at(np.inf), role, limit)
     limit_rps = instances * float(speed.completions[-1])
     if role == "both":
         limit_rps = min(
@@ -259,7 +258,7 @@ def saturated(
 # --- sequences -----------------------------------------------------------------------------------
 
 
-def _law(speed: Speeds, workload: Workload, instances: int) -> Occupancy:
+def _pool_occupancy(speed: Speeds, workload: Workload, instances: int) -> Occupancy:
     """Return the law of the number of sequences in the whole pool, spread evenly."""
     death = speed.completions
     if instances > 1:
@@ -268,22 +267,22 @@ def _law(speed: Speeds, workload: Workload, instances: int) -> Occupancy:
         low = total < 1.0  # fewer sequences than instances: each runs alone
         rates[low] = total[low] * death[0]
         death = instances * rates
-    return occupancy(
+    return solve_occupancy(
         workload.rate,
         death,
         burstiness=workload.burstiness,
-        service_scv=workload.facts.osl_scv * _decodes(speed, workload),
+        service_scv=workload.facts.osl_scv * _decode_share(speed, workload),
         overlap=workload.facts.osl_overlap,
     )
 
 
-def _decodes(speed: Speeds, workload: Workload) -> float:
+def _decode_share(speed: Speeds, workload: Workload) -> float:
     """Return the squared share of a residence that grows with the answer length."""
     gaps = (workload.facts.mean_osl - 1.0) * float(speed.gap_s[-1])
     return (gaps / float(speed.residence_s[-1])) ** 2
 
 
-def _per_instance(law: Occupancy, instances: int, limit: int) -> FloatArray:
+def _instance_occupancy(law: Occupancy, instances: int, limit: int) -> FloatArray:
     """Return P(n) of one instance, ``[limit + 1]``; the last place includes waiting requests."""
     if instances == 1:
         return law.occupied
@@ -295,15 +294,15 @@ def _per_instance(law: Occupancy, instances: int, limit: int) -> FloatArray:
     return out
 
 
-def _gaps(speed: Speeds, occupied: FloatArray, workload: Workload) -> Spread:
+def _gap_spread(speed: Speeds, occupied: FloatArray, workload: Workload) -> Spread:
     """Return the spread of the mean gap of a sequence."""
     answers = workload.facts.osl_points[workload.facts.osl_points > 1.0]
     if not len(answers):
         return NOTHING
     met = occupied[1:] * np.arange(1, len(occupied))
     met = met / met.sum() if met.sum() > 0 else np.eye(len(met))[0]
-    centre = thinned(spread(speed.decode_s, met), NUMBERS)
-    lengths = thinned(spread(answers), NUMBERS)
+    centre = thin(spread(speed.decode_s, met), NUMBERS)
+    lengths = thin(spread(answers), NUMBERS)
     x = lengths.values / max(workload.facts.mean_osl, 1.0)
     smoothing = np.sqrt(2.0 * (np.expm1(-x) + x) / x**2)
     base = centre.mean + smoothing[:, None] * (centre.values - centre.mean)
@@ -325,7 +324,7 @@ def _gaps(speed: Speeds, occupied: FloatArray, workload: Workload) -> Spread:
 # --- prompts -------------------------------------------------------------------------------------
 
 
-def _prompts(
+def _prompt_times(
     profile: Profile, workload: Workload, occupied: FloatArray, speed: Speeds
 ) -> PromptTimes:
     """Return the prompt times of one instance with the decode law ``occupied``.
@@ -334,10 +333,10 @@ def _prompts(
     decode.
     """
     waits, first_token, behind = [], [], []
-    for beside, weight in zip(*_groups(occupied), strict=True):
-        queue = prompt_queue(profile, workload, 1, beside)
-        decodes = max(round(beside) - 1, 0)
-        running = float(speed.decode_s[decodes]) if beside > 0 else 0.0
+    for decodes_beside, weight in zip(*_decode_cases(occupied), strict=True):
+        queue = prompt_queue(profile, workload, 1, decodes_beside)
+        decodes = max(round(decodes_beside) - 1, 0)
+        running = float(speed.decode_s[decodes]) if decodes_beside > 0 else 0.0
         extra = float(speed.extra_s[decodes])
         times = queue.times(running)
         waits.append((weight, times.wait))
@@ -345,19 +344,19 @@ def _prompts(
         # Only the time beyond plain decodes counts, plus the prompts that arrive meanwhile.
         slower = extra / queue.alone.mean / max(1.0 - workload.rate * extra, NEVER)
         behind.append((weight, Spread(times.found.values * slower, times.found.weights)))
-    return PromptTimes(mixture(waits), mixture(first_token), mixture(behind))
+    return PromptTimes(mix(waits), mix(first_token), mix(behind))
 
 
-def _longest_s(profile: Profile, workload: Workload, beside: float) -> float:
-    """Return the seconds of an iteration filled by the longest prompt, with ``beside`` decodes."""
-    room = max(profile.max_batch_tokens - beside, 1.0)
+def _longest_s(profile: Profile, workload: Workload, decodes: float) -> float:
+    """Return the seconds of an iteration filled by the longest prompt, with ``decodes`` decodes."""
+    room = max(profile.max_batch_tokens - decodes, 1.0)
     keys = float(workload.facts.isl_points[-1])
     return float(
-        iteration_s(profile, beside, beside * workload.facts.decode_context, room, room * keys)
+        iteration_s(profile, decodes, decodes * workload.facts.decode_context, room, room * keys)
     )
 
 
-def _groups(occupied: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _decode_cases(occupied: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return two cases and their weights: no decodes, and the mean number when there are some."""
     some = 1.0 - float(occupied[0])
     numbers = np.array([0.0, float(occupied @ np.arange(len(occupied))) / max(some, NEVER)])
@@ -365,13 +364,13 @@ def _groups(occupied: FloatArray) -> tuple[FloatArray, FloatArray]:
     return numbers[weights > NEVER], weights[weights > NEVER]
 
 
-def _prefill(profile: Profile, workload: Workload, instances: int) -> Evaluation:
+def _evaluate_prefill(profile: Profile, workload: Workload, instances: int) -> Evaluation:
     queue = prompt_queue(profile, workload, instances, 0.0)
     used = min(1.0, workload.rate / queue.largest)
     if not queue.law.stable:
-        return _unstable(workload.rate, used, 1.0)
+        return _unstable_evaluation(workload.rate, used, 1.0)
     times = queue.times()
-    wait, ttft = times.wait, later(times.first, profile.start_s)
+    wait, ttft = times.wait, shift(times.first, profile.start_s)
     law = queue.law
     line = max(0.0, law.mean - float(np.minimum(np.arange(len(law.inside)), instances) @ law.inside)
                - instances * law.beyond)  # fmt: skip
@@ -380,6 +379,6 @@ def _prefill(profile: Profile, workload: Workload, instances: int) -> Evaluation
     )
 
 
-def _unstable(rate: float, used: float, batch: float) -> Evaluation:
+def _unstable_evaluation(rate: float, used: float, batch: float) -> Evaluation:
     never = Spread(np.array([np.inf]), np.ones(1))
     return Evaluation(rate, False, used, batch, float("inf"), never, never, never, never)

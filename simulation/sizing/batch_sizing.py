@@ -12,7 +12,7 @@ from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
 from simulation.performance.adjusted_profile import adjusted
 from simulation.performance.profile import Profile
-from simulation.sizing.batch_queue import Evaluation, evaluate, saturated
+from simulation.sizing.batch_queue import Evaluation, evaluate_pool, saturated_rps
 from simulation.sizing.full_batch import decode_bound
 from simulation.sizing.workload import Workload
 
@@ -56,14 +56,14 @@ def size_pool(
     options = {"role": role, "instances": instances, "link": link, "senders": senders}
 
     def at(rate: float) -> Evaluation:
-        return evaluate(profile, workload.at(rate), **options)  # type: ignore[arg-type]
+        return evaluate_pool(profile, workload.at(rate), **options)  # type: ignore[arg-type]
 
     def roomy(rate: float) -> Evaluation:
         more = adjusted(profile, kv_capacity_tokens=ROOMY * profile.kv_capacity_tokens)
-        return evaluate(more, workload.at(rate), **options)  # type: ignore[arg-type]
+        return evaluate_pool(more, workload.at(rate), **options)  # type: ignore[arg-type]
 
-    most = saturated(profile, workload, **options)  # type: ignore[arg-type]
-    bracket = largest(at, tier, most, precision)
+    upper = saturated_rps(profile, workload, **options)  # type: ignore[arg-type]
+    bracket = largest_rate(at, tier, upper, precision)
     if bracket is None:
         raise SimulationError(
             f"{profile.model} on {profile.tp} x {profile.gpu} cannot meet tier {tier.name} even "
@@ -72,7 +72,7 @@ def size_pool(
     low, high = bracket
     if not explain:
         return Sized(low, "", at(low))
-    bound = "throughput" if high >= NEARLY * most else most_missed(at(high), tier)
+    bound = "throughput" if high >= NEARLY * upper else most_missed(at(high), tier)
     if role == "decode":
         bound = decode_bound(bound, profile, tier, workload.isl, workload.osl)
     # If more memory would allow a higher rate, memory is the binding constraint.
@@ -81,15 +81,15 @@ def size_pool(
     return Sized(low, bound, at(low))
 
 
-def largest(
-    evaluated: Evaluated, tier: Tier, saturated_rps: float, precision: float = PRECISION
+def largest_rate(
+    evaluated: Evaluated, tier: Tier, limit_rps: float, precision: float = PRECISION
 ) -> tuple[float, float] | None:
     """Return the largest rate that meets ``tier``, and the smallest one found that does not.
 
     Both are equal if the saturated rate is the limit. The result is None if even the smallest rate
     misses the tier.
     """
-    low, high = TRICKLE * saturated_rps, NEARLY * saturated_rps
+    low, high = TRICKLE * limit_rps, NEARLY * limit_rps
     if evaluated(low).attained(tier) < tier.attainment:
         return None
     if evaluated(high).attained(tier) >= tier.attainment:

@@ -9,7 +9,7 @@ import numpy as np
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 
-LEAST = 0.02  # smallest variance factor, so that clockwork arrivals do not divide by 0
+MIN_PROBABILITY = 0.02  # smallest variance factor, so that clockwork arrivals do not divide by 0
 LARGEST = 650.0  # largest log ratio, so that exp does not underflow
 
 
@@ -48,7 +48,7 @@ class Occupancy:
         return law
 
 
-def occupancy(
+def solve_occupancy(
     rate: float,
     death: FloatArray,
     *,
@@ -90,8 +90,8 @@ def occupancy(
         inside[0] = 1.0
         return Occupancy(inside, 0.0, True)
     rho = rate / death
-    free = max(1.0 + (burstiness - 1.0) * overlap, LEAST)
-    line = max((burstiness + service_scv) / 2.0, LEAST)
+    free = max(1.0 + (burstiness - 1.0) * overlap, MIN_PROBABILITY)
+    line = max((burstiness + service_scv) / 2.0, MIN_PROBABILITY)
     logs = np.log(rho)
     # From index 1: the probability of an empty system depends on the load only.
     logs[1:servers] /= free

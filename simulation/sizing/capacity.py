@@ -18,7 +18,7 @@ from simulation.performance.profile import Profile
 from simulation.results import COMPLETED, RequestLog, SimulationResult
 from simulation.sizing.full_batch import decode_bound
 from simulation.sizing.queueing import largest_rate
-from simulation.sizing.trial import Pools, Trial, outside_of, pool_of, roomy
+from simulation.sizing.trial import Pools, Trial, outside_share, pool_of, with_ample_memory
 from simulation.sizing.workload import Burstiness
 from simulation.trace import PrefixBlocks
 
@@ -76,12 +76,12 @@ def capacity(
     Raises SimulationError if even the smallest rate misses the SLO.
     """
     caching = blocks is not None and role != "decode"
-    pools, lengths, tier = in_role(
+    pools, lengths, tier = isolated_role(
         profile, lengths, tier, role, link, batching, prefix_cache=caching
     )  # fmt: skip
     trial = Trial(
         pools, lengths, tier, seed=seed, requests=requests, burstiness=burstiness,
-        routing=routed(role, routing), blocks=blocks if caching else None,
+        routing=routing_for(role, routing), blocks=blocks if caching else None,
     )  # fmt: skip
     saturated = trial.saturated_rps()
     low, high = TRICKLE * saturated, saturated
@@ -91,9 +91,9 @@ def capacity(
     at_high = trial.at(high)
     if trial.met(at_high) and trial.met_again(high):
         # Counterfactual: if unlimited memory raises the throughput, memory is the constraint.
-        freed = trial.saturated_rps(roomy(pools))
+        freed = trial.saturated_rps(with_ample_memory(pools))
         bound = "memory" if freed > (1.0 + 5 * PRECISION) * saturated else "throughput"
-        return _answer(trial, high, at_high, bound)
+        return _capacity_at(trial, high, at_high, bound)
     # The fluid model's limit is a good first guess of where the SLO breaks.
     guess = largest_rate(profile, float(trial.isl.mean()), float(trial.osl.mean()))[0]
     rate = guess if low < guess < high else (low + high) / 2
@@ -107,15 +107,17 @@ def capacity(
     # The first draw meets the limits at this rate, so only the second shows which one is missed.
     if trial.met(at_high):
         at_high = trial.at(high, draw=1)
-    if trial.met(trial.at(high, roomy(pools))) and trial.met_again(high, roomy(pools)):
-        return _answer(trial, low, at_low, "memory")
+    if trial.met(trial.at(high, with_ample_memory(pools))) and trial.met_again(
+        high, with_ample_memory(pools)
+    ):
+        return _capacity_at(trial, low, at_low, "memory")
     bound = most_missed(at_high.requests, trial.tier)
     if role == "decode":
         bound = decode_bound(bound, profile, tier, *lengths)
-    return _answer(trial, low, at_low, bound)
+    return _capacity_at(trial, low, at_low, bound)
 
 
-def routed(role: str, routing: Routing | None) -> Routing:
+def routing_for(role: str, routing: Routing | None) -> Routing:
     """Return the routing; senders before decode instances take turns.
 
     The senders are always equally idle. By load, the first one would send everything.
@@ -124,7 +126,7 @@ def routed(role: str, routing: Routing | None) -> Routing:
     return replace(chosen, instance="round-robin") if role == "decode" else chosen
 
 
-def in_role(
+def isolated_role(
     profile: Profile,
     lengths: Lengths,
     tier: Tier,
@@ -161,7 +163,7 @@ def in_role(
     return pools, lengths, replace(tier, ttft_s=None, e2e_s=None)
 
 
-def _answer(trial: Trial, rate: float, run: SimulationResult, bound_by: str) -> Capacity:
+def _capacity_at(trial: Trial, rate: float, run: SimulationResult, bound_by: str) -> Capacity:
     log, tier = run.requests, trial.tier
     return Capacity(
         max_rps=rate,
@@ -170,11 +172,11 @@ def _answer(trial: Trial, rate: float, run: SimulationResult, bound_by: str) -> 
         tbt_s=quantile(log.tbt_s, tier.attainment),
         bound_by=bound_by,
         attainment=float(meets_slo(run).mean()),
-        outside=outside_of(run),
+        outside=outside_share(run),
     )
 
 
-def misses(log: RequestLog, tier: Tier) -> dict[str, tuple[float, float]]:
+def miss_shares(log: RequestLog, tier: Tier) -> dict[str, tuple[float, float]]:
     """Return, for each limit, the share of requests beyond it and the limit in seconds."""
     limits = {
         "ttft": (log.ttft_s, tier.ttft_s),
@@ -190,7 +192,7 @@ def misses(log: RequestLog, tier: Tier) -> dict[str, tuple[float, float]]:
 
 def most_missed(log: RequestLog, tier: Tier) -> str:
     """Return the limit that the most requests exceed; "throughput" if none is exceeded."""
-    shares = misses(log, tier)
+    shares = miss_shares(log, tier)
     worst = max(shares, key=lambda name: shares[name][0], default="throughput")
     return worst if shares and shares[worst][0] > 0 else "throughput"
 
@@ -198,18 +200,18 @@ def most_missed(log: RequestLog, tier: Tier) -> str:
 def _trickle_sentence(profile: Profile, tier: Tier, run: SimulationResult) -> str:
     log = run.requests
     name = most_missed(log, tier)
-    place = f"{profile.model} on {profile.tp} x {profile.gpu}"
+    pool_words = f"{profile.model} on {profile.tp} x {profile.gpu}"
     if name == "throughput":
         lost = float((log.outcome != COMPLETED).mean())
         return (
-            f"{place} cannot meet tier {tier.name}: {lost:.1%} of requests need more than its "
+            f"{pool_words} cannot meet tier {tier.name}: {lost:.1%} of requests need more than its "
             f"{profile.kv_capacity_tokens} KV tokens; use more GPUs per instance."
         )
     values = {"ttft": log.ttft_s, "tbt": log.tbt_s, "e2e": log.e2e_s}[name]
-    limit = misses(log, tier)[name][1]
+    limit = miss_shares(log, tier)[name][1]
     return (
-        f"{place} cannot meet tier {tier.name}'s {name.upper()} limit of {limit * 1000:.0f} ms "
-        f"even at batch 1: {tier.attainment:.0%} of requests take up to "
+        f"{pool_words} cannot meet tier {tier.name}'s {name.upper()} limit of {limit * 1000:.0f} "
+        f"ms even at batch 1: {tier.attainment:.0%} of requests take up to "
         f"{quantile(values, tier.attainment) * 1000:.0f} ms; use a faster profile or a looser "
         "limit."
     )

@@ -12,8 +12,8 @@ from simulation.performance.profile import Profile, iteration_s
 def full_batch_s(profile: Profile, isl: npt.ArrayLike, osl: npt.ArrayLike) -> float:
     """Return the seconds of a decode iteration with the largest batch, at mean context."""
     context = np.asarray(isl, np.float64).mean() + np.asarray(osl, np.float64).mean() / 2.0
-    most = float(profile.max_batch)
-    return float(iteration_s(profile, most, most * context, 0.0, 0.0))
+    batch = float(profile.max_batch)
+    return float(iteration_s(profile, batch, batch * context, 0.0, 0.0))
 
 
 def decode_bound(

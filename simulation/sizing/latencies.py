@@ -7,14 +7,14 @@ import numpy as np
 from simulation.fleet import KvLink
 from simulation.sizing.birth_death import Occupancy
 from simulation.sizing.prompt_queue import NEVER
-from simulation.sizing.spread import Spread, added, spread, thinned, unit_gamma
+from simulation.sizing.spread import Spread, spread, sum_of, thin, unit_gamma
 from simulation.sizing.workload import Workload
 
 NOTHING = Spread(np.zeros(0), np.zeros(0))
 AT_ONCE = Spread(np.zeros(1), np.ones(1))
 
 
-def line_wait(law: Occupancy, rate: float) -> Spread:
+def queue_wait(law: Occupancy, rate: float) -> Spread:
     """Return the wait for a place: zero, or exponential with the mean of Little's law."""
     waits = law.at_least(len(law.inside) - 1)
     if waits <= NEVER or rate <= 0:
@@ -24,7 +24,7 @@ def line_wait(law: Occupancy, rate: float) -> Spread:
     return spread(np.append(0.0, mean * x), np.append(1.0 - waits, waits * share))
 
 
-def transfer(link: KvLink | None, workload: Workload, senders: int) -> Spread:
+def transfer_time(link: KvLink | None, workload: Workload, senders: int) -> Spread:
     """Return the time to move a KV cache over the sender's link and the shared link.
 
     Each link is a queue with one server. The time is infinite if either cannot keep up.
@@ -34,40 +34,40 @@ def transfer(link: KvLink | None, workload: Workload, senders: int) -> Spread:
     total = AT_ONCE
     size = link.kv_bytes_per_token * workload.facts.isl_points
     rate, slower = workload.rate, min(link.bytes_s, link.shared_bytes_s)
-    for bytes_s, ways in ((link.bytes_s, senders), (link.shared_bytes_s, 1)):
+    for bytes_s, links in ((link.bytes_s, senders), (link.shared_bytes_s, 1)):
         if not np.isfinite(bytes_s):
             continue
         seconds = size / bytes_s
-        mean, load = float(seconds.mean()), rate / ways * float(seconds.mean())
+        mean, load = float(seconds.mean()), rate / links * float(seconds.mean())
         if load >= 1.0:
             return Spread(np.array([np.inf]), np.ones(1))
         scv = float(seconds.var()) / mean**2
         x, share = unit_gamma()
         # M/G/1 wait of those that wait (Pollaczek and Khinchine), taken as exponential.
         late = (1.0 + scv) / 2.0 * mean / (1.0 - load)
-        total = added(total, spread(np.append(0.0, late * x), np.append(1.0 - load, load * share)))
-    return added(total, spread(size / slower))
+        total = sum_of(total, spread(np.append(0.0, late * x), np.append(1.0 - load, load * share)))
+    return sum_of(total, spread(size / slower))
 
 
-def with_first(gap: Spread, first: Spread, workload: Workload) -> Spread:
+def gaps_with_delay(gap: Spread, first: Spread, workload: Workload) -> Spread:
     """Return the mean gaps if the first token is delayed by ``first``."""
     gaps = workload.facts.osl_points - 1.0
     gaps = gaps[gaps > 0]
     if not len(gaps) or not len(gap.values):
         return NOTHING
-    late = thinned(first, 64)
+    late = thin(first, 64)
     shape = (len(late.values), len(gaps))
-    return added(
+    return sum_of(
         gap,
         spread(late.values[:, None] / gaps, np.broadcast_to(late.weights[:, None], shape)),
     )
 
 
-def end_to_end(ttft: Spread, tbt: Spread, workload: Workload) -> Spread:
+def end_to_end_time(ttft: Spread, tbt: Spread, workload: Workload) -> Spread:
     """Return the end-to-end time: the first token and the gaps after it."""
     gaps = workload.facts.osl_points - 1.0
     if not len(tbt.values):
         return ttft
-    some = thinned(tbt, 32)
+    some = thin(tbt, 32)
     shape = (len(gaps), len(some.weights))
-    return added(ttft, spread(gaps[:, None] * some.values, np.broadcast_to(some.weights, shape)))
+    return sum_of(ttft, spread(gaps[:, None] * some.values, np.broadcast_to(some.weights, shape)))

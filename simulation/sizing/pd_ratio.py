@@ -16,10 +16,10 @@ import numpy as np
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
 from simulation.performance.profile import Profile
-from simulation.sizing.batch_queue import Evaluation, evaluate
+from simulation.sizing.batch_queue import Evaluation, evaluate_pool
 from simulation.sizing.batch_sizing import Sized, size_pool
-from simulation.sizing.latencies import transfer
-from simulation.sizing.spread import added
+from simulation.sizing.latencies import transfer_time
+from simulation.sizing.spread import sum_of
 from simulation.sizing.workload import Burstiness, Workload
 from simulation.trace import PrefixBlocks
 
@@ -52,7 +52,7 @@ class PdService:
 
 
 @dataclass(frozen=True, slots=True)
-class Ratio:
+class RatioCapacity:
     """Capacity of ``prefill`` and ``decode`` instances together within the SLO."""
 
     prefill: int
@@ -72,16 +72,16 @@ class Ratio:
 
 
 @dataclass(frozen=True, slots=True)
-class Best:
+class BestRatio:
     """The ratio with the highest capacity per GPU, and the losses of its neighbours."""
 
-    ratio: Ratio
+    ratio: RatioCapacity
     # Capacity lost with one instance moved to decode; None: no such ratio.
     fewer_prefill: float | None
     more_prefill: float | None
 
 
-def splits(instances: int) -> list[tuple[int, int]]:
+def all_splits(instances: int) -> list[tuple[int, int]]:
     """Return all ways to divide ``instances``, each side at least one.
 
     Raises SimulationError for fewer than 2 instances.
@@ -91,19 +91,19 @@ def splits(instances: int) -> list[tuple[int, int]]:
     return [(p, instances - p) for p in range(1, instances)]
 
 
-def ratios(service: PdService, pairs: Iterable[tuple[int, int]]) -> list[Ratio]:
+def ratios(service: PdService, pairs: Iterable[tuple[int, int]]) -> list[RatioCapacity]:
     """Compute every pair (prefill, decode instances) by the closed forms."""
-    return [analytic(service, p, d) for p, d in pairs]
+    return [closed_form_ratio(service, p, d) for p, d in pairs]
 
 
-def analytic(service: PdService, prefill: int, decode: int) -> Ratio:
+def closed_form_ratio(service: PdService, prefill: int, decode: int) -> RatioCapacity:
     """Compute one ratio by the closed forms; 0 requests/s if the smallest rate misses the tier."""
     try:
-        first = _sized(service, "prefill", prefill, prefill)
-        second = _sized(service, "decode", decode, prefill)
+        first = _sized_side(service, "prefill", prefill, prefill)
+        second = _sized_side(service, "decode", decode, prefill)
     except SimulationError:
         nan = float("nan")
-        return Ratio(prefill, decode, 0.0, 0.0, "slo", "", nan, nan, nan)
+        return RatioCapacity(prefill, decode, 0.0, 0.0, "slo", "", nan, nan, nan)
     first_binds = first.max_rps <= second.max_rps
     bound = first.bound_by if first_binds else second.bound_by
     high = min(first.max_rps, second.max_rps)
@@ -111,16 +111,16 @@ def analytic(service: PdService, prefill: int, decode: int) -> Ratio:
         bound = "link"
     rate, low = high, NEAR * high
     for _ in range(JOINT):
-        if _together(service, prefill, decode, rate) >= service.tier.attainment:
+        if _joint_attainment(service, prefill, decode, rate) >= service.tier.attainment:
             low = rate
         else:
             high = rate
         if low == high:
             break
         rate = (low + high) / 2
-    ttft, tbt = _evaluated(service, prefill, decode, low)
+    ttft, tbt = _evaluate_sides(service, prefill, decode, low)
     share = service.tier.attainment
-    return Ratio(
+    return RatioCapacity(
         prefill=prefill,
         decode=decode,
         max_rps=low,
@@ -129,44 +129,44 @@ def analytic(service: PdService, prefill: int, decode: int) -> Ratio:
         side="prefill" if first_binds else "decode",
         ttft_s=ttft.ttft.quantile(share),
         tbt_s=tbt.tbt.quantile(share),
-        transfer_s=transfer(service.link, service.workload.at(low), prefill).mean,
+        transfer_s=transfer_time(service.link, service.workload.at(low), prefill).mean,
     )
 
 
 def _link_binds(service: PdService, decode: int, rate: float) -> bool:
     """Return whether the decode pool would carry more if KV caches took no time."""
     arriving = service.workload.at((1.0 + 5 * PRECISION) * rate)
-    free = evaluate(service.decode, arriving, role="decode", instances=decode)
+    free = evaluate_pool(service.decode, arriving, role="decode", instances=decode)
     return free.attained(service.tier) >= service.tier.attainment
 
 
-def best_of(ratios: Sequence[Ratio], service: PdService) -> Best:
+def best_ratio(ratios: Sequence[RatioCapacity], service: PdService) -> BestRatio:
     """Return the ratio with the highest capacity per GPU.
 
     Raises SimulationError if no ratio carries anything.
     """
     rows = sorted(ratios, key=lambda ratio: ratio.prefill)
-    worth = [per_gpu(service, ratio) for ratio in rows]
-    place = int(np.argmax(worth))
-    if worth[place] <= 0.0:
+    tps_per_gpu = [per_gpu(service, ratio) for ratio in rows]
+    best = int(np.argmax(tps_per_gpu))
+    if tps_per_gpu[best] <= 0.0:
         raise SimulationError(
             f"No ratio of {service.prefill.model} meets tier {service.tier.name}, even at a "
             "trickle; use faster profiles or looser limits."
         )
 
     def lost(other: int) -> float | None:
-        return 1.0 - worth[other] / worth[place] if 0 <= other < len(rows) else None
+        return 1.0 - tps_per_gpu[other] / tps_per_gpu[best] if 0 <= other < len(rows) else None
 
-    return Best(rows[place], lost(place - 1), lost(place + 1))
+    return BestRatio(rows[best], lost(best - 1), lost(best + 1))
 
 
-def per_gpu(service: PdService, ratio: Ratio) -> float:
+def per_gpu(service: PdService, ratio: RatioCapacity) -> float:
     """Return the tokens/s per GPU."""
     gpus = ratio.prefill * service.prefill.tp + ratio.decode * service.decode.tp
     return ratio.max_tps / gpus
 
 
-def best_split(service: PdService, instances: int) -> Ratio:
+def best_split(service: PdService, instances: int) -> RatioCapacity:
     """Find the best ratio of ``instances`` by the closed forms, with a binary search.
 
     More prefill instances carry more prompts and leave fewer instances for decode. The best ratio
@@ -177,7 +177,7 @@ def best_split(service: PdService, instances: int) -> Ratio:
         while low < high:
             middle = (low + high) // 2
             first, second = (
-                _sized(service, role, n, middle, explain=False).max_rps
+                _sized_side(service, role, n, middle, explain=False).max_rps
                 for role, n in (("prefill", middle), ("decode", instances - middle))
             )
             if first <= second:
@@ -185,12 +185,14 @@ def best_split(service: PdService, instances: int) -> Ratio:
             else:
                 high = middle
     except SimulationError:
-        return analytic(service, 1, instances - 1)
-    near = [analytic(service, p, instances - p) for p in (low - 1, low) if 1 <= p < instances]
+        return closed_form_ratio(service, 1, instances - 1)
+    near = [
+        closed_form_ratio(service, p, instances - p) for p in (low - 1, low) if 1 <= p < instances
+    ]
     return max(near, key=lambda ratio: ratio.max_tps)
 
 
-def _sized(
+def _sized_side(
     service: PdService, role: str, instances: int, senders: int, *, explain: bool = True
 ) -> Sized:
     return size_pool(
@@ -206,24 +208,24 @@ def _sized(
     )
 
 
-def _evaluated(
+def _evaluate_sides(
     service: PdService, prefill: int, decode: int, rate: float
 ) -> tuple[Evaluation, Evaluation]:
     arriving = service.workload.at(rate)
     return (
-        evaluate(service.prefill, arriving, role="prefill", instances=prefill),
-        evaluate(service.decode, arriving, role="decode", instances=decode, link=service.link,
+        evaluate_pool(service.prefill, arriving, role="prefill", instances=prefill),
+        evaluate_pool(service.decode, arriving, role="decode", instances=decode, link=service.link,
                  senders=prefill),
     )  # fmt: skip
 
 
-def _together(service: PdService, prefill: int, decode: int, rate: float) -> float:
+def _joint_attainment(service: PdService, prefill: int, decode: int, rate: float) -> float:
     """Return the share of requests within every limit."""
-    first, second = _evaluated(service, prefill, decode, rate)
+    first, second = _evaluate_sides(service, prefill, decode, rate)
     if not first.stable or not second.stable:
         return 0.0
     tier = service.tier
     both = first.ttft.within(tier.ttft_s) * second.tbt.within(tier.tbt_s)
     if tier.e2e_s is None:
         return both
-    return min(both, added(first.ttft, second.e2e).within(tier.e2e_s))
+    return min(both, sum_of(first.ttft, second.e2e).within(tier.e2e_s))

@@ -11,10 +11,10 @@ from simulation.fleet import KvLink, Routing
 from simulation.metrics import meets_slo
 from simulation.percentiles import quantile
 from simulation.results import SimulationResult
-from simulation.sizing.capacity import misses
+from simulation.sizing.capacity import miss_shares
 from simulation.sizing.full_batch import decode_bound
-from simulation.sizing.pd_ratio import PdService, Ratio, analytic, per_gpu
-from simulation.sizing.trial import Pools, Trial, pool_of, roomy
+from simulation.sizing.pd_ratio import PdService, RatioCapacity, closed_form_ratio, per_gpu
+from simulation.sizing.trial import Pools, Trial, pool_of, with_ample_memory
 
 PRECISION = 0.01  # relative precision of a rate
 REACH = 1.1  # factor between steps of the search for a bracket
@@ -25,7 +25,7 @@ FREE = 1e18  # bytes/s of a link without waiting
 ReportProgress = Callable[[float], None]  # share of the work that is done
 
 
-def simulated(
+def simulate_ratio(
     service: PdService,
     prefill: int,
     decode: int,
@@ -34,13 +34,13 @@ def simulated(
     requests: int = REQUESTS,
     routing: Routing | None = None,
     start_rps: float = 0.0,
-) -> Ratio:
+) -> RatioCapacity:
     """Find the largest rate of one ratio by simulation, to 1%.
 
     Both pools together must meet the tier in both draws. The search starts from ``start_rps``, or
     from the guess of the closed forms. The rate is 0 if none was found.
     """
-    guess = analytic(service, prefill, decode)
+    guess = closed_form_ratio(service, prefill, decode)
     pools = _pools(service, prefill, decode)
     trial = Trial(
         pools,
@@ -73,7 +73,7 @@ def simulated(
         middle = (low + high) / 2
         low, high = (middle, high) if holds(middle) else (low, middle)
     log = trial.at(low).requests
-    bound, side = _bound(trial, service, pools, high)
+    bound, side = _binding_side(trial, service, pools, high)
     share = service.tier.attainment
     return replace(
         guess,
@@ -86,36 +86,36 @@ def simulated(
     )
 
 
-def judged(
+def simulate_best_ratios(
     service: PdService,
-    ratios: list[Ratio],
+    ratios: list[RatioCapacity],
     *,
     seed: int = 0,
     requests: int = REQUESTS,
     routing: Routing | None = None,
     report: ReportProgress = lambda done: None,
-) -> list[Ratio]:
+) -> list[RatioCapacity]:
     """Simulate the best of ``ratios`` and its neighbours, until the best has simulated neighbours.
 
     ``ratios`` come from the closed forms or from the capacity of each pool. The closed forms ignore
     prefix caching. With shared prompts, each simulation therefore starts at its rate in ``ratios``.
     """
     rows = sorted(ratios, key=lambda ratio: ratio.prefill)
-    place = int(np.argmax([per_gpu(service, ratio) for ratio in rows]))
-    seen: dict[int, Ratio] = {}
+    best_index = int(np.argmax([per_gpu(service, ratio) for ratio in rows]))
+    seen: dict[int, RatioCapacity] = {}
     while True:
-        for i in (place - 1, place, place + 1):
+        for i in (best_index - 1, best_index, best_index + 1):
             if 0 <= i < len(rows) and i not in seen:
                 report(min(0.9, len(seen) / 5))
-                seen[i] = simulated(
+                seen[i] = simulate_ratio(
                     service, rows[i].prefill, rows[i].decode, seed=seed, requests=requests,
                     routing=routing,
                     start_rps=0.0 if service.blocks is None else rows[i].max_rps,
                 )  # fmt: skip
         best = max(seen, key=lambda i: per_gpu(service, seen[i]))
-        if best == place:
+        if best == best_index:
             return [seen[i] for i in sorted(seen)]
-        place = best
+        best_index = best
 
 
 def _pools(service: PdService, prefill: int, decode: int) -> Pools:
@@ -127,12 +127,12 @@ def _pools(service: PdService, prefill: int, decode: int) -> Pools:
     )  # fmt: skip
 
 
-def _bound(trial: Trial, service: PdService, pools: Pools, rate: float) -> tuple[str, str]:
+def _binding_side(trial: Trial, service: PdService, pools: Pools, rate: float) -> tuple[str, str]:
     """Return the binding constraint at a rate that misses, and the pool to enlarge."""
     # If the first draw meets the limits at this rate, only the second shows which one is missed.
     draw = 1 if trial.met(trial.at(rate)) else 0
     run = trial.at(rate, draw=draw)
-    shares = misses(run.requests, service.tier)
+    shares = miss_shares(run.requests, service.tier)
     bound = max(shares, key=lambda name: shares[name][0], default="throughput")
     side = "prefill" if bound == "ttft" else "decode"
     if not shares or shares[bound][0] == 0:
@@ -140,14 +140,14 @@ def _bound(trial: Trial, service: PdService, pools: Pools, rate: float) -> tuple
     if side == "decode":
         # Counterfactuals: a free link, then unlimited memory.
         free = (replace(pools[0], link=KvLink(0.0, FREE)), pools[1])
-        if _holds(trial, rate, draw, free):
+        if _meets_tier(trial, rate, draw, free):
             return "link", side
-    if _holds(trial, rate, draw, roomy(pools)):
+    if _meets_tier(trial, rate, draw, with_ample_memory(pools)):
         return "memory", side
     lengths = service.workload.isl, service.workload.osl
     return decode_bound(bound, service.decode, service.tier, *lengths), side
 
 
-def _holds(trial: Trial, rate: float, draw: int, pools: Pools) -> bool:
+def _meets_tier(trial: Trial, rate: float, draw: int, pools: Pools) -> bool:
     run: SimulationResult = trial.at(rate, pools, draw=draw)
     return bool(meets_slo(run).mean() >= trial.tier.attainment)

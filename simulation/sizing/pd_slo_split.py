@@ -11,7 +11,7 @@ from simulation.fleet import Tier
 LATE_PROMPTS = 0.9
 
 
-def in_part(tier: Tier, role: str) -> Tier:
+def role_tier(tier: Tier, role: str) -> Tier:
     """Return the tier for prefill or for decode alone.
 
     The allowed misses are shared between the two. Taken as independent, both together meet the

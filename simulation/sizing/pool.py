@@ -19,20 +19,22 @@ import numpy as np
 from simulation.arrays import FloatArray
 from simulation.fleet import KvLink, Routing, Tier
 from simulation.performance.profile import Profile
-from simulation.sizing.capacity import Capacity, Lengths, capacity, in_role, routed
-from simulation.sizing.trial import Trial, outside_of
+from simulation.sizing.capacity import Capacity, Lengths, capacity, isolated_role, routing_for
+from simulation.sizing.trial import Trial, outside_share
 from simulation.sizing.workload import Burstiness
 from simulation.trace import PrefixBlocks
 
-MOST = 64  # instances; in larger pools each instance has the same capacity
+MAX_INSTANCES = 64  # instances; in larger pools each instance has the same capacity
 SIMULATED = (2, 3, 4, 8, 16, 64)  # pool sizes
 REQUESTS = 48_000  # per simulated rate; more if requests live long
-LIVES = 10.0  # shortest run, in mean request lifetimes
+MEAN_RESIDENCES = 10.0  # shortest run, in mean request lifetimes
 MOST_REQUESTS = 400_000  # longest run
 PRECISION = 0.004  # tolerance of the rate found, as a share of the saturated rate
-LITTLE = 0.005  # smallest relative gain for which larger pools are still simulated
+MIN_GAIN = 0.005  # smallest relative gain for which larger pools are still simulated
 STEP = 0.04  # first step of the bracket, as a share of the saturated rate
-SATED = 0.98  # share of the saturated rate; if one instance reaches it, no pool is simulated
+SATURATED_SHARE = (
+    0.98  # share of the saturated rate; if one instance reaches it, no pool is simulated
+)
 NEAR_FULL = 0.97  # first guess for large pools, as a share of the saturated rate
 
 
@@ -61,19 +63,19 @@ class PoolCurve:
         """Return the capacities in input tokens/s, ``[N]``."""
         return self.max_rps * self.mean_isl
 
-    def counted(self, most: int) -> FloatArray:
-        """Return the input tokens/s to plan with in pools of up to ``most`` instances, ``[N]``.
+    def counted(self, max_instances: int) -> FloatArray:
+        """Return the input tokens/s to plan with, up to ``max_instances`` instances, ``[N]``.
 
-        The capacity per instance never exceeds that of a larger pool within ``most``. The result
-        nearly always equals ``tps``. If short answers draw long prompts to their instance, larger
-        pools can carry less per instance.
+        The capacity per instance never exceeds that of a larger pool within ``max_instances``. The
+        result nearly always equals ``tps``. If short answers draw long prompts to their instance,
+        larger pools can carry less per instance.
 
-        Pools beyond ``most`` cannot be built, so they do not lower the smaller ones. Their values
-        stay in the curve, which shows how many GPUs are missing.
+        Pools beyond ``max_instances`` cannot be built, so they do not lower the smaller ones. Their
+        values stay in the curve, which shows how many GPUs are missing.
         """
         n = np.arange(1, len(self.max_rps) + 1)
         each = self.tps / n
-        each[most:] = np.maximum(each[most:], each[: max(most, 1)][-1])
+        each[max_instances:] = np.maximum(each[max_instances:], each[: max(max_instances, 1)][-1])
         return np.asarray(n * np.minimum.accumulate(each[::-1])[::-1], np.float64)
 
 
@@ -90,9 +92,9 @@ def pool_curve(
     routing: Routing | None = None,
     blocks: PrefixBlocks | None = None,
     alone: Capacity | None = None,
-    most: int = MOST,
+    max_instances: int = MAX_INSTANCES,
 ) -> PoolCurve:
-    """Return C(n) for 1 to ``most`` instances behind one router; arguments as ``capacity``.
+    """Return C(n) for 1 to ``max_instances`` instances; arguments as ``capacity``.
 
     ``alone`` is the capacity of one instance, if already known. A few larger pools are simulated. A
     root search on the log odds of attainment finds the rate of each, with the same unit gaps and
@@ -108,39 +110,43 @@ def pool_curve(
     caching = blocks is not None and role != "decode"
 
     def trial(instances: int, requests: int) -> Trial:
-        pools, of_role, only = in_role(
+        pools, of_role, only = isolated_role(
             profile, lengths, tier, role, link, batching, instances, caching
         )  # fmt: skip
         return Trial(
             pools, of_role, only, seed=seed + instances, requests=requests, burstiness=burstiness,
-            routing=routed(role, routing), blocks=blocks if caching else None,
+            routing=routing_for(role, routing), blocks=blocks if caching else None,
         )  # fmt: skip
 
     lone = trial(1, REQUESTS)
     full = lone.saturated_rps()
     points = [PoolPoint(1, lone_capacity.max_rps, REQUESTS, 1, lone_capacity.outside)]
-    if lone_capacity.max_rps < SATED * full:
+    if lone_capacity.max_rps < SATURATED_SHARE * full:
         life = float(np.nanmean(lone.at(lone_capacity.max_rps).requests.e2e_s))
         for n in SIMULATED:
-            if n > most or _settled(points, full):
+            if n > max_instances or _is_settled(points, full):
                 break
-            requests = int(np.clip(LIVES * life * n * full, REQUESTS, MOST_REQUESTS))
-            points.append(_largest(trial(n, requests), n, full, _guess(points, n, full)))
+            requests = int(np.clip(MEAN_RESIDENCES * life * n * full, REQUESTS, MOST_REQUESTS))
+            points.append(
+                _largest_pool_rate(
+                    trial(n, requests), n, full, _extrapolated_share(points, n, full)
+                )
+            )
     return PoolCurve(
-        max_rps=between(points, most),
+        max_rps=interpolate_points(points, max_instances),
         mean_isl=float(np.asarray(lengths[0], np.float64).mean()),
         alone=lone_capacity,
         points=tuple(points),
     )
 
 
-def rate_of(curve: FloatArray, instances: int) -> float:
+def curve_capacity(curve: FloatArray, instances: int) -> float:
     """Read a pool's capacity from ``curve [N]``; constant per instance beyond N."""
-    known = min(instances, len(curve))
-    return float(curve[known - 1]) * instances / known
+    size = min(instances, len(curve))
+    return float(curve[size - 1]) * instances / size
 
 
-def fewest(curve: FloatArray, load: float) -> int:
+def fewest_instances(curve: FloatArray, load: float) -> int:
     """Return the fewest instances that carry ``load`` by a curve ``[N]`` in the same unit."""
     within = int(np.searchsorted(curve, load * (1.0 - 1e-12)))
     if within < len(curve):
@@ -148,20 +154,20 @@ def fewest(curve: FloatArray, load: float) -> int:
     return int(np.ceil(load / (float(curve[-1]) / len(curve)) - 1e-9))
 
 
-def between(points: list[PoolPoint], most: int = MOST) -> FloatArray:
-    """Interpolate the requests/s of pools of 1 to ``most`` instances.
+def interpolate_points(points: list[PoolPoint], max_instances: int = MAX_INSTANCES) -> FloatArray:
+    """Interpolate the requests/s of pools of 1 to ``max_instances`` instances.
 
     Capacity per instance is linear in 1 / sqrt(n) between the simulated sizes, and constant beyond
     the last one.
     """
-    n = np.arange(1, most + 1)
-    known = np.array([point.instances for point in points], float)
-    each = np.array([point.max_rps for point in points]) / known
+    n = np.arange(1, max_instances + 1)
+    sizes = np.array([point.instances for point in points], float)
+    each = np.array([point.max_rps for point in points]) / sizes
     # np.interp needs rising abscissae, hence 1 - 1 / sqrt(n).
-    return np.asarray(n * np.interp(1.0 - n**-0.5, 1.0 - known**-0.5, each), np.float64)
+    return np.asarray(n * np.interp(1.0 - n**-0.5, 1.0 - sizes**-0.5, each), np.float64)
 
 
-def _guess(points: list[PoolPoint], n: int, full: float) -> float:
+def _extrapolated_share(points: list[PoolPoint], n: int, full: float) -> float:
     """Extrapolate the share of the saturated rate that ``n`` instances carry."""
     x, last = 1.0 / sqrt(n), points[-1]
     u, y = last.max_rps / (last.instances * full), 1.0 / sqrt(last.instances)
@@ -172,29 +178,32 @@ def _guess(points: list[PoolPoint], n: int, full: float) -> float:
     return float(np.clip(u + (u - v) * (y - x) / (z - y), u / 2, 1.0))
 
 
-def _settled(points: list[PoolPoint], full: float) -> bool:
+def _is_settled(points: list[PoolPoint], full: float) -> bool:
     """Return whether instances of larger pools would carry about the same."""
     each = points[-1].max_rps / points[-1].instances
-    return len(points) > 1 and abs(_guess(points, MOST, full) * full / each - 1.0) < LITTLE
+    return (
+        len(points) > 1
+        and abs(_extrapolated_share(points, MAX_INSTANCES, full) * full / each - 1.0) < MIN_GAIN
+    )
 
 
-def _largest(trial: Trial, n: int, full: float, guess: float) -> PoolPoint:
+def _largest_pool_rate(trial: Trial, n: int, full: float, guess: float) -> PoolPoint:
     """Find the largest rate of ``n`` instances that meets the tier, at most ``n * full``."""
     judged: list[int] = []
     outside: list[float] = []
 
     def at(share: float) -> float:
         run = trial.at(share * n * full)
-        attained, of = trial.attained(run)
-        judged.append(of)
-        outside.append(outside_of(run))
-        return beyond(attained, of, trial.tier)
+        attained, judged_requests = trial.attained(run)
+        judged.append(judged_requests)
+        outside.append(outside_share(run))
+        return excess_log_odds(attained, judged_requests, trial.tier)
 
-    share = root(at, guess, STEP, PRECISION)
+    share = falling_root(at, guess, STEP, PRECISION)
     return PoolPoint(n, share * n * full, judged[-1], len(judged), outside[-1])
 
 
-def beyond(attained: float, of: int, tier: Tier) -> float:
+def excess_log_odds(attained: float, of: int, tier: Tier) -> float:
     """Return the log odds of attainment minus those of the tier's target.
 
     Shares are clipped by half a request of ``of``, so that the result stays finite at 0% and 100%.
@@ -205,7 +214,7 @@ def beyond(attained: float, of: int, tier: Tier) -> float:
     return float(np.log(share_kept / (1.0 - share_kept)) - np.log(goal / (1.0 - goal)))
 
 
-def root(f: Callable[[float], float], guess: float, step: float, precision: float) -> float:
+def falling_root(f: Callable[[float], float], guess: float, step: float, precision: float) -> float:
     """Return where a falling function on (0, 1] crosses 0, to ``precision``; 1 if it does not.
 
     Regula falsi with the Illinois rule, from a bracket around ``guess``.

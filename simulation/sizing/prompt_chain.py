@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from simulation.arrays import FloatArray
 from simulation.performance.profile import Profile, iteration_s
-from simulation.sizing.spread import Spread, gathered, spread, thinned
+from simulation.sizing.spread import Spread, spread, spread_of_many, thin
 from simulation.sizing.workload import Workload
 
 # Cells per iteration room; most cells per line, where the cells are larger.
@@ -80,55 +80,65 @@ class Iterations:
         return np.asarray(full * self.full_s + last)
 
 
-def delays(profile: Profile, workload: Workload, beside: float, running_s: float) -> Delays | None:
-    """Return the delays of prompts on one instance with ``beside`` decodes.
+def prompt_delays(
+    profile: Profile, workload: Workload, decodes: float, running_s: float
+) -> Delays | None:
+    """Return the delays of prompts on one instance with ``decodes`` decodes.
 
     An iteration without prompts takes ``running_s``; 0 means that the instance waits for prompts.
     The result is None if prompts arrive faster than they are computed. It is also None so close to
     saturation that thousands of full iterations may wait, since no SLO allows that.
     """
     isl, rate = workload.facts.isl_points, workload.rate
-    each = _iterations(profile, workload, beside)
+    each = _iteration_times(profile, workload, decodes)
     room, mean = each.room, float(isl.mean())
     spare = room - rate * each.full_s * mean
     if spare <= 0:
         return None
-    reach = _reach(each, workload, spare)
+    reach = _longest_line(each, workload, spare)
     cell = max(min(room, reach / 4.0) / CELLS, reach / LONGEST)
     per = max(int(room / cell), 1)
     cell = room / per
     count = int(np.ceil(reach / cell))
     if count > MOST_CELLS:
         return None
-    most = min(per, count)
+    max_cells = min(per, count)
     size = 1 << int(2 * count).bit_length()
-    lengths = np.fft.rfft(_cells(isl / cell, size)) - 1.0
+    lengths = np.fft.rfft(_length_law(isl / cell, size)) - 1.0
 
     # Iterations by their first tokens: 0 to ``per`` cells, or one prompt if nothing waited.
-    begin = thinned(spread(isl), BEGIN)
+    begin = thin(spread(isl), BEGIN)
     if running_s > 0:
         begin = Spread(np.zeros(0), np.zeros(0))
-    took = np.concatenate(
-        [[running_s], each.seconds(np.arange(1.0, most + 1.0) * cell), each.seconds(begin.values)]
+    iteration_s_by_cell = np.concatenate(
+        [
+            [running_s],
+            each.seconds(np.arange(1.0, max_cells + 1.0) * cell),
+            each.seconds(begin.values),
+        ]
     )
-    left = np.array([_moved(size, over / cell) for over in np.maximum(begin.values - room, 0.0)])
+    left = np.array([_shifted(size, over / cell) for over in np.maximum(begin.values - room, 0.0)])
     # Tokens that arrive in T seconds are compound Poisson, with transform exp(rate T (phi - 1)).
-    come = np.maximum(np.fft.irfft(np.exp(rate * took[:, None] * lengths), size), 0.0)
+    come = np.maximum(
+        np.fft.irfft(np.exp(rate * iteration_s_by_cell[:, None] * lengths), size), 0.0
+    )
     steps = np.zeros((count + 1, count + 1))
     for v in range(count + 1):
         over = max(v - per, 0)
-        steps[v, over:] = come[min(v, most), : count + 1 - over]
+        steps[v, over:] = come[min(v, max_cells), : count + 1 - over]
     if running_s == 0:
-        after = np.fft.irfft(np.fft.rfft(left) * np.fft.rfft(come[most + 1 :]), size)
+        after = np.fft.irfft(np.fft.rfft(left) * np.fft.rfft(come[max_cells + 1 :]), size)
         steps[0] = np.maximum(begin.weights @ after, 0.0)[: count + 1]
-    law = _stationary(steps, per)
+    law = _stationary_law(steps, per)
 
     # Shares of time by running iteration and by cells left over.
-    lines = np.zeros((len(took), size))
-    lines[:most, 0] = law[:most] * took[:most]
-    lines[most, : count + 1 - most] = law[most:] * took[most]
+    lines = np.zeros((len(iteration_s_by_cell), size))
+    lines[:max_cells, 0] = law[:max_cells] * iteration_s_by_cell[:max_cells]
+    lines[max_cells, : count + 1 - max_cells] = law[max_cells:] * iteration_s_by_cell[max_cells]
     if running_s == 0:
-        lines[most + 1 :] = (law[0] * begin.weights * took[most + 1 :])[:, None] * left
+        lines[max_cells + 1 :] = (law[0] * begin.weights * iteration_s_by_cell[max_cells + 1 :])[
+            :, None
+        ] * left
     idle = law[0] / max(rate, 1e-12) if running_s == 0 else 0.0
     lines /= idle + lines.sum()
     busy = float(lines.sum())
@@ -137,34 +147,36 @@ def delays(profile: Profile, workload: Workload, beside: float, running_s: float
     behind = each.all_s(isl, rate * mean * each.full_s * each.before_last(isl)) - each.all_s(isl)
     late = NOTHING, NOTHING, NOTHING
     if seen.any():
-        late = _late(each, workload, lines[seen], took[seen], running_s, cell, lengths)
+        late = _delays_in_iteration(
+            each, workload, lines[seen], iteration_s_by_cell[seen], running_s, cell, lengths
+        )
     return Delays(busy, *late, float(behind.mean()))
 
 
-def _late(
+def _delays_in_iteration(
     each: Iterations,
     workload: Workload,
     lines: FloatArray,
-    took: FloatArray,
+    iteration_s_by_cell: FloatArray,
     running_s: float,
     cell: float,
     lengths: npt.NDArray[np.complex128],
 ) -> tuple[Spread, Spread, Spread]:
     """Return ``begin``, ``late`` and ``found`` of prompts that arrive during an iteration."""
     rate, isl = workload.rate, workload.facts.isl_points
-    law = thinned(spread(isl), OWN)
+    law = thin(spread(isl), OWN)
     length = law.values[:, None]
     alone = each.all_s(length)
     turned, per_s = np.fft.rfft(lines), rate * float(isl.mean())
     parts: list[list[FloatArray]] = [[], [], [], []]
     for moment in MOMENTS:
-        before = turned * np.exp(rate * moment * took[:, None] * lengths)
+        before = turned * np.exp(rate * moment * iteration_s_by_cell[:, None] * lengths)
         ahead = np.fft.irfft(before, lines.shape[1])
         row, column = np.nonzero(ahead >= min(SEEN, float(ahead.max())))
-        rest, tokens = (1.0 - moment) * took[row], column * cell
+        rest, tokens = (1.0 - moment) * iteration_s_by_cell[row], column * cell
         wait = rest + np.floor(tokens / each.room + 1e-9) * each.full_s
         full = each.before_last(tokens + length) * each.full_s
-        prompts = (1.0 - moment) * np.maximum(took[row] - running_s, 0.0)
+        prompts = (1.0 - moment) * np.maximum(iteration_s_by_cell[row] - running_s, 0.0)
         behind = prompts + each.all_s(tokens + length) - alone
         late = rest + each.all_s(tokens + length, per_s * (rest + full)) - alone
         weight = ahead[row, column] * law.weights[:, None]
@@ -172,19 +184,23 @@ def _late(
         for part, value in zip(parts, values, strict=True):
             part.append(value.ravel())
     waits, lates, founds, weights = (np.concatenate(part) for part in parts)
-    return gathered(waits, weights), gathered(lates, weights), gathered(founds, weights)
+    return (
+        spread_of_many(waits, weights),
+        spread_of_many(lates, weights),
+        spread_of_many(founds, weights),
+    )
 
 
-def _iterations(profile: Profile, workload: Workload, beside: float) -> Iterations:
-    room = max(profile.max_batch_tokens - beside, 1.0)
+def _iteration_times(profile: Profile, workload: Workload, decodes: float) -> Iterations:
+    room = max(profile.max_batch_tokens - decodes, 1.0)
     tokens = np.linspace(0.0, room, KNOTS)
     tokens[0] = min(1.0, room)  # without tokens there is no prefill
-    context = beside * workload.facts.decode_context
-    took = iteration_s(profile, beside, context, tokens, tokens * workload.facts.keys)
-    return Iterations(room, took)
+    context = decodes * workload.facts.decode_context
+    seconds = iteration_s(profile, decodes, context, tokens, tokens * workload.facts.keys)
+    return Iterations(room, seconds)
 
 
-def _reach(each: Iterations, workload: Workload, spare: float) -> float:
+def _longest_line(each: Iterations, workload: Workload, spare: float) -> float:
     """Return a token count that the waiting line hardly ever exceeds."""
     isl, rate = workload.facts.isl_points, workload.rate
     mean, square, longest = float(isl.mean()), float((isl**2).mean()), float(isl[-1])
@@ -201,18 +217,18 @@ def _reach(each: Iterations, workload: Workload, spare: float) -> float:
     return float(usual if usual < each.room else reach)
 
 
-def _cells(places: FloatArray, size: int) -> FloatArray:
+def _length_law(places: FloatArray, size: int) -> FloatArray:
     """Return the law of lengths on the grid, each divided between the two nearest cells."""
     low = np.floor(places).astype(np.int64)
     law = np.bincount(low, 1.0 - (places - low), size) + np.bincount(low + 1, places - low, size)
     return np.asarray(law / len(places), np.float64)
 
 
-def _moved(size: int, by: float) -> FloatArray:
-    return _cells(np.array([by]), size)
+def _shifted(size: int, by: float) -> FloatArray:
+    return _length_law(np.array([by]), size)
 
 
-def _stationary(steps: FloatArray, down: int) -> FloatArray:
+def _stationary_law(steps: FloatArray, down: int) -> FloatArray:
     """Solve a chain that moves down by at most ``down``; mass beyond the grid goes to its end.
 
     States are eliminated from the end (Grassmann, Taksar and Heyman 1985), which needs no

@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from simulation.arrays import FloatArray
 from simulation.performance.profile import Profile, iteration_s
-from simulation.sizing.birth_death import Occupancy, occupancy
-from simulation.sizing.prompt_chain import delays
-from simulation.sizing.spread import Spread, added, mixture, spread
+from simulation.sizing.birth_death import Occupancy, solve_occupancy
+from simulation.sizing.prompt_chain import prompt_delays
+from simulation.sizing.spread import Spread, mix, spread, sum_of
 from simulation.sizing.workload import Workload
 
 CROWD = 64  # largest number of prompts for which every count is computed
@@ -19,22 +19,24 @@ NEVER = 1e-9  # share of requests that counts as zero
 QUARTERS = (np.arange(4) + 0.5) / 4
 
 
-def prompt_s(
-    profile: Profile, isl: FloatArray, beside: npt.ArrayLike, context: float
+def prefill_alone_s(
+    profile: Profile, isl: FloatArray, decodes: npt.ArrayLike, context: float
 ) -> FloatArray:
     """Return the seconds to prefill each prompt length alone.
 
-    ``beside`` decodes broadcast against the lengths ``isl``.
+    ``decodes`` decodes broadcast against the lengths ``isl``.
     """
-    beside = np.asarray(beside, np.float64)
-    room = np.maximum(profile.max_batch_tokens - beside, 1.0)
+    decodes = np.asarray(decodes, np.float64)
+    room = np.maximum(profile.max_batch_tokens - decodes, 1.0)
     full_chunks = np.floor(isl / room)
     rest = isl - full_chunks * room
-    tokens_held = beside * context
+    tokens_held = decodes * context
     full = iteration_s(
-        profile, beside, tokens_held, room, room * np.maximum(full_chunks, 1.0) * room / 2.0
+        profile, decodes, tokens_held, room, room * np.maximum(full_chunks, 1.0) * room / 2.0
     )
-    last = iteration_s(profile, beside, tokens_held, rest, rest * (full_chunks * room + rest / 2.0))
+    last = iteration_s(
+        profile, decodes, tokens_held, rest, rest * (full_chunks * room + rest / 2.0)
+    )
     return np.asarray(full_chunks * full + np.where(rest > 0, last, 0.0), np.float64)
 
 
@@ -52,12 +54,12 @@ class PromptTimes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PromptQueue:
-    """Prompts on ``servers`` instances with ``beside`` decodes each."""
+    """Prompts on ``servers`` instances with ``decodes`` decodes each."""
 
     profile: Profile
     workload: Workload
     servers: int
-    beside: float
+    decodes: float
     law: Occupancy  # number of prompts in the pool
     one: Occupancy  # the same for one instance with its share of Poisson arrivals
     alone: Spread  # prefill time of a prompt alone
@@ -74,61 +76,61 @@ class PromptQueue:
         rate = self.workload.rate / self.servers
         delayed = None
         if self.law.stable:
-            delayed = delays(self.profile, self.workload.at(rate), self.beside, running_s)
+            delayed = prompt_delays(self.profile, self.workload.at(rate), self.decodes, running_s)
         if delayed is None:
             never = Spread(np.array([np.inf]), np.ones(1))
             return PromptTimes(never, never, never)
         share, stretch, behind_s = delayed.share, 1.0, delayed.behind_s
         if self.law is not self.one:
             many, few = self.law.at_least(self.servers), max(self.one.at_least(1), NEVER)
-            late = _late(self.one, rate, self.alone.mean) / few
+            late = _mean_delay(self.one, rate, self.alone.mean) / few
             if min(many, late) > NEVER:
-                stretch = _late(self.law, self.workload.rate, self.alone.mean) / many / late
+                stretch = _mean_delay(self.law, self.workload.rate, self.alone.mean) / many / late
             share = min(many if self.servers > 1 else share * many / few, 1.0)
             if self.servers > 1:  # while a server is free, no later prompt joins an iteration
                 behind_s *= many
 
         def of(late: Spread, otherwise_s: float) -> Spread:
             """Mix the delay of prompts that find an iteration running with that of the others."""
-            return mixture(
+            return mix(
                 [
                     (share, Spread(late.values * stretch, late.weights)),
                     (1.0 - share, Spread(np.array([otherwise_s]), np.ones(1))),
                 ]
             )
 
-        first = added(of(delayed.late, behind_s), self.alone)
+        first = sum_of(of(delayed.late, behind_s), self.alone)
         return PromptTimes(of(delayed.begin, 0.0), first, of(delayed.found, 0.0))
 
 
-def _late(law: Occupancy, rate: float, alone_s: float) -> float:
+def _mean_delay(law: Occupancy, rate: float, alone_s: float) -> float:
     """Return the mean delay of prompts over their time alone, by Little's law."""
     return max(law.mean / rate - alone_s, 0.0)
 
 
-def prompt_queue(profile: Profile, workload: Workload, servers: int, beside: float) -> PromptQueue:
-    """Build the queue of prompts on ``servers`` instances with ``beside`` decodes each.
+def prompt_queue(profile: Profile, workload: Workload, servers: int, decodes: float) -> PromptQueue:
+    """Build the queue of prompts on ``servers`` instances with ``decodes`` decodes each.
 
     One iteration takes several waiting prompts, up to the token budget. A server is therefore
     faster when more prompts wait.
     """
     context, isl = workload.facts.decode_context, workload.facts.mean_isl
-    alone = spread(prompt_s(profile, workload.facts.isl_points, beside, context))
-    room = max(profile.max_batch_tokens - beside, 1.0)
-    most = max(room / isl, 1.0)
-    crowd = np.unique(np.append(np.arange(1.0, min(most, CROWD)), most))
+    alone = spread(prefill_alone_s(profile, workload.facts.isl_points, decodes, context))
+    room = max(profile.max_batch_tokens - decodes, 1.0)
+    max_prompts = max(room / isl, 1.0)
+    crowd = np.unique(np.append(np.arange(1.0, min(max_prompts, CROWD)), max_prompts))
     tokens = np.minimum(crowd * isl, room)
-    seconds = iteration_s(profile, beside, beside * context, tokens, tokens * workload.facts.keys)
+    seconds = iteration_s(profile, decodes, decodes * context, tokens, tokens * workload.facts.keys)
     served = np.maximum(np.maximum.accumulate(tokens / isl / seconds), 1.0 / alone.mean)
     served[0] = 1.0 / alone.mean
-    if most == 1.0:  # the next prompt uses the rest of an iteration's budget
+    if max_prompts == 1.0:  # the next prompt uses the rest of an iteration's budget
         served = np.append(served, max(float(room / isl / seconds[-1]), served[0]))
     death = np.append(np.arange(1, servers) / alone.mean, np.repeat(served, servers) * servers)
     scv = float(alone.weights @ (alone.values - alone.mean) ** 2) / alone.mean**2
-    law = occupancy(
+    law = solve_occupancy(
         workload.rate, death, servers=servers, burstiness=workload.burstiness, service_scv=scv
     )
     queue = law
     if servers > 1 or workload.burstiness != 1.0:
-        queue = occupancy(workload.rate / servers, served, servers=1, service_scv=scv)
-    return PromptQueue(profile, workload, servers, beside, law, queue, alone, float(death[-1]))
+        queue = solve_occupancy(workload.rate / servers, served, servers=1, service_scv=scv)
+    return PromptQueue(profile, workload, servers, decodes, law, queue, alone, float(death[-1]))

@@ -32,8 +32,8 @@ class Spread:
         """Return the value that ``share`` of the requests does not exceed; NaN if empty."""
         if not len(self.values):
             return float("nan")
-        place = int(np.searchsorted(np.cumsum(self.weights), share - 1e-12))
-        return float(self.values[min(place, len(self.values) - 1)])
+        index = int(np.searchsorted(np.cumsum(self.weights), share - 1e-12))
+        return float(self.values[min(index, len(self.values) - 1)])
 
     def within(self, limit: float | None) -> float:
         """Return the share of requests that do not exceed ``limit``; 1 without a limit."""
@@ -65,12 +65,14 @@ def unit_gamma(scv: float = 1.0) -> tuple[FloatArray, FloatArray]:
     return np.diff(below) / weights, weights
 
 
-def thinned(spread: Spread, points: int) -> Spread:
+def thin(spread: Spread, points: int) -> Spread:
     """Return the distribution on at most ``points`` points, half of them for its upper tenth."""
     if len(spread.values) <= points:
         return spread
     half = points // 2
-    edges = np.append(np.linspace(0.0, 0.9, half, endpoint=False), 1.0 - _tail(points - half))
+    edges = np.append(
+        np.linspace(0.0, 0.9, half, endpoint=False), 1.0 - _tail_points(points - half)
+    )
     middle = np.cumsum(spread.weights) - spread.weights / 2
     # Rounding may put points of almost no weight below the first edge.
     group = np.maximum(np.searchsorted(edges, middle, "right") - 1, 0)
@@ -80,7 +82,7 @@ def thinned(spread: Spread, points: int) -> Spread:
     return Spread(sums[used] / weights[used], weights[used])
 
 
-def gathered(values: FloatArray, weights: FloatArray) -> Spread:
+def spread_of_many(values: FloatArray, weights: FloatArray) -> Spread:
     """Build a spread from very many points without sorting, by means over evenly spaced cells."""
     low, high = float(values.min()), float(values.max())
     cell = ((values - low) * (GATHERED / max(high - low, 1e-300))).astype(np.int64)
@@ -91,23 +93,23 @@ def gathered(values: FloatArray, weights: FloatArray) -> Spread:
     return Spread(sums[used] / mass[used], mass[used] / mass.sum())
 
 
-def later(spread: Spread, seconds: float) -> Spread:
+def shift(spread: Spread, seconds: float) -> Spread:
     """Return the spread shifted by ``seconds``."""
     return Spread(spread.values + seconds, spread.weights)
 
 
-def added(first: Spread, second: Spread) -> Spread:
+def sum_of(first: Spread, second: Spread) -> Spread:
     """Return the spread of the sum of two independent times."""
     # Adding zero must not thin the other spread.
     if len(first.values) == 1 and not first.values[0]:
         return second
     if len(second.values) == 1 and not second.values[0]:
         return first
-    a, b = thinned(first, ADDED), thinned(second, ADDED)
+    a, b = thin(first, ADDED), thin(second, ADDED)
     return spread(a.values[:, None] + b.values, a.weights[:, None] * b.weights)
 
 
-def mixture(parts: Sequence[tuple[float, Spread]]) -> Spread:
+def mix(parts: Sequence[tuple[float, Spread]]) -> Spread:
     """Return the mixture of ``(weight, spread)`` parts."""
     return spread(
         np.concatenate([part.values for _, part in parts]),
@@ -115,5 +117,5 @@ def mixture(parts: Sequence[tuple[float, Spread]]) -> Spread:
     )
 
 
-def _tail(points: int) -> FloatArray:
+def _tail_points(points: int) -> FloatArray:
     return np.asarray(np.logspace(-1.0, -DECADES, points), np.float64)

@@ -16,7 +16,7 @@ from simulation.metrics import meets_slo
 from simulation.performance.adjusted_profile import adjusted
 from simulation.performance.profile import Profile
 from simulation.performance.specs import GpuSpec
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from simulation.results import COMPLETED, SimulationResult
 from simulation.sizing.workload import Burstiness, unit_arrivals
 from simulation.trace import PrefixBlocks, Trace
@@ -46,13 +46,13 @@ def pool_of(
     )  # fmt: skip
 
 
-def outside_of(run: SimulationResult) -> float:
+def outside_share(run: SimulationResult) -> float:
     """Return the last pool's share of iterations outside its profile's measured range."""
     totals = run.totals
     return float(totals.outside[-1] / max(totals.iterations[-1], 1))
 
 
-def roomy(pools: Pools) -> Pools:
+def with_ample_memory(pools: Pools) -> Pools:
     """Return the pools with so much KV memory that it never binds."""
     return tuple(
         replace(pool, profile=adjusted(
@@ -102,7 +102,7 @@ class Trial:
             ]
             rng = np.random.default_rng(stream)
             if self._blocks is None:
-                self._draws[draw] = _evenly(*self._lengths, n, self._burstiness, rng)
+                self._draws[draw] = _systematic_sample(*self._lengths, n, self._burstiness, rng)
             else:
                 shared = SharedPrompts(*self._lengths, self._blocks).again(n, draw)
                 gaps = _arrivals(n, self._burstiness, rng)
@@ -186,7 +186,7 @@ class Trial:
             routing=self.routing,
         )
         span_s = float(arrival[-1]) + 1.0
-        policy = Flat([pool.initial for pool in pools], interval_s=span_s)
+        policy = Static([pool.initial for pool in pools], interval_s=span_s)
         return simulate(trace, fleet, policy, seed=self.seed, duration_s=span_s, interval_s=span_s)
 
 
@@ -204,8 +204,8 @@ class SharedPrompts:
         At the end of the sequence they start again with new block ids, so that repeats find no
         cached prompts.
         """
-        places = np.arange(n) + turn * (len(self.isl) // 2)
-        rounds, rows = np.divmod(places, len(self.isl))
+        order = np.arange(n) + turn * (len(self.isl) // 2)
+        rounds, rows = np.divmod(order, len(self.isl))
         taken, names = self.blocks.rows(rows), int(self.blocks.ids.max(initial=0)) + 1
         fresh = np.repeat(rounds * names, np.diff(taken.start))
         ids = np.unique(taken.ids + fresh, return_inverse=True)[1].astype(np.int32)
@@ -223,7 +223,7 @@ class _Draw:
     blocks: PrefixBlocks | None = None
 
 
-def _evenly(
+def _systematic_sample(
     isl: Int32Array, osl: Int32Array, n: int, burstiness: Burstiness, rng: np.random.Generator
 ) -> _Draw:
     """Draw ``n`` lengths by systematic sampling from the sorted sample.

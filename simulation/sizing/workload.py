@@ -40,7 +40,7 @@ class Workload:
             raise SimulationError("A workload needs a rate and a burstiness of at least 0.")
         object.__setattr__(self, "isl", isl)
         object.__setattr__(self, "osl", osl)
-        object.__setattr__(self, "facts", _facts(isl, osl))
+        object.__setattr__(self, "facts", _length_facts(isl, osl))
 
     def at(self, rate: float) -> Workload:
         """Return the same requests at another rate, without reading the sample again."""
@@ -65,7 +65,7 @@ class LengthFacts:
     osl_overlap: float  # integral of (1 - F)^2 over the mean (birth_death.occupancy)
 
 
-def _facts(isl: Int32Array, osl: Int32Array) -> LengthFacts:
+def _length_facts(isl: Int32Array, osl: Int32Array) -> LengthFacts:
     x, y = isl.astype(np.float64), osl.astype(np.float64)
     gaps = y - 1.0
     context = (gaps * (x + y / 2.0)).sum() / gaps.sum() if gaps.any() else x.mean() + 1.0
@@ -74,8 +74,8 @@ def _facts(isl: Int32Array, osl: Int32Array) -> LengthFacts:
     return LengthFacts(
         mean_isl=float(x.mean()),
         mean_osl=float(y.mean()),
-        isl_points=_points(isl),
-        osl_points=_points(osl),
+        isl_points=_part_means(isl),
+        osl_points=_part_means(osl),
         decode_context=float(context),
         keys=float((x * x).sum() / (2.0 * x.sum())),
         osl_scv=float(y.var() / y.mean() ** 2),
@@ -103,7 +103,7 @@ def unit_arrivals(n: int, burstiness: Burstiness, rng: np.random.Generator) -> F
     return np.cumsum(gaps)
 
 
-def _points(values: Int32Array) -> FloatArray:
+def _part_means(values: Int32Array) -> FloatArray:
     """Return the means of equal parts of the sorted values, ``[points]``.
 
     A value on an edge is divided between two parts, so the overall mean is exact.
@@ -115,11 +115,13 @@ def _points(values: Int32Array) -> FloatArray:
     )
 
 
-def local_burstiness(arrival_s: FloatArray, window_s: float = 300.0, least: int = 20) -> float:
+def local_burstiness(
+    arrival_s: FloatArray, window_s: float = 300.0, min_requests: int = 20
+) -> float:
     """Return ``burstiness_of`` within windows, so that daily cycles do not count as bursts.
 
-    The result is the mean over windows, weighted by requests. Windows with fewer than ``least``
-    requests are ignored; without any other, the result is 1.
+    The result is the mean over windows, weighted by requests. Windows with fewer than
+    ``min_requests`` requests are ignored; without any other, the result is 1.
     """
     if not len(arrival_s):
         return 1.0
@@ -127,7 +129,7 @@ def local_burstiness(arrival_s: FloatArray, window_s: float = 300.0, least: int 
     edges = np.flatnonzero(np.diff(window, prepend=window[0] - 1))
     total = weight = 0.0
     for part in np.split(arrival_s, edges[1:]):
-        if len(part) >= least:
+        if len(part) >= min_requests:
             total += len(part) * burstiness_of(part)
             weight += len(part)
     return total / weight if weight else 1.0

@@ -24,14 +24,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The pools of some models, and their indices ``whence`` in the whole fleet."""
+    """The pools of some models, and their indices ``pool_indices`` in the whole fleet."""
 
     fleet: Fleet
-    whence: tuple[int, ...]
+    pool_indices: tuple[int, ...]
 
 
-def parts_of(fleet: Fleet, most: int) -> list[Part]:
-    """Split a fleet into at most ``most`` parts of whole models with similar instance counts.
+def parts_of(fleet: Fleet, max_parts: int) -> list[Part]:
+    """Split a fleet into at most ``max_parts`` parts of whole models with similar instance counts.
 
     The policy must decide by pools of one model. The result is one part if models share instances
     or faults.
@@ -39,18 +39,18 @@ def parts_of(fleet: Fleet, most: int) -> list[Part]:
     sizes = dict.fromkeys(fleet.models, 0)
     for pool in fleet.pools:
         sizes[pool.model] += max(pool.initial, 1)
-    count = min(most, len(sizes)) if _apart(fleet) else 1
+    count = min(max_parts, len(sizes)) if _share_nothing(fleet) else 1
     chosen: list[list[str]] = [[] for _ in range(count)]
     load = [0] * count
     # Largest model first, each to the smallest part: the usual greedy balance.
     for model in sorted(sizes, key=lambda name: -sizes[name]):
-        least = load.index(min(load))
-        chosen[least].append(model)
-        load[least] += sizes[model]
+        smallest = load.index(min(load))
+        chosen[smallest].append(model)
+        load[smallest] += sizes[model]
     return [_part(fleet, set(models)) for models in chosen]
 
 
-def _apart(fleet: Fleet) -> bool:
+def _share_nothing(fleet: Fleet) -> bool:
     """Return whether models share nothing: no faults, no lending between models."""
     starts = [pool.start_up for pool in fleet.pools if pool.start_up is not None]
     others = any(
@@ -61,11 +61,13 @@ def _apart(fleet: Fleet) -> bool:
 
 def _part(fleet: Fleet, models: set[str]) -> Part:
     """Return the part of a fleet with the pools of some models."""
-    whence = tuple(p for p, pool in enumerate(fleet.pools) if pool.model in models)
-    return Part(replace(fleet, pools=tuple(fleet.pools[p] for p in whence)), whence)
+    pool_indices = tuple(p for p, pool in enumerate(fleet.pools) if pool.model in models)
+    return Part(replace(fleet, pools=tuple(fleet.pools[p] for p in pool_indices)), pool_indices)
 
 
-def together(fleet: Fleet, parts: Sequence[Part], results: Sequence[StreamResult]) -> StreamResult:
+def merge_parts(
+    fleet: Fleet, parts: Sequence[Part], results: Sequence[StreamResult]
+) -> StreamResult:
     """Merge the results of the parts to the result of the whole fleet.
 
     Raises ``SimulationError`` if a part ended with requests left while the whole fleet would have
@@ -82,7 +84,7 @@ def together(fleet: Fleet, parts: Sequence[Part], results: Sequence[StreamResult
             "simulate it in one part."
         )
     # Parts list their own pools; restore the order of the whole fleet.
-    order = np.argsort(np.concatenate([part.whence for part in parts]))
+    order = np.argsort(np.concatenate([part.pool_indices for part in parts]))
     first = results[0]
     reasons = [reason for result in results for reason in result.reject_reasons]
     tally = reduce(Tally.plus, (replace(r.tally, served=first.tally.served[:0]) for r in results))
@@ -90,9 +92,11 @@ def together(fleet: Fleet, parts: Sequence[Part], results: Sequence[StreamResult
     return replace(
         first,
         fleet=fleet,
-        series=_joined([r.series for r in results], order, {"interval_s": first.series.interval_s}),
-        totals=_joined([r.totals for r in results], order, {}),
-        after=_joined([r.after for r in results], order, {"until_s": max(ends)}),
+        series=_merge_columns(
+            [r.series for r in results], order, {"interval_s": first.series.interval_s}
+        ),
+        totals=_merge_columns([r.totals for r in results], order, {}),
+        after=_merge_columns([r.after for r in results], order, {"until_s": max(ends)}),
         reject_reasons={
             reason: sum(r.reject_reasons.get(reason, 0) for r in results)
             for reason in dict.fromkeys(sorted(reasons))
@@ -103,7 +107,7 @@ def together(fleet: Fleet, parts: Sequence[Part], results: Sequence[StreamResult
     )
 
 
-def _joined(tables: Sequence[T], order: Any, same: dict[str, float]) -> T:
+def _merge_columns(tables: Sequence[T], order: Any, same: dict[str, float]) -> T:
     """Merge columns by pool, in the order of the whole fleet."""
     names = [field.name for field in fields(tables[0]) if field.name not in same]  # type: ignore[arg-type]
     columns = {name: np.concatenate([getattr(t, name) for t in tables])[order] for name in names}

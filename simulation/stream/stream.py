@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simulation.arrays import pieces
+from simulation.arrays import row_slices
 from simulation.errors import SimulationError
 from simulation.trace import PrefixBlocks, Trace
 
@@ -40,7 +40,7 @@ class Stream:
         """
         edges = range(0, len(trace), piece)
         if most_tokens is None:
-            most_tokens = largest(trace)
+            most_tokens = largest_request(trace)
         return cls(
             lambda: (trace.rows(slice(i, i + piece)) for i in edges),
             trace.models,
@@ -100,13 +100,13 @@ class Stream:
             raise SimulationError("Every request needs at least one input and one output token.")
 
 
-def largest(trace: Trace) -> int:
+def largest_request(trace: Trace) -> int:
     """Return the input and output tokens of the largest request, at least 2."""
-    both = ((trace.input_tokens[i], trace.output_tokens[i]) for i in pieces(len(trace)))
+    both = ((trace.input_tokens[i], trace.output_tokens[i]) for i in row_slices(len(trace)))
     return max((int((isl.astype(np.int64) + osl).max()) for isl, osl in both), default=2)
 
 
-def joined(first: Trace, then: Trace) -> Trace:
+def join_traces(first: Trace, then: Trace) -> Trace:
     """Return the requests of both traces, one after the other."""
     blocks = None
     if first.blocks is not None and then.blocks is not None:

@@ -27,14 +27,14 @@ _SHIFT = 52 - STEP_BITS  # of the bits of a double
 _LEAST, _MOST = 2.0**-13, 2.0**24  # seconds: 0.12 ms to half a year
 
 
-def _bits(seconds: FloatArray | float) -> IntArray:
+def _bucket_numbers(seconds: FloatArray | float) -> IntArray:
     """Return bucket numbers of ``seconds`` >= 0 in order of size, ``STEPS`` per doubling."""
     # Doubles of at least 0 sort like their bits. The shift keeps the exponent and STEP_BITS more.
     return np.asarray(np.asarray(seconds, np.float64).view(np.int64) >> _SHIFT)
 
 
-_FIRST = int(_bits(_LEAST))
-BUCKETS = int(_bits(_MOST)) - _FIRST
+_FIRST = int(_bucket_numbers(_LEAST))
+BUCKETS = int(_bucket_numbers(_MOST)) - _FIRST
 _EDGES = np.asarray((_FIRST + np.arange(BUCKETS + 1)) << _SHIFT).view(np.float64)
 _MIDDLES_S = 0.5 * (_EDGES[:-1] + _EDGES[1:])
 MOST_GROUPS = 5_000  # of model, home region and tier, 120 kB each
@@ -95,7 +95,7 @@ class Tally:
         group = np.ravel_multi_index((trace.model, trace.region, trace.tier), shape)
         both = trace.input_tokens.astype(np.int64) + trace.output_tokens
         done = log.outcome == COMPLETED
-        _count(self.outcomes, group, log.outcome)
+        _add_counts(self.outcomes, group, log.outcome)
         np.add.at(self.met, group[ok], 1)
         np.add.at(self.in_time, group[ok], both[ok])
         for i, column in enumerate((trace.input_tokens, trace.output_tokens)):
@@ -105,28 +105,28 @@ class Tally:
         hour, due = (trace.arrival_s // HOUR_S).astype(np.int64), log.outcome != NOT_DUE
         tier_hour = hour * len(trace.tiers) + trace.tier
         for i, rows in enumerate((due, due & ok)):
-            _count(self.hours, tier_hour[rows], i)
+            _add_counts(self.hours, tier_hour[rows], i)
         np.add.at(self.reasons, log.reason[log.reason >= 0], 1)
         self._attention(trace, group, log.pool)
         self.last_s[0] = np.nanmax(log.last_token_s, initial=self.last_s[0])
 
     def _latency(self, which: int, group: Array, seconds: FloatArray) -> None:
         """Count latencies of one kind by group."""
-        known = np.isfinite(seconds)
-        value, its = np.maximum(seconds[known], 0.0), group[known]
-        np.add.at(self.known[:, which], its, 1)
+        finite = np.isfinite(seconds)
+        value, group_of_value = np.maximum(seconds[finite], 0.0), group[finite]
+        np.add.at(self.known[:, which], group_of_value, 1)
         # Whole microseconds add up equally in any order, unlike floats.
-        np.add.at(self.micros[:, which], its, np.rint(value * 1e6).astype(np.int64))
-        bucket = np.clip(_bits(value) - _FIRST, 0, BUCKETS - 1)
-        _count(self.buckets, its * len(LATENCIES) + which, bucket)
+        np.add.at(self.micros[:, which], group_of_value, np.rint(value * 1e6).astype(np.int64))
+        bucket = np.clip(_bucket_numbers(value) - _FIRST, 0, BUCKETS - 1)
+        _add_counts(self.buckets, group_of_value * len(LATENCIES) + which, bucket)
 
     def _attention(self, trace: Trace, group: Array, pool: Array) -> None:
         """Add the terms of attention by group and by pool."""
         terms = attention_terms(trace.input_tokens, trace.output_tokens)
-        for sums, places in ((self.asked, group), (self.served, pool)):
-            served = places >= 0
+        for sums, group_indices in ((self.asked, group), (self.served, pool)):
+            served = group_indices >= 0
             for i, term in enumerate(terms):
-                sums[:, i] += np.bincount(places[served], term[served], len(sums))
+                sums[:, i] += np.bincount(group_indices[served], term[served], len(sums))
 
     def plus(self, other: Tally) -> Tally:
         """Return the tally of the requests of both."""
@@ -149,16 +149,16 @@ class Tally:
             return Percentiles(None, None, None, None)
         ends = np.cumsum(self.buckets[groups, which].sum(axis=0))
         mean = int(self.micros[groups, which].sum()) / count / 1e3
-        return Percentiles(mean, *(_at_share(ends, share) for share in (0.5, 0.95, 0.99)))
+        return Percentiles(mean, *(_quantile_ms(ends, share) for share in (0.5, 0.95, 0.99)))
 
 
-def _count(table: IntArray, row: Array, column: Array | int) -> None:
+def _add_counts(table: IntArray, row: Array, column: Array | int) -> None:
     """Add one at each given place of a table, with the first axes flattened to ``row``."""
     # numpy adds by a single index four times as fast as by two.
     np.add.at(table.reshape(-1), row * table.shape[-1] + column, 1)
 
 
-def _at_share(ends: IntArray, share: float) -> float:
+def _quantile_ms(ends: IntArray, share: float) -> float:
     """Return the quantile ``share`` in milliseconds, linear between the two nearest ranks."""
     rank = share * (int(ends[-1]) - 1)
     low = int(rank)

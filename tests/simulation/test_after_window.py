@@ -7,7 +7,7 @@ from simulation.deadlines import due_s
 from simulation.engine.run import simulate
 from simulation.fleet import Tier
 from simulation.metrics import summarise
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from simulation.results import NOT_DUE, UNFINISHED
 from tests.simulation.builders import fleet, pool, profile, trace
 from tests.simulation.test_laws import busy_day, busy_fleet
@@ -18,7 +18,9 @@ DAY = Tier("niw", e2e_s=86_400.0, deferrable=True)
 
 def test_whoever_works_after_the_window_is_paid_to_its_last_work_and_nobody_else():
     # 2 s of prefill from 95 s on and 8 s of decodes: 5 s after the window, on one of two instances.
-    result = simulate(trace([95.0], 10, 9), fleet(pool(SLOW, usd=3.0)), Flat([2]), duration_s=100.0)
+    result = simulate(
+        trace([95.0], 10, 9), fleet(pool(SLOW, usd=3.0)), Static([2]), duration_s=100.0
+    )
     after, summary = result.after, summarise(result)
     assert after.kept_s.tolist() == [5.0]
     assert (after.prefill_s[0], after.decode_s[0]) == (0.0, 5.0)
@@ -43,7 +45,7 @@ def test_what_an_instance_waits_between_its_work_is_paid_with_it():
             pool(SLOW, region="b"), pool(SLOW, region="b"),
             regions=("a", "b"), latency=[[0, 10.0], [10.0, 0]],
         ),
-        Flat([1, 1]),
+        Static([1, 1]),
         duration_s=100.0,
     )  # fmt: skip
     assert sorted(result.after.kept_s) == [0.0, 19.0]
@@ -58,7 +60,7 @@ def test_a_day_to_go_is_a_day():
     result = simulate(
         trace(np.linspace(0, 90, n), 10, 9, tiers=("niw",)),
         fleet(pool(SLOW), tiers=[Tier("t"), DAY]),
-        Flat([1]),
+        Static([1]),
         duration_s=100.0,
     )
     summary = summarise(result)
@@ -78,7 +80,7 @@ def test_what_nobody_serves_is_missed_once_it_is_due(tier, outcome, attainment):
     result = simulate(
         trace([0.0, 50.0], 10, 9, tiers=("niw",)),
         fleet(pool(SLOW), tiers=[Tier("t"), tier]),
-        Flat([0]),
+        Static([0]),
         duration_s=100.0,
     )
     summary = summarise(result)
@@ -105,7 +107,7 @@ def test_a_request_is_due_at_the_first_of_its_limits():
 @pytest.mark.parametrize("count", [1, 2, 6])
 def test_every_token_is_given_out_in_the_window_or_after_it(count):
     day = busy_day(5000)
-    result = simulate(day, busy_fleet(), Flat([count, count]))
+    result = simulate(day, busy_fleet(), Static([count, count]))
     assert (result.requests.outcome == 0).all()
     tokens = result.series.output_tokens.sum() + result.after.output_tokens.sum()
     assert tokens == day.output_tokens.sum()
@@ -115,7 +117,7 @@ def test_every_token_is_given_out_in_the_window_or_after_it(count):
 
 def test_hours_after_the_window_are_those_of_a_longer_one():
     day = busy_day(5000)
-    cut = summarise(simulate(day, busy_fleet(), Flat([2, 2])))
-    long = summarise(simulate(day, busy_fleet(), Flat([2, 2]), duration_s=7200.0))
+    cut = summarise(simulate(day, busy_fleet(), Static([2, 2])))
+    long = summarise(simulate(day, busy_fleet(), Static([2, 2]), duration_s=7200.0))
     assert cut.busy_gpu_hours == pytest.approx(long.busy_gpu_hours, rel=0.01)
     assert cut.after_gpu_hours > 0.0 == long.after_gpu_hours

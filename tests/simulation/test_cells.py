@@ -7,9 +7,9 @@ from simulation import trace_replay
 from simulation.cells import per_cell, simulate_cell
 from simulation.engine.run import simulate
 from simulation.metrics import summarise
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from simulation.policy import ScalingPolicy
-from simulation.trace_replay import figures
+from simulation.trace_replay import summarise_replay
 from tests.simulation.builders import fleet, pool, trace
 
 CELLS = 5
@@ -35,8 +35,8 @@ class Growing(ScalingPolicy):
 
 
 def test_one_cell_is_the_fleet_itself():
-    a = simulate_cell(REQUESTS, fleet(pool(initial=2)), Flat([2]), cells=1)
-    b = simulate(REQUESTS, fleet(pool(initial=2)), Flat([2]))
+    a = simulate_cell(REQUESTS, fleet(pool(initial=2)), Static([2]), cells=1)
+    b = simulate(REQUESTS, fleet(pool(initial=2)), Static([2]))
     assert a.cells == 1 and summarise(a).gpu_hours == summarise(b).gpu_hours
     np.testing.assert_array_equal(a.requests.ttft_s, b.requests.ttft_s)
 
@@ -45,9 +45,9 @@ def test_one_cell_is_the_fleet_itself():
 def test_counts_are_of_all_cells_and_latencies_of_one(most, monkeypatch):
     """Of a long trace too, which is replayed as a stream."""
     monkeypatch.setattr(trace_replay, "LONG", most)
-    cell = figures(simulate_cell(REQUESTS, fleet(pool(initial=2)), Flat([2]), cells=1))
+    cell = summarise_replay(simulate_cell(REQUESTS, fleet(pool(initial=2)), Static([2]), cells=1))
     every = fleet(pool(initial=2 * CELLS, maximum=64 * CELLS))
-    every_cell = figures(simulate_cell(REQUESTS, every, Flat([2 * CELLS]), cells=CELLS))
+    every_cell = summarise_replay(simulate_cell(REQUESTS, every, Static([2 * CELLS]), cells=CELLS))
     for name in ("arrived", "completed", "input_tokens", "output_tokens", "tokens_in_time",
                  "gpu_hours", "cost_usd", "energy_kwh", "carbon_kg", "iterations"):  # fmt: skip
         assert getattr(every_cell, name) == pytest.approx(CELLS * getattr(cell, name)), name

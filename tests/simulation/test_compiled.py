@@ -15,7 +15,7 @@ from simulation import kernel_cache
 from simulation.compiled import inlined_kernel, kernel
 from simulation.engine import entry_points
 from simulation.engine.tables import Tables, opener
-from simulation.kernel_cache import made_of
+from simulation.kernel_cache import kernel_key
 
 TOY = '''"""A module with an entry point."""
 from simulation.compiled import cached_kernel, inlined_kernel, kernel
@@ -75,7 +75,7 @@ def toy(tmp_path, monkeypatch):
     ids=["docstring and lines", "comment", "plain function", "kernel that is not reached"],
 )
 def test_what_is_not_compiled_does_not_change_the_key(toy, old, new):
-    assert made_of(toy()) == made_of(toy(old, new))
+    assert kernel_key(toy()) == kernel_key(toy(old, new))
 
 
 @pytest.mark.parametrize(
@@ -91,22 +91,22 @@ def test_what_is_not_compiled_does_not_change_the_key(toy, old, new):
     ],
 )
 def test_whatever_is_compiled_changes_the_key(toy, old, new):
-    assert made_of(toy()) != made_of(toy(old, new))
+    assert kernel_key(toy()) != kernel_key(toy(old, new))
 
 
 def test_options_of_a_kernel_and_how_it_is_compiled_change_the_key(toy, tmp_path, monkeypatch):
-    before = made_of(toy())
-    assert made_of(toy("@kernel\ndef inner", "@inlined_kernel\ndef inner")) != before
+    before = kernel_key(toy())
+    assert kernel_key(toy("@kernel\ndef inner", "@inlined_kernel\ndef inner")) != before
     other = tmp_path / "other.py"
     other.write_text("# another way of compiling\n")
     monkeypatch.setattr(kernel_cache.inspect, "getfile", lambda _: str(other))
-    assert made_of(toy()) != before
+    assert kernel_key(toy()) != before
 
 
 def test_what_cannot_be_told_is_refused(toy):
     entry_point = toy("(1, 2.0)", "[1, 2.0]")
     with pytest.raises(TypeError, match="outer reads PAIR, a list"):
-        made_of(entry_point)
+        kernel_key(entry_point)
 
 
 def test_what_was_compiled_is_found_again_and_nothing_stale(toy, tmp_path):
@@ -123,14 +123,14 @@ def test_what_was_compiled_is_found_again_and_nothing_stale(toy, tmp_path):
 
 def test_types_say_what_they_are_made_of():
     pairs = [namedtuple("Pair", fields) for fields in ("a b", "b a")]
-    kinds = [tuple(kernel_cache._kind(Given((int64,) * 2, pair))) for pair in pairs]
+    kinds = [tuple(kernel_cache._type_contents(Given((int64,) * 2, pair))) for pair in pairs]
     assert kinds[0] != kinds[1]
     layouts = {name: {"x": (np.dtype([(name, "f8")]), 1)} for name in ("toy a", "toy b")}
-    kinds = [tuple(kernel_cache._kind(Tables(*named))) for named in layouts.items()]
+    kinds = [tuple(kernel_cache._type_contents(Tables(*named))) for named in layouts.items()]
     assert kinds[0] != kinds[1]
     assert kinds[0][0] == kinds[1][0]  # the file with the type
     openers = [opener(Tables(*named)) for named in layouts.items()]
-    values = [tuple(kernel_cache._value(each, "toy", set())) for each in openers]
+    values = [tuple(kernel_cache._compiled_parts(each, "toy", set())) for each in openers]
     assert values[0][0] == values[1][0] == kinds[0][0] and values[0][1] != values[1][1]
 
 
@@ -146,5 +146,5 @@ def len_of(x):
 
 def test_every_entry_of_the_engine_has_a_key():
     names = ("advance", "place", "scale", "speed", "limit", "fault", "tend", "observe", "close")
-    assert len({made_of(getattr(entry_points, name)) for name in names}) == len(names)
+    assert len({kernel_key(getattr(entry_points, name)) for name in names}) == len(names)
     assert Path(entry_points.__file__).name == "entry_points.py"

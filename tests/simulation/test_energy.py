@@ -9,7 +9,7 @@ from simulation.energy import pool_energy
 from simulation.engine.run import simulate
 from simulation.metrics import summarise
 from simulation.performance.power import PowerAtLoad
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from tests.simulation.builders import fleet, pool, profile, trace
 from tests.simulation.performance import test_power
 
@@ -20,7 +20,7 @@ ONE = profile(alpha=1.0, beta=0.0, gamma=2.0, delta=0.0, kv=4000, max_batch=4, b
 def run(pools, arrivals=(0.0,), duration_s=3600.0, **kwargs):
     trace_ = trace(list(arrivals), [10] * len(arrivals), [9] * len(arrivals))
     return simulate(
-        replace(trace_, **kwargs), fleet(*pools), Flat([1] * len(pools)), duration_s=duration_s
+        replace(trace_, **kwargs), fleet(*pools), Static([1] * len(pools)), duration_s=duration_s
     )
 
 
@@ -70,7 +70,7 @@ def test_carbon_by_hour_of_the_day():
     served = fleet(pool(ONE))
     region = replace(served.regions[0], carbon_hourly_g_per_kwh=tuple(rates))
     start = replace(trace([7199.9], [10], [1]), start_s=23 * 3600.0)
-    result = simulate(start, replace(served, regions=(region,)), Flat([1]), duration_s=7200.0)
+    result = simulate(start, replace(served, regions=(region,)), Static([1]), duration_s=7200.0)
     energy = pool_energy(result, 0)
     by_hour = energy.gpu_kwh.reshape(2, -1).sum(axis=1)
     assert by_hour[0] == pytest.approx(0.125)

@@ -14,14 +14,14 @@ from simulation.faults import (
     RegionOutage,
     SlowInstance,
     failing_starts,
-    plan,
+    fault_events,
 )
 from simulation.fleet import KvLink, Tier
 from simulation.metrics import meets_slo, summarise
 from simulation.policies.parts.service_controller import ServiceController
 from simulation.policies.parts.stability import STAY
 from simulation.policies.reactive import UnifiedReactive
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from simulation.results import INSTANCE_FAILED, REASONS
 from tests.simulation.asking import Asking
 from tests.simulation.builders import fleet, pool, profile, trace
@@ -33,7 +33,7 @@ ONE = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=1, b
 def test_work_of_a_lost_instance_is_computed_again_elsewhere_and_keeps_what_it_gave():
     # Two instances, a request of 20 tokens on each; the first is lost at 5.5 s with 5 tokens out.
     result = simulate(
-        trace([0.0, 0.0], 10, 20), fleet(pool(SLOW), faults=(Crash(0, 5.5),)), Flat([2])
+        trace([0.0, 0.0], 10, 20), fleet(pool(SLOW), faults=(Crash(0, 5.5),)), Static([2])
     )
     # It joins the other at 6 s: its 15 tokens computed again give the sixth, at 7 s.
     assert result.requests.first_token_s.tolist() == [1.0, 1.0]
@@ -50,7 +50,7 @@ def test_those_that_wait_go_with_those_in_the_batch_in_their_order():
     result = simulate(
         trace([0.0, 0.0, 0.0, 0.0], 10, [10, 9, 2, 2]),
         fleet(pool(ONE), faults=(Crash(0, 3.5),)),
-        Flat([2]),
+        Static([2]),
     )
     # The first instance has requests 0 and 3, the other 1 and 2. After the crash 0 (7 tokens
     # left) and 3 queue behind 2.
@@ -62,13 +62,13 @@ def test_a_request_without_a_retry_left_is_given_up_and_counted():
         result = simulate(
             trace([0.0], 10, 20),
             fleet(pool(SLOW), faults=(Crash(0, 5.5),), retries=retries),
-            Flat([2]),
+            Static([2]),
         )
         assert result.requests.outcome.tolist() == [outcome]
     lost = simulate(
         trace([0.0], 10, 20),
         fleet(pool(SLOW), faults=(Crash(0, 5.5), Crash(0, 9.5))),
-        Flat([2]),
+        Static([2]),
     )
     assert lost.reject_reasons == {INSTANCE_FAILED: 1}
     assert lost.requests.reason.tolist() == [REASONS.index(INSTANCE_FAILED)]
@@ -80,14 +80,14 @@ def test_a_request_without_a_retry_left_is_given_up_and_counted():
 
 def test_more_crashes_than_can_be_meant_are_refused():
     with pytest.raises(SimulationError, match="about 2,400,000 crashes"):
-        plan((RandomCrashes(100.0),), np.array([1000]), ("r",), 24 * 3600.0, 0)
+        fault_events((RandomCrashes(100.0),), np.array([1000]), ("r",), 24 * 3600.0, 0)
 
 
 def test_policy_replaces_what_was_lost():
     result = simulate(
         trace([0.0, 30.0], 10, 20),
         fleet(pool(SLOW, startup_s=10.0), faults=(Crash(0, 25.0),)),
-        Flat([1], interval_s=60.0),
+        Static([1], interval_s=60.0),
         duration_s=120.0,
     )
     # Nothing serves until the policy is asked again at 60 s and its instance is there at 70 s.
@@ -101,7 +101,7 @@ def test_which_instance_is_counted_among_those_that_serve():
         result = simulate(
             trace([0.0, 0.0], [10, 20], 20),
             fleet(pool(SLOW), faults=(Crash(0, 5.5, instance),)),
-            Flat([2]),
+            Static([2]),
         )
         assert result.requests.last_token_s[1] == (21.0 if instance == 1 else end)
         assert result.requests.last_token_s[0] == (20.0 if instance == 1 else 21.0)
@@ -116,7 +116,7 @@ def test_nothing_happens_where_nothing_lives():
 
 def test_slow_instance_takes_longer_for_a_time():
     fault = SlowInstance(0, 5.5, 16.5, 3.0)
-    result = simulate(trace([0.0], 10, 20), fleet(pool(SLOW), faults=(fault,)), Flat([1]))
+    result = simulate(trace([0.0], 10, 20), fleet(pool(SLOW), faults=(fault,)), Static([1]))
     # Six tokens by 6 s, then every three seconds: at 9, 12, 15, 18; ten left at one a second.
     assert result.requests.last_token_s[0] == 18.0 + 10
     assert result.totals.iterations[0] == 20
@@ -128,7 +128,7 @@ def test_outage_sends_requests_elsewhere_at_the_latency_of_the_way():
     result = simulate(
         trace([0.0, 100.0, 310.0], 10, [50, 2, 2], regions=("a",)),
         fleet(*pools, regions=("a", "b"), latency=wire, faults=(RegionOutage("a", 10.0, 200.0),)),
-        Flat([1, 1]),
+        Static([1, 1]),
         duration_s=360.0,
     )
     log = result.requests
@@ -152,7 +152,7 @@ def test_outage_takes_kv_caches_on_their_way_with_it():
     result = simulate(
         trace([0.0], 10, 3, regions=("a",)),
         fleet(*pools, regions=("a", "b"), faults=(RegionOutage("a", 5.0, 500.0),)),
-        Flat([1] * 4),
+        Static([1] * 4),
     )
     # Delivered at 11 s to nobody; its eleven tokens prefilled in b by 12 s, at b's decode at 23 s.
     assert result.requests.first_token_s[0] == 1.0
@@ -163,7 +163,7 @@ def test_outage_takes_kv_caches_on_their_way_with_it():
 def test_crash_of_the_decode_instance_begins_at_prefill_again():
     link = KvLink(1.0, 10.0)
     pools = (pool(SLOW, role="prefill", link=link), pool(SLOW, role="decode"))
-    result = simulate(trace([0.0], 10, 10), fleet(*pools, faults=(Crash(1, 4.5),)), Flat([1, 2]))
+    result = simulate(trace([0.0], 10, 10), fleet(*pools, faults=(Crash(1, 4.5),)), Static([1, 2]))
     # First token at 1 s, at the decode instance at 2 s, two more by 4 s; 13 tokens prefilled from
     # 4.5 s give the fourth, and travel 1.3 s; six more.
     assert result.requests.last_token_s[0] == pytest.approx(4.5 + 1 + 1.3 + 6)
@@ -186,7 +186,9 @@ def test_failed_starts_burn_their_time_and_are_tried_again():
 def test_draws_come_from_the_seed():
     faults = (RandomCrashes(0.5), FailedStarts(0.25), RegionOutage("r", 5.0, 9.0))
     maxima = np.array([10, 40])
-    events, again, other = (plan(faults, maxima, ("r",), 7 * 86_400.0, seed) for seed in (1, 1, 2))
+    events, again, other = (
+        fault_events(faults, maxima, ("r",), 7 * 86_400.0, seed) for seed in (1, 1, 2)
+    )
     assert events.dtype == EVENT
     assert events.tobytes() == again.tobytes() != other.tobytes()
     assert np.all(np.diff(events["time"]) >= 0)

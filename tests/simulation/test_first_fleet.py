@@ -6,7 +6,7 @@ from simulation.engine.run import simulate
 from simulation.faults import FailedStarts
 from simulation.metrics import summarise
 from simulation.policies.scheduled import Scheduled
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from simulation.start_times import StartUp
 from tests.simulation.builders import fleet, pool, profile, trace
 
@@ -16,7 +16,7 @@ NOBODY = trace([], [], [])
 
 def summary(*pools, counts, **options):
     served = fleet(*pools, **options)
-    return summarise(simulate(NOBODY, served, Flat(counts), duration_s=600.0))
+    return summarise(simulate(NOBODY, served, Static(counts), duration_s=600.0))
 
 
 def test_starts_before_the_window_are_paid():

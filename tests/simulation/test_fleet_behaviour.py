@@ -10,7 +10,7 @@ from simulation.errors import SimulationError
 from simulation.fleet import Tier
 from simulation.policies.reactive import UnifiedReactive
 from simulation.policies.scheduled import Scheduled
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from tests.simulation.builders import fleet, pool, profile, trace
 
 SLOW = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=4, budget=1000)
@@ -85,7 +85,7 @@ def test_instance_with_the_fewest_remaining_tokens_is_chosen():
     result = simulate(
         trace([0.0, 0.0, 0.0], [10, 60, 10], [100, 5, 2]),
         fleet(pool(SLOW)),
-        Flat([2]),
+        Static([2]),
         duration_s=120.0,
     )
     assert result.requests.last_token_s.tolist() == [100.0, 5.0, 2.0]
@@ -98,7 +98,7 @@ def test_full_home_overflows_to_the_nearest_region_with_room():
     result = simulate(
         trace([0.0, 1.5, 1.5], [80, 10, 10], [10, 2, 2], regions=("a",)),
         fleet(*(pool(tiny, region=r) for r in "abc"), regions=("a", "b", "c"), latency=wire),
-        Flat([1, 1, 1]),
+        Static([1, 1, 1]),
     )
     log = result.requests
     assert log.pool.tolist() == [0, 2, 2]
@@ -112,7 +112,7 @@ def test_all_regions_over_the_threshold_choose_the_least_used():
     result = simulate(
         trace([0.0, 0.0, 1.5], [90, 80, 5], [5, 5, 2], region=[0, 1, 0], regions=("a", "b")),
         fleet(pool(tiny, region="a"), pool(tiny, region="b"), regions=("a", "b")),
-        Flat([1, 1]),
+        Static([1, 1]),
     )
     assert result.requests.pool.tolist() == [0, 1, 1]
 
@@ -122,7 +122,7 @@ def test_region_without_the_model_is_served_from_elsewhere():
     result = simulate(
         trace([0.0], 10, 1, regions=("a",)),
         fleet(pool(SLOW, region="b"), regions=("a", "b"), latency=wire),
-        Flat([1]),
+        Static([1]),
     )
     assert result.requests.ttft_s[0] == 0.5 + 1.0 + 0.5
 
@@ -148,7 +148,7 @@ def test_deferred_requests_are_let_in_two_by_two_at_control_instants():
     result = simulate(
         trace([0.0] * 4, 10, 1, tiers=("niw",)),
         fleet(pool(SLOW), tiers=[NIW]),
-        Flat([1]),
+        Static([1]),
         duration_s=240.0,
     )
     # Two at 60 s; each of the two completions at 61 s lets in two more.
@@ -163,7 +163,7 @@ def test_releases_depend_on_utilisation(utilisation, released):
     result = simulate(
         trace([0.0, 0.0, 0.0], isl, [200, 1, 1], tier=[0, 1, 1], tiers=("t", "niw")),
         fleet(pool(SLOW), tiers=tiers),
-        Flat([1]),
+        Static([1]),
         duration_s=61.5,
     )
     first = result.requests.first_token_s[1:]
@@ -175,7 +175,7 @@ def test_aged_deferred_requests_go_at_once():
     result = simulate(
         trace([0.0, 0.0], [700, 10], [250, 1], tier=[0, 1], tiers=("t", "niw")),
         fleet(pool(SLOW), tiers=tiers),
-        Flat([1]),
+        Static([1]),
         duration_s=240.0,
     )
     assert result.requests.first_token_s[1] == 121.0
@@ -201,7 +201,7 @@ def test_a_deadline_of_minutes_is_kept_while_memory_is_never_free():
     result = simulate(
         trace([0.0, 10.0], [700, 10], [250, 1], tier=[0, 1], tiers=("t", "niw")),
         fleet(pool(profile(alpha=14.0, beta=0, gamma=1.0, delta=0, kv=1000, tp=1)), tiers=tiers),
-        Flat([1]),
+        Static([1]),
         duration_s=3600.0,
     )
     assert result.requests.e2e_s[1] <= 600.0
@@ -216,7 +216,7 @@ def test_what_becomes_urgent_first_is_released_first():
     result = simulate(
         trace([0.0, 1.0, 2.0, 3.0], 10, 1, tier=[1, 1, 2, 2], tiers=("t", "day", "hour")),
         fleet(pool(speed), tiers=tiers),
-        Flat([1]),
+        Static([1]),
         duration_s=240.0,
     )
     assert result.requests.first_token_s.tolist() == [63.0, 64.0, 61.0, 62.0]
@@ -227,7 +227,7 @@ def test_interactive_requests_are_admitted_before_released_ones():
     result = simulate(
         trace([0.0, 0.0, 60.25], 10, [1, 1, 1], tier=[1, 1, 0], tiers=("t", "niw")),
         fleet(pool(speed), tiers=[Tier("t"), NIW]),
-        Flat([1]),
+        Static([1]),
         duration_s=120.0,
     )
     # Both deferred ones are released at 60 s; the interactive one overtakes the second.
@@ -243,7 +243,7 @@ def test_waiting_deferred_request_is_promoted_when_it_ages():
     result = simulate(
         trace(arrival, 10, [1, 40, 40, 40, 40], tier=[1, 0, 0, 0, 0], tiers=("t", "niw")),
         fleet(pool(speed), tiers=tiers),
-        Flat([1]),
+        Static([1]),
         duration_s=240.0,
     )
     assert result.requests.first_token_s[0] == 59.75 + 120.0 + 1.0
@@ -253,7 +253,7 @@ def test_models_without_a_pool_and_oversized_requests_are_rejected_with_a_reason
     result = simulate(
         trace([0.0, 1.0, 2.0], [10, 10, 999], [1, 1, 2], model=[0, 1, 0], models=("m", "x")),
         fleet(pool(SLOW)),
-        Flat([1]),
+        Static([1]),
     )
     assert result.requests.outcome.tolist() == [0, 1, 1]
     assert result.reject_reasons == {
@@ -264,18 +264,18 @@ def test_models_without_a_pool_and_oversized_requests_are_rejected_with_a_reason
 
 def test_requests_too_large_for_one_pool_go_to_another():
     small = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=100, budget=1000)
-    result = simulate(trace([0.0], 500, 2), fleet(pool(small), pool(SLOW)), Flat([1, 1]))
+    result = simulate(trace([0.0], 500, 2), fleet(pool(small), pool(SLOW)), Static([1, 1]))
     assert result.requests.pool.tolist() == [1]
 
 
 def test_what_never_can_be_served_is_unfinished_not_lost():
-    result = simulate(trace([0.0], 10, 1), fleet(pool(SLOW)), Flat([0]))
+    result = simulate(trace([0.0], 10, 1), fleet(pool(SLOW)), Static([0]))
     assert result.requests.outcome.tolist() == [2]
     assert result.requests.pool.tolist() == [-1]
 
 
 def test_empty_trace_costs_idle_hours():
-    result = simulate(trace([], 1, 1), fleet(pool(SLOW)), Flat([2]), duration_s=90.0)
+    result = simulate(trace([], 1, 1), fleet(pool(SLOW)), Static([2]), duration_s=90.0)
     assert result.totals.idle_s[0] == 180.0
     assert result.series.ready.tolist() == [[2, 2]]
 
@@ -289,12 +289,12 @@ def test_empty_trace_costs_idle_hours():
 )
 def test_unknown_names_are_refused(change, word):
     with pytest.raises(SimulationError, match=word):
-        simulate(trace([0.0], 1, 1, **change), fleet(), Flat([1]))
+        simulate(trace([0.0], 1, 1, **change), fleet(), Static([1]))
 
 
 def test_wrong_number_of_counts_is_refused():
     with pytest.raises(SimulationError, match="one per pool"):
-        simulate(trace([0.0], 1, 1), fleet(), Flat([1, 2]))
+        simulate(trace([0.0], 1, 1), fleet(), Static([1, 2]))
 
 
 @pytest.mark.parametrize(
@@ -308,25 +308,25 @@ def test_wrong_number_of_counts_is_refused():
 )
 def test_senseless_pools_are_refused(change, word):
     with pytest.raises(SimulationError, match=word):
-        simulate(trace([0.0], 1, 1), fleet(pool(**change)), Flat([1]))
+        simulate(trace([0.0], 1, 1), fleet(pool(**change)), Static([1]))
 
 
 def test_negative_latency_is_refused():
     with pytest.raises(SimulationError, match="Latency"):
-        simulate(trace([0.0], 1, 1), fleet(latency=[[-1.0]]), Flat([1]))
+        simulate(trace([0.0], 1, 1), fleet(latency=[[-1.0]]), Static([1]))
 
 
 @pytest.mark.parametrize("change", [{"duration_s": 0.0}, {"interval_s": 0.0}])
 def test_senseless_windows_are_refused(change):
     with pytest.raises(SimulationError, match="positive"):
-        simulate(trace([0.0], 1, 1), fleet(), Flat([1]), **change)
+        simulate(trace([0.0], 1, 1), fleet(), Static([1]), **change)
 
 
 def test_window_takes_what_arrives_before_its_end():
     arrivals = [0.0, np.nextafter(60.0, 0), 60.0, 61.0]
     at_epoch = replace(trace(arrivals, 1, 1), start_s=1_700_158_546.8)
-    assert len(simulate(at_epoch, fleet(), Flat([1]), duration_s=60.0).trace) == 2
-    assert simulate(at_epoch, fleet(), Flat([1])).duration_s == 120.0
+    assert len(simulate(at_epoch, fleet(), Static([1]), duration_s=60.0).trace) == 2
+    assert simulate(at_epoch, fleet(), Static([1])).duration_s == 120.0
 
 
 def test_pool_without_instances_counts_requests_at_the_router_and_gets_its_first():
@@ -338,7 +338,7 @@ def test_pool_without_instances_counts_requests_at_the_router_and_gets_its_first
 
 def test_progress_is_told_and_may_cancel():
     fractions = []
-    simulate(trace([0.0], 1, 1), fleet(), Flat([1]), duration_s=600.0, progress=fractions.append)
+    simulate(trace([0.0], 1, 1), fleet(), Static([1]), duration_s=600.0, progress=fractions.append)
     assert fractions == sorted(fractions)
     assert fractions[-1] == 1.0
     assert len(fractions) > 5
@@ -348,7 +348,7 @@ def test_progress_is_told_and_may_cancel():
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        simulate(trace([0.0], 1, 1), fleet(), Flat([1]), duration_s=600.0, progress=cancel)
+        simulate(trace([0.0], 1, 1), fleet(), Static([1]), duration_s=600.0, progress=cancel)
 
 
 def test_progress_is_told_within_a_window_without_any_instant():
@@ -357,7 +357,7 @@ def test_progress_is_told_within_a_window_without_any_instant():
     simulate(
         trace(np.arange(n) / 100, 1, 1),
         fleet(pool(profile(budget=1000, max_batch=64))),
-        Flat([40], interval_s=1e9),
+        Static([40], interval_s=1e9),
         interval_s=1e9,
         duration_s=3000.0,
         progress=fractions.append,
@@ -370,4 +370,4 @@ def test_batches_that_no_memory_holds_are_refused():
     large = profile(max_batch=65_536, budget=65_536)
     n = 2000
     with pytest.raises(SimulationError, match="lower the capacity or the maximum"):
-        simulate(trace(np.zeros(n), 1, 1), fleet(pool(large, maximum=1_000_000)), Flat([1]))
+        simulate(trace(np.zeros(n), 1, 1), fleet(pool(large, maximum=1_000_000)), Static([1]))

@@ -13,7 +13,7 @@ from simulation.errors import InvariantViolated
 from simulation.fleet import Routing, Tier
 from simulation.metrics import meets_slo
 from simulation.policies.reactive import UnifiedReactive
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from simulation.sizing.queueing import mmc_mean_wait
 from tests.simulation.builders import fleet, pool, profile, trace
 
@@ -33,7 +33,7 @@ def test_deterministic_service_waits_as_m_d_1():
     rate, service = 0.7, 1.0
     n = 200_000
     arrivals = poisson(rate, n)
-    result = simulate(trace(arrivals, 1, 1), fleet(pool(single_server(1.0, 0.0))), Flat([1]))
+    result = simulate(trace(arrivals, 1, 1), fleet(pool(single_server(1.0, 0.0))), Static([1]))
     wait = result.requests.ttft_s - service
     load = rate * service
     assert wait.mean() == pytest.approx(load * service / (2 * (1 - load)), rel=0.03)
@@ -46,7 +46,7 @@ def test_exponential_service_waits_as_m_m_1():
     rate, n = 0.7, 400_000
     isl = np.maximum(np.random.default_rng(1).exponential(10_000, n).astype(int), 1)
     result = simulate(
-        trace(poisson(rate, n), isl, 1), fleet(pool(single_server(0.0, 1e-4))), Flat([1])
+        trace(poisson(rate, n), isl, 1), fleet(pool(single_server(0.0, 1e-4))), Static([1])
     )
     wait = result.requests.ttft_s - isl * 1e-4
     assert wait.mean() == pytest.approx(mmc_mean_wait(1, rate, 1.0), rel=0.04)
@@ -59,7 +59,7 @@ def test_littles_law_on_the_waiting_line():
     rate, n = 0.7, 100_000
     arrivals = poisson(rate, n, seed=3)
     result = simulate(
-        trace(arrivals, 1, 1), fleet(pool(single_server(1.0, 0.0))), Flat([1]), interval_s=0.997
+        trace(arrivals, 1, 1), fleet(pool(single_server(1.0, 0.0))), Static([1]), interval_s=0.997
     )
     wait = result.requests.ttft_s - 1.0
     effective = n / result.duration_s
@@ -95,7 +95,7 @@ def busy_fleet(kv=4000, **kwargs):
     )
 
 
-@pytest.mark.parametrize("policy", [Flat([6, 6]), UnifiedReactive()])
+@pytest.mark.parametrize("policy", [Static([6, 6]), UnifiedReactive()])
 def test_same_inputs_same_bytes(policy):
     a = simulate(busy_day(), busy_fleet(), policy)
     b = simulate(busy_day(), busy_fleet(), policy)
@@ -109,7 +109,7 @@ def test_same_inputs_same_bytes(policy):
 
 def test_tokens_of_the_series_are_those_of_the_requests():
     day = busy_day()
-    result = simulate(day, busy_fleet(kv=2000), Flat([5, 5]), duration_s=4 * 3600.0)
+    result = simulate(day, busy_fleet(kv=2000), Static([5, 5]), duration_s=4 * 3600.0)
     assert (result.requests.outcome == 0).all()
     assert result.series.output_tokens.sum() == day.output_tokens.sum()
     # Preempted prompts are prefilled again.
@@ -119,7 +119,7 @@ def test_tokens_of_the_series_are_those_of_the_requests():
 
 def test_more_flat_instances_never_lower_attainment():
     shares = [
-        meets_slo(simulate(busy_day(5000), busy_fleet(), Flat([c, c]))).mean()
+        meets_slo(simulate(busy_day(5000), busy_fleet(), Static([c, c]))).mean()
         for c in (1, 2, 4, 6, 8, 12, 16)
     ]
     # Which requests share an iteration is chance: one or two more may be late.
@@ -149,7 +149,7 @@ def test_every_call_uses_the_one_compiled_signature():
     simulate(busy_day(100), busy_fleet(), UnifiedReactive(interval_s=15), interval_s=60)
     turned = busy_fleet()
     object.__setattr__(turned, "latency_s", np.asfortranarray(turned.latency_s))
-    simulate(busy_day(100), turned, Flat([2, 2], interval_s=60), duration_s=600, interval_s=60)
+    simulate(busy_day(100), turned, Static([2, 2], interval_s=60), duration_s=600, interval_s=60)
     for kernel in (
         entry_points.advance,
         entry_points.place,
@@ -168,9 +168,9 @@ def test_replay_does_not_depend_on_how_pools_and_ties_are_numbered():
     equal requests that arrive at one instant it does not matter which comes first."""
     prof, day = profile(kv=3000), busy_day(4000)
     day = trace(day.arrival_s, day.input_tokens, day.output_tokens)
-    apart, both = simulate(day, fleet(pool(prof)), Flat([5])), Routing(endpoint="together")
+    apart, both = simulate(day, fleet(pool(prof)), Static([5])), Routing(endpoint="together")
     for counts in ([2, 3], [4, 1]):
-        split = simulate(day, fleet(pool(prof), pool(prof), routing=both), Flat(counts))
+        split = simulate(day, fleet(pool(prof), pool(prof), routing=both), Static(counts))
         np.testing.assert_array_equal(split.requests.last_token_s, apart.requests.last_token_s)
     rng = np.random.default_rng(1)
     arrival = np.repeat(np.arange(200) / 4, 6)
@@ -180,7 +180,7 @@ def test_replay_does_not_depend_on_how_pools_and_ties_are_numbered():
         order = np.lexsort((rng.random(len(arrival)), arrival))
         requests = trace(arrival, 40, 12, region=regions[order], regions=("a", "b"))
         pools = (pool(prof, region="a"), pool(prof, region="b"))
-        result = simulate(requests, fleet(*pools, regions=("a", "b")), Flat([2, 2]))
+        result = simulate(requests, fleet(*pools, regions=("a", "b")), Static([2, 2]))
         ended.append(np.sort(result.requests.last_token_s))
     np.testing.assert_array_equal(ended[0], ended[1])
     np.testing.assert_array_equal(ended[0], ended[2])
@@ -210,9 +210,9 @@ def tampered(result, part, name, change):
 )
 def test_broken_laws_are_noticed(part, name, change, law):
     result = simulate(busy_day(500), busy_fleet(), UnifiedReactive())
-    invariants.check(result)
+    invariants.check_invariants(result)
     with pytest.raises(InvariantViolated, match=law):
-        invariants.check(tampered(result, part, name, change))
+        invariants.check_invariants(tampered(result, part, name, change))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from simulation.engine.run import simulate
 from simulation.fleet import Tier
 from simulation.metrics import attainment, meets_slo, summarise, worst_hour
 from simulation.policies.scheduled import Scheduled
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from simulation.results import COMPLETED
 from tests.simulation.builders import fleet, pool, profile, trace
 
@@ -57,7 +57,7 @@ def test_attainment_counts_every_limit_and_everything_that_arrived():
             models=("m", "x"),
         ),
         fleet(pool(SLOW), tiers=TIERS),
-        Flat([1]),
+        Static([1]),
     )
     assert meets_slo(result).tolist() == [True, True, False, False, False, True]
     s = summarise(result)
@@ -74,7 +74,7 @@ def test_attainment_counts_every_limit_and_everything_that_arrived():
 
 def test_unfinished_requests_miss_whatever_they_have_shown():
     result = simulate(
-        trace([0.0], 10, 1), fleet(pool(SLOW), tiers=[Tier("t")]), Flat([0]), duration_s=60.0
+        trace([0.0], 10, 1), fleet(pool(SLOW), tiers=[Tier("t")]), Static([0]), duration_s=60.0
     )
     s = summarise(result)
     assert s.slo_attainment == {"t": 0.0}
@@ -82,7 +82,7 @@ def test_unfinished_requests_miss_whatever_they_have_shown():
 
 
 def test_summary_is_plain_json():
-    result = simulate(trace([], 1, 1), fleet(pool(SLOW)), Flat([1]), duration_s=60.0)
+    result = simulate(trace([], 1, 1), fleet(pool(SLOW)), Static([1]), duration_s=60.0)
     document = json.loads(json.dumps(asdict(summarise(result)), allow_nan=False))
     assert document["slo_attainment"] == {"t": None}
     assert document["slo_met"] == {"t": True}
@@ -93,7 +93,7 @@ def test_summary_is_plain_json():
 def test_percentiles_interpolate():
     quick = profile(alpha=0.0, beta=0.0, gamma=0.0, delta=1.0, budget=1000, kv=5000)
     result = simulate(
-        trace(np.arange(5) * 500.0, [10, 20, 30, 40, 50], 1), fleet(pool(quick)), Flat([1])
+        trace(np.arange(5) * 500.0, [10, 20, 30, 40, 50], 1), fleet(pool(quick)), Static([1])
     )
     assert summarise(result).ttft_ms.p95 == pytest.approx(48_000.0)
 
@@ -105,7 +105,7 @@ def test_the_worst_hour_is_the_least_attained_of_those_with_enough_requests():
     arrival = np.concatenate([h * 3600 + 10.0 * np.arange(n) for h, n in enumerate([200, 150, 3])])
     isl = np.concatenate([np.full(300, 1), np.full(53, 100)])
     limited = fleet(pool(linear), tiers=[Tier("t", ttft_s=0.5)])
-    result = simulate(trace(arrival, isl, 1), limited, Flat([1]))
+    result = simulate(trace(arrival, isl, 1), limited, Static([1]))
     assert worst_hour(result) == {"t": pytest.approx(100 / 150)}
     assert attainment(result) == {"t": pytest.approx(300 / 353)}
     assert summarise(result).slo_met == {"t": False}
@@ -120,7 +120,7 @@ def test_groups_are_told_as_if_each_were_alone():
         np.sort(rng.uniform(0, 600, 300)), rng.integers(1, 90, 300), rng.integers(1, 9, 300)
     )
     made = replace(made, tier=rng.integers(0, 2, 300).astype(np.int16), tiers=("a", "b"))
-    result = simulate(made, fleet(pool(speed), tiers=tiers), Flat([1]))
+    result = simulate(made, fleet(pool(speed), tiers=tiers), Static([1]))
     summary, log, ok = summarise(result), result.requests, meets_slo(result)
     assert sum(group.arrived for group in summary.tiers.values()) == 300
     for code, group in enumerate(summary.tiers.values()):
@@ -141,7 +141,7 @@ def test_a_brief_summary_says_the_same_of_what_searches_go_by(waits):
     tiers = [Tier(name, ttft_s=0.5, deferrable=its) for name, its in zip("ab", waits, strict=True)]
     made = trace(np.sort(rng.uniform(0, 600, 300)), rng.integers(1, 90, 300), 4)
     made = replace(made, tier=rng.integers(0, 2, 300).astype(np.int16), tiers=("a", "b"))
-    result = simulate(made, fleet(pool(speed), tiers=tiers), Flat([1]))
+    result = simulate(made, fleet(pool(speed), tiers=tiers), Static([1]))
     summary, brief = summarise(result), summarise(result, brief=True)
     left = {"tiers", "models"} | ({"ttft_ms", "tbt_ms", "e2e_ms"} if False in waits else set())
     for name in {column.name for column in fields(summary)} - left:

@@ -9,7 +9,7 @@ from simulation.engine.run import simulate
 from simulation.fleet import Tier
 from simulation.metrics import summarise
 from simulation.policies.reactive import UnifiedReactive
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from tests.shared import DATA, shared
 from tests.simulation.builders import fleet, pool, profile, trace
 
@@ -43,7 +43,7 @@ def llama_70b(count, minimum=1):
 
 
 def test_a_fleet_of_six_serves_the_hour(conversation):
-    s = summarise(simulate(conversation, llama_70b(6), Flat([6])))
+    s = summarise(simulate(conversation, llama_70b(6), Static([6])))
     assert (s.arrived, s.completed) == (19_366, 19_366)
     assert s.slo_attainment["t"] > 0.95
     # A mean prompt of 1155 tokens takes 0.17 s alone; a token between 30 and 100 ms.
@@ -55,7 +55,7 @@ def test_a_fleet_of_six_serves_the_hour(conversation):
 
 
 def test_one_instance_is_not_enough_but_loses_nothing(conversation):
-    s = summarise(simulate(conversation, llama_70b(1), Flat([1])))
+    s = summarise(simulate(conversation, llama_70b(1), Static([1])))
     assert s.completed + s.unfinished == 19_366
     assert s.slo_attainment["t"] < 0.5
 

@@ -8,19 +8,13 @@ import numpy as np
 import pytest
 
 from simulation import trace_replay
-from simulation.early_stop import (
-    BeyondRecovery,
-    Recovery,
-)
+from simulation.early_stop import LateCounter, TargetMissed
 from simulation.engine.run import simulate
 from simulation.faults import Crash
 from simulation.fleet import Tier
 from simulation.metrics import summarise
-from simulation.policies.static import Flat
-from simulation.trace_replay import (
-    figures,
-    simulate_long,
-)
+from simulation.policies.static import Static
+from simulation.trace_replay import simulate_long_trace, summarise_replay
 from tests.simulation.builders import fleet, pool, profile, trace
 
 SLOW = profile(alpha=0.5, beta=0.0, gamma=0.01, delta=0.0, kv=4000, max_batch=4, budget=400)
@@ -51,16 +45,16 @@ def played(seed: int, instances: int, watched: bool, streamed: bool = False) -> 
     )  # fmt: skip
     many = fleet(pool(SLOW, maximum=16), tiers=TIERS, faults=(Crash(0, busy),))
     watch = Asked(TIERS, DAY_S, judges=watched)
-    play = simulate_long if streamed else simulate
+    play = simulate_long_trace if streamed else simulate
     try:
-        result = play(its, many, Flat([instances]), duration_s=DAY_S, watch=watch)
-    except BeyondRecovery:
+        result = play(its, many, Static([instances]), duration_s=DAY_S, watch=watch)
+    except TargetMissed:
         return False, watch.asked
-    return all(figures(result).slo_met.values()), watch.asked
+    return all(summarise_replay(result).slo_met.values()), watch.asked
 
 
 @dataclass(eq=False)
-class Asked(Recovery):
+class Asked(LateCounter):
     """Counts how often it is, and judges where it is to."""
 
     judges: bool = True
@@ -99,5 +93,5 @@ def test_a_tier_is_left_to_the_end_where_nobody_waits_out_its_limit():
     tiers = (Tier("a", e2e_s=3 * 3600.0, attainment=0.99),)
     served = fleet(pool(SLOW), tiers=tiers)
     its = trace(np.arange(0.0, 3600.0, 0.5), 10, 39, tiers=("a",))
-    assert not all(summarise(simulate(its, served, Flat([1]), duration_s=DAY_S)).slo_met.values())
-    simulate(its, served, Flat([1]), duration_s=DAY_S, watch=Recovery(tiers, DAY_S))
+    assert not all(summarise(simulate(its, served, Static([1]), duration_s=DAY_S)).slo_met.values())
+    simulate(its, served, Static([1]), duration_s=DAY_S, watch=LateCounter(tiers, DAY_S))

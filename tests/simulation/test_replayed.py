@@ -11,24 +11,14 @@ from simulation import trace_replay
 from simulation.cells import simulate_cell
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from simulation.policy import Actions, ScalingPolicy
 from simulation.results import SimulationResult
 from simulation.stream.result import StreamResult
-from simulation.trace_replay import (
-    due_and_late,
-    figures,
-    is_long,
-    shares_met,
-)
+from simulation.trace_replay import due_and_late, is_long, shares_met, summarise_replay
 from tests.simulation.builders import fleet, pool, profile, trace
 from tests.simulation.stream.test_streaming import same
-from tests.simulation.test_fleet_laws import (
-    DURATION_S,
-    Restless,
-    random_fleet,
-    random_requests,
-)
+from tests.simulation.test_fleet_laws import DURATION_S, Restless, random_fleet, random_requests
 
 
 def both_ways(monkeypatch, requests, serving, policy, **how):
@@ -52,7 +42,9 @@ def test_beyond_a_number_of_requests_it_is_a_stream_and_the_same(monkeypatch, se
     np.testing.assert_array_equal(due_and_late(at_once), due_and_late(streamed))
     kept = simulate_cell(requests, serving, Restless(seed), cells=1, keep=True, **how)
     assert isinstance(kept, SimulationResult) and is_long(len(requests))
-    assert replace(figures(kept), wall_seconds=0.0) == replace(figures(at_once), wall_seconds=0.0)
+    assert replace(summarise_replay(kept), wall_seconds=0.0) == replace(
+        summarise_replay(at_once), wall_seconds=0.0
+    )
 
 
 class HalfOfTheMemory(ScalingPolicy):
@@ -78,7 +70,7 @@ def test_a_request_that_nothing_can_hold_counts_for_no_limit(monkeypatch):
     at_once, streamed = both_ways(monkeypatch, requests, serving, HalfOfTheMemory)
     assert sum(at_once.reject_reasons.values()) == 1
     same(at_once, streamed)
-    assert simulate_cell(requests, serving, Flat([1]), cells=1).totals.iterations[0] > 0
+    assert simulate_cell(requests, serving, Static([1]), cells=1).totals.iterations[0] > 0
 
 
 MODELS = ("m", "n", "o")
@@ -158,7 +150,7 @@ def test_all_wait_for_the_last_request_of_any(monkeypatch):
     )  # fmt: skip
     first = [pool.initial for pool in none]
     at_once, streamed = both_ways(
-        monkeypatch, requests, serving, lambda: Flat(first), duration_s=60.0
+        monkeypatch, requests, serving, lambda: Static(first), duration_s=60.0
     )
     same(at_once, streamed)
     assert at_once.after.until_s == streamed.after.until_s > 9e4

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from simulation.performance.estimate.errors import Where
+from simulation.performance.estimate.errors import CellSelector
 from tools.catalogue.error_table import error_table
 
 
 def test_stated_errors_are_of_the_closest_cell_and_their_tail_outlives_any_group() -> None:
-    where = Where(False, 8.0, "vllm", False)
+    where = CellSelector(False, 8.0, "vllm", False)
     assert next(where.names()) == "agg low vllm plain"
     errors = np.concatenate([np.full(60, 0.05), np.full(40, 0.5)])
     groups = np.repeat(["a", "b"], [60, 40])

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from simulation.arrays import BoolArray, FloatArray, TextArray
-from simulation.performance.estimate.errors import Cell, ErrorTable, Where
+from simulation.performance.estimate.errors import Cell, CellSelector, ErrorTable
 
 LEAST = 40  # fewest rows of a cell with its own errors
 
 
 def error_table(
-    wheres: Sequence[Where], tbt: FloatArray, ttft: FloatArray, groups: TextArray
+    wheres: Sequence[CellSelector], tbt: FloatArray, ttft: FloatArray, groups: TextArray
 ) -> ErrorTable:
     """Return the table of absolute relative errors of measured deployments.
 
@@ -46,7 +46,7 @@ def _tail(errors: FloatArray, groups: TextArray) -> float:
 
 def wheres_of(
     split: BoolArray, users: FloatArray, engine: TextArray, drafts: BoolArray
-) -> list[Where]:
-    """Return one ``Where`` for each deployment of the arrays."""
+) -> list[CellSelector]:
+    """Return one ``CellSelector`` for each deployment of the arrays."""
     rows = zip(split.tolist(), users.tolist(), engine.tolist(), drafts.tolist(), strict=True)
-    return [Where(*row) for row in rows]
+    return [CellSelector(*row) for row in rows]

@@ -22,22 +22,23 @@ from simulation.arrays import FloatArray, TextArray
 from simulation.performance.estimate.measured_corrections import (
     FARTHEST,
     LEVELS,
-    Likeness,
-    Stated,
+    ErrorCovariance,
+    ErrorQuantiles,
     Traits,
-    learn,
+    learn_corrections,
     shared,
 )
 from tools.catalogue.error_table import LEAST
 
 Rows = npt.NDArray[np.int64]
 
-LIKENESS = tuple(field.name for field in fields(Likeness))
+LIKENESS = tuple(field.name for field in fields(ErrorCovariance))
 EACH = 12  # rows of a group in the fit
 SEED = 20260101
 # Assumed before the fit: a tenth for every part, a fifth for the load and for the own deployment,
 # over a factor of 4.5 in users and lengths.
-ASSUMED = Likeness(**dict.fromkeys(LEVELS, 0.1), load=0.2, users=1.5, isl=1.5, osl=1.5, gpus=1.5,
+ASSUMED = ErrorCovariance(**dict.fromkeys(LEVELS, 0.1),
+                          load=0.2, users=1.5, isl=1.5, osl=1.5, gpus=1.5,
                    noise=0.1, split=1.5)  # fmt: skip
 STEPS = 20
 DRAWS = 6  # draws of a few rows from each group
@@ -52,7 +53,7 @@ TRIED = (
 FIVE, BETTER = 5, 0.001
 
 
-def fit_likeness(rows: Traits, off: FloatArray) -> Likeness:
+def fit_likeness(rows: Traits, off: FloatArray) -> ErrorCovariance:
     """Return the most likely variances of ``off``, adjusted to predict better from a few rows.
 
     ``off`` holds logarithms of measured over estimated values.
@@ -69,7 +70,7 @@ def fit_likeness(rows: Traits, off: FloatArray) -> Likeness:
     return best
 
 
-def _away(likeness: Likeness, rows: Traits, off: FloatArray) -> float:
+def _away(likeness: ErrorCovariance, rows: Traits, off: FloatArray) -> float:
     """Return the mean over groups of the median relative error with five of their rows known."""
     groups: dict[str, list[FloatArray]] = {}
     for draw in from_few(likeness, rows, off, FIVE, draws=2):
@@ -79,7 +80,7 @@ def _away(likeness: Likeness, rows: Traits, off: FloatArray) -> float:
     return float(np.mean(medians)) if medians else 0.0
 
 
-def _likeliest(rows: Traits, off: FloatArray) -> Likeness:
+def _likeliest(rows: Traits, off: FloatArray) -> ErrorCovariance:
     """Return the variances of maximum marginal likelihood."""
     chosen = _sample(rows)
     common, part = shared(rows.take(chosen), rows.take(chosen)), rows.take(chosen)
@@ -87,7 +88,7 @@ def _likeliest(rows: Traits, off: FloatArray) -> Likeness:
     start = np.log([getattr(ASSUMED, name) for name in LIKENESS])
 
     def unlikely(x: FloatArray) -> float:
-        guess = Likeness(*np.exp(x).tolist())
+        guess = ErrorCovariance(*np.exp(x).tolist())
         covariance = guess.covariance(common)
         covariance[np.diag_indices(part.size)] += guess.noise_of(part)
         try:
@@ -99,7 +100,7 @@ def _likeliest(rows: Traits, off: FloatArray) -> Likeness:
         return fits + size + 0.5 * float(((x - start) ** 2).sum())
 
     optimum = minimize(unlikely, start, method="L-BFGS-B", options={"maxiter": STEPS})
-    return Likeness(*np.exp(optimum.x).tolist())
+    return ErrorCovariance(*np.exp(optimum.x).tolist())
 
 
 def _sample(rows: Traits) -> Rows:
@@ -119,7 +120,7 @@ class Few:
 
 
 def from_few(
-    likeness: Likeness, rows: Traits, off: FloatArray, few: int, draws: int = DRAWS
+    likeness: ErrorCovariance, rows: Traits, off: FloatArray, few: int, draws: int = DRAWS
 ) -> Iterator[Few]:
     """Predict the other rows of each larger group from ``few`` random rows, ``draws`` times."""
     random = np.random.default_rng(SEED)
@@ -129,11 +130,13 @@ def from_few(
         for _ in range(draws if members.size > few else 0):
             drawn = random.permutation(members)
             learned, rest = drawn[:few], drawn[few:]
-            moved = learn(likeness, rows.take(learned), off[learned]).at(rows.take(rest))
+            moved = learn_corrections(likeness, rows.take(learned), off[learned]).at(
+                rows.take(rest)
+            )
             yield Few(rest, moved.shift, moved.after)
 
 
-def stated(likeness: Likeness, rows: Traits, off: FloatArray) -> Stated:
+def stated(likeness: ErrorCovariance, rows: Traits, off: FloatArray) -> ErrorQuantiles:
     """Return the median and 90th percentile of the distances of rows, with equal draws per group.
 
     A few models decide the tail. The 9-of-10 is therefore the largest one without any single model
@@ -150,7 +153,7 @@ def stated(likeness: Likeness, rows: Traits, off: FloatArray) -> Stated:
         _half_and_nine(np.concatenate(values), np.concatenate(names)) if values else (1.0, 1.0)
         for values, names in zip(away, models, strict=True)
     )
-    return Stated((agg[0], disagg[0]), (agg[1], disagg[1]))
+    return ErrorQuantiles((agg[0], disagg[0]), (agg[1], disagg[1]))
 
 
 def _half_and_nine(away: FloatArray, models: TextArray) -> tuple[float, float]:

@@ -19,19 +19,13 @@ import polars as pl
 
 from planner.errors import EXPECTED
 from planner.inputs.catalogue.efficiency import efficiencies
-from planner.inputs.estimates.deployment_rows import (
-    DRAFTING,
-    deployment,
-)
+from planner.inputs.estimates.deployment_rows import DRAFTING, deployment
 from simulation.arrays import BoolArray, FloatArray
 from simulation.performance.efficiency import Efficiencies
-from simulation.performance.estimate.closed_loop import Loop
+from simulation.performance.estimate.closed_loop import ClosedLoop
 from simulation.performance.estimate.defaults import DRAWN
-from simulation.performance.estimate.estimate import loop_of, place
-from simulation.performance.estimate.measured_corrections import (
-    Traits,
-    traits_of,
-)
+from simulation.performance.estimate.estimate import fit_into_memory, loop_of
+from simulation.performance.estimate.measured_corrections import Traits, traits_of
 
 Rows = npt.NDArray[np.int64]
 
@@ -46,7 +40,7 @@ TASK_INPUT = {"lm-arena-chat": 300.0, "gpqa": 300.0}
 class Served:
     """Measured deployments as arrays of one length; ``ttft_s`` is nan if not measured."""
 
-    loop: Loop
+    loop: ClosedLoop
     tbt_s: FloatArray
     ttft_s: FloatArray
     shape: npt.NDArray[np.str_]
@@ -72,7 +66,7 @@ class Served:
         """Return some of the rows."""
         values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         for name, value in values.items():
-            if isinstance(value, Loop | Traits):
+            if isinstance(value, ClosedLoop | Traits):
                 values[name] = value.take(rows)
             elif isinstance(value, np.ndarray):
                 values[name] = value[rows]
@@ -89,7 +83,7 @@ def served(data: Path, energy: bool = True, factors: Efficiencies | None = None)
     placed, kept, refused = [], [], []
     for row in rows:
         try:
-            placed.append(place(deployment(row["given"])))
+            placed.append(fit_into_memory(deployment(row["given"])))
             kept.append(row)
         except EXPECTED as problem:
             refused.append(str(problem))

@@ -8,26 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from planner.domain.deployment_search.measured_corrections import (
-    Correction,
-    said_of,
-)
+from planner.domain.deployment_search.measured_corrections import Correction, said_of
 from planner.domain.deployment_search.query import DeploymentQuery
 from planner.inputs.catalogue.estimate_calibration import EstimateFit
 from planner.inputs.catalogue.power import power_model
-from planner.inputs.catalogue.serving import (
-    MAX_BATCH,
-    MAX_BATCH_TOKENS,
-)
+from planner.inputs.catalogue.serving import MAX_BATCH, MAX_BATCH_TOKENS
 from planner.inputs.estimates.deployment_rows import DRAFTING
 from planner.inputs.estimates.measured_corrections import OwnMeasurements
-from simulation.performance.estimate.errors import Where
+from simulation.performance.estimate.errors import CellSelector
 from simulation.performance.graph import operator_graph
 from simulation.performance.memory import gpu_kv_bytes, gpu_weight_bytes
 from simulation.performance.power import load, watts
 from simulation.performance.profile import iteration_s
 from simulation.performance.specs import WIDTHS, Arrangement, ModelShape
-from simulation.search.search import SearchResult, copies
+from simulation.search.search import SearchResult, copies_needed
 from simulation.search.values import Instance, Rated
 
 LATENCY, SPEED = "cost against TTFT", "cost against tokens/s per user"
@@ -197,7 +191,7 @@ def row_of(rated: Rated, query: DeploymentQuery, shape: ModelShape, fit: Estimat
     tokens, answers = rated.rate * (query.isl + query.osl), rated.rate * query.osl
     usd = _finite(candidate.usd_per_hour)
     power = power_w(rated, query, shape)
-    many = None if query.rps is None else copies(rated.rate, query.rps)
+    many = None if query.rps is None else copies_needed(rated.rate, query.rps)
     tbt = _finite(rated.tbt_s)
     return Row(
         gpu=decode.gpu.name,
@@ -237,7 +231,7 @@ def row_of(rated: Rated, query: DeploymentQuery, shape: ModelShape, fit: Estimat
     )  # fmt: skip
 
 
-def _where(rated: Rated, query: DeploymentQuery, shape: ModelShape) -> Where:
+def _where(rated: Rated, query: DeploymentQuery, shape: ModelShape) -> CellSelector:
     """Return the properties that determine the error of an estimate.
 
     Requests in flight follow from Little's law.
@@ -247,10 +241,12 @@ def _where(rated: Rated, query: DeploymentQuery, shape: ModelShape) -> Where:
         (_finite(rated.ttft_s) or 0.0) + query.osl * (_finite(rated.tbt_s) or 0.0)
     )
     drafts = shape.name.startswith(DRAFTING)
-    return Where(candidate.prefill is not None, users, candidate.decode.engines[0], drafts)
+    return CellSelector(candidate.prefill is not None, users, candidate.decode.engines[0], drafts)
 
 
-def expected_error(fit: EstimateFit, where: Where, shape: ModelShape, gpu: str) -> ExpectedError:
+def expected_error(
+    fit: EstimateFit, where: CellSelector, shape: ModelShape, gpu: str
+) -> ExpectedError:
     """Return the expected errors, by whether the fit had data of this model and this GPU type."""
     basis = fit.basis(shape.name, gpu)
     _, cell = fit.errors[basis].of(where)

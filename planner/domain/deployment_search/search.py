@@ -7,42 +7,20 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from planner.domain.deployment_search.candidates import (
-    KV_CACHE,
-    ReportProgress,
-    instances_of,
-)
-from planner.domain.deployment_search.query import (
-    DeploymentQuery,
-    HourPrice,
-    price_of,
-)
-from planner.domain.deployment_search.results import (
-    Row,
-    fronts_of,
-    profiles_of,
-    rows_of,
-)
+from planner.domain.deployment_search.candidates import KV_CACHE, ReportProgress, instances_of
+from planner.domain.deployment_search.query import DeploymentQuery, HourPrice, price_of
+from planner.domain.deployment_search.results import Row, fronts_of, profiles_of, rows_of
 from planner.errors import CatalogueError, PlannerError
 from planner.inputs import catalogue
-from planner.inputs.catalogue.estimate_calibration import (
-    EstimateFit,
-    estimate_fit,
-)
+from planner.inputs.catalogue.estimate_calibration import EstimateFit, estimate_fit
 from planner.inputs.catalogue.names import stated_precision
-from planner.inputs.catalogue.serving import (
-    MAX_BATCH,
-    MAX_BATCH_TOKENS,
-)
+from planner.inputs.catalogue.serving import MAX_BATCH, MAX_BATCH_TOKENS
 from planner.inputs.estimates.measured_corrections import OwnMeasurements
-from planner.inputs.scenario.own_hardware import (
-    NOTHING,
-    Known,
-)
+from planner.inputs.scenario.own_hardware import NOTHING, Known
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.specs import GpuSpec, ModelShape
 from simulation.search.search import SearchResult, search
-from simulation.search.table import counted
+from simulation.search.table import candidate_count
 
 BUILDING = 0.6  # share of the time for building instances, for progress
 
@@ -123,7 +101,7 @@ def configure(
         ruled_out=dict((built.ruled_out + Counter(searched.ruled_out)).most_common()),
         evaluated=built.evaluated
         + searched.evaluated
-        - counted(built.instances),  # counted by both
+        - candidate_count(built.instances),  # counted by both
         ranked_by=_ranked_by(query, best),
         assumptions=(
             *_assumptions(query, searched, prices, published, fit),

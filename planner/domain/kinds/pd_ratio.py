@@ -7,26 +7,10 @@ from dataclasses import dataclass, field, replace
 from pydantic import Field
 
 from planner.domain.options import RunOptions
-from planner.domain.outcome import (
-    Outcome,
-    Traces,
-)
-from planner.domain.pd.figures import (
-    PAIRS,
-    RATIOS,
-    JudgedRatio,
-    Limits,
-    Mixed,
-    Pair,
-    PdPool,
-)
+from planner.domain.outcome import Outcome, Traces
+from planner.domain.pd.figures import PAIRS, RATIOS, JudgedRatio, Limits, Mixed, Pair, PdPool
 from planner.domain.pd.plan_ratios import BEST
-from planner.domain.pd.ratio_drift import (
-    Drift,
-    Sensitivity,
-    over_time,
-    sensitivity,
-)
+from planner.domain.pd.ratio_drift import Drift, Sensitivity, over_time, sensitivity
 from planner.domain.pd.ratio_search import judgement
 from planner.domain.pd.service_pools import (
     MOST_INSTANCES,
@@ -35,39 +19,21 @@ from planner.domain.pd.service_pools import (
     strictest_split,
     usual_instances,
 )
-from planner.domain.progress import (
-    Progress,
-    part,
-)
-from planner.domain.serialise import (
-    COLUMNS,
-    milliseconds,
-)
-from planner.domain.sizing.curves import (
-    CurveKey,
-    curve_of,
-)
-from planner.domain.sources import (
-    Fact,
-    facts_of,
-)
+from planner.domain.progress import Progress, part
+from planner.domain.serialise import COLUMNS, milliseconds
+from planner.domain.sizing.curves import CurveKey, curve_of
+from planner.domain.sources import Fact, facts_of
 from planner.domain.traffic.known_lengths import known_traffic
 from planner.domain.traffic.lengths import Lengths
 from planner.errors import PlannerError
-from planner.inputs.scenario.build import (
-    Hardware,
-    build_hardware,
-)
-from planner.inputs.scenario.own_hardware import (
-    NOTHING,
-    Known,
-)
+from planner.inputs.scenario.build import Hardware, build_hardware
+from planner.inputs.scenario.own_hardware import NOTHING, Known
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import settings_of
 from simulation.errors import SimulationError
-from simulation.sizing.pd_ratio import Best, Ratio
+from simulation.sizing.pd_ratio import BestRatio, RatioCapacity
 from simulation.sizing.pd_simulation import REQUESTS
-from simulation.sizing.pool import rate_of
+from simulation.sizing.pool import curve_capacity
 from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Burstiness
 
@@ -122,7 +88,7 @@ class PdRatioResult:
     link_gb_s: float
     kv_mb: float
     ratios: tuple[JudgedRatio, ...] = field(metadata={COLUMNS: RATIOS})
-    best: Best = field(metadata={COLUMNS: BEST})
+    best: BestRatio = field(metadata={COLUMNS: BEST})
     mixed: Mixed | None
     headline: str
     prediction_error: float | None
@@ -276,11 +242,11 @@ def _mixed(pair: Pair, seed: int) -> Mixed | None:
         )  # fmt: skip
     except SimulationError as problem:
         return Mixed(0.0, 0.0, "slo", str(problem))
-    rate = rate_of(curve.max_rps, pair.instances)
+    rate = curve_capacity(curve.max_rps, pair.instances)
     return Mixed(rate * service.tokens, rate, curve.alone.bound_by)
 
 
-def _headline(ratio: Ratio, mixed: Mixed | None, service: str, count: int) -> str:
+def _headline(ratio: RatioCapacity, mixed: Mixed | None, service: str, count: int) -> str:
     """Return the best ratio, compared with aggregated instances, in sentences."""
     first = (
         f"{ratio.prefill} prefill to {ratio.decode} decode carries most of {count} instances of "

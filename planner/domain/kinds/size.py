@@ -10,24 +10,10 @@ import polars as pl
 from pydantic import Field, ValidationInfo, field_validator
 
 from planner.domain.options import RunOptions
-from planner.domain.outcome import (
-    Outcome,
-    Traces,
-)
-from planner.domain.progress import (
-    Progress,
-    part,
-)
-from planner.domain.results.basis import (
-    SizedReplica,
-    facts_at,
-    sized_replicas,
-)
-from planner.domain.serialise import (
-    MERGED,
-    as_json,
-    milliseconds,
-)
+from planner.domain.outcome import Outcome, Traces
+from planner.domain.progress import Progress, part
+from planner.domain.results.basis import SizedReplica, facts_at, sized_replicas
+from planner.domain.serialise import MERGED, as_json, milliseconds
 from planner.domain.sizing.arrivals import (
     POISSON,
     TRACE,
@@ -37,17 +23,9 @@ from planner.domain.sizing.arrivals import (
     variation_of,
 )
 from planner.domain.sizing.curves import sized_alone
-from planner.domain.sizing.size_errors import (
-    Bias,
-    SizeError,
-    bias,
-    expected,
-)
+from planner.domain.sizing.size_errors import Bias, SizeError, bias, expected
 from planner.domain.sizing.sizing import size
-from planner.domain.sizing.splits import (
-    SplitSize,
-    splits_of,
-)
+from planner.domain.sizing.splits import SplitSize, splits_of
 from planner.domain.sources import Fact
 from planner.domain.traffic.known_lengths import known_traffic
 from planner.domain.traffic.lengths import Lengths
@@ -60,25 +38,19 @@ from planner.domain.verification.profile_error import (
 )
 from planner.errors import PlannerError
 from planner.inputs.catalogue.contradictions import CONTRADICTED
-from planner.inputs.scenario.build import (
-    Hardware,
-    build_hardware,
-)
-from planner.inputs.scenario.own_hardware import (
-    NOTHING,
-    Known,
-)
+from planner.inputs.scenario.build import Hardware, build_hardware
+from planner.inputs.scenario.own_hardware import NOTHING, Known
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import settings_of
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
 from simulation.performance.profile import provenance_at
 from simulation.performance.specs import Provenance
-from simulation.sizing.batch_queue import evaluate, saturated
+from simulation.sizing.batch_queue import evaluate_pool, saturated_rps
 from simulation.sizing.batch_sizing import size_pool
 from simulation.sizing.capacity import PRECISION, REQUESTS, SENDERS
-from simulation.sizing.pd_slo_split import in_part
-from simulation.sizing.pool import SIMULATED, PoolPoint, fewest
+from simulation.sizing.pd_slo_split import role_tier
+from simulation.sizing.pool import SIMULATED, PoolPoint, fewest_instances
 from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Burstiness, Workload
 
@@ -283,7 +255,9 @@ def run(
                 expected_error=error.value if error else None,
                 error_basis=error.basis if error else UNCHECKED,
                 demand_rps=rps,
-                replicas=None if rps is None else fewest(sizes.pool_tps[place], rps * mean),
+                replicas=None
+                if rps is None
+                else fewest_instances(sizes.pool_tps[place], rps * mean),
                 simulated_pools=sizes.pools[place].set_by.points,
                 closed=closed,
                 again=again[place],
@@ -331,11 +305,11 @@ def _closed_forms(
     role, profile = hardware.columns[place[1]].role, hardware.profiles[place]
     link = next((link for (m, _), link in hardware.links.items() if m == place[0]), None)
     way = {"role": role, "link": link if role == "decode" else None, "senders": SENDERS}
-    most = saturated(profile, work, **way)  # type: ignore[arg-type]
+    most = saturated_rps(profile, work, **way)  # type: ignore[arg-type]
     share = tier.attainment
     curve = []
     for load in POINTS:
-        evaluated = evaluate(profile, work.at(load * most), **way)  # type: ignore[arg-type]
+        evaluated = evaluate_pool(profile, work.at(load * most), **way)  # type: ignore[arg-type]
         if evaluated.stable:
             curve.append(
                 CurvePoint(
@@ -356,8 +330,8 @@ def _closed_forms(
                 )
             )
     # The simulated capacity may exceed the closed-form saturation, where queues diverge.
-    evaluated = evaluate(profile, work.at(min(max_rps, 0.999 * most)), **way)  # type: ignore[arg-type]
-    only = tier if role == "both" else _of_role(in_part(tier, role), role)
+    evaluated = evaluate_pool(profile, work.at(min(max_rps, 0.999 * most)), **way)  # type: ignore[arg-type]
+    only = tier if role == "both" else _of_role(role_tier(tier, role), role)
     try:
         guess = size_pool(profile, work, only, **way).max_rps  # type: ignore[arg-type]
     except SimulationError:

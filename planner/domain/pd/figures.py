@@ -5,19 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from operator import attrgetter
 
-from planner.domain.columns import (
-    COUNT,
-    NUMBER,
-    SHARE,
-    TEXT,
-    USD,
-    Column,
-    Columns,
-)
+from planner.domain.columns import COUNT, NUMBER, SHARE, TEXT, USD, Column, Columns
 from planner.domain.pd.plan_ratios import BEST
 from planner.domain.pd.service_pools import PairColumns
 from planner.inputs.scenario.build import Hardware
-from simulation.sizing.pd_ratio import PdService, Ratio
+from simulation.sizing.pd_ratio import PdService, RatioCapacity
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,12 +19,12 @@ class JudgedRatio:
     If it was simulated, the simulation counts.
     """
 
-    closed: Ratio
-    pools: Ratio
-    simulated: Ratio | None
+    closed: RatioCapacity
+    pools: RatioCapacity
+    simulated: RatioCapacity | None
 
     @property
-    def ratio(self) -> Ratio:
+    def ratio(self) -> RatioCapacity:
         """Return the ratio that counts: the simulated one, if there is one."""
         return self.simulated or self.pools
 
@@ -73,7 +65,7 @@ class Pair:
     columns: PairColumns
     service: PdService
     instances: int
-    best: Ratio
+    best: RatioCapacity
 
     @property
     def usd_per_hour(self) -> float:

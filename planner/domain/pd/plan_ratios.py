@@ -6,30 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
-from planner.domain.columns import (
-    COUNT,
-    MS,
-    NUMBER,
-    SHARE,
-    TEXT,
-    Column,
-    Columns,
-)
+from planner.domain.columns import COUNT, MS, NUMBER, SHARE, TEXT, Column, Columns
 from planner.domain.pd.ratio_search import judgement
-from planner.domain.pd.service_pools import (
-    pairs_of,
-    usual_instances,
-)
-from planner.domain.serialise import (
-    COLUMNS,
-    MERGED,
-    OPTIONAL,
-    milliseconds,
-)
+from planner.domain.pd.service_pools import pairs_of, usual_instances
+from planner.domain.serialise import COLUMNS, MERGED, OPTIONAL, milliseconds
 from planner.domain.traffic.lengths import Lengths
 from planner.inputs.scenario.build import Hardware
 from simulation.errors import SimulationError
-from simulation.sizing.pd_ratio import Best
+from simulation.sizing.pd_ratio import BestRatio
 from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Burstiness
 
@@ -64,7 +48,9 @@ class StatedRatio:
     instances: int
     by: str = "simulation"
     tier: str | None = field(default=None, metadata={OPTIONAL: True})
-    best: Best | None = field(default=None, metadata={COLUMNS: BEST, MERGED: True, OPTIONAL: True})
+    best: BestRatio | None = field(
+        default=None, metadata={COLUMNS: BEST, MERGED: True, OPTIONAL: True}
+    )
     note: str | None = field(default=None, metadata={OPTIONAL: True})
 
 

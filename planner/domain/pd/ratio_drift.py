@@ -8,14 +8,11 @@ from datetime import datetime
 import numpy as np
 
 from planner.domain.progress import Progress
-from planner.domain.serialise import (
-    milliseconds,
-    moment,
-)
+from planner.domain.serialise import milliseconds, moment
 from planner.domain.traffic.traffic import Traffic
 from simulation.arrays import FloatArray, Int32Array
 from simulation.errors import SimulationError
-from simulation.sizing.pd_ratio import PdService, Ratio, analytic, best_split
+from simulation.sizing.pd_ratio import PdService, RatioCapacity, best_split, closed_form_ratio
 from simulation.sizing.workload import Workload
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # on the lengths
@@ -94,7 +91,12 @@ def sensitivity(service: PdService, instances: int, progress: Progress) -> Sensi
 
 
 def over_time(
-    traffic: Traffic, m: int, service: PdService, instances: int, usual: Ratio, progress: Progress
+    traffic: Traffic,
+    m: int,
+    service: PdService,
+    instances: int,
+    usual: RatioCapacity,
+    progress: Progress,
 ) -> tuple[Drift, ...]:
     """Return the mean lengths and the best ratio of each window of the traffic, by closed forms.
 
@@ -109,7 +111,7 @@ def over_time(
             continue
         work = _scaled(service.workload, isl[i] / facts.mean_isl, osl[i] / facts.mean_osl)
         then = replace(service, workload=work)
-        best, fixed = _best(then, instances), analytic(then, usual.prefill, usual.decode)
+        best, fixed = _best(then, instances), closed_form_ratio(then, usual.prefill, usual.decode)
         loses = max(0.0, 1.0 - fixed.max_tps / best.max_tps) if best.prefill else None
         rows.append(
             Drift(

@@ -13,25 +13,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from planner.domain.pd.service_pools import (
-    PairColumns,
-    strictest_split,
-)
-from planner.domain.sizing.curves import (
-    CurveKey,
-    digest_of,
-    pair_of_curves,
-)
+from planner.domain.pd.service_pools import PairColumns, strictest_split
+from planner.domain.sizing.curves import CurveKey, digest_of, pair_of_curves
 from planner.domain.traffic.lengths import Lengths
 from planner.inputs.scenario.build import Hardware
 from simulation.errors import SimulationError
 from simulation.fleet import Routing
-from simulation.sizing.pd_ratio import Best, PdService, Ratio, best_of, ratios, splits
-from simulation.sizing.pd_simulation import (
-    ReportProgress,
-    judged,
+from simulation.sizing.pd_ratio import (
+    BestRatio,
+    PdService,
+    RatioCapacity,
+    all_splits,
+    best_ratio,
+    ratios,
 )
-from simulation.sizing.pool import rate_of
+from simulation.sizing.pd_simulation import ReportProgress, simulate_best_ratios
+from simulation.sizing.pool import curve_capacity
 from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Burstiness
 
@@ -43,10 +40,10 @@ class Judgement:
     """All ratios of a number of instances, sorted by the number of prefill instances."""
 
     service: PdService
-    closed: tuple[Ratio, ...]  # by closed forms
-    pools: tuple[Ratio, ...]  # by the capacity of each of the two pools
-    simulated: tuple[Ratio, ...]  # only those simulated with both pools
-    best: Best
+    closed: tuple[RatioCapacity, ...]  # by closed forms
+    pools: tuple[RatioCapacity, ...]  # by the capacity of each of the two pools
+    simulated: tuple[RatioCapacity, ...]  # only those simulated with both pools
+    best: BestRatio
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +86,7 @@ def judgement(
 def _judged(pair: _PairKey) -> Judgement:
     """Compute the ratios by closed forms, by pool and by simulation; cached by the key's digest."""
     service = pair.service
-    closed = ratios(service, splits(pair.instances))
+    closed = ratios(service, all_splits(pair.instances))
     try:
         lengths = (service.workload.isl, service.workload.osl)
         sides = CurveKey(
@@ -104,19 +101,26 @@ def _judged(pair: _PairKey) -> Judgement:
         pools = closed
     else:
         pools = [
-            _lesser(service, row, rate_of(prefill[0], row.prefill), rate_of(decode[0], row.decode),
-                    (prefill[1], decode[1]))
+            _lesser(
+                service,
+                row,
+                curve_capacity(prefill[0], row.prefill),
+                curve_capacity(decode[0], row.decode),
+                (prefill[1], decode[1]),
+            )
             for row in closed
-        ]  # fmt: skip
-    simulated = judged(service, pools, seed=pair.seed, routing=pair.routing, report=pair.told)
+        ]
+    simulated = simulate_best_ratios(
+        service, pools, seed=pair.seed, routing=pair.routing, report=pair.told
+    )
     return Judgement(
-        service, tuple(closed), tuple(pools), tuple(simulated), best_of(simulated, service)
+        service, tuple(closed), tuple(pools), tuple(simulated), best_ratio(simulated, service)
     )
 
 
 def _lesser(
-    service: PdService, row: Ratio, prefill: float, decode: float, bound: tuple[str, str]
-) -> Ratio:
+    service: PdService, row: RatioCapacity, prefill: float, decode: float, bound: tuple[str, str]
+) -> RatioCapacity:
     """Return ``row`` with the lower capacity of its two pools, and what bounds that pool.
 
     ``prefill`` and ``decode`` are the capacities of the pools in requests/s.

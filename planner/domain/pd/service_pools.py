@@ -8,13 +8,10 @@ from planner.domain.sizing.curves import cached
 from planner.domain.traffic.lengths import Lengths
 from planner.errors import PlannerError
 from planner.inputs.scenario.build import Hardware
-from planner.inputs.scenario.links import (
-    link_of,
-    senders_of,
-)
+from planner.inputs.scenario.links import link_of, senders_of
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
-from simulation.sizing.pd_ratio import PdService, Ratio, best_split
+from simulation.sizing.pd_ratio import PdService, RatioCapacity, best_split
 from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Burstiness, Workload
 
@@ -109,12 +106,12 @@ def strictest_split(
     instances: int,
     shared: SharedPrompts | None = None,
     burstiness: Burstiness = 1.0,
-) -> tuple[PdService, Ratio]:
+) -> tuple[PdService, RatioCapacity]:
     """Return the service at the tier that limits the best ratio most, and that ratio.
 
     Both are by closed forms, for Poisson arrivals. Raise SimulationError if no ratio meets a tier.
     """
-    splits: list[tuple[PdService, Ratio]] = []
+    splits: list[tuple[PdService, RatioCapacity]] = []
     for tier in hardware.limits_of(m):
         service = service_of(hardware, m, columns, lengths, tier, shared, burstiness)
         best = best_split(service, instances)

@@ -12,17 +12,12 @@ import numpy as np
 from planner.domain.placement.services import services_by
 from planner.inputs.scenario.build import Hardware
 from planner.inputs.scenario.topology import Network
-from planner.optimizer.placement import (
-    PlacementProblem,
-    measure,
-    schedule,
-    service_share,
-)
+from planner.optimizer.placement import PlacementProblem, measure, schedule, service_share
 from planner.optimizer.placement.scale_in import have
 from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import Fleet
 from simulation.policies.wrappers.wrapper import Wrapper
-from simulation.policy import Actions, InForce, Observation, ScalingPolicy, actions_of
+from simulation.policy import Actions, ComputedParameter, Observation, ScalingPolicy, actions_of
 
 
 class OnNetwork(Wrapper):
@@ -84,14 +79,16 @@ class OnNetwork(Wrapper):
         self._looks += 1
         return replace(actions, targets=targets, link_share=self._share)
 
-    def in_force(self) -> tuple[InForce, ...]:
+    def in_force(self) -> tuple[ComputedParameter, ...]:
         """Return the policy's values, the bandwidth shares and the refused instances by pool."""
         looks = max(self._looks, 1)
         shares = np.where(self._sends, self._shares / looks if self._looks else self._share, np.nan)
         return (
             *super().in_force(),
-            InForce("share of KV bandwidth that switches leave, mean", shares),
-            InForce("instances without a place, mean over decisions", self._refused / looks),
+            ComputedParameter("share of KV bandwidth that switches leave, mean", shares),
+            ComputedParameter(
+                "instances without a place, mean over decisions", self._refused / looks
+            ),
         )
 
     def _placed(self, targets: IntArray) -> IntArray:

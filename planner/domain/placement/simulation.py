@@ -20,7 +20,7 @@ from simulation.arrays import IntArray
 from simulation.engine.run import simulate
 from simulation.fleet import Fleet
 from simulation.metrics import Percentiles, summarise
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from simulation.trace import Trace
 
 HOUR_S = 3600.0
@@ -129,7 +129,7 @@ def replayed(
 
 def _replay(fleet: Fleet, counts: IntArray, load: ReplayLoad, seed: int) -> Replay:
     """Simulate ``load`` on a static fleet of ``counts``."""
-    result = simulate(load.trace, fleet, Flat(counts), seed=seed, duration_s=load.duration_s)
+    result = simulate(load.trace, fleet, Static(counts), seed=seed, duration_s=load.duration_s)
     summary = summarise(result)
     return Replay(
         arrived=summary.arrived,

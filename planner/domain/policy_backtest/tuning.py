@@ -10,7 +10,7 @@ from planner.domain.replay.backtest_windows import NEAR
 from planner.domain.study import PolicyRun
 from planner.errors import EXPECTED, Infeasible
 from planner.policies.base import Policy
-from simulation.early_stop import BeyondRecovery
+from simulation.early_stop import TargetMissed
 from simulation.metrics import HOUR_S, Summary
 
 ROUNDING = 1e-9  # tolerance of shares of requests
@@ -207,7 +207,7 @@ class Tuning:
         if value not in self._grown:
             try:
                 self._keep(value, self._busy(value))
-            except BeyondRecovery:
+            except TargetMissed:
                 self._keep(value, _Grown(SURELY, inf, cut=True))
         return self._grown[value]
 
@@ -281,7 +281,7 @@ class Tuning:
         """
         try:
             return any(self._unlike(replay(policy)) for replay in reversed(self.strays))
-        except BeyondRecovery:
+        except TargetMissed:
             return True
 
     def _strayed(self, policy: Policy, **to_its_end: None) -> float:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulation.provisioning.exact import exact
+from simulation.provisioning.exact import exact_plan
 from simulation.provisioning.frontier import frontiers
-from simulation.provisioning.greedy import improved
+from simulation.provisioning.greedy import greedy_plan
 from simulation.provisioning.levels import PRINTED, by_algorithm1
 from simulation.provisioning.problem import OperatorPlan
 from simulation.provisioning.workload import PhaseProblem
@@ -40,13 +40,13 @@ def methods_of(phase: PhaseProblem, epsilon: float) -> tuple[Method, ...]:
     options = frontiers(problem)
     if any(not option.slots.size for option in options):
         return ()
-    fewest = exact(problem, options)
+    fewest = exact_plan(problem, options)
     plan_by: dict[str, OperatorPlan | None] = {}
     for name in ("algorithm1", PRINTED):
         if problem.max_replicas <= MOST_REPLICAS:
             plans = by_algorithm1(problem, name, epsilon)
             plan_by[name] = min(plans, key=lambda plan: plan.slots, default=None)
-    plan_by |= {"greedy": improved(problem, options), "exact": fewest}
+    plan_by |= {"greedy": greedy_plan(problem, options), "exact": fewest}
     return tuple(_method(WORDS[name], plan, fewest) for name, plan in plan_by.items())
 
 

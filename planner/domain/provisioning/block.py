@@ -6,10 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from planner.domain.provisioning.algorithm1_comparison import WORDS
-from planner.domain.provisioning.levels import (
-    Judge,
-    draws_of,
-)
+from planner.domain.provisioning.levels import Judge, draws_of
 from planner.errors import ScenarioError
 from simulation.errors import SimulationError
 from simulation.performance.memory import MEMORY_SHARE
@@ -18,12 +15,12 @@ from simulation.provisioning.enumeration import (
     BlockPlan,
     Choices,
     block_of,
-    by_lengths,
+    length_factors,
     plans_of,
-    replayed,
+    replay_block,
 )
-from simulation.provisioning.level import Replayed
-from simulation.provisioning.replay import Replay, replayable
+from simulation.provisioning.level import ReplayedLatency
+from simulation.provisioning.replay import LevelReplay, can_replay
 from simulation.provisioning.workload import PhaseProblem
 
 BRUTE = "every plan (brute force)"
@@ -99,19 +96,19 @@ def block_figures(
         return None
     room = MEMORY_SHARE * phase.service.gpu.memory_bytes
     replay, times = None, None
-    if judge is not None and replayable(phase):
-        replay = Replay(phase, draws_of(phase, judge), room)
-        times = by_lengths(phase, replay)
+    if judge is not None and can_replay(phase):
+        replay = LevelReplay(phase, draws_of(phase, judge), room)
+        times = length_factors(phase, replay)
     try:
         block = block_of(phase, operators, options.choices, room, times)
     except SimulationError as error:
         return BlockFigures(operators, None, None, None, (), str(error))
     plans = plans_of(block, epsilon)
     # Several methods may find the same plan: replay it once.
-    came: dict[bytes, tuple[Replayed, int]] = {}
+    came: dict[bytes, tuple[ReplayedLatency, int]] = {}
     for plan_found in plans:
         if replay is not None and plan_found.plan is not None and plan_found.key not in came:
-            came[plan_found.key] = replayed(block, plan_found, replay)
+            came[plan_found.key] = replay_block(block, plan_found, replay)
     fewest = min(
         (plan_found.plan.slots for plan_found in plans if plan_found.plan is not None), default=0
     )
@@ -126,7 +123,7 @@ def block_figures(
 
 
 def _method(
-    block: Block, plan_found: BlockPlan, fewest: int, replayed: tuple[Replayed, int] | None
+    block: Block, plan_found: BlockPlan, fewest: int, replayed: tuple[ReplayedLatency, int] | None
 ) -> BlockMethod:
     """Return the figures of one plan of the block."""
     name = WORDS.get(plan_found.method, BRUTE)

@@ -6,31 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
-from planner.domain.columns import (
-    COUNT,
-    FLAG,
-    MS,
-    NUMBER,
-    SHARE,
-    TEXT,
-    Column,
-    Columns,
-)
+from planner.domain.columns import COUNT, FLAG, MS, NUMBER, SHARE, TEXT, Column, Columns
 from planner.domain.provisioning import sources
-from planner.domain.provisioning.unit import (
-    MODEL,
-    OPERATOR,
-    WORDS,
-    Case,
-    groups,
-)
-from planner.domain.serialise import (
-    MERGED,
-    OPTIONAL,
-    so_many_gpus,
-)
-from simulation.provisioning.level import FALLEN_BACK, Level
-from simulation.provisioning.savings import Savings, saved, savings
+from planner.domain.provisioning.unit import MODEL, OPERATOR, WORDS, Case, groups
+from planner.domain.serialise import MERGED, OPTIONAL, so_many_gpus
+from simulation.provisioning.level import FALLBACK_METHODS, Level
+from simulation.provisioning.savings import Savings, saved_shares, savings
 
 WHAT = (("memory", "memory"), ("energy", "power"))
 
@@ -163,7 +144,7 @@ def total_savings(totals: Mapping[str, Total]) -> dict[str, Savings]:
     """Return the savings of each finer level over whole replicas."""
     of_replicas = totals[MODEL].needs.amounts
     return {
-        name: saved(of_replicas, total.needs.amounts)
+        name: saved_shares(of_replicas, total.needs.amounts)
         for name, total in totals.items()
         if name != MODEL
     }
@@ -319,7 +300,7 @@ def fallen(cases: list[Case]) -> list[str]:
         f"GPUs in {case.phase}, so it stands {level.method.partition(':')[0]} do."
         for case in cases
         for name, level in case.levels.items()
-        if name != MODEL and level.method.startswith(tuple(FALLEN_BACK.values()))
+        if name != MODEL and level.method.startswith(tuple(FALLBACK_METHODS.values()))
     ]
 
 

@@ -18,26 +18,19 @@ from planner.errors import CatalogueError, ScenarioError
 from planner.inputs import catalogue
 from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.catalogue.power import power_model
-from planner.inputs.ingest.kernel_files import (
-    KernelFile,
-    Sharing,
-    read_kernels,
-)
+from planner.inputs.ingest.kernel_files import KernelFile, Sharing, read_kernels
 from planner.inputs.scenario.own_hardware import Known
 from simulation.arrays import IntArray
 from simulation.errors import SimulationError
-from simulation.performance.kernel_tables import (
-    Kernels,
-    kernels,
-)
+from simulation.performance.kernel_tables import Kernels, kernels
 from simulation.performance.memory import MEMORY_SHARE
 from simulation.performance.specs import GpuSpec, ModelShape
 from simulation.provisioning import level_confirmation
-from simulation.provisioning.device_sharing import filled
+from simulation.provisioning.device_sharing import with_batch_wait
 from simulation.provisioning.interference import InterferenceTable
 from simulation.provisioning.level import Level
-from simulation.provisioning.levels import LEVELS, at_level, model_level
-from simulation.provisioning.replay import Replay, Requests, replayable, requests_of
+from simulation.provisioning.levels import LEVELS, model_level, plan_level
+from simulation.provisioning.replay import LevelReplay, Requests, can_replay, draw_requests
 from simulation.provisioning.timing import OperatorTiming
 from simulation.provisioning.workload import Order, PhaseLoad, PhaseProblem, phase_problem
 
@@ -182,14 +175,17 @@ def solve(
     room = MEMORY_SHARE * service.gpu.memory_bytes
     phase = with_plenty(problem_of(service, weights, measured=measured))
     if rules.batch_wait == FREE:
-        if judge is not None and replayable(phase):
+        if judge is not None and can_replay(phase):
             return _judged(phase, room, rules, judge)
         levels = _chain(phase, room, rules)
     else:
         levels = {}
         for name in dict.fromkeys((*rules.levels, "model")):
             alone = replace(rules, levels=(name,), proofs=False)
-            best = filled(phase, lambda some, a=alone: _chain(some, room, a).get(*a.levels))  # type: ignore[misc]
+            best = with_batch_wait(
+                phase,
+                lambda some, a=alone: _chain(some, room, a).get(*a.levels),  # type: ignore[misc]
+            )
             if best is not None:
                 level, batch, _ = best
                 method = f"{level.method}, batches of at most {batch}"
@@ -210,7 +206,7 @@ def _judged(
     by_order: dict[Order, tuple[PhaseProblem, dict[str, Level]]] = {}
     for order in orders if phase.queues else ("fcfs",):
         ordered = replace(phase, service=replace(phase.service, order=order))
-        replay = Replay(ordered, draws, room)
+        replay = LevelReplay(ordered, draws, room)
         levels = _chain(ordered, room, rules, (replay, judge.attainment))
         by_order[order] = ordered, {name: levels[name] for name in LEVELS if name in levels}
 
@@ -235,7 +231,9 @@ def _judged(
 
 def draws_of(phase: PhaseProblem, judge: Judge) -> list[Requests]:
     """Draw two sets of requests for the replays, with different seeds."""
-    return [requests_of(judge.isl, judge.osl, phase, seed=judge.seed + DRAWS * i) for i in range(2)]
+    return [
+        draw_requests(judge.isl, judge.osl, phase, seed=judge.seed + DRAWS * i) for i in range(2)
+    ]
 
 
 def with_plenty(phase: PhaseProblem) -> PhaseProblem:
@@ -248,7 +246,7 @@ def with_plenty(phase: PhaseProblem) -> PhaseProblem:
 
 
 def _chain(
-    phase: PhaseProblem, room: float, rules: Rules, judge: tuple[Replay, float] | None = None
+    phase: PhaseProblem, room: float, rules: Rules, judge: tuple[LevelReplay, float] | None = None
 ) -> dict[str, Level]:
     """Plan the levels from the coarsest to the finest.
 
@@ -257,7 +255,9 @@ def _chain(
     in ``rules.levels``.
     """
     by_replica = (
-        model_level(phase, room) if judge is None else level_confirmation.whole(phase, *judge)
+        model_level(phase, room)
+        if judge is None
+        else level_confirmation.confirmed_whole_replicas(phase, *judge)
     )
     levels = {} if by_replica is None else {"model": by_replica}
     coarser = list(levels.values())
@@ -266,17 +266,17 @@ def _chain(
         if not wanted_level and not (name == "module" and "operator" in rules.levels):
             continue
         plan = partial(
-            at_level, name, device_bytes=room, method=rules.method if wanted_level else "greedy",
+            plan_level, name, device_bytes=room, method=rules.method if wanted_level else "greedy",
             shared=rules.shared, coarser=tuple(coarser), proofs=rules.proofs and wanted_level,
             epsilon=rules.epsilon,
         )  # fmt: skip
         level = (
             plan(phase)
             if judge is None
-            else level_confirmation.finer(name, phase, *judge, coarser, plan)
+            else level_confirmation.confirmed_level(name, phase, *judge, coarser, plan)
         )
         if level is not None and judge is not None and name == "operator" and rules.shared:
-            tried = level_confirmation.in_shares(phase, *judge, [*coarser, level], plan)
+            tried = level_confirmation.confirmed_sm_shares(phase, *judge, [*coarser, level], plan)
             level = tried or level
         if level is not None:
             coarser.append(level)

@@ -9,22 +9,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from planner.domain.provisioning.levels import (
-    problem_of,
-    with_plenty,
-)
-from planner.domain.provisioning.unit import (
-    Case,
-    Sentences,
-    groups,
-)
+from planner.domain.provisioning.levels import problem_of, with_plenty
+from planner.domain.provisioning.unit import Case, Sentences, groups
 from planner.domain.serialise import so_many_gpus
 from simulation.performance.memory import MEMORY_SHARE
 from simulation.provisioning.device_sharing import (
     Chunked,
-    chunked,
+    best_chunked,
     chunked_service,
-    placed_together,
+    place_on_common_devices,
 )
 from simulation.provisioning.level import Level
 
@@ -102,7 +95,9 @@ def on_common_gpus(cases: list[Case]) -> SharedGpus:
 def _service(prefill: Case, decode: Case) -> SharedService:
     """Return the ways in which prefill and decode of one service can share GPUs."""
     room = MEMORY_SHARE * prefill.service.gpu.memory_bytes
-    shared = placed_together([prefill.problem, decode.problem], [prefill.least, decode.least], room)
+    shared = place_on_common_devices(
+        [prefill.problem, decode.problem], [prefill.least, decode.least], room
+    )
     chunks = _chunked(prefill, decode, room)
     ways = {
         APART: SharingWay(
@@ -136,14 +131,14 @@ def _alone(level: Level) -> SharingWay:
 def _chunked(prefill: Case, decode: Case, room: float) -> Chunked:
     service = chunked_service(prefill.service, decode.service)
     of = partial(problem_of, service, prefill.weights, measured=prefill.measured)
-    return chunked(with_plenty(of()), room)
+    return best_chunked(with_plenty(of()), room)
 
 
 def _models(group: list[Case]) -> SharedModels:
     """Return the GPUs of several models, each on separate GPUs and all on common ones."""
     room = MEMORY_SHARE * group[0].service.gpu.memory_bytes
     apart = [case.least for case in group]
-    shared = placed_together([case.problem for case in group], apart, room)
+    shared = place_on_common_devices([case.problem for case in group], apart, room)
     return SharedModels(
         region=group[0].region,
         gpu=group[0].gpu,

@@ -9,24 +9,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from planner.domain.provisioning.unit import (
-    MODEL,
-    MODULE,
-    OPERATOR,
-    WORDS,
-    Sentences,
-)
-from planner.domain.provisioning.windows import (
-    ATTAINMENT,
-    EVERY,
-    Journey,
-)
-from planner.domain.serialise import (
-    OPTIONAL,
-    so_many_gpus,
-)
-from simulation.provisioning.over_time import Course, acts_s
-from simulation.provisioning.savings import Savings, saved
+from planner.domain.provisioning.unit import MODEL, MODULE, OPERATOR, WORDS, Sentences
+from planner.domain.provisioning.windows import ATTAINMENT, EVERY, Journey
+from planner.domain.serialise import OPTIONAL, so_many_gpus
+from simulation.provisioning.over_time import Course, action_delay_s
+from simulation.provisioning.savings import Savings, saved_shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +115,7 @@ def _pool(journey: Journey, startup_s: float) -> CoursePool:
     levels = {
         name: CourseFigures(
             every_s=EVERY[course.level] * window_s,
-            acts_s=acts_s(course.level, startup_s),
+            acts_s=action_delay_s(course.level, startup_s),
             gpu_hours=course.gpu_hours(window_s),
             gpus_most=int(course.devices.max()),
             kwh=course.kwh(window_s),
@@ -173,7 +160,7 @@ def _savings(levels: Mapping[str, CourseFigures | CourseTotal]) -> dict[str, Sav
         name: (course.gpu_hours, course.kwh, course.memory_gb) for name, course in levels.items()
     }
     of_replicas = amounts.pop(MODEL)
-    return {name: saved(of_replicas, course) for name, course in amounts.items()}
+    return {name: saved_shares(of_replicas, course) for name, course in amounts.items()}
 
 
 def table(journeys: list[Journey], start_s: float) -> pl.DataFrame:

@@ -25,22 +25,17 @@ from forecasting.selection import forecaster
 from planner.domain.progress import Progress
 from planner.domain.provisioning.levels import problem_of
 from planner.domain.provisioning.load import of_place
-from planner.domain.provisioning.unit import (
-    MODEL,
-    MODULE,
-    OPERATOR,
-    Case,
-)
+from planner.domain.provisioning.unit import MODEL, MODULE, OPERATOR, Case
 from planner.domain.traffic.groups import interactive
 from planner.domain.traffic.traffic import Traffic
 from planner.errors import ScenarioError
 from planner.inputs.scenario.build import Hardware
 from simulation.arrays import FloatArray
 from simulation.performance.memory import MEMORY_SHARE
-from simulation.provisioning.over_time import Course, acts_s, over_time
-from simulation.provisioning.replay import Requests, replayable
-from simulation.provisioning.window_replay import Sampled
-from simulation.provisioning.windows import Windows, seen_before, windows_of
+from simulation.provisioning.over_time import Course, action_delay_s, over_time
+from simulation.provisioning.replay import Requests, can_replay
+from simulation.provisioning.window_replay import SampledWindows
+from simulation.provisioning.windows import Windows, demand_known, windows_of
 
 OFF, OBSERVED, FORECAST = "off", "observed", "forecast"
 PlannedOn = Literal["off", "observed", "forecast"]
@@ -99,9 +94,9 @@ def journeys(cases: list[Case], following: Following, progress: Progress) -> lis
         load = loads[place]
         room = MEMORY_SHARE * case.service.gpu.memory_bytes
         judge = None
-        if replayable(case.problem):
+        if can_replay(case.problem):
             stations = 1 if following.levels == (MODEL,) else len(case.problem.names)
-            judge = Sampled(load.windows, load.requests, case.service, stations, room)
+            judge = SampledWindows(load.windows, load.requests, case.service, stations, room)
         courses = over_time(
             load.windows,
             case.service,
@@ -109,7 +104,7 @@ def journeys(cases: list[Case], following: Following, progress: Progress) -> lis
             room,
             startup_s=following.startup_s,
             attainment=ATTAINMENT,
-            known=load.seen,
+            planned_on=load.seen,
             levels=following.levels,
             every=EVERY,
             judge=judge,
@@ -151,7 +146,7 @@ def _load(following: Following, place: tuple[str, str]) -> ModelDemand:
     series = DemandSeries(
         SeriesKey(*place, "interactive"), back, MINUTE_S, counts[:minutes].astype(float), REQUESTS
     )
-    lengths = seen_before(windows, EVERY[MODULE])
+    lengths = demand_known(windows, EVERY[MODULE])
     foreseen = {}
     for level, by_minute in _forecast(following, series).items():
         rate = np.repeat(by_minute, round(MINUTE_S / WINDOW_S))[:count]
@@ -169,7 +164,8 @@ def _forecast(following: Following, series: DemandSeries) -> dict[str, FloatArra
     """
     origins = np.arange(following.start_s, series.end_s - 1e-6, MINUTE_S)
     ahead = {
-        level: 1 + int(acts_s(level, following.startup_s) // MINUTE_S) for level in following.levels
+        level: 1 + int(action_delay_s(level, following.startup_s) // MINUTE_S)
+        for level in following.levels
     }
     steps = max(ahead.values())
     try:

@@ -8,39 +8,19 @@ from functools import cached_property
 
 import numpy as np
 
-from planner.domain.planning.planning import (
-    flat_at_peak,
-    flat_before,
-)
-from planner.domain.progress import (
-    Progress,
-    silent,
-)
-from planner.domain.random_streams import (
-    Stream,
-    generator,
-)
+from planner.domain.planning.planning import flat_at_peak, flat_before
+from planner.domain.progress import Progress, silent
+from planner.domain.random_streams import Stream, generator
 from planner.domain.replay.static_replay import Known
-from planner.domain.replay.static_search import (
-    holds,
-    smallest_flat,
-)
+from planner.domain.replay.static_search import holds, smallest_flat
 from planner.domain.study import Study
-from planner.domain.traffic.day_growth import (
-    Rise,
-    grown,
-    rises,
-    times_by_model,
-)
+from planner.domain.traffic.day_growth import Rise, grown, rises, times_by_model
 from planner.domain.traffic.demand import Demand
-from planner.domain.traffic.window import (
-    DAY_S,
-    Window,
-)
+from planner.domain.traffic.window import DAY_S, Window
 from planner.errors import ScenarioError
 from simulation.arrays import IntArray
 from simulation.cells import simulate_cell
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from simulation.trace_replay import shares_met
 
 WEEK = 7  # days
@@ -238,7 +218,7 @@ def goals_on(studies: Sequence[Study], seed: int) -> Goals:
         ample = study.fleet(study.pools(study.peak))
         counts = np.array([min(pool.maximum, AMPLE * max(1, pool.initial)) for pool in ample.pools])
         duration_s = study.window.duration_s
-        flat = Flat(counts)
+        flat = Static(counts)
         done = simulate_cell(
             study.trace,
             study.fleet(counts),

@@ -10,25 +10,18 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from planner.domain.progress import (
-    Progress,
-    part,
-    silent,
-)
+from planner.domain.progress import Progress, part, silent
 from planner.domain.replay.initial_fleet import beginning
 from planner.domain.replay.smallest_counts import fewest
-from planner.domain.study import (
-    PolicyRun,
-    Study,
-)
+from planner.domain.study import PolicyRun, Study
 from planner.inputs.scenario.faults import faults_of
 from simulation.arrays import IntArray
 from simulation.cells import per_cell, simulate_cell
 from simulation.fleet import Fleet
 from simulation.metrics import Summary
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from simulation.policies.wrappers.scale_in import ScaleInOptions
-from simulation.trace_replay import figures
+from simulation.trace_replay import summarise_replay
 
 EQUAL_SLO = 0.002  # attainment within this of each other counts as equal (X4)
 HOPELESS = 0.1  # runs this far below a target get no equal-attainment cost
@@ -84,7 +77,7 @@ class FlatFleets:
         study, lend = self.study, self.study.settings.scale_in.lend
         fleet = study.fleet(counts)
         fleet = replace(fleet, faults=faults_of(study.hardware.faults, fleet.pools))
-        policy = ScaleInOptions(Flat(counts), lend=lend)
+        policy = ScaleInOptions(Static(counts), lend=lend)
         return beginning(study, fleet, range(len(counts)), policy, lend=lend), policy
 
     def _replayed(self, counts: IntArray) -> Summary:
@@ -99,7 +92,7 @@ class FlatFleets:
             seed=self.seed,
             duration_s=study.window.duration_s,
         )
-        return figures(result, brief=True)
+        return summarise_replay(result, brief=True)
 
     def _fits(self, counts: IntArray) -> bool:
         hardware = self.study.hardware

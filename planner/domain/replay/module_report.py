@@ -10,21 +10,14 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from planner.domain.module_figures import (
-    ModuleFigures,
-    ModuleRun,
-    PoolModules,
-)
+from planner.domain.module_figures import ModuleFigures, ModuleRun, PoolModules
 from planner.domain.serialise import moments
-from planner.domain.study import (
-    PolicyRun,
-    Study,
-)
+from planner.domain.study import PolicyRun, Study
 from planner.policies.base import Policy
 from planner.policies.context import Ready
 from simulation.arrays import FloatArray
 from simulation.modules.parts import Module, modules_of
-from simulation.policies.modules import Event, ModuleScaling, Standing
+from simulation.policies.modules import Event, ModuleLocations, ModuleScaling
 from simulation.results import OUT_OF_MEMORY, Replay
 
 PLANNED_AT = 32.0  # batch size at which Algorithm 1 is compared with the exact plan
@@ -137,7 +130,7 @@ def _of(events: Sequence[Event], p: int) -> list[Event]:
     return [event for event in events if event.pool == p]
 
 
-def _spans(standings: Sequence[Standing], duration_s: float) -> FloatArray:
+def _spans(standings: Sequence[ModuleLocations], duration_s: float) -> FloatArray:
     """Return the seconds that each placement lasted."""
     edges = np.array([*(standing.time_s for standing in standings), duration_s])
     return np.maximum(np.diff(edges), 0.0)

@@ -10,7 +10,7 @@ import numpy as np
 from planner.domain.study import Setting
 from planner.policies.base import Policy
 from simulation.fleet import Fleet
-from simulation.policy import ScalingPolicy, Telling
+from simulation.policy import ReportsParameters, ScalingPolicy
 from simulation.results import PoolSeries
 
 
@@ -56,7 +56,7 @@ def _stated(policy: Policy) -> Iterator[Setting]:
 
 
 def _in_force(rule: ScalingPolicy, pools: Sequence[str]) -> Iterator[Setting]:
-    for row in rule.in_force() if isinstance(rule, Telling) else ():
+    for row in rule.in_force() if isinstance(rule, ReportsParameters) else ():
         for where, value in zip(pools, row.values, strict=True):
             if np.isfinite(value):
                 yield Setting(row.what, where, float(value))

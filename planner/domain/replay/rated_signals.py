@@ -14,30 +14,20 @@ from threading import RLock
 import numpy as np
 
 from planner.domain.pd.ratio_search import judgement
-from planner.domain.pd.service_pools import (
-    USUAL_INSTANCES,
-    PairColumns,
-    usual_instances,
-)
-from planner.domain.random_streams import (
-    Stream,
-    generator,
-)
+from planner.domain.pd.service_pools import USUAL_INSTANCES, PairColumns, usual_instances
+from planner.domain.random_streams import Stream, generator
 from planner.domain.study import Study
 from planner.policies.context import Pressure
 from simulation.arrays import FloatArray, IntArray
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
-from simulation.policies.parts.pool_metrics import (
-    Metric,
-    per_instance,
-)
-from simulation.policies.parts.ratio import BEST, FIXED, OBSERVED
-from simulation.policies.static import Flat
+from simulation.policies.parts.pool_metrics import Metric, per_instance
+from simulation.policies.parts.ratio import BEST_RATIO, FIXED, OBSERVED
+from simulation.policies.static import Static
 from simulation.policies.wrappers.observation_log import ObservationLog
-from simulation.sizing.pd_ratio import splits
-from simulation.sizing.pool import rate_of
+from simulation.sizing.pd_ratio import all_splits
+from simulation.sizing.pool import curve_capacity
 from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Burstiness, unit_arrivals
 from simulation.trace import Trace
@@ -58,14 +48,14 @@ class PressureTests:
         self._made: dict[tuple[str | float, bool], Pressure] = {}
 
     def at(self, ratio: str | float = FIXED, *, many: bool = False) -> Pressure:
-        test = BEST if ratio == OBSERVED else ratio, many  # both names mean the same test
+        test = BEST_RATIO if ratio == OBSERVED else ratio, many  # both names mean the same test
         with self._making:
             if test not in self._made:
                 self._made[test] = pressure_test(self._study, *test)
             return self._made[test]
 
     def among_many(self) -> Pressure:
-        return self.at(BEST, many=True)
+        return self.at(BEST_RATIO, many=True)
 
 
 def pressure_test(study: Study, ratio: str | float = FIXED, many: bool = False) -> Pressure:
@@ -125,7 +115,7 @@ def _unit(study: Study, group: list[int], ratio: str | float, many: bool) -> tup
         return np.array([n], np.int64), _carried(study, m, index[group[0]][2], n) / mean
     columns = PairColumns(*(index[p][2] for p in group))
     try:
-        if ratio in (BEST, OBSERVED):
+        if ratio in (BEST_RATIO, OBSERVED):
             count = usual_instances(hardware, m, columns)
             lengths, seed = study.traffic.lengths[m], study.settings.seed
             best = judgement(
@@ -137,7 +127,7 @@ def _unit(study: Study, group: list[int], ratio: str | float, many: bool) -> tup
     if ratio == FIXED:  # as simulation.policies.parts.ratio begins
         ratio = float(today[0] / today[1]) if today.all() else 1.0
     total = int(np.clip(today.sum(), 2, USUAL_INSTANCES))
-    pair = min(splits(total), key=lambda pair: abs(log(pair[0] / pair[1] / float(ratio))))
+    pair = min(all_splits(total), key=lambda pair: abs(log(pair[0] / pair[1] / float(ratio))))
     sides = zip((columns.prefill, columns.decode), pair, strict=True)
     rate = min(_carried(study, m, g, n) for g, n in sides) / mean
     return np.array(pair, np.int64), rate
@@ -153,7 +143,7 @@ def _arrivals(study: Study, m: int) -> Burstiness:
 
 def _carried(study: Study, m: int, g: int, instances: int) -> float:
     """Return the capacity of a pool in input tokens/s."""
-    return rate_of(study.sizes.pool_tps[m, g], instances)
+    return curve_capacity(study.sizes.pool_tps[m, g], instances)
 
 
 def _readings(
@@ -194,7 +184,7 @@ def _readings(
         blocks=blocks,
     )
     end_s = float(arrival[-1])
-    policy = ObservationLog(Flat(counts, interval_s=end_s * WARM_UP))
+    policy = ObservationLog(Static(counts, interval_s=end_s * WARM_UP))
     simulate(trace, fleet, policy, seed=study.settings.seed, duration_s=end_s * 1.0001)
     signals = [look.signals for look in policy.seen[1:] if look.signals is not None]
     kv = np.array([pool.profile.kv_capacity_tokens for pool in pools], np.float64)

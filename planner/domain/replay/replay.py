@@ -8,40 +8,20 @@ from dataclasses import replace
 import numpy as np
 
 from planner.domain.placement.placing_policy import OnNetwork
-from planner.domain.planning.inputs import (
-    PlanInput,
-    Planned,
-    quantiles_of,
-)
-from planner.domain.planning.planning import (
-    flat_at_peak,
-    flat_before,
-)
-from planner.domain.progress import (
-    Progress,
-    part,
-)
+from planner.domain.planning.inputs import PlanInput, Planned, quantiles_of
+from planner.domain.planning.planning import flat_at_peak, flat_before
+from planner.domain.progress import Progress, part
 from planner.domain.replay.backtest_windows import Earlier
 from planner.domain.replay.detail import detail_of
 from planner.domain.replay.initial_fleet import beginning
 from planner.domain.replay.module_report import module_run
-from planner.domain.replay.policy_context import (
-    Loads,
-    making_of,
-)
+from planner.domain.replay.policy_context import Loads, making_of
 from planner.domain.replay.policy_parameters import settings_of
 from planner.domain.replay.rated_signals import PressureTests
 from planner.domain.replay.replica_loss import lacking
-from planner.domain.replay.serving_capacity import (
-    capacity_table,
-    survives,
-)
+from planner.domain.replay.serving_capacity import capacity_table, survives
 from planner.domain.sizing.sizing import Sizes
-from planner.domain.study import (
-    NO_DETAIL,
-    PolicyRun,
-    Study,
-)
+from planner.domain.study import NO_DETAIL, PolicyRun, Study
 from planner.domain.traffic.traffic import Traffic
 from planner.domain.traffic.window import Window
 from planner.errors import ScenarioError
@@ -52,14 +32,14 @@ from planner.policies.base import Policy
 from planner.policies.context import Ready
 from planner.policies.registry import traits_of
 from simulation.cells import simulate_cell
-from simulation.early_stop import Recovery
+from simulation.early_stop import LateCounter
 from simulation.fleet import Fleet, Tier
 from simulation.policies.wrappers.scale_in import ScaleInOptions
 from simulation.policies.wrappers.scale_in_undo import ScaleInUndo
 from simulation.policies.wrappers.signal_range import SignalRecorder
 from simulation.policy import ScalingPolicy
 from simulation.trace import Trace
-from simulation.trace_replay import figures
+from simulation.trace_replay import summarise_replay
 
 MAX_INTERVALS = 1440  # intervals kept per policy: one day of minutes
 
@@ -169,7 +149,7 @@ def replayed(
         duration_s=study.window.duration_s,
         interval_s=interval,
         progress=lambda done: progress(done, f"Replaying: {policy.title}"),
-        watch=None if bars is None else Recovery(_lowest(fleet, bars), study.window.duration_s),
+        watch=None if bars is None else LateCounter(_lowest(fleet, bars), study.window.duration_s),
         keep=requests,
     )
     arranged = [study.hardware.arrangement(m, g) for m, _, g in study.hardware.pool_index]
@@ -183,7 +163,7 @@ def replayed(
         )
     if detailed or study.settings.plan.spare:
         lasting = survives(study, result.series, serving)
-    summary = figures(result, brief=not detailed)
+    summary = summarise_replay(result, brief=not detailed)
     return PolicyRun(
         policy.key,
         policy.title,

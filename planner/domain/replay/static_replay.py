@@ -11,15 +11,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from planner.domain.study import Study
-from simulation.arrays import BoolArray, IntArray, counted
+from simulation.arrays import BoolArray, IntArray, count_codes
 from simulation.cells import per_cell, simulate_cell
-from simulation.early_stop import (
-    BeyondRecovery,
-    Recovery,
-    beyond,
-)
+from simulation.early_stop import LateCounter, TargetMissed, first_missed_tier
 from simulation.fleet import Fleet
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from simulation.trace import Trace
 from simulation.trace_replay import due_and_late
 
@@ -67,12 +63,12 @@ class FlatWindow:
         every = np.sum(list(count.values()), axis=0)
         served = {m: its for m in self.models if (its := self.known.get(self._key(m, counts)))}
         for m in self.models:
-            if beyond(tiers, _late(served, every), every) is not None:
+            if first_missed_tier(tiers, _late(served, every), every) is not None:
                 return False
             if m not in served or served[m].cut:
                 others = {other: its for other, its in served.items() if other != m}
                 length_s, late = self.study.window.duration_s, _late(others, every)
-                watch = Recovery(tiers, length_s, late, every - count[m])
+                watch = LateCounter(tiers, length_s, late, every - count[m])
                 served[m] = self.known[self._key(m, counts)] = self._served(m, counts, watch)
         due = np.sum([its.due for its in served.values()], axis=0)
         late = _late(served, every)
@@ -81,7 +77,7 @@ class FlatWindow:
             for tier, of, its_late in zip(tiers, due.tolist(), late.tolist(), strict=True)
         )
 
-    def _served(self, m: int, counts: IntArray, watch: Recovery) -> Served:
+    def _served(self, m: int, counts: IntArray, watch: LateCounter) -> Served:
         study, its = self.study, self._of(m)
         if not len(self._trace(m)):
             return Served(self._count(m), self._count(m))
@@ -90,13 +86,13 @@ class FlatWindow:
             result = simulate_cell(
                 self._trace(m),
                 of_models(study.fleet(self._all(counts)), study, [m]),
-                Flat(self._all(counts)[its]),
+                Static(self._all(counts)[its]),
                 cells=study.cells,
                 seed=self.seed,
                 duration_s=study.window.duration_s,
                 watch=watch,
             )
-        except BeyondRecovery:
+        except TargetMissed:
             return Served(self._count(m), watch.late.copy(), cut=True)
         return Served(*due_and_late(result))
 
@@ -121,7 +117,7 @@ class FlatWindow:
     def _count(self, m: int) -> IntArray:
         """Return the number of the model's requests, by tier of the fleet."""
         trace = self._trace(m)
-        counts = counted(trace.tier, len(trace.tiers)).tolist()
+        counts = count_codes(trace.tier, len(trace.tiers)).tolist()
         of_name = dict(zip(trace.tiers, counts, strict=True))
         return np.array([of_name.get(tier.name, 0) for tier in self.study.hardware.tiers], np.int64)
 

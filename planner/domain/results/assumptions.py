@@ -12,28 +12,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.domain.study import Study
-from planner.domain.traffic.binned import (
-    FILE_CV,
-    BinnedSource,
-)
+from planner.domain.traffic.binned import FILE_CV, BinnedSource
 from planner.domain.traffic.described_traffic import shape_of
 from planner.domain.traffic.described_traffic import words_of as launch_words
 from planner.domain.traffic.forecast_percentile import CHOSEN
-from planner.domain.traffic.traffic import (
-    FORECAST,
-    MEASURED,
-    Traffic,
-)
+from planner.domain.traffic.traffic import FORECAST, MEASURED, Traffic
 from planner.domain.traffic.window import Window
-from planner.domain.verification.profile_error import (
-    UNCHECKED,
-    stated_error,
-)
+from planner.domain.verification.profile_error import UNCHECKED, stated_error
 from planner.inputs.scenario.build import Hardware
 from planner.inputs.scenario.columns import arrangement
 from planner.inputs.scenario.regions import GIVEN
 from planner.inputs.scenario.schema import Source
-from simulation.arrays import CodeArray, Int32Array, counted, pieces
+from simulation.arrays import CodeArray, Int32Array, count_codes, row_slices
 from simulation.fleet import Tier
 from simulation.performance.compiled_graph import GraphProfile
 from simulation.performance.profile import Profile, provenance_at
@@ -142,7 +132,7 @@ def _launch(source: Source, key: str) -> Iterator[Assumption]:
 
 def _lengths(traffic: Traffic, m: int, model: str) -> Iterator[Assumption]:
     """Yield prompt and answer lengths, from requests or from what a file counts."""
-    there = counted(traffic.measured.model, len(traffic.models))[m] > 0
+    there = count_codes(traffic.measured.model, len(traffic.models))[m] > 0
     for what, field in (("Prompt", "input_tokens"), ("Answer", "output_tokens")):
         whose, key = f"{what} lengths of {model}", f"traffic.sources.{field}"
         if there:
@@ -157,7 +147,7 @@ def _lengths(traffic: Traffic, m: int, model: str) -> Iterator[Assumption]:
 def _moments(tokens: Int32Array, models: CodeArray, m: int) -> tuple[float, float]:
     """Return mean and standard deviation of the tokens of model ``m``."""
     count, total, squares = 0, 0.0, 0.0
-    for rows in pieces(len(tokens)):
+    for rows in row_slices(len(tokens)):
         its = tokens[rows][models[rows] == m].astype(np.float64)
         count, total, squares = count + len(its), total + its.sum(), squares + its @ its
     mean = total / count

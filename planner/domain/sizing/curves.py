@@ -20,8 +20,8 @@ from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Routing, Tier
 from simulation.performance.profile import Profile
 from simulation.sizing.capacity import Capacity, capacity
-from simulation.sizing.pd_slo_split import in_part
-from simulation.sizing.pool import MOST, PoolCurve, pool_curve
+from simulation.sizing.pd_slo_split import role_tier
+from simulation.sizing.pool import MAX_INSTANCES, PoolCurve, pool_curve
 from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Burstiness
 from simulation.trace import PrefixBlocks, Trace
@@ -130,7 +130,7 @@ def _keys_by_tier(
         (
             tier,
             CurveKey(
-                profile, lengths, in_part(tier, role), seed, role,
+                profile, lengths, role_tier(tier, role), seed, role,
                 link if role == "decode" else None, hardware.serving[m].batching, burstiness,
                 hardware.routing, blocks,
             ),
@@ -167,9 +167,9 @@ def pair_of_curves(
     """
     curves = []
     for pool in (prefill, decode):
-        key = replace(pool, tier=in_part(pool.tier, pool.role))
+        key = replace(pool, tier=role_tier(pool.tier, pool.role))
         curve = _in_part_or_whole(key, pool.tier)
-        curves.append((curve.counted(MOST) / curve.mean_isl, curve.alone.bound_by))
+        curves.append((curve.counted(MAX_INSTANCES) / curve.mean_isl, curve.alone.bound_by))
     return curves[0], curves[1]
 
 
@@ -251,7 +251,7 @@ def unforeseen(hardware: Hardware, trace: Trace) -> tuple[str, ...]:
 def most_instances(hardware: Hardware, m: int, g: int) -> int:
     """Return the most instances that a pool on that column can have in any region.
 
-    The result is between 1 and ``MOST``, the length of a curve.
+    The result is between 1 and ``MAX_INSTANCES``, the length of a curve.
     """
     types = hardware.capacity_gpus[:, hardware.types[g]] // hardware.profiles[m, g].tp
-    return int(np.clip(np.minimum(types, hardware.maximum[m, :, g]).max(), 1, MOST))
+    return int(np.clip(np.minimum(types, hardware.maximum[m, :, g]).max(), 1, MAX_INSTANCES))

@@ -7,15 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from planner.domain.progress import (
-    Progress,
-    part,
-)
-from planner.domain.sizing.curves import (
-    SizedPool,
-    most_instances,
-    sized_pool,
-)
+from planner.domain.progress import Progress, part
+from planner.domain.sizing.curves import SizedPool, most_instances, sized_pool
 from planner.domain.traffic.known_lengths import KnownLengths
 from planner.domain.traffic.lengths import Lengths
 from planner.errors import ScenarioError
@@ -23,7 +16,7 @@ from planner.inputs.scenario.build import Hardware
 from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.sizing.capacity import Capacity
-from simulation.sizing.pool import MOST
+from simulation.sizing.pool import MAX_INSTANCES
 from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Burstiness
 
@@ -94,7 +87,7 @@ def size(
     A column that cannot meet a tier at any rate is omitted, with a note. Raise ScenarioError if a
     model has no columns left that serve both prompts and answers.
     """
-    pool_tps = np.zeros((len(hardware.models), len(hardware.gpus), MOST))
+    pool_tps = np.zeros((len(hardware.models), len(hardware.gpus), MAX_INSTANCES))
     pools: dict[tuple[int, int], SizedPool] = {}
     notes: list[str] = []
     # Spot instances have the same speed as owned ones, so each profile and role is sized once.

@@ -20,7 +20,7 @@ from simulation.fleet import Tier
 from simulation.performance.profile import Profile
 from simulation.sizing.batch_sizing import Sized, size_pool
 from simulation.sizing.capacity import SENDERS
-from simulation.sizing.pd_slo_split import in_part
+from simulation.sizing.pd_slo_split import role_tier
 from simulation.sizing.workload import Burstiness, Workload
 
 At = tuple[int, int]  # model, column
@@ -134,7 +134,7 @@ def _sized(hardware: Hardware, place: At, profile: Profile, tier: Tier, work: Wo
     """Return the closed-form size of a profile, at TTFT for prefill and at TBT otherwise."""
     role = hardware.columns[place[1]].role
     link = next((link for (m, _), link in hardware.links.items() if m == place[0]), None)
-    part = replace(in_part(tier, role), e2e_s=None)
+    part = replace(role_tier(tier, role), e2e_s=None)
     only = replace(part, tbt_s=None) if role == "prefill" else replace(part, ttft_s=None)
     return size_pool(
         profile,

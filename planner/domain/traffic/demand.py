@@ -9,7 +9,7 @@ import numpy as np
 
 from forecasting.demand import INPUT_TOKENS, OUTPUT_TOKENS, REQUESTS, DemandSeries, SeriesKey
 from forecasting.holidays import NO_HOLIDAYS, Holidays
-from simulation.arrays import BoolArray, FloatArray, IntArray, pieces
+from simulation.arrays import BoolArray, FloatArray, IntArray, row_slices
 from simulation.trace import Trace
 
 
@@ -103,7 +103,7 @@ def bin_demand(
     shape = (len(trace.models), len(trace.regions), len(trace.tiers), bins)
     requests, input_tokens, output_tokens = np.zeros((3, int(np.prod(shape))))
     # In pieces, so that a large trace needs no temporary arrays of its full length.
-    for rows in pieces(len(trace)):
+    for rows in row_slices(len(trace)):
         bin_of = place(trace.arrival_s[rows])
         inside = (bin_of >= 0) & (bin_of < bins)
         columns = trace.model[rows], trace.region[rows], trace.tier[rows], bin_of

@@ -6,29 +6,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.domain.random_streams import (
-    Stream,
-    generator,
-)
+from planner.domain.random_streams import Stream, generator
 from planner.domain.traffic.known_arrivals import known_arrivals
-from planner.domain.traffic.lengths import (
-    SAMPLE,
-    Lengths,
-    mixed,
-)
+from planner.domain.traffic.lengths import SAMPLE, Lengths, mixed
 from planner.domain.traffic.sources import StoredTrace
-from planner.domain.traffic.traffic import (
-    Traffic,
-    build_traffic,
-)
-from planner.domain.traffic.window import (
-    DAY_S,
-    Window,
-    resolve_window,
-)
+from planner.domain.traffic.traffic import Traffic, build_traffic
+from planner.domain.traffic.window import DAY_S, Window, resolve_window
 from planner.errors import ScenarioError
 from planner.inputs.scenario.settings import Settings
-from simulation.arrays import BoolArray, IntArray, pieces
+from simulation.arrays import BoolArray, IntArray, row_slices
 from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Burstiness
 
@@ -107,7 +93,7 @@ def asked_by(traffic: Traffic, before_s: float) -> BoolArray:
     has_tier = np.zeros((len(traffic.models), len(traffic.tiers)), np.bool_)
     trace = traffic.measured
     tiers = len(traffic.tiers)
-    for rows in pieces(trace.before(before_s)):
+    for rows in row_slices(trace.before(before_s)):
         codes = trace.model[rows].astype(np.int64) * tiers + trace.tier[rows]
         has_tier |= np.bincount(codes, minlength=has_tier.size).reshape(has_tier.shape) > 0
     for source in traffic.binned:

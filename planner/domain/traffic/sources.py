@@ -12,12 +12,9 @@ import numpy.typing as npt
 from planner.domain.traffic.binned import BinnedSource
 from planner.domain.traffic.prefixes import blocks_of
 from planner.errors import ScenarioError
-from planner.inputs.ingest.store import (
-    DemandColumns,
-    RequestColumns,
-)
+from planner.inputs.ingest.store import DemandColumns, RequestColumns
 from planner.inputs.scenario.schema import Source
-from simulation.arrays import CodeArray, FloatArray, IntArray, counted, pieces
+from simulation.arrays import CodeArray, FloatArray, IntArray, count_codes, row_slices
 from simulation.trace import Trace
 
 MAX_REQUESTS = 200_000_000  # measured requests: about 50 bytes each
@@ -65,7 +62,7 @@ def measured_source(
     if source.scale == 1:
         # Draw and discard one number per request, as a scale below 1 does. Later draws then do not
         # depend on the scale.
-        for rows in pieces(count):
+        for rows in row_slices(count):
             rng.random(rows.stop - rows.start)
     else:
         keep = np.arange(count) if keep is None else keep
@@ -87,7 +84,7 @@ def measured_source(
         if stated:
             shares = np.array(list(stated.values()))
             table = np.array([names.index(name) for name in stated], np.int16)
-            for rows in pieces(len(settled)):
+            for rows in row_slices(len(settled)):
                 size = rows.stop - rows.start
                 settled[rows] = table[rng.choice(len(stated), size=size, p=shares / shares.sum())]
             return settled
@@ -96,14 +93,14 @@ def measured_source(
                 return settled
             raise ScenarioError(f"{where}: the file does not say the {what}; give it here.")
         kept = of_kept(codes)
-        used = counted(kept, len(labels)) > 0
+        used = count_codes(kept, len(labels)) > 0
         known = [
             code_of(names, label, where, what) if in_use else 0
             for label, in_use in zip(labels, used, strict=True)
         ]
         if known == list(range(len(known))):
             return kept  # same names in the same order: no copy is needed
-        for rows in pieces(len(settled)):
+        for rows in row_slices(len(settled)):
             settled[rows] = np.array(known, np.int16)[kept[rows]]
         return settled
 

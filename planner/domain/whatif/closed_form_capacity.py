@@ -16,7 +16,7 @@ from simulation.errors import SimulationError
 from simulation.fleet import Tier
 from simulation.sizing.batch_sizing import size_pool
 from simulation.sizing.capacity import SENDERS
-from simulation.sizing.pd_slo_split import in_part
+from simulation.sizing.pd_slo_split import role_tier
 from simulation.sizing.workload import Workload
 
 PRECISION = 0.01  # relative tolerance of the rate; the closed forms have a larger error
@@ -36,7 +36,7 @@ def _max_rps(hardware: Hardware, m: int, g: int, work: Workload, tier: Tier) -> 
     """Return the closed-form capacity of one instance within a tier, in requests/s."""
     role = hardware.columns[g].role
     link = next((link for (model, _), link in hardware.links.items() if model == m), None)
-    part = in_part(tier, role)
+    part = role_tier(tier, role)
     # A prefill or decode instance alone cannot be held to limits of the other phase.
     if role != "both":
         part = replace(part, e2e_s=None)

@@ -9,18 +9,15 @@ from functools import cache
 from planner.inputs.catalogue.files import read
 from simulation.performance.estimate.calibration import Calibration
 from simulation.performance.estimate.errors import Cell, ErrorTable
-from simulation.performance.estimate.measured_corrections import (
-    Likeness,
-    Stated,
-)
+from simulation.performance.estimate.measured_corrections import ErrorCovariance, ErrorQuantiles
 
 
 @dataclass(frozen=True, slots=True)
 class Alike:
     """The correlation of estimation errors of one quantity, and the resulting errors of rows."""
 
-    likeness: Likeness
-    stated: Stated
+    likeness: ErrorCovariance
+    stated: ErrorQuantiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +76,8 @@ def estimate_fit() -> EstimateFit:
         ranges={name: (low, high) for name, (low, high) in document["ranges"].items()},
         alike={
             name: Alike(
-                Likeness(**likeness["parts"]),
-                Stated(tuple(likeness["half"]), tuple(likeness["nine"])),
+                ErrorCovariance(**likeness["parts"]),
+                ErrorQuantiles(tuple(likeness["half"]), tuple(likeness["nine"])),
             )
             for name, likeness in document["likeness"].items()
         },

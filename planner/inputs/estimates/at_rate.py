@@ -13,11 +13,7 @@ import numpy as np
 
 from planner.errors import PlannerError
 from planner.inputs import catalogue
-from planner.inputs.estimates.deployment_rows import (
-    deployment,
-    named_fields,
-    number,
-)
+from planner.inputs.estimates.deployment_rows import deployment, named_fields, number
 from planner.inputs.scenario.own_hardware import Known
 from planner.inputs.scenario.schema import Profile as Section
 from planner.inputs.scenario.speeds import speed_of
@@ -30,8 +26,8 @@ from simulation.performance.fitting.compare import stated_error
 from simulation.performance.profile import Profile, iteration_s, provenance_at
 from simulation.performance.specs import WIDTHS, Arrangement
 from simulation.results import RequestLog
-from simulation.sizing.batch_queue import saturated
-from simulation.sizing.trial import WARM_UP, Trial, outside_of, pool_of
+from simulation.sizing.batch_queue import saturated_rps
+from simulation.sizing.trial import WARM_UP, Trial, outside_share, pool_of
 from simulation.sizing.workload import Workload
 
 REQUESTS = 32_000  # simulated requests, as for sizes
@@ -81,7 +77,7 @@ def at_rate(deployment: Deployment, rate: float, known: Known, *, any_engine: bo
     instances = max(round(deployment.decode_workers or 1.0), 1)
     requests = int(np.clip(TOKENS / (deployment.isl + deployment.osl), FEWEST, REQUESTS))
     try:
-        most = saturated(profile, Workload(isl, osl, burstiness=1.0), instances=instances)
+        most = saturated_rps(profile, Workload(isl, osl, burstiness=1.0), instances=instances)
         trial = Trial((pool_of(profile, instances),), (isl, osl), Tier("asked"), seed=SEED,
                       requests=requests)  # fmt: skip
         if most < rate <= NEARLY * most:  # closed forms are not that accurate
@@ -109,7 +105,7 @@ def at_rate(deployment: Deployment, rate: float, known: Known, *, any_engine: bo
         profile=profile,
         built_in=section is not None,
         requests=3 * requests,
-        outside=max(map(outside_of, runs)),
+        outside=max(map(outside_share, runs)),
     )
 
 

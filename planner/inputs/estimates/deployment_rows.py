@@ -14,14 +14,11 @@ from typing import Any
 from planner.errors import PlannerError
 from planner.inputs import catalogue
 from planner.inputs.catalogue.names import stated_precision
-from planner.inputs.scenario.own_hardware import (
-    NOTHING,
-    Known,
-)
+from planner.inputs.scenario.own_hardware import NOTHING, Known
 from simulation.errors import SimulationError
 from simulation.performance.estimate.calibration import ENGINES, ROUNDS
 from simulation.performance.estimate.defaults import Deployment
-from simulation.performance.estimate.estimate import place
+from simulation.performance.estimate.estimate import fit_into_memory
 from simulation.performance.specs import BYTES, WIDTHS, Adapters, Arrangement, ModelShape
 
 PRECISIONS = {
@@ -260,7 +257,7 @@ def _fitting(deployment: Deployment) -> Deployment:
             ),
         )
         try:
-            place(fitted)
+            fit_into_memory(fitted)
         except SimulationError:
             continue
         return deployment if weights == "bf16" else fitted

@@ -14,18 +14,15 @@ from planner.inputs import catalogue
 from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.catalogue.estimate_calibration import EstimateFit
 from planner.inputs.estimates.deployment_rows import deployment
-from planner.inputs.scenario.own_hardware import (
-    NOTHING,
-    Known,
-)
+from planner.inputs.scenario.own_hardware import NOTHING, Known
 from simulation.arrays import FloatArray
 from simulation.performance.estimate.estimate import Deployment, Estimate, Refused, estimate_rows
 from simulation.performance.estimate.measured_corrections import (
-    Learnt,
+    LearnedCorrections,
     Times,
     Traits,
     contradictions,
-    learn,
+    learn_corrections,
     traits_of,
 )
 
@@ -98,8 +95,8 @@ def measurements(
 class OwnMeasurements:
     """Corrections of TTFT and TBT estimates, learnt from the user's measurements."""
 
-    tbt: Learnt
-    ttft: Learnt
+    tbt: LearnedCorrections
+    ttft: LearnedCorrections
     rows: tuple[Measurement, ...]  # measurements in use
     notes: tuple[str, ...]  # reasons why others are not in use
 
@@ -143,7 +140,7 @@ def own_of(
         measured = np.array([getattr(row, f"{name}_s") for row in rows])
         off = np.log(measured / np.array([getattr(e, f"{name}_s") for _, e in kept]))
         there = np.isfinite(off)
-        learnt[name] = learn(fit.alike[name].likeness, traits.take(there), off[there])
+        learnt[name] = learn_corrections(fit.alike[name].likeness, traits.take(there), off[there])
         for same in learnt[name].dropped:
             sentences.append(
                 f"Measured {name.upper()} of {_called(rows, traits, same)} is set aside: its rows "
@@ -276,7 +273,7 @@ def _with(rows: Traits, others: Traits, which: int) -> Traits:
 
 
 def _mean_error(known: Any, rows: Traits, others: Traits) -> float:
-    learnt = learn(known.likeness, rows, np.zeros(rows.size), judged=False)
+    learnt = learn_corrections(known.likeness, rows, np.zeros(rows.size), judged=False)
     return float(known.stated.of(others.split, learnt.at(others).after)[0].mean())
 
 

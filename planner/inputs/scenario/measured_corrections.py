@@ -15,7 +15,7 @@ from simulation.performance.compiled_graph import GraphProfile
 from simulation.performance.curves import Curve
 from simulation.performance.estimate.defaults import Deployment
 from simulation.performance.estimate.measured_corrections import (
-    Learnt,
+    LearnedCorrections,
     Times,
     family,
     traits_of,
@@ -168,7 +168,7 @@ def measured_speed(
     )
 
 
-def _checks(learnt: Learnt, same: BoolArray) -> tuple[Check, ...]:
+def _checks(learnt: LearnedCorrections, same: BoolArray) -> tuple[Check, ...]:
     """Return the leave-one-out check of the deployment's own rows; empty for fewer than two."""
     if same.sum() < 2:
         return ()

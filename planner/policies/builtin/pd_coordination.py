@@ -9,13 +9,10 @@ from pydantic import Field, model_validator
 
 from planner.policies.base import Above, Factor, Interval, Knob, Policy, Step, factors
 from planner.policies.context import Making
-from planner.schema_types import (
-    Delay,
-    Share,
-)
+from planner.schema_types import Delay, Share
 from simulation.arrays import FloatArray
 from simulation.policies.feedback import Feedback, Latency
-from simulation.policies.parts.ratio import BEST, FIXED, OBSERVED, Ratio
+from simulation.policies.parts.ratio import BEST_RATIO, FIXED, OBSERVED, PdRatio
 from simulation.policies.parts.service_controller import ServiceController
 from simulation.policies.parts.stability import Stability
 from simulation.policies.proportional import Proportional, SignalName
@@ -40,7 +37,7 @@ class Steady(Policy):
     # Prefill per decode instance. best: the best ratio (D2); fixed: that of today's fleet;
     # observed: starts at the best and is re-estimated during the run; or a number.
     ratio: Literal["best", "fixed", "observed"] | RatioGiven = "best"
-    half_life_s: Annotated[float, Field(gt=0, le=31 * 86_400)] = Ratio.half_life_s
+    half_life_s: Annotated[float, Field(gt=0, le=31 * 86_400)] = PdRatio.half_life_s
     interval_s: Interval = ServiceController.interval_s
     # Factor on the target. Default: 1 for a given target, ``HEADROOM`` for a measured one.
     target_factor: Above | None = None
@@ -74,17 +71,17 @@ class Steady(Policy):
         """Return the factor on targets; default: ``usual``."""
         return usual if self.target_factor is None else self.target_factor
 
-    def _ratio(self, making: Making) -> Ratio:
+    def _ratio(self, making: Making) -> PdRatio:
         """Return the P:D ratio to keep; fixed, and without P/D pools: that of the fleet."""
         if isinstance(self.ratio, float):
-            return Ratio(FIXED, self.ratio)
+            return PdRatio(FIXED, self.ratio)
         apart = any(pool.role == "prefill" for pool in making.fleet(making.today).pools)
         if self.ratio == FIXED or not apart:
-            return Ratio()
-        tested = making.pressure(BEST)
-        if self.ratio == BEST:
-            return Ratio(FIXED, tested.ratio)
-        return Ratio(
+            return PdRatio()
+        tested = making.pressure(BEST_RATIO)
+        if self.ratio == BEST_RATIO:
+            return PdRatio(FIXED, tested.ratio)
+        return PdRatio(
             OBSERVED,
             tested.ratio,
             prefill_tps=tested.of("prefill-tps"),

@@ -7,19 +7,10 @@ from typing import ClassVar, Literal, Self
 from pydantic import model_validator
 
 from planner.policies.base import Group, Interval, Knob, Policy, Style, Traits, factors
-from planner.policies.context import (
-    Making,
-    Ready,
-)
-from planner.schema_types import (
-    Delay,
-    Share,
-)
+from planner.policies.context import Making, Ready
+from planner.schema_types import Delay, Share
 from simulation.policies.parts.endpoints import Sees
-from simulation.policies.parts.tier_pools import (
-    BATCH_SHARE,
-    siloed,
-)
+from simulation.policies.parts.tier_pools import BATCH_SHARE, siloed_fleet
 from simulation.policies.reactive import UnifiedReactive as Rule
 
 APART = Rule.scale_in_below / Rule.scale_out_above  # ratio of the thresholds, kept while tuning
@@ -87,5 +78,5 @@ class Siloed(Thresholds):
     batch_share: Share = BATCH_SHARE
 
     def ready(self, making: Making) -> Ready:
-        fleet, whence = siloed(making.fleet(making.today), self.batch_share)
+        fleet, whence = siloed_fleet(making.fleet(making.today), self.batch_share)
         return making.cut(Rule(**self.told(Rule), name=self.key), fleet, whence)

@@ -6,11 +6,8 @@ from dataclasses import replace
 from typing import ClassVar, Literal
 
 from planner.policies.base import Group, Policy, Style, Traits
-from planner.policies.context import (
-    Making,
-    Ready,
-)
-from simulation.policies.static import Flat
+from planner.policies.context import Making, Ready
+from simulation.policies.static import Static
 
 
 class FixedFleet(Policy):
@@ -71,5 +68,5 @@ class FixedFleet(Policy):
         if self.traits.needs_today:  # today's fleet may be below the scenario's minimum
             least = (replace(pool, minimum=min(pool.minimum, pool.initial)) for pool in fleet.pools)
             fleet = replace(fleet, pools=tuple(least))
-        policy = Flat(counts, name=self.key)
+        policy = Static(counts, name=self.key)
         return Ready(policy, fleet, range(len(counts)), after=0.9 if searched else 0.0)

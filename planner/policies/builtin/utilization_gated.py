@@ -10,17 +10,10 @@ from pydantic import Field
 from planner.policies.base import Above, Factor, Group, Knob, LoadFactor, Traits
 from planner.policies.builtin.forecast_plan import LOAD
 from planner.policies.builtin.reactive import Thresholds
-from planner.policies.context import (
-    Making,
-    Plan,
-    Ready,
-)
-from planner.schema_types import (
-    Delay,
-    Share,
-)
-from simulation.policies.utilization_gated import Deferred as Rule
+from planner.policies.context import Making, Plan, Ready
+from planner.schema_types import Delay, Share
 from simulation.policies.utilization_gated import Reading
+from simulation.policies.utilization_gated import UtilizationGated as Rule
 
 
 class _Deferred(Thresholds):

@@ -52,7 +52,7 @@ DEMANDS = (
 )
 VLLM, SGLANG, TRTLLM = (ENGINES.index(name) for name in ("vllm", "sglang", "trtllm"))
 SHARPNESS = 3.0  # of the overlap of host and GPU
-BEFORE = 0.5  # share of the others' prompts before a first token if all users are in step
+QUEUE_AHEAD = 0.5  # share of the others' prompts before a first token if all users are in step
 
 
 def demands(
@@ -80,7 +80,7 @@ def overlapped(x: FloatArray, y: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Loop:
+class ClosedLoop:
     """Deployments as arrays of one shape ``[n]``; sequences are counted per decode worker."""
 
     engine: IntArray  # index into ENGINES
@@ -103,7 +103,7 @@ class Loop:
     crowd: Demands  # an iteration of ``abreast * prefill_ranks`` prompts
     mixed: Demands  # an iteration of ``decode`` and ``prefill`` together
 
-    def take(self, rows: IntArray) -> Loop:
+    def take(self, rows: IntArray) -> ClosedLoop:
         """Return the deployments at the indices ``rows``."""
         values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         for name, value in values.items():
@@ -111,7 +111,7 @@ class Loop:
                 values[name] = {key: part[rows] for key, part in value.items()}
             else:
                 values[name] = value[rows]
-        return Loop(**values)
+        return ClosedLoop(**values)
 
 
 def iteration_s(work: Demands, c: Calibration) -> FloatArray:
@@ -126,7 +126,7 @@ def gathered(engine: IntArray, ranks: FloatArray, c: Calibration) -> FloatArray:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Steady:
+class SteadyState:
     """Steady state of ``n`` deployments: seconds, and output tokens per second of each, ``[n]``."""
 
     ttft_s: FloatArray
@@ -137,7 +137,7 @@ class Steady:
     prefill_workers: FloatArray  # as given, or enough to keep up with decode
 
 
-def steady_state(loop: Loop, c: Calibration) -> Steady:
+def steady_state(loop: ClosedLoop, c: Calibration) -> SteadyState:
     """Return TTFT, TBT and throughput in the closed loop."""
     decode = iteration_s(loop.decode, c)
     decode = decode * np.where(loop.split, c.split_decode, 1.0)
@@ -152,7 +152,7 @@ def steady_state(loop: Loop, c: Calibration) -> Steady:
     # Users in step: all prompts run one after the other before any decoding. On average half of the
     # others' prompts come before a request's first token, and half between it and the second.
     in_step = loop.equal & ~loop.split & (loop.engine == SGLANG)
-    mix = np.where(in_step, 1.0 - BEFORE, mix)
+    mix = np.where(in_step, 1.0 - QUEUE_AHEAD, mix)
     # Prompts run without captured CUDA graphs. The host launches every kernel and may be slower
     # than the GPU. Waiting prompts are computed together, up to the tokens of an iteration.
     eager = c.eager_s * loop.prefill["kernels"]
@@ -179,7 +179,7 @@ def steady_state(loop: Loop, c: Calibration) -> Steady:
     passing = gathered(loop.engine, loop.decode_ranks, c) + c.polls * loop.recv_interval
     ttft = ttft + np.where(loop.split, 0.0, passing * decode)
     # All requests of the first round arrive at once; with more rounds it counts less.
-    before = np.where(in_step, BEFORE, order * ROUNDS / loop.rounds)
+    before = np.where(in_step, QUEUE_AHEAD, order * ROUNDS / loop.rounds)
     others = np.maximum(queued, 1.0) - 1.0
     ttft = ttft + before * others * each
     train = loop.equal & ~loop.split & ~in_step
@@ -190,4 +190,4 @@ def steady_state(loop: Loop, c: Calibration) -> Steady:
     # Users that exceed the batch wait for a place (Little's law).
     stay = ttft + (loop.osl - 1.0) * tbt
     wait = stay * (loop.users / in_service - 1.0)
-    return Steady(ttft + wait, tbt, loop.osl * in_service / stay, decode, prompt, workers)
+    return SteadyState(ttft + wait, tbt, loop.osl * in_service / stay, decode, prompt, workers)

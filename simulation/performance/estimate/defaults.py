@@ -59,10 +59,10 @@ class Deployment:
     recv_interval: float | None = None  # decode iterations between SGLang's polls for requests
 
     def __post_init__(self) -> None:
-        for name, least in (("isl", 1), ("osl", 1), ("concurrency", 1)):
+        for name, minimum in (("isl", 1), ("osl", 1), ("concurrency", 1)):
             value = getattr(self, name)
-            if not least <= value < math.inf:
-                raise SimulationError(f"{name} is {value:g}; give at least {least}.")
+            if not minimum <= value < math.inf:
+                raise SimulationError(f"{name} is {value:g}; give at least {minimum}.")
         if self.engine not in ENGINES:
             raise SimulationError(
                 f"Engine {self.engine!r} is unknown; use one of {', '.join(ENGINES)}."
@@ -92,7 +92,7 @@ class Deployment:
 
 
 @dataclass(frozen=True, slots=True)
-class Arranged:
+class ArrangedDeployment:
     """The workers of a deployment with all defaults filled in."""
 
     decode: Arrangement
@@ -111,11 +111,11 @@ class Arranged:
         return total + self.prefill.gpus * self.prefill_workers if self.split else total
 
 
-def arrange(deployment: Deployment) -> Arranged:
+def arrange(deployment: Deployment) -> ArrangedDeployment:
     """Fill in the settings that ``deployment`` omits, and list the assumptions made."""
-    filled = _filled(deployment)
-    notes = filled.assumptions + _cannot_be_as_said(deployment, filled)
-    equal = _equal(deployment)
+    filled = _with_defaults(deployment)
+    notes = filled.assumptions + _inconsistent_settings(deployment, filled)
+    equal = _has_equal_lengths(deployment)
     if (
         equal
         and deployment.equal is None
@@ -138,7 +138,7 @@ TRAIN = "those that started one after the other keep coming one after the other"
 NOT_EQUAL = "; give equal_lengths no where lengths differ"
 
 
-def _equal(deployment: Deployment) -> bool:
+def _has_equal_lengths(deployment: Deployment) -> bool:
     """Return whether all requests have the same lengths, by default for engine benchmarks."""
     if deployment.equal is not None:
         return deployment.equal
@@ -156,7 +156,7 @@ def _recv_interval(deployment: Deployment) -> float:
     return RECV_MANY if deployment.concurrency >= MANY else RECV_FEW
 
 
-def _cannot_be_as_said(deployment: Deployment, filled: Arranged) -> tuple[str, ...]:
+def _inconsistent_settings(deployment: Deployment, filled: ArrangedDeployment) -> tuple[str, ...]:
     """Return notes on settings that an engine would refuse or handle differently."""
     notes, shape, gpu, weights = [], deployment.shape, deployment.gpu, filled.decode.weights
     for tp in dict.fromkeys((filled.decode.tp, filled.prefill.tp)):
@@ -187,43 +187,46 @@ def _cannot_be_as_said(deployment: Deployment, filled: Arranged) -> tuple[str, .
     return tuple(notes)
 
 
-def _filled(deployment: Deployment) -> Arranged:
+def _with_defaults(deployment: Deployment) -> ArrangedDeployment:
     """Fill in workers and parallelism, with one note per default that was used."""
     notes = list(deployment.notes)
     if deployment.prefill is None:
-        where, workers = _together(deployment, notes)
+        where, workers = _aggregated(deployment, notes)
         if where.tp > TENSOR_PARALLEL_MOST and deployment.decode_workers is None:
-            return _counted_in_all(deployment, notes)
-        return Arranged(where, where, workers, 1.0, False, tuple(notes))
+            return _split_total_tp(deployment, notes)
+        return ArrangedDeployment(where, where, workers, 1.0, False, tuple(notes))
     decode, prefill = deployment.decode, deployment.prefill
-    known = deployment.decode_workers is not None
+    workers_stated = deployment.decode_workers is not None
     workers = deployment.decode_workers or 1.0
     prefills = deployment.prefill_workers or math.nan
-    if not known:
+    if not workers_stated:
         spread = deployment.concurrency > SPREAD_ABOVE[deployment.engine]
         workers = 1.0 if spread else DECODE_WORKERS[deployment.engine]
         notes.append(f"decode workers not given: {workers:g} taken")
         if decode.gpus == 1 and deployment.shape.experts and deployment.gpu.gpus_per_node > 1:
             node = deployment.gpu.gpus_per_node
-            decode, prefill = _grouped(decode, node, 1), _grouped(prefill, node, 1)
+            decode, prefill = (
+                _with_gpus_grouped(decode, node, 1),
+                _with_gpus_grouped(prefill, node, 1),
+            )
             notes.append(f"one GPU per worker cannot be: {node} taken")
         if decode.tp > TENSOR_PARALLEL_MOST and decode.tp == prefill.tp:
             node = min(deployment.gpu.gpus_per_node, 8)
-            total, prefill = decode.tp, _grouped(prefill, node, 1)
-            decode = _grouped(decode, total - node if spread else 8, 1)
+            total, prefill = decode.tp, _with_gpus_grouped(prefill, node, 1)
+            decode = _with_gpus_grouped(decode, total - node if spread else 8, 1)
             notes.append(f"{total} GPUs taken as those of all workers")
         if deployment.shape.experts:
             if spread and decode.attention_dp == 1:
-                decode = _grouped(decode, 1, decode.gpus)
+                decode = _with_gpus_grouped(decode, 1, decode.gpus)
                 notes.append("attention of decode taken as data parallel")
             if prefill.attention_dp == 1:
-                prefill = _grouped(prefill, 1, prefill.gpus)
+                prefill = _with_gpus_grouped(prefill, 1, prefill.gpus)
                 notes.append("attention of prefill taken as data parallel")
     decode, prefill = (_whole_experts(where, notes) for where in (decode, prefill))
-    return Arranged(decode, prefill, workers, prefills, True, tuple(notes))
+    return ArrangedDeployment(decode, prefill, workers, prefills, True, tuple(notes))
 
 
-def _counted_in_all(deployment: Deployment, notes: list[str]) -> Arranged:
+def _split_total_tp(deployment: Deployment, notes: list[str]) -> ArrangedDeployment:
     """Split a ``tp`` that counts the GPUs of all workers into prefill and decode workers.
 
     The remainder after whole workers computes prompts, or one worker if there is no remainder.
@@ -239,9 +242,11 @@ def _counted_in_all(deployment: Deployment, notes: list[str]) -> Arranged:
         f"GPUs a worker) and decode ({total - prefill} GPUs) are apart"
     )
     decode = (1, total - prefill) if spread else (WORKER, 1)
-    return Arranged(
-        _grouped(deployment.decode, *decode),
-        _grouped(deployment.decode, *((1, prefill) if deployment.shape.experts else (prefill, 1))),
+    return ArrangedDeployment(
+        _with_gpus_grouped(deployment.decode, *decode),
+        _with_gpus_grouped(
+            deployment.decode, *((1, prefill) if deployment.shape.experts else (prefill, 1))
+        ),
         workers,
         math.nan,
         True,
@@ -254,10 +259,10 @@ def _whole_experts(where: Arrangement, notes: list[str]) -> Arrangement:
     if where.moe_tp <= TENSOR_PARALLEL_MOST:
         return where
     notes.append(f"experts on {where.moe_tp} GPUs taken as parallel by expert")
-    return _grouped(where, where.tp, where.attention_dp, experts=True)
+    return _with_gpus_grouped(where, where.tp, where.attention_dp, experts=True)
 
 
-def _together(deployment: Deployment, notes: list[str]) -> tuple[Arrangement, float]:
+def _aggregated(deployment: Deployment, notes: list[str]) -> tuple[Arrangement, float]:
     """Return arrangement and workers of an aggregated deployment, with GPUs counted once.
 
     A square number of GPUs beyond one node, with expert parallelism of its root, often is tensor
@@ -275,11 +280,13 @@ def _together(deployment: Deployment, notes: list[str]) -> tuple[Arrangement, fl
     ):
         notes.append(f"{group} GPUs taken as {side}: tensor times expert parallelism of the same")
         spread = where.tp == 1
-        return _grouped(where, 1 if spread else side, side if spread else 1, experts=True), workers
+        return _with_gpus_grouped(
+            where, 1 if spread else side, side if spread else 1, experts=True
+        ), workers
     return where, workers
 
 
-def _grouped(where: Arrangement, tp: int, dp: int, experts: bool = False) -> Arrangement:
+def _with_gpus_grouped(where: Arrangement, tp: int, dp: int, experts: bool = False) -> Arrangement:
     """Return ``where`` on ``tp * dp`` GPUs.
 
     Experts are expert parallel if ``experts`` is set, if they were before, or if ``dp`` exceeds 1.

@@ -29,7 +29,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class CellSelector:
     """Properties of one deployment that select its cell."""
 
     split: bool
@@ -40,7 +40,7 @@ class Where:
     def names(self) -> Iterator[str]:
         """Yield the names of the matching cells, the most specific first."""
         mode = "disagg" if self.split else "agg"
-        load = next(name for name, most in LOADS.items() if self.users <= most)
+        load = next(name for name, max_users in LOADS.items() if self.users <= max_users)
         drafts = "drafts" if self.drafts else "plain"
         yield f"{mode} {load} {self.engine} {drafts}"
         yield f"{mode} {load} {drafts}"
@@ -52,15 +52,15 @@ class Where:
 class ErrorTable:
     """Errors of the estimates by cell; cells with too few rows are absent."""
 
-    cells: Mapping[str, Cell]  # by the names that ``Where.names`` yields
+    cells: Mapping[str, Cell]  # by the names that ``CellSelector.names`` yields
 
-    def of(self, where: Where) -> tuple[str, Cell]:
+    def of(self, where: CellSelector) -> tuple[str, Cell]:
         """Return the name and values of the most specific cell of ``where``."""
         key = next(key for key in where.names() if key in self.cells)
         return key, self.cells[key]
 
 
-def words(key: str, rows: int) -> str:
+def cell_words(key: str, rows: int) -> str:
     """Describe the ``rows`` measured deployments of cell ``key`` in a phrase."""
     mode, *rest = key.split()
     parts = ["prefill and decode apart" if mode == "disagg" else "prefill and decode together"]

@@ -16,12 +16,8 @@ from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 from simulation.performance.efficiency import Efficiencies
 from simulation.performance.estimate.calibration import ENGINES, Calibration
-from simulation.performance.estimate.closed_loop import DEMANDS, Loop, demands, steady_state
-from simulation.performance.estimate.defaults import (
-    Arranged,
-    Deployment,
-    arrange,
-)
+from simulation.performance.estimate.closed_loop import DEMANDS, ClosedLoop, demands, steady_state
+from simulation.performance.estimate.defaults import ArrangedDeployment, Deployment, arrange
 from simulation.performance.graph import operator_graph
 from simulation.performance.memory import (
     MAX_BATCH_TOKENS,
@@ -46,7 +42,7 @@ class Estimate:
     decode_s: float  # an iteration of decodes alone
     prompt_s: float  # one prompt computed alone, on one worker
     batch: float  # sequences that one decode worker holds
-    arranged: Arranged  # with all defaults filled in
+    arranged: ArrangedDeployment  # with all defaults filled in
     memory_bytes: float  # per GPU: weights and the KV cache in use
     weight_bytes: float  # per GPU
     assumptions: tuple[str, ...]  # one sentence per default
@@ -79,11 +75,11 @@ def estimate_rows(
 ) -> list[Estimate | Refused]:
     """Estimate many deployments; return one answer per deployment, in the same order."""
     answers: list[Estimate | Refused] = [Refused("")] * len(deployments)
-    placed: list[Placed] = []
+    placed: list[PlacedDeployment] = []
     where: list[int] = []
     for index, deployment in enumerate(deployments):
         try:
-            placed.append(place(deployment))
+            placed.append(fit_into_memory(deployment))
             where.append(index)
         except SimulationError as problem:
             answers[index] = Refused(str(problem))
@@ -114,18 +110,18 @@ def estimate_rows(
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedDeployment:
     """A deployment that fits into memory."""
 
     deployment: Deployment
-    arranged: Arranged
+    arranged: ArrangedDeployment
     batch: float  # sequences that one decode worker holds
     weight_bytes: float
     cache_bytes: float  # of one sequence at half of its output, on one GPU
     notes: tuple[str, ...]
 
 
-def place(deployment: Deployment) -> Placed:
+def fit_into_memory(deployment: Deployment) -> PlacedDeployment:
     """Fit a deployment into memory; raises SimulationError if it does not fit."""
     arranged = arrange(deployment)
     weights, cache = footprint(replace(deployment.shape, encoder=None), arranged.decode, deployment)
@@ -141,16 +137,16 @@ def place(deployment: Deployment) -> Placed:
             "smaller precision."
         )
     # No factor for pipeline stages: each stage holds its layers' cache of every sequence.
-    most = max(1.0, np.floor(room / cache)) * ranks
+    max_sequences = max(1.0, np.floor(room / cache)) * ranks
     per_worker = deployment.concurrency / arranged.decode_workers
     notes: tuple[str, ...] = ()
-    if per_worker > most:
+    if per_worker > max_sequences:
         notes = (
-            f"memory holds {most:.0f} of {per_worker:.0f} sequences per decode worker at a time; "
-            "the rest wait",
+            f"memory holds {max_sequences:.0f} of {per_worker:.0f} sequences per decode worker "
+            "at a time; the rest wait",
         )
-    batch = float(np.clip(per_worker, min(1.0, deployment.concurrency), most))
-    return Placed(deployment, arranged, batch, weights, cache, notes)
+    batch = float(np.clip(per_worker, min(1.0, deployment.concurrency), max_sequences))
+    return PlacedDeployment(deployment, arranged, batch, weights, cache, notes)
 
 
 def footprint(shape: ModelShape, where: Arrangement, deployment: Deployment) -> tuple[float, float]:
@@ -162,7 +158,7 @@ def footprint(shape: ModelShape, where: Arrangement, deployment: Deployment) -> 
     return gpu_weight_bytes(shape, where), gpu_kv_bytes(shape, length, where)
 
 
-def loop_of(placed: Sequence[Placed], efficiencies: Efficiencies) -> Loop:
+def loop_of(placed: Sequence[PlacedDeployment], efficiencies: Efficiencies) -> ClosedLoop:
     """Return the arrays of ``closed_loop``, with the mean context of each deployment."""
     isl = np.array([p.deployment.isl for p in placed], np.float64)
     osl = np.array([p.deployment.osl for p in placed], np.float64)
@@ -177,7 +173,7 @@ def loop_of(placed: Sequence[Placed], efficiencies: Efficiencies) -> Loop:
     abreast = np.clip(MAX_BATCH_TOKENS / isl, 1.0, np.maximum(batch / ranks - 1.0, 1.0))
     many = abreast * ranks
     crowd = iteration(none, none, many * isl, many * isl * isl / 2.0)
-    return Loop(
+    return ClosedLoop(
         engine=np.array([ENGINES.index(p.deployment.engine) for p in placed]),
         split=np.array([p.arranged.split for p in placed]),
         isl=isl,
@@ -201,22 +197,22 @@ def loop_of(placed: Sequence[Placed], efficiencies: Efficiencies) -> Loop:
 
 
 def demands_of(
-    wheres: Sequence[Arrangement],
-    placed: Sequence[Placed],
+    arrangements: Sequence[Arrangement],
+    placed: Sequence[PlacedDeployment],
     efficiencies: Efficiencies,
     it: Iteration,
 ) -> dict[str, FloatArray]:
-    """Return the demands of the iteration of each row ``i`` on ``wheres[i]``.
+    """Return the demands of the iteration of each row ``i`` on ``arrangements[i]``.
 
     Rows with the same model, GPU and arrangement are computed together.
     """
     groups: dict[tuple[ModelShape, str, Arrangement], list[int]] = defaultdict(list)
-    for index, (where, fitted) in enumerate(zip(wheres, placed, strict=True)):
-        groups[fitted.deployment.shape, fitted.deployment.gpu.name, where].append(index)
+    for index, (arrangement, fitted) in enumerate(zip(arrangements, placed, strict=True)):
+        groups[fitted.deployment.shape, fitted.deployment.gpu.name, arrangement].append(index)
     out = {name: np.zeros(len(placed)) for name in DEMANDS}
-    for (_, _, where), rows in groups.items():
+    for (_, _, arrangement), rows in groups.items():
         deployment = placed[rows[0]].deployment
-        graph = operator_graph(replace(deployment.shape, encoder=None), where)
+        graph = operator_graph(replace(deployment.shape, encoder=None), arrangement)
         part = Iteration(
             it.decodes[rows],
             it.decode_context[rows],

@@ -46,7 +46,7 @@ LOADS = ("users", "isl", "osl", "gpus")  # distances between loads use their log
 FARTHEST = 1.5  # limit of a row's log error; larger errors saturate here
 FREEDOM = 4.0  # degrees of freedom of the t distribution of the noise
 ROUNDS = 4  # of reweighting
-AT_ONCE = 1024  # deployments per block, which limits the memory of the comparison
+BATCH_ROWS = 1024  # deployments per block, which limits the memory of the comparison
 JUDGED = 3  # smallest number of rows of a deployment for the leave-one-out check
 PARTS = np.linspace(0.25, 1.0, 4)  # fractions of the predicted shift that are tried
 NOTHING = 0.5  # prior probability that no shift is right
@@ -82,7 +82,7 @@ class Traits:
 
 def traits_of(deployments: Sequence[Deployment]) -> Traits:
     """Return the traits of deployments as given, before any default fills them in."""
-    named = [_names(deployment) for deployment in deployments]
+    named = [_labels(deployment) for deployment in deployments]
     load = [
         (
             deployment.concurrency,
@@ -105,7 +105,7 @@ def family(shape: ModelShape) -> str:
     return "-".join(map(str, (*sizes, shape.experts, shape.expert_intermediate)))
 
 
-def _names(deployment: Deployment) -> dict[str, str]:
+def _labels(deployment: Deployment) -> dict[str, str]:
     mode = "disagg" if deployment.prefill else "agg"
     weights = deployment.decode.weights
     version = f"{deployment.engine} {deployment.version}" if deployment.version else ""
@@ -130,7 +130,7 @@ def _widths(part: Arrangement) -> str:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shared:
+class SharedTraits:
     """Common traits of each pair from two sets of ``a`` and ``b`` deployments."""
 
     same: tuple[BoolArray, ...]  # by LEVELS, [a, b] each
@@ -138,23 +138,23 @@ class Shared:
     scaled: FloatArray  # [a, b], number of disaggregated deployments in the pair
 
 
-def shared(a: Traits, b: Traits) -> Shared:
+def shared(a: Traits, b: Traits) -> SharedTraits:
     """Compare every deployment of ``a`` with every deployment of ``b``."""
-    return Shared(
-        tuple(_same(a.labels[name], b.labels[name]) for name in LEVELS),
+    return SharedTraits(
+        tuple(_equal_labels(a.labels[name], b.labels[name]) for name in LEVELS),
         np.abs(a.load[:, None] - b.load[None]),
         a.split[:, None].astype(np.float64) + b.split[None],
     )
 
 
-def _same(a: TextArray, b: TextArray) -> BoolArray:
+def _equal_labels(a: TextArray, b: TextArray) -> BoolArray:
     names, codes = np.unique(np.concatenate([a, b]), return_inverse=True)
     left, right = codes[: a.size], codes[a.size :]
     return np.asarray((left[:, None] == right[None]) & (names[left] != "")[:, None])
 
 
 @dataclass(frozen=True, slots=True)
-class Likeness:
+class ErrorCovariance:
     """Standard deviations of the components of the log error of one quantity, and its scales."""
 
     engine: float
@@ -173,7 +173,7 @@ class Likeness:
     noise: float  # of a row, shared with no other
     split: float  # factor on all standard deviations of disaggregated deployments
 
-    def covariance(self, of: Shared) -> FloatArray:
+    def covariance(self, of: SharedTraits) -> FloatArray:
         """Return the covariance of the errors of two sets, ``[a, b]``, without noise."""
         lengths = np.array([self.users, self.isl, self.osl, self.gpus])
         far = np.sqrt(np.einsum("ijk,k->ij", of.apart**2, lengths**-2.0))
@@ -182,7 +182,7 @@ class Likeness:
             total += getattr(self, name) ** 2 * same
         return np.asarray(total * self.split**of.scaled)
 
-    def alone(self, of: Shared) -> FloatArray:
+    def alone(self, of: SharedTraits) -> FloatArray:
         """Return the covariance ``[a, b]`` if rows inform only their own deployment.
 
         The prior variance is the same as with ``covariance``.
@@ -205,7 +205,7 @@ class Likeness:
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
+class ErrorQuantiles:
     """Multiples of the posterior standard deviation that held 50% and 90% of measurements.
 
     They are measured and not taken from the normal distribution, since errors have longer tails.
@@ -226,7 +226,7 @@ class Stated:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Moved:
+class Shift:
     """Corrections of ``n`` estimates by measured rows, in logarithms, ``[n]`` each."""
 
     shift: FloatArray  # add to the logarithm of the estimate
@@ -242,7 +242,7 @@ class View:
     inverse: FloatArray  # of the rows' covariance, noise included, [rows, rows]
     shares: FloatArray  # [PARTS, rows], weight of each fraction of the shift in this view
 
-    def covariance(self, likeness: Likeness, of: Shared) -> FloatArray:
+    def covariance(self, likeness: ErrorCovariance, of: SharedTraits) -> FloatArray:
         """Return the covariance of the errors of two sets in this view, ``[a, b]``."""
         return likeness.alone(of) if self.alone else likeness.covariance(of)
 
@@ -258,10 +258,10 @@ class View:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Learnt:
+class LearnedCorrections:
     """The rows that help, prepared to correct any estimate of one quantity."""
 
-    likeness: Likeness
+    likeness: ErrorCovariance
     rows: Traits
     off: FloatArray  # ln(measured / estimated), [rows]
     views: tuple[View, ...]
@@ -273,25 +273,25 @@ class Learnt:
         """Return the fraction of the shift that both views together apply, ``[rows]``."""
         return np.asarray(sum(view.part for view in self.views))
 
-    def at(self, where: Traits) -> Moved:
-        """Return the corrections of the estimates of ``where``."""
-        before = self.likeness.variance(where)
-        shift, known, second = (np.zeros(where.size) for _ in range(3))
-        for start in range(0, where.size if self.rows.size else 0, AT_ONCE):
-            part = slice(start, start + AT_ONCE)
-            common = shared(where.take(part), self.rows)
+    def at(self, traits: Traits) -> Shift:
+        """Return the corrections of the estimates of ``traits``."""
+        before = self.likeness.variance(traits)
+        shift, variance_known, second = (np.zeros(traits.size) for _ in range(3))
+        for start in range(0, traits.size if self.rows.size else 0, BATCH_ROWS):
+            part = slice(start, start + BATCH_ROWS)
+            common = shared(traits.take(part), self.rows)
             for view in self.views:
                 covariance = view.covariance(self.likeness, common)
                 weighed = covariance @ view.inverse
                 shift[part] += weighed @ (view.part * self.off)
-                known[part] += np.einsum("ij,ij->i", weighed * view.part, covariance)
+                variance_known[part] += np.einsum("ij,ij->i", weighed * view.part, covariance)
                 moves = weighed @ (np.sqrt(view.shares) * PARTS[:, None] * self.off).T
                 second[part] += (moves**2).sum(axis=1)
         doubt = np.maximum(second - shift**2, 0.0)  # variance between views and fractions
-        after = np.maximum(before - known, self.likeness.noise_of(where)) + doubt
-        torn = np.isin(where.labels["deployment"], self.torn)
+        after = np.maximum(before - variance_known, self.likeness.noise_of(traits)) + doubt
+        torn = np.isin(traits.labels["deployment"], self.torn)
         after = np.where(torn, before, np.minimum(after, before))
-        return Moved(shift, np.sqrt(before), np.sqrt(after))
+        return Shift(shift, np.sqrt(before), np.sqrt(after))
 
     def left_out(self) -> FloatArray:
         """Return the log error of each row as predicted from the other rows, ``[rows]``."""
@@ -302,11 +302,13 @@ class Learnt:
 class Times:
     """Corrections of TBT and of TTFT from measured rows."""
 
-    tbt: Learnt
-    ttft: Learnt
+    tbt: LearnedCorrections
+    ttft: LearnedCorrections
 
 
-def learn(likeness: Likeness, rows: Traits, off: FloatArray, judged: bool = True) -> Learnt:
+def learn_corrections(
+    likeness: ErrorCovariance, rows: Traits, off: FloatArray, judged: bool = True
+) -> LearnedCorrections:
     """Learn corrections from ``rows`` with log errors ``off [rows]``, ln(measured / estimated).
 
     The rows of a deployment are dropped if every fraction of their shift makes them worse. With
@@ -324,7 +326,7 @@ def learn(likeness: Likeness, rows: Traits, off: FloatArray, judged: bool = True
         predicted = np.array([view.left_out(bounded) for view in heard])
     for name in judged_names:
         of_name = names == name
-        believed = _believed(predicted[:, of_name], bounded[of_name])
+        believed = _fraction_weights(predicted[:, of_name], bounded[of_name])
         shares[:, :, of_name] = believed[:, :, None]
         if not believed.any():
             dropped.append(str(name))
@@ -332,7 +334,7 @@ def learn(likeness: Likeness, rows: Traits, off: FloatArray, judged: bool = True
     left, left_off = rows.take(kept), bounded[kept]
     views = [_view(likeness, alone, left, left_off) for alone in VIEWS]
     torn = {str(names[i]) for i, _ in contradictions(likeness, rows, off)} if judged else set()
-    return Learnt(
+    return LearnedCorrections(
         likeness,
         left,
         left_off,
@@ -345,7 +347,7 @@ def learn(likeness: Likeness, rows: Traits, off: FloatArray, judged: bool = True
     )
 
 
-def _believed(predicted: FloatArray, off: FloatArray) -> FloatArray:
+def _fraction_weights(predicted: FloatArray, off: FloatArray) -> FloatArray:
     """Return the weight of each fraction of each view, ``[views, PARTS]``.
 
     ``predicted [views, rows]`` holds leave-one-out predictions of ``off [rows]``. The weights and
@@ -365,7 +367,9 @@ def _believed(predicted: FloatArray, off: FloatArray) -> FloatArray:
     return np.asarray(weight / (weight.sum() + nothing))
 
 
-def contradictions(likeness: Likeness, rows: Traits, off: FloatArray) -> list[tuple[int, int]]:
+def contradictions(
+    likeness: ErrorCovariance, rows: Traits, off: FloatArray
+) -> list[tuple[int, int]]:
     """Return the index pairs of rows that contradict each other, at most one per deployment.
 
     Both rows have the same arrangement, load and lengths, but their errors differ by more than
@@ -378,14 +382,14 @@ def contradictions(likeness: Likeness, rows: Traits, off: FloatArray) -> list[tu
     torn = same & (apart > CONTRADICTION * np.hypot(noise[:, None], noise[None]))
     pairs = []
     for name in np.unique(rows.labels["deployment"][torn.any(axis=1)]):
-        its_rows = rows.labels["deployment"] == name
-        widest = np.where(torn & its_rows[:, None] & its_rows[None], apart, 0.0)
+        rows_of_deployment = rows.labels["deployment"] == name
+        widest = np.where(torn & rows_of_deployment[:, None] & rows_of_deployment[None], apart, 0.0)
         first, second = np.unravel_index(int(widest.argmax()), widest.shape)
         pairs.append((int(first), int(second)))
     return pairs
 
 
-def _view(likeness: Likeness, alone: bool, rows: Traits, off: FloatArray) -> View:
+def _view(likeness: ErrorCovariance, alone: bool, rows: Traits, off: FloatArray) -> View:
     """Return a view of ``rows`` with all ``shares`` 0, for the caller to fill in."""
     common = shared(rows, rows)
     covariance = likeness.alone(common) if alone else likeness.covariance(common)

@@ -14,10 +14,7 @@ import numpy as np
 
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
-from simulation.performance.adjusted_profile import (
-    AdjustedProfile,
-    adjusted,
-)
+from simulation.performance.adjusted_profile import AdjustedProfile, adjusted
 from simulation.performance.curves import DECODE, DENSE, GRID, Curve
 from simulation.performance.curves import PREFILL as PREFILL_PART
 from simulation.performance.fitting.compare import (
@@ -125,8 +122,8 @@ def fit(
             line = linear_fit(part, budget, base)
             if line.tied:
                 of, spread = without_prefill(base, provenance), 0.0 if base is None else base.spread
-        most = MAX_BATCH if line.saturation is None else int(line.saturation)
-        limits = max_batch or most, budget, kv_capacity_tokens
+        default_max_batch = MAX_BATCH if line.saturation is None else int(line.saturation)
+        limits = max_batch or default_max_batch, budget, kv_capacity_tokens
         profile = linear_profile(line, (model, gpu, tp), *limits, of, spread=spread)
         profile = replace(profile, start_s=start_s)
         return profile, line.parameters, line.notes
@@ -352,8 +349,8 @@ def by_phase(curve: Curve, decode: float, prefill: float, decodes: float, tokens
         raise SimulationError("Only an operator or roofline profile can be calibrated by phase.")
     values = curve.values.copy()
     values[1] *= min(decode, prefill)
-    for place, factor in ((DECODE, decode), (PREFILL_PART, prefill)):
-        first, n, m = (int(v) for v in values[place : place + 3])
+    for header_index, factor in ((DECODE, decode), (PREFILL_PART, prefill)):
+        first, n, m = (int(v) for v in values[header_index : header_index + 3])
         values[first + n + m : first + n + m + n * m] *= factor
     first, n, m = (int(v) for v in values[DENSE : DENSE + 3])
     knots = np.log(np.maximum(values[first : first + n], 1.0))

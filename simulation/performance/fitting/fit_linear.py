@@ -155,7 +155,7 @@ def linear_fit(
         (*_parameters(tbt, ("alpha", "beta")), *_parameters(line, ("gamma", "delta"))),
         decodes=float(decode.batch.max()),
         prefill_tokens=float(tokens[first].max()),
-        context=longest(decode),
+        context=longest_context(decode),
         notes=notes,
         saturation=full,
     )
@@ -179,7 +179,7 @@ def lacks_prefill(rows: BenchmarkRows, max_batch_tokens: float) -> bool:
     return bool(decodes.any() and not prefills(rows, max_batch_tokens)[2].any())
 
 
-def longest(decode: BenchmarkRows) -> float:
+def longest_context(decode: BenchmarkRows) -> float:
     """Return the longest mean context of a decoding sequence; inf if a row lacks its lengths."""
     return float(np.nan_to_num(decode.context, nan=np.inf).max())
 
@@ -237,7 +237,7 @@ def _without_prefill(
         (*measured, gamma, delta),
         decodes=float(decode.batch.max()),
         prefill_tokens=np.inf,
-        context=longest(decode),
+        context=longest_context(decode),
         notes=(*notes, note),
         tied=True,
         saturation=full,
@@ -286,6 +286,6 @@ def _from_served(rows: BenchmarkRows) -> LinearFit:
         "alone was not seen, so gamma was taken equal to alpha."
     )
     return LinearFit(
-        (alpha, beta, gamma, delta), float(b.max()), float(tokens.max()), longest(rows),
+        (alpha, beta, gamma, delta), float(b.max()), float(tokens.max()), longest_context(rows),
         notes=(note,),
     )  # fmt: skip

@@ -27,7 +27,7 @@ from simulation.performance.fitting.fit_linear import (
     Parameter,
     configurations,
     least_squares,
-    longest,
+    longest_context,
     served_rows,
 )
 from simulation.performance.profile import Profile, iteration_s
@@ -67,13 +67,13 @@ def prompt_alone(rows: BenchmarkRows, waiting: Waiting | None) -> Prompt | None:
     With at most one request in flight nothing waits. Above, at most half of TTFT counts as waiting,
     because the waiting is modelled and not measured.
     """
-    known = np.isfinite(rows.ttft_s) & np.isfinite(rows.concurrency) & np.isfinite(rows.isl)
-    if not known.any():
+    complete = np.isfinite(rows.ttft_s) & np.isfinite(rows.concurrency) & np.isfinite(rows.isl)
+    if not complete.any():
         return None
-    load = float(rows.concurrency[known].min())
+    load = float(rows.concurrency[complete].min())
     if load > LIGHT:
         return None
-    lowest = np.flatnonzero(known & (rows.concurrency <= max(NEAR * load, 1.0)))
+    lowest = np.flatnonzero(complete & (rows.concurrency <= max(NEAR * load, 1.0)))
     part = rows.take(lowest)
     ttft = part.ttft_s
     seconds = ttft
@@ -130,16 +130,16 @@ def sweep_fit(
     chunks = float(np.ceil(isl / budget))
     if prompt is None:
         residuals = compare_with(base, served, "").residuals.of(SERVED_TBT)
-        least = most = residuals.measured_s / residuals.predicted_s
+        low_factor = high_factor = residuals.measured_s / residuals.predicted_s
         what = f"No row has TTFT at up to {LIGHT:g} in flight: the time between tokens"
     else:
         modelled = np.ceil(prompt.isl / budget) * gamma + prompt.isl * delta
-        least, most = prompt.seconds / modelled, prompt.high / modelled
+        low_factor, high_factor = prompt.seconds / modelled, prompt.high / modelled
         what = f"TTFT at {prompt.load:,.3g} in flight"
-    factor = float(np.median(least))
+    factor = float(np.median(low_factor))
     z = scipy.special.ndtri(0.5 + CONFIDENCE / 2)
     spread = float(np.exp(z * base.spread))
-    low, high = float(least.min()) / spread, float(most.max()) * spread
+    low, high = float(low_factor.min()) / spread, float(high_factor.max()) * spread
     alone = factor * (chunks * gamma + isl * delta)
 
     notes = [
@@ -184,5 +184,5 @@ def sweep_fit(
     )  # fmt: skip
     largest = max(float((batch * served.isl / served.osl).max()), min(isl, budget))
     return LinearFit(
-        parameters, float(batch.max()), largest, longest(rows), tuple(notes), tied=True
+        parameters, float(batch.max()), largest, longest_context(rows), tuple(notes), tied=True
     )

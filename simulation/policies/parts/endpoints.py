@@ -60,11 +60,11 @@ class Endpoints:
         if self._each:
             return observation.utilisation
         room = observation.ready * self._kv
-        there = self.total(room)
+        memory = self.total(room)
         fullest = np.zeros(len(self.pools))
         np.maximum.at(fullest, self.of, observation.utilisation)
         used = self.total(room * observation.utilisation)
-        means = np.where(there > 0, used / np.where(there > 0, there, 1.0), fullest)
+        means = np.where(memory > 0, used / np.where(memory > 0, memory, 1.0), fullest)
         return np.where(self._alone, observation.utilisation[self._its], means)
 
     def reading(self, observation: Observation, sees: Sees) -> FloatArray:

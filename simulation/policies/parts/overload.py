@@ -35,22 +35,22 @@ class OverloadMemory:
         self.too_much: FloatArray = np.full(pools, np.inf)
         self.anything = False  # whether a load was too much in any pool
 
-    def see(self, while_: Sequence[InstanceLoad], settled: BoolArray) -> None:
+    def see(self, interval: Sequence[InstanceLoad], settled: BoolArray) -> None:
         """Add the decisions of an interval.
 
         Only ``settled`` pools count: no instance starts there, and no requests piled up lately.
         Elsewhere requests may be late for an earlier reason.
         """
-        late = np.array([look.late for look in while_])
+        late = np.array([look.late for look in interval])
         if not self.anything and not late.any():  # the usual case
             return
-        full = np.mean([look.full for look in while_], axis=0)
-        held = np.min([look.held for look in while_], axis=0)
+        full = np.mean([look.full for look in interval], axis=0)
+        held = np.min([look.held for look in interval], axis=0)
         over = settled & late.all(axis=0) & (held > 1 + self._tolerance) & (full > 0)
         fine = ~late.any(axis=0)
-        known = np.where(over, np.minimum(self.too_much, full), self.too_much)
-        in_time = np.maximum(known, full * (1 + self._tolerance))
-        self.too_much = np.asarray(np.where(fine, in_time, known))
+        lowest_overload = np.where(over, np.minimum(self.too_much, full), self.too_much)
+        in_time = np.maximum(lowest_overload, full * (1 + self._tolerance))
+        self.too_much = np.asarray(np.where(fine, in_time, lowest_overload))
         self.anything = bool(np.isfinite(self.too_much).any())
 
     def needed(self, served: FloatArray) -> FloatArray:
@@ -61,7 +61,7 @@ class OverloadMemory:
         return np.asarray(served * (1 + self._tolerance) / self.too_much)
 
 
-def allowed_late(fleet: Fleet, pool: Pool) -> float:
+def allowed_late_share(fleet: Fleet, pool: Pool) -> float:
     """Return the share of late requests that the strictest tier of a pool allows.
 
     Deferrable tiers do not count; infinite if there is no other.

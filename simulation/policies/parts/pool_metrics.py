@@ -31,8 +31,8 @@ def per_instance(metric: Metric, observation: Observation, kv_tokens: FloatArray
     at it. The memory of waiting requests is unknown, so the mean of the running ones is used.
     """
     ready: IntArray = observation.ready
-    there = np.where(ready > 0, ready, 1)
-    waiting = observation.waiting / there
+    divisor = np.where(ready > 0, ready, 1)
+    waiting = observation.waiting / divisor
     signals = observation.signals
     if metric == "memory":
         values = observation.utilisation.astype(np.float64)
@@ -43,15 +43,15 @@ def per_instance(metric: Metric, observation: Observation, kv_tokens: FloatArray
     elif metric == "gpu":
         values = signals.busy
     elif metric == "concurrency":
-        values = _or_none(signals.batch) + waiting
+        values = _nan_to_zero(signals.batch) + waiting
     else:
-        running = _or_none(signals.batch)
+        running = _nan_to_zero(signals.batch)
         waits = np.divide(waiting, running, out=np.zeros(len(ready)), where=running > 0)
         values = observation.utilisation * kv_tokens * (1 + waits)
     out: FloatArray = np.where(ready > 0, values, np.nan)
     return out
 
 
-def _or_none(running: FloatArray) -> FloatArray:
+def _nan_to_zero(running: FloatArray) -> FloatArray:
     """Replace NaN, where nothing was measured, by 0."""
     return np.where(np.isnan(running), 0.0, running)

@@ -8,7 +8,7 @@ from simulation.arrays import FloatArray, IntArray
 from simulation.policies.parts.stability import ROUNDING
 
 
-class Staffing:
+class PooledCapacity:
     """Convert between instances and loads, pool by pool.
 
     A load is counted in instances of a large pool. ``shares [pools, N]`` is the capacity of each of
@@ -27,10 +27,10 @@ class Staffing:
 
     def carried(self, counts: IntArray) -> FloatArray:
         """Return the load that ``counts [pools]`` instances serve."""
-        most = self._carried.shape[1] - 1
-        within = np.minimum(counts, most)
-        known = self._carried[np.arange(len(counts)), within]
-        return np.asarray(known + (counts - within), np.float64)
+        max_count = self._carried.shape[1] - 1
+        within = np.minimum(counts, max_count)
+        carried = self._carried[np.arange(len(counts)), within]
+        return np.asarray(carried + (counts - within), np.float64)
 
     def share(self, n: int) -> FloatArray:
         """Return the load that each of ``n`` instances serves, ``[pools]``."""
@@ -38,8 +38,8 @@ class Staffing:
 
     def fewest(self, loads: FloatArray) -> FloatArray:
         """Return the smallest whole number of instances that serve ``loads [pools]``."""
-        most = self._carried.shape[1] - 1
+        max_count = self._carried.shape[1] - 1
         needed = loads - ROUNDING
         within = (self._carried < needed[:, None]).sum(axis=1)
-        beyond = most + np.ceil(needed - self._carried[:, -1])
-        return np.asarray(np.where(within <= most, within, beyond), np.float64)
+        beyond = max_count + np.ceil(needed - self._carried[:, -1])
+        return np.asarray(np.where(within <= max_count, within, beyond), np.float64)

@@ -16,12 +16,12 @@ from simulation.policies.parts.stability import ROUNDING
 from simulation.policy import Observation
 
 FIXED, OBSERVED = "fixed", "observed"
-BEST = "best"  # ratio with the highest capacity in a pressure test (Algorithm 1)
-WIDEST = 9.0  # largest ratio of either role to the other, as the source runs in production
+BEST_RATIO = "best"  # ratio with the highest capacity in a pressure test (Algorithm 1)
+WIDEST_RATIO = 9.0  # largest ratio of either role to the other, as the source runs in production
 
 
 @dataclass(eq=False)
-class Ratio:
+class PdRatio:
     """The P/D ratio of each service.
 
     ``fixed`` is the source's way: ``value``, one number or one per pool (that of the service's
@@ -97,7 +97,7 @@ class Ratio:
             self._smooth[i] = now
             if min(now) <= 0:
                 continue
-            estimate = min(max(now[0] / now[1], 1 / WIDEST), WIDEST)
+            estimate = min(max(now[0] / now[1], 1 / WIDEST_RATIO), WIDEST_RATIO)
             if abs(estimate / self._ratios[i] - 1) > self.tolerance:
                 self._ratios[i] = estimate
 

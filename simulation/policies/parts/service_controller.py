@@ -9,9 +9,9 @@ import numpy as np
 from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import Fleet
 from simulation.policies.parts.endpoints import Endpoints, Service, initial_counts, services
-from simulation.policies.parts.ratio import Ratio
-from simulation.policies.parts.stability import OUT, Cooling, Stability
-from simulation.policy import Actions, InForce, Observation, ScalingPolicy
+from simulation.policies.parts.ratio import PdRatio
+from simulation.policies.parts.stability import OUT, Cooldowns, Stability
+from simulation.policy import Actions, ComputedParameter, Observation, ScalingPolicy
 
 PREFILL, DECODE = "prefill", "decode"
 
@@ -31,7 +31,7 @@ class ServiceController(ScalingPolicy):
     wants_signals = True
 
     stability: Stability = field(default_factory=Stability)
-    ratio: Ratio = field(default_factory=Ratio)
+    ratio: PdRatio = field(default_factory=PdRatio)
     interval_s: float = 60.0
     name: str = ""
 
@@ -43,7 +43,7 @@ class ServiceController(ScalingPolicy):
     def reset(self, fleet: Fleet) -> IntArray:
         self._ends = Endpoints(fleet)
         self.services = services(fleet)
-        self.cooling = Cooling(len(self.services), self.stability)
+        self.cooling = Cooldowns(len(self.services), self.stability)
         self.ratio.reset(fleet, self.services)
         return initial_counts(fleet)
 
@@ -65,13 +65,13 @@ class ServiceController(ScalingPolicy):
                 self._rebalance(targets, i, service)
         return Actions(targets, soft_s=self.stability.soft_s)
 
-    def in_force(self) -> tuple[InForce, ...]:
+    def in_force(self) -> tuple[ComputedParameter, ...]:
         """Return the P/D ratio of each service that has one."""
         ratios = np.full(len(self._ends.of), np.nan)
         for i, service in enumerate(self.services):
             if service.paired:
                 ratios[list(service.pools)] = self.ratio.of(i)
-        return (InForce("prefill instances to one decode instance", ratios),)
+        return (ComputedParameter("prefill instances to one decode instance", ratios),)
 
     def wanted(self, i: int, observation: Observation) -> tuple[int, int]:
         """Return a direction and the wanted instances of the driving role of service ``i``.
@@ -88,9 +88,9 @@ class ServiceController(ScalingPolicy):
         self._reach(targets, pools, goal)
         if service.paired:
             other, follows = self._follower(i, service, int(targets[list(pools)].sum()))
-            there = int(targets[list(other)].sum())
+            other_count = int(targets[list(other)].sum())
             # Only follow the driver's direction; rebalancing corrects the rest.
-            follows = max(follows, there) if direction == OUT else min(follows, there)
+            follows = max(follows, other_count) if direction == OUT else min(follows, other_count)
             self._reach(targets, other, follows)
 
     def _rebalance(self, targets: IntArray, i: int, service: Service) -> None:
@@ -99,15 +99,15 @@ class ServiceController(ScalingPolicy):
             (service.decode, self.ratio.prefill_for),
         ):
             other = service.decode if pools is service.prefill else service.prefill
-            leads, there = (int(targets[list(p)].sum()) for p in (pools, other))
+            leads, other_count = (int(targets[list(p)].sum()) for p in (pools, other))
             if not leads:
                 continue
             follows = follower(i, leads)
             # Counts are whole: at 3 prefill to 1 decode, 7 prefill need 3 decode, which serve 9.
             # A difference that one instance less explains is rounding, not drift.
             rounded = follower(i, leads - 1) if leads > 1 else 0
-            short = follows - there
-            if there <= rounded and short > max(1.0, self.stability.theta_in * follows):
+            short = follows - other_count
+            if other_count <= rounded and short > max(1.0, self.stability.theta_in * follows):
                 self._reach(targets, other, follows)
 
     def _follower(self, i: int, service: Service, drives: int) -> tuple[tuple[int, ...], int]:

@@ -35,7 +35,7 @@ class Stability:
     soft_s: float = 0.0
 
 
-class Cooling:
+class Cooldowns:
     """Time of the last change of each service."""
 
     def __init__(self, services: int, stability: Stability) -> None:
@@ -52,7 +52,7 @@ class Cooling:
     def acted(self, i: int, time_s: float) -> None:
         self._last[i] = time_s
 
-    def share(self, other: Cooling) -> None:
+    def share(self, other: Cooldowns) -> None:
         """Share the times of ``other`` from now on; each keeps its own waits."""
         self._last = other._last
 

@@ -15,7 +15,7 @@ BATCH_SHARE = 0.2  # SageServe, section 4: 16 instances for IW, 4 for NIW
 CHIRON_START = (10, 5, 5)  # SageServe, section 7.1: interactive, mixed, batch of model and region
 
 
-def siloed(fleet: Fleet, batch_share: float = BATCH_SHARE) -> tuple[Fleet, list[int]]:
+def siloed_fleet(fleet: Fleet, batch_share: float = BATCH_SHARE) -> tuple[Fleet, list[int]]:
     """Split every pool into one for interactive and one for deferrable tiers.
 
     ``batch_share`` of the instances go to the latter. Each part has at least one instance if the
@@ -27,20 +27,20 @@ def siloed(fleet: Fleet, batch_share: float = BATCH_SHARE) -> tuple[Fleet, list[
     if not interactive or not batch:
         return fleet, list(range(len(fleet.pools)))
     pools: list[Pool] = []
-    whence: list[int] = []
+    source_pools: list[int] = []
     for p, pool in enumerate(fleet.pools):
-        takes = _taking(pool, interactive), _taking(pool, batch)
+        takes = _pool_for_tiers(pool, interactive), _pool_for_tiers(pool, batch)
         if not all(takes):
             pools.append(pool)
-            whence.append(p)
+            source_pools.append(p)
             continue
         apart = round(pool.initial * batch_share)
         apart = min(max(apart, 1), pool.initial - 1) if pool.initial > 1 else 0
         for serves, initial in zip(takes, (pool.initial - apart, apart), strict=True):
             pools.append(replace(pool, tiers=serves, initial=initial))
-            whence.append(p)
+            source_pools.append(p)
     tiers = tuple(replace(tier, deferrable=False) for tier in fleet.tiers)
-    return replace(fleet, pools=tuple(pools), tiers=tiers), whence
+    return replace(fleet, pools=tuple(pools), tiers=tiers), source_pools
 
 
 def chiron_fleet(
@@ -62,19 +62,19 @@ def chiron_fleet(
     if batch:
         kinds.append((batch, start[2]))
     pools: list[Pool] = []
-    whence: list[int] = []
+    source_pools: list[int] = []
     placed: set[tuple[str, str]] = set()
     for p, pool in enumerate(fleet.pools):
         room = 0 if (pool.model, pool.region) in placed else pool.maximum
         for kind, (tiers, count) in enumerate(kinds):
             initial = min(count, room)
             room -= initial
-            least = min(pool.minimum, pool.maximum) if kind == 0 else 0
-            pools.append(replace(pool, tiers=tiers, initial=initial, minimum=least))
-            whence.append(p)
+            minimum = min(pool.minimum, pool.maximum) if kind == 0 else 0
+            pools.append(replace(pool, tiers=tiers, initial=initial, minimum=minimum))
+            source_pools.append(p)
         if pool.maximum:
             placed.add((pool.model, pool.region))
-    return replace(fleet, pools=tuple(pools)), whence
+    return replace(fleet, pools=tuple(pools)), source_pools
 
 
 def tiers_by_kind(fleet: Fleet) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -83,7 +83,7 @@ def tiers_by_kind(fleet: Fleet) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return interactive, tuple(tier.name for tier in fleet.tiers if tier.deferrable)
 
 
-def kind_of(pool: Pool, fleet: Fleet) -> str:
+def pool_kind(pool: Pool, fleet: Fleet) -> str:
     """Return INTERACTIVE, BATCH, or MIXED for a pool with tiers of both kinds."""
     interactive, batch = tiers_by_kind(fleet)
     serves = pool.tiers or (*interactive, *batch)
@@ -92,5 +92,5 @@ def kind_of(pool: Pool, fleet: Fleet) -> str:
     return MIXED if set(serves) & set(interactive) else BATCH
 
 
-def _taking(pool: Pool, tiers: tuple[str, ...]) -> tuple[str, ...]:
+def _pool_for_tiers(pool: Pool, tiers: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in tiers if pool.tiers is None or name in pool.tiers)

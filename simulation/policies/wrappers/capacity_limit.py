@@ -56,68 +56,72 @@ class CapacityLimit(Wrapper):
         self._lacking = self._nothing = np.zeros(len(fleet.pools), np.int64)
         self._gpus_each = np.array([pool.gpus_per_instance for pool in fleet.pools], np.int64)
         self._minimum = np.array([pool.minimum for pool in fleet.pools], np.int64)
-        self._may_take = _may_take(fleet)
+        self._may_take = _can_start_on_lent(fleet)
         self._services = services(fleet)
         worth = np.ones(len(fleet.pools)) if self._worth is None else np.asarray(self._worth)
         # Services of the same priority, the highest first.
-        of_service = [float(max(worth[p] for p in service.pools)) for service in self._services]
+        service_priorities = [
+            float(max(worth[p] for p in service.pools)) for service in self._services
+        ]
         self._classes = [
             [
                 service
-                for service, its in zip(self._services, of_service, strict=True)
-                if its == level
+                for service, priority_of_pools in zip(
+                    self._services, service_priorities, strict=True
+                )
+                if priority_of_pools == level
             ]
-            for level in sorted(set(of_service), reverse=True)
+            for level in sorted(set(service_priorities), reverse=True)
         ]
         return super().reset(fleet)
 
     def decide(self, observation: Observation) -> Actions:
-        asked = actions_of(self._policy.decide(observation))
+        actions = actions_of(self._policy.decide(observation))
         present = observation.ready + observation.starting
-        if not (asked.targets > present).any():  # without growth no GPU is missing
+        if not (actions.targets > present).any():  # without growth no GPU is missing
             self._lacking = self._nothing
-            return asked
+            return actions
         draining = observation.draining  # removed instances may drain first
         lent = np.zeros_like(present) if observation.spare is None else observation.spare.copy()
         gpus_held = (present + draining + lent) * self._gpus_each
         free = np.array([gpus - gpus_held[pools].sum() for pools, gpus in self._groups], np.int64)
-        targets = asked.targets.copy()
-        lacks = np.zeros((len(self._classes), len(self._groups)), np.int64)  # GPUs
+        targets = actions.targets.copy()
+        missing = np.zeros((len(self._classes), len(self._groups)), np.int64)  # GPUs
         for level, alike in enumerate(self._classes):
             pools = list(dict.fromkeys(p for service in alike for p in service.pools))
-            for g in np.flatnonzero(lacks.any(axis=0)).tolist():
+            for g in np.flatnonzero(missing.any(axis=0)).tolist():
                 # Do not take back draining instances, whose GPUs a higher priority waits for.
                 blocked = [p for p in self._groups[g][0] if p in pools]
                 targets[blocked] = np.minimum(targets[blocked], present[blocked])
             fresh = self._fresh(targets - present - draining, pools, lent)
-            lacks[level] = self._grant(targets, pools, fresh, free)
-            _keep_ratios(targets, asked.targets, present, alike)
+            missing[level] = self._grant(targets, pools, fresh, free)
+            _keep_ratios(targets, actions.targets, present, alike)
             for g, (group, _) in enumerate(self._groups):
                 grown = [p for p in group if p in pools]
                 new = np.minimum(fresh[grown], np.maximum(targets - present - draining, 0)[grown])
                 free[g] -= int(new @ self._gpus_each[grown])
-        back = self._call_back(lent, lacks)
-        firm = self._make_room(targets, present, draining, back, lacks)
-        self._count(asked.targets, targets, present)
-        keep = asked.keep_lent
+        back = self._call_back(lent, missing)
+        firm = self._make_room(targets, present, draining, back, missing)
+        self._count(actions.targets, targets, present)
+        keep = actions.keep_lent
         if back.any() and observation.spare is not None:
             spare = observation.spare - back
             keep = spare if keep is None else np.minimum(keep, spare)
         return replace(
-            asked, targets=targets, firm=firm if firm.any() else asked.firm, keep_lent=keep
+            actions, targets=targets, firm=firm if firm.any() else actions.firm, keep_lent=keep
         )
 
-    def _count(self, asked: IntArray, granted: IntArray, present: IntArray) -> None:
+    def _count(self, requested: IntArray, granted: IntArray, present: IntArray) -> None:
         """Count instances that are missing now and were not at the decision before."""
         up = np.maximum(np.minimum(granted, self._maximum), present)
-        lacking = np.maximum(asked - up, 0)
+        lacking = np.maximum(requested - up, 0)
         self.refused += int(np.maximum(lacking - self._lacking, 0).sum())
         self._lacking = lacking
 
-    def _call_back(self, lent: IntArray, lacks: IntArray) -> IntArray:
+    def _call_back(self, lent: IntArray, missing: IntArray) -> IntArray:
         """Return how many ``lent`` instances of each pool to call back, the last pool's first."""
         back = np.zeros_like(lent)
-        for (group, _), lacking in zip(self._groups, lacks.sum(axis=0).tolist(), strict=True):
+        for (group, _), lacking in zip(self._groups, missing.sum(axis=0).tolist(), strict=True):
             for p in reversed(group):
                 each = int(self._gpus_each[p])
                 back[p] = min(int(lent[p]), -(-max(0, lacking) // each))
@@ -147,23 +151,23 @@ class CapacityLimit(Wrapper):
 
         Returns the missing GPUs, ``[groups]``.
         """
-        lacks = np.zeros(len(self._groups), np.int64)
+        missing = np.zeros(len(self._groups), np.int64)
         for g, (group, _) in enumerate(self._groups):
             asking = [p for p in group if p in pools and fresh[p]]
-            each, asked = self._gpus_each[asking], fresh[asking]
-            demand, left = int(asked @ each), max(0, int(free[g]))
+            each, requested = self._gpus_each[asking], fresh[asking]
+            demand, left = int(requested @ each), max(0, int(free[g]))
             if demand <= left:
                 continue
-            lacks[g] = demand - left
-            exact = asked * (left / demand)
+            missing[g] = demand - left
+            exact = requested * (left / demand)
             granted = np.floor(exact + ROUNDING).astype(np.int64)
             left -= int(granted @ each)
             for i in np.argsort(granted - exact, kind="stable"):
-                if granted[i] < asked[i] and each[i] <= left:
+                if granted[i] < requested[i] and each[i] <= left:
                     granted[i] += 1
                     left -= int(each[i])
-            targets[asking] -= asked - granted
-        return lacks
+            targets[asking] -= requested - granted
+        return missing
 
     def _make_room(
         self,
@@ -171,7 +175,7 @@ class CapacityLimit(Wrapper):
         present: IntArray,
         draining: IntArray,
         back: IntArray,
-        lacks: IntArray,
+        missing: IntArray,
     ) -> BoolArray:
         """Reduce services of lower priority in ``targets`` for those that lack GPUs.
 
@@ -185,40 +189,44 @@ class CapacityLimit(Wrapper):
             [leaving[group] @ self._gpus_each[group] for group, _ in self._groups], np.int64
         )
         for level in reversed(range(1, len(self._classes))):
-            need = lacks[:level].sum(axis=0) - coming
+            need = missing[:level].sum(axis=0) - coming
             for g in np.flatnonzero(need > 0):
                 group = self._groups[g][0]
                 for service in self._classes[level]:
-                    places = list(service.pools)
-                    spare = np.maximum(targets[places] - np.maximum(self._minimum[places], 1), 0)
-                    there = np.array([p in group for p in places])
-                    room = int(spare[there] @ self._gpus_each[places][there])
+                    service_pools = list(service.pools)
+                    spare = np.maximum(
+                        targets[service_pools] - np.maximum(self._minimum[service_pools], 1), 0
+                    )
+                    in_group = np.array([p in group for p in service_pools])
+                    room = int(spare[in_group] @ self._gpus_each[service_pools][in_group])
                     if need[g] <= 0 or not room:
                         continue
                     cut = np.ceil(spare * min(1.0, need[g] / room) - ROUNDING).astype(np.int64)
-                    targets[places] -= cut
-                    firm[places] |= cut > 0
-                    need[g] -= int(cut[there] @ self._gpus_each[places][there])
+                    targets[service_pools] -= cut
+                    firm[service_pools] |= cut > 0
+                    need[g] -= int(cut[in_group] @ self._gpus_each[service_pools][in_group])
                     for other, (pools, _) in enumerate(self._groups):
-                        its = np.array([p in pools for p in places])
-                        coming[other] += int(cut[its] @ self._gpus_each[places][its])
+                        in_pools = np.array([p in pools for p in service_pools])
+                        coming[other] += int(
+                            cut[in_pools] @ self._gpus_each[service_pools][in_pools]
+                        )
         return firm
 
 
 def _keep_ratios(
-    targets: IntArray, asked: IntArray, present: IntArray, services: Sequence[Service]
+    targets: IntArray, requested: IntArray, present: IntArray, services: Sequence[Service]
 ) -> None:
     """Limit the growth of one role of a service to the share that the other role gets."""
-    wants = np.maximum(asked - present, 0)
+    wanted = np.maximum(requested - present, 0)
     granted = np.maximum(targets - present, 0)
     for service in services:
-        grows = [p for p in service.pools if wants[p]] if service.paired else []
-        share = min((granted[p] / wants[p] for p in grows), default=1.0)
+        grows = [p for p in service.pools if wanted[p]] if service.paired else []
+        share = min((granted[p] / wanted[p] for p in grows), default=1.0)
         for p in grows:
-            targets[p] = present[p] + min(granted[p], ceil(wants[p] * share))
+            targets[p] = present[p] + min(granted[p], ceil(wanted[p] * share))
 
 
-def _may_take(fleet: Fleet) -> BoolArray:
+def _can_start_on_lent(fleet: Fleet) -> BoolArray:
     """Return whether a start of a pool may take a lent instance of another, ``[pools, pools]``.
 
     The rule is that of ``simulation.start_times``.

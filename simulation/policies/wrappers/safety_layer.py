@@ -10,7 +10,7 @@ from simulation.arrays import IntArray
 from simulation.fleet import Fleet
 from simulation.policies.feedback import Feedback
 from simulation.policies.proportional import Proportional
-from simulation.policy import Actions, Gauge, InForce, Observation, ScalingPolicy
+from simulation.policy import Actions, ComputedParameter, Gauge, Observation, ScalingPolicy
 
 
 @dataclass(eq=False)
@@ -45,7 +45,7 @@ class SafetyLayer(ScalingPolicy):
     def gauge(self, observation: Observation) -> Gauge:
         return self.driver.gauge(observation)
 
-    def in_force(self) -> tuple[InForce, ...]:
+    def in_force(self) -> tuple[ComputedParameter, ...]:
         """Return the targets of the driver and the limit of each safety layer."""
         return (*self.driver.in_force(), *(layer.in_force()[0] for layer in self.safety))
 
@@ -59,14 +59,15 @@ class SafetyLayer(ScalingPolicy):
             last_s[:] = before  # each layer sees actual changes, not requests of others
             layer_targets = layer.decide(observation).targets
             for service in layer.services:
-                places = list(service.pools)
+                service_pools = list(service.pools)
                 if layer.at_risk(service, observation):
-                    targets[places] = np.maximum(
-                        targets[places], np.maximum(layer_targets[places], present[places])
+                    targets[service_pools] = np.maximum(
+                        targets[service_pools],
+                        np.maximum(layer_targets[service_pools], present[service_pools]),
                     )
         last_s[:] = before
         for i, service in enumerate(self.driver.services):
-            places = list(service.pools)
-            if (targets[places] != present[places]).any():
+            service_pools = list(service.pools)
+            if (targets[service_pools] != present[service_pools]).any():
                 self.driver.cooling.acted(i, observation.time_s)
         return Actions(targets, soft_s=answer.soft_s)

@@ -31,7 +31,7 @@ class ScaleInUndo(Wrapper):
 
     def reset(self, fleet: Fleet) -> IntArray:
         self._services = services(fleet)
-        self._allowed = [_allowed(fleet, service) for service in self._services]
+        self._allowed = [_allowed_late_share(fleet, service) for service in self._services]
         self._until = np.full(len(self._services), -np.inf)
         # [pools] of (end of the wait, instances) that were removed softly, oldest first
         self._out: list[list[tuple[float, int]]] = [[] for _ in fleet.pools]
@@ -45,12 +45,14 @@ class ScaleInUndo(Wrapper):
         back = np.minimum(self._recoverable(observation.time_s), observation.draining)
         targets = actions.targets.copy()
         for i, service in enumerate(self._services):
-            places = list(service.pools)
-            if back[places].any() and self._misses(i, service, observation):
-                self._until[i] = max(until for p in places for until, _ in self._out[p])
-                targets[places] = np.maximum(targets[places], (present + back)[places])
+            service_pools = list(service.pools)
+            if back[service_pools].any() and self._misses(i, service, observation):
+                self._until[i] = max(until for p in service_pools for until, _ in self._out[p])
+                targets[service_pools] = np.maximum(
+                    targets[service_pools], (present + back)[service_pools]
+                )
             elif observation.time_s < self._until[i]:
-                targets[places] = np.maximum(targets[places], present[places])
+                targets[service_pools] = np.maximum(targets[service_pools], present[service_pools])
         self._note(targets - present, observation, actions)
         return replace(actions, targets=targets)
 
@@ -59,15 +61,15 @@ class ScaleInUndo(Wrapper):
         return any(self._out) or bool((self._until > now).any())
 
     def _misses(self, i: int, service: Service, observation: Observation) -> bool:
-        places = list(service.pools)
+        service_pools = list(service.pools)
         for role in (service.prefill, service.decode):
             none = not observation.ready[list(role)].any()
-            if none and observation.waiting[places].any():
+            if none and observation.waiting[service_pools].any():
                 return True
         signals = observation.signals
         if signals is None:
             return False
-        late = np.concatenate([signals.late_first[places], signals.late_done[places]])
+        late = np.concatenate([signals.late_first[service_pools], signals.late_done[service_pools]])
         return bool((late > self._allowed[i]).any())  # NaN, without requests, is not late
 
     def _recoverable(self, now: float) -> IntArray:
@@ -91,7 +93,7 @@ class ScaleInUndo(Wrapper):
                     out.append((until, count - 1))
 
 
-def _allowed(fleet: Fleet, service: Service) -> float:
+def _allowed_late_share(fleet: Fleet, service: Service) -> float:
     """Return the share of late requests that the tiers of a service allow.
 
     The strictest tier that is not deferrable decides; infinite if every tier is deferrable.

@@ -56,22 +56,25 @@ class SignalRecorder(Wrapper):
     def _note(self, gauge: Gauge) -> None:
         """Widen the range. Python numbers are faster than arrays of a few pools."""
         values = gauge.values.tolist()
-        above, below = _each(gauge.out_above, values), _each(gauge.in_below, values)
+        above, below = (
+            _limit_per_value(gauge.out_above, values),
+            _limit_per_value(gauge.in_below, values),
+        )
         read = [row for row in zip(values, above, below, strict=True) if isfinite(row[0])]
-        if not read or (self.swing is not None and _within(self.swing, gauge.words, read)):
+        if not read or (self.swing is not None and _is_within(self.swing, gauge.words, read)):
             return
         measured = [value for value, _, _ in read]
         swing = SignalRange(
             gauge.words, gauge.share, float(min(measured)), float(max(measured)),
-            _most([-limit for _, limit, _ in read]) * -1.0,
-            _most([limit for _, _, limit in read]),
+            _largest_limit([-limit for _, limit, _ in read]) * -1.0,
+            _largest_limit([limit for _, _, limit in read]),
             any(value > limit for value, limit, _ in read),
             any(value < limit for value, _, limit in read),
         )  # fmt: skip
-        self.swing = swing if self.swing is None else _wider(self.swing, swing)
+        self.swing = swing if self.swing is None else _widened(self.swing, swing)
 
 
-def _within(swing: SignalRange, words: str, read: list[tuple[float, float, float]]) -> bool:
+def _is_within(swing: SignalRange, words: str, read: list[tuple[float, float, float]]) -> bool:
     """Return whether ``read`` lies within the range, as it mostly does."""
     return words == swing.words and all(
         swing.low <= value <= swing.high
@@ -83,12 +86,12 @@ def _within(swing: SignalRange, words: str, read: list[tuple[float, float, float
     )
 
 
-def _most(limits: list[float]) -> float:
+def _largest_limit(limits: list[float]) -> float:
     """Return the largest limit, or NaN if a pool has none."""
     return float("nan") if any(limit != limit for limit in limits) else float(max(limits))
 
 
-def _each(limit: FloatArray | float, values: list[float]) -> list[float]:
+def _limit_per_value(limit: FloatArray | float, values: list[float]) -> list[float]:
     """Return one limit for each value."""
     if isinstance(limit, int | float):
         return [limit] * len(values)
@@ -97,7 +100,7 @@ def _each(limit: FloatArray | float, values: list[float]) -> list[float]:
     return by_value
 
 
-def _wider(before: SignalRange, now: SignalRange) -> SignalRange:
+def _widened(before: SignalRange, now: SignalRange) -> SignalRange:
     return SignalRange(
         now.words,
         now.share,

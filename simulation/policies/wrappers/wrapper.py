@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from simulation.arrays import IntArray
 from simulation.fleet import Fleet
-from simulation.policy import Gauge, Gauged, InForce, Observation, ScalingPolicy, Telling
+from simulation.policy import (
+    ComputedParameter,
+    Gauge,
+    Observation,
+    ReportsGauge,
+    ReportsParameters,
+    ScalingPolicy,
+)
 
 
 class Wrapper(ScalingPolicy):
@@ -17,7 +24,7 @@ class Wrapper(ScalingPolicy):
         # A custom policy may not define it.
         self.wants_signals = bool(getattr(policy, "wants_signals", False))
         # Tested once, since isinstance() with a protocol is slower than a decision.
-        self._gauged = policy if isinstance(policy, Gauged) else None
+        self._gauged = policy if isinstance(policy, ReportsGauge) else None
 
     def reset(self, fleet: Fleet) -> IntArray:
         return self._policy.reset(fleet)
@@ -25,5 +32,5 @@ class Wrapper(ScalingPolicy):
     def gauge(self, observation: Observation) -> Gauge | None:
         return None if self._gauged is None else self._gauged.gauge(observation)
 
-    def in_force(self) -> tuple[InForce, ...]:
-        return self._policy.in_force() if isinstance(self._policy, Telling) else ()
+    def in_force(self) -> tuple[ComputedParameter, ...]:
+        return self._policy.in_force() if isinstance(self._policy, ReportsParameters) else ()

@@ -15,34 +15,15 @@ from planner.domain.planning.inputs import PlanInput
 from planner.domain.sizing.sizing import Sizes
 from planner.domain.traffic.demand import Demand
 from planner.domain.traffic.sources import StoredTrace
-from planner.domain.traffic.traffic import (
-    Traffic,
-    build_traffic,
-)
-from planner.domain.traffic.window import (
-    Window,
-    resolve_window,
-)
-from planner.inputs.ingest import (
-    IngestOptions,
-    ingest_file,
-)
-from planner.inputs.scenario.build import (
-    Hardware,
-    build_hardware,
-)
-from planner.inputs.scenario.document import (
-    edit,
-    parse,
-)
+from planner.domain.traffic.traffic import Traffic, build_traffic
+from planner.domain.traffic.window import Window, resolve_window
+from planner.inputs.ingest import IngestOptions, ingest_file
+from planner.inputs.scenario.build import Hardware, build_hardware
+from planner.inputs.scenario.document import edit, parse
 from planner.inputs.scenario.schema import Scenario
-from planner.inputs.scenario.settings import (
-    Settings,
-    TrafficSettings,
-    settings_of,
-)
+from planner.inputs.scenario.settings import Settings, TrafficSettings, settings_of
 from simulation.arrays import FloatArray
-from simulation.sizing.pool import MOST
+from simulation.sizing.pool import MAX_INSTANCES
 from tests.planner.toy import FLEET
 
 ROOT = Path(__file__).parents[3]
@@ -164,7 +145,7 @@ def sizes(hardware: Hardware, theta_tps: float = 1000.0) -> Sizes:
     theta = np.zeros((len(hardware.models), len(hardware.gpus)))
     for m, g in hardware.profiles:
         theta[m, g] = theta_tps
-    pools = theta[:, :, None] * np.arange(1, MOST + 1)
+    pools = theta[:, :, None] * np.arange(1, MAX_INSTANCES + 1)
     return Sizes(theta_tps=theta, pool_tps=pools, capacity={}, notes=())
 
 

@@ -14,8 +14,8 @@ from planner.services.worker import run_execute
 from planner.storage import row_arrays
 from simulation.provisioning import level_confirmation
 from simulation.provisioning.level import Level
-from simulation.provisioning.levels import at_level
-from simulation.provisioning.replay import Replay
+from simulation.provisioning.levels import plan_level
+from simulation.provisioning.replay import LevelReplay
 from simulation.provisioning.workload import PhaseProblem
 from tests.once import once
 
@@ -44,7 +44,9 @@ def provisioned(
         options=options,
         enqueue=False,
     )
-    with patch.object(level_confirmation, "finer", _alone if busy else level_confirmation.finer):
+    with patch.object(
+        level_confirmation, "finer", _alone if busy else level_confirmation.confirmed_level
+    ):
         return run_execute(run_id=run.pk, surface=True)
 
 
@@ -78,5 +80,5 @@ def provisioned_once(owner: User, tmp_path: Path) -> Run:
     return run
 
 
-def _alone(name: str, phase: PhaseProblem, replay: Replay, *_: Any) -> Level | None:
-    return at_level(name, phase, replay.device_bytes, proofs=True)
+def _alone(name: str, phase: PhaseProblem, replay: LevelReplay, *_: Any) -> Level | None:
+    return plan_level(name, phase, replay.device_bytes, proofs=True)

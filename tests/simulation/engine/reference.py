@@ -419,7 +419,7 @@ def serve(
                 return 0, used(here), chosen
             return 1, chosen.pending * token_s(chosen), chosen
 
-        return min((standing(p) for p in pools), key=lambda s: s[:2])[2]
+        return min((standing(p) for p in pools), key=lambda state: state[:2])[2]
 
     def used(here):
         return sum(i.kv for i in here) / sum(i.profile.kv_capacity_tokens for i in here)

@@ -3,13 +3,13 @@
 import numpy as np
 
 from simulation.engine.run import simulate
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from tests.simulation.builders import fleet, pool, profile, trace
 
 
 def replay(prof, arrival, isl, osl, **kwargs):
     return simulate(
-        trace(arrival, isl, osl), fleet(pool(prof)), Flat([1]), **{"duration_s": 60.0, **kwargs}
+        trace(arrival, isl, osl), fleet(pool(prof)), Static([1]), **{"duration_s": 60.0, **kwargs}
     )
 
 

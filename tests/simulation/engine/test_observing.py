@@ -5,7 +5,7 @@ import pytest
 
 from simulation.engine.run import simulate
 from simulation.fleet import KvLink, Tier
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from simulation.policies.wrappers.observation_log import ObservationLog
 from tests.simulation.builders import fleet, pool, profile, trace
 
@@ -13,7 +13,7 @@ BIG = profile(kv=100_000, budget=256)
 
 
 def replay(served, requests, counts, signals=True, interval_s=10.0, **how):
-    policy = ObservationLog(Flat(counts, interval_s=interval_s), signals=signals)
+    policy = ObservationLog(Static(counts, interval_s=interval_s), signals=signals)
     return simulate(requests, served, policy, **how), policy.seen
 
 

@@ -7,7 +7,7 @@ from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Routing
 from simulation.policies.reactive import UnifiedReactive
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from tests.simulation.asking import Asking
 from tests.simulation.builders import fleet, pool, profile, trace
 
@@ -20,7 +20,7 @@ def apart(prof, link=LINK, **how):
 
 def run(served, arrival, isl, osl, counts, **kwargs):
     kwargs = {"duration_s": 60.0, **kwargs}
-    return simulate(trace(arrival, isl, osl), served, Flat(counts), **kwargs)
+    return simulate(trace(arrival, isl, osl), served, Static(counts), **kwargs)
 
 
 def test_the_kv_cache_travels_between_first_and_second_token():

@@ -9,7 +9,7 @@ import pytest
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Routing
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from simulation.trace import PrefixBlocks
 from tests.shared import DATA, shared
 from tests.simulation.builders import fleet, pool, profile, trace
@@ -19,7 +19,7 @@ def replay(prof, arrival, isl, osl, lists, block=16, count=1, routing=None, **ho
     return simulate(
         trace(arrival, isl, osl, blocks=(lists, block)),
         fleet(pool(prof, **{"prefix_cache": True, **how}), routing=routing),
-        Flat([count]),
+        Static([count]),
         duration_s=256.0,
     )
 
@@ -55,11 +55,11 @@ def test_unlike_prompts_share_nothing():
 def test_off_means_off():
     lists = [[1, 2, 3, 4]] * 2
     requests = trace([0.0, 20.0], [60, 60], [1, 1], blocks=(lists, 16))
-    result = simulate(requests, fleet(pool()), Flat([1]), duration_s=64.0)
+    result = simulate(requests, fleet(pool()), Static([1]), duration_s=64.0)
     assert result.totals.looked_up_tokens[0] == 0
     assert np.isnan(result.series.hit_rate).all()
     plain = trace([0.0, 20.0], [60, 60], [1, 1])
-    cached = simulate(plain, fleet(pool(prefix_cache=True)), Flat([1]), duration_s=64.0)
+    cached = simulate(plain, fleet(pool(prefix_cache=True)), Static([1]), duration_s=64.0)
     np.testing.assert_array_equal(cached.requests.ttft_s, result.requests.ttft_s)
 
 
@@ -178,7 +178,7 @@ def test_real_conversations_with_memory_for_all(mooncake):
     result = simulate(
         trace(arrivals, isl, osl, blocks=(lists, 512)),
         fleet(pool(prof, prefix_cache=True, maximum=1)),
-        Flat([1]),
+        Static([1]),
     )
     assert result.totals.looked_up_tokens[0] == isl.sum()
     assert result.totals.hit_tokens[0] == hits

@@ -12,7 +12,7 @@ from simulation.faults import Crash, SlowInstance
 from simulation.fleet import KvLink, Routing, Tier
 from simulation.performance.adjusted_profile import adjusted
 from simulation.performance.curves import NOTHING, Part, grid
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from simulation.policy import Actions
 from simulation.results import REJECTED
 from tests.simulation.builders import fleet, pool, profile, trace
@@ -41,7 +41,7 @@ def random_profile(rng, least_kv):
     )
 
 
-class Shared(Flat):
+class Shared(Static):
     """A flat fleet whose router has shares to keep from the first moment on."""
 
     def __init__(self, counts, shares):
@@ -85,7 +85,7 @@ def test_one_instance(block):
         jobs = [Job(*row) for row in zip(arrivals, isl.tolist(), osl.tolist(), strict=True)]
         serve(instances, jobs)
         result = simulate(
-            trace(arrivals, isl, osl), fleet(pool(prof)), Flat([1]), duration_s=2048.0
+            trace(arrivals, isl, osl), fleet(pool(prof)), Static([1]), duration_s=2048.0
         )
         assert_same(result, jobs, instances)
         preemptions += instances[0].preemptions
@@ -103,7 +103,7 @@ def test_prompts_first(batching):
         jobs = [Job(*row) for row in zip(arrivals, isl.tolist(), osl.tolist(), strict=True)]
         serve(instances, jobs)
         served = fleet(pool(prof, batching=batching))
-        result = simulate(trace(arrivals, isl, osl), served, Flat([1]), duration_s=2048.0)
+        result = simulate(trace(arrivals, isl, osl), served, Static([1]), duration_s=2048.0)
         assert_same(result, jobs, instances)
         preemptions += instances[0].preemptions
     assert preemptions > 0
@@ -132,7 +132,7 @@ def test_prefill_and_decode_apart():
             pool(profiles[0], role="prefill", link=link, batching=batching),
             pool(profiles[1], role="decode"),
         )
-        result = simulate(trace(arrivals, isl, osl), served, Flat(counts), duration_s=2048.0)
+        result = simulate(trace(arrivals, isl, osl), served, Static(counts), duration_s=2048.0)
         assert_same(result, jobs, instances)
         assert (result.requests.pool == (osl > 1)).all()
         preemptions += sum(i.preemptions for i in instances)
@@ -171,7 +171,7 @@ def test_prefill_and_decode_apart_in_two_regions():
             *pools, regions=names, latency=wire, routing=Routing(region_threshold=threshold)
         )
         requests = trace(arrivals, isl, osl, region=home, regions=names)
-        assert_same(simulate(requests, served, Flat(counts), duration_s=2048.0), jobs, instances)
+        assert_same(simulate(requests, served, Static(counts), duration_s=2048.0), jobs, instances)
         away += sum(job.region != job.home for job in jobs)
     assert away > 0
 
@@ -274,7 +274,7 @@ def test_prefix_caches(apart):
         result = simulate(
             trace(arrivals, isl, osl, blocks=(lists, block)),
             fleet(*served, routing=Routing(instance=router)),
-            Flat([count, 1][: len(served)]),
+            Static([count, 1][: len(served)]),
             duration_s=2048.0,
         )
         assert_same(result, jobs, instances)
@@ -310,7 +310,7 @@ def test_schedulers(scheduler):
         ][::-1]
         served = fleet(pool(prof, tau_n_s=taus["tau_n"], tau_p_s=taus["tau_p"], **how), tiers=tiers)
         requests = trace(arrivals, isl, osl, tier=tier, tiers=("a", "b", "c"))
-        result = simulate(requests, served, Flat([1]), duration_s=2048.0)
+        result = simulate(requests, served, Static([1]), duration_s=2048.0)
         assert_same(result, jobs, instances)
         preemptions += instances[0].preemptions
         lost += sum(job.lost for job in jobs)
@@ -329,7 +329,10 @@ def test_the_router_finds_the_same_instance_among_many(longest, seeds):
         jobs = [Job(*row) for row in zip(arrivals, isl.tolist(), osl.tolist(), strict=True)]
         serve(instances, jobs)
         result = simulate(
-            trace(arrivals, isl, osl), fleet(pool(prof)), Flat([len(instances)]), duration_s=2048.0
+            trace(arrivals, isl, osl),
+            fleet(pool(prof)),
+            Static([len(instances)]),
+            duration_s=2048.0,
         )
         assert_same(result, jobs, instances)
 
@@ -367,7 +370,7 @@ def test_any_curve(block):
         jobs = [Job(*row) for row in zip(arrivals, isl.tolist(), osl.tolist(), strict=True)]
         serve(instances, jobs)
         result = simulate(
-            trace(arrivals, isl, osl), fleet(pool(prof)), Flat([1]), duration_s=4096.0
+            trace(arrivals, isl, osl), fleet(pool(prof)), Static([1]), duration_s=4096.0
         )
         log, totals, series = result.requests, result.totals, result.series
         instance = instances[0]
@@ -423,7 +426,7 @@ def test_lost_and_slow_instances(block):
         result = simulate(
             trace(arrivals, isl, osl),
             fleet(pool(prof), faults=faults, retries=20),
-            Flat([count], interval_s=1e6),
+            Static([count], interval_s=1e6),
             duration_s=2048.0,
         )
         np.testing.assert_array_equal(result.requests.first_token_s, [job.first for job in jobs])
@@ -468,5 +471,5 @@ def test_silos_mixed_pools_and_regions(block):
             *pools, tiers=[Tier(n) for n in names], regions=("a", "b", "c"), latency=wire,
             routing=Routing(**how),
         )  # fmt: skip
-        result = simulate(requests, shaped, Flat(counts), duration_s=2048.0)
+        result = simulate(requests, shaped, Static(counts), duration_s=2048.0)
         assert_same(result, jobs, instances)

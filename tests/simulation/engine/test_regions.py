@@ -6,7 +6,7 @@ import pytest
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Routing, Tier
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from simulation.policies.wrappers.observation_log import ObservationLog
 from simulation.policy import Actions
 from tests.simulation.builders import fleet, pool, profile, trace
@@ -16,7 +16,7 @@ WIRE = [[0.0, 1 / 32], [1 / 32, 0.0]]
 ROOMY = profile(max_batch=64, budget=64, kv=1 << 20)  # memory never fills
 
 
-class Shared(Flat):
+class Shared(Static):
     """A flat fleet with shares of regions to keep."""
 
     def __init__(self, counts, shares):
@@ -44,8 +44,8 @@ def from_east(n, every_s, isl=32, osl=4, start=0.0):
 def test_a_region_with_waiting_requests_never_watches_an_idle_one():
     """A third more than one instance prefills: 64 tokens an iteration, 32 a request."""
     requests = from_east(2000, every_s=ROOMY.iteration_s(0, 64) * 3 / 8)
-    seen = simulate(requests, two_regions(), Flat([1, 1]))
-    blind = simulate(requests, two_regions(sees="memory"), Flat([1, 1]))
+    seen = simulate(requests, two_regions(), Static([1, 1]))
+    blind = simulate(requests, two_regions(sees="memory"), Static([1, 1]))
     assert np.bincount(seen.requests.pool).min() > 500
     assert np.bincount(blind.requests.pool).tolist() == [2000]
     worst = {name: run.requests.ttft_s.max() for name, run in (("seen", seen), ("blind", blind))}
@@ -54,7 +54,7 @@ def test_a_region_with_waiting_requests_never_watches_an_idle_one():
 
 def test_home_serves_what_it_can_take_at_once():
     requests = from_east(200, every_s=2.0)
-    served = simulate(requests, two_regions(), Flat([1, 1])).requests.pool
+    served = simulate(requests, two_regions(), Static([1, 1])).requests.pool
     assert (served == 0).all()
 
 
@@ -117,7 +117,7 @@ def test_deferred_requests_wait_while_decode_memory_is_full():
         tiers=tiers,
     )
     requests = trace([0.0, 5.0], [700, 10], [200, 2], tier=[0, 1], tiers=("fast", "night"))
-    result = simulate(requests, apart, Flat([1, 1]), duration_s=600.0)
+    result = simulate(requests, apart, Static([1, 1]), duration_s=600.0)
     first, last = result.requests.first_token_s, result.requests.last_token_s
     assert first[1] >= last[0] > 190.0
 
@@ -128,17 +128,17 @@ def test_deferred_requests_do_not_join_a_queue():
     every_s = ROOMY.iteration_s(0, 64) / 4
     tier = np.arange(n) % 10 == 0
     requests = trace(np.arange(n) * every_s, 32, 2, tier=tier, tiers=("fast", "night"))
-    result = simulate(requests, fleet(pool(ROOMY), tiers=tiers), Flat([1]), duration_s=600.0)
+    result = simulate(requests, fleet(pool(ROOMY), tiers=tiers), Static([1]), duration_s=600.0)
     first = result.requests.first_token_s
     assert first[tier][1:].min() > first[~tier].max()
 
 
 def test_load_says_what_would_wait():
-    policy = ObservationLog(Flat([1], interval_s=1.0), signals=False)
+    policy = ObservationLog(Static([1], interval_s=1.0), signals=False)
     requests = trace(np.zeros(32), 32, 2)
     simulate(requests, fleet(pool(ROOMY)), policy, duration_s=5.0)
     slow = profile(gamma=16.0, max_batch=4, budget=64, kv=1 << 20)
-    stuck = ObservationLog(Flat([1], interval_s=1.0), signals=False)
+    stuck = ObservationLog(Static([1], interval_s=1.0), signals=False)
     simulate(requests, fleet(pool(slow)), stuck, duration_s=5.0)
     assert policy.seen[-1].load[0] == 0.0
     assert stuck.seen[-1].utilisation[0] < 0.01
@@ -179,7 +179,7 @@ def test_of_several_pools_the_one_with_the_least_memory_comes_first():
     }
     requests = trace([0.0, 0.5, 1.0], [20, 30, 30], 50)
     where = {
-        name: simulate(requests, served_by, Flat([1, 1])).requests.pool.tolist()
+        name: simulate(requests, served_by, Static([1, 1])).requests.pool.tolist()
         for name, served_by in fleets.items()
     }
     assert where == {"least-memory": [0, 1, 1], "together": [0, 1, 0]}
@@ -191,7 +191,7 @@ def test_no_request_waits_in_a_pool_while_another_takes_it_at_once():
     arrivals = np.cumsum(rng.exponential(ROOMY.iteration_s(0, 64) * 0.6, n))
     requests = trace(arrivals, rng.integers(1, 64, n), 2)
     worst = {
-        name: np.percentile(simulate(requests, two_pools(endpoint=name), Flat([1, 1]))
+        name: np.percentile(simulate(requests, two_pools(endpoint=name), Static([1, 1]))
                             .requests.ttft_s, 99)
         for name in ("least-memory", "together")
     }  # fmt: skip

@@ -8,7 +8,7 @@ from simulation.engine.allocation import allocate
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from simulation.results import OUT_OF_MEMORY, REJECTED
 from tests.simulation.builders import fleet, pool, profile, trace
 
@@ -22,7 +22,7 @@ def order(scheduler, rows, tau_n_s=0.0, tau_p_s=0.0):
     arrivals, tier = zip(*rows, strict=True)
     names = tuple(t.name for t in TIERS)
     requests = trace(arrivals, 8, 1, tier=tier, tiers=names)
-    result = simulate(requests, served, Flat([1], interval_s=1000.0), duration_s=60.0)
+    result = simulate(requests, served, Static([1], interval_s=1000.0), duration_s=60.0)
     return np.argsort(result.requests.first_token_s).tolist()
 
 
@@ -77,8 +77,8 @@ def test_an_engine_without_preemption_fails_the_newest():
     prof = profile(kv=100, budget=128)
     how = {"duration_s": 60.0}
     requests = trace([0.0, 0.0], 40, 20)
-    lost = simulate(requests, fleet(pool(prof, when_full="fail")), Flat([1]), **how)
-    kept = simulate(requests, fleet(pool(prof)), Flat([1]), **how)
+    lost = simulate(requests, fleet(pool(prof, when_full="fail")), Static([1]), **how)
+    kept = simulate(requests, fleet(pool(prof)), Static([1]), **how)
     assert lost.requests.outcome.tolist() == [0, REJECTED]
     assert lost.reject_reasons == {OUT_OF_MEMORY: 1}
     assert np.isnan(lost.requests.last_token_s[1])
@@ -91,29 +91,29 @@ def advanced(share, batch):
     """Eight requests on one instance, limits set at 1.25 s; the state at the end."""
     requests = trace(np.arange(8) / 8, 64, 100)
     served = fleet(pool(profile(budget=256, kv=2048), maximum=1))
-    s = allocate(requests, served, 600.0, 60.0)
-    entry_points.place(s.handle, np.array([1]))
-    entry_points.advance(s.handle, 1.25, 1 << 40)
-    before = int(s.instances[0]["running"])
-    entry_points.limit(s.handle, np.array([batch]), np.array([share]), 1.25)
-    entry_points.advance(s.handle, 1.75, 1 << 40)
-    after = s.instances[0]["running"], s.instances[0]["kv"]
-    assert entry_points.advance(s.handle, 500.0, 1 << 40) and s.clock[0]["open"] == 0
-    return before, *after, s
+    state = allocate(requests, served, 600.0, 60.0)
+    entry_points.place(state.handle, np.array([1]))
+    entry_points.advance(state.handle, 1.25, 1 << 40)
+    before = int(state.instances[0]["running"])
+    entry_points.limit(state.handle, np.array([batch]), np.array([share]), 1.25)
+    entry_points.advance(state.handle, 1.75, 1 << 40)
+    after = state.instances[0]["running"], state.instances[0]["kv"]
+    assert entry_points.advance(state.handle, 500.0, 1 << 40) and state.clock[0]["open"] == 0
+    return before, *after, state
 
 
 def test_limits_hold_from_the_next_iteration_on():
-    before, running, _, s = advanced(1.0, 8)
-    assert (before, running, int(s.pools[0]["preemptions"])) == (8, 8, 0)
-    _, running, kv, s = advanced(0.25, 8)
-    assert kv <= 512 and running < 8 and s.pools[0]["preemptions"] > 0
-    assert s.pools[0]["usable"] == 512
-    _, running, _, s = advanced(1.0, 2)
-    assert (int(running), int(s.pools[0]["preemptions"])) == (8, 0)  # those running stay
+    before, running, _, state = advanced(1.0, 8)
+    assert (before, running, int(state.pools[0]["preemptions"])) == (8, 8, 0)
+    _, running, kv, state = advanced(0.25, 8)
+    assert kv <= 512 and running < 8 and state.pools[0]["preemptions"] > 0
+    assert state.pools[0]["usable"] == 512
+    _, running, _, state = advanced(1.0, 2)
+    assert (int(running), int(state.pools[0]["preemptions"])) == (8, 0)  # those running stay
 
 
 def test_memory_is_never_limited_below_the_largest_request():
-    *_, s = advanced(0.0, 8)
-    assert s.pools[0]["usable"] == 164
-    *_, s = advanced(1.0, 1_000)
-    assert s.pools[0]["max_batch"] == 8
+    *_, state = advanced(0.0, 8)
+    assert state.pools[0]["usable"] == 164
+    *_, state = advanced(1.0, 1_000)
+    assert state.pools[0]["max_batch"] == 8

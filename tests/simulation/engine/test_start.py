@@ -10,8 +10,8 @@ import pytest
 from simulation.engine.run import simulate
 from simulation.fleet import KvLink, Tier
 from simulation.metrics import meets_slo
-from simulation.policies.static import Flat
-from simulation.sizing.batch_queue import evaluate
+from simulation.policies.static import Static
+from simulation.sizing.batch_queue import evaluate_pool
 from simulation.sizing.trial import Trial, pool_of
 from simulation.sizing.workload import Workload
 from tests.simulation.builders import fleet, pool, profile, trace
@@ -26,9 +26,9 @@ def served(first, then=None):
     """Forty requests, together or with their answers on instances of ``then``."""
     requests = trace(np.arange(40) / 4, 32, 8)
     if then is None:
-        return simulate(requests, fleet(pool(first)), Flat([1]))
+        return simulate(requests, fleet(pool(first)), Static([1]))
     pools = pool(first, role="prefill", link=LINK), pool(then, role="decode")
-    return simulate(requests, fleet(*pools), Flat([1, 1]))
+    return simulate(requests, fleet(*pools), Static([1, 1]))
 
 
 @pytest.mark.parametrize(("plain", "later"), [((PLAIN,), (LATER,)), ((PLAIN,) * 2, (LATER, PLAIN))])
@@ -44,17 +44,17 @@ def test_limits_count_it_in():
     limit = float(served(PLAIN).requests.ttft_s.max())
     tier = Tier("t", ttft_s=limit + START / 2)
     requests = trace(np.arange(40) / 4, 32, 8)
-    runs = [simulate(requests, fleet(pool(p), tiers=(tier,)), Flat([1])) for p in (PLAIN, LATER)]
+    runs = [simulate(requests, fleet(pool(p), tiers=(tier,)), Static([1])) for p in (PLAIN, LATER)]
     assert meets_slo(runs[0]).all() and not meets_slo(runs[1]).all()
 
 
 @pytest.mark.parametrize("role", ["both", "prefill"])
 def test_closed_forms_and_simulation_count_it_alike(role):
     work = Workload(np.full(64, 32, np.int32), np.full(64, 8, np.int32), burstiness=1.0).at(2.0)
-    plain, later = (evaluate(speed, work, role=role) for speed in (PLAIN, LATER))
+    plain, later = (evaluate_pool(speed, work, role=role) for speed in (PLAIN, LATER))
     assert later.ttft.mean == pytest.approx(plain.ttft.mean + START)
     assert later.ttft.quantile(0.9) == pytest.approx(plain.ttft.quantile(0.9) + START)
     trial = Trial((pool_of(LATER),), ([32], [8]), Tier("t"), seed=1, requests=2000)
     seen = trial.at(2.0).requests
-    both = evaluate(LATER, work)
+    both = evaluate_pool(LATER, work)
     assert np.nanmean(seen.ttft_s) == pytest.approx(both.ttft.mean, rel=0.05)

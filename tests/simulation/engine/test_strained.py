@@ -11,7 +11,7 @@ import pytest
 
 from simulation.engine.run import simulate
 from simulation.fleet import KvLink
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from tests.simulation.builders import fleet, pool, profile, trace
 from tests.simulation.engine.reference import Instance, Job, serve
 from tests.simulation.engine.test_reference import assert_same
@@ -31,7 +31,7 @@ def saturated(prof, instances, seed):
     """Requests/s that the fleet completes of an endless queue."""
     arrivals, isl, osl = requests(seed, 1e9)
     served = simulate(
-        trace(arrivals, isl, osl), fleet(pool(prof)), Flat([instances]), duration_s=8192.0
+        trace(arrivals, isl, osl), fleet(pool(prof)), Static([instances]), duration_s=8192.0
     )
     return REQUESTS / float(served.requests.last_token_s.max())
 
@@ -39,7 +39,7 @@ def saturated(prof, instances, seed):
 def compared(instances, pools, counts, arrivals, isl, osl):
     jobs = [Job(*row) for row in zip(arrivals, isl.tolist(), osl.tolist(), strict=True)]
     serve(instances, jobs)
-    result = simulate(trace(arrivals, isl, osl), fleet(*pools), Flat(counts), duration_s=8192.0)
+    result = simulate(trace(arrivals, isl, osl), fleet(*pools), Static(counts), duration_s=8192.0)
     assert_same(result, jobs, instances)
     return result
 

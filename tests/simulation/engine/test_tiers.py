@@ -3,20 +3,14 @@
 import numpy as np
 import pytest
 
-from simulation.engine import (
-    entry_points,
-    signals,
-)
+from simulation.engine import entry_points, signals
 from simulation.engine.allocation import allocate, services
-from simulation.engine.compiled_observation import (
-    AMOUNTS,
-    COUNTS,
-)
+from simulation.engine.compiled_observation import AMOUNTS, COUNTS
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Routing, Tier
 from simulation.policies.scheduled import Scheduled
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from tests.simulation.builders import fleet, pool, profile, trace
 from tests.simulation.engine.reference import Instance, Job, serve
 
@@ -33,7 +27,7 @@ def test_tiers_served_by_the_same_pools_are_one_service():
     chiron = tiered(
         pool(SLOW, tiers=("fast",)), pool(SLOW), pool(SLOW, tiers=("batch",)), pool(SLOW, model="x")
     )
-    by_service = {(s.model, s.tiers): pools for s, pools in services(chiron).items()}
+    by_service = {(state.model, state.tiers): pools for state, pools in services(chiron).items()}
     assert by_service == {
         ("m", ("fast",)): (0, 1),
         ("m", ("batch",)): (1, 2),
@@ -43,7 +37,9 @@ def test_tiers_served_by_the_same_pools_are_one_service():
 
 def test_silos_take_only_their_own_tier():
     silos = tiered(pool(SLOW, tiers=("fast",)), pool(SLOW, tiers=("batch",)))
-    result = simulate(trace([0.0] * 4, 10, 5, tier=[0, 0, 0, 1], tiers=TIERS), silos, Flat([1, 1]))
+    result = simulate(
+        trace([0.0] * 4, 10, 5, tier=[0, 0, 0, 1], tiers=TIERS), silos, Static([1, 1])
+    )
     # Three wait for one another in their silo while the other is idle from 5 s on.
     assert result.requests.last_token_s.tolist() == [5.0, 10.0, 15.0, 5.0]
     assert result.requests.pool.tolist() == [0, 0, 0, 1]
@@ -53,7 +49,7 @@ def test_mixed_pool_serves_both_tiers_and_takes_the_overflow_of_each():
     # Fewest tokens left decides: own pool first (lower number), then the mixed one.
     mixed = tiered(pool(SLOW, tiers=("fast",)), pool(SLOW), pool(SLOW, tiers=("batch",)))
     result = simulate(
-        trace([0.0] * 4, 10, 5, tier=[0, 0, 1, 1], tiers=TIERS), mixed, Flat([1, 1, 1])
+        trace([0.0] * 4, 10, 5, tier=[0, 0, 1, 1], tiers=TIERS), mixed, Static([1, 1, 1])
     )
     assert result.requests.pool.tolist() == [0, 1, 2, 1]
     assert result.requests.last_token_s.tolist() == [5.0, 5.0, 5.0, 10.0]
@@ -75,7 +71,7 @@ def test_completion_in_a_mixed_pool_lets_in_deferred_requests_of_its_tier():
     result = simulate(
         trace([0.0, 0.0, 0.0], 10, [1, 1, 3], tier=1, tiers=TIERS),
         mixed,
-        Flat([1, 1]),
+        Static([1, 1]),
         duration_s=120.0,
     )
     # Two at the control instant, the third when the first is done; the fast silo stays empty.
@@ -85,7 +81,7 @@ def test_completion_in_a_mixed_pool_lets_in_deferred_requests_of_its_tier():
 
 def test_tier_without_a_pool_is_rejected_with_its_reason():
     only = tiered(pool(SLOW, tiers=("fast",)))
-    result = simulate(trace([0.0, 0.0], 10, 1, tier=[0, 1], tiers=TIERS), only, Flat([1]))
+    result = simulate(trace([0.0, 0.0], 10, 1, tier=[0, 1], tiers=TIERS), only, Static([1]))
     assert result.requests.outcome.tolist() == [0, 1]
     assert result.reject_reasons == {"no pool of the model takes the tier": 1}
 
@@ -95,7 +91,7 @@ def test_handed_over_requests_stay_with_pools_of_their_tier():
     pools = [pool(SLOW, role="prefill", link=link)]
     pools += [pool(SLOW, role="decode", tiers=(tier,)) for tier in TIERS]
     result = simulate(
-        trace([0.0, 0.0], 10, 3, tier=[1, 0], tiers=TIERS), tiered(*pools), Flat([1, 1, 1])
+        trace([0.0, 0.0], 10, 3, tier=[1, 0], tiers=TIERS), tiered(*pools), Static([1, 1, 1])
     )
     assert result.requests.pool.tolist() == [2, 1]
     # First token at 1 s and 2 s, a tenth of a second on the link, two more tokens.
@@ -113,7 +109,7 @@ def test_silos_are_fleets_of_their_own():
     both = simulate(
         trace(arrivals, isl, osl, tier=tier, tiers=TIERS),
         tiered(pool(prof, tiers=("fast",)), pool(prof, tiers=("batch",))),
-        Flat([2, 1]),
+        Static([2, 1]),
     )
     for code, count in enumerate((2, 1)):
         of = tier == code
@@ -137,20 +133,20 @@ def test_prefill_pools_need_decode_pools_for_every_tier_they_take():
         )
 
 
-def look(s, now):
+def look(state, now):
     counts, amounts = np.zeros((len(COUNTS), 1), np.int64), np.zeros((len(AMOUNTS), 1))
     nobody, of, scratch = np.full((1, 1), -1), np.array([-1]), np.zeros((0, 1), np.int64)
-    entry_points.observe(s.handle, now, 1.0, nobody, of, scratch, counts, amounts, True)
+    entry_points.observe(state.handle, now, 1.0, nobody, of, scratch, counts, amounts, True)
 
 
 def test_sums_since_the_last_instant_are_exact_in_the_middle_of_runs():
     """A request of 10 prompt and 100 output tokens, one token a second from 1 s on."""
     single = fleet(pool(profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, budget=10)))
-    s = allocate(trace([0.0], 10, 100), single, 120.0, 60.0)
-    entry_points.place(s.handle, np.array([1]))
-    record = s.pools[0]
-    entry_points.advance(s.handle, 30.5, 1000)
-    look(s, 30.5)
+    state = allocate(trace([0.0], 10, 100), single, 120.0, 60.0)
+    entry_points.place(state.handle, np.array([1]))
+    record = state.pools[0]
+    entry_points.advance(state.handle, 30.5, 1000)
+    look(state, 30.5)
     seen = {name: record[name] for name in signals.FIELDS}
     assert seen == dict.fromkeys(signals.FIELDS, 0) | {
         "ttft_sum": 1.0,
@@ -161,12 +157,12 @@ def test_sums_since_the_last_instant_are_exact_in_the_middle_of_runs():
         "computed": 10,
         "given": 30,
     }
-    signals.reset(s.pools)
-    entry_points.advance(s.handle, 110.0, 1000)
-    look(s, 110.0)
+    signals.reset(state.pools)
+    entry_points.advance(state.handle, 110.0, 1000)
+    look(state, 110.0)
     assert (record["given"], record["computed"], record["busy_s"]) == (70, 0, 69.5)
     assert (record["tbt_sum"], record["tbt_n"]) == (1.0, 1)
-    assert s.series[:, 0].sum(axis=1)[[7, 8, 9]].tolist() == [100.0, 100.0, 10.0]
+    assert state.series[:, 0].sum(axis=1)[[7, 8, 9]].tolist() == [100.0, 100.0, 10.0]
 
 
 def test_router_thresholds_see_the_pools_of_the_tier_alone():
@@ -178,6 +174,6 @@ def test_router_thresholds_see_the_pools_of_the_tier_alone():
             [0.0, 1.5, 1.5], [80, 10, 10], [10, 2, 2], tier=[0, 0, 1], tiers=TIERS, regions=("a",)
         ),
         tiered(*pools, regions=("a", "b"), routing=Routing()),
-        Flat([1] * 4),
+        Static([1] * 4),
     )
     assert result.requests.pool.tolist() == [0, 2, 1]

@@ -14,10 +14,10 @@ from simulation.engine.stream_run import simulate_stream
 from simulation.errors import InvariantViolated, SimulationError
 from simulation.faults import Crash, RegionOutage
 from simulation.fleet import ROUTERS, KvLink, Routing, Tier
-from simulation.invariants import check
+from simulation.invariants import check_invariants
 from simulation.policies.chiron import Chiron
 from simulation.policies.reactive import UnifiedReactive
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from simulation.policies.wrappers.observation_log import ObservationLog
 from simulation.policy import Actions
 from simulation.results import NO_WAY, REASONS, TOO_LONG
@@ -34,7 +34,7 @@ TIERS = (
 NAMES = tuple(tier.name for tier in TIERS)
 
 
-class Breathing(Flat):
+class Breathing(Static):
     """Grows and shrinks by an instance a pool in turn, to none at times, and sends by shares."""
 
     def __init__(self, counts, shares):
@@ -194,7 +194,9 @@ def test_a_way_may_be_open_there_and_closed_back():
     )  # fmt: skip
     where = {
         home: places(
-            simulate(trace(arrivals, 32, 4, region=home, regions=("a", "b")), served, Flat([1, 1]))
+            simulate(
+                trace(arrivals, 32, 4, region=home, regions=("a", "b")), served, Static([1, 1])
+            )
         )
         for home in (0, 1)
     }
@@ -213,7 +215,7 @@ def test_requests_out_of_reach_are_rejected_and_the_longest_go_by_open_ways():
         [0.0, 0.0, 0.0, 0.0, 0.0], [10, 10, 200, 200, 10], 2, model=[0, 1, 0, 0, 1],
         region=[0, 0, 0, 1, 1], models=("m", "k"), regions=("a", "b"),
     )  # fmt: skip
-    result = simulate(requests, served, Flat([1, 1, 1]))
+    result = simulate(requests, served, Static([1, 1, 1]))
     reasons = [REASONS[i] if i >= 0 else "" for i in result.requests.reason]
     assert reasons == ["", NO_WAY, TOO_LONG, "", ""]
     assert result.reject_reasons == {NO_WAY: 1, TOO_LONG: 1}
@@ -240,7 +242,7 @@ def test_a_result_that_breaks_the_law_is_a_bug():
     closed = fleet(*open_ways.pools, regions=("a", "b"), latency=APART)
     object.__setattr__(result, "fleet", closed)
     with pytest.raises(InvariantViolated, match="closed"):
-        check(result)
+        check_invariants(result)
 
 
 def test_regions_that_requests_go_between_are_one_island():
@@ -256,4 +258,4 @@ def test_regions_that_requests_go_between_are_one_island():
 def test_home_is_never_closed(wire):
     served = fleet(*(pool(region=r) for r in "ab"), regions=("a", "b"), latency=wire)
     with pytest.raises(SimulationError, match="infinite where no request may go"):
-        simulate(trace([0.0], 1, 1, regions=("a", "b")), served, Flat([1, 1]))
+        simulate(trace([0.0], 1, 1, regions=("a", "b")), served, Static([1, 1]))

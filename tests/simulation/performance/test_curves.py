@@ -8,17 +8,14 @@ from numba import njit
 
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
-from simulation.performance.adjusted_profile import (
-    adjusted,
-    scaled,
-)
+from simulation.performance.adjusted_profile import adjusted, scaled
 from simulation.performance.curves import FOREVER, Part, decode_growth, grid, inside, linear
 from simulation.performance.profile import BEYOND, iteration_s, provenance_at
 from simulation.performance.specs import Provenance
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from simulation.results import BEYOND_CONTEXT, REASONS, TOO_LONG
 from simulation.sizing.queueing import largest_rate
-from simulation.sizing.trial import outside_of
+from simulation.sizing.trial import outside_share
 from tests.simulation.builders import fleet, pool, profile, trace
 from tests.simulation.fluid import steady_state
 
@@ -94,7 +91,7 @@ def test_scaling_scales_every_iteration(curve):
 
 def test_iterations_outside_the_measured_range_are_counted():
     prof = adjusted(profile(budget=200, kv=1000), curve=CURVE)
-    result = simulate(trace([0.0], [30], [20]), fleet(pool(prof)), Flat([1]), duration_s=120.0)
+    result = simulate(trace([0.0], [30], [20]), fleet(pool(prof)), Static([1]), duration_s=120.0)
     # Decodes attend to 31, 32 ... 49 tokens: up to 40 they are measured.
     assert result.totals.iterations[0] == 20
     assert result.totals.outside[0] == 9
@@ -102,12 +99,12 @@ def test_iterations_outside_the_measured_range_are_counted():
 
 def test_a_request_beyond_the_models_context_is_rejected_with_its_reason():
     limited = fleet(pool(profile(kv=1024), max_context=512), pool(profile(kv=256), max_context=512))
-    result = simulate(trace([0.0] * 3, [500, 500, 600], [12, 13, 500]), limited, Flat([1, 1]))
+    result = simulate(trace([0.0] * 3, [500, 500, 600], [12, 13, 500]), limited, Static([1, 1]))
     assert result.requests.outcome.tolist() == [0, 1, 1]
     assert result.requests.pool[0] == 0
     assert result.reject_reasons == {BEYOND_CONTEXT: 2}
     small = fleet(pool(profile(kv=256), max_context=512))
-    result = simulate(trace([0.0] * 3, [200, 300, 600], [9, 9, 9]), small, Flat([1]))
+    result = simulate(trace([0.0] * 3, [200, 300, 600], [9, 9, 9]), small, Static([1]))
     assert result.reject_reasons == {BEYOND_CONTEXT: 1, TOO_LONG: 1}
     assert [REASONS[i] for i in result.requests.reason[1:]] == [TOO_LONG, BEYOND_CONTEXT]
     assert result.requests.reason[0] == -1
@@ -123,7 +120,7 @@ def test_fluid_model_of_a_curve_agrees_with_simulation(rate):
     prof = adjusted(profile(max_batch=256, budget=4096, kv=2_000_000), curve=curve)
     n, isl, osl = 4000, 800, 200
     arrivals = np.cumsum(np.random.default_rng(0).exponential(1 / rate, n))
-    result = simulate(trace(arrivals, isl, osl), fleet(pool(prof)), Flat([1]))
+    result = simulate(trace(arrivals, isl, osl), fleet(pool(prof)), Static([1]))
     fluid = steady_state(prof, rate, isl, osl)
     middle = slice(500, -500)
     assert result.requests.tbt_s[middle].mean() == pytest.approx(fluid.iteration_s, rel=0.04)
@@ -147,8 +144,8 @@ def test_what_is_said_of_a_load_is_measured_as_far_as_measurements_go_and_no_fur
     """Twelve sequences at once in batches of eight."""
     source = Provenance("measured", "rows")
     prof = replace(profile(kv=100_000), provenance=source, fitted_decodes=decodes)
-    run = simulate(trace([0.0] * 12, [30] * 12, [20] * 12), fleet(pool(prof)), Flat([1]))
-    beyond = outside_of(run)
+    run = simulate(trace([0.0] * 12, [30] * 12, [20] * 12), fleet(pool(prof)), Static([1]))
+    beyond = outside_share(run)
     assert (beyond > BEYOND) == (decodes < prof.max_batch)
     label = provenance_at(prof, beyond)
     assert (label == source) == (beyond < BEYOND)

@@ -5,7 +5,7 @@ import numpy as np
 from simulation.engine.run import simulate
 from simulation.fleet import KvLink, Tier
 from simulation.policies.scheduled import Scheduled
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from simulation.policies.wrappers.capacity_limit import CapacityLimit
 from simulation.policies.wrappers.scale_in import ScaleInOptions
 from simulation.start_times import StartUp
@@ -15,7 +15,7 @@ from tests.simulation.policies.observed import seen
 
 
 def answered(targets, ready, groups, *pools, worth=None, **more):
-    policy = CapacityLimit(Flat(targets), groups, worth)
+    policy = CapacityLimit(Static(targets), groups, worth)
     policy.reset(fleet(*pools))
     return policy.decide(seen(60.0, ready, **more))
 
@@ -108,8 +108,8 @@ def test_a_role_that_is_restored_alone_needs_no_other():
 
 
 def test_signals_are_asked_for_where_the_policy_does():
-    assert not CapacityLimit(Flat([1]), []).wants_signals
-    asks = Flat([1])
+    assert not CapacityLimit(Static([1]), []).wants_signals
+    asks = Static([1])
     asks.wants_signals = True
     assert CapacityLimit(asks, []).wants_signals
     assert np.array_equal(CapacityLimit(asks, []).reset(fleet(pool())), [1])

@@ -13,14 +13,14 @@ from simulation.policies.chiron import Chiron
 from simulation.policies.feedback import Feedback
 from simulation.policies.hpa import Hpa, Keda
 from simulation.policies.kv_aware import KvAware
-from simulation.policies.parts.ratio import Ratio
+from simulation.policies.parts.ratio import PdRatio
 from simulation.policies.proportional import SIGNALS, Proportional
 from simulation.policies.reactive import UnifiedReactive
-from simulation.policies.static import Flat
-from simulation.policies.utilization_gated import Deferred
+from simulation.policies.static import Static
+from simulation.policies.utilization_gated import UtilizationGated
 from simulation.policies.wrappers.safety_layer import SafetyLayer
 from simulation.policy import Actions
-from simulation.policy_check import ProtocolBroken, check
+from simulation.policy_check import ProtocolError, check_policy
 
 EXAMPLES = Path(__file__).parents[3] / "docs/examples"
 OURS: dict[str, Callable[[], object]] = {
@@ -38,7 +38,7 @@ OURS: dict[str, Callable[[], object]] = {
         for s in SIGNALS
     },
     "observed": lambda: Proportional(
-        "decode-tps", 500.0, ratio=Ratio("observed", prefill_tps=1000.0, decode_tps=500.0)
+        "decode-tps", 500.0, ratio=PdRatio("observed", prefill_tps=1000.0, decode_tps=500.0)
     ),
     "ttft": lambda: Feedback("ttft"),
     "tbt": lambda: Feedback("tbt"),
@@ -50,15 +50,15 @@ OURS: dict[str, Callable[[], object]] = {
 
 @pytest.mark.parametrize("name", OURS)
 def test_ours_keep_to_the_protocol(name: str) -> None:
-    check(OURS[name])  # type: ignore[arg-type]
+    check_policy(OURS[name])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("forecast", [None, np.full((3, 1), 50.0)])
 def test_plans_keep_to_the_protocol(forecast: np.ndarray | None) -> None:
-    def make() -> Deferred:
-        return Deferred([0.0, 300.0], [[3], [5]], period_s=300.0, forecast_tps=forecast)
+    def make() -> UtilizationGated:
+        return UtilizationGated([0.0, 300.0], [[3], [5]], period_s=300.0, forecast_tps=forecast)
 
-    check(make, fleets=("one",))
+    check_policy(make, fleets=("one",))
 
 
 def test_the_example_of_the_docs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,11 +66,11 @@ def test_the_example_of_the_docs(monkeypatch: pytest.MonkeyPatch) -> None:
     sys.modules.pop("my_policy", None)
     from my_policy import QueueLength  # type: ignore[import-not-found]
 
-    check(QueueLength)
-    check(lambda: QueueLength(per_instance=2, calm_s=60.0))
+    check_policy(QueueLength)
+    check_policy(lambda: QueueLength(per_instance=2, calm_s=60.0))
 
 
-class Steady(Flat):
+class Steady(Static):
     """A right one, to be spoiled."""
 
     def __init__(self) -> None:
@@ -140,6 +140,6 @@ class ByChance(Steady):
     ],
 )  # fmt: skip
 def test_what_no_policy_may_do_is_found(wrong: type, words: str) -> None:
-    check(Steady, fleets=("one",))
-    with pytest.raises(ProtocolBroken, match=words):
-        check(wrong, fleets=("one",))
+    check_policy(Steady, fleets=("one",))
+    with pytest.raises(ProtocolError, match=words):
+        check_policy(wrong, fleets=("one",))

@@ -7,7 +7,7 @@ from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
 from simulation.policies.feedback import Feedback
 from simulation.policies.kv_aware import KvAware
-from simulation.policies.parts.ratio import Ratio
+from simulation.policies.parts.ratio import PdRatio
 from simulation.policies.parts.stability import Stability
 from simulation.policies.proportional import SIGNALS, Proportional
 from simulation.policies.wrappers.safety_layer import SafetyLayer
@@ -101,13 +101,13 @@ def test_the_ratio_of_a_pressure_test_is_one_per_service():
         pool(model="b", role="decode", initial=4),
         pool(model="c"),
     )
-    ratio = Ratio("fixed", np.array([2.2, 2.2, np.nan, np.nan, np.nan]))
+    ratio = PdRatio("fixed", np.array([2.2, 2.2, np.nan, np.nan, np.nan]))
     policy = ready(Proportional("decode-tps", 100.0, stability=AT_ONCE, ratio=ratio), two)
     assert (ratio.of(0), ratio.of(1)) == (2.2, 0.5)  # of b none was found: as it begins
     shown = [0, 800, 0, 800, 0]
     assert asked(policy, 60.0, [8, 4, 2, 4, 1], decode_tps=shown)[:4] == [18, 8, 4, 8]
     with pytest.raises(SimulationError, match="above 0"):
-        Ratio("fixed", np.array([2.0, 0.0]))
+        PdRatio("fixed", np.array([2.0, 0.0]))
 
 
 def test_missing_prefill_instances_are_brought_back():
@@ -158,7 +158,7 @@ def test_targets_by_pool_weigh_what_is_ready():
 
 def test_a_ratio_that_follows_the_traffic():
     """One prefill instance takes 1000 tokens/s, one decode instance 100."""
-    ratio = Ratio("observed", prefill_tps=1000.0, decode_tps=100.0, half_life_s=60.0)
+    ratio = PdRatio("observed", prefill_tps=1000.0, decode_tps=100.0, half_life_s=60.0)
     policy = ready(Proportional("decode-tps", 100.0, stability=AT_ONCE, ratio=ratio), split(2, 4))
     assert asked(policy, 60.0, [2, 4], prefill_tps=[2000, 0], decode_tps=[0, 400]) == [2, 4]
     assert ratio.of(0) == 0.5
@@ -166,11 +166,11 @@ def test_a_ratio_that_follows_the_traffic():
     for i in range(2, 12):
         answer = asked(policy, 60.0 * i, [2, 4], prefill_tps=[4000, 0], decode_tps=[0, 400])
     assert 0.9 < ratio.of(0) <= 1.0 and answer == [4, 4]
-    begun = Ratio("observed", 3.0, prefill_tps=1000.0, decode_tps=100.0)
+    begun = PdRatio("observed", 3.0, prefill_tps=1000.0, decode_tps=100.0)
     ready(Proportional("decode-tps", 100.0, ratio=begun), split(2, 4))
     assert begun.of(0) == 3.0
     with pytest.raises(SimulationError, match="what one instance"):
-        Ratio("observed")
+        PdRatio("observed")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from simulation.errors import SimulationError
 from simulation.policies.reactive import UnifiedReactive
 from simulation.policies.scheduled import Scheduled
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from simulation.policy import Observation
 from tests.simulation.builders import fleet, pool, profile
 
@@ -26,7 +26,7 @@ def seen(time_s, ready, utilisation, starting=0):
 
 
 def test_flat_never_moves():
-    policy = Flat([3, 5], name="peak")
+    policy = Static([3, 5], name="peak")
     assert policy.name == "peak"
     assert policy.reset(fleet(pool(), pool())).tolist() == [3, 5]
     assert policy.decide(seen(60.0, [1, 1], [0.9, 0.1])).tolist() == [3, 5]

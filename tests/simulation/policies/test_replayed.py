@@ -11,7 +11,7 @@ from simulation.policies.feedback import Feedback
 from simulation.policies.hpa import Hpa
 from simulation.policies.parts.stability import Stability
 from simulation.policies.proportional import Proportional
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from simulation.policies.wrappers.observation_log import ObservationLog
 from simulation.policies.wrappers.safety_layer import SafetyLayer
 from simulation.policy import Actions
@@ -107,6 +107,6 @@ def test_soft_scale_in_spares_starts_after_a_dip():
 
 
 def test_signals_cost_nothing_to_a_policy_that_does_not_look():
-    seen = ObservationLog(Flat([1]), signals=False)
+    seen = ObservationLog(Static([1]), signals=False)
     simulate(load(1.0, 60.0), fleet(), seen, duration_s=120.0)
     assert all(look.signals is None for look in seen.seen)

@@ -7,7 +7,7 @@ from simulation.engine.run import simulate
 from simulation.fleet import KvLink, Tier
 from simulation.policies.parts.stability import Stability
 from simulation.policies.proportional import Proportional
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from simulation.policies.wrappers.scale_in_undo import ScaleInUndo
 from tests.simulation.asking import Asking
 from tests.simulation.builders import fleet, pool, profile, trace
@@ -108,6 +108,6 @@ def test_shares_of_late_requests_are_read_by_the_engine():
 
 def test_signals_are_asked_for_where_something_may_stay():
     assert (
-        ScaleInUndo(Flat([1])).wants_signals
-        and not ScaleInUndo(Flat([1]), reads=False).wants_signals
+        ScaleInUndo(Static([1])).wants_signals
+        and not ScaleInUndo(Static([1]), reads=False).wants_signals
     )

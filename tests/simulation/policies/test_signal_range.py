@@ -6,7 +6,7 @@ import pytest
 from simulation.policies.hpa import Hpa
 from simulation.policies.proportional import Proportional
 from simulation.policies.reactive import UnifiedReactive
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from simulation.policies.wrappers.capacity_limit import CapacityLimit
 from simulation.policies.wrappers.signal_range import SignalRecorder
 from tests.simulation.builders import fleet, pool
@@ -45,7 +45,7 @@ def test_a_signal_that_moves_asks_for_both():
 
 def test_nothing_is_read_where_nothing_runs_and_a_fresh_start_forgets():
     assert metered(UnifiedReactive(), seen(15.0, 0, waiting=3, utilisation=1.0)) is None
-    assert metered(Flat([4]), seen(15.0, 4, utilisation=0.9)) is None
+    assert metered(Static([4]), seen(15.0, 4, utilisation=0.9)) is None
     meter = SignalRecorder(UnifiedReactive())
     meter.reset(fleet(pool(initial=4)))
     meter.decide(seen(15.0, 4, utilisation=0.9))

@@ -10,8 +10,8 @@ from simulation.policies.parts.tier_pools import (
     INTERACTIVE,
     MIXED,
     chiron_fleet,
-    kind_of,
-    siloed,
+    pool_kind,
+    siloed_fleet,
 )
 from tests.simulation.builders import fleet, pool, profile
 from tests.simulation.policies.observed import seen
@@ -23,7 +23,7 @@ BOTH = (CHAT, NIGHT)
 
 def test_silos_split_sixteen_to_four():
     served = fleet(pool(initial=20, minimum=2), tiers=BOTH)
-    cut, whence = siloed(served)
+    cut, whence = siloed_fleet(served)
     assert [p.initial for p in cut.pools] == [16, 4] and whence == [0, 0]
     assert [p.tiers for p in cut.pools] == [("chat",), ("night",)]
     assert [p.minimum for p in cut.pools] == [2, 2]
@@ -32,13 +32,13 @@ def test_silos_split_sixteen_to_four():
 
 @pytest.mark.parametrize(("count", "split"), [(0, [0, 0]), (1, [1, 0]), (2, [1, 1]), (3, [2, 1])])
 def test_small_silos_keep_one_each(count, split):
-    cut, _ = siloed(fleet(pool(initial=count), tiers=BOTH))
+    cut, _ = siloed_fleet(fleet(pool(initial=count), tiers=BOTH))
     assert [p.initial for p in cut.pools] == split
 
 
 def test_nothing_to_cut_leaves_the_fleet():
     served = fleet(pool(initial=4), tiers=(CHAT,))
-    assert siloed(served) == (served, [0])
+    assert siloed_fleet(served) == (served, [0])
     cut, whence = chiron_fleet(served, (4, 2, 2))
     assert [p.initial for p in cut.pools] == [4, 2] and whence == [0, 0]
 
@@ -48,7 +48,7 @@ def test_chiron_has_three_kinds_in_the_first_pool_with_room():
     cut, whence = chiron_fleet(served)
     assert [p.initial for p in cut.pools] == [0, 0, 0, 10, 2, 0, 0, 0, 0]
     assert whence == [0, 0, 0, 1, 1, 1, 2, 2, 2]
-    assert [kind_of(p, cut) for p in cut.pools[:3]] == [INTERACTIVE, MIXED, BATCH]
+    assert [pool_kind(p, cut) for p in cut.pools[:3]] == [INTERACTIVE, MIXED, BATCH]
 
 
 def test_chiron_has_no_rule_for_split_instances():

@@ -4,13 +4,10 @@ import numpy as np
 import pytest
 
 from simulation.errors import SimulationError
-from simulation.policies.parts.schedule import (
-    Decided,
-    PlannedStep,
-)
+from simulation.policies.parts.schedule import Decided, PlannedStep
 from simulation.policies.periodic import Periodic
 from simulation.policies.scheduled import Scheduled
-from simulation.policies.utilization_gated import Deferred
+from simulation.policies.utilization_gated import UtilizationGated
 from tests.simulation.builders import fleet, pool
 from tests.simulation.policies.observed import seen
 
@@ -44,7 +41,7 @@ def decided(policy, observation):
 
 
 def lt(forecast=None, targets=((5,),), initial=2, **how):
-    policy = Deferred(
+    policy = UtilizationGated(
         [HOUR * i for i in range(len(targets))],
         targets,
         forecast_tps=None if forecast is None else np.array(forecast, float),
@@ -86,7 +83,7 @@ def test_lt_u_stops_at_the_plan_in_both_directions():
 
 
 def test_lt_u_rests_between_events():
-    policy = Deferred([0.0], [[9]], cooldown_s=20.0)
+    policy = UtilizationGated([0.0], [[9]], cooldown_s=20.0)
     policy.reset(fleet(pool()))
     asked = [decided(policy, seen(t, 2, utilisation=0.9))[0] for t in (15, 30, 45)]
     assert asked == [3, 2, 3]
@@ -179,7 +176,7 @@ def test_each_period_is_planned_from_the_fleet_that_there_is():
 def test_periods_decided_at_once_follow_each_other():
     plan = Chain()
     starts = np.array([0.0, 600.0, 1200.0])
-    policy = Deferred(course=Decided(plan, starts, starts - 900.0), cooldown_s=0.0)
+    policy = UtilizationGated(course=Decided(plan, starts, starts - 900.0), cooldown_s=0.0)
     assert policy.reset(fleet(pool())).tolist() == [4]  # 3, and 4 asked for already
     assert plan.asked == [(0, None), (1, [3])]
     answer = policy.decide(seen(300.0, 1, starting=1, utilisation=0.9))
@@ -188,6 +185,6 @@ def test_periods_decided_at_once_follow_each_other():
 
 
 def test_deferred_grows_the_pool_the_plan_wants():
-    policy = Deferred([0.0], [[1, 3]], cooldown_s=0)
+    policy = UtilizationGated([0.0], [[1, 3]], cooldown_s=0)
     policy.reset(fleet(pool(usd=1.0), pool(usd=9.0)))
     assert decided(policy, seen(15, [1, 1], utilisation=0.9)) == [1, 2]

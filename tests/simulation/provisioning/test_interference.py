@@ -10,12 +10,8 @@ import pytest
 from bench.provision.exact_placement import exact_placement
 from simulation.errors import SimulationError
 from simulation.performance.efficiency import KINDS
-from simulation.provisioning.interference import (
-    Demand,
-    InterferenceTable,
-    measured_at_share,
-)
-from simulation.provisioning.levels import at_level, model_level
+from simulation.provisioning.interference import Demand, InterferenceTable, measured_at_share
+from simulation.provisioning.levels import model_level, plan_level
 from simulation.provisioning.placement import algorithm2, latency_at
 from simulation.provisioning.problem import OperatorProblem, evaluate
 from simulation.provisioning.workload import phase_problem
@@ -77,7 +73,7 @@ def test_no_interference_at_all_needs_no_more_devices(level):
         table = InterferenceTable("g", "", pairs)
         phase = phase_problem(service("decode", 60.0, 0.08), timing, interference=table)
         assert phase.demand.kinds.sum(axis=1) == pytest.approx(1.0)
-        needed.append(at_level(level, phase, 72e9, coarser=[model_level(phase, 72e9)]).devices)
+        needed.append(plan_level(level, phase, 72e9, coarser=[model_level(phase, 72e9)]).devices)
     assert needed[0] <= needed[1]
 
 

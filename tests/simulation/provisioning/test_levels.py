@@ -7,13 +7,18 @@ import pytest
 
 from bench.provision.exact_placement import fewest_devices
 from simulation.errors import SimulationError
-from simulation.provisioning.blocks import in_blocks
-from simulation.provisioning.bounds import at_least, fewest_conceivable, filled, plan_fills
+from simulation.provisioning.blocks import merge_layers
+from simulation.provisioning.bounds import (
+    device_lower_bound,
+    devices_filled_by,
+    filled_devices,
+    whole_devices,
+)
 from simulation.provisioning.energy import PhasePower, fleet_watts
-from simulation.provisioning.frontier import frontiers, priced
-from simulation.provisioning.greedy import improved
+from simulation.provisioning.frontier import frontiers, priced_frontier
+from simulation.provisioning.greedy import greedy_plan
 from simulation.provisioning.interference import Demand
-from simulation.provisioning.levels import at_level, model_level, operator_level
+from simulation.provisioning.levels import model_level, operator_level, plan_level
 from simulation.provisioning.placement import algorithm2
 from simulation.provisioning.problem import sojourns
 from simulation.provisioning.replicas import latency_of, watts_of, whole_replicas
@@ -84,7 +89,7 @@ def test_whole_replicas_of_equal_devices_draw_hardly_more_than_any():
 def test_runs_of_layers_are_the_model_cut_in_pieces(phase):
     limit = 1.0 if phase == "prefill" else 0.08
     uncut = phase_problem(service(phase, 40.0, limit), timing)
-    cut = in_blocks(uncut, 4)
+    cut = merge_layers(uncut, 4)
     assert cut.problem.names[0] == "layers 1 to 8"
     assert cut.problem.latency_s.sum(axis=0) == pytest.approx(uncut.replica_s)
     for name in ("memory_bytes", "kept_bytes"):
@@ -108,7 +113,9 @@ def test_no_plan_needs_fewer_devices_than_the_proven_bound(phase, level):
         problem = phase_problem(service(phase, rate, limit), timing)
         replicas = model_level(problem, DEVICE)
         for method in ("greedy", "exact"):
-            fine = at_level(level, problem, DEVICE, method=method, coarser=[replicas], proofs=True)
+            fine = plan_level(
+                level, problem, DEVICE, method=method, coarser=[replicas], proofs=True
+            )
             assert fine.least_devices <= fine.devices <= replicas.devices
             assert fine.least_devices > 0
             if method == "exact" and fine.plan is not None:
@@ -126,8 +133,8 @@ def test_the_bound_on_devices_holds_for_the_optimum_of_small_cases():
         best = fewest_devices(problem, demand, 1.0)
         if best is None:
             continue
-        bound = fewest_conceivable(problem, demand, sojourns(problem), 1.0)
-        loose = fewest_conceivable(problem, demand, sojourns(problem), 1.0, latency=False)
+        bound = device_lower_bound(problem, demand, sojourns(problem), 1.0)
+        loose = device_lower_bound(problem, demand, sojourns(problem), 1.0, latency=False)
         assert loose <= bound <= best[1].devices
 
 
@@ -135,15 +142,15 @@ def test_no_placement_needs_fewer_devices_than_its_plan_fills():
     near = 0
     for seed in range(80):
         problem = random_problem(seed, operators=2 + seed % 3, parallel=2, dag=seed % 2 == 1)
-        plan = improved(problem)
+        plan = greedy_plan(problem)
         if plan is None:
             continue
         demand = random_demand(problem, seed)
-        least = at_least(plan_fills(problem, demand, plan, 10.0))
+        least = whole_devices(devices_filled_by(problem, demand, plan, 10.0))
         placed = algorithm2(problem, demand, plan, 10.0).devices
         assert 1 <= least <= placed
         near += least == placed
-        assert least >= at_least(float(filled(problem, demand, 10.0).min()))
+        assert least >= whole_devices(float(filled_devices(problem, demand, 10.0).min()))
     assert near >= 10
 
 
@@ -155,10 +162,10 @@ def test_choices_that_are_not_placed_would_not_have_been_chosen(phase, requests_
     problem = phase_problem(service(phase, requests_s, limit), timing)
     replicas = model_level(problem, DEVICE)
     for level in ("module", "operator"):
-        every = at_level(level, problem, DEVICE, proofs=True)
-        some = at_level(level, problem, DEVICE)
+        every = plan_level(level, problem, DEVICE, proofs=True)
+        some = plan_level(level, problem, DEVICE)
         assert (some.devices, some.power_w) == (every.devices, pytest.approx(every.power_w))
-        beside = at_level(level, problem, DEVICE, coarser=[replicas])
+        beside = plan_level(level, problem, DEVICE, coarser=[replicas])
         assert beside.devices == min(every.devices, replicas.devices)
 
 
@@ -178,7 +185,7 @@ def test_a_frontier_priced_in_slots_is_the_frontier_of_slots():
     slots = problem.parallel[:, None] * np.arange(1, 7)
     price = np.broadcast_to(slots.astype(float), table.shape[1:])
     for v, option in enumerate(frontiers(problem)):
-        again = priced(table[v], price)
+        again = priced_frontier(table[v], price)
         assert again.slots == pytest.approx(option.slots)
         assert again.sojourn_s == pytest.approx(option.sojourn_s)
 
@@ -189,8 +196,8 @@ def test_a_finer_level_is_never_worse_than_a_coarser_one(phase):
     for rate in (2.0, 15.0, 40.0, 90.0):
         problem = phase_problem(service(phase, rate, limit), timing)
         replicas = model_level(problem, DEVICE)
-        module = at_level("module", problem, DEVICE, coarser=[replicas])
-        fine = at_level("operator", problem, DEVICE, coarser=[replicas, module])
+        module = plan_level("module", problem, DEVICE, coarser=[replicas])
+        fine = plan_level("operator", problem, DEVICE, coarser=[replicas, module])
         costs = [(level.devices, level.power_w) for level in (fine, module, replicas)]
         assert costs == sorted(costs)
 
@@ -198,8 +205,8 @@ def test_a_finer_level_is_never_worse_than_a_coarser_one(phase):
 def test_operators_stand_as_the_level_that_needs_least():
     problem = phase_problem(service("prefill", 40.0, 1.0), timing)
     replicas = model_level(problem, DEVICE)
-    cheap = replace(at_level("module", problem, DEVICE), devices=1, power_w=1.0)
-    fine = at_level("operator", problem, DEVICE, coarser=[replicas, cheap])
+    cheap = replace(plan_level("module", problem, DEVICE), devices=1, power_w=1.0)
+    fine = plan_level("operator", problem, DEVICE, coarser=[replicas, cheap])
     assert fine.level == "operator" and fine.devices == 1
     assert fine.method == "as runs of layers: nothing finer is less"
     assert fine.cut(problem).problem.names[0].startswith("layers")

@@ -8,14 +8,14 @@ import pytest
 from simulation.errors import SimulationError
 from simulation.provisioning.levels import model_level
 from simulation.provisioning.over_time import over_time, windows_to_act
-from simulation.provisioning.replay import Replay, Requests
-from simulation.provisioning.window_replay import Sampled
+from simulation.provisioning.replay import LevelReplay, Requests
+from simulation.provisioning.window_replay import SampledWindows
 from simulation.provisioning.windows import (
     STEP,
     Windows,
-    held,
-    keys_of,
-    seen_before,
+    block_means,
+    demand_keys,
+    demand_known,
     windows_of,
 )
 from simulation.provisioning.workload import at_rate, phase_problem
@@ -34,7 +34,7 @@ def run(windows, startup_s=30.0, known=None):
         lambda s: phase_problem(s, timing, batches=(1, 4), parallel=(1,)),
         72e9,
         startup_s=startup_s,
-        known=known,
+        planned_on=known,
     )
 
 
@@ -49,7 +49,7 @@ def test_windows_count_requests_and_keep_lengths_through_empty_ones():
 
 def test_demand_is_rounded_up_by_at_most_a_step():
     windows = flat(0.3, 7.0, 123.0)
-    rounded = STEP ** keys_of(windows, "prefill")[:, 0]
+    rounded = STEP ** demand_keys(windows, "prefill")[:, 0]
     assert (rounded >= windows.requests_s * (1 - 1e-9)).all()
     assert (rounded <= windows.requests_s * STEP * (1 + 1e-9)).all()
 
@@ -114,7 +114,7 @@ def test_every_level_follows_and_draws_at_least_idle():
 
 def test_decode_is_keyed_by_iterations_and_context():
     windows = flat(2.0)
-    rate, tokens = STEP ** keys_of(windows, "decode")[0].astype(float)
+    rate, tokens = STEP ** demand_keys(windows, "decode")[0].astype(float)
     assert 400 <= rate <= 400 * STEP and 1124 <= tokens <= 1124 * STEP
     decode = service("decode", slo_s=0.08)
     course = over_time(windows, decode, problem_of, 72e9, startup_s=1.0)["operator"]
@@ -124,10 +124,10 @@ def test_decode_is_keyed_by_iterations_and_context():
 def test_plans_that_stand_longer_see_the_mean_of_the_block_before():
     rate = np.array([1.0, 3.0, 5.0, 7.0, 9.0])
     windows = Windows(10.0, rate, np.array([10.0, 20.0, 30.0, 30.0, 50.0]), np.full(5, 8.0))
-    assert held(windows, 2).requests_s.tolist() == [2.0, 2.0, 6.0, 6.0, 9.0]
-    assert held(windows, 2).isl[0] == pytest.approx((1 * 10 + 3 * 20) / 4)
-    assert seen_before(windows, 2).requests_s.tolist() == [2.0, 2.0, 2.0, 2.0, 6.0]
-    assert seen_before(windows, 1).requests_s.tolist() == [1.0, 1.0, 3.0, 5.0, 7.0]
+    assert block_means(windows, 2).requests_s.tolist() == [2.0, 2.0, 6.0, 6.0, 9.0]
+    assert block_means(windows, 2).isl[0] == pytest.approx((1 * 10 + 3 * 20) / 4)
+    assert demand_known(windows, 2).requests_s.tolist() == [2.0, 2.0, 2.0, 2.0, 6.0]
+    assert demand_known(windows, 1).requests_s.tolist() == [1.0, 1.0, 3.0, 5.0, 7.0]
     assert [windows_to_act(level, 600.0, 10.0) for level in ("operator", "module", "model")] == [
         0, 0, 60,
     ]  # fmt: skip
@@ -140,7 +140,7 @@ def test_a_forecast_may_be_given_by_level():
     truth = {"model": windows, "operator": windows}
     plain, warned = (
         over_time(
-            windows, service(slo_s=0.5), problem_of, 72e9, startup_s=1.0, known=known,
+            windows, service(slo_s=0.5), problem_of, 72e9, startup_s=1.0, planned_on=known,
             every={"model": 6},
         )
         for known in (None, truth)
@@ -171,10 +171,10 @@ def test_windows_are_judged_by_the_requests_that_came_in_them():
     rates = [*[0.3 * can] * 10, 3.0 * can, *[0.3 * can] * 3]
     requests = came(*rates)
     windows = windows_of(requests.arrival_s, requests.isl, requests.osl, 10.0)
-    judge = Sampled(windows, requests, phase.service, 12, 72e9)
+    judge = SampledWindows(windows, requests, phase.service, 12, 72e9)
     assert judge.picked.size == 200
     assert (judge.picked == 10).mean() == pytest.approx(rates[10] / sum(rates), abs=0.02)
-    at_once = Replay(phase, [replace(requests, counted=slice(0, None))], 72e9).of(level)
+    at_once = LevelReplay(phase, [replace(requests, counted=slice(0, None))], 72e9).of(level)
     # After the burst its queue is there in the one, gone with its window in the other.
     assert judge.attainment([(level, phase)] * 14) >= at_once.attainment - 0.02
     calm = judge.attainment([(level, phase) if w != 10 else None for w in range(14)])
@@ -188,10 +188,10 @@ def test_by_requests_a_finer_level_never_holds_more_than_whole_replicas_that_act
     can = 4 / phase.replica_s[1, 0]
     requests = came(*[0.5 * can, 1.5 * can, 2.5 * can] * 4)
     windows = windows_of(requests.arrival_s, requests.isl, requests.osl, 10.0)
-    judge = Sampled(windows, requests, phase.service, 12, 72e9)
+    judge = SampledWindows(windows, requests, phase.service, 12, 72e9)
     courses = over_time(
         windows, phase.service, problem_of, 72e9, startup_s=0.0, attainment=0.8, judge=judge,
-        levels=("model", "module", "operator"), known=windows,
+        levels=("model", "module", "operator"), planned_on=windows,
     )  # fmt: skip
     replicas = courses["model"]
     assert replicas.attainment >= 0.8

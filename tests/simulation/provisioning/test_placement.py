@@ -8,10 +8,10 @@ import pytest
 
 from bench.provision.exact_placement import exact_placement, fewest_devices
 from simulation.errors import SimulationError
-from simulation.provisioning.exact import exact
+from simulation.provisioning.exact import exact_plan
 from simulation.provisioning.interference import Demand, latency_at_share
-from simulation.provisioning.packing import TRIES
-from simulation.provisioning.placement import algorithm2, plan_of
+from simulation.provisioning.packing import MAX_DEVICES_TRIED
+from simulation.provisioning.placement import algorithm2, packing_plan
 from simulation.provisioning.problem import evaluate, sojourns
 from tests.simulation.provisioning.cases import by_hand, random_demand, random_problem
 
@@ -67,7 +67,7 @@ def by_trying(problem, demand, plan, device, best=None):
 
 def by_its_words(problem, demand, plan):
     """Algorithm 2, everything judged anew for each shard and device: slow and simple."""
-    instances = plan_of(problem, demand, plan)
+    instances = packing_plan(problem, demand, plan)
     operator, replica = instances.operator, instances.replica
     work = {
         "compute": instances.busy * instances.compute,
@@ -111,7 +111,7 @@ def by_its_words(problem, demand, plan):
                     continue
                 if held <= DEVICE and most <= 1.0:
                     scored.append((held / DEVICE + most, d))
-            for _, d in sorted(scored)[:TRIES]:
+            for _, d in sorted(scored)[:MAX_DEVICES_TRIED]:
                 where[i] = d
                 if latency(where) <= problem.slo_s:
                     break
@@ -127,7 +127,7 @@ def test_algorithm_2_as_its_words_say():
     compared = 0
     for seed in range(14):
         problem = random_problem(seed, operators=4, parallel=2, replicas=4, dag=seed % 2 == 1)
-        plan = exact(problem)
+        plan = exact_plan(problem)
         if plan is None:
             continue
         compared += 1
@@ -145,7 +145,7 @@ def cases(count, **sizes):
 
 def test_two_operators_share_one_device_until_memory_ends():
     problem = replace(by_hand(), slo_s=5.0)
-    plan = exact(problem)  # one replica each, utilisation 0.4 and 0.8
+    plan = exact_plan(problem)  # one replica each, utilisation 0.4 and 0.8
     light = flat(problem, [4, 5], [0.3, 0.3], [0.2, 0.2])
     assert algorithm2(problem, light, plan, DEVICE).devices == 1
     assert algorithm2(problem, light, plan, 8.0).devices == 2
@@ -155,7 +155,7 @@ def test_two_operators_share_one_device_until_memory_ends():
 
 def test_memory_bound_operators_slow_each_other_and_compute_bound_ones_beside_them_less():
     problem = replace(by_hand(), rate=2.0, slo_s=5.0)
-    plan = exact(problem)
+    plan = exact_plan(problem)
     both = algorithm2(problem, flat(problem, [1, 1], [0.1, 0.1], [1.0, 0.5]), plan, DEVICE)
     # rho: 0.2 and 0.4. attention takes all bandwidth and meets mlp's 0.4 * 0.5 of it; mlp takes
     # half and meets 0.2 * 1.0.
@@ -177,7 +177,7 @@ def test_what_fills_a_device_is_slowed_by_processor_sharing():
 
 def test_a_board_draws_no_more_than_it_may():
     problem = replace(by_hand(), slo_s=5.0)
-    plan = exact(problem)  # utilisation 0.4 and 0.8
+    plan = exact_plan(problem)  # utilisation 0.4 and 0.8
     cool = flat(problem, [1, 1], [0.1, 0.1], [0.1, 0.1])
     board = np.broadcast_to(np.array([0.9, 0.9])[:, None, None], problem.latency_s.shape)
     assert algorithm2(problem, cool, plan, DEVICE).devices == 1
@@ -186,7 +186,7 @@ def test_a_board_draws_no_more_than_it_may():
 
 def test_a_device_that_cannot_keep_up_is_not_shared():
     problem = replace(by_hand(), slo_s=5.0)
-    plan = exact(problem)
+    plan = exact_plan(problem)
     full = flat(problem, [1, 1], [1.0, 1.0], [0.0, 0.0])  # 0.4 + 0.8 of one GPU's arithmetic
     assert algorithm2(problem, full, plan, DEVICE).devices == 2
     assert exact_placement(problem, full, plan, DEVICE).devices == 2
@@ -194,7 +194,7 @@ def test_a_device_that_cannot_keep_up_is_not_shared():
 
 def test_a_single_stream_gpu_takes_no_extra_replica():
     problem = by_hand()  # one and two replicas
-    plan = exact(problem)
+    plan = exact_plan(problem)
     small = flat(problem, [1, 1], [0.1, 0.1], [0.1, 0.1])
     assert algorithm2(problem, small, plan, DEVICE).devices == 1
     assert algorithm2(problem, small, plan, DEVICE, shared=False).devices == 2
@@ -202,7 +202,7 @@ def test_a_single_stream_gpu_takes_no_extra_replica():
 
 def test_algorithm_2_never_violates_memory_or_limit():
     for seed, problem, demand in cases(80, operators=6, batches=3, replicas=10):
-        plan = exact(problem)
+        plan = exact_plan(problem)
         if plan is None:
             continue
         placed = algorithm2(problem, demand, plan, DEVICE)
@@ -216,7 +216,7 @@ def test_algorithm_2_never_violates_memory_or_limit():
 def test_shards_of_one_replica_stand_on_different_devices():
     for seed in range(60):
         problem = random_problem(seed, operators=4, parallel=3, replicas=6, dag=False)
-        plan = exact(problem)
+        plan = exact_plan(problem)
         if plan is None:
             continue
         placed = algorithm2(problem, random_demand(problem, seed), plan, DEVICE)
@@ -227,7 +227,7 @@ def test_shards_of_one_replica_stand_on_different_devices():
 def test_exact_placement_is_the_best_of_all_ways_to_place():
     looked, gaps = 0, []
     for seed, problem, demand in cases(120, operators=3, replicas=3):
-        plan = exact(problem)
+        plan = exact_plan(problem)
         if plan is None or plan.slots > 6:
             continue
         looked += 1

@@ -16,13 +16,13 @@ from simulation.performance.graph import operator_graph
 from simulation.performance.specs import Arrangement
 from simulation.provisioning import level_confirmation
 from simulation.provisioning.level import no_worse
-from simulation.provisioning.levels import at_level, level_of, model_level
-from simulation.provisioning.replay import Replay, Requests, graph_of_stations, requests_of
-from simulation.provisioning.replicas import under
+from simulation.provisioning.levels import level_of, model_level, plan_level
+from simulation.provisioning.replay import LevelReplay, Requests, draw_requests, station_graph
+from simulation.provisioning.replicas import under_load
 from simulation.provisioning.station_state import Passes
 from simulation.provisioning.stations import replay
 from simulation.provisioning.workload import phase_problem
-from simulation.sizing.capacity import HUGE, in_role
+from simulation.sizing.capacity import HUGE, isolated_role
 from simulation.sizing.trial import Trial
 from tests.simulation.provisioning.test_workload import GPU, SHAPE, service, timing
 
@@ -49,8 +49,8 @@ def test_one_station_is_the_engine(phase: str, rate: float) -> None:
     if phase == "prefill":
         load = replace(load, start_s=0.05)
     problem = phase_problem(load, timing, parallel=(1,))
-    plan = under(problem, replace(model_level(problem, DEVICE).replicas, replicas=1, batch=8))
-    judge = Replay(problem, [requests_of(isl, osl, problem)], DEVICE)
+    plan = under_load(problem, replace(model_level(problem, DEVICE).replicas, replicas=1, batch=8))
+    judge = LevelReplay(problem, [draw_requests(isl, osl, problem)], DEVICE)
     graph = operator_graph(SHAPE, Arrangement(tp=1))
     batch = plan.batch if phase == "prefill" else int(problem.problem.batches[-1])
     profile = GraphProfile(
@@ -58,7 +58,7 @@ def test_one_station_is_the_engine(phase: str, rate: float) -> None:
         kv_capacity_tokens=HUGE, provenance=GPU.provenance, kind="roofline",
         curve=judge.curve(0), graph=graph, timing=timing, spread=0.0, start_s=0.05,
     )  # fmt: skip
-    pools, sample, tier = in_role(
+    pools, sample, tier = isolated_role(
         profile, (isl, osl), Tier("t", ttft_s=1.0, tbt_s=1.0), phase, None, "chunked"
     )
     trial = Trial(pools, sample, tier, seed=0, requests=1500)
@@ -68,7 +68,7 @@ def test_one_station_is_the_engine(phase: str, rate: float) -> None:
         log.trace.input_tokens.astype(np.int64),
         log.trace.output_tokens.astype(np.int64),
     )
-    judge = Replay(problem, [same], DEVICE)
+    judge = LevelReplay(problem, [same], DEVICE)
     came = judge.of(level_of(problem, plan))
     took = log.requests.ttft_s if phase == "prefill" else log.requests.tbt_s
     took = took[int(0.1 * took.size) :]
@@ -79,7 +79,7 @@ def test_one_station_is_the_engine(phase: str, rate: float) -> None:
 def stations(edges, seconds, replicas, device, compute, *, batch=1, sticky=False, hop=0.0):
     """Stations of constant times, a replica each on ``device[q]``."""
     count = len(seconds)
-    return graph_of_stations(
+    return station_graph(
         curves=[flat(s) for s in seconds],
         batch=np.full(count, batch),
         sticky=np.full(count, sticky),
@@ -236,12 +236,14 @@ def test_levels_keep_what_they_promise(phase: str) -> None:
     for rate in (6.0, 70.0):
         load = replace(service(phase, rate, limit), isl=float(isl.mean()), osl=float(osl.mean()))
         problem = phase_problem(load, timing, parallel=(1, 2))
-        judge = Replay(problem, [requests_of(isl, osl, problem)], DEVICE)
-        levels = [level_confirmation.whole(problem, judge, 0.95)]
+        judge = LevelReplay(problem, [draw_requests(isl, osl, problem)], DEVICE)
+        levels = [level_confirmation.confirmed_whole_replicas(problem, judge, 0.95)]
         assert levels[0].least_devices <= levels[0].devices
         for name in ("module", "operator"):
-            plan = partial(at_level, name, device_bytes=DEVICE, coarser=tuple(levels))
-            levels.append(level_confirmation.finer(name, problem, judge, 0.95, levels, plan))
+            plan = partial(plan_level, name, device_bytes=DEVICE, coarser=tuple(levels))
+            levels.append(
+                level_confirmation.confirmed_level(name, problem, judge, 0.95, levels, plan)
+            )
         for i, level in enumerate(levels):
             assert level.replayed.attainment >= 0.95
             for coarser in levels[:i]:
@@ -254,8 +256,8 @@ def test_what_alone_takes_too_long_is_said_with_what_comes_nearest() -> None:
     problem = phase_problem(
         replace(service("prefill", 2.0, 0.3), isl=float(isl.mean())), timing, parallel=(1,)
     )
-    judge = Replay(problem, [requests_of(isl, np.ones_like(isl), problem)], DEVICE)
-    level = level_confirmation.whole(problem, judge, 0.95)
+    judge = LevelReplay(problem, [draw_requests(isl, np.ones_like(isl), problem)], DEVICE)
+    level = level_confirmation.confirmed_whole_replicas(problem, judge, 0.95)
     assert level is not None
     assert level.replayed.attainment < 0.95
 

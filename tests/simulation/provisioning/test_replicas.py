@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simulation.provisioning.level import no_worse
-from simulation.provisioning.levels import at_level, model_level, operator_level
+from simulation.provisioning.levels import model_level, operator_level, plan_level
 from simulation.provisioning.replicas import latency_of, whole_replicas
 from simulation.provisioning.workload import at_rate, phase_problem
 from simulation.sizing.queueing import mmc_mean_wait
@@ -76,7 +76,7 @@ def test_a_looser_limit_or_less_load_never_needs_more(phase):
             problem = phase_problem(service(phase, 30.0, limit), timing, parallel=(1, 2))
             replicas = model_level(problem, DEVICE)
             coarser = [] if level == "model" or replicas is None else [replicas]
-            needed.append(at_level(level, problem, DEVICE, coarser=coarser).devices)
+            needed.append(plan_level(level, problem, DEVICE, coarser=coarser).devices)
         assert needed == sorted(needed, reverse=True), level
     problem = phase_problem(service(phase, 30.0, limits[2]), timing, parallel=(1, 2))
     rates = [operator_level(at_rate(problem, r), DEVICE, quick=True).devices for r in (5, 30, 90)]
@@ -91,7 +91,7 @@ def test_no_plan_draws_more_than_its_boards_may_or_is_worse_than_a_coarser_one(p
         problem = phase_problem(load, timing, parallel=(1, 2))
         levels = [model_level(problem, DEVICE)]
         for name in ("module", "operator"):
-            levels.append(at_level(name, problem, DEVICE, coarser=levels))
+            levels.append(plan_level(name, problem, DEVICE, coarser=levels))
         for i, level in enumerate(levels):
             assert level.power_w <= 400.0 * level.devices * (1 + 1e-9)
             assert all(no_worse(level, coarser) for coarser in levels[:i])

@@ -8,11 +8,11 @@ import pytest
 from simulation.errors import SimulationError
 from simulation.provisioning.algorithm1 import algorithm1, printed_sojourns
 from simulation.provisioning.brute_force import brute
-from simulation.provisioning.exact import exact
+from simulation.provisioning.exact import exact_plan
 from simulation.provisioning.frontier import frontiers
-from simulation.provisioning.greedy import improved
+from simulation.provisioning.greedy import greedy_plan
 from simulation.provisioning.levels import PRINTED, by_algorithm1
-from simulation.provisioning.problem import critical_path, order, sojourns
+from simulation.provisioning.problem import critical_path, sojourns, topological_order
 from simulation.sizing.queueing import mmc_mean_wait
 from tests.simulation.provisioning.cases import by_hand, random_problem
 
@@ -26,14 +26,14 @@ def small(seed):
 def test_two_operators_by_hand():
     table = sojourns(by_hand())
     assert table[:, 0, 0, :2] == pytest.approx(np.array([[1 / 6, 1.0], [0.1 / 0.96, 0.2 / 0.84]]).T)
-    for plan in (exact(by_hand()), improved(by_hand()), algorithm1(by_hand())):
+    for plan in (exact_plan(by_hand()), greedy_plan(by_hand()), algorithm1(by_hand())):
         assert plan.replicas.tolist() == [1, 2]
         assert plan.latency_s == pytest.approx(1 / 6 + 0.2 / 0.84)
         assert plan.slots == 3
-    assert exact(by_hand()).bound == exact(by_hand()).slots
-    assert exact(replace(by_hand(), slo_s=0.35)).replicas.tolist() == [2, 2]
-    assert exact(replace(by_hand(), slo_s=0.29)) is None
-    assert improved(replace(by_hand(), slo_s=0.29)) is None
+    assert exact_plan(by_hand()).bound == exact_plan(by_hand()).slots
+    assert exact_plan(replace(by_hand(), slo_s=0.35)).replicas.tolist() == [2, 2]
+    assert exact_plan(replace(by_hand(), slo_s=0.29)) is None
+    assert greedy_plan(replace(by_hand(), slo_s=0.29)) is None
 
 
 def test_the_wait_is_that_of_m_m_c_with_batches_as_arrivals():
@@ -59,7 +59,7 @@ def test_exact_equals_brute_force_in_slots():
     for seed in CASES:
         problem = small(seed)
         table = sojourns(problem)
-        every, best = brute(problem, table), exact(problem)
+        every, best = brute(problem, table), exact_plan(problem)
         assert (every is None) == (best is None), seed
         if best is not None:
             assert best.slots == every.slots == best.bound, seed
@@ -70,7 +70,7 @@ def test_our_greedy_misses_no_feasible_case_and_stays_near():
     gaps = []
     for seed in CASES:
         problem = small(seed)
-        best, ours = exact(problem), improved(problem)
+        best, ours = exact_plan(problem), greedy_plan(problem)
         assert (best is None) == (ours is None), seed
         if best is not None:
             assert ours.feasible, seed
@@ -82,7 +82,7 @@ def test_our_greedy_misses_no_feasible_case_and_stays_near():
 def test_algorithm_1_never_beats_the_optimum():
     for seed in CASES:
         problem = small(seed)
-        best = exact(problem)
+        best = exact_plan(problem)
         for printed in (False, True):
             plan = algorithm1(problem, printed=printed)
             if plan is not None and plan.feasible:
@@ -93,9 +93,9 @@ def test_branches_take_the_longer_one():
     base = by_hand()
     side = replace(base, edges=())
     assert critical_path(side, np.array([0.3, 0.2])) == (0.3, [0])
-    assert exact(replace(side, slo_s=0.3)).replicas.tolist() == [1, 2]
+    assert exact_plan(replace(side, slo_s=0.3)).replicas.tolist() == [1, 2]
     with pytest.raises(SimulationError, match="cycle"):
-        order(2, ((0, 1), (1, 0)))
+        topological_order(2, ((0, 1), (1, 0)))
 
 
 def test_a_graph_that_is_not_series_parallel_is_solved_too():
@@ -104,7 +104,7 @@ def test_a_graph_that_is_not_series_parallel_is_solved_too():
     )
     for slo in np.linspace(0.5, 3, 6) * crossed.slo_s:
         problem = replace(crossed, slo_s=float(slo))
-        every, best = brute(problem), exact(problem)
+        every, best = brute(problem), exact_plan(problem)
         assert (every is None) == (best is None)
         assert best is None or best.slots == every.slots
 
@@ -112,11 +112,11 @@ def test_a_graph_that_is_not_series_parallel_is_solved_too():
 def test_more_load_or_a_tighter_limit_never_costs_less():
     for seed in range(40):
         problem = random_problem(seed, operators=5, replicas=12, dag=False)
-        plan = exact(problem)
+        plan = exact_plan(problem)
         if plan is None:
             continue
-        more = exact(replace(problem, rate=1.3 * problem.rate))
-        tighter = exact(replace(problem, slo_s=0.8 * problem.slo_s))
+        more = exact_plan(replace(problem, rate=1.3 * problem.rate))
+        tighter = exact_plan(replace(problem, slo_s=0.8 * problem.slo_s))
         assert more is None or more.slots >= plan.slots
         assert tighter is None or tighter.slots >= plan.slots
 
@@ -138,15 +138,15 @@ def test_frontiers_hold_no_dominated_choice():
 
 def test_an_unstable_operator_is_said_at_once():
     hopeless = replace(by_hand(), rate=1000.0)
-    assert exact(hopeless) is None
-    assert improved(hopeless) is None
+    assert exact_plan(hopeless) is None
+    assert greedy_plan(hopeless) is None
     assert algorithm1(hopeless) is None
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_only_plans_that_keep_the_limit_come_of_algorithm_1(seed):
     problem = small(seed)
-    fewest = exact(problem)
+    fewest = exact_plan(problem)
     for method in ("algorithm1", PRINTED):
         for plan in by_algorithm1(problem, method, epsilon=0.1):
             assert plan.feasible and plan.latency_s <= problem.slo_s * (1 + 1e-9)

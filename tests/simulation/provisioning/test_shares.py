@@ -9,12 +9,8 @@ from simulation.performance.curves import evaluate
 from simulation.provisioning import level_confirmation
 from simulation.provisioning.level import no_worse
 from simulation.provisioning.levels import model_level, operator_level
-from simulation.provisioning.replay import Replay, requests_of
-from simulation.provisioning.sm_shares import (
-    SHARES,
-    confined,
-    slower,
-)
+from simulation.provisioning.replay import LevelReplay, draw_requests
+from simulation.provisioning.sm_shares import SHARES, confined_to_shares, slowdown_at_share
 from simulation.provisioning.workload import phase_problem
 from tests.simulation.provisioning.test_workload import service, timing
 
@@ -28,7 +24,7 @@ def phase_of(**changes):
 @pytest.mark.parametrize("most", [1.0, 1.5])
 def test_the_smallest_share_that_is_not_too_slow(most):
     phase = phase_of()
-    within = confined(phase, most)
+    within = confined_to_shares(phase, most)
     share, times = within.demand.compute, within.demand.slower
     assert (times <= most * (1 + 1e-9)).all() and (times >= 1.0).all()
     assert np.allclose(within.problem.latency_s, phase.problem.latency_s * times)
@@ -38,7 +34,7 @@ def test_the_smallest_share_that_is_not_too_slow(most):
     smaller = SHARES[np.maximum(np.rint(share * 10).astype(int) - 2, 0)]
     for partner in np.unique(smaller):
         here = (smaller == partner) & (share > SHARES[0])
-        assert (slower(phase.demand, partner)[here] > most).all()
+        assert (slowdown_at_share(phase.demand, partner)[here] > most).all()
     # The same work over a longer time.
     drawn = within.power.above_w * within.problem.latency_s
     assert np.allclose(drawn, phase.power.above_w * phase.problem.latency_s)
@@ -46,7 +42,7 @@ def test_the_smallest_share_that_is_not_too_slow(most):
 
 def test_shares_of_a_device_come_to_all_of_it_and_the_replay_takes_as_long_as_planned():
     phase = phase_of(requests_s=200.0, slo_s=0.5)
-    level = operator_level(confined(phase, 1.5), ROOM)
+    level = operator_level(confined_to_shares(phase, 1.5), ROOM)
     plan, placed = level.plan, level.placement
     level = replace(level, confined=1.5)
     seen = level.seen(phase)
@@ -58,7 +54,7 @@ def test_shares_of_a_device_come_to_all_of_it_and_the_replay_takes_as_long_as_pl
     traffic = np.bincount(placed.device, weights=seen.demand.bandwidth[chosen][placed.operator])
     if (traffic <= 1).all():
         assert np.allclose(placed.slowdown, 1.0)
-    replay = Replay(phase, [], ROOM)
+    replay = LevelReplay(phase, [], ROOM)
     prompt = float(phase.service.isl)
     for v, curve in enumerate(replay._of_stations(level)):
         tokens = plan.batch[v] * np.array([prompt])
@@ -70,20 +66,22 @@ def test_shares_are_kept_only_where_they_are_worse_in_nothing():
     phase = phase_of(requests_s=200.0, slo_s=0.5)
     rng = np.random.default_rng(2)
     isl = rng.integers(200, 2000, 500)
-    replay = Replay(phase, [requests_of(isl, np.full(500, 20), phase)], ROOM)
+    replay = LevelReplay(phase, [draw_requests(isl, np.full(500, 20), phase)], ROOM)
 
     def plan(within, *, coarser=(), proofs=False):
         return operator_level(within, ROOM, coarser=coarser)
 
-    undivided = level_confirmation.whole(phase, replay, 0.9)
+    undivided = level_confirmation.confirmed_whole_replicas(phase, replay, 0.9)
     least = model_level(phase, ROOM)
-    assert level_confirmation.in_shares(phase, replay, 0.9, [least, undivided], plan) is None
+    assert (
+        level_confirmation.confirmed_sm_shares(phase, replay, 0.9, [least, undivided], plan) is None
+    )
     # Beside whole replicas that are wasteful, requests confirm them.
     wasteful = replace(
         undivided, devices=9 * undivided.devices, power_w=9 * undivided.power_w,
         memory_bytes=9 * undivided.memory_bytes, latency_s=9 * undivided.latency_s,
         replayed=replace(undivided.replayed, p95_s=9.0),
     )  # fmt: skip
-    in_shares = level_confirmation.in_shares(phase, replay, 0.9, [wasteful], plan)
+    in_shares = level_confirmation.confirmed_sm_shares(phase, replay, 0.9, [wasteful], plan)
     assert in_shares.confined in level_confirmation.SLOWED and no_worse(in_shares, wasteful)
     assert in_shares.replayed.attainment >= 0.9 and "shares" in in_shares.method

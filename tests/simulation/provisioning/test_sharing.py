@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from simulation.provisioning.device_sharing import (
-    chunked,
+    best_chunked,
     chunked_service,
-    filled,
-    placed_together,
+    place_on_common_devices,
+    with_batch_wait,
 )
 from simulation.provisioning.interference import Demand
 from simulation.provisioning.levels import model_level, operator_level
-from simulation.provisioning.placement import algorithm2, together
+from simulation.provisioning.placement import algorithm2, place_services
 from simulation.provisioning.problem import OperatorProblem, evaluate
-from simulation.provisioning.workload import phase_problem, reserving
+from simulation.provisioning.workload import phase_problem, reserve_kv_cache
 from tests.simulation.provisioning.test_workload import service, timing
 
 DEVICE = 72e9
@@ -40,22 +40,22 @@ def test_two_services_share_a_device_within_their_own_limits():
     second 0.18, by processor sharing; M/M/1 each."""
     first, two = lone(0.2, 0.5), lone(0.3, 0.6)
     slow = [1 + 0.9 * 0.27 / 0.73, 1 + 0.9 * 0.18 / 0.82]
-    shared = together([first, two], 10.0)
+    shared = place_services([first, two], 10.0)
     assert shared.devices == 1
     assert shared.slowdown == pytest.approx(slow)
     sojourns = [0.2 * slow[0] / (1 - 0.2 * slow[0]), 0.3 * slow[1] / (1 - 0.3 * slow[1])]
     assert shared.latency_s == pytest.approx(max(sojourns[0] / 0.5, sojourns[1] / 0.6))
     # A limit that the slowdown would break, or memory for one alone, keeps them apart.
-    assert together([lone(0.2, 0.26), two], 10.0).devices == 2
-    assert together([lone(0.2, 0.5, 6.0), lone(0.3, 0.6, 6.0)], 10.0).devices == 2
+    assert place_services([lone(0.2, 0.26), two], 10.0).devices == 2
+    assert place_services([lone(0.2, 0.5, 6.0), lone(0.3, 0.6, 6.0)], 10.0).devices == 2
 
 
 def test_one_service_alone_is_placed_as_ever():
     problem = phase_problem(service("decode", 60.0, 0.08), timing)
     level = operator_level(problem, DEVICE)
-    problem, plan = reserving(problem, level.latency_s), level.plan
+    problem, plan = reserve_kv_cache(problem, level.latency_s), level.plan
     alone = algorithm2(problem.problem, problem.demand, plan, DEVICE)
-    same = together([(problem.problem, problem.demand, plan)], DEVICE)
+    same = place_services([(problem.problem, problem.demand, plan)], DEVICE)
     assert same.devices == alone.devices
     assert same.latency_s == pytest.approx(alone.latency_s / problem.problem.slo_s)
 
@@ -69,7 +69,7 @@ def test_sharing_is_never_worse_than_devices_apart(rate):
     apart = [
         operator_level(phase, DEVICE, coarser=[model_level(phase, DEVICE)]) for phase in phases
     ]
-    shared = placed_together(phases, apart, DEVICE)
+    shared = place_on_common_devices(phases, apart, DEVICE)
     assert shared.devices <= shared.devices_apart
     if shared.placement is not None:
         assert shared.placement.latency_s <= 1.0
@@ -86,12 +86,12 @@ def test_chunks_keep_both_limits():
     assert it.prefill_tokens[0] / 64 == pytest.approx(both.isl / both.osl)
     phase = phase_problem(both, timing)
     assert {"attention_prefill", "attention_decode"} <= set(phase.problem.names)
-    chunks = chunked(phase, DEVICE)
+    chunks = best_chunked(phase, DEVICE)
     assert chunks.operator.devices <= chunks.model.devices
     assert chunks.model.latency_s <= min(0.08, 1.0 * chunks.batch / both.osl)
     assert chunks.chunk_tokens == pytest.approx(chunks.batch * both.isl / both.osl)
     # Prompts that may take no time leave only batches that end as fast.
-    impossible = chunked(phase_problem(replace(both, ttft_s=1e-6), timing), DEVICE)
+    impossible = best_chunked(phase_problem(replace(both, ttft_s=1e-6), timing), DEVICE)
     assert impossible.model is None and impossible.batch is None
 
 
@@ -112,11 +112,11 @@ def test_batches_that_take_time_to_fill_are_smaller():
     def plan(phase):
         return model_level(phase, DEVICE)
 
-    level, largest, wait = filled(phase, plan)
+    level, largest, wait = with_batch_wait(phase, plan)
     assert level.replicas.batch <= largest
     assert wait == pytest.approx((largest - 1) / (2 * 2.0))
     assert level.latency_s <= 1.0 and level.slo_s == 1.0
     assert level.devices >= model_level(phase, DEVICE).devices
     # At high rates batches fill at once, and the choice is the one without waits.
     fast = phase_problem(service("prefill", 500.0, 1.0), timing, max_replicas=512)
-    assert filled(fast, plan)[0].devices <= model_level(fast, DEVICE).devices + 1
+    assert with_batch_wait(fast, plan)[0].devices <= model_level(fast, DEVICE).devices + 1

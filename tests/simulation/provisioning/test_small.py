@@ -10,14 +10,14 @@ from simulation.provisioning.enumeration import (
     Block,
     BlockPlan,
     Choices,
-    bandwidth_of,
+    bandwidth_shares,
     block_of,
-    by_lengths,
-    packed,
+    length_factors,
+    pack_shards,
     plans_of,
-    replayed,
+    replay_block,
 )
-from simulation.provisioning.replay import Replay, requests_of
+from simulation.provisioning.replay import LevelReplay, draw_requests
 from simulation.provisioning.workload import phase_problem
 from tests.simulation.provisioning.test_workload import service, timing
 
@@ -60,9 +60,9 @@ def test_shares_are_a_decision_that_devices_have_room_for() -> None:
         for tried in plans_of(small):
             if tried.plan is None:
                 continue
-            replica, device, devices = packed(small, tried, DEVICE)
+            replica, device, devices = pack_shards(small, tried, DEVICE)
             owner = np.repeat(np.arange(2), tried.plan.replicas)[replica]
-            for takes in (small.share[tried.places], bandwidth_of(small, tried)):
+            for takes in (small.share[tried.places], bandwidth_shares(small, tried)):
                 held = np.bincount(device, takes[owner], minlength=devices)
                 assert held.max() <= 1.0 + 1e-6 and held.min() > 0
             assert np.bincount(replica).min() == np.bincount(replica).max() == 1
@@ -73,7 +73,9 @@ def test_a_lone_request_takes_in_the_replay_what_the_plan_says() -> None:
     phase, plan = small.phase, plans_of(small)[-1]
     assert plan.plan is not None
     isl = np.full(50, int(phase.service.isl))
-    came, _ = replayed(small, plan, Replay(phase, [requests_of(isl, isl, phase)], DEVICE))
+    came, _ = replay_block(
+        small, plan, LevelReplay(phase, [draw_requests(isl, isl, phase)], DEVICE)
+    )
     hops = float(phase.layers[small.operators[0]]) * 20e-6
     assert (plan.plan.batch == 1).all()
     assert came.p50_s == pytest.approx(plan.plan.latency_s + hops, rel=0.03)
@@ -86,7 +88,7 @@ def test_prompts_of_many_lengths_take_attention_longer() -> None:
     small = block(1.0, names=("attention_prefill", "output_projection"))
     phase = small.phase
     isl = np.tile([200, 1800], 400)
-    times = by_lengths(phase, Replay(phase, [requests_of(isl, isl, phase)], DEVICE))
+    times = length_factors(phase, LevelReplay(phase, [draw_requests(isl, isl, phase)], DEVICE))
     by_name = dict(zip(phase.names, times, strict=True))
     assert by_name["attention_prefill"] == pytest.approx(1.64, rel=0.05)
     assert by_name["output_projection"] == pytest.approx(1.0, rel=0.05)

@@ -7,8 +7,8 @@ import pytest
 
 from simulation.performance.specs import GpuSpec, ModelShape, Provenance
 from simulation.performance.work import Elementwise
-from simulation.provisioning.exact import exact
-from simulation.provisioning.greedy import improved
+from simulation.provisioning.exact import exact_plan
+from simulation.provisioning.greedy import greedy_plan
 from simulation.provisioning.placement import algorithm2
 from simulation.provisioning.problem import critical_path
 from simulation.provisioning.replicas import whole_replicas
@@ -118,9 +118,9 @@ def test_whole_replicas_are_stable_fit_and_meet_the_limit():
 def test_operators_need_fewer_bytes_than_whole_replicas_at_high_rates():
     phase = phase_problem(service(requests_s=200.0), timing)
     replicas = whole_replicas(phase, 72e9)
-    plan = improved(phase.problem)
+    plan = greedy_plan(phase.problem)
     placed = algorithm2(phase.problem, phase.demand, plan, 72e9)
-    assert placed.feasible and exact(phase.problem).slots <= plan.slots
+    assert placed.feasible and exact_plan(phase.problem).slots <= plan.slots
     assert placed.memory_bytes.sum() < replicas.memory_bytes
 
 

@@ -13,19 +13,16 @@ from simulation.performance.curves import evaluate, linear, slower_by_sequence
 from simulation.performance.linear import LinearProfile
 from simulation.performance.roofline import roofline_profile
 from simulation.performance.specs import Arrangement, Provenance
-from simulation.search.evaluation import (
-    by_closed_forms,
-    by_simulation,
-)
-from simulation.search.front import front
-from simulation.search.pairs import MOST_EACH, MOST_GPUS, SMALLER, matched
-from simulation.search.screen import speeds_of, together
-from simulation.search.search import copies, cost, search
+from simulation.search.evaluation import rate_by_closed_forms, rate_by_simulation
+from simulation.search.front import pareto_front
+from simulation.search.pairs import MOST_EACH, MOST_GPUS, SMALLER, best_ratios
+from simulation.search.screen import aggregated_loads, speeds_of
+from simulation.search.search import copies_needed, cost_key, search
 from simulation.search.space import HEADS, arrangements
 from simulation.search.table import MISSES_TBT, MISSES_TTFT
 from simulation.search.values import Candidate, Instance, Requests
-from simulation.sizing.batch_queue import saturated
-from simulation.sizing.spread import Spread, thinned
+from simulation.sizing.batch_queue import saturated_rps
+from simulation.sizing.spread import Spread, thin
 from tests.simulation.performance.test_graph import DEEPSEEK, LLAMA_8B
 from tests.simulation.performance.test_roofline import FACTORS, GPU, LIMITS
 
@@ -59,7 +56,7 @@ def test_points_of_a_front_are_those_that_nothing_beats() -> None:
     for _ in range(20):
         first, second = draw.integers(0, 8, (2, 30)).astype(float)
         first[0] = np.nan
-        kept = {(first[i], second[i]) for i in front(first, second)}
+        kept = {(first[i], second[i]) for i in pareto_front(first, second)}
         points = list(zip(first[1:], second[1:], strict=True))
         expected = {
             (a, b)
@@ -73,7 +70,7 @@ def test_ratios_of_pairs_are_the_best_of_all_whole_ones() -> None:
     draw = np.random.default_rng(1)
     prefill, decode = draw.uniform(1, 40, 5), draw.uniform(1, 40, 4)
     first, second = draw.integers(1, 9, 5), draw.integers(1, 9, 4)
-    pairs = matched(prefill, first, decode, second)
+    pairs = best_ratios(prefill, first, decode, second)
     for p, d in product(range(5), range(4)):
         every = [
             min(x * prefill[p], y * decode[d]) / (x * first[p] + y * second[d])
@@ -87,7 +84,7 @@ def test_ratios_of_pairs_are_the_best_of_all_whole_ones() -> None:
 
 
 def test_a_side_that_carries_nothing_makes_no_pair() -> None:
-    pairs = matched(np.array([0.0, 5.0]), np.array([1, 1]), np.array([5.0]), np.array([1]))
+    pairs = best_ratios(np.array([0.0, 5.0]), np.array([1, 1]), np.array([5.0]), np.array([1]))
     assert pairs.rate[0, 0] == 0.0 and pairs.rate[1, 0] == 5.0
 
 
@@ -126,8 +123,8 @@ def test_a_linear_curve_is_slower_by_sequence_in_its_slope() -> None:
 def test_the_first_look_is_near_the_closed_forms(alpha_ms: float, ttft_s: float | None) -> None:
     asked = replace(WANTED, tier=replace(WANTED.tier, ttft_s=ttft_s))
     speed = instance(alpha_ms=alpha_ms)
-    first = float(together(speeds_of([speed], asked), asked).best(asked)[0])
-    judged = by_closed_forms(Candidate(speed), asked)
+    first = float(aggregated_loads(speeds_of([speed], asked), asked).best(asked)[0])
+    judged = rate_by_closed_forms(Candidate(speed), asked)
     assert judged is not None and first == pytest.approx(judged.rate, rel=0.3)
 
 
@@ -138,12 +135,12 @@ def test_the_best_is_the_best_of_all_that_are_simulated() -> None:
     ]  # fmt: skip
     asked = replace(WANTED, tier=replace(WANTED.tier, tbt_s=0.05))
     result = search(instances, asked, top=4)
-    alone = [by_simulation(Candidate(single), asked, 1.0, 0) for single in instances[:3]]
-    cheapest = min(cost(alone_rate, asked) for alone_rate in alone if alone_rate is not None)
-    assert cost(result.best[0], asked)[0] <= cheapest[0] * 1.0001
+    alone = [rate_by_simulation(Candidate(single), asked, 1.0, 0) for single in instances[:3]]
+    cheapest = min(cost_key(alone_rate, asked) for alone_rate in alone if alone_rate is not None)
+    assert cost_key(result.best[0], asked)[0] <= cheapest[0] * 1.0001
     assert [answer.judged for answer in result.best] == ["simulation"] * len(result.best)
-    assert [cost(answer, asked) for answer in result.best] == sorted(
-        cost(answer, asked) for answer in result.best
+    assert [cost_key(answer, asked) for answer in result.best] == sorted(
+        cost_key(answer, asked) for answer in result.best
     )
     assert {answer.candidate.decode.gpu.name for answer in result.by_gpu} == set("ABCD")
     assert result.by_gpu[-1].candidate.decode.gpu.name == "D"  # without a price: last
@@ -174,15 +171,19 @@ def test_for_a_rate_whole_instances_are_paid() -> None:
     small, large = instance("A", 12.0, 1.0), instance("B", 6.0, 1.2)
     few = search([small, large], replace(WANTED, rps=0.5), top=9).best[0]
     assert few.candidate.decode.gpu.name == "A" and few.candidate.gpus == 1
-    assert copies(2.0, 4.0) == 2 and copies(2.0, 4.1) == 3 and copies(2.0, 0.1) == 1
+    assert (
+        copies_needed(2.0, 4.0) == 2
+        and copies_needed(2.0, 4.1) == 3
+        and copies_needed(2.0, 0.1) == 1
+    )
 
 
 def test_weights_that_rounding_made_negative_do_no_harm() -> None:
     values = np.linspace(0.0, 1.0, 200)
     weights = np.full(200, 1 / 199)
     weights[0] = -1e-17
-    thin = thinned(Spread(values, weights), 20)
-    assert thin.mean == pytest.approx(float(values @ weights))
+    thin_spread = thin(Spread(values, weights), 20)
+    assert thin_spread.mean == pytest.approx(float(values @ weights))
 
 
 def test_a_pair_carries_no_more_than_either_side_lets_through() -> None:
@@ -192,9 +193,9 @@ def test_a_pair_carries_no_more_than_either_side_lets_through() -> None:
     decode = replace(instance(), profile=slow)
     pair = Candidate(decode, first, 1, 1)
     asked = Requests(1024, 256, Tier("limits", ttft_s=5.0, tbt_s=0.2))
-    most = saturated(slow, asked.workload, role="decode")
-    closed = by_closed_forms(pair, asked)
+    most = saturated_rps(slow, asked.workload, role="decode")
+    closed = rate_by_closed_forms(pair, asked)
     assert closed is not None and closed.rate <= most
-    rated = by_simulation(pair, asked, 2.0 * most, 0)
+    rated = rate_by_simulation(pair, asked, 2.0 * most, 0)
     assert rated is not None and 0.8 * most < rated.rate <= most
     assert rated.rate == pytest.approx(closed.rate, rel=0.1)

@@ -6,7 +6,7 @@ import pytest
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
 from simulation.performance.profile import iteration_s
-from simulation.sizing.batch_queue import evaluate, places, saturated
+from simulation.sizing.batch_queue import decode_places, evaluate_pool, saturated_rps
 from simulation.sizing.batch_sizing import size_pool
 from simulation.sizing.capacity import capacity
 from simulation.sizing.queueing import largest_rate
@@ -33,7 +33,7 @@ def test_one_place_and_exponential_answers_are_mm1(load):
     answers = 1 + RNG.geometric(1 / 200.0, 40_000)
     work = Workload(np.ones_like(answers), answers)
     service = 0.01 * answers.mean()
-    law = evaluate(ONE, work.at(load / service))
+    law = evaluate_pool(ONE, work.at(load / service))
     assert law.utilisation == pytest.approx(load, rel=1e-3)
     assert law.e2e.mean == pytest.approx(service / (1 - load), rel=0.03)
     assert law.wait.mean == pytest.approx(service * load / (1 - load), rel=0.03)
@@ -42,29 +42,29 @@ def test_one_place_and_exponential_answers_are_mm1(load):
 @pytest.mark.parametrize("load", [0.2, 0.5, 0.9])
 def test_one_place_and_equal_answers_are_md1(load):
     work, service = fixed(1, 101), 1.01
-    law = evaluate(ONE, work.at(load / service))
+    law = evaluate_pool(ONE, work.at(load / service))
     assert law.wait.mean == pytest.approx(service * load / 2 / (1 - load), rel=0.02)
 
 
 def test_light_load_is_the_profile_at_batch_1():
-    waits = evaluate(LARGE, fixed(1000, 200, rate=1e-4))
+    waits = evaluate_pool(LARGE, fixed(1000, 200, rate=1e-4))
     assert waits.ttft.mean == pytest.approx(float(iteration_s(LARGE, 0, 0, 1000, 0)), rel=1e-3)
     assert waits.tbt.quantile(0.9) == pytest.approx(float(iteration_s(LARGE, 1, 0, 0, 0)), rel=1e-3)
     assert waits.e2e.mean == pytest.approx(0.15 + 199 * 0.03015, rel=1e-3)
 
 
 def test_long_prompts_at_light_load_take_several_iterations():
-    waits = evaluate(LARGE, fixed(5000, 2, rate=1e-4))
+    waits = evaluate_pool(LARGE, fixed(5000, 2, rate=1e-4))
     assert waits.ttft.mean == pytest.approx(3 * 0.03 + 5000 * 1.2e-4, rel=1e-3)
 
 
 @pytest.mark.parametrize(("isl", "osl"), [(800, 200), (300, 400)])
 def test_heavy_load_saturates_near_the_fluid_limit(isl, osl):
     work = fixed(isl, osl)
-    most = saturated(LARGE, work)
+    most = saturated_rps(LARGE, work)
     assert most == pytest.approx(largest_rate(LARGE, isl, osl)[0], rel=0.1)
-    assert evaluate(LARGE, work.at(0.98 * most)).stable
-    beyond = evaluate(LARGE, work.at(1.02 * most))
+    assert evaluate_pool(LARGE, work.at(0.98 * most)).stable
+    beyond = evaluate_pool(LARGE, work.at(1.02 * most))
     assert not beyond.stable
     assert beyond.attained(TIER) == 0.0
 
@@ -72,10 +72,10 @@ def test_heavy_load_saturates_near_the_fluid_limit(isl, osl):
 @pytest.mark.parametrize("load", [0.1, 0.5, 0.8])
 def test_percentiles_agree_with_simulation(load):
     work = Workload(ISL, OSL)
-    rate = load * saturated(LARGE, work)
+    rate = load * saturated_rps(LARGE, work)
     trial = Trial((pool_of(LARGE),), (ISL, OSL), TIER, seed=3, requests=20_000)
     log = trial.at(rate).requests
-    waits = evaluate(LARGE, work.at(rate))
+    waits = evaluate_pool(LARGE, work.at(rate))
     for share in (0.5, 0.95):
         for law, values in ((waits.ttft, log.ttft_s), (waits.tbt, log.tbt_s)):
             assert law.quantile(share) == pytest.approx(np.nanquantile(values, share), rel=0.15)
@@ -86,9 +86,9 @@ def test_short_answers_wait_for_the_prompts_they_leave_behind():
     """Long prompts and few tokens out: most of a mean gap is what began behind its own prompt."""
     isl, osl = np.full(10, 3000), np.full(10, 12)
     work = Workload(isl, osl)
-    rate = 0.6 * saturated(LARGE, work)
+    rate = 0.6 * saturated_rps(LARGE, work)
     log = Trial((pool_of(LARGE),), (isl, osl), TIER, seed=3, requests=8000).at(rate).requests
-    waits = evaluate(LARGE, work.at(rate))
+    waits = evaluate_pool(LARGE, work.at(rate))
     assert waits.tbt.mean == pytest.approx(np.nanmean(log.tbt_s), rel=0.1)
     assert waits.ttft.mean == pytest.approx(log.ttft_s.mean(), rel=0.1)
     full = float(iteration_s(LARGE, 0, 0, 2048, 2048 * 3000))
@@ -99,8 +99,8 @@ def test_a_prefill_pool_agrees_with_simulation():
     ones = np.ones_like(OSL)
     trial = Trial((pool_of(LARGE, 4),), (ISL, ones), TIER, seed=3, requests=20_000)
     work = Workload(ISL, OSL)
-    rate = 0.7 * saturated(LARGE, work, role="prefill", instances=4)
-    waits = evaluate(LARGE, work.at(rate), role="prefill", instances=4)
+    rate = 0.7 * saturated_rps(LARGE, work, role="prefill", instances=4)
+    waits = evaluate_pool(LARGE, work.at(rate), role="prefill", instances=4)
     log = trial.at(rate).requests
     assert waits.ttft.mean == pytest.approx(log.ttft_s.mean(), rel=0.2)
     assert not len(waits.tbt.values)
@@ -111,7 +111,7 @@ def test_a_decode_pool_agrees_with_simulation(rate):
     link = KvLink(1e5, 1e9)
     pools = (pool_of(LARGE, 12, role="prefill", link=link), pool_of(LARGE, 2, role="decode"))
     trial = Trial(pools, (ISL, OSL), TIER, seed=3, requests=20_000)
-    waits = evaluate(
+    waits = evaluate_pool(
         LARGE, Workload(ISL, OSL, rate=rate), role="decode", instances=2, link=link, senders=12
     )
     log = trial.at(rate).requests
@@ -122,7 +122,7 @@ def test_a_decode_pool_agrees_with_simulation(rate):
 def test_a_link_that_cannot_keep_up_is_not_stable():
     work = fixed(1000, 100, rate=5.0)
     fast, slow = (
-        evaluate(LARGE, work, role="decode", link=KvLink(1e5, speed)) for speed in (1e9, 4e8)
+        evaluate_pool(LARGE, work, role="decode", link=KvLink(1e5, speed)) for speed in (1e9, 4e8)
     )
     assert fast.stable
     assert not slow.stable
@@ -130,10 +130,10 @@ def test_a_link_that_cannot_keep_up_is_not_stable():
 
 def test_memory_limits_the_batch():
     small = profile(max_batch=256, budget=2048, kv=10_000)
-    assert places(small, fixed(900, 200)) == (10, "memory")
-    assert places(small, fixed(100, 11)) == (94, "memory")
+    assert decode_places(small, fixed(900, 200)) == (10, "memory")
+    assert decode_places(small, fixed(100, 11)) == (94, "memory")
     with pytest.raises(SimulationError, match="does not fit"):
-        places(small, fixed(20_000, 10))
+        decode_places(small, fixed(20_000, 10))
 
 
 def test_looser_limits_and_more_instances_never_carry_less():

@@ -7,7 +7,7 @@ from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
 from simulation.metrics import meets_slo
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from simulation.sizing.capacity import capacity
 from simulation.sizing.queueing import largest_rate
 from tests.simulation.builders import fleet, pool, profile, trace
@@ -50,7 +50,7 @@ def test_the_slo_breaks_a_little_above():
         rows = rng.integers(2000, size=20_000)
         arrivals = np.cumsum(rng.exponential(1 / (factor * carried.max_rps), 20_000))
         fresh = trace(arrivals, SAMPLE[0][rows], SAMPLE[1][rows])
-        result = simulate(fresh, fleet(pool(LARGE), tiers=[tier]), Flat([1]))
+        result = simulate(fresh, fleet(pool(LARGE), tiers=[tier]), Static([1]))
         assert (meets_slo(result).mean() >= 0.95) == met
 
 

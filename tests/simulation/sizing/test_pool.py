@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from simulation.fleet import KvLink, Tier
-from simulation.sizing.capacity import capacity, in_role
+from simulation.sizing.capacity import capacity, isolated_role
 from simulation.sizing.pool import (
-    MOST,
+    MAX_INSTANCES,
     SIMULATED,
     PoolCurve,
     PoolPoint,
-    between,
-    fewest,
+    falling_root,
+    fewest_instances,
+    interpolate_points,
     pool_curve,
-    root,
 )
 from simulation.sizing.trial import SharedPrompts, Trial
 from simulation.trace import PrefixBlocks
@@ -38,7 +38,7 @@ def tight() -> PoolCurve:
 
 
 def test_one_instance_is_its_capacity_and_more_carry_more_each(tight: PoolCurve) -> None:
-    each = tight.max_rps / np.arange(1, MOST + 1)
+    each = tight.max_rps / np.arange(1, MAX_INSTANCES + 1)
     assert tight.max_rps[0] == tight.alone.max_rps == capacity(SPEED, SAMPLE, TIGHT).max_rps
     assert (np.diff(tight.max_rps) > 0).all()
     assert each[1] > 1.1 * each[0] and each[7] > 1.2 * each[0] and each[63] > each[7]
@@ -49,7 +49,7 @@ def test_one_instance_is_its_capacity_and_more_carry_more_each(tight: PoolCurve)
 def test_the_tier_is_met_just_below_and_missed_just_above(tight: PoolCurve) -> None:
     """Of pools that the curve simulates and of one that it reads in between, with other seeds."""
     for n in (2, 6, 16):
-        pools = in_role(SPEED, SAMPLE, TIGHT, "both", None, "chunked", n)[0]
+        pools = isolated_role(SPEED, SAMPLE, TIGHT, "both", None, "chunked", n)[0]
         fresh = Trial(pools, SAMPLE, TIGHT, seed=99, requests=40_000)
         for factor, met in ((0.95, True), (1.05, False)):
             share, judged = fresh.attained(fresh.at(factor * tight.max_rps[n - 1]))
@@ -58,8 +58,11 @@ def test_the_tier_is_met_just_below_and_missed_just_above(tight: PoolCurve) -> N
 
 
 def test_how_many_are_missing_does_not_depend_on_how_many_there_are(tight: PoolCurve) -> None:
-    load = 0.9 * float(tight.counted(MOST)[15])
-    assert len({fewest(tight.counted(most), load) for most in (1, 2, 8, 16, MOST)}) == 1
+    load = 0.9 * float(tight.counted(MAX_INSTANCES)[15])
+    assert (
+        len({fewest_instances(tight.counted(most), load) for most in (1, 2, 8, 16, MAX_INSTANCES)})
+        == 1
+    )
 
 
 def test_what_to_count_on_never_falls_with_the_pool(tight: PoolCurve) -> None:
@@ -77,7 +80,7 @@ def test_what_to_count_on_never_falls_with_the_pool(tight: PoolCurve) -> None:
 
 def test_where_saturation_binds_instances_do_not_help_each_other() -> None:
     curve = pool_curve(SPEED, SAMPLE, Tier("any"))
-    assert curve.tps == pytest.approx(curve.tps[0] * np.arange(1, MOST + 1))
+    assert curve.tps == pytest.approx(curve.tps[0] * np.arange(1, MAX_INSTANCES + 1))
     assert len(curve.points) == 1
 
 
@@ -98,9 +101,9 @@ def test_between_pools_what_each_carries_is_linear_in_one_over_root_n() -> None:
         return 5.0 - 3.0 / np.sqrt(n)
 
     points = [PoolPoint(n, n * law(n), 1, 1) for n in (1, *SIMULATED)]
-    n = np.arange(1, MOST + 1)
-    assert between(points) == pytest.approx(n * law(n))
-    few = between(points[:4])
+    n = np.arange(1, MAX_INSTANCES + 1)
+    assert interpolate_points(points) == pytest.approx(n * law(n))
+    few = interpolate_points(points[:4])
     assert few[:4] == pytest.approx(n[:4] * law(n[:4]))
     assert few[4:] == pytest.approx(n[4:] * law(4))
 
@@ -113,13 +116,13 @@ def test_the_root_is_found_from_any_guess(guess: float) -> None:
         asked.append(x)
         return 8 * (0.7**3 - x**3)
 
-    assert root(f, guess, 0.04, 0.004) == pytest.approx(0.7, abs=0.004)
+    assert falling_root(f, guess, 0.04, 0.004) == pytest.approx(0.7, abs=0.004)
     assert len(asked) < 12
-    assert root(lambda x: 1.0, guess, 0.04, 0.004) == 1.0
+    assert falling_root(lambda x: 1.0, guess, 0.04, 0.004) == 1.0
 
 
 def test_the_same_seed_gives_the_same_curve() -> None:
-    curve, two = (pool_curve(SPEED, SAMPLE, TIGHT, seed=4, most=2) for _ in range(2))
+    curve, two = (pool_curve(SPEED, SAMPLE, TIGHT, seed=4, max_instances=2) for _ in range(2))
     assert (curve.max_rps == two.max_rps).all() and curve.points == two.points
 
 
@@ -139,10 +142,12 @@ def test_what_prompts_share_is_carried_for_next_to_nothing() -> None:
         talks = conversation(turns)
         lengths = (talks.isl, talks.osl)
         rates[turns] = [
-            pool_curve(SPEED, lengths, TIGHT, role=role, blocks=talks.blocks, most=4).max_rps
+            pool_curve(
+                SPEED, lengths, TIGHT, role=role, blocks=talks.blocks, max_instances=4
+            ).max_rps
             for role in ("both", "prefill")
         ]
-    plain = pool_curve(SPEED, lengths, TIGHT, most=4).max_rps
+    plain = pool_curve(SPEED, lengths, TIGHT, max_instances=4).max_rps
     assert rates[1][0] == pytest.approx(plain, rel=0.05)
     assert (rates[30][0] > 1.1 * rates[1][0]).all()
     assert (rates[30][1] > 1.5 * rates[1][1]).all()

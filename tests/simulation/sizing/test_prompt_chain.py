@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from simulation.fleet import Tier
-from simulation.sizing.batch_queue import evaluate, saturated
-from simulation.sizing.prompt_chain import delays
+from simulation.sizing.batch_queue import evaluate_pool, saturated_rps
+from simulation.sizing.prompt_chain import prompt_delays
 from simulation.sizing.trial import Trial, pool_of
 from simulation.sizing.workload import Workload
 from tests.simulation.builders import profile
@@ -29,8 +29,8 @@ def test_where_thousands_of_full_iterations_may_wait_prompts_come_too_fast() -> 
     limit is met there, and no grid of their square is worth its memory."""
     service = 100 * (FIXED_S + 1000 * TOKEN_S)
     prompts = np.full(10, 100_000)
-    assert delays(instance(1000), of(prompts, 0.9999 / service), 0.0, 0.0) is None
-    waits = delays(instance(1000), of(prompts, 0.5 / service), 0.0, 0.0)
+    assert prompt_delays(instance(1000), of(prompts, 0.9999 / service), 0.0, 0.0) is None
+    waits = prompt_delays(instance(1000), of(prompts, 0.5 / service), 0.0, 0.0)
     assert waits is not None
     assert waits.share * waits.late.mean == pytest.approx(service * 0.5, rel=0.05)  # M/D/1
 
@@ -38,7 +38,7 @@ def test_where_thousands_of_full_iterations_may_wait_prompts_come_too_fast() -> 
 @pytest.mark.parametrize("load", [0.2, 0.5, 0.8])
 def test_prompts_that_each_fill_an_iteration_are_md1(load: float) -> None:
     service = FIXED_S + 1000 * TOKEN_S
-    waits = delays(instance(1000), of(np.full(10, 1000), load / service), 0.0, 0.0)
+    waits = prompt_delays(instance(1000), of(np.full(10, 1000), load / service), 0.0, 0.0)
     assert waits is not None
     assert waits.share == pytest.approx(load, rel=0.01)
     late = waits.share * waits.late.mean
@@ -51,7 +51,7 @@ def test_beside_decodes_prompts_wait_as_behind_a_gate() -> None:
     running, rate = 0.02, 25.0
     even = profile(alpha=running, beta=0.0, gamma=running, delta=TOKEN_S, budget=ROOMY, kv=10**7)
     work = of(np.full(10, 200), rate)
-    waits = delays(even, work, 8.0, running)
+    waits = prompt_delays(even, work, 8.0, running)
     rho, each = rate * 200 * TOKEN_S, 200 * TOKEN_S
     cycle = running / (1 - rho)
     rest = (cycle + rate * each**2 / (1 - rho**2)) / 2
@@ -64,14 +64,14 @@ def test_beside_decodes_prompts_wait_as_behind_a_gate() -> None:
 
 def test_prompts_that_come_faster_than_they_are_computed_have_no_law() -> None:
     fastest = 1000 / (FIXED_S + 1000 * TOKEN_S) / 500
-    assert delays(instance(1000), of(np.full(10, 500), 0.95 * fastest), 0.0, 0.0) is not None
-    assert delays(instance(1000), of(np.full(10, 500), 1.01 * fastest), 0.0, 0.0) is None
+    assert prompt_delays(instance(1000), of(np.full(10, 500), 0.95 * fastest), 0.0, 0.0) is not None
+    assert prompt_delays(instance(1000), of(np.full(10, 500), 1.01 * fastest), 0.0, 0.0) is None
 
 
 @pytest.mark.parametrize("rate", [0.0, 1e-9, 1e-4])
 def test_hardly_anybody_waits_where_hardly_anybody_comes(rate: float) -> None:
     service = FIXED_S + 500 * TOKEN_S
-    waits = delays(instance(1000), of(np.full(10, 500), rate), 0.0, 0.0)
+    waits = prompt_delays(instance(1000), of(np.full(10, 500), rate), 0.0, 0.0)
     assert waits is not None
     assert waits.share == pytest.approx(rate * service, abs=1e-9)
     assert waits.behind_s == 0.0
@@ -82,9 +82,9 @@ def test_hardly_anybody_waits_where_hardly_anybody_comes(rate: float) -> None:
 @pytest.mark.parametrize("load", [0.3, 0.6, 0.85])
 def test_a_prefill_instance_agrees_with_simulation(load: float) -> None:
     speed, work = instance(2048), of(ISL)
-    rate = load * saturated(speed, work, role="prefill")
+    rate = load * saturated_rps(speed, work, role="prefill")
     trial = Trial((pool_of(speed),), (ISL, work.osl), Tier("t"), seed=3, requests=60_000)
     came = trial.at(rate).requests.ttft_s
-    waits = evaluate(speed, work.at(rate), role="prefill")
+    waits = evaluate_pool(speed, work.at(rate), role="prefill")
     assert waits.ttft.mean == pytest.approx(came.mean(), rel=0.07)
     assert waits.ttft.quantile(0.95) == pytest.approx(np.quantile(came, 0.95), rel=0.1)

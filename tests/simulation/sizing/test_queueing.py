@@ -7,13 +7,8 @@ import pytest
 
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
-from simulation.policies.static import Flat
-from simulation.sizing.queueing import (
-    erlang_b,
-    erlang_c,
-    largest_rate,
-    mmc_mean_wait,
-)
+from simulation.policies.static import Static
+from simulation.sizing.queueing import erlang_b, erlang_c, largest_rate, mmc_mean_wait
 from tests.simulation.builders import fleet, pool, profile, trace
 from tests.simulation.fluid import steady_state
 
@@ -53,7 +48,7 @@ def test_fluid_model_agrees_with_simulation(rate):
     prof = profile(**LARGE, max_batch=512, budget=8192, kv=2_000_000)
     n, isl, osl = 4000, 800, 200
     arrivals = np.cumsum(np.random.default_rng(0).exponential(1 / rate, n))
-    result = simulate(trace(arrivals, isl, osl), fleet(pool(prof)), Flat([1]))
+    result = simulate(trace(arrivals, isl, osl), fleet(pool(prof)), Static([1]))
     fluid = steady_state(prof, rate, isl, osl)
     middle = slice(500, -500)
     assert result.requests.tbt_s[middle].mean() == pytest.approx(fluid.iteration_s, rel=0.04)

@@ -11,7 +11,7 @@ from simulation.faults import Crash
 from simulation.fleet import Tier
 from simulation.policies.reactive import UnifiedReactive
 from simulation.start_times import StartUp
-from simulation.stream.parts import parts_of, together
+from simulation.stream.parts import merge_parts, parts_of
 from simulation.stream.result import summarise_stream
 from simulation.stream.stream import Stream
 from tests.simulation.builders import fleet, pool, profile, trace
@@ -45,10 +45,10 @@ def replayed(requests, part, duration_s):
 @pytest.mark.parametrize("most", [2, 3, 9])
 def test_parts_make_the_whole_to_the_byte(most):
     requests, parts = some_requests(), parts_of(FLEET, most)
-    assert sorted(p for part in parts for p in part.whence) == list(range(6))
+    assert sorted(p for part in parts for p in part.pool_indices) == list(range(6))
     assert len(parts) == min(most, 3)
     at_once = replayed(requests, parts_of(FLEET, 1)[0], 300.0)
-    made = together(FLEET, parts, [replayed(requests, part, 300.0) for part in parts])
+    made = merge_parts(FLEET, parts, [replayed(requests, part, 300.0) for part in parts])
     for name in ("series", "totals", "after", "tally"):
         expected, other = getattr(at_once, name), getattr(made, name)
         for field in fields(expected):
@@ -63,7 +63,7 @@ def test_models_that_meet_stay_together():
         replace(FLEET, faults=(Crash(0, 5.0),)),
         replace(FLEET, pools=(replace(POOLS[0], start_up=StartUp(other_model_s=9.0)), *POOLS[1:])),
     ):
-        assert [part.whence for part in parts_of(meeting, 3)] == [tuple(range(6))]
+        assert [part.pool_indices for part in parts_of(meeting, 3)] == [tuple(range(6))]
 
 
 def test_parts_that_others_would_have_waited_for_are_refused():
@@ -78,4 +78,4 @@ def test_parts_that_others_would_have_waited_for_are_refused():
     )  # fmt: skip
     parts = parts_of(serving, 3)
     with pytest.raises(SimulationError, match="one part"):
-        together(serving, parts, [replayed(requests, part, 60.0) for part in parts])
+        merge_parts(serving, parts, [replayed(requests, part, 60.0) for part in parts])

@@ -12,18 +12,13 @@ from simulation.engine.stream_run import simulate_stream
 from simulation.errors import SimulationError
 from simulation.fleet import Routing, Tier
 from simulation.metrics import summarise
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from simulation.results import INSTANCE_FAILED, NO_POOL
 from simulation.stream.result import summarise_stream
 from simulation.stream.stream import Stream
 from simulation.stream.tally import ERROR
 from tests.simulation.builders import fleet, pool, profile, trace
-from tests.simulation.test_fleet_laws import (
-    DURATION_S,
-    Restless,
-    random_fleet,
-    random_requests,
-)
+from tests.simulation.test_fleet_laws import DURATION_S, Restless, random_fleet, random_requests
 
 FINEST_MS = 0.13  # below it a bucket tells no more
 
@@ -88,10 +83,11 @@ def test_prompts_share_blocks_with_those_of_earlier_pieces():
         tiers=[Tier("t", ttft_s=2.0)],
         routing=Routing(instance="prefix-aware"),
     )
-    result = simulate(requests, serving, Flat([3]), duration_s=64.0)
+    result = simulate(requests, serving, Static([3]), duration_s=64.0)
     assert result.totals.hit_tokens[0] > 0 < result.totals.evicted_tokens[0]
     same(
-        result, simulate_stream(Stream.of(requests), serving, Flat([3]), duration_s=64.0, piece=11)
+        result,
+        simulate_stream(Stream.of(requests), serving, Static([3]), duration_s=64.0, piece=11),
     )
 
 
@@ -107,7 +103,7 @@ def test_what_is_done_is_not_kept(monkeypatch):
     result = stream_run.simulate_stream(
         Stream.of(requests),
         fleet(),
-        Flat([2]),
+        Static([2]),
         duration_s=512.0,
         piece=100,
         progress=lambda _: held.append(len(states[0].requests)),
@@ -137,4 +133,4 @@ def test_a_stream_that_is_none_is_refused_in_a_sentence():
     other = replace(stream, chunks=lambda: iter([replace(requests, models=("other",))]))
     for broken, sentence in ((back, "must not decrease"), (other, "the stream's names")):
         with pytest.raises(SimulationError, match=sentence):
-            simulate_stream(broken, fleet(), Flat([1]), duration_s=60.0, piece=1)
+            simulate_stream(broken, fleet(), Static([1]), duration_s=60.0, piece=1)

@@ -17,24 +17,15 @@ from planner.domain.policy_backtest.perturbed_days import (
     unlike,
     unseen,
 )
-from planner.domain.policy_backtest.tuning import (
-    below,
-    targets_of,
-    tuned,
-)
+from planner.domain.policy_backtest.tuning import below, targets_of, tuned
 from planner.domain.policy_backtest.window import Stage as WindowOf
 from planner.domain.policy_backtest.window import shares_of
 from planner.domain.replay.backtest_windows import Earlier
 from planner.domain.study import PolicyRun
 from planner.policies.base import Policy
 from planner.policies.choice import policy_of
-from simulation.early_stop import BeyondRecovery
-from tests.planner.domain.policy_backtest.test_rehearsal import (
-    GOALS,
-    KNOB,
-    PLAN,
-    Stage,
-)
+from simulation.early_stop import TargetMissed
+from tests.planner.domain.policy_backtest.test_rehearsal import GOALS, KNOB, PLAN, Stage
 from tests.planner.domain.replay.test_earlier import days
 from tests.planner.domain.results.test_verdict import run as figures
 
@@ -169,7 +160,7 @@ class Unlike:
         share = self.shares[policy.arguments["load_factor"]]
         run = figures("lt-i", 10 * policy.arguments["load_factor"], fast=share)
         if self.cuts and bars is not None and below(run.summary, targets_of(run)):
-            raise BeyondRecovery("fast")
+            raise TargetMissed("fast")
         self.played += 1
         return run
 

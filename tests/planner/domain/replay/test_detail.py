@@ -11,17 +11,13 @@ import pytest
 from planner.domain.kinds.simulate import Options
 from planner.domain.kinds.simulate import run as replayed
 from planner.domain.progress import silent
-from planner.domain.replay.detail import (
-    ALL,
-    Detail,
-    detail_of,
-)
+from planner.domain.replay.detail import ALL, Detail, detail_of
 from simulation.engine.run import simulate
 from simulation.fleet import Fleet, KvLink, Pool, Region, Tier
 from simulation.metrics import summarise
 from simulation.performance.linear import LinearProfile
 from simulation.performance.specs import GpuSpec, Provenance
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from simulation.results import TOO_LONG, SimulationResult
 from simulation.trace import Trace
 from tests.planner.domain import builders as make
@@ -60,7 +56,7 @@ def result() -> SimulationResult:
         pools=(pool("prefill", KvLink(1e5, 1e9)), pool("decode")),
         latency_s=np.array([[0.0, 0.02], [0.02, 0.0]]),
     )
-    policy = Flat(np.ones(2, np.int64))
+    policy = Static(np.ones(2, np.int64))
     return simulate(trace, fleet, policy, seed=0, duration_s=130.0, interval_s=60.0)
 
 

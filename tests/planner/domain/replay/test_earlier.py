@@ -27,24 +27,17 @@ from planner.domain.replay.replay import run_policy
 from planner.domain.replay.static_search import holds
 from planner.domain.study import Study
 from planner.domain.traffic.demand import Demand
-from planner.domain.traffic.window import (
-    DAY_S,
-    Window,
-)
+from planner.domain.traffic.window import DAY_S, Window
 from planner.errors import ScenarioError
 from planner.policies.choice import policy_of
 from simulation.cells import simulate_cell
 from simulation.engine.run import simulate
 from simulation.fleet import Fleet
 from simulation.metrics import summarise
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from simulation.trace import Trace
 from tests.planner.domain import builders as make
-from tests.planner.domain.replay.test_policies import (
-    LENGTHS,
-    TIERS,
-    study,
-)
+from tests.planner.domain.replay.test_policies import LENGTHS, TIERS, study
 
 BIN_S = 900.0
 
@@ -160,7 +153,7 @@ def test_flat_before_is_what_the_day_before_needed_whatever_comes(tmp_path: Path
     def share(count: int) -> float:
         held = np.array([count])
         done = simulate(
-            before.trace, before.fleet(held), Flat(held), seed=1,
+            before.trace, before.fleet(held), Static(held), seed=1,
             duration_s=before.window.duration_s,
         )  # fmt: skip
         return summarise(done).slo_attainment["chat"] or 0.0
@@ -197,7 +190,7 @@ def test_flat_before_has_room_for_a_day_that_is_busier_than_those_before(
     np.testing.assert_allclose(seen, 15 * 100.0 * 1.5**5, rtol=0.01)  # a plan sees it as it comes
     replayed = []
 
-    def noted(trace: Trace, fleet: Fleet, policy: Flat, **how: Any) -> Any:
+    def noted(trace: Trace, fleet: Fleet, policy: Static, **how: Any) -> Any:
         goals = [tier.attainment for tier in how["watch"].tiers]
         replayed.append((len(trace), *goals, *np.asarray(policy.counts).tolist()))
         return simulate_cell(trace, fleet, policy, **how)

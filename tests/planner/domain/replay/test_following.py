@@ -18,12 +18,9 @@ from planner.errors import Infeasible
 from planner.policies.choice import policy_of
 from planner.policies.context import Plan
 from simulation.engine.run import simulate
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from tests.planner.domain import builders as make
-from tests.planner.domain.replay.test_replay import (
-    LENGTHS,
-    study,
-)
+from tests.planner.domain.replay.test_replay import LENGTHS, study
 from tests.simulation.policies.observed import seen
 
 
@@ -72,7 +69,7 @@ def test_nothing_goes_by_a_way_that_is_closed(tmp_path: Path, way: Any, goes: bo
     toy = of_dear_east(tmp_path, reroute=way)
     fleet = toy.fleet(np.array([region for _, region, _ in toy.hardware.pool_index]) * 8 + 1)
     west = [p for p, pool in enumerate(fleet.pools) if (pool.model, pool.region) == ("b", "west")]
-    flat = simulate(toy.trace, fleet, Flat([pool.initial for pool in fleet.pools]))
+    flat = simulate(toy.trace, fleet, Static([pool.initial for pool in fleet.pools]))
     planned = run_policy(toy, policy_of("lt-i-perfect"), seed=1, progress=silent)
     for run in (flat, planned):
         assert (run.series.arrived_tokens[west].sum() > 0) == goes

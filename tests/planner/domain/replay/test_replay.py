@@ -11,42 +11,24 @@ import numpy.typing as npt
 import pytest
 
 from planner.domain.planning.figures import plan_figures
-from planner.domain.planning.inputs import (
-    Foreseen,
-    PlanInput,
-)
-from planner.domain.planning.planning import (
-    forecast_load,
-    plan_window,
-)
-from planner.domain.progress import (
-    Progress,
-    silent,
-)
+from planner.domain.planning.inputs import Foreseen, PlanInput
+from planner.domain.planning.planning import forecast_load, plan_window
+from planner.domain.progress import Progress, silent
 from planner.domain.replay import policy_context
-from planner.domain.replay.replay import (
-    prepare,
-    run_policy,
-)
-from planner.domain.replay.static_search import (
-    holds,
-    smallest_flat,
-)
+from planner.domain.replay.replay import prepare, run_policy
+from planner.domain.replay.static_search import holds, smallest_flat
 from planner.domain.sizing.sizing import size
-from planner.domain.study import (
-    PolicyRun,
-    Study,
-)
+from planner.domain.study import PolicyRun, Study
 from planner.errors import ScenarioError
 from planner.inputs.scenario.settings import settings_of
 from planner.policies.choice import policy_of
 from planner.policies.context import Plan
-from simulation.early_stop import BeyondRecovery
+from simulation.early_stop import TargetMissed
 from simulation.engine.run import simulate
 from simulation.fleet import Fleet
 from simulation.metrics import summarise
 from simulation.policies.scheduled import Scheduled
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from simulation.policies.wrappers.capacity_limit import CapacityLimit
 from tests.planner.domain import builders as make
 
@@ -119,7 +101,7 @@ def test_smallest_flat_meets_every_tier_and_can_spare_no_instance(shared: Study)
 
     def meets(counts_tried: Any) -> bool:
         result = simulate(
-            shared.trace, fleet, Flat(counts_tried), seed=1, duration_s=shared.window.duration_s
+            shared.trace, fleet, Static(counts_tried), seed=1, duration_s=shared.window.duration_s
         )
         return all(summarise(result).slo_met.values())
 
@@ -266,7 +248,7 @@ def test_models_replayed_by_themselves_are_judged_as_all_of_them_together(shared
     for _ in range(25):
         counts = np.maximum(enough + rng.integers(-2, 2, len(enough)), 0)
         result = simulate(
-            shared.trace, fleet, Flat(counts), seed=1, duration_s=shared.window.duration_s
+            shared.trace, fleet, Static(counts), seed=1, duration_s=shared.window.duration_s
         )
         attained = summarise(result).slo_attainment
         slack = rng.choice([-0.2, -1e-7, 0.0, 1e-7])  # of what it attains: on the edge too
@@ -293,6 +275,6 @@ def test_a_replay_ends_early_only_where_a_bar_is_sure_to_be_missed(
     on_the_edge = {name: share or 0.0 for name, share in attained.items()}
     assert played(on_the_edge).summary.slo_attainment == attained
     assert min(played(None, changed=late).summary.slo_attainment.values(), default=1.0) == 0.0
-    with pytest.raises(BeyondRecovery):
+    with pytest.raises(TargetMissed):
         played(on_the_edge, changed=late)
     played(dict.fromkeys(attained, 0.0), changed=late)

@@ -22,12 +22,9 @@ from planner.outputs.policy_tables import policy_table
 from planner.outputs.table_text import text_table
 from simulation.engine.run import simulate
 from simulation.metrics import GroupSummary, Percentiles
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from simulation.policies.wrappers.signal_range import SignalRange
-from tests.planner.domain.results.test_verdict import (
-    NOTHING,
-    run,
-)
+from tests.planner.domain.results.test_verdict import NOTHING, run
 from tests.simulation.builders import fleet, pool, profile, trace
 
 FAST = GroupSummary(9, 8, 1, 0, 0.9, 800, 90, Percentiles(1.0, 2.0, 3.0, 4.0), NOTHING, NOTHING)
@@ -118,7 +115,7 @@ def test_a_column_of_parts_has_them_in_tables_alone():
 
 
 def test_a_table_of_groups_has_the_columns_that_are_declared():
-    result = simulate(trace([0.0], 9, 3), fleet(pool(profile())), Flat([1]), duration_s=60.0)
+    result = simulate(trace([0.0], 9, 3), fleet(pool(profile())), Static([1]), duration_s=60.0)
     assert groups_table(result).columns == [name for name in GROUPS.cells({}) if name != "policy"]
 
 

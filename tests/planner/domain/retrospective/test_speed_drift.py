@@ -10,19 +10,12 @@ import polars as pl
 import pytest
 
 from planner.domain.retrospective.demand_drift import speed_drift
-from planner.domain.retrospective.speed_drift import (
-    _drift,
-    observations_of,
-)
-from planner.inputs.ingest.live.replica_speed import (
-    MOST,
-    Served,
-    served_of,
-)
+from planner.domain.retrospective.speed_drift import _drift, observations_of
+from planner.inputs.ingest.live.replica_speed import MOST, Served, served_of
 from planner.inputs.ingest.live.samples import bins_frame
 from simulation.engine.run import simulate
 from simulation.performance.linear import LinearProfile
-from simulation.policies.static import Flat
+from simulation.policies.static import Static
 from tests.simulation.builders import fleet, pool, profile, trace
 
 BIN_S, ISL, OSL = 60, 800, 200
@@ -34,7 +27,7 @@ TRUE = profile(
 def seen(rate: float, bins: int = 40) -> pl.DataFrame:
     """What an engine's metrics say of a simulated replica, bin by bin."""
     arrivals = np.cumsum(np.random.default_rng(3).exponential(1 / rate, int(rate * BIN_S * bins)))
-    log = simulate(trace(arrivals, ISL, OSL), fleet(pool(TRUE)), Flat([1])).requests
+    log = simulate(trace(arrivals, ISL, OSL), fleet(pool(TRUE)), Static([1])).requests
     begins, ends = arrivals, log.last_token_s
     rows = []
     for n in range(2, bins - 2):

@@ -12,12 +12,7 @@ import pytest
 
 from planner.domain.results.basis import unused
 from planner.domain.traffic.sources import StoredTrace
-from planner.domain.traffic.traffic import (
-    MEASURED,
-    SYNTHESISED,
-    Traffic,
-    build_traffic,
-)
+from planner.domain.traffic.traffic import MEASURED, SYNTHESISED, Traffic, build_traffic
 from planner.domain.traffic.window import resolve_window
 from planner.errors import ScenarioError
 from tests.planner.domain import builders as make
@@ -449,7 +444,7 @@ def test_a_long_trace_is_read_in_pieces_and_the_same(
         scenario = make.scenario(traffic={"sources": [source]}, regions=TWO_REGIONS)
         with monkeypatch.context() as patch:
             _, at_once, _ = make.parts(scenario, stored)
-            patch.setattr("simulation.arrays.PIECE", 7)
+            patch.setattr("simulation.arrays.PIECE_ROWS", 7)
             _, in_pieces, _ = make.parts(scenario, stored)
         for name in ("arrival_s", "input_tokens", "output_tokens", "model", "region", "tier"):
             assert (

@@ -17,17 +17,14 @@ from planner.inputs.estimates.deployment_rows import deployment
 from simulation.errors import SimulationError
 from simulation.performance.estimate.calibration import Calibration
 from simulation.performance.estimate.closed_loop import demands, steady_state
-from simulation.performance.estimate.defaults import (
-    Deployment,
-    arrange,
-)
+from simulation.performance.estimate.defaults import Deployment, arrange
 from simulation.performance.estimate.estimate import (
     Estimate,
     Refused,
     estimate,
     estimate_rows,
+    fit_into_memory,
     loop_of,
-    place,
 )
 from simulation.performance.estimate.start import starts_s
 from simulation.performance.graph import operator_graph
@@ -207,7 +204,7 @@ def test_prefill_that_cannot_keep_up_bounds_what_is_served() -> None:
     rows = [one(replace(apart, concurrency=float(n))) for n in (16, 64, 256, 1024, 4096, 16384)]
     for few, many in itertools.pairwise(rows):
         assert many.tokens_per_s >= few.tokens_per_s * (1 - 1e-9)
-    loop = loop_of([place(replace(apart, concurrency=16384.0))], KERNELS)
+    loop = loop_of([fit_into_memory(replace(apart, concurrency=16384.0))], KERNELS)
     assert loop.abreast[0] == MAX_BATCH_TOKENS / apart.isl == 8.0
     most = apart.osl * 8.0 / float(loop.crowd["busy"][0])  # eight prompts an iteration
     assert rows[-1].tokens_per_s <= most * (1 + 1e-9)
@@ -273,7 +270,7 @@ def test_an_error_pulls_no_further_than_a_bound() -> None:
 
 def test_vllm_spends_time_on_each_sequence_that_a_rank_decodes() -> None:
     slower = replace(CALIBRATION, sequence_s=CALIBRATION.sequence_s + 1e-5)
-    (batch,) = loop_of([place(LLAMA)], KERNELS).batch
+    (batch,) = loop_of([fit_into_memory(LLAMA)], KERNELS).batch
     for engine, more in (("vllm", 1e-5 * batch), ("trtllm", 0.0)):
         query = replace(LLAMA, engine=engine)
         added = one(query, slower).decode_s - one(query).decode_s
@@ -321,7 +318,7 @@ def test_served_deployments_are_met_as_the_catalogue_says() -> None:
 
 def test_the_loop_counts_sequences_per_worker() -> None:
     query = replace(LLAMA, decode_workers=4.0)
-    loop = loop_of([place(query)], KERNELS)
+    loop = loop_of([fit_into_memory(query)], KERNELS)
     assert loop.batch[0] == 8.0
     assert one(query).gpus == 32.0
     assert one(query).tokens_per_s == pytest.approx(
@@ -349,18 +346,18 @@ def test_drafted_tokens_cost_an_iteration_and_those_that_stand_come_for_nothing(
 
 def test_prompts_of_others_ride_on_iterations_that_read_the_weights_anyway() -> None:
     """Short prompts beside a large batch cost less than computed alone."""
-    loop = loop_of([place(replace(LLAMA, isl=64.0, concurrency=64.0))], KERNELS)
+    loop = loop_of([fit_into_memory(replace(LLAMA, isl=64.0, concurrency=64.0))], KERNELS)
     alone, decode, both = (loop.prefill["busy"], loop.decode["busy"], loop.mixed["busy"])
     assert decode < both < decode + 0.7 * alone
 
 
 def test_prompts_that_wait_are_computed_together() -> None:
     """Eight of 1,024 tokens read the experts once: less than eight alone, no less than one."""
-    loop = loop_of([place(replace(DEEPSEEK, concurrency=64.0))], KERNELS)
+    loop = loop_of([fit_into_memory(replace(DEEPSEEK, concurrency=64.0))], KERNELS)
     alone, crowd = float(loop.prefill["busy"][0]), float(loop.crowd["busy"][0])
     assert loop.abreast[0] == 8.0
     assert alone < crowd < 8.0 * alone
-    two = loop_of([place(replace(DEEPSEEK, concurrency=2.0))], KERNELS)
+    two = loop_of([fit_into_memory(replace(DEEPSEEK, concurrency=2.0))], KERNELS)
     assert two.abreast[0] == 1.0  # nobody else waits
     assert float(two.crowd["busy"][0]) == float(two.prefill["busy"][0])
 
@@ -376,7 +373,7 @@ def test_decodes_wait_for_the_launches_of_prompts_beside_them_but_not_vllms(
     none = replace(CALIBRATION, eager_s=1e-12)
     assert (one(query, slow).tbt_s > one(query, none).tbt_s) is slowed
     many = replace(query, concurrency=1024.0, osl=64.0)  # a prompt in every iteration: once for all
-    loop = loop_of([place(many)], KERNELS)
+    loop = loop_of([fit_into_memory(many)], KERNELS)
     host = slow.eager_s * float(loop.prefill["kernels"][0])
     assert one(many, slow).tbt_s - one(many, none).tbt_s < host * (1.0 if slowed else 1e-9)
 

@@ -12,9 +12,9 @@ from planner.inputs.catalogue.estimate_calibration import estimate_fit
 from simulation.performance.estimate.defaults import Deployment
 from simulation.performance.estimate.measured_corrections import (
     LEVELS,
-    Likeness,
+    ErrorCovariance,
     contradictions,
-    learn,
+    learn_corrections,
     shared,
     traits_of,
 )
@@ -30,7 +30,7 @@ ELSEWHERE = replace(ONE, gpu=catalogue.gpu("B200"))
 OTHER_MODEL = replace(ONE, shape=catalogue.shape("qwen3-32b"))
 OTHER_ENGINE = replace(OTHER_MODEL, gpu=catalogue.gpu("B200"), engine="trtllm")
 NONE = np.zeros(0, np.int64)
-PLAIN = Likeness(
+PLAIN = ErrorCovariance(
     **dict.fromkeys(LEVELS, 0.0), load=0.0, users=1, isl=1, osl=1, gpus=1, noise=0.1, split=1.0
 )
 
@@ -38,7 +38,7 @@ PLAIN = Likeness(
 @pytest.mark.parametrize("name", ["tbt", "ttft"])
 def test_no_rows_move_nothing(name: str) -> None:
     where = traits_of([ONE, ELSEWHERE])
-    moved = learn(FIT[name].likeness, where.take(NONE), np.zeros(0)).at(where)
+    moved = learn_corrections(FIT[name].likeness, where.take(NONE), np.zeros(0)).at(where)
     assert not moved.shift.any()
     assert (moved.after == moved.before).all()
 
@@ -46,7 +46,7 @@ def test_no_rows_move_nothing(name: str) -> None:
 @pytest.mark.parametrize("name", ["tbt", "ttft"])
 def test_the_more_alike_the_further_a_row_moves_and_the_less_is_left_unsure(name: str) -> None:
     where = traits_of([ONE, replace(ONE, concurrency=256.0), ELSEWHERE, OTHER_ENGINE])
-    moved = learn(FIT[name].likeness, traits_of([ONE]), np.array([0.3])).at(where)
+    moved = learn_corrections(FIT[name].likeness, traits_of([ONE]), np.array([0.3])).at(where)
     assert 0.3 > moved.shift[0] > moved.shift[1] > moved.shift[2] > moved.shift[3] >= 0.0
     assert (moved.after <= moved.before).all()
     assert (np.diff(moved.after[:3]) > 0).all()
@@ -56,10 +56,10 @@ def test_many_rows_that_agree_are_believed_and_one_that_does_not_is_not() -> Non
     loads = [replace(ONE, concurrency=float(2**n)) for n in range(8)]
     off = np.full(8, 0.4)
     learnt = FIT["tbt"].likeness
-    sure = learn(learnt, traits_of(loads), off).at(traits_of([ONE])).shift[0]
+    sure = learn_corrections(learnt, traits_of(loads), off).at(traits_of([ONE])).shift[0]
     assert sure == pytest.approx(0.4, abs=0.05)
     off[3] = -1.2
-    pulled = learn(learnt, traits_of(loads), off).at(traits_of([ONE])).shift[0]
+    pulled = learn_corrections(learnt, traits_of(loads), off).at(traits_of([ONE])).shift[0]
     assert abs(pulled - 0.4) < 0.12
 
 
@@ -70,7 +70,7 @@ def test_two_rows_by_hand() -> None:
     common = likeness.covariance(shared(rows, rows))
     assert common == pytest.approx(np.full((2, 2), 0.04))
     assert likeness.variance(rows) == pytest.approx(0.05)
-    learnt = learn(likeness, rows, np.array([0.2, 0.2]))
+    learnt = learn_corrections(likeness, rows, np.array([0.2, 0.2]))
     # reweighting leaves both the same weight w: 0.2 * 2 / (2 + 0.25 / w)
     shift = learnt.at(rows).shift
     assert shift[0] == pytest.approx(shift[1])
@@ -80,7 +80,7 @@ def test_two_rows_by_hand() -> None:
 def test_rows_that_do_not_predict_each_other_are_set_aside() -> None:
     loads = [replace(ONE, concurrency=float(4**n)) for n in range(6)]
     off = np.array([0.5, -0.5, 0.5, -0.5, 0.5, -0.5])
-    learnt = learn(replace(PLAIN, deployment=1.0), traits_of(loads), off)
+    learnt = learn_corrections(replace(PLAIN, deployment=1.0), traits_of(loads), off)
     assert learnt.dropped == tuple(np.unique(traits_of([ONE]).labels["deployment"]))
     assert not learnt.at(traits_of([ONE])).shift.any()
 
@@ -90,7 +90,9 @@ def test_rows_that_predict_each_other_in_part_are_believed_in_part() -> None:
     loads = traits_of([replace(ONE, concurrency=float(4**n)) for n in range(6)])
     likeness = replace(PLAIN, deployment=0.3)
     sign = np.array([1.0, -1.0, 1.0, -1.0, 1.0, -1.0])
-    agreed, apart, torn = (learn(likeness, loads, 0.3 + far * sign) for far in (0.02, 0.2, 0.45))
+    agreed, apart, torn = (
+        learn_corrections(likeness, loads, 0.3 + far * sign) for far in (0.02, 0.2, 0.45)
+    )
     assert agreed.dropped == apart.dropped == ()
     assert 1.0 > agreed.part[0] > 0.95 > apart.part[0] > 0.2
     assert not torn.dropped or not torn.at(loads).shift.any()
@@ -109,7 +111,7 @@ def test_left_out_rows_are_not_further_from_what_the_others_say_than_from_nothin
     for _ in range(40):
         level, scale = random.normal(0.0, 0.3), random.uniform(0.02, 0.6)
         off = level + scale * random.standard_t(3.0, loads.size)
-        learnt = learn(FIT[name].likeness, loads, off)
+        learnt = learn_corrections(FIT[name].likeness, loads, off)
         if learnt.dropped:
             assert not learnt.at(loads).shift.any()
             continue
@@ -189,11 +191,11 @@ def test_rows_that_agree_at_their_own_lengths_speak_of_those() -> None:
     ]
     off = np.repeat([0.0, 0.4], 4)
     likeness = replace(PLAIN, deployment=0.3, users=10.0)
-    learnt = learn(likeness, traits_of(rows), off)
+    learnt = learn_corrections(likeness, traits_of(rows), off)
     where = traits_of([replace(ONE, isl=isl, osl=osl, concurrency=24.0) for isl, osl in LENGTHS])
     near, far = learnt.at(where).shift
     assert abs(near) < 0.1 < 0.3 < far < 0.5
-    together = learn(likeness, traits_of(rows), off, judged=False).at(where).shift
+    together = learn_corrections(likeness, traits_of(rows), off, judged=False).at(where).shift
     assert together[0] == pytest.approx(together[1], abs=1e-6)  # as fitted, one level for both
 
 
@@ -203,8 +205,8 @@ def test_rows_of_two_deployments_under_one_description_narrow_nothing_and_are_na
     rows = traits_of([*loads, loads[1]])
     likeness = FIT["tbt"].likeness
     assert contradictions(likeness, rows, off) == [(1, 4)]
-    torn = learn(likeness, rows, off).at(rows)
+    torn = learn_corrections(likeness, rows, off).at(rows)
     assert torn.after == pytest.approx(torn.before)
     agreed = traits_of(loads)
     assert not contradictions(likeness, agreed, off[:4])
-    assert (learn(likeness, agreed, off[:4]).at(rows).after < torn.after).all()
+    assert (learn_corrections(likeness, agreed, off[:4]).at(rows).after < torn.after).all()
