@@ -15,11 +15,11 @@ from django.utils import timezone
 
 from planner.inputs.ingest.live.pushed_samples import of_rows
 from planner.models import (
+    ActivePlan,
     Channel,
     Delivery,
     Firing,
     Outcome,
-    PlanInForce,
     Run,
     Scenario,
     Schedule,
@@ -85,14 +85,14 @@ def team_made(
     )
 
 
-def _years(now: datetime, schedule: Schedule, plan: PlanInForce, outcome: Outcome) -> None:
+def _years(now: datetime, schedule: Schedule, plan: ActivePlan, outcome: Outcome) -> None:
     """The same week after week, as those have it who plan each Monday."""
     weeks = [now - timedelta(days=7 * n) for n in range(2, WEEKS)]
     plans = _like(plan, ({"since": week, "until": week + timedelta(days=7)} for week in weeks))
     _like(outcome, ({"plan_id": plan.pk, "begins": plan.since} for plan in plans))
     Firing.objects.bulk_create(
         Firing(
-            schedule=schedule, due_at=week, as_of=week, fired_at=week, settled_at=week,
+            schedule=schedule, due_at=week, as_of=week, fired_at=week, finished_at=week,
             state=Firing.State.REVIEW, run_id=plan.run_id, words="16.2% of replica-hours differ.",
         )
         for week in weeks

@@ -15,7 +15,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from planner.inputs.ingest import FORMATS
-from planner.models import PlanInForce, Proposal, Run, Scenario, Trace
+from planner.models import ActivePlan, Proposal, Run, Scenario, Trace
 from planner.selectors.active_plans import plans_kept
 from planner.selectors.lookup import id_of
 
@@ -181,11 +181,11 @@ class KeptPlanFilter(filters.FilterSet):  # type: ignore[misc]
         method="by_scenario", max_length=120, label="Its name, as it is now or was then"
     )
 
-    def by_scenario(self, rows: QuerySet[PlanInForce], _: str, value: str) -> Any:
+    def by_scenario(self, rows: QuerySet[ActivePlan], _: str, value: str) -> Any:
         return plans_kept(value).defer("pools")
 
     class Meta:
-        model = PlanInForce
+        model = ActivePlan
         fields = ["scenario"]
 
 

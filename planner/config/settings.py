@@ -92,12 +92,10 @@ check_production(debug=DEBUG, hosts=HOSTS, secret=SECRET_KEY)
 INSTALLED_APPS = [
     "django.contrib.auth",
     "django.contrib.contenttypes",
-    "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "django_htmx",
     "rest_framework",
-    "rest_framework.authtoken",  # table of earlier tokens, which a migration converts
     "django_filters",
     "drf_spectacular",
     "planner",

@@ -1,6 +1,6 @@
 """Define the tables; ``planner.services`` write them and ``planner.selectors`` read them."""
 
-from planner.models.active_plan import PlanInForce
+from planner.models.active_plan import ActivePlan
 from planner.models.audit import AuditHead, AuditRecord
 from planner.models.counter import Counter, Numbered, take_numbers
 from planner.models.deployment import DeploymentName
@@ -29,6 +29,7 @@ from planner.models.version import ScenarioVersion
 from planner.models.workspace import Membership, Role, Workspace
 
 __all__ = [
+    "ActivePlan",
     "ApiToken",
     "AttemptWindow",
     "AuditHead",
@@ -46,7 +47,6 @@ __all__ = [
     "Outcome",
     "OwnGpu",
     "OwnModel",
-    "PlanInForce",
     "PriceList",
     "Profile",
     "ProfileVersion",

@@ -7,7 +7,7 @@ from planner.models.counter import Numbered
 from planner.models.workspace import InWorkspace
 
 
-class PlanInForce(Numbered, InWorkspace):
+class ActivePlan(Numbered, InWorkspace):
     """A schedule of replicas, frozen as it was at activation; its run may change or go.
 
     Rows are only added and ended. A row without ``until`` is active.

@@ -6,18 +6,18 @@ from django.db import models
 
 from planner.errors import NotAllowed
 
-ONLY_ADDED = "The audit log is only added to; nothing in it is changed or removed."
+APPEND_ONLY = "The audit log is only added to; nothing in it is changed or removed."
 
 
-class _OnlyAdded(models.QuerySet["AuditRecord"]):
+class _AppendOnly(models.QuerySet["AuditRecord"]):
     def update(self, **values: Any) -> NoReturn:
-        raise NotAllowed(ONLY_ADDED)
+        raise NotAllowed(APPEND_ONLY)
 
     def delete(self) -> NoReturn:
-        raise NotAllowed(ONLY_ADDED)
+        raise NotAllowed(APPEND_ONLY)
 
     def bulk_update(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise NotAllowed(ONLY_ADDED)
+        raise NotAllowed(APPEND_ONLY)
 
 
 class AuditRecord(models.Model):
@@ -36,7 +36,7 @@ class AuditRecord(models.Model):
     details = models.TextField(default="{}")  # JSON
     workspace = models.CharField(max_length=40, blank=True)  # its slug; "": the installation
 
-    objects = _OnlyAdded.as_manager()
+    objects = _AppendOnly.as_manager()
 
     class Meta:
         ordering = ["-number"]
@@ -46,11 +46,11 @@ class AuditRecord(models.Model):
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         if self.pk is not None:
-            raise NotAllowed(ONLY_ADDED)
+            raise NotAllowed(APPEND_ONLY)
         super().save(*args, **kwargs)
 
     def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise NotAllowed(ONLY_ADDED)
+        raise NotAllowed(APPEND_ONLY)
 
 
 class AuditHead(models.Model):

@@ -6,7 +6,7 @@ from django.db import models
 from planner.models.workspace import InWorkspace
 
 
-class _Own(InWorkspace):
+class _OwnRow(InWorkspace):
     """A row with the fields of a core type in ``facts`` (``hardware_rows``) and a ``source``."""
 
     name = models.CharField(max_length=80)
@@ -31,16 +31,16 @@ class _Own(InWorkspace):
         return self.name
 
 
-class OwnGpu(_Own):
+class OwnGpu(_OwnRow):
     """A GPU type; ``facts`` has the fields of simulation.performance.specs.GpuSpec."""
 
 
-class OwnModel(_Own):
+class OwnModel(_OwnRow):
     """A model; ``facts`` has the fields of simulation.performance.specs.ModelSpec.
 
     The shape is included if it is known.
     """
 
 
-class PriceList(_Own):
+class PriceList(_OwnRow):
     """A price list; ``facts`` is {"prices": rows of catalogue.price_lists.OwnPrice}."""

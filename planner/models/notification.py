@@ -10,16 +10,16 @@ class Event(models.TextChoices):
     """Events that a person may subscribe to."""
 
     PROPOSED = "proposal.opened", "A plan is proposed"
-    REVIEW = "review.requested", "A review is asked of me, or of anybody"
-    MENTION = "mention", "I am mentioned"
-    DECIDED = "proposal.decided", "A proposal is approved, rejected or to be changed"
-    IN_FORCE = "plan.in-force", "Another plan is in force, or none any more"
+    REVIEW = "review.requested", "A review is requested"
+    MENTION = "mention", "Somebody mentions me"
+    DECIDED = "proposal.decided", "A proposal is approved, rejected or needs changes"
+    IN_FORCE = "plan.in-force", "The active plan changes"
     FAILED = "schedule.failed", "A scheduled plan failed or was missed"
     SOURCE = "source.problem", "A live source has a problem"
-    DRIFT = "plan.drift", "What comes drifts from what was planned"
-    REMOVAL = "data.removal", "Old runs or traces are going to be removed"
+    DRIFT = "plan.drift", "Demand drift"
+    REMOVAL = "data.removal", "Old runs or traces will be removed"
     DIGEST = "digest", "The weekly digest"
-    TEST = "test", "A test"
+    TEST = "test", "A test message"
 
 
 class Channel(InWorkspace):
@@ -45,7 +45,7 @@ class Channel(InWorkspace):
         ordering = ["pk"]
 
     @property
-    def told_of(self) -> list[str]:
+    def event_labels(self) -> list[str]:
         """Return the labels of the chosen events; [] means all."""
         return [str(Event(event).label) for event in self.events]
 

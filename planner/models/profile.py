@@ -7,7 +7,7 @@ from planner.models.counter import Numbered
 from planner.models.workspace import InWorkspace
 
 
-class _Once(InWorkspace):
+class _Idempotent(InWorkspace):
     """A row that a client may request again under the same key without a second row."""
 
     idempotency_key = models.CharField(max_length=120, blank=True)
@@ -18,7 +18,7 @@ class _Once(InWorkspace):
         abstract = True
 
 
-class Calibration(Numbered, _Once):
+class Calibration(Numbered, _Idempotent):
     """An uploaded file of measurements; ``store`` has its rows as Parquet."""
 
     class Kind(models.TextChoices):
@@ -80,7 +80,7 @@ class Profile(InWorkspace):
         return self.name
 
 
-class ProfileVersion(_Once):
+class ProfileVersion(_Idempotent):
     """The result of one fit of a profile; never changed after its creation."""
 
     class Kind(models.TextChoices):

@@ -13,7 +13,7 @@ class Proposal(Numbered, InWorkspace):
     class State(models.TextChoices):
         DRAFT = "draft", "Draft"
         OPEN = "open", "Open"
-        CHANGES = "changes", "Changes asked for"
+        CHANGES = "changes", "Changes requested"
         APPROVED = "approved", "Approved"
         REJECTED = "rejected", "Rejected"
         WITHDRAWN = "withdrawn", "Withdrawn"
@@ -40,7 +40,7 @@ class Proposal(Numbered, InWorkspace):
     # The base of the comparison: the active plan at its creation or amendment, and a run with the
     # figures of that plan.
     base = models.ForeignKey(
-        "planner.PlanInForce", null=True, on_delete=models.SET_NULL, related_name="+"
+        "planner.ActivePlan", null=True, on_delete=models.SET_NULL, related_name="+"
     )
     base_run = models.ForeignKey(
         "planner.Run", null=True, on_delete=models.SET_NULL, related_name="+"
@@ -66,7 +66,7 @@ class Proposal(Numbered, InWorkspace):
         return f"Proposal {self.pk}: {self.title}"
 
     @property
-    def going(self) -> bool:
+    def is_undecided(self) -> bool:
         """Return whether it is not decided yet."""
         return self.state in (self.State.DRAFT, self.State.OPEN, self.State.CHANGES)
 
@@ -75,16 +75,16 @@ class ProposalEntry(models.Model):
     """A comment or action about a proposal; rows are only added."""
 
     class Kind(models.TextChoices):
-        OPENED = "opened", "proposed this"
-        READY = "ready", "says that it is ready for review"
-        REQUESTED = "requested", "asked for review"
+        OPENED = "opened", "proposed it"
+        READY = "ready", "marked it ready for review"
+        REQUESTED = "requested", "requested a review"
         COMMENT = "comment", "commented"
         APPROVED = "approved", "approved"
-        CHANGES = "changes", "asked for changes"
+        CHANGES = "changes", "requested changes"
         AMENDED = "amended", "amended it"
         REJECTED = "rejected", "rejected it"
         WITHDRAWN = "withdrawn", "withdrew it"
-        IN_FORCE = "in-force", "put it in force"
+        IN_FORCE = "in-force", "activated it"
 
     proposal = models.ForeignKey(Proposal, on_delete=models.CASCADE, related_name="entries")
     kind = models.CharField(max_length=16, choices=Kind.choices)

@@ -16,13 +16,13 @@ class Run(Numbered, InWorkspace):
         PLAN = "plan", "Plan"
         SIMULATE = "simulate", "Simulate"
         COMPARE = "compare", "Plan and compare"
-        PROVISION = "provision", "Below the replica"
-        SIZE = "size", "What one replica carries"
-        PD_RATIO = "pd-ratio", "Prefill to decode"
+        PROVISION = "provision", "Operator-level provisioning"
+        SIZE = "size", "Replica capacity"
+        PD_RATIO = "pd-ratio", "Prefill-decode ratio"
         PARETO = "pareto", "Two objectives"
         PLACE = "place", "Placement"
         OUTLOOK = "outlook", "Cost by month"
-        BACKTEST = "backtest", "Forecasters by what they lead to"
+        BACKTEST = "backtest", "Backtest of forecasters"
 
     class State(models.TextChoices):
         PENDING = "pending", "Waiting"
@@ -78,7 +78,7 @@ class Run(Numbered, InWorkspace):
     created_at = models.DateTimeField(auto_now_add=True)
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
-    removal_told_at = models.DateTimeField(null=True, blank=True)  # when its removal was announced
+    removal_announced_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         ordering = ["-created_at", "-pk"]

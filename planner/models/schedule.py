@@ -60,7 +60,7 @@ class Firing(InWorkspace):
     due_at = models.DateTimeField()
     as_of = models.DateTimeField(null=True)  # the run uses the data of that time
     fired_at = models.DateTimeField()
-    settled_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
     state = models.CharField(max_length=16, choices=State.choices)
     run = models.ForeignKey("planner.Run", null=True, on_delete=models.SET_NULL, related_name="+")
     proposal = models.ForeignKey(
@@ -91,12 +91,12 @@ class Outcome(Numbered, InWorkspace):
         FAILED = "failed", "Failed"
 
     plan = models.ForeignKey(
-        "planner.PlanInForce", on_delete=models.CASCADE, related_name="outcomes"
+        "planner.ActivePlan", on_delete=models.CASCADE, related_name="outcomes"
     )
     begins = models.DateTimeField()
     ends = models.DateTimeField()
     state = models.CharField(max_length=16, choices=State.choices, default=State.RUNNING)
-    begun_at = models.DateTimeField()
+    started_at = models.DateTimeField()
     figures = models.JSONField(default=dict, blank=True)  # planner.domain.retrospective
     words = models.TextField(blank=True)
 

@@ -11,7 +11,7 @@ class SecondFactor(models.Model):
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="second_factor"
     )
     # the shared key, encrypted, so a copy of the database has no usable key
-    sealed = models.TextField()
+    encrypted_key = models.TextField()
     # None: not confirmed, so sign-ins do not ask for it
     confirmed_at = models.DateTimeField(null=True, blank=True)
     # 30 s steps of Unix time, so that no code works twice

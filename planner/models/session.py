@@ -15,12 +15,12 @@ class Session(AbstractBaseSession):
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.CASCADE, related_name="sessions"
     )  # None: not signed in, or the second factor is missing
-    begun_at = models.DateTimeField()
-    seen_at = models.DateTimeField()  # rounded: see services.sessions.SEEN_EVERY
+    created_at = models.DateTimeField()
+    last_used_at = models.DateTimeField()  # rounded: see services.sessions.SEEN_EVERY
     address = models.CharField(max_length=45, blank=True)  # last network address
 
     class Meta:
-        ordering = ["-seen_at"]
+        ordering = ["-last_used_at"]
 
     def __str__(self) -> str:
-        return f"Session of {self.begun_at:%Y-%m-%d %H:%M} UTC, last used from {self.address}"
+        return f"Session of {self.created_at:%Y-%m-%d %H:%M} UTC, last used from {self.address}"

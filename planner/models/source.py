@@ -28,7 +28,7 @@ class Source(InWorkspace):
     state = models.CharField(max_length=16, choices=State.choices, default=State.NEW)
     problem = models.TextField(blank=True)  # problem of the last reading, one sentence
     read_at = models.DateTimeField(null=True, blank=True)  # time of its last answer
-    read_to = models.DateTimeField(null=True, blank=True)  # end of what has been read
+    read_until = models.DateTimeField(null=True, blank=True)  # end of what has been read
     due_at = models.DateTimeField(null=True, blank=True)
     reading_since = models.DateTimeField(null=True, blank=True)  # claimed by a worker
     found = models.JSONField(default=dict, blank=True)  # which engines and metrics are read
@@ -56,7 +56,7 @@ class SourceReading(models.Model):
 
     source = models.ForeignKey(Source, on_delete=models.CASCADE, related_name="readings")
     at = models.DateTimeField(auto_now_add=True)
-    what = models.CharField(max_length=255, blank=True)  # the file's name; "" for a span
+    file_name = models.CharField(max_length=255, blank=True)  # "": a span of time
     sha256 = models.CharField(max_length=64, blank=True)  # of the file
     start_at = models.DateTimeField(null=True, blank=True)
     end_at = models.DateTimeField(null=True, blank=True)
@@ -69,4 +69,4 @@ class SourceReading(models.Model):
         indexes = [models.Index(fields=["source", "sha256"])]
 
     def __str__(self) -> str:
-        return f"{self.source_id}: {self.what or self.at}"
+        return f"{self.source_id}: {self.file_name or self.at}"

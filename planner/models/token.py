@@ -14,8 +14,8 @@ class ApiToken(InWorkspace):
     """
 
     class Scope(models.TextChoices):
-        ALL = "all", "All that I may do"
-        READ = "read", "Reading alone"
+        ALL = "all", "Everything that I may do"
+        READ = "read", "Read-only"
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_tokens"

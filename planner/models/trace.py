@@ -39,7 +39,7 @@ class Trace(InWorkspace):
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL
     )
     created_at = models.DateTimeField(auto_now_add=True)
-    removal_told_at = models.DateTimeField(null=True, blank=True)  # when its removal was announced
+    removal_announced_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         ordering = ["-created_at", "-pk"]

@@ -11,7 +11,7 @@ from planner.models import workspace as workspaces
 from planner.models.workspace import Membership, Workspace, current_workspace
 
 
-class People(UserManager["User"]):
+class WorkspaceUserManager(UserManager["User"]):
     """A manager that can also make a new user a member of the current workspace."""
 
     use_in_migrations = False
@@ -39,23 +39,23 @@ class User(AbstractUser):
 
     Role: TypeAlias = workspaces.Role
 
-    objects = People()  # type: ignore[misc]
+    objects = WorkspaceUserManager()  # type: ignore[misc]
 
     @cached_property
-    def held(self) -> list[Membership]:
+    def membership_list(self) -> list[Membership]:
         """Return the memberships, loaded once per object."""
         return list(self.memberships.select_related("workspace"))
 
     @property
     def role(self) -> workspaces.Role | None:
         """Return the role in the current workspace; None for somebody who is no member."""
-        if not self.held:
+        if not self.membership_list:
             return None
         here = current_workspace().pk
         return next(
             (
                 workspaces.Role(membership.role)
-                for membership in self.held
+                for membership in self.membership_list
                 if membership.workspace_id == here
             ),
             None,
@@ -66,7 +66,7 @@ class User(AbstractUser):
         """Return the workspaces that the user may enter, the oldest first."""
         if self.is_superuser:
             return list(Workspace.objects.all())
-        return [membership.workspace for membership in self.held]
+        return [membership.workspace for membership in self.membership_list]
 
     @property
     def here(self) -> Workspace | None:
@@ -91,7 +91,7 @@ class User(AbstractUser):
         super().refresh_from_db(*args, **kwargs)
 
     def _forget(self) -> None:
-        for known in ("held", "workspaces"):
+        for known in ("membership_list", "workspaces"):
             self.__dict__.pop(known, None)
 
     @property

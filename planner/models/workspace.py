@@ -103,7 +103,7 @@ def within(workspace: Workspace | str | Callable[[], Workspace] | None) -> Itera
 
     It is given as a row, a slug, a function that finds it on first use, or None for none yet.
     """
-    token = _current.set(_meant(workspace))
+    token = _current.set(_resolve_slug(workspace))
     try:
         yield
     finally:
@@ -115,7 +115,7 @@ def enter(workspace: Workspace | str) -> None:
 
     A request enters by its token, and a script by its start.
     """
-    _current.set(_meant(workspace))
+    _current.set(_resolve_slug(workspace))
 
 
 def workspace_of(slug: str) -> Workspace:
@@ -129,7 +129,7 @@ def workspace_of(slug: str) -> Workspace:
     return workspace
 
 
-def _meant(
+def _resolve_slug(
     workspace: Workspace | str | Callable[[], Workspace] | None,
 ) -> Workspace | Callable[[], Workspace] | None:
     if isinstance(workspace, str):
@@ -138,7 +138,7 @@ def _meant(
     return workspace
 
 
-class Here(models.Manager[Row]):
+class WorkspaceManager(models.Manager[Row]):
     """A manager of the rows of the current workspace."""
 
     def get_queryset(self) -> models.QuerySet[Row]:
@@ -156,7 +156,7 @@ class InWorkspace(models.Model):
         Workspace, on_delete=models.CASCADE, default=current_workspace_id, related_name="+"
     )
 
-    objects = Here()
+    objects = WorkspaceManager()
     everywhere = models.Manager()  # noqa: DJ012 - a manager too
 
     class Meta:

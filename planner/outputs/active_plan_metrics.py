@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, cast
 from zoneinfo import ZoneInfo
 
-from planner.models import PlanInForce
+from planner.models import ActivePlan
 from planner.outputs.manifests.common import METRIC
 from planner.outputs.object_names import label_of
 from planner.outputs.prometheus_text import (
@@ -42,7 +42,7 @@ class Desired:
     replicas: int | None
 
 
-def desired(plan: PlanInForce, now: datetime) -> list[Desired]:
+def desired(plan: ActivePlan, now: datetime) -> list[Desired]:
     """Return the replicas that a plan requests of each pool at ``now``.
 
     A repeating plan uses its smallest number in minutes that it does not cover. A dated plan
@@ -84,12 +84,12 @@ def _at(steps: Sequence[Step], repeat: Repeat, local: datetime) -> int | None:
     return int(counts[counts != UNKNOWN].min()) if now == UNKNOWN else now
 
 
-def exposition(plans: Iterable[PlanInForce], now: datetime) -> str:
+def exposition(plans: Iterable[ActivePlan], now: datetime) -> str:
     """Return the active plans in the Prometheus text format (0.0.4)."""
     return "".join(f"{line}\n" for line in _lines(list(plans), now))
 
 
-def _lines(plans: Sequence[PlanInForce], now: datetime) -> Iterator[str]:
+def _lines(plans: Sequence[ActivePlan], now: datetime) -> Iterator[str]:
     """Yield the lines by metric, because the format requires all lines of a metric together."""
     yield from family(IN_FORCE, "1 with each plan in force; 0 where there is none.")
     if not plans:
@@ -116,6 +116,6 @@ def _lines(plans: Sequence[PlanInForce], now: datetime) -> Iterator[str]:
             yield f"{METRIC}{labels(of)} {pool.replicas}"
 
 
-def _of(plan: PlanInForce) -> dict[str, str]:
+def _of(plan: ActivePlan) -> dict[str, str]:
     """Return the labels that identify a plan."""
     return {"run": str(plan.number), "policy": plan.policy, "scenario": plan.scenario}

@@ -14,7 +14,7 @@ import numpy as np
 from planner.errors import ScenarioError
 from planner.inputs.scenario.address import flat
 from planner.inputs.scenario.document import parse
-from planner.models import PlanInForce
+from planner.models import ActivePlan
 from planner.outputs.active_plan_metrics import steps_of
 from planner.outputs.weekly_pattern import (
     DAYS,
@@ -61,7 +61,7 @@ class PlansBetween:
     notes: tuple[str, ...]
 
 
-def plans_between(old: PlanInForce, new: PlanInForce) -> PlansBetween:
+def plans_between(old: ActivePlan, new: ActivePlan) -> PlansBetween:
     """Compare the replicas by minute of the week in UTC, and the settings of both runs."""
     before, after = pools_by_minute(old), pools_by_minute(new)
     both = _known_minutes(before) & _known_minutes(after)
@@ -100,7 +100,7 @@ def plans_between(old: PlanInForce, new: PlanInForce) -> PlansBetween:
     )
 
 
-def pools_by_minute(plan: PlanInForce) -> dict[PoolKey, IntArray]:
+def pools_by_minute(plan: ActivePlan) -> dict[PoolKey, IntArray]:
     """Return replicas by pool and minute of the week, from Monday on, in UTC.
 
     Minutes that the plan does not cover are UNKNOWN.
@@ -126,7 +126,7 @@ def _counts(pools: dict[PoolKey, IntArray], key: PoolKey) -> IntArray:
 
 
 def _settings(
-    old: PlanInForce, new: PlanInForce, notes: list[str]
+    old: ActivePlan, new: ActivePlan, notes: list[str]
 ) -> tuple[tuple[Setting, ...], int]:
     """Return the settings that differ between both scenarios, and the number of equal ones.
 

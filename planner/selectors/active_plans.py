@@ -4,37 +4,37 @@ from __future__ import annotations
 
 from django.db.models import Q, QuerySet
 
-from planner.models import PlanInForce, Run
+from planner.models import ActivePlan, Run
 from planner.selectors.lookup import row_numbered
 
 
-def plans_in_force() -> QuerySet[PlanInForce]:
+def plans_in_force() -> QuerySet[ActivePlan]:
     """Return all active plans, the newest first; their runs, which are large, load on access."""
-    return PlanInForce.objects.select_related("by").filter(until=None)
+    return ActivePlan.objects.select_related("by").filter(until=None)
 
 
-def plan_in_force(scenario: str) -> PlanInForce | None:
+def plan_in_force(scenario: str) -> ActivePlan | None:
     """Return the active plan of the scenario of that name, as it is now or was at activation."""
     plans = plans_in_force()
     now, then = Q(run__scenario__name=scenario), Q(scenario=scenario)
     return plans.filter(now).first() or plans.filter(then).first()
 
 
-def plans_kept(scenario: str = "") -> QuerySet[PlanInForce]:
+def plans_kept(scenario: str = "") -> QuerySet[ActivePlan]:
     """Return all active and former plans, the newest first.
 
     ``scenario`` restricts them to one scenario, by its present name or that at activation.
     """
-    rows = PlanInForce.objects.select_related("by", "proposal")
+    rows = ActivePlan.objects.select_related("by", "proposal")
     return rows.filter(Q(run__scenario__name=scenario) | Q(scenario=scenario)) if scenario else rows
 
 
-def plan_kept_get(number: int) -> PlanInForce:
+def plan_kept_get(number: int) -> ActivePlan:
     """Return an active or former plan by number; raise NotFound."""
     return row_numbered(plans_kept(), "plan", number, " that is or was in force")
 
 
-def in_force_of(run: Run) -> PlanInForce | None:
+def in_force_of(run: Run) -> ActivePlan | None:
     """Return the active plan of the scenario that a run is of.
 
     A saved scenario is found by its row, whatever its present name is. Otherwise its name counts.

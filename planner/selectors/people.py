@@ -13,7 +13,7 @@ def people_list() -> QuerySet[User]:
     """Return all members, enabled ones first, each with ``runs``: how many they started here."""
     here = current_workspace_id()
     memberships = Prefetch(
-        "memberships", Membership.objects.select_related("workspace"), to_attr="held"
+        "memberships", Membership.objects.select_related("workspace"), to_attr="membership_list"
     )
     return (
         _members()  # type: ignore[no-redef]

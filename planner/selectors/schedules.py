@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from planner.models import Firing, Outcome, PlanInForce, Schedule, Source
+from planner.models import ActivePlan, Firing, Outcome, Schedule, Source
 from planner.selectors.lookup import row_named, row_numbered
 
 LOOKED_AT = 100  # newest judged plans that are searched for speeds of a profile
@@ -41,7 +41,7 @@ def outcomes_list(schedule: Schedule | None = None) -> QuerySet[Outcome]:
     rows = Outcome.objects.select_related("plan").defer("plan__pools")
     if schedule is None:
         return rows
-    plans = PlanInForce.objects.filter(proposal__firings__schedule=schedule)
+    plans = ActivePlan.objects.filter(proposal__firings__schedule=schedule)
     return rows.filter(plan__in=plans)
 
 

@@ -19,7 +19,7 @@ from planner.services.access import check_may_administer
 from planner.services.audit import record
 from planner.services.people import check_theirs
 
-SECRET = {"session_key", "session_data", "sealed", "recovery", "sha256", "salt", "key"}
+SECRET = {"session_key", "session_data", "encrypted_key", "recovery", "sha256", "salt", "key"}
 OWNER = "owner"  # rows of this relation get a new owner; who approved or wrote something stays
 
 
@@ -151,7 +151,7 @@ def _check_not_last(person: User) -> None:
     # Nobody could invite people or give roles without an admin.
     if person.is_superuser and not others.filter(is_superuser=True).exists():
         raise NotAllowed(f"{person.username} is the last admin of the installation.")
-    for held in person.held:
+    for held in person.membership_list:
         admins = Membership.objects.filter(workspace=held.workspace, role=Role.ADMIN)
         left = others.filter(Q(pk__in=admins.values("user")) | Q(is_superuser=True))
         if held.role == Role.ADMIN and not left.exists():
@@ -166,7 +166,7 @@ def _check_takes(to: User, person: User) -> None:
     if to.pk == person.pk or not to.is_active:
         raise PlannerError(f"{to.username} cannot take over what {person.username} owns.")
     places = {row.workspace for field in _owners() for row in _rows(field, person)}
-    plans = {held.workspace_id for held in to.held if held.role != Role.VIEWER}
+    plans = {held.workspace_id for held in to.membership_list if held.role != Role.VIEWER}
     for workspace in sorted(places, key=lambda place: place.slug):
         if workspace.pk not in plans and not to.is_superuser:
             raise PlannerError(

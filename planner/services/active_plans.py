@@ -10,7 +10,7 @@ from datetime import datetime
 from django.db import transaction
 
 from planner.errors import NotAllowed, NotReady, PlannerError
-from planner.models import Event, PlanInForce, Proposal, Run, User
+from planner.models import ActivePlan, Event, Proposal, Run, User
 from planner.outputs.options import ExportOptions
 from planner.outputs.plans import (
     Plan,
@@ -38,7 +38,7 @@ def put_in_force(
     proposal: Proposal | None = None,
     rule: str = "",
     message: str = "",
-) -> PlanInForce:
+) -> ActivePlan:
     """Activate a plan from ``now`` on, and end the plans that it replaces (``replaced_by``).
 
     ``proposal``: an approved one; its own service has checked the approval and notifies people.
@@ -67,9 +67,9 @@ def put_in_force(
     return placed
 
 
-def frozen(plan: Plan, run: Run) -> PlanInForce:
+def frozen(plan: Plan, run: Run) -> ActivePlan:
     """Return the plan as it would be active; it is not saved."""
-    return PlanInForce(
+    return ActivePlan(
         run=run,
         number=run.pk,
         scenario=plan.scenario[:120],
@@ -85,8 +85,8 @@ def frozen(plan: Plan, run: Run) -> PlanInForce:
 
 @transaction.atomic
 def plan_restore(
-    *, plan: PlanInForce, user: User | None, now: datetime, message: str = ""
-) -> PlanInForce:
+    *, plan: ActivePlan, user: User | None, now: datetime, message: str = ""
+) -> ActivePlan:
     """Activate an earlier plan again, as it was then, and end the plan that it replaces.
 
     Raises NotReady if it is active, or its dates are over.
@@ -101,7 +101,7 @@ def plan_restore(
         )
     current = in_force_of(plan.run) if plan.run else plan_in_force(plan.scenario)
     _end(_replaced(current, {(pool["name"], pool["region"]) for pool in plan.pools}), now)
-    again = PlanInForce.objects.get(pk=plan.pk)
+    again = ActivePlan.objects.get(pk=plan.pk)
     # A new row: the earlier rows are the history of active plans.
     again.pk, again._state.adding = None, True
     again.since, again.until, again.by = now, None, user
@@ -126,7 +126,7 @@ def timetable_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
     return plan
 
 
-def replaced_by(plan: Plan, run: Run) -> list[PlanInForce]:
+def replaced_by(plan: Plan, run: Run) -> list[ActivePlan]:
     """Return the active plans that a plan ends by taking effect.
 
     The first is the active plan of the same scenario. Then come plans of other scenarios if this
@@ -139,7 +139,7 @@ def replaced_by(plan: Plan, run: Run) -> list[PlanInForce]:
     return _replaced(in_force_of(run), {(pool.name, pool.region) for pool in plan.pools})
 
 
-def _replaced(current: PlanInForce | None, pools: set[tuple[str, str]]) -> list[PlanInForce]:
+def _replaced(current: ActivePlan | None, pools: set[tuple[str, str]]) -> list[ActivePlan]:
     """Return the plans that a plan of these ``pools`` (name, region) would end."""
     replaced = [current] if current else []
     for other in plans_in_force():
@@ -158,7 +158,7 @@ def _replaced(current: PlanInForce | None, pools: set[tuple[str, str]]) -> list[
 
 
 @transaction.atomic
-def withdraw(*, user: User | None, now: datetime, plan: PlanInForce | None = None) -> bool:
+def withdraw(*, user: User | None, now: datetime, plan: ActivePlan | None = None) -> bool:
     """End an active plan, or the only one if none is named; return whether one was active.
 
     Raises NotReady if several are active and none is named.
@@ -184,11 +184,11 @@ def _check_directly(user: User | None) -> None:
         )
 
 
-def _end(plans: list[PlanInForce], now: datetime) -> None:
-    PlanInForce.objects.filter(pk__in=[plan.pk for plan in plans]).update(until=now)
+def _end(plans: list[ActivePlan], now: datetime) -> None:
+    ActivePlan.objects.filter(pk__in=[plan.pk for plan in plans]).update(until=now)
 
 
-def _tell(plan: PlanInForce, what: str) -> None:
+def _tell(plan: ActivePlan, what: str) -> None:
     words = f"Run {plan.number} of {plan.scenario} is {what}."
     notify(plan.workspace, Event.IN_FORCE, words, f"/plans-in-force/{plan.pk}/")
 

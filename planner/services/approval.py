@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from planner.domain.options import options_of
 from planner.errors import NotAllowed, NotReady, PlannerError
-from planner.models import PlanInForce, Proposal, Run, User
+from planner.models import ActivePlan, Proposal, Run, User
 from planner.outputs.options import ExportOptions
 from planner.selectors.review import approvals_of, authors_of, review_rules
 from planner.selectors.runs import run_result
@@ -69,7 +69,7 @@ def stale(proposal: Proposal) -> str:
     return ""
 
 
-def to_be_replaced(proposal: Proposal, now: datetime) -> list[PlanInForce]:
+def to_be_replaced(proposal: Proposal, now: datetime) -> list[ActivePlan]:
     """Return the active plans that the approval would end.
 
     Raises NotReady if a plan of another scenario is in the way.

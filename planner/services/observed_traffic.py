@@ -13,7 +13,7 @@ from planner.inputs.ingest.live.replica_speed import (
     served_of,
 )
 from planner.inputs.scenario import document as text
-from planner.models import PlanInForce, Run, Source, Trace
+from planner.models import ActivePlan, Run, Source, Trace
 from planner.outputs.active_plan_metrics import desired
 from planner.services.sources import current_trace, series
 
@@ -29,7 +29,7 @@ def living(name: str) -> str:
     return current_trace(source).name if source else name
 
 
-def held_of(plan: PlanInForce, begins: datetime, ends: datetime) -> list[HeldPool]:
+def held_of(plan: ActivePlan, begins: datetime, ends: datetime) -> list[HeldPool]:
     """Return the replicas that the plan asked for over time, read as clusters read it."""
     moments = [begins + n * LOOK for n in range(max(1, int((ends - begins) / LOOK)))]
     replicas = np.array(

@@ -272,7 +272,7 @@ def _follow(user: User, idp: IdentityProvider, role_of: dict[str, str]) -> dict[
         has = next(
             (
                 membership.role
-                for membership in user.held
+                for membership in user.membership_list
                 if membership.workspace_id == workspace.pk
             ),
             "",

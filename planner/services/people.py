@@ -96,7 +96,9 @@ def check_theirs(by: User | None, person: User, what: str) -> None:
     if by is None or by.is_superuser:
         return
     here = current_workspace().pk
-    if person.is_superuser or any(membership.workspace_id != here for membership in person.held):
+    if person.is_superuser or any(
+        membership.workspace_id != here for membership in person.membership_list
+    ):
         raise NotAllowed(
             f"{person.username} does not belong to this workspace alone, so only an admin of the "
             f"installation may {what} them."

@@ -24,7 +24,7 @@ from planner.domain.retrospective.figures import ForecastBin
 from planner.domain.serialise import as_json
 from planner.errors import EXPECTED
 from planner.inputs.scenario import document as text
-from planner.models import Outcome, PlanInForce, Run, Trace
+from planner.models import ActivePlan, Outcome, Run, Trace
 from planner.models.notification import Event
 from planner.models.workspace import current_workspace
 from planner.selectors.run_hardware import known_of
@@ -49,7 +49,7 @@ Stretch = tuple[datetime, datetime]
 def outcomes_tick(*, now: datetime, most: int = 1, progress: Progress = silent) -> list[Outcome]:
     """Judge up to ``most`` stretches that are due, those that ended first before others."""
     # Without the row of a dead worker, the stretch is due again.
-    Outcome.objects.filter(state=Outcome.State.RUNNING, begun_at__lt=now - GIVEN_UP).delete()
+    Outcome.objects.filter(state=Outcome.State.RUNNING, started_at__lt=now - GIVEN_UP).delete()
     judged: list[Outcome] = []
     for plan, (begins, ends) in due(now):
         if len(judged) == most:
@@ -59,11 +59,11 @@ def outcomes_tick(*, now: datetime, most: int = 1, progress: Progress = silent) 
     return judged
 
 
-def due(now: datetime) -> list[tuple[PlanInForce, Stretch]]:
+def due(now: datetime) -> list[tuple[ActivePlan, Stretch]]:
     """Return the stretches that are over, with known traffic, and not judged yet."""
     done = set(Outcome.objects.values_list("plan_id", "begins"))
     waiting = []
-    for plan in PlanInForce.objects.select_related("run")[:MOST]:
+    for plan in ActivePlan.objects.select_related("run")[:MOST]:
         left = [stretch for stretch in stretches(plan, now) if (plan.pk, stretch[0]) not in done]
         known = _known_until(plan.run) if left and plan.run else None
         if known is not None:
@@ -71,7 +71,7 @@ def due(now: datetime) -> list[tuple[PlanInForce, Stretch]]:
     return sorted(waiting, key=lambda stretch: stretch[1][1])
 
 
-def stretches(plan: PlanInForce, now: datetime) -> Iterator[Stretch]:
+def stretches(plan: ActivePlan, now: datetime) -> Iterator[Stretch]:
     """Yield the stretches in which a plan was active and that are over, to the hour.
 
     A plan of dates has one stretch: the part of its dates in which it was active. If its dates were
@@ -96,10 +96,10 @@ def stretches(plan: PlanInForce, now: datetime) -> Iterator[Stretch]:
 
 
 def outcome_judge(
-    *, plan: PlanInForce, begins: datetime, ends: datetime, now: datetime, progress: Progress
+    *, plan: ActivePlan, begins: datetime, ends: datetime, now: datetime, progress: Progress
 ) -> Outcome | None:
     """Judge one stretch of a plan; return None if another worker does."""
-    outcome = Outcome(plan=plan, begins=begins, ends=ends, begun_at=now)
+    outcome = Outcome(plan=plan, begins=begins, ends=ends, started_at=now)
     try:
         with transaction.atomic():
             outcome.save()

@@ -17,7 +17,7 @@ import numpy as np
 from planner.errors import EXPECTED
 from planner.inputs.scenario import document as text
 from planner.inputs.scenario.schema import Scenario
-from planner.models import PlanInForce, Run, User
+from planner.models import ActivePlan, Run, User
 from planner.outputs.active_plan_metrics import steps_of
 from planner.outputs.proposal_changes import REPLAYED
 from planner.outputs.weekly_pattern import (
@@ -44,7 +44,7 @@ ANSWERS = ("name", "description", "objective.", "forecast.", "policies", "horizo
 SCENARIO_ROLES = {core: role for role, core in ROLES.items()}
 
 
-def replay_start(plan: PlanInForce, run: Run, base: Run | None, by: User | None) -> Run | None:
+def replay_start(plan: ActivePlan, run: Run, base: Run | None, by: User | None) -> Run | None:
     """Start a run that replays ``plan`` on the demand of ``run``.
 
     Returns None if both were replayed on the same requests already, or if no exact replay is
@@ -55,7 +55,7 @@ def replay_start(plan: PlanInForce, run: Run, base: Run | None, by: User | None)
     return _replay(plan, run, f"In force (run {plan.number}) on run {run.pk}", by)
 
 
-def outcome_start(plan: PlanInForce, run: Run, by: User | None) -> Run | None:
+def outcome_start(plan: ActivePlan, run: Run, by: User | None) -> Run | None:
     """Start a run that replays ``plan``, the plan of ``run`` as it would be active, on its demand.
 
     Returns None if ``run`` replayed it itself, or if no exact replay is possible.
@@ -65,7 +65,7 @@ def outcome_start(plan: PlanInForce, run: Run, by: User | None) -> Run | None:
     return _replay(plan, run, f"Proposed by run {run.pk}", by)
 
 
-def _replay(plan: PlanInForce, run: Run, name: str, by: User | None) -> Run | None:
+def _replay(plan: ActivePlan, run: Run, name: str, by: User | None) -> Run | None:
     """Start a replay of a plan on a run's scenario; None if no exact replay is possible."""
     try:
         scenario = text.parse(run.document, run.name)
@@ -100,7 +100,7 @@ def _alike(base: Run, run: Run, policy: str) -> bool:
     return all(row.key.startswith(ANSWERS) for row in beside.differences)
 
 
-def _clear(plan: PlanInForce, scenario: Scenario) -> bool:
+def _clear(plan: ActivePlan, scenario: Scenario) -> bool:
     """Return whether model, region, GPU type and role identify each pool of plan and scenario."""
     pools = Counter((p["model"], p["region"], p["gpu"], p["role"]) for p in plan.pools)
     speeds = Counter((profile.model, profile.gpu, profile.role) for profile in scenario.profiles)
@@ -109,7 +109,7 @@ def _clear(plan: PlanInForce, scenario: Scenario) -> bool:
     )
 
 
-def timetable(plan: PlanInForce, begins: datetime, ends: datetime) -> Iterator[dict[str, Any]]:
+def timetable(plan: ActivePlan, begins: datetime, ends: datetime) -> Iterator[dict[str, Any]]:
     """Yield the rows of ``periodic`` that repeat the plan's replicas from ``begins`` to ``ends``.
 
     After its dates a plan repeats its day, or its week. A window of over a week yields no rows.
@@ -138,7 +138,7 @@ def _place(pool: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _counts(plan: PlanInForce, pool: dict[str, Any], begins: datetime, minutes: int) -> IntArray:
+def _counts(plan: ActivePlan, pool: dict[str, Any], begins: datetime, minutes: int) -> IntArray:
     """Return replicas of a pool by minute from ``begins``.
 
     Minutes without a count in the plan get the pool's minimum.

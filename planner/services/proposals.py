@@ -349,7 +349,7 @@ def _take_effect(proposal: Proposal, by: User | None, rule: str, now: datetime) 
 
 
 def _check_going(proposal: Proposal, what: str) -> None:
-    if not proposal.going:
+    if not proposal.is_undecided:
         raise NotReady(f"Proposal {proposal.pk} is {state_of(proposal)} and cannot be {what}.")
 
 

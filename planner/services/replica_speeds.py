@@ -17,7 +17,7 @@ from planner.domain.retrospective.speed_drift import speeds_now
 from planner.domain.serialise import as_json
 from planner.errors import EXPECTED
 from planner.inputs.scenario import document as text
-from planner.models import PlanInForce, Source
+from planner.models import ActivePlan, Source
 from planner.models.notification import Event
 from planner.models.workspace import within
 from planner.selectors.run_hardware import known_of
@@ -43,7 +43,7 @@ def speeds_judge(*, source_id: int) -> list[dict[str, Any]]:
     with within(source.workspace):
         before = {_kind(row): row for row in source.speed}
         judged: dict[tuple[str, ...], dict[str, Any]] = {}
-        plans = PlanInForce.objects.filter(until=None).exclude(run=None).select_related("run")
+        plans = ActivePlan.objects.filter(until=None).exclude(run=None).select_related("run")
         for plan in plans:
             try:
                 drifts = _of_plan(plan, source)
@@ -71,7 +71,7 @@ def speeds_judge(*, source_id: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _of_plan(plan: PlanInForce, source: Source) -> list[tuple[SpeedDrift, datetime]]:
+def _of_plan(plan: ActivePlan, source: Source) -> list[tuple[SpeedDrift, datetime]]:
     """Return the drifts since the plan took effect, of its last day, up to the end of the data."""
     run, trace = plan.run, source.trace
     if run is None or trace is None or trace.end_at is None:

@@ -17,7 +17,7 @@ from django.db.models import F, QuerySet
 from django.db.models.functions import Coalesce
 
 from planner.errors import NotReady
-from planner.models import Event, Firing, PlanInForce, Proposal, ProposalEntry, Run, Trace
+from planner.models import ActivePlan, Event, Firing, Proposal, ProposalEntry, Run, Trace
 from planner.models.workspace import current_workspace
 from planner.services.audit import record
 from planner.services.notifications import notify
@@ -54,10 +54,10 @@ def removal_of(row: Run | Trace) -> datetime | None:
     """Return when a row will be removed; None until the removal is announced."""
     run = isinstance(row, Run)
     days = settings.HEADROOM_KEEP_RUNS_DAYS if run else settings.HEADROOM_KEEP_TRACES_DAYS
-    if not days or row.removal_told_at is None:
+    if not days or row.removal_announced_at is None:
         return None
     since = (row.finished_at if isinstance(row, Run) else None) or row.created_at
-    return max(since + timedelta(days=days), row.removal_told_at + NOTICE)
+    return max(since + timedelta(days=days), row.removal_announced_at + NOTICE)
 
 
 def removal_words(row: Run | Trace) -> str:
@@ -74,7 +74,7 @@ def removal_words(row: Run | Trace) -> str:
 def _runs(before: datetime) -> QuerySet[Run]:
     """Return the runs that ended before, and that nothing needs."""
     needed = [
-        PlanInForce.objects.exclude(run=None).values("run"),
+        ActivePlan.objects.exclude(run=None).values("run"),
         *(
             Proposal.objects.exclude(**{name: None}).values(name)
             for name in ("run", "base_run", "replay", "outcome")
@@ -105,15 +105,17 @@ def _traces(before: datetime) -> QuerySet[Trace]:
 
 
 def _due(rows: QuerySet[Old], now: datetime) -> Iterator[Old]:
-    yield from rows.filter(removal_told_at__lte=now - NOTICE).order_by("pk")[:MOST]
+    yield from rows.filter(removal_announced_at__lte=now - NOTICE).order_by("pk")[:MOST]
 
 
 def _told(rows: QuerySet[Old], now: datetime, what: str, days: int) -> Iterator[str]:
     """Announce the rows that are not announced yet, and yield one sentence about them."""
-    fresh = [row for row in rows.filter(removal_told_at=None).order_by("pk")[:MOST] if _goes(row)]
+    fresh = [
+        row for row in rows.filter(removal_announced_at=None).order_by("pk")[:MOST] if _goes(row)
+    ]
     if not fresh:
         return
-    rows.filter(pk__in=[row.pk for row in fresh]).update(removal_told_at=now)
+    rows.filter(pk__in=[row.pk for row in fresh]).update(removal_announced_at=now)
     names = ", ".join(str(row.pk) if isinstance(row, Run) else row.name for row in fresh[:10])
     more = f" and {len(fresh) - 10:,} more" if len(fresh) > 10 else ""
     many = "" if len(fresh) == 1 else "s"
@@ -147,6 +149,6 @@ def _trace_goes(trace: Trace) -> bool:
     try:
         trace_remove(trace=trace, by=None, rule=RULE)
     except NotReady:
-        Trace.objects.filter(pk=trace.pk).update(removal_told_at=None)  # needed again
+        Trace.objects.filter(pk=trace.pk).update(removal_announced_at=None)  # needed again
         return False
     return True

@@ -48,6 +48,20 @@ REFUSED = (
 )
 
 
+# Names in backups of versions before migration 0043.
+FORMER_TABLES = {"planner.planinforce": "planner.activeplan"}
+FORMER_COLUMNS = {
+    ("planner.firing", "settled_at"): "finished_at",
+    ("planner.outcome", "begun_at"): "started_at",
+    ("planner.run", "removal_told_at"): "removal_announced_at",
+    ("planner.secondfactor", "sealed"): "encrypted_key",
+    ("planner.source", "read_to"): "read_until",
+    ("planner.sourcereading", "what"): "file_name",
+    ("planner.trace", "removal_told_at"): "removal_announced_at",
+}
+FORMER_COUNTERS = {"planinforce": "activeplan"}  # a counter has the name of its model
+
+
 class TableFigures(TypedDict):
     """Rows of a table, and the sum of their digests, which does not depend on their order."""
 
@@ -160,6 +174,7 @@ def load(lines: Iterable[bytes], *, using: str, replace_characters: bool = False
     for number, line in enumerate(lines, 1):
         document = _parsed(line, number)
         read.add(document)
+        document = _with_present_names(document)
         if replace_characters:
             document, changed = _replaced(document)
             counts.replaced += changed
@@ -184,6 +199,15 @@ def _parsed(line: bytes, number: int) -> Document:
     except (ValueError, LookupError, TypeError, RecursionError):
         pass
     raise PlannerError(f"Line {number} of the backup's rows cannot be read: the file is damaged.")
+
+
+def _with_present_names(document: Document) -> Document:
+    """Return a document of any version with the names of tables and columns of this one."""
+    label, values = document["model"], document["fields"]
+    fields = {FORMER_COLUMNS.get((label, name), name): value for name, value in values.items()}
+    if label == "planner.counter":
+        fields["kind"] = FORMER_COUNTERS.get(fields["kind"], fields["kind"])
+    return document | {"model": FORMER_TABLES.get(label, label), "fields": fields}
 
 
 def _insert(document: Document, using: str, left_out: Counter[str]) -> Iterator[Document]:

@@ -9,7 +9,7 @@ from django.db import IntegrityError, transaction
 from planner.errors import NotFound, NotReady, Outdated, PlannerError, ScenarioError
 from planner.inputs.scenario import document as text
 from planner.inputs.scenario.sections import with_section
-from planner.models import PlanInForce, Run, Scenario, ScenarioVersion, User
+from planner.models import ActivePlan, Run, Scenario, ScenarioVersion, User
 from planner.services import runs
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
@@ -123,7 +123,7 @@ def scenario_branch(
     )
 
 
-def plan_branch(*, plan: PlanInForce, user: User, name: str = "", message: str = "") -> Scenario:
+def plan_branch(*, plan: ActivePlan, user: User, name: str = "", message: str = "") -> Scenario:
     """Create a scenario from the document that a plan was computed from."""
     run = plan.run
     if run is None:

@@ -19,7 +19,7 @@ from django.db import IntegrityError, transaction
 from planner.domain.serialise import as_json
 from planner.errors import EXPECTED, NotAllowed, NotFound, NotReady
 from planner.inputs.scenario import document as text
-from planner.models import Firing, PlanInForce, Proposal, Run, Schedule, User
+from planner.models import ActivePlan, Firing, Proposal, Run, Schedule, User
 from planner.models.notification import Event
 from planner.models.workspace import current_workspace
 from planner.outputs.active_plan_metrics import steps_of
@@ -130,7 +130,7 @@ def _taken(schedule: Schedule, now: datetime) -> datetime | None:
                 schedule=schedule,
                 due_at=moment,
                 fired_at=now,
-                settled_at=now,
+                finished_at=now,
                 state=Firing.State.MISSED,
                 words=f"Nobody was there to start it; made up for at {last:%Y-%m-%d %H:%M} UTC.",
             )
@@ -164,7 +164,7 @@ def _fired(
     going = schedule.firings.filter(state=Firing.State.RUNNING).exists()
     firing.state = Firing.State.MISSED if going else Firing.State.RUNNING
     if going:
-        firing.words, firing.settled_at = "The run of the one before was still going.", now
+        firing.words, firing.finished_at = "The run of the one before was still going.", now
     elif late and as_of is None:
         firing.words = f"Made up for {(now - due).total_seconds() / 3600:,.1f} h late."
     try:
@@ -280,7 +280,7 @@ def _end(firing: Firing, state: str, words: str, now: datetime) -> bool:
     """End a running firing once, and return whether this call did; earlier words stay."""
     all_words = f"{firing.words} {words}".strip()
     ended = Firing.objects.filter(pk=firing.pk, state=Firing.State.RUNNING).update(
-        state=state, words=all_words, settled_at=now, difference=firing.difference
+        state=state, words=all_words, finished_at=now, difference=firing.difference
     )
     firing.refresh_from_db()
     if ended and state == Firing.State.FAILED:
@@ -294,7 +294,7 @@ def _tell(firing: Firing, what: str) -> None:
     notify(current_workspace(), Event.FAILED, text, f"/schedules/{schedule.pk}/")
 
 
-def difference_of(plan: Plan, in_force: PlanInForce | None) -> Difference | None:
+def difference_of(plan: Plan, in_force: ActivePlan | None) -> Difference | None:
     """Return the difference between two plans, both in UTC; None if no plan is active."""
     if in_force is None:
         return None

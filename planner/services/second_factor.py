@@ -81,7 +81,7 @@ def factor_begin(*, user: User) -> Enrolment:
     if factor_of(user) is not None:
         raise NotReady("You have a second factor; end it first, then set up another.")
     key = pyotp.random_base32()
-    fresh = {"sealed": _sealed(key), "last_step": 0, "recovery": []}
+    fresh = {"encrypted_key": _sealed(key), "last_step": 0, "recovery": []}
     SecondFactor.objects.update_or_create(user=user, defaults=fresh)
     return _enrolment(user, key)
 
@@ -211,7 +211,7 @@ def _sealed(key: str) -> str:
 
 def _key(row: SecondFactor) -> str:
     try:
-        return str(_seal().decrypt(row.sealed.encode()), "ascii")
+        return str(_seal().decrypt(row.encrypted_key.encode()), "ascii")
     except InvalidToken:
         raise NotAllowed(
             "The second factor was set up under another secret key of this installation; an admin "

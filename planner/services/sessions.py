@@ -31,7 +31,7 @@ class SessionStore(db.SessionStore):
 
     def __init__(self, session_key: str | None = None) -> None:
         super().__init__(session_key)
-        self.begun_at = self.seen_at = timezone.now()
+        self.created_at = self.last_used_at = timezone.now()
         self.address = ""
 
     @classmethod
@@ -48,18 +48,18 @@ class SessionStore(db.SessionStore):
         Only these two columns are written: another request may change the rest meanwhile.
         """
         now = timezone.now()
-        if address == self.address and now < self.seen_at + SEEN_EVERY:
+        if address == self.address and now < self.last_used_at + SEEN_EVERY:
             return
-        self.seen_at, self.address = now, address
+        self.last_used_at, self.address = now, address
         if self.session_key:
-            Session.objects.filter(pk=self.row_key).update(seen_at=now, address=address)
+            Session.objects.filter(pk=self.row_key).update(last_used_at=now, address=address)
 
     def _get_session_from_db(self) -> Session | None:
         row = Session.objects.filter(pk=self.row_key, expire_date__gt=timezone.now()).first()
         if row is None:
             self._session_key = None
             return None
-        self.begun_at, self.seen_at = row.begun_at, row.seen_at
+        self.created_at, self.last_used_at = row.created_at, row.last_used_at
         self.address = row.address
         return row
 
@@ -67,7 +67,7 @@ class SessionStore(db.SessionStore):
         return Session.objects.filter(pk=hash_of(session_key)).exists()
 
     def create(self) -> None:
-        self.begun_at = self.seen_at = timezone.now()
+        self.created_at = self.last_used_at = timezone.now()
         super().create()
 
     def create_model_instance(self, data: dict[str, Any]) -> Session:
@@ -75,10 +75,10 @@ class SessionStore(db.SessionStore):
             session_key=self.row_key,
             session_data=self.encode(data),
             # From the sign-in, not from the last use.
-            expire_date=self.begun_at + timedelta(seconds=settings.SESSION_COOKIE_AGE),
+            expire_date=self.created_at + timedelta(seconds=settings.SESSION_COOKIE_AGE),
             user_id=int(data[SESSION_KEY]) if SESSION_KEY in data else None,
-            begun_at=self.begun_at,
-            seen_at=self.seen_at,
+            created_at=self.created_at,
+            last_used_at=self.last_used_at,
             address=self.address,
         )
 

@@ -166,13 +166,13 @@ def _read(source: Source, place_settings: PlaceSettings, place: Folder | Objects
                     refused.append(dropped.name)
         except NotCopied as problem:  # tried again at the next reading, recorded once
             refused.append(dropped.name)
-            reading = {"source": source, "what": dropped.name[:255], "problem": str(problem)}
+            reading = {"source": source, "file_name": dropped.name[:255], "problem": str(problem)}
             if not SourceReading.objects.filter(**reading).exists():
                 SourceReading.objects.create(**reading)
             continue
         marks[dropped.name] = dropped.mark
         source.found = {"files": marks}
-        Source.objects.filter(pk=source.pk).update(found=source.found, read_to=timezone.now())
+        Source.objects.filter(pk=source.pk).update(found=source.found, read_until=timezone.now())
     if refused:
         raise SourceError(
             f"Refused: {', '.join(refused[:5])}{' and others' * (len(refused) > 5)}; the record of "
@@ -197,10 +197,10 @@ def _read_one(
     try:
         report = ingest_file(path, store, options)
         samples = samples_of_file(store, report, source.bin_s, series(source).told())
-        source_take(source=source, samples=samples, what=name, sha256=sha256)
+        source_take(source=source, samples=samples, file_name=name, sha256=sha256)
     except EXPECTED as problem:
         SourceReading.objects.create(
-            source=source, what=name[:255], sha256=sha256, problem=str(problem)
+            source=source, file_name=name[:255], sha256=sha256, problem=str(problem)
         )
         return False
     finally:

@@ -191,8 +191,8 @@ def _read_prometheus(source: Source) -> None:
     now, bin_s = time.time(), source.bin_s
     end = int(now - reading.delay_s) // bin_s * bin_s
     since = (
-        source.read_to.timestamp() - reading.late_s
-        if source.read_to
+        source.read_until.timestamp() - reading.late_s
+        if source.read_until
         else now - 86_400 * reading.days
     )
     start = int(since) // bin_s * bin_s
@@ -207,7 +207,7 @@ def _read_prometheus(source: Source) -> None:
     }
     for part in span.spans():
         source_take(source=source, samples=read_span(client, reading, engines, part))
-        Source.objects.filter(pk=source.pk).update(read_to=_utc(part.end_s), found=reads)
+        Source.objects.filter(pk=source.pk).update(read_until=_utc(part.end_s), found=reads)
 
 
 def _not_read(source: Source) -> None:

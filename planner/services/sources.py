@@ -30,7 +30,7 @@ from planner.inputs.ingest.live.series_store import GrowingSeries
 from planner.inputs.ingest.live.settings import settings_of
 from planner.inputs.ingest.report import IngestReport
 from planner.inputs.scenario import document as text
-from planner.models import PlanInForce, Source, SourceReading, Trace, User
+from planner.models import ActivePlan, Source, SourceReading, Trace, User
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
 from planner.services.source_allowlist import check_reach
@@ -163,7 +163,7 @@ def samples_take(*, source: Source, user: User | None, sent: Sent) -> SamplesTak
     return SamplesTaken(samples.bins.height, samples.requests, _utc(span[0]), _utc(span[1]))
 
 
-def source_take(*, source: Source, samples: Samples, what: str = "", sha256: str = "") -> None:
+def source_take(*, source: Source, samples: Samples, file_name: str = "", sha256: str = "") -> None:
     """Store a reading: extend the series, add a line to the record, publish the trace again."""
     with transaction.atomic():  # one reading at a time, on all machines
         Source.objects.select_for_update().filter(pk=source.pk).first()
@@ -172,7 +172,7 @@ def source_take(*, source: Source, samples: Samples, what: str = "", sha256: str
     now, span = timezone.now(), samples.span
     SourceReading.objects.create(
         source=source,
-        what=what[:255],
+        file_name=file_name[:255],
         sha256=sha256,
         start_at=_utc(span[0]) if span else None,
         end_at=_utc(span[1]) if span else None,
@@ -187,7 +187,7 @@ def source_take(*, source: Source, samples: Samples, what: str = "", sha256: str
 
 def source_watch(source: Source) -> None:
     """Have the speed of the replicas judged by the new reading, if a plan is active."""
-    if PlanInForce.objects.filter(until=None).exists():
+    if ActivePlan.objects.filter(until=None).exists():
         current_app.send_task(SPEEDS, args=[source.pk], expires=600)
 
 

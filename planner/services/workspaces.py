@@ -58,7 +58,7 @@ def workspace_rule(*, by: User | None, workspace: Workspace, second_factor: bool
 def _is_admin(user: User, workspace: Workspace) -> bool:
     return any(
         membership.workspace_id == workspace.pk and membership.role == Role.ADMIN
-        for membership in user.held
+        for membership in user.membership_list
     )
 
 
@@ -71,7 +71,7 @@ def person_join(*, by: User | None, name: str, role: str) -> User:
     if role not in Role.values:
         raise PlannerError(f"There is no role {role!r}; there are {', '.join(Role.values)}.")
     here = current_workspace()
-    if any(membership.workspace_id == here.pk for membership in person.held):
+    if any(membership.workspace_id == here.pk for membership in person.membership_list):
         raise PlannerError(f"{person.username} belongs to this workspace already.")
     person.join(here, role)
     record("user.joined", person, by=by, workspace=here.slug, role=role)

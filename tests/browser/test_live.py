@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 
 from bench.access import violations
 from planner.inputs.ingest.live.replica_speed import served_of
-from planner.models import Firing, PlanInForce, Schedule, Source, User
+from planner.models import ActivePlan, Firing, Schedule, Source, User
 from planner.services.scenarios import scenario_create
 from planner.services.schedule_firings import schedules_tick
 from planner.services.source_reading import source_read
@@ -141,8 +141,8 @@ def test_a_past_is_read_planned_decided_and_scraped(
     assert firings[1].run.kind == "compare" and set(held["policies"]) >= {"flat-peak", "lt-i"}
     label = held["recommended"]["label"]
     assert f"policies compared it is {label}, which is recommended." in firings[1].words
-    assert PlanInForce.objects.get(until=None).policy == held["recommended"]["policy"]
-    assert PlanInForce.objects.get(until=None).number == firings[1].run_id
+    assert ActivePlan.objects.get(until=None).policy == held["recommended"]["policy"]
+    assert ActivePlan.objects.get(until=None).number == firings[1].run_id
     assert "engines-" in firings[1].run.document  # frozen as it was known then
     scraper = {"Authorization": f"Bearer {token_make(user=firings[0].run.owner).key}"}
     page = site.request.get(f"{live_server.url}/metrics", headers=scraper).text()

@@ -79,7 +79,7 @@ def test_a_plan_is_reviewed_by_two(
     said(other, "@pia, too few here.", "Comment")
     expect(other.locator("#story")).to_contain_text("on replicas,")
     said(other, "Three by night.", "Ask for changes")
-    expect(other.locator("#state")).to_have_text("Changes asked for")
+    expect(other.locator("#state")).to_have_text("Changes requested")
     # The planner amends it; nobody approves what is theirs.
     site.goto(url)
     assert violations(site) == []

@@ -8,13 +8,13 @@ from typing import Any
 
 from planner.inputs import catalogue
 from planner.models import (
+    ActivePlan,
     Calibration,
     Channel,
     Firing,
     Outcome,
     OwnGpu,
     OwnModel,
-    PlanInForce,
     PriceList,
     Profile,
     ProfileVersion,
@@ -100,12 +100,12 @@ def made(owner: User, mark: str) -> Objects:
     firing = Firing.objects.create(
         schedule=schedule, due_at=WHEN, fired_at=WHEN, state=Firing.State.MISSED
     )
-    plan = PlanInForce.objects.create(
+    plan = ActivePlan.objects.create(
         run=run, number=run.pk, scenario="x", policy="lt-i", repeat="once", zone="UTC",
         begins=WHEN, ends=WHEN, pools=[], since=WHEN,
     )  # fmt: skip
     outcome = Outcome.objects.create(
-        plan=plan, begins=WHEN, ends=WHEN, begun_at=WHEN, state=Outcome.State.FAILED
+        plan=plan, begins=WHEN, ends=WHEN, started_at=WHEN, state=Outcome.State.FAILED
     )
     channel = Channel.objects.create(kind="webhook", address="https://x.example", salt="x")
     member = User.objects.create_user(f"{mark}-member", role="viewer")

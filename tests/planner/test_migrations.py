@@ -12,7 +12,7 @@ from django.db.models import NOT_PROVIDED
 
 import planner.migrations as package
 
-SINCE = 43  # the first creates the tables
+SINCE = 44  # 0043 needs a stop of the version before
 TAKEN_AWAY = (
     migrations.RemoveField,
     migrations.RenameField,

@@ -8,7 +8,7 @@ from rest_framework import serializers
 from planner.api.serializers.options import chosen, field_of
 from planner.api.serializers.strict_fields import StrictSerializer
 from planner.domain.options import options_in
-from planner.models import PlanInForce
+from planner.models import ActivePlan
 from planner.outputs.active_plan_metrics import desired
 from planner.outputs.options import ExportOptions
 from planner.selectors.active_plans import plans_in_force
@@ -63,7 +63,7 @@ class DesiredPool(serializers.Serializer[Any]):
     )
 
 
-class KeptPlan(serializers.ModelSerializer[PlanInForce]):
+class KeptPlan(serializers.ModelSerializer[ActivePlan]):
     """An active or past plan, as lists show it."""
 
     run = serializers.IntegerField(source="number")
@@ -83,7 +83,7 @@ class KeptPlan(serializers.ModelSerializer[PlanInForce]):
     )
 
     class Meta:
-        model = PlanInForce
+        model = ActivePlan
         fields = ["id", "run", "proposal", "scenario", "policy", "label", "repeat", "timezone",
                   "begins", "ends", "by", "since", "until", "message", "origin"]  # fmt: skip
 
@@ -123,10 +123,10 @@ class InForce(KeptPlan):
     class Meta(KeptPlan.Meta):
         fields = [*KeptPlan.Meta.fields, "desired", "others"]
 
-    def get_desired(self, plan: PlanInForce) -> list[dict[str, Any]]:
+    def get_desired(self, plan: ActivePlan) -> list[dict[str, Any]]:
         return [dict(DesiredPool(pool).data) for pool in desired(plan, timezone.now())]
 
-    def get_others(self, plan: PlanInForce) -> list[dict[str, Any]]:
+    def get_others(self, plan: ActivePlan) -> list[dict[str, Any]]:
         return [dict(OtherPlan(other).data) for other in plans_in_force().exclude(pk=plan.pk)]
 
 

@@ -80,7 +80,7 @@ class ProposalDetail(ProposalItem):
                   "missing", "reviewers", "entries"]  # fmt: skip
 
     def get_missing(self, proposal: Proposal) -> str:
-        return missing(proposal) if proposal.going else ""
+        return missing(proposal) if proposal.is_undecided else ""
 
     def get_reviewers(self, proposal: Proposal) -> list[str]:
         return [reviewer.username for reviewer in proposal.reviewers.all()]

@@ -102,6 +102,7 @@ class FiringItem(serializers.ModelSerializer[Firing]):
     difference = serializers.DictField(
         help_text="From the plan in force; empty where there is none to compare with."
     )
+    settled_at = serializers.DateTimeField(source="finished_at", allow_null=True)
     link = serializers.SerializerMethodField()
 
     class Meta:

@@ -43,6 +43,7 @@ class SourceItem(serializers.ModelSerializer[Source]):
         help_text="Of plans in force, by the last reading: how many times as long an iteration "
         "takes as the profile says (times, low, high), and whether that is a drift (flagged).",
     )
+    read_to = serializers.DateTimeField(source="read_until", allow_null=True)
     bins = serializers.SerializerMethodField(help_text="Of all series together.")
     gaps = serializers.SerializerMethodField(help_text="Bins of which nothing is known.")
     links = serializers.SerializerMethodField()
@@ -97,6 +98,8 @@ class SourceChange(StrictSerializer):
 
 
 class Reading(serializers.ModelSerializer[SourceReading]):
+    what = serializers.CharField(source="file_name")
+
     class Meta:
         model = SourceReading
         fields = ["at", "what", "start_at", "end_at", "bins", "requests", "problem"]

@@ -26,7 +26,7 @@ from planner.api.serializers.versions import BranchRequest
 from planner.domain.options import options_of
 from planner.domain.serialise import as_json
 from planner.errors import NotFound
-from planner.models import PlanInForce
+from planner.models import ActivePlan
 from planner.outputs.options import ExportOptions
 from planner.outputs.plan_comparison import (
     PlansBetween,
@@ -98,13 +98,13 @@ class InForceView(ApiView):
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
-class KeptPlanListView(ApiView, generics.ListAPIView[PlanInForce]):
+class KeptPlanListView(ApiView, generics.ListAPIView[ActivePlan]):
     serializer_class = KeptPlan
     filter_backends = [StrictFilter]
     filterset_class = KeptPlanFilter
     pagination_class = Pages
 
-    def get_queryset(self) -> QuerySet[PlanInForce]:
+    def get_queryset(self) -> QuerySet[ActivePlan]:
         return plans_kept().defer("pools")
 
     @operation({200: KeptPlan(many=True)}, 400)

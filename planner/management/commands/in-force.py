@@ -11,7 +11,7 @@ from planner.domain.options import options_of
 from planner.errors import NotReady
 from planner.management.base import HeadroomCommand
 from planner.management.options import add_options, options_said
-from planner.models import PlanInForce
+from planner.models import ActivePlan
 from planner.outputs.active_plan_metrics import desired
 from planner.outputs.options import ExportOptions
 from planner.outputs.table_text import listed
@@ -93,7 +93,7 @@ class Command(HeadroomCommand):
         return "\n".join(lines) or "No plan is in force."
 
 
-def _plan_line(plan: PlanInForce) -> dict[str, Any]:
+def _plan_line(plan: ActivePlan) -> dict[str, Any]:
     """Return a plan as a row of the history."""
     return {
         "plan": plan.pk,
@@ -109,7 +109,7 @@ def _plan_line(plan: PlanInForce) -> dict[str, Any]:
     }
 
 
-def _pools_now(plan: PlanInForce | None) -> dict[str, Any]:
+def _pools_now(plan: ActivePlan | None) -> dict[str, Any]:
     """Return the replicas that a plan requests now."""
     if plan is None:
         return {"run": None, "desired": []}

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
-from planner.models import PlanInForce
+from planner.models import ActivePlan
 from planner.outputs.plan_comparison import pools_by_minute
 from planner.outputs.render.figure import (
     DASHES,
@@ -27,7 +27,7 @@ MONDAY = datetime(2024, 1, 1)  # an arbitrary week: only its weekdays and hours 
 WEEKDAYS = {"tickformat": "%a", "dtick": 86_400_000, "hoverformat": "%a %H:%M UTC"}
 
 
-def week_figure(plans: Sequence[PlanInForce]) -> Figure | None:
+def week_figure(plans: Sequence[ActivePlan]) -> Figure | None:
     """Draw the replicas of each deployment of one plan, or the totals of several plans.
 
     The result is None if no plan has any.
@@ -56,7 +56,7 @@ def week_figure(plans: Sequence[PlanInForce]) -> Figure | None:
     )
 
 
-def _total(plan: PlanInForce) -> IntArray:
+def _total(plan: ActivePlan) -> IntArray:
     """Return the total of a plan's deployments, or UNKNOWN if one of them is unknown."""
     counts = np.stack([*pools_by_minute(plan).values()])
     return np.where((counts == UNKNOWN).any(axis=0), UNKNOWN, counts.sum(axis=0))

@@ -9,7 +9,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
-from planner.models import Outcome, PlanInForce
+from planner.models import ActivePlan, Outcome
 from planner.outputs.active_plan_metrics import (
     desired,
     steps_of,
@@ -99,5 +99,5 @@ def branch(request: Request, pk: int) -> HttpResponse:
     return redirect("web:scenario", scenario.pk)
 
 
-def _named(text: str) -> PlanInForce | None:
+def _named(text: str) -> ActivePlan | None:
     return plan_kept_get(id_of(text) or 0) if text else None

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from planner.errors import NotAllowed, NotReady
-from planner.models import PlanInForce, Run, Scenario, User
+from planner.models import ActivePlan, Run, Scenario, User
 from planner.outputs.active_plan_metrics import (
     desired,
     exposition,
@@ -55,7 +55,7 @@ def run(planner) -> Run:
     return run
 
 
-def counts(plan: PlanInForce, hours: list[float], day: datetime) -> list[int | None]:
+def counts(plan: ActivePlan, hours: list[float], day: datetime) -> list[int | None]:
     return [desired(plan, day + timedelta(hours=hour))[0].replicas for hour in hours]
 
 
@@ -87,7 +87,7 @@ def test_it_is_frozen_and_one_at_a_time(run, approver):
     assert kept is not None and kept.run is None and desired(kept, NOW)[0].replicas == 5
     assert withdraw(user=approver, now=NOW) and not plans_in_force()
     assert not withdraw(user=approver, now=NOW)
-    assert PlanInForce.objects.count() == 2  # what was in force stays on record
+    assert ActivePlan.objects.count() == 2  # what was in force stays on record
 
 
 @pytest.fixture

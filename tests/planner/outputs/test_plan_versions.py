@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from planner.errors import NotAllowed, NotFound, NotReady
-from planner.models import Channel, Delivery, PlanInForce, ReviewRules, User
+from planner.models import ActivePlan, Channel, Delivery, ReviewRules, User
 from planner.outputs.active_plan_metrics import desired
 from planner.outputs.options import ExportOptions
 from planner.outputs.plan_comparison import plans_between
@@ -35,7 +35,7 @@ def approver(db: None) -> User:
 
 
 @pytest.fixture
-def plans(planner: User, approver: User) -> list[PlanInForce]:
+def plans(planner: User, approver: User) -> list[ActivePlan]:
     """Two by night and five by day, from 8:00; then one and four, of another version."""
     scenario = scenario_create(owner=planner, document=DOCUMENT)
     first = planned_run(planner, (2, 5), scenario=scenario)
@@ -54,7 +54,7 @@ def plans(planner: User, approver: User) -> list[PlanInForce]:
 HOUR = timedelta(hours=1)
 
 
-def test_two_plans_by_hand(plans: list[PlanInForce]) -> None:
+def test_two_plans_by_hand(plans: list[ActivePlan]) -> None:
     """8 hours at 2 and 16 at 5 a day are 96 replica-hours; one less all the time is 24 less."""
     apart_by = plans_between(*plans)
     assert apart_by.hours == 168 and apart_by.replica_hours == (7 * 96, 7 * 72)
@@ -77,7 +77,7 @@ def test_two_plans_by_hand(plans: list[PlanInForce]) -> None:
 
 
 def test_restored_as_it_was_frozen_whatever_became_of_its_run(
-    plans: list[PlanInForce], planner: User, approver: User
+    plans: list[ActivePlan], planner: User, approver: User
 ) -> None:
     first, second = plans
     with pytest.raises(NotAllowed):
@@ -87,12 +87,12 @@ def test_restored_as_it_was_frozen_whatever_became_of_its_run(
     first.refresh_from_db()
     assert first.until is not None and first.run is not None
     run_remove(run=first.run)
-    first = PlanInForce.objects.get(pk=first.pk)
+    first = ActivePlan.objects.get(pk=first.pk)
     webhook = Channel.objects.create(kind="webhook", address="https://x.example", salt="x")
     again = plan_restore(plan=first, user=approver, now=NOW + 2 * HOUR, message="Too few")
     assert list(plans_in_force()) == [again] and again.origin == first and again.why == "Too few"
     assert [gauge.replicas for gauge in desired(again, NOW)] == [5]
-    assert PlanInForce.objects.get(pk=second.pk).until == NOW + 2 * HOUR
+    assert ActivePlan.objects.get(pk=second.pk).until == NOW + 2 * HOUR
     delivery = Delivery.objects.get(channel=webhook)
     assert delivery.event == "plan.in-force" and "is put in force again" in delivery.text
     with pytest.raises(NotFound, match="was removed, and with it what plan"):
@@ -102,9 +102,9 @@ def test_restored_as_it_was_frozen_whatever_became_of_its_run(
 
 
 def test_dates_that_are_over_and_rules_are_respected(
-    plans: list[PlanInForce], approver: User
+    plans: list[ActivePlan], approver: User
 ) -> None:
-    first = PlanInForce.objects.get(pk=plans[0].pk)
+    first = ActivePlan.objects.get(pk=plans[0].pk)
     first.repeat = "once"
     with pytest.raises(NotReady, match="are over since 2024-05-19 00:00 UTC"):
         plan_restore(plan=first, user=approver, now=NOW)
@@ -114,7 +114,7 @@ def test_dates_that_are_over_and_rules_are_respected(
 
 
 def test_over_the_api_and_on_pages(
-    plans: list[PlanInForce], planner: User, approver: User, viewer: User
+    plans: list[ActivePlan], planner: User, approver: User, viewer: User
 ) -> None:
     first, second = plans
     boss, reader = client_of(approver), client_of(viewer)

@@ -11,10 +11,10 @@ from django.db import models
 
 from planner.errors import NotAllowed, PlannerError
 from planner.models import (
+    ActivePlan,
     ApiToken,
     AuditRecord,
     Channel,
-    PlanInForce,
     Run,
     Scenario,
     Session,
@@ -50,7 +50,13 @@ def test_everything_about_somebody_is_in_what_they_get_but_what_they_sign_in_wit
     assert data["about"]["channels"][0]["address"] == "pia@example.com"
     assert [row["name"] for row in data["made"]["scenarios, owner"]] == ["own chat"]
     assert "token.made" in {line["action"] for line in data["audit_log"]}
-    secrets = (key, token, planner.password, Session.objects.get().pk, planner.second_factor.sealed)
+    secrets = (
+        key,
+        token,
+        planner.password,
+        Session.objects.get().pk,
+        planner.second_factor.encrypted_key,
+    )
     assert not any(secret in text for secret in secrets)
     assert not SECRET & {name for rows in data["about"].values() for row in rows for name in row}
     # As the API and the command line have it; of somebody else nothing.
@@ -70,7 +76,7 @@ def test_what_is_owned_passes_on_and_all_about_the_person_goes(
     planner: User, colleague: User, admin: User
 ) -> None:
     made(planner, "own")
-    plan = PlanInForce.objects.create(
+    plan = ActivePlan.objects.create(
         run=Run.objects.first(), number=1, scenario="x", policy="lt-i", repeat="once", zone="UTC",
         begins=WHEN, ends=WHEN, pools=[], since=WHEN, by=planner,
     )  # fmt: skip

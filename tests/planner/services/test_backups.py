@@ -3,13 +3,24 @@
 import json
 import shutil
 import tarfile
+from datetime import UTC, datetime
 
 import pytest
 import zstandard
 from django.db import connection
 
 from planner.errors import NotReady, PlannerError
-from planner.models import AuditHead, AuditRecord, Run, Scenario, Trace, User
+from planner.models import (
+    ActivePlan,
+    AuditHead,
+    AuditRecord,
+    Counter,
+    Run,
+    Scenario,
+    Source,
+    Trace,
+    User,
+)
 from planner.services import backups
 from planner.services.audit import is_guarded, record, unguarded
 from planner.services.backups import backup, restore
@@ -22,6 +33,7 @@ from tests.unicode_blocks import ALPHABET
 
 RESTORED = "backup.restored"
 GONE = object()
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
 BREAKS = "\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e\n\r"  # str.splitlines splits on each
 
 
@@ -198,6 +210,40 @@ def test_a_backup_of_format_1_comes_back_with_all_line_breaks(full, tmp_path):
         "planner.auditrecord.sha256": records,
     }
     assert Scenario.objects.get().name == f"a{BREAKS}b"
+
+
+def test_a_backup_with_former_names_comes_back(completed, planner, tmp_path):
+    """Migration 0043 renamed a table and columns."""
+
+    def as_before(lines):
+        for line in lines:
+            row = json.loads(line)
+            fields = row["fields"]
+            if row["model"] == "planner.activeplan":
+                row["model"] = "planner.planinforce"
+            if row["model"] == "planner.counter" and fields["kind"] == "activeplan":
+                fields["kind"] = "planinforce"
+            if row["model"] == "planner.run":
+                fields["removal_told_at"] = fields.pop("removal_announced_at")
+            if row["model"] == "planner.source":
+                fields["read_to"] = fields.pop("read_until")
+            yield json.dumps(row).encode()
+
+    completed.removal_announced_at = NOW
+    completed.save()
+    source = source_create(owner=planner, name="unread", kind="samples", settings={})
+    Source.objects.filter(pk=source.pk).update(read_until=NOW)
+    plan = ActivePlan.objects.create(
+        run=completed, number=completed.pk, scenario="a", policy="b", repeat="once", zone="UTC",
+        begins=NOW, ends=NOW, pools=[], since=NOW,
+    )  # fmt: skip
+    backup(tmp_path / "all.tar.zst")
+    before = everything()
+    change = {"tables": GONE, "migration": "0041_attempts_without_account_news"}
+    path = spoiled(tmp_path / "all.tar.zst", tmp_path, change, as_before)
+    assert restore(path, replace=True).left_out == {}
+    assert everything() == before
+    assert Counter.objects.get(kind="activeplan").last == plan.pk
 
 
 def test_text_of_every_kind_comes_back(full, planner, tmp_path):

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from planner.models import (
+    ActivePlan,
     AuditRecord,
     Channel,
     Delivery,
     Firing,
-    PlanInForce,
     Proposal,
     Run,
     Scenario,
@@ -86,7 +86,7 @@ def test_what_is_old_goes_a_week_after_it_was_told_of(db: None, planner: User) -
 def test_what_something_rests_on_stays(scenario: Scenario, planner: User) -> None:
     when = {"begins": NOW, "ends": NOW}
     in_force, proposed, base, first, last, free = (run_of(900 * DAY) for _ in range(6))
-    PlanInForce.objects.create(
+    ActivePlan.objects.create(
         run=in_force, number=1, scenario="x", policy="lt-i", repeat="once", zone="UTC", pools=[],
         since=NOW, until=NOW, **when,
     )  # fmt: skip
@@ -115,7 +115,7 @@ def test_what_comes_to_be_needed_meanwhile_stays(db: None, planner: User) -> Non
     scenario_create(owner=planner, document=DOCUMENT)
     assert retention_sweep(now=NOW + NOTICE) == 0
     trace.refresh_from_db()
-    assert left() == {run.pk} and trace.removal_told_at is None
+    assert left() == {run.pk} and trace.removal_announced_at is None
 
 
 def test_without_the_setting_nothing_goes(db: None, settings: Any) -> None:

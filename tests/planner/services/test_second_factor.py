@@ -61,7 +61,7 @@ def test_recovery_codes_work_once_each_and_nothing_is_kept_in_the_clear(enrolled
     user, key, codes = enrolled
     assert len(set(codes)) == factors.RECOVERY_CODES
     row = SecondFactor.objects.get(user=user)
-    assert key not in row.sealed and not set(codes) & set(row.recovery)
+    assert key not in row.encrypted_key and not set(codes) & set(row.recovery)
     factors.factor_check(user=user, code=codes[0])
     with pytest.raises(NotAllowed):
         factors.factor_check(user=user, code=codes[0])

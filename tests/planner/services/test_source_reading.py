@@ -135,7 +135,7 @@ def test_a_folder_that_files_are_dropped_into(planner, inbox):
     after = read()
     assert after.state == Source.State.PROBLEM and "Refused: 3.csv, 4.csv;" in after.problem
     problems = dict(
-        after.readings.exclude(problem="").exclude(what="").values_list("what", "problem")
+        after.readings.exclude(problem="").exclude(file_name="").values_list("file_name", "problem")
     )
     assert "would count twice" in problems["3.csv"] and set(problems) == {"3.csv", "4.csv"}
     trace = current_trace(after)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from planner.inputs.ingest.live.pushed_samples import of_rows
-from planner.models import Channel, Delivery, Outcome, PlanInForce, Run, Source, User
+from planner.models import ActivePlan, Channel, Delivery, Outcome, Run, Source, User
 from planner.models.notification import Event
 from planner.outputs.options import ExportOptions
 from planner.selectors.schedules import speeds_seen
@@ -102,7 +102,7 @@ def test_a_drift_is_told_once_while_it_lasts(planner, source):
         (kept,) = speeds_judge(source_id=source.pk)
     assert kept["flagged"] and len(told()) == 2
     # What came of the plan, once it is over, tells of what it was at its end.
-    PlanInForce.objects.update(until=until)
+    ActivePlan.objects.update(until=until)
     (outcome,) = outcomes_tick(now=until)
     assert outcome.state == Outcome.State.DONE, outcome.words
     (drift,) = outcome.figures["speed"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from planner.models import PlanInForce, Run, User
+from planner.models import ActivePlan, Run, User
 from tests.planner.samples import client_of
 from tests.planner.web.pages import signed_in, text_of
 from tests.planner.web.study import completed_run
@@ -77,7 +77,7 @@ def test_an_approver_puts_a_plan_in_force(run, viewer):
     client = signed_in(User.objects.create_user("anna", role=User.Role.APPROVER))
     page = client.post(url, {"repeat": "daily"}, follow=True)
     assert f"Run {run.pk} is in force" in text_of(page) and "by anna" in text_of(page)
-    assert PlanInForce.objects.get(until=None).repeat == "daily"
+    assert ActivePlan.objects.get(until=None).repeat == "daily"
     for place in ("/", "/schedules/"):
         shown = text_of(client.get(place))
         assert f"run {run.pk} Planned (LT-I), daily; since" in shown  # not by its key alone

@@ -74,7 +74,7 @@ def test_a_story_in_pages(planner: User, approver: User, viewer: User) -> None:
     assert anna.post(act, {"action": "changes"}).status_code == 400
     assert anna.post(act, {"action": "dance"}).status_code == 400
     anna.post(act, {"action": "changes", "text": "Keep 95%."})
-    assert "Changes asked for" in text_of(pia.get(url))
+    assert "Changes requested" in text_of(pia.get(url))
     better = planned_run(planner, (2, 4))
     pia.post(act, {"action": "amend", "run": better.pk, "text": "Kept."})
     done = anna.post(act, {"action": "approve", "text": "Good."}, follow=True)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from planner.models import Firing, Outcome, PlanInForce, Run, Schedule, User
+from planner.models import ActivePlan, Firing, Outcome, Run, Schedule, User
 from planner.services.weekly_digest import digest_text
 from tests.planner.samples import client_of
 from tests.planner.web.pages import signed_in, text_of
@@ -24,7 +24,7 @@ def approver(db) -> User:
 def outcome(week: int) -> Outcome:
     """As a worker would have left it."""
     begins = MONDAY + timedelta(days=7 * week)
-    plan = PlanInForce.objects.create(
+    plan = ActivePlan.objects.create(
         number=7 + week, scenario="Chat", policy="lt-i", repeat="once", zone="UTC", begins=begins,
         ends=begins + timedelta(days=7), pools=[], since=begins,
     )  # fmt: skip
@@ -41,7 +41,7 @@ def outcome(week: int) -> Outcome:
         "lengths": [drift], "speed": [speed], "hours": [hour], "notes": ["A note."],
     }  # fmt: skip
     return Outcome.objects.create(
-        plan=plan, begins=plan.begins, ends=plan.ends, begun_at=plan.ends, figures=figures,
+        plan=plan, begins=plan.begins, ends=plan.ends, started_at=plan.ends, figures=figures,
         state=Outcome.State.DONE, words=f"It came true; week {week}.",
     )  # fmt: skip
 

@@ -65,19 +65,19 @@ def test_where_one_is_used_is_written_once_a_minute_and_when_it_moves(planner: U
     client.get("/glossary/")
     first = Session.objects.get()
     client.get("/glossary/")
-    assert Session.objects.get().seen_at == first.seen_at
+    assert Session.objects.get().last_used_at == first.last_used_at
     client.get("/glossary/", REMOTE_ADDR="192.0.2.9")
     moved = Session.objects.get()
-    assert (moved.address, moved.begun_at) == ("192.0.2.9", first.begun_at)
-    Session.objects.update(seen_at=first.seen_at - SEEN_EVERY)
+    assert (moved.address, moved.created_at) == ("192.0.2.9", first.created_at)
+    Session.objects.update(last_used_at=first.last_used_at - SEEN_EVERY)
     client.get("/glossary/", REMOTE_ADDR="192.0.2.9")
-    assert Session.objects.get().seen_at > first.seen_at
+    assert Session.objects.get().last_used_at > first.last_used_at
 
 
 def test_use_does_not_put_off_the_end(planner: User) -> None:
     client = signed_in(planner)
     early = timezone.now() - timedelta(seconds=settings.SESSION_COOKIE_AGE - 60)
-    Session.objects.update(begun_at=early)
+    Session.objects.update(created_at=early)
     session = client.session
     session["workspace"] = "main"
     session.save()

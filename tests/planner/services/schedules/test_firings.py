@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from planner.errors import NotAllowed, NotReady, PlannerError
-from planner.models import Firing, PlanInForce, ReviewRules, Run, Schedule, User
+from planner.models import ActivePlan, Firing, ReviewRules, Run, Schedule, User
 from planner.services.proposals import approve
 from planner.services.schedule_firings import (
     schedule_fire,
@@ -138,7 +138,7 @@ def test_the_rule_decides_within_its_limits(schedule, approver):
     assert "No plan is in force" in first.words
     approve(proposal=first.proposal, by=approver, now=MONDAY + HOUR)
     second = fire(MONDAY + WEEK, 4, 5, 6, 6)
-    plan = PlanInForce.objects.get(until=None)
+    plan = ActivePlan.objects.get(until=None)
     assert (second.state, plan.number) == ("approved", second.run.pk)
     assert (plan.repeat, plan.by, plan.proposal) == ("once", None, second.proposal)
     assert second.difference["replicas_changed"] == pytest.approx(1 / 20)
@@ -150,7 +150,7 @@ def test_the_rule_decides_within_its_limits(schedule, approver):
     assert fourth.state == "review" and "missed the target" in fourth.words
     # What waits is one proposal, which the next plan amends.
     assert (fourth.proposal, fourth.proposal.revision) == (third.proposal, 2)
-    assert PlanInForce.objects.get(until=None) == plan
+    assert ActivePlan.objects.get(until=None) == plan
     fifth = fire(MONDAY + 4 * WEEK, 4, 5, 6, 6)
     assert (fifth.state, fifth.proposal) == ("approved", third.proposal)
 

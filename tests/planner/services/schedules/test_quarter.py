@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.models import Outcome, PlanInForce
+from planner.models import ActivePlan, Outcome
 from planner.services.plan_outcomes import (
     due,
     stretches,
@@ -70,6 +70,6 @@ def held(repeat, since, until=None, begins=MONDAY, ends=MONDAY + WEEK):
     ],
 )
 def test_the_time_that_a_plan_is_judged_on(plan, now, expected):
-    judged = stretches(PlanInForce(workspace_id=1, **plan), now)
+    judged = stretches(ActivePlan(workspace_id=1, **plan), now)
     hours = [tuple((edge - MONDAY) / HOUR for edge in stretch) for stretch in judged]
     assert hours == expected
