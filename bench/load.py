@@ -171,8 +171,9 @@ class Asker:
 
     def keep(self, runs: int) -> None:
         """Keep so many comparisons going or waiting, and the cells of a sweep."""
+        from planner.domain.whatif.variations import Axis
         from planner.models import Run
-        from planner.services.sweeps import Axis, sweep_create
+        from planner.services.whatif import sweep_create
 
         open_ = Run.objects.filter(state__in=(Run.State.PENDING, Run.State.RUNNING))
         for _ in range(open_.filter(sweep=None, kind=Run.Kind.COMPARE).count(), runs):

@@ -13,6 +13,7 @@ from django.db.models import Model
 from django.urls import reverse
 from django.utils import timezone
 
+from planner.domain.whatif.variations import Axis
 from planner.inputs.ingest.live.pushed_samples import of_rows
 from planner.models import (
     ActivePlan,
@@ -32,7 +33,7 @@ from planner.services.plan_outcomes import outcomes_tick
 from planner.services.proposals import comment, propose
 from planner.services.schedules import schedule_create
 from planner.services.sources import samples_take, source_create
-from planner.services.sweeps import Axis, sweep_create
+from planner.services.whatif import sweep_create
 
 BIN_MIN, DAYS = 15, 28  # of the source's samples
 COMMENTS = 20
@@ -77,7 +78,7 @@ def team_made(
         f"{reverse('web:plans-in-force')}?from={first.pk}&to={first.pk + 1}",
         f"{reverse('web:proposals')}?show=all",
         reverse("web:audit"),
-        reverse("web:sweep", args=[sweep.pk]),
+        reverse("web:what-if", args=[sweep.pk]),
         reverse("web:scenario-versions", args=[scenario.pk]),
         f"{reverse('web:scenario-versions', args=[scenario.pk])}?part=policies",
         reverse("web:run-export", args=[run.pk]),

@@ -2,82 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import QuerySet
 
-from planner.domain.columns import (
-    COUNT,
-    HOURS,
-    KG,
-    KWH,
-    LESS,
-    MORE,
-    SHARE,
-    USD,
-)
+from planner.domain.whatif.figures import FIGURES, Cell, Figure, grades
 from planner.errors import PlannerError
 from planner.models import Run, Sweep
 from planner.selectors.lookup import row_numbered
 from planner.selectors.policies import default_policy
 
-Figures = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A figure that a cell can show; ``of`` reads it from a result document (None: missing)."""
-
-    name: str
-    label: str
-    unit: str
-    better: int
-    of: Callable[[Figures], float | None]
-
-
-def _replayed(name: str, planned: str) -> Callable[[Figures], float | None]:
-    """Return a reader of the recommended policy's figure.
-
-    If nothing was simulated, it reads the plan's figure.
-    """
-
-    def of(result: Figures) -> float | None:
-        row = (result.get("policies") or {}).get(default_policy(dict(result)))
-        totals = (result.get("plan") or {}).get("totals") or {}
-        value = row.get(name) if row else totals.get(planned)
-        return None if value is None else float(value)
-
-    return of
-
-
-def _attainment(result: Figures) -> float | None:
-    """Return the lowest SLO attainment of all tiers."""
-    row = (result.get("policies") or {}).get(default_policy(dict(result))) or {}
-    attained = row.get("slo_attainment") or (result.get("recommended") or {}).get("attainment")
-    shares = [share for share in (attained or {}).values() if share is not None]
-    return min(shares, default=None)
-
-
-def _most(result: Figures) -> float | None:
-    """Return the largest number of replicas in one period of the plan."""
-    periods: dict[str, int] = {}
-    for row in (result.get("plan") or {}).get("decisions") or []:
-        periods[row["period"]] = periods.get(row["period"], 0) + row["target"]
-    return float(max(periods.values())) if periods else None
-
-
-FIGURES = (
-    Figure("cost_usd", "Cost of the window", USD, LESS, _replayed("cost_usd", "usd")),
-    Figure("gpu_hours", "GPU-hours", HOURS, LESS, _replayed("gpu_hours", "gpu_hours")),
-    Figure("attainment", "In time, of the tier with least", SHARE, MORE, _attainment),
-    Figure("energy_kwh", "Energy", KWH, LESS, _replayed("energy_kwh", "kwh")),
-    Figure("carbon_kg", "Carbon", KG, LESS, _replayed("carbon_kg", "carbon_kg")),
-    Figure("starts", "Starts", COUNT, LESS, _replayed("starts_total", "starts")),
-    Figure("replicas", "Most replicas of the plan", COUNT, LESS, _most),
-)
+Document = Mapping[str, Any]
 DEFAULT = FIGURES[0]
+# Names of a figure in a simulated policy's row, and in the totals of a plan that was not simulated.
+SIMULATED = {
+    "cost_usd": ("cost_usd", "usd"),
+    "gpu_hours": ("gpu_hours", "gpu_hours"),
+    "energy_kwh": ("energy_kwh", "kwh"),
+    "carbon_kg": ("carbon_kg", "carbon_kg"),
+    "starts": ("starts_total", "starts"),
+}
+
+
+def run_figure(result: Document, name: str) -> float | None:
+    """Return a figure of the recommended policy, or of the plan if nothing was simulated."""
+    row = (result.get("policies") or {}).get(default_policy(dict(result))) or {}
+    plan = result.get("plan") or {}
+    if name == "attainment":
+        attained = row.get("slo_attainment") or (result.get("recommended") or {}).get("attainment")
+        return min((s for s in (attained or {}).values() if s is not None), default=None)
+    if name == "replicas":
+        periods = Counter[str]()
+        for decision in plan.get("decisions") or []:
+            periods[decision["period"]] += decision["target"]
+        return float(max(periods.values())) if periods else None
+    simulated, planned = SIMULATED[name]
+    value = row.get(simulated) if row else (plan.get("totals") or {}).get(planned)
+    return None if value is None else float(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,42 +104,46 @@ def values_at(sweep: Sweep, cell: int) -> tuple[Any, ...]:
     return tuple(axis["values"][place] for axis, place in zip(sweep.axes, places, strict=False))
 
 
+def sweep_cells(sweep: Sweep) -> list[Cell]:
+    """Return every cell with the figures of its run, row by row."""
+    runs = {run.cell: run for run in _runs(sweep)}
+    rows, columns = lengths_of(sweep)
+    cells = []
+    for place in range(rows * columns):
+        run, values = runs.get(place), values_at(sweep, place)
+        if run is None:
+            cells.append(Cell(values, {}, "removed"))
+            continue
+        done = run.state == Run.State.COMPLETED
+        figures = {one.name: run_figure(run.result, one.name) for one in FIGURES} if done else {}
+        cells.append(Cell(values, figures, run.state, run.problem, run.pk))
+    return cells
+
+
+def _runs(sweep: Sweep) -> QuerySet[Run]:
+    return sweep.runs.defer("document", "log", "traceback")
+
+
 def sweep_grid(sweep: Sweep, figure: Figure = DEFAULT) -> Grid:
     """Return the grid of a figure of the runs, with the best cells and the time left."""
-    runs = {run.cell: run for run in sweep.runs.defer("document", "log", "traceback")}
-    rows, columns = lengths_of(sweep)
-    values = {
-        cell: figure.of(run.result)
-        for cell, run in runs.items()
-        if run.state == Run.State.COMPLETED
-    }
-    known = [value for value in values.values() if value is not None]
-    low, high = min(known, default=0.0), max(known, default=0.0)
-    best = low if figure.better == LESS else high
-
-    def cell(cell_number: int) -> SweepCell:
-        run, value = runs.get(cell_number), values.get(cell_number)
-        spread = None if value is None else (value - low) / (high - low) if high > low else 0.0
-        return SweepCell(
-            run=None if run is None else run.pk,
-            state="removed" if run is None else run.state,
-            values=values_at(sweep, cell_number),
-            value=value,
-            place=spread,
-            best=low != high and value is not None and value == best,
-            problem="" if run is None else run.problem,
-        )
-
-    states = [run.state for run in runs.values()]
+    cells = sweep_cells(sweep)
+    shown = [
+        SweepCell(cell.run, cell.state, cell.values, grade.value, grade.place, grade.best,
+                  cell.problem)
+        for cell, grade in zip(cells, grades(cells, figure), strict=True)
+    ]  # fmt: skip
+    columns = lengths_of(sweep)[1]
+    states = [cell.state for cell in cells if cell.run is not None]
     going = sum(state in (Run.State.PENDING, Run.State.RUNNING) for state in states)
+    done = states.count(Run.State.COMPLETED)
     return Grid(
         figure=figure.name,
         unit=figure.unit,
-        rows=tuple(tuple(cell(r * columns + c) for c in range(columns)) for r in range(rows)),
-        done=sum(state == Run.State.COMPLETED for state in states),
-        failed=len(states) - going - sum(state == Run.State.COMPLETED for state in states),
+        rows=tuple(tuple(shown[i : i + columns]) for i in range(0, len(shown), columns)),
+        done=done,
+        failed=len(states) - going - done,
         going=going,
-        seconds_left=_left(list(runs.values()), going),
+        seconds_left=_left(list(_runs(sweep)), going) if going else None,
     )
 
 

@@ -1,217 +1,213 @@
-"""Plan a run again with something changed: answer in place, or replay as a run of a draft."""
+"""Ask "and if?": answer from a stored plan at once, or start runs of changed scenarios."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
+from hashlib import sha256
 from typing import Any
 
-from pydantic import ValidationError
+from django.core.cache import cache
+from django.db import transaction
+from django.utils import timezone
 
+from planner.domain.kinds.pareto import planned_together
 from planner.domain.kinds.plan import (
     Options,
     with_objective,
 )
+from planner.domain.kinds.registry import KINDS
 from planner.domain.options import options_of
-from planner.domain.whatif.answer import (
-    Moved,
-    WhatIf,
-    what_if,
+from planner.domain.whatif.answer import StoredPlan, answer
+from planner.domain.whatif.figures import WhatIf
+from planner.domain.whatif.plan_inputs import from_arrays
+from planner.domain.whatif.settings import (
+    SHARE,
+    Setting,
+    is_address,
+    settings_for,
+    shares_of,
+    variation_of,
 )
-from planner.domain.whatif.plan_inputs import (
-    Basis,
-    from_arrays,
-)
+from planner.domain.whatif.variations import Axis, Variation, cells_of, varied_document
 from planner.errors import KeyReused, NotReady, PlannerError
 from planner.inputs.scenario import document as text
-from planner.inputs.scenario.address import with_values
 from planner.inputs.scenario.build import build_hardware
-from planner.inputs.scenario.schema import Scenario as Parsed
-from planner.models import Run, Scenario, User
+from planner.models import Run, Scenario, Sweep, User, take_numbers
+from planner.policies.base import SEPARATOR
+from planner.selectors.policies import default_policy
 from planner.selectors.run_hardware import known_of
 from planner.selectors.runs import run_result
-from planner.services.access import check_may_plan
+from planner.services import runs
+from planner.services.access import check_may_plan, check_may_remove
 from planner.services.execution import BASIS
-from planner.services.runs import run_with_key
-from planner.services.scenarios import scenario_create, scenario_run
-from planner.services.whatif_mix import Caps, held, words
-from planner.services.whatif_mix import addresses as capacities_of
+from planner.services.run_queue import check_room
+from planner.services.scenario_hardware import resolve_scenario
+from planner.services.scenarios import document_run, free_name, scenario_create, scenario_run
 from planner.storage import row_arrays
+from planner.version import code_version
 
-GROWTH = 0.05, 20.0  # least and largest factor of demand
-PRICE = 0.05, 20.0  # least and largest factor of a price
-LIMITS = ("ttft_ms", "tbt_ms", "percentile")  # limits of a tier
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """Changes of a stored plan; a missing value stays as it was.
-
-    ``prices``: factors by GPU type. ``tiers``: limits by tier. ``without``: GPU types that may not
-    be used. ``mix``: largest share of a region's GPUs at its peak, by GPU type.
-    """
-
-    growth: float = 1.0
-    quantile: float | None = None
-    spare: int | None = None
-    prices: Mapping[str, float] = field(default_factory=dict)
-    tiers: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    without: tuple[str, ...] = ()
-    mix: Mapping[str, float] = field(default_factory=dict)
+WITH_PLAN = (Run.Kind.PLAN, Run.Kind.COMPARE, Run.Kind.PARETO)
+KEPT_S = 86_400  # time that the answer of a cell stays in the cache
+THE_PLAN = "lt-i"  # policy that follows the plan of a plan run
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class KeptBasis:
-    """The plan of a run to change: its scenario and what the plan was made from."""
+class Base:
+    """The plan of a run that what-ifs change, and the settings that they may change."""
 
-    scenario: Parsed
-    basis: Basis
+    plan: StoredPlan
+    settings: dict[str, Setting]
 
 
-def kept_of(run: Run) -> KeptBasis:
-    """Return the plan of a run to change; raise NotReady with the reason if it has none."""
+def base_of(run: Run) -> Base:
+    """Return the stored plan of a run; raise NotReady with the reason if it has none."""
     run_result(run)
-    if run.kind not in (Run.Kind.PLAN, Run.Kind.COMPARE):
-        raise NotReady("Only plans and comparisons have a plan to change; plan this scenario.")
-    basis = from_arrays(row_arrays.arrays_read(run.store, BASIS))
+    if run.kind not in WITH_PLAN:
+        raise NotReady(f"Run {run.pk} has no plan. Run a plan or a comparison of its scenario.")
+    return _base(run.pk, run.store, run.finished_at)
+
+
+@lru_cache(maxsize=16)
+def _base(pk: int, store: str, finished_at: datetime | None) -> Base:
+    """Load the stored plan of a run once for all questions about it.
+
+    ``store`` and ``finished_at`` tell it from a run that was restored under the same number.
+    """
+    run = Run.objects.get(pk=pk, store=store, finished_at=finished_at)
+    basis = from_arrays(row_arrays.arrays_read(store, BASIS))
     if basis is None:
-        raise NotReady(
-            f"Run {run.pk} was made before plans kept what they were made from; run it again."
-        )
-    scenario = _parsed(run.document)
+        raise NotReady(f"Run {pk} stored no inputs of its plan. Run it again.")
+    scenario = text.parse(run.document)
     if run.kind == Run.Kind.PLAN:
         scenario = with_objective(scenario, options_of(Options, run.options))
-    return KeptBasis(scenario, basis)
-
-
-def run_what_if(run: Run, changes: Changes) -> WhatIf:
-    """Return the plan with ``changes``, without a simulation; raise PlannerError if not valid."""
-    base = kept_of(run)
-    answer, caps = _planned(base, run, changes)
-    return replace(answer, notes=(*words(changes.mix, answer, caps), *answer.notes))
-
-
-def _planned(base: KeptBasis, run: Run, changes: Changes) -> tuple[WhatIf, Caps]:
-    """Return the plan, and the capacities that keep its mix."""
+    elif run.kind == Run.Kind.PARETO:
+        scenario = planned_together(scenario)
     known = known_of(run.resolved)
-    moved = Moved(changes.growth, changes.quantile)
-    values = addresses(base.scenario, run, changes, demand=False)
-
-    def answered(capacities: dict[str, Any]) -> WhatIf:
-        changed = parsed_with(base.scenario, values | capacities)
-        return what_if(base.basis, changed, base.scenario, known, moved)
-
-    return held(base.scenario, changes.mix, answered)
+    hardware = build_hardware(scenario, known, spot=True)
+    return Base(StoredPlan(scenario, known, basis), settings_for(scenario, hardware))
 
 
-@lru_cache(maxsize=32)
-def _parsed(document: str) -> Parsed:
-    """Parse a document once for all questions that a user asks about a run."""
-    return text.parse(document)
+def what_if_answer(run: Run, chosen: Mapping[str, Any]) -> WhatIf:
+    """Return the plan with values by name of a setting or address, without a simulation."""
+    return _answer(base_of(run), chosen)[0]
 
 
-def parsed_with(scenario: Parsed, changes: Mapping[str, Any]) -> Parsed:
-    """Return ``scenario`` with values at addresses changed, and check it."""
-    if not changes:
-        return scenario
-    try:
-        return Parsed.model_validate(with_values(scenario, changes))
-    except ValidationError:  # parse the text for a readable message
-        return text.parse(text.edit(text.dump(scenario), changes), "what if")
+def _answer(base: Base, chosen: Mapping[str, Any]) -> tuple[WhatIf, Variation]:
+    variation = variation_of(base.settings, chosen)
+    return answer(base.plan, variation, shares_of(chosen))
 
 
-def addresses(scenario: Parsed, run: Run, changes: Changes, *, demand: bool) -> dict[str, Any]:
-    """Return ``changes`` as values of the scenario.
+def what_if_cells(
+    run: Run, cells: Sequence[Mapping[str, Any]], within_s: float
+) -> list[WhatIf | PlannerError | None]:
+    """Return the answer of each cell; None for those that did not fit into ``within_s``.
 
-    ``demand``: include growth and quantile, which an answer in place takes from the stored plan.
+    At least one new cell is answered. Answers are cached by their content, so the next call goes
+    on where this one stopped.
     """
-    _check(scenario, changes)
-    values: dict[str, Any] = {}
-    if changes.spare is not None:
-        values["objective.spare.instances"] = changes.spare
-    for name, limits in changes.tiers.items():
-        values |= {f"tiers[{name}].{limit}": value for limit, value in limits.items()}
-    values |= _prices(scenario, run, changes.prices)
-    for name in changes.without:
-        for region in scenario.regions:
-            if name in region.capacity:
-                values[f"regions[{region.name}].capacity[{name}]"] = 0
-            if name in region.spot:
-                values[f"regions[{region.name}].spot[{name}].capacity"] = 0
-    if demand and changes.growth != 1.0:
-        for place, source in enumerate(scenario.traffic.sources):
-            values[f"traffic.sources[{place}].scale"] = source.scale * changes.growth
-    if demand and changes.quantile is not None:
-        values |= {"forecast.quantile": changes.quantile, "forecast.quantiles": None}
-    return values
+    base, answers = base_of(run), list[WhatIf | PlannerError | None]()
+    begun, new = time.monotonic(), 0
+    for chosen in cells:
+        key = _cache_key(run, chosen)
+        found = cache.get(key)
+        if found is None and (not new or time.monotonic() - begun < within_s):
+            new += 1
+            try:
+                found = _answer(base, chosen)[0]
+            except PlannerError as problem:
+                found = problem
+            cache.set(key, found, KEPT_S)
+        answers.append(found)
+    return answers
 
 
-def _prices(scenario: Parsed, run: Run, prices: Mapping[str, float]) -> dict[str, Any]:
-    """Return the prices in every region, multiplied by the factor of their GPU type."""
-    moved = {name: times for name, times in prices.items() if times != 1.0}
-    if not moved:
-        return {}
-    hardware = build_hardware(scenario, known_of(run.resolved), spot=True)
-    values: dict[str, Any] = {}
-    for r, region in enumerate(scenario.regions):
-        for g, gpu in enumerate(hardware.gpus):
-            if gpu.name in moved:
-                usd = float(hardware.usd_per_gpu_hour[r, g]) * moved[gpu.name]
-                if hardware.columns[g].spot and gpu.name in region.spot:
-                    values[f"regions[{region.name}].spot[{gpu.name}].usd_per_gpu_hour"] = usd
-                elif not hardware.columns[g].spot and gpu.name in region.capacity:
-                    values[f"regions[{region.name}].usd_per_gpu_hour[{gpu.name}]"] = usd
-    return values
+def _cache_key(run: Run, chosen: Mapping[str, Any]) -> str:
+    """Return the key of an answer: the stored inputs, the code, and the values."""
+    content = [run.pk, run.store, str(run.finished_at), code_version(), dict(chosen)]
+    return f"whatif-{sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}"
 
 
-def _check(scenario: Parsed, changes: Changes) -> None:
-    """Raise PlannerError for unknown names and for values outside their limits."""
-    _within("growth", changes.growth, *GROWTH)
-    if changes.quantile is not None:
-        _within("quantile", changes.quantile, 0.05, 0.95)
-    gpus = {name for region in scenario.regions for name in (*region.capacity, *region.spot)}
-    for name in (*changes.prices, *changes.without, *changes.mix):
-        if name not in gpus:
-            raise PlannerError(f"There is no GPU type {name!r}; there are {', '.join(gpus)}.")
-    for name, times in changes.prices.items():
-        _within(f"prices of {name}", times, *PRICE)
-    for name, share in changes.mix.items():
-        _within(f"mix of {name}", share, 0.0, 1.0)
-    tiers = {tier.name: tier for tier in scenario.tiers if not tier.deferrable}
-    for name, limits in changes.tiers.items():
-        if name not in tiers:
-            raise PlannerError(
-                f"There is no interactive tier {name!r}; there are {', '.join(tiers)}."
-            )
-        for limit in limits:
-            if limit not in LIMITS:
-                raise PlannerError(f"tiers: {limit!r} is none of {', '.join(LIMITS)}.")
+def what_if_scenario(*, run: Run, user: User, chosen: Mapping[str, Any]) -> Scenario:
+    """Store a copy of the run's scenario with these values."""
+    check_may_plan(user)
+    changes = {**_objective(run), **_changes(run, chosen), "name": _new_name(run)}
+    return scenario_create(owner=user, document=text.edit(run.document, changes))
 
 
-def _within(name: str, value: float, least: float, most: float) -> None:
-    if not least <= value <= most:
-        raise PlannerError(f"{name}: {value:g} is not within {least:g} to {most:g}.")
-
-
-def what_if_replay(*, run: Run, user: User, changes: Changes, idempotency_key: str = "") -> Run:
-    """Start a run of the same kind on a new scenario with these settings.
+def what_if_replay(
+    *, run: Run, user: User, chosen: Mapping[str, Any], idempotency_key: str = ""
+) -> Run:
+    """Start a run of the same kind on a new scenario with these values.
 
     The first run and its scenario stay. The same ``idempotency_key`` returns the first replay.
     Raises KeyReused for another request.
     """
     check_may_plan(user)
-    base = kept_of(run)
-    changed = addresses(base.scenario, run, changes, demand=True)
-    if changes.mix:
-        changed |= capacities_of(_planned(base, run, changes)[1])
-    if not changed:
-        raise PlannerError("Nothing is changed: move something first, or run it again.")
+    changes = _changes(run, chosen)
     return run_on_draft(
-        run=run, user=user, kind=run.kind, name=_free_name(base.scenario.name), changes=changed,
+        run=run, user=user, kind=run.kind, changes=changes,
+        name=_new_name(run),
         options={key: value for key, value in run.options.items() if key != "seed"},
         idempotency_key=idempotency_key,
     )  # fmt: skip
+
+
+def what_if_simulate(*, run: Run, user: User, chosen: Mapping[str, Any]) -> Run:
+    """Simulate the recommended policy of a run, with its parameters, on these values."""
+    document, policy = _simulation(run, _changes(run, chosen))
+    return document_run(
+        document=document, owner=user, kind=Run.Kind.SIMULATE, options={"policy": policy}
+    )
+
+
+def what_if_grid(*, run: Run, user: User, chosen: Mapping[str, Any], axes: Sequence[Axis]) -> Sweep:
+    """Simulate the recommended policy of a run on every cell of a grid."""
+    document, policy = _simulation(run, variation_of(base_of(run).settings, chosen))
+    return sweep_create(
+        owner=user, document=document, axes=axes, kind=Run.Kind.SIMULATE, scenario=run.scenario,
+        options={"policy": policy},
+    )  # fmt: skip
+
+
+def what_if_trade_off(*, run: Run, user: User, pair: str) -> Run:
+    """Compute the Pareto front of two objectives for the scenario of a run."""
+    document = text.edit(run.document, _objective(run))
+    return document_run(document=document, owner=user, kind=Run.Kind.PARETO, options={"of": pair})
+
+
+def _simulation(run: Run, changes: Variation) -> tuple[str, str]:
+    """Return the scenario with only the recommended policy of the run, and that policy."""
+    result = run_result(run)
+    policy = (default_policy(result) or THE_PLAN).partition(SEPARATOR)[0]
+    parameters = (result.get("recommended") or {}).get("parameters") or {}
+    only = {"policies": [{"name": policy, **parameters}]}
+    return text.edit(run.document, {**_objective(run), **changes, **only}), policy
+
+
+def _objective(run: Run) -> Variation:
+    """Return the objective that the options of a plan run set, by address."""
+    options = run.options if run.kind == Run.Kind.PLAN else {}
+    return {f"objective.{key}": value for key, value in options.items() if key != "verify"}
+
+
+def _new_name(run: Run) -> str:
+    return free_name(f"{base_of(run).plan.scenario.name[:100]}, what if")
+
+
+def _changes(run: Run, chosen: Mapping[str, Any]) -> Variation:
+    """Return the addresses and values of a what-if; raise PlannerError if nothing changes."""
+    base = base_of(run)
+    changes = variation_of(base.settings, chosen)
+    if shares_of(chosen):  # the capacities that keep the shares depend on the plan
+        changes = _answer(base, chosen)[1]
+    if not changes:
+        raise PlannerError("No setting is changed. Change one, or run the scenario again.")
+    return changes
 
 
 def run_on_draft(
@@ -220,20 +216,14 @@ def run_on_draft(
     user: User,
     kind: str,
     name: str,
-    changes: Mapping[str, Any],
+    changes: Variation,
     options: Mapping[str, Any],
     idempotency_key: str = "",
 ) -> Run:
-    """Start a run of ``kind`` on a new scenario.
-
-    It is the scenario of ``run`` with values at addresses changed.
-    """
-    if (first := run_with_key(user, idempotency_key)) is not None:
+    """Start a run of ``kind`` on a new scenario, the scenario of ``run`` with ``changes``."""
+    if (first := runs.run_with_key(user, idempotency_key)) is not None:
         if first.document != text.edit(run.document, {**changes, "name": first.name}):
-            raise KeyReused(
-                f"The idempotency key {idempotency_key!r} belongs to run {first.pk}, which was "
-                "asked for with other values; send a new key for a new request."
-            )
+            raise _key_reused(idempotency_key, first)
         return first
     draft = scenario_create(owner=user, document=text.edit(run.document, {**changes, "name": name}))
     return scenario_run(
@@ -242,7 +232,98 @@ def run_on_draft(
     )  # fmt: skip
 
 
-def _free_name(name: str) -> str:
-    names = set(Scenario.objects.values_list("name", flat=True))
-    base = name[:105]
-    return next(n for i in range(1, len(names) + 2) if (n := f"{base}, what if {i}") not in names)
+def _key_reused(key: str, run: Run) -> KeyReused:
+    return KeyReused(
+        f"The idempotency key {key!r} belongs to run {run.pk}, which was asked for with other "
+        "values; send a new key for a new request."
+    )
+
+
+def sweep_create(
+    *,
+    owner: User | None,
+    document: str,
+    axes: Sequence[Axis],
+    kind: str = Run.Kind.PLAN,
+    scenario: Scenario | None = None,
+    options: dict[str, Any] | None = None,
+    idempotency_key: str = "",
+    enqueue: bool = True,
+) -> Sweep:
+    """Start a run for every cell of a grid over one or two settings or addresses.
+
+    The same ``idempotency_key`` of the same owner returns the first sweep.
+
+    Raises ScenarioError before anything starts if a value makes no valid scenario. Raises KeyReused
+    if the key belongs to another request.
+    """
+    check_may_plan(owner)
+    if kind not in KINDS:
+        raise PlannerError(f"There is no kind of run {kind!r}; choose from {', '.join(KINDS)}.")
+    documents, parsed = _documents(document, axes), text.parse(document)
+    asked = {
+        "kind": kind,
+        "document": document,
+        "options": options_of(KINDS[kind].options, options or {}).given(),
+        "axes": [{"key": axis.key, "values": list(axis.values)} for axis in axes],
+    }
+    if (first := runs.run_with_key(owner, idempotency_key)) is not None:
+        if first.sweep is None or any(getattr(first.sweep, k) != v for k, v in asked.items()):
+            raise _key_reused(idempotency_key, first)
+        return first.sweep
+    if enqueue:
+        check_room(owner, len(documents))
+    with transaction.atomic():
+        sweep = Sweep.objects.create(name=parsed.name, scenario=scenario, owner=owner, **asked)
+        # One lock for all runs, so that their numbers are consecutive.
+        numbers = take_numbers(Run, len(documents))
+        for cell, (changed, number) in enumerate(zip(documents, numbers, strict=True)):
+            runs.run_create(
+                owner=owner, kind=kind, scenario=scenario, name=parsed.name, document=changed,
+                options=sweep.options, seed=sweep.options.get("seed", text.parse(changed).seed),
+                sweep=sweep, cell=cell, number=number, enqueue=enqueue,
+                idempotency_key="" if cell else idempotency_key,
+            )  # fmt: skip
+    return sweep
+
+
+def _documents(document: str, axes: Sequence[Axis]) -> list[str]:
+    """Return the scenario of every cell, row by row, each checked."""
+    cells, keys = cells_of(axes), [axis.key for axis in axes]
+    named = [key for key in keys if not is_address(key)]
+    if any(key.startswith(SHARE) for key in named):
+        raise PlannerError(f"vary: {named[0]} needs a plan. Simulate its cells one by one.")
+    settings = scenario_settings(document) if named else {}
+    return [
+        varied_document(document, variation_of(settings, dict(zip(keys, values, strict=True))))
+        for values in cells
+    ]
+
+
+def scenario_settings(document: str) -> dict[str, Setting]:
+    """Return the settings that a what-if of a scenario may change, by name."""
+    scenario = text.parse(document)
+    known = known_of(resolve_scenario(scenario))
+    return settings_for(scenario, build_hardware(scenario, known, spot=True))
+
+
+def sweep_cancel(*, sweep: Sweep, user: User) -> int:
+    """Stop every run of the sweep that is not over; return how many."""
+    check_may_plan(user, "not cancel sweeps")
+    now = timezone.now()
+    waiting = sweep.runs.filter(state=Run.State.PENDING).update(
+        state=Run.State.CANCELLED, finished_at=now, stage="Cancelled", cancel_requested=True
+    )
+    return waiting + sweep.runs.filter(state=Run.State.RUNNING).update(cancel_requested=True)
+
+
+def sweep_delete(*, sweep: Sweep, user: User) -> None:
+    """Remove a finished sweep, with its runs and their arrays."""
+    check_may_remove(user, sweep.owner_id, "this sweep", "started")
+    if sweep.runs.filter(state__in=[Run.State.PENDING, Run.State.RUNNING]).exists():
+        raise NotReady(f"Sweep {sweep.pk} is still going; cancel it first.")
+    for run in sweep.runs.all():
+        runs.check_not_proposed(run)
+    for run in sweep.runs.all():
+        runs.run_remove(run=run)
+    sweep.delete()

@@ -43,7 +43,7 @@ SECTIONS = (
     ("scenarios", "Scenarios", "scenario", ("scenario",)),
     ("size", "Sizing", "gauge", ("size",)),
     ("pd-ratio", "P/D ratio", "split", ("pd-ratio",)),
-    ("runs", "Runs", "runs", ("run", "sweep")),
+    ("runs", "Runs", "runs", ("run", "what-if")),
     ("proposals", "Proposals", "check", ("proposal", "review")),
     ("schedules", "Schedules", "clock", ("schedule", "outcome", "plan")),
 )

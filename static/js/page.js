@@ -3,7 +3,6 @@
 //   data-submit-on-change         send the form when this control changes
 //   data-copy="#id"               copy that element's text
 //   data-progress="id"            while this form's answer is awaited, that element asks how far it is
-//   data-echo="id"                show this slider's value in that element
 (() => {
   "use strict";
   document.addEventListener("submit", (event) => {
@@ -26,11 +25,6 @@
       clearInterval(asking);
       shown.hidden = true;
     }, { once: true });
-  });
-
-  document.addEventListener("input", (event) => {
-    const echo = event.target.dataset.echo && document.getElementById(event.target.dataset.echo);
-    if (echo) echo.textContent = Number(event.target.value).toLocaleString("en", { maximumSignificantDigits: 3 });
   });
 
   document.addEventListener("click", async (event) => {

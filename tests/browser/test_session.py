@@ -9,8 +9,9 @@ import pytest
 from django.urls import reverse
 from playwright.sync_api import expect
 
+from planner.domain.whatif.variations import Axis
 from planner.models import Run, User
-from planner.services.sweeps import Axis, sweep_create
+from planner.services.whatif import sweep_create
 from tests.browser.test_pages import PHONE, SIDEWAYS, drawn
 from tests.planner.management.test_commands import answer
 from tests.planner.management.test_commands import folder as folder  # the fixture
@@ -31,15 +32,18 @@ def test_from_an_answer_to_what_if(
     expect(
         site.get_by_text("where TTFT bounds it").or_(site.get_by_text("where TBT bounds it"))
     ).to_be_visible()
-    site.get_by_role("tab", name="What if").click()
-    expect(site.locator("#what-if-now")).to_contain_text("As it was")
-    site.get_by_label("Price of G").fill("2")
-    expect(site.locator("#what-if-now")).to_contain_text("+100.0% of its cost")
-    expect(site.get_by_text("2 times")).to_be_visible()  # beside the slider
+    site.get_by_role("tab", name="What-if").click()
+    site.get_by_label("Setting 1").select_option("price.G")
+    site.locator("#value-1").fill("2")
+    expect(site.locator("#what-if-table")).to_contain_text("+100.0%")
+    site.locator("#to-1").fill("4")
+    expect(site.locator("#what-if-rows tbody tr")).to_have_count(5)
+    drawn(site)
+    site.locator("#to-1").fill("")
 
-    # Replayed on a scenario of its own; no worker runs here.
-    site.get_by_role("button", name="Replay this").click()
-    expect(site.get_by_role("heading", name="By hand, what if 1")).to_be_visible()
+    # A scenario of its own; no worker runs here.
+    site.get_by_role("button", name="New scenario").click()
+    expect(site.get_by_role("heading", name="By hand, what if")).to_be_visible()
 
     site.goto(live_server.url + reverse("web:runs"))
     for run in (plan, other):
@@ -55,10 +59,10 @@ def test_from_an_answer_to_what_if(
     first = sweep.runs.get(cell=0)
     first.state, first.result = Run.State.COMPLETED, plan.result
     first.save()
-    grid = live_server.url + reverse("web:sweep", args=[sweep.pk])
+    grid = live_server.url + reverse("web:what-if", args=[sweep.pk])
     site.goto(grid)
-    expect(site.locator("#heat a").first).to_contain_text("$")
-    expect(site.locator("#how-far")).to_contain_text("1 done, 1 to come")
+    expect(site.locator("#what-if-rows")).to_contain_text("$")
+    expect(site.get_by_role("status")).to_contain_text("1 of 2 still to come")
 
     for size in (PHONE, {"width": 1280, "height": 900}):
         site.set_viewport_size(size)

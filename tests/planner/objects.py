@@ -130,6 +130,7 @@ def made(owner: User, mark: str) -> Objects:
             "price-lists/": prices.name,
             "scenarios/": scenario.pk,
             "sweeps/": sweep.pk,
+            "what-if/": sweep.pk,
             "runs/": run.pk,
             "schedules/": schedule.pk,
             "firings/": firing.pk,

@@ -8,14 +8,16 @@ from rest_framework.reverse import reverse
 from planner.api.serializers.options import WORK, chosen
 from planner.api.serializers.strict_fields import StrictSerializer
 from planner.domain.kinds.registry import KINDS
+from planner.domain.whatif.figures import FIGURES
+from planner.domain.whatif.variations import MOST_AXES
 from planner.models import Run, Sweep
-from planner.selectors.sweeps import DEFAULT, FIGURES
-from planner.services.sweeps import MOST_AXES
+from planner.selectors.sweeps import DEFAULT
 
 
 class AxisGiven(StrictSerializer):
     key = serializers.CharField(
-        max_length=300, help_text="Address of a setting, as `tiers[chat].ttft_ms`."
+        max_length=300,
+        help_text="Address such as `tiers[chat].ttft_ms`, or a setting such as `growth`.",
     )
     values = serializers.ListField(
         child=serializers.JSONField(), min_length=1, help_text="null leaves the setting out."

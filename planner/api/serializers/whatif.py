@@ -8,24 +8,24 @@ from planner.api.serializers.strict_fields import (
     FiniteField,
     StrictSerializer,
 )
-from planner.services.whatif import LIMITS, Changes
+from planner.domain.whatif.settings import TIER_LIMITS, chosen_of
 
 
 class WhatIfRequest(StrictSerializer):
     """The changes to a stored plan; values that are not given stay."""
 
-    growth = FiniteField(default=1.0, help_text="Times the demand.")
-    quantile = FiniteField(required=False, help_text="Of the forecast, planned for.")
+    growth = FiniteField(required=False, help_text="Factor on demand; default: 1.")
+    quantile = FiniteField(required=False, help_text="Forecast percentile, as a fraction.")
     spare = serializers.IntegerField(
-        required=False, min_value=0, max_value=1000, help_text="Instances (`objective.spare`)."
+        required=False, min_value=0, max_value=1000, help_text="Spare replicas per pool."
     )
     prices = serializers.DictField(
-        child=FiniteField(), required=False, help_text="Times the price, by GPU type."
+        child=FiniteField(), required=False, help_text="Factors on prices, by GPU type."
     )
     tiers = serializers.DictField(
         child=serializers.DictField(child=FiniteField()),
         required=False,
-        help_text=f"By interactive tier: {', '.join(LIMITS)}.",
+        help_text=f"By interactive tier: {', '.join(TIER_LIMITS)}.",
     )
     without = serializers.ListField(
         child=serializers.CharField(max_length=120),
@@ -35,9 +35,15 @@ class WhatIfRequest(StrictSerializer):
     mix = serializers.DictField(
         child=FiniteField(),
         required=False,
-        help_text="Share of a region's GPUs, at its busiest, that a GPU type may have at most.",
+        help_text="Largest share of a region's peak GPUs, by GPU type.",
     )
 
-    def changes(self) -> Changes:
-        sent: dict[str, Any] = self.validated_data
-        return Changes(**(sent | {"without": tuple(sent.get("without", ()))}))
+    values = serializers.DictField(
+        child=serializers.JSONField(),
+        required=False,
+        help_text="Other values by address, such as `objective.epsilon`.",
+    )
+
+    def chosen(self) -> dict[str, Any]:
+        """Return the values by name of a setting or by address."""
+        return chosen_of(self.validated_data)

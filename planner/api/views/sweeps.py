@@ -14,10 +14,11 @@ from planner.api.filters import Pages
 from planner.api.schema import KEY, LOCATION, operation, removal
 from planner.api.serializers.sweeps import GridAsked, SweepItem, SweepRequest
 from planner.domain.serialise import as_json
+from planner.domain.whatif.variations import Axis
 from planner.models import Sweep
 from planner.selectors.scenarios import scenario_get
 from planner.selectors.sweeps import figure_named, sweep_get, sweep_grid, sweeps_list
-from planner.services.sweeps import Axis, sweep_cancel, sweep_create, sweep_delete
+from planner.services.whatif import sweep_cancel, sweep_create, sweep_delete
 
 EXAMPLES = {
     "A kept scenario": {

@@ -11,10 +11,10 @@ from planner.api.schema import operation, run_started
 from planner.api.serializers.runs import RunDetail
 from planner.api.serializers.whatif import WhatIfRequest
 from planner.domain.serialise import as_json
-from planner.domain.whatif.answer import WhatIf
+from planner.domain.whatif.figures import WhatIf
 from planner.selectors.runs import run_get
 from planner.services.outlook_simulation import outlook_replay
-from planner.services.whatif import run_what_if, what_if_replay
+from planner.services.whatif import what_if_answer, what_if_replay
 
 
 class RunWhatIfView(ApiView):
@@ -22,21 +22,22 @@ class RunWhatIfView(ApiView):
     def post(self, request: Request, run_id: int) -> Response:
         """Change the plan of a run without a simulation.
 
-        For plans and comparisons, answered at once: demand, forecast percentile, spare replicas,
-        prices, limits and GPU types. `notes` lists what is less certain or needs a replay. Nothing
-        is stored. If there is no plan, `totals` is null and `conflict` gives the reason.
+        Answered at once for plans, comparisons and Pareto fronts: demand, forecast percentile,
+        spare replicas, prices, limits and GPU types. `values` changes others by address. `notes`
+        lists what is uncertain. Nothing is stored. If there is no plan, `totals` is null and
+        `conflict` gives the reason.
         """
-        changes = checked(WhatIfRequest(data=request.data)).changes()
-        return Response(as_json(run_what_if(run_get(run_id), changes)))
+        chosen = checked(WhatIfRequest(data=request.data)).chosen()
+        return Response(as_json(what_if_answer(run_get(run_id), chosen)))
 
 
 class RunReplayView(ApiView):
     @run_started(request=WhatIfRequest)
     def post(self, request: Request, run_id: int) -> Response:
         """Run a changed plan as a new scenario."""
-        changes = checked(WhatIfRequest(data=request.data)).changes()
+        chosen = checked(WhatIfRequest(data=request.data)).chosen()
         run = what_if_replay(
-            run=run_get(run_id), user=self.user, changes=changes,
+            run=run_get(run_id), user=self.user, chosen=chosen,
             idempotency_key=idempotency_key(request),
         )  # fmt: skip
         return started(run, RunDetail(run, context={"request": request}).data, request)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from functools import partial
-from operator import attrgetter
 
 from pydantic import Field, field_validator
 
@@ -22,10 +20,10 @@ from planner.domain.outcome import (
     Outcome,
     Traces,
 )
-from planner.domain.planning.inputs import Load
-from planner.domain.planning.planning import plan_window
-from planner.domain.planning.solving import Periods
-from planner.domain.preparation import study_of
+from planner.domain.preparation import (
+    planned_of,
+    study_of,
+)
 from planner.domain.progress import (
     Progress,
     part,
@@ -38,6 +36,11 @@ from planner.domain.serialise import (
     COLUMNS,
     MERGED,
 )
+from planner.domain.whatif.answer import StoredPlan
+from planner.domain.whatif.figures import WhatIf
+from planner.domain.whatif.objectives import NAMES, front, pair_of, total
+from planner.domain.whatif.plan_inputs import basis_of
+from planner.domain.whatif.variations import Variation
 from planner.errors import Infeasible
 from planner.inputs.scenario.own_hardware import (
     NOTHING,
@@ -45,24 +48,19 @@ from planner.inputs.scenario.own_hardware import (
 )
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import (
+    ALL,
     MEASURE,
     UNITS,
 )
-from planner.optimizer.horizon.pareto_front import (
-    FrontPoint,
-    horizon_front,
-    knee,
-)
+from planner.optimizer.pareto_front import FrontPoint, knee
 
 POINTS, MOST_POINTS = 9, 25
-GAP, RESOLVE_S = 1e-3, 10.0  # solver gap and time limit per point
-NAMES = tuple(MEASURE)  # cost, gpu-hours, energy, carbon
-# One of the two objectives must be one of these. It is capped while the other is minimised.
-CAPPED = ("cost", "carbon")
+SOLVE_S = 10.0  # time limit of the solver per point
+Point = FrontPoint[tuple[WhatIf, Variation]]
 
 
-def _total(measure: str, point: FrontPoint) -> float:
-    return float(sum(getattr(period, measure) for period in point.plan.totals))
+def _plan(point: Point) -> WhatIf:
+    return point.plan[0]
 
 
 FRONT = Columns(
@@ -70,13 +68,15 @@ FRONT = Columns(
         Column("first", NUMBER, "of the first objective, over the window"),
         Column("second", NUMBER, "of the second"),
         Column("first_bound", NUMBER, "no plan has less of the first at that much of the second"),
-        Column("status", TEXT, "of the plan", attrgetter("plan.status")),
-        *(Column(name, NUMBER, UNITS[measure], partial(_total, measure))
+        Column("status", TEXT, "of the plan", lambda point: _plan(point).status),
+        *(Column(name, NUMBER, UNITS[measure],
+                 lambda point, name=name: total(_plan(point), name))  # type: ignore[misc]
           for name, measure in MEASURE.items()),
-        Column("starts", COUNT, "of instances", lambda point: int(_total("starts", point))),
+        Column("starts", COUNT, "of instances",
+               lambda point: int(getattr(_plan(point).totals, "starts", 0))),
         Column("peak_instances", COUNT, "at a time, over all regions",
-               lambda point: point.plan.target.sum(axis=(1, 2, 3)).max()),
-        Column("seconds", SECONDS, "of the solver", attrgetter("plan.solve_seconds")),
+               lambda point: _plan(point).most),
+        Column("seconds", SECONDS, "of the solver", lambda point: _plan(point).solve_seconds),
     )
 )  # fmt: skip
 
@@ -89,26 +89,10 @@ class ParetoResult:
     frame: Frame = field(metadata={MERGED: True})
     of: tuple[str, str]
     units: tuple[str, str]
-    points: tuple[FrontPoint, ...] = field(metadata={COLUMNS: FRONT})
+    points: tuple[Point, ...] = field(metadata={COLUMNS: FRONT})
     knee: int | None
     headline: str
     seconds: float
-
-
-def pair_of(pair: str) -> tuple[str, str]:
-    """Parse a pair such as ``cost,carbon`` into two names, the capped one last.
-
-    Raises ValueError for an unknown name, or if neither objective can be capped.
-    """
-    names = [name.strip() for name in pair.split(",")]
-    wrong = [name for name in names if name not in NAMES]
-    if wrong or len(names) != 2 or names[0] == names[1]:
-        raise ValueError(f"give two different ones of {', '.join(NAMES)}, such as cost,carbon")
-    if names[1] not in CAPPED:
-        names.reverse()
-    if names[1] not in CAPPED:
-        raise ValueError(f"one of the two must be {' or '.join(CAPPED)}")
-    return names[0], names[1]
 
 
 class Options(RunOptions):
@@ -141,40 +125,37 @@ def run(
     Raises Infeasible if there is no plan.
     """
     begun = time.perf_counter()
-    first, second = pair_of(options.of)
+    scenario = planned_together(scenario)
     study = study_of(scenario, traces, known, part(progress, 0.0, 0.3))
-    inputs, settings = study.plan_input.at_once(), study.settings.plan
-    planned = plan_window(inputs, part(progress, 0.3, 0.5))
-    front = horizon_front(
-        Periods.of(inputs, Load(planned.load.tps)).together(),
-        MEASURE[first],
-        MEASURE[second],
-        points=options.points,
-        solver=settings.solver,
-        gap=max(GAP, settings.gap),
-        time_limit_s=min(RESOLVE_S, settings.time_limit_s),
-        progress=lambda done, total: progress(
-            0.5 + 0.5 * done / total, f"Plan {min(done + 1, total)} of {total}"
-        ),
-    )
-    if not front:
+    basis = basis_of(study, planned_of(study, part(progress, 0.3, 0.5)))
+    pair = pair_of(options.of)
+    base = StoredPlan(scenario, known, basis, solve_s=SOLVE_S)
+    points = front(base, pair, options.points, part(progress, 0.5, 1.0))
+    if not points:
         raise Infeasible("There is no plan for either objective; run plan to see what conflicts.")
-    best = knee([(point.first, point.second) for point in front])
+    best = knee([(point.first, point.second) for point in points])
     return Outcome(
         ParetoResult(
             frame=frame_of(study),
-            of=(first, second),
-            units=(UNITS[MEASURE[first]], UNITS[MEASURE[second]]),
-            points=front,
+            of=pair,
+            units=(UNITS[MEASURE[pair[0]]], UNITS[MEASURE[pair[1]]]),
+            points=points,
             knee=best,
-            headline=_headline(first, second, front, best),
+            headline=_headline(*pair, points, best),
             seconds=time.perf_counter() - begun,
         ),
-        {"front": FRONT.table(front)},
+        {"front": FRONT.table(points)},
+        basis,
     )
 
 
-def _headline(first: str, second: str, front: tuple[FrontPoint, ...], best: int | None) -> str:
+def planned_together(scenario: Scenario) -> Scenario:
+    """Return ``scenario`` with all periods in one plan that serves all demand."""
+    objective = scenario.objective.model_copy(update={"periods": ALL, "limited": None})
+    return scenario.model_copy(update={"objective": objective})
+
+
+def _headline(first: str, second: str, front: tuple[Point, ...], best: int | None) -> str:
     """Return the ends of the front and its knee in sentences."""
     low, high = front[0], front[-1]
     units = UNITS[MEASURE[first]], UNITS[MEASURE[second]]

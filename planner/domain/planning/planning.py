@@ -129,7 +129,7 @@ def flat_at_peak(inputs: PlanInput) -> tuple[IntArray, str]:
     window = inputs.window
     end_s = window.start_s if window.ahead else window.end_s
     start_s = max(end_s - window.duration_s, inputs.traffic.demand.start_s)
-    target, conflict = _flat(inputs, start_s, end_s, times=float(window.grown.max()))
+    target, conflict = flat_for(inputs, _peaks(inputs, start_s, end_s) * window.grown.max())
     misfit = f"A flat fleet at the peak of the window does not fit. {conflict}" if conflict else ""
     return target, misfit
 
@@ -152,22 +152,29 @@ def flat_before(inputs: PlanInput) -> Before:
     Without traffic before the window, it is the smallest fleet that the limits permit. Traffic that
     is only described uses a whole week, because the day before may be a Sunday.
     """
+    start_s, end_s = _before(inputs)
+    demand = inputs.traffic.demand
+    requests = demand.requests[:, demand.inside(start_s, end_s)]
+    seconds = end_s - start_s if np.any(~np.isnan(requests)) else 0.0
+    return Before(flat_for(inputs, peaks_before(inputs))[0], max(0.0, seconds))
+
+
+def peaks_before(inputs: PlanInput) -> FloatArray:
+    """Return the peaks of the time that ``flat_before`` is sized on, ``[l, r, 1]`` tokens/s."""
+    return _peaks(inputs, *_before(inputs))
+
+
+def _before(inputs: PlanInput) -> tuple[float, float]:
+    """Return the begin and end of the time before the window that a static fleet is sized on."""
     window, demand = inputs.window, inputs.traffic.demand
     least_s = 7 * DAY_S if inputs.traffic.all_launched else DAY_S
     start_s = max(window.start_s - max(window.duration_s, least_s), demand.start_s)
-    requests = demand.requests[:, demand.inside(start_s, window.start_s)]
-    seconds = window.start_s - start_s if np.any(~np.isnan(requests)) else 0.0
-    return Before(_flat(inputs, start_s, window.start_s)[0], max(0.0, seconds))
+    return start_s, window.start_s
 
 
-def _flat(
-    inputs: PlanInput, start_s: float, end_s: float, times: float = 1.0
-) -> tuple[IntArray, str]:
-    """Return the cheapest fleet for ``times`` the peaks of ``[start_s, end_s)``, and the conflict.
-
-    The conflict is "" if the fleet covers all peaks.
-    """
-    hardware, traffic, window = inputs.hardware, inputs.traffic, inputs.window
+def _peaks(inputs: PlanInput, start_s: float, end_s: float) -> FloatArray:
+    """Return the peaks of ``[start_s, end_s)`` by model and region, ``[l, r, 1]`` tokens/s."""
+    hardware, traffic = inputs.hardware, inputs.traffic
     tps = np.zeros((len(traffic.models), len(traffic.regions), 1))
     buffer = inputs.settings.forecast.niw_buffer
     for tiers, weight in ((interactive(hardware), 1.0), (_deferrable(inputs), buffer)):
@@ -177,8 +184,17 @@ def _flat(
                 tps[m, r, 0] += weight * float(np.nanmax(rate))
     if buffer is None:
         tps = np.maximum(tps, flat_tps(inputs, start_s, end_s)[..., None])
-    nothing = np.zeros(hardware.minimum.shape, np.int64)
-    flat = problem(replace(inputs, current=nothing, at_load=False), tps * times, window.duration_s)
+    return tps
+
+
+def flat_for(inputs: PlanInput, tps: FloatArray) -> tuple[IntArray, str]:
+    """Return the cheapest fleet ``[l, r, g]`` for peaks ``tps``, and the conflict.
+
+    The conflict is "" if the fleet covers all peaks.
+    """
+    nothing = np.zeros(inputs.hardware.minimum.shape, np.int64)
+    unstarted = replace(inputs, current=nothing, at_load=False)
+    flat = problem(unstarted, tps, inputs.window.duration_s)
     # First let every region serve its own peak. If that does not fit, use the scenario's share.
     for epsilon in dict.fromkeys((1.0, inputs.settings.epsilon)):
         answer = solve_window(

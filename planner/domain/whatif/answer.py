@@ -6,22 +6,22 @@ planning program is the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from planner.domain.planning.figures import (
     PlanFigures,
-    PlanTotals,
     plan_figures,
 )
 from planner.domain.planning.inputs import (
     Load,
     PlanInput,
 )
-from planner.domain.planning.planning import plan_load
-from planner.domain.progress import silent
+from planner.domain.planning.planning import flat_for, plan_load
+from planner.domain.progress import Progress, silent
 from planner.domain.serialise import moment
 from planner.domain.sizing.sizing import Sizes
 from planner.domain.traffic.groups import (
@@ -29,6 +29,8 @@ from planner.domain.traffic.groups import (
     INTERACTIVE,
 )
 from planner.domain.whatif.closed_form_capacity import closed_rps
+from planner.domain.whatif.figures import PeakGpus, PeriodPlan, SizeChange, WhatIf
+from planner.domain.whatif.gpu_shares import ROUNDS, capacities_for, share_notes
 from planner.domain.whatif.plan_inputs import Basis
 from planner.domain.whatif.static_fleet import (
     IN_PROPORTION,
@@ -37,6 +39,7 @@ from planner.domain.whatif.static_fleet import (
     what_lacks,
     with_spare,
 )
+from planner.domain.whatif.variations import Variation, varied
 from planner.errors import Infeasible, ScenarioError
 from planner.inputs.scenario.build import (
     Hardware,
@@ -44,136 +47,140 @@ from planner.inputs.scenario.build import (
 )
 from planner.inputs.scenario.own_hardware import Known
 from planner.inputs.scenario.schema import Scenario
+from planner.inputs.scenario.schema.planning import MEAN
 from planner.inputs.scenario.settings import settings_of
 from planner.optimizer.pools import together
 from planner.optimizer.problem import ScalingPlan
 from simulation.arrays import FloatArray, IntArray
+from simulation.fleet import Tier
 
-SOLVE_S = 2.0  # time limit per period: a user waits for the answer
-CLOSED_FORMS = (
-    "Limits moved: sizes are the simulated ones times what closed forms say that the move changes, "
-    "which are off by 2 to 5% (median) against simulation; replay to have them simulated."
+SOLVE_S = 2.0  # time limit per solve: a user waits for the answer
+ESTIMATED_SIZES = (
+    "Capacities at other limits are estimated from the simulated ones by closed forms (median "
+    "error 2 to 5%). Simulate to confirm."
 )
-HELD = (
-    "A flat fleet goes by no forecast: the quantile changes what is asked, not how many there are."
+STATIC_FLEET = "A static fleet follows no forecast, so the forecast percentile changes nothing."
+DEFERRABLE_AS_PLANNED = "Deferrable load is planned as before."
+SAME_PERCENTILE = "The forecast percentile stays as the run chose it."
+NOT_SIMULATED = "Simulate to get SLO attainment, latency and measured energy."
+# Values that a stored plan can answer for. Others change its forecast, its sizes or its periods.
+ANSWERABLE = re.compile(
+    r"traffic\.sources\[[^\]]+\]\.scale"
+    r"|forecast\.quantiles?"
+    r"|tiers\[[^\]]+\]\.(ttft_ms|tbt_ms|e2e_ms|percentile)"
+    r"|regions\[[^\]]+\]\.(capacity|usd_per_gpu_hour|spot|carbon_g_per_kwh|pue)(\W.*)?"
+    r"|objective\.(?!periods|baseline|priorities|criticality).+"
 )
-WAITING = "Work that may wait is planned for as it was, beside what the other quantile leaves."
-NEVER = "What is served in time, latencies and the energy really drawn are known only by a replay."
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """Changes beyond those in the scenario."""
-
-    growth: float = 1.0  # factor on demand
-    quantile: float | None = None  # forecast percentile to plan for; None: unchanged
-
-
-@dataclass(frozen=True, slots=True)
-class SizeMoved:
-    """Capacity of a single replica, after and before the change."""
-
-    model: str
-    replica: str
-    input_tps: float
-    before_tps: float
-
-
-@dataclass(frozen=True, slots=True)
-class PeriodMoved:
-    """Replicas, demand and capacity of a period, summed over models and regions, input tokens/s."""
-
-    begins: str
-    replicas: int
-    demand_tps: float
-    capacity_tps: float
-
-
-@dataclass(frozen=True, slots=True)
-class GpusMost:
-    """Peak number of GPUs of a type in a region, and of all types together in that region."""
-
-    region: str
-    gpu: str
-    spot: bool
-    most: int
-    of_all: int
+Factors = tuple[FloatArray, tuple[str, ...]]  # [l, g], and notes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class WhatIf:
-    """Answer to a what-if. If there is no plan, ``totals`` is None and ``conflict`` says why."""
+class StoredPlan:
+    """The base of what-ifs: a scenario, its hardware, and the inputs that its plan was made from.
 
-    status: str
-    totals: PlanTotals | None
-    gap: float | None
-    least: int
-    most: int
-    periods: tuple[PeriodMoved, ...]
-    sizes: tuple[SizeMoved, ...]
-    gpus: tuple[GpusMost, ...]
-    binding: tuple[str, ...]
-    conflict: str
-    notes: tuple[str, ...]  # uncertainties, and values that need a replay
-    flat: bool = False  # answers for the recommended static fleet, which follows no plan
-
-
-def what_if(
-    basis: Basis, scenario: Scenario, scenario_run: Scenario, known: Known, moved: Moved
-) -> WhatIf:
-    """Return the plan of ``basis`` for ``scenario``, a changed copy of ``scenario_run``.
-
-    Raises ScenarioError if the change alters the possible replicas: their sizes need a simulation.
+    ``solve_s`` is the time limit of the solver.
     """
+
+    scenario: Scenario
+    known: Known
+    basis: Basis
+    solve_s: float = SOLVE_S
+    # Factors on capacities by limits: many cells of a grid share their limits.
+    factors: dict[tuple[Tier, ...], Factors] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DemandChange:
+    """How a variation changes the demand that is planned for."""
+
+    growth: float = 1.0  # factor on demand
+    level: float | str | None = None  # forecast percentile or "mean"; None: unchanged
+
+
+def answer(
+    base: StoredPlan, variation: Variation, shares: Mapping[str, float] | None = None
+) -> tuple[WhatIf, Variation]:
+    """Return the plan of ``base`` with a variation, and the variation with its GPU limits.
+
+    ``shares`` are the largest shares of a region's peak GPUs by GPU type. They become capacities.
+    Raises ScenarioError if only a run can answer.
+    """
+    result, limits = what_if(base, variation), dict[str, object]()
+    for _ in range(ROUNDS if shares else 0):
+        now = capacities_for(base.scenario, shares or {}, result.gpus)
+        if result.totals is None or now == limits:
+            break
+        result, limits = what_if(base, {**variation, **now}), now
+    notes = (*share_notes(shares or {}, result, limits), *result.notes)
+    return replace(result, notes=notes), {**variation, **limits}
+
+
+def what_if(base: StoredPlan, variation: Variation, progress: Progress = silent) -> WhatIf:
+    """Return the plan of ``base`` with a variation; raise ScenarioError if only a run can answer.
+
+    A run is needed if the variation changes the possible replicas, because those have no size.
+    """
+    basis, scenario = base.basis, varied(base.scenario, variation)
+    change = demand_change(base.scenario, scenario, variation)
     hardware, before = (
-        replace(build_hardware(either, known, spot=True), asked=basis.asked)
-        for either in (scenario, scenario_run)
+        replace(build_hardware(either, base.known, spot=True), asked=basis.asked)
+        for either in (scenario, base.scenario)
     )
     # The kept sizes belong to the models and columns of the run.
     if hardware.columns != before.columns or hardware.models != before.models:
         raise ScenarioError(
-            "What replicas there may be has changed: replay this to have them sized."
+            "The change adds or removes kinds of replicas, which have no size yet. Simulate it."
         )
     settings = settings_of(scenario).plan
-    settings = replace(settings, time_limit_s=min(settings.time_limit_s, SOLVE_S))
+    settings = replace(settings, time_limit_s=min(settings.time_limit_s, base.solve_s))
     sizes, notes = basis.sizes, []
     if hardware.tiers != before.tiers:
-        factors, unsure = moved_sizes(basis, before, hardware)
+        if hardware.tiers not in base.factors:
+            base.factors[hardware.tiers] = size_factors(basis, before, hardware)
+        factors, unsure = base.factors[hardware.tiers]
         sizes = _times(sizes, factors)
-        notes += [CLOSED_FORMS, *unsure]
+        if change.level is None and scenario.forecast.quantile is None:
+            notes.append(SAME_PERCENTILE)
+        notes += [ESTIMATED_SIZES, *unsure]
         if unable := _unable(basis.sizes, sizes, hardware):
-            return _no_plan(unable, _sizes_moved(basis.sizes, sizes, hardware), notes)
-    if moved.quantile is not None and basis.waiting_tps.any():
-        notes.append(WAITING)
+            return _no_plan(unable, _size_changes(basis.sizes, sizes, hardware), notes)
+    if change.level is not None and basis.waiting_tps.any():
+        notes.append(DEFERRABLE_AS_PLANNED)
     inputs = PlanInput(settings, hardware, basis.traffic, basis.window, sizes, basis.current)
-    own_sizes = _sizes_moved(basis.sizes, sizes, hardware)
+    if basis.peaks_before is not None:  # as in a plan, the fleet before depends on the demand
+        current, _ = flat_for(inputs, basis.peaks_before * change.growth)
+        inputs = replace(inputs, current=current)
+    own_sizes = _size_changes(basis.sizes, sizes, hardware)
     if basis.flat is not None:
-        spare = scenario.objective.spare.instances - scenario_run.objective.spare.instances
+        spare = scenario.objective.spare.instances - base.scenario.objective.spare.instances
         own_inputs = replace(inputs, current=basis.flat)
-        return _of_flat(basis, basis.flat, own_inputs, moved, spare, notes)
+        return _of_flat(basis, basis.flat, own_inputs, change, spare, notes)
     try:
-        plan = plan_load(inputs, load_of(basis, moved), silent)
+        plan = plan_load(inputs, load_of(basis, change), progress)
     except Infeasible as problem:
         return _no_plan(str(problem), own_sizes, notes)
-    return _answer(inputs, plan, own_sizes, [*notes, NEVER])
+    return _answer(inputs, plan, own_sizes, [*notes, NOT_SIMULATED])
 
 
 def _of_flat(
-    basis: Basis, held: IntArray, inputs: PlanInput, moved: Moved, spare: int, notes: Sequence[str]
-) -> WhatIf:
+    basis: Basis, held: IntArray, inputs: PlanInput, change: DemandChange, spare: int,
+    notes: Sequence[str],
+) -> WhatIf:  # fmt: skip
     """Return the answer for the static fleet ``held``, with ``spare`` more instances per pool."""
-    sizes = _sizes_moved(basis.sizes, inputs.sizes, inputs.hardware)
-    needed = instances_for(basis.sizes, inputs.sizes, held, moved.growth)
+    sizes = _size_changes(basis.sizes, inputs.sizes, inputs.hardware)
+    needed = instances_for(basis.sizes, inputs.sizes, held, change.growth)
     if (needed < 0).any():
-        why = "Some of its instances serve nothing within those limits; a replay finds what does."
+        why = "Some of its replicas cannot meet these limits at any rate. Simulate to find others."
         return replace(_no_plan(why, sizes, notes), flat=True)
     counts = with_spare(needed, spare)
     if lacking := what_lacks(inputs.hardware, counts):
         return replace(_no_plan(lacking, sizes, notes), flat=True)
-    load = load_of(basis, moved)
+    load = load_of(basis, change)
     target = np.broadcast_to(counts, (len(load.tps), *counts.shape))
     unsure = [IN_PROPORTION] if (needed != held).any() else []
-    unsure += [HELD] if moved.quantile is not None else []
+    unsure += [STATIC_FLEET] if change.level is not None else []
     return WhatIf(
         status="flat",
         totals=taken_by(inputs, load, counts),
@@ -185,12 +192,37 @@ def _of_flat(
         gpus=_gpus(inputs.hardware, target),
         binding=(),
         conflict="",
-        notes=(*notes, *unsure, NEVER),
+        notes=(*notes, *unsure, NOT_SIMULATED),
         flat=True,
     )
 
 
-def _no_plan(why: str, sizes: tuple[SizeMoved, ...], notes: Sequence[str]) -> WhatIf:
+def demand_change(before: Scenario, after: Scenario, variation: Variation) -> DemandChange:
+    """Return how a variation changes demand; raise ScenarioError if only a run can answer."""
+    fixed = {f"tiers[{tier.name}]" for tier in before.tiers if tier.deferrable}
+    for address in variation:
+        if not ANSWERABLE.fullmatch(address) or address.rpartition(".")[0] in fixed:
+            raise ScenarioError(f"{address}: the stored plan cannot answer for it. Simulate it.")
+    pairs = zip(after.traffic.sources, before.traffic.sources, strict=True)
+    factors = [now.scale / was.scale for now, was in pairs]
+    if not np.allclose(factors, factors[0], rtol=1e-9, atol=0.0):
+        raise ScenarioError(
+            "traffic.sources: the stored plan scales all sources alike. Simulate this change."
+        )
+    if "forecast.quantile" not in variation and not variation.get("forecast.quantiles"):
+        return DemandChange(factors[0])
+    level = after.forecast.quantile
+    if level is None or after.forecast.quantiles:
+        raise ScenarioError("forecast: choosing percentiles needs a run. Give one quantile.")
+    return DemandChange(factors[0], level)
+
+
+def _level(change: DemandChange) -> float | None:
+    """Return the forecast percentile of a change as a fraction; None: the mean."""
+    return None if change.level == MEAN or change.level is None else float(change.level)
+
+
+def _no_plan(why: str, sizes: tuple[SizeChange, ...], notes: Sequence[str]) -> WhatIf:
     return WhatIf("infeasible", None, None, 0, 0, (), sizes, (), (), why, tuple(notes))
 
 
@@ -201,11 +233,11 @@ def _unable(before: Sizes, after: Sizes, hardware: Hardware) -> str:
         for stage in np.unique(stages):
             had, has = (sizes.pool_tps[m, stages == stage, 0] for sizes in (before, after))
             if had.any() and not has.any():
-                return f"Nothing of this scenario serves {model.name} within those limits."
+                return f"{model.name}: no replica of this scenario meets these limits. Relax them."
     return ""
 
 
-def load_of(basis: Basis, moved: Moved) -> Load:
+def load_of(basis: Basis, change: DemandChange) -> Load:
     """Return the load to plan for, by group of tiers if the run planned groups separately.
 
     Deferrable load does not depend on the quantile. It stays as planned, times ``growth``.
@@ -215,20 +247,18 @@ def load_of(basis: Basis, moved: Moved) -> Load:
     shape = basis.waiting_tps.shape
     tiers, expected = np.zeros((len(names) + 1, *shape)), np.zeros(shape)
     for series in basis.series:
-        rate = series.planned if moved.quantile is None else series.rate(moved.quantile)
+        rate = series.planned if change.level is None else series.rate(_level(change))
         tiers[names.index(series.tier), :, series.model, series.region] = rate.reshape(periods, -1)
         expected[:, series.model, series.region] += series.rate(None).reshape(periods, -1)
     tiers[-1] = basis.waiting_tps
-    tiers *= moved.growth
-    load = Load(tiers.sum(axis=0), expected_tps=expected * moved.growth)
+    tiers *= change.growth
+    load = Load(tiers.sum(axis=0), expected_tps=expected * change.growth)
     if len(names) > 1:
         load = replace(load, tiers=(*names, DEFERRABLE), tier_tps=tiers)
     return load.times(basis.load_factor)
 
 
-def moved_sizes(
-    basis: Basis, before: Hardware, after: Hardware
-) -> tuple[FloatArray, tuple[str, ...]]:
+def size_factors(basis: Basis, before: Hardware, after: Hardware) -> Factors:
     """Return factors on the capacity of replicas for the limits of ``after``, and notes.
 
     Factors ``[l, g]`` are ratios of closed-form capacities. A note names each replica without a
@@ -238,12 +268,12 @@ def moved_sizes(
     for m, g in np.argwhere(basis.pool_tps[0, :, :, -1] > 0).tolist():
         name = f"{before.models[m].name} on {before.arrangement(m, g)}"
         if np.isnan(basis.closed_rps[m, g]):
-            notes.append(f"{name}: closed forms do not size it, so its size is as it was.")
+            notes.append(f"{name}: closed forms cannot size it. Its capacity is unchanged here.")
             continue
         now = closed_rps(after, m, g, basis.lengths[m])
         factors[m, g] = 0.0 if np.isnan(now) else now / basis.closed_rps[m, g]
         if np.isnan(now):
-            notes.append(f"{name} cannot keep the limits at any rate.")
+            notes.append(f"{name} cannot meet the limits at any rate.")
     return factors, tuple(notes)
 
 
@@ -264,10 +294,10 @@ def _times(sizes: Sizes, factors: FloatArray) -> Sizes:
     return replace(sizes.times(factors), capacity=capacity)
 
 
-def _sizes_moved(before: Sizes, after: Sizes, hardware: Hardware) -> tuple[SizeMoved, ...]:
+def _size_changes(before: Sizes, after: Sizes, hardware: Hardware) -> tuple[SizeChange, ...]:
     """Return the capacity of a single replica before and after, for each model and column."""
     return tuple(
-        SizeMoved(
+        SizeChange(
             hardware.models[m].name,
             hardware.arrangement(m, g),
             float(after.pool_tps[m, g, 0]),
@@ -278,7 +308,7 @@ def _sizes_moved(before: Sizes, after: Sizes, hardware: Hardware) -> tuple[SizeM
 
 
 def _answer(
-    inputs: PlanInput, plan: ScalingPlan, sizes: tuple[SizeMoved, ...], notes: Sequence[str]
+    inputs: PlanInput, plan: ScalingPlan, sizes: tuple[SizeChange, ...], notes: Sequence[str]
 ) -> WhatIf:
     """Return the answer for a plan."""
     figures: PlanFigures = plan_figures(inputs, plan)
@@ -295,10 +325,12 @@ def _answer(
         binding=tuple(limit.sentence for limit in figures.binding[:3]),
         conflict=" ".join(figures.conflicts),
         notes=tuple(notes),
+        bound=figures.bound,
+        solve_seconds=figures.solve_seconds,
     )
 
 
-def _gpus(hardware: Hardware, target: IntArray) -> tuple[GpusMost, ...]:
+def _gpus(hardware: Hardware, target: IntArray) -> tuple[PeakGpus, ...]:
     """Return the peak GPUs of each region and GPU type that is available or in use."""
     taken = np.zeros((len(target), *hardware.capacity_gpus.shape), np.int64)
     for m, r, g in hardware.pool_index:
@@ -306,28 +338,26 @@ def _gpus(hardware: Hardware, target: IntArray) -> tuple[GpusMost, ...]:
     most, of_all = taken.max(axis=0), taken.sum(axis=2).max(axis=0)
     spot = {column.gpu for column in hardware.columns if column.spot}
     return tuple(
-        GpusMost(region.name, gpu.name, t in spot, int(most[r, t]), int(of_all[r]))
+        PeakGpus(region.name, gpu.name, t in spot, int(most[r, t]), int(of_all[r]))
         for r, region in enumerate(hardware.regions)
         for t, gpu in enumerate(hardware.gpu_types)
         if hardware.capacity_gpus[r, t] or most[r, t]
     )
 
 
-def _periods(
-    inputs: PlanInput, target: IntArray, demand_tps: FloatArray
-) -> tuple[PeriodMoved, ...]:
+def _periods(inputs: PlanInput, target: IntArray, demand_tps: FloatArray) -> tuple[PeriodPlan, ...]:
     """Return replicas, demand and capacity of each period."""
-    moved = []
+    periods = []
     for p, start_s in enumerate(inputs.window.period_starts_s.tolist()):
         sizes = inputs.sizes.of(p)
         carried = together(sizes.theta_tps, sizes.pool_tps, target[p][None])[0]
         places = np.ndindex(*carried.shape[:2])
-        moved.append(
-            PeriodMoved(
+        periods.append(
+            PeriodPlan(
                 begins=moment(start_s).strftime("%Y-%m-%dT%H:%M:%SZ"),
                 replicas=int(target[p].sum()),
                 demand_tps=float(demand_tps[p].sum()),
                 capacity_tps=sum(inputs.hardware.lets_through(carried[place]) for place in places),
             )
         )
-    return tuple(moved)
+    return tuple(periods)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from forecasting.forecast import interpolate_quantiles
 from planner.domain.planning.inputs import Planned
+from planner.domain.planning.planning import peaks_before
 from planner.domain.sizing.sizing import (
     Sizes,
     in_large_pools,
@@ -30,6 +31,11 @@ Arrays = dict[str, npt.NDArray[Any]]
 VERSION = 1  # of the array format; other versions are not read
 SAMPLE = 2_000  # most requests per model that are kept as a sample of lengths
 
+# Fields of a basis that are stored under their own name.
+PLAIN = (
+    "clock", "current", "pool_tps", "sizes_at", "alone", "waiting_tps", "closed_rps",
+    "mean_lengths", "load_factor", "models", "regions", "asked", "flat", "peaks_before",
+)  # fmt: skip
 MEAN_LEVEL = np.nan  # marks the mean among the levels of a series
 
 
@@ -96,6 +102,8 @@ class Basis:
     regions: tuple[str, ...]
     asked: BoolArray | None = None  # [l, tiers] as in ``Hardware``
     flat: IntArray | None = None  # [l, r, g] the recommended static fleet, if any
+    # [l, r, 1] peaks that ``current`` was sized on; None: the scenario states the current fleet
+    peaks_before: FloatArray | None = None
 
     @property
     def sizes(self) -> Sizes:
@@ -178,6 +186,7 @@ def basis_of(
         regions=tuple(traffic.regions),
         asked=study.hardware.asked,
         flat=flat,
+        peaks_before=None if study.hardware.today is not None else peaks_before(study.plan_input),
     )
 
 
@@ -194,38 +203,22 @@ def _sample(lengths: Lengths) -> Lengths:
 def as_arrays(basis: Basis) -> Arrays:
     """Return the arrays to store in one npz file; ``from_arrays`` reads them."""
     window, series = basis.window, basis.series
-    arrays: Arrays = {
+    plain = {name: getattr(basis, name) for name in PLAIN}
+    arrays = {name: np.array(value) for name, value in plain.items() if value is not None}
+    arrays |= {
         "version": np.array(VERSION),
         "window": np.array(
             [window.start_s, window.end_s, window.period_s, window.lead_s, window.bin_s]
         ),
         "ahead": np.array(window.ahead),
-        "clock": np.array(basis.clock),
-        "current": basis.current,
-        "pool_tps": basis.pool_tps,
-        "sizes_at": basis.sizes_at,
-        "alone": basis.alone,
-        "waiting_tps": basis.waiting_tps,
-        "closed_rps": basis.closed_rps,
-        "mean_lengths": basis.mean_lengths,
-        "load_factor": np.array(basis.load_factor),
-        "models": np.array(basis.models, np.str_),
-        "regions": np.array(basis.regions, np.str_),
-        "places": np.array(
-            [(forecast.model, forecast.region) for forecast in series], np.int64
-        ).reshape(-1, 2),
-        "tiers": np.array([forecast.tier for forecast in series], np.str_),
+        "places": np.array([(one.model, one.region) for one in series], np.int64).reshape(-1, 2),
+        "tiers": np.array([one.tier for one in series], np.str_),
         "heights": np.array(
-            [
-                (MEAN_LEVEL if forecast.level is None else forecast.level, forecast.times)
-                for forecast in series
-            ]
+            [(MEAN_LEVEL if one.level is None else one.level, one.times) for one in series]
         ).reshape(-1, 2),
-        "levels": np.array([forecast.levels for forecast in series]),
-        "rates": np.array([forecast.rates for forecast in series]),
+        "levels": np.array([one.levels for one in series]),
+        "rates": np.array([one.rates for one in series]),
     }
-    optional = {"asked": basis.asked, "flat": basis.flat}
-    arrays |= {name: values for name, values in optional.items() if values is not None}
     for m, (isl, osl) in enumerate(basis.lengths):
         arrays |= {f"isl_{m}": np.asarray(isl), f"osl_{m}": np.asarray(osl)}
     return arrays
@@ -236,29 +229,19 @@ def from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> Basis | None:
     if "version" not in arrays or int(arrays["version"]) != VERSION:
         return None
     start_s, end_s, period_s, lead_s, bin_s = arrays["window"].tolist()
-    models = tuple(arrays["models"].tolist())
+    plain: dict[str, Any] = {name: arrays.get(name) for name in PLAIN}
+    plain |= {name: tuple(arrays[name].tolist()) for name in ("models", "regions")}
+    plain |= {"clock": str(arrays["clock"]), "load_factor": float(arrays["load_factor"])}
+    columns = (arrays[name] for name in ("places", "tiers", "heights", "levels", "rates"))
     return Basis(
         window=Window(start_s, end_s, period_s, lead_s, bin_s, bool(arrays["ahead"])),
-        clock=str(arrays["clock"]),
-        current=arrays["current"],
-        pool_tps=arrays["pool_tps"],
-        sizes_at=arrays["sizes_at"],
-        alone=arrays["alone"],
-        lengths=tuple((arrays[f"isl_{m}"], arrays[f"osl_{m}"]) for m in range(len(models))),
+        lengths=tuple(
+            (arrays[f"isl_{m}"], arrays[f"osl_{m}"]) for m, _ in enumerate(plain["models"])
+        ),
         series=tuple(
             Series(int(m), int(r), str(tier), None if np.isnan(level) else float(level),
                    float(times), levels, rates)
-            for (m, r), tier, (level, times), levels, rates in zip(
-                arrays["places"], arrays["tiers"].tolist(), arrays["heights"], arrays["levels"],
-                arrays["rates"], strict=True,
-            )
+            for (m, r), tier, (level, times), levels, rates in zip(*columns, strict=True)
         ),
-        waiting_tps=arrays["waiting_tps"],
-        closed_rps=arrays["closed_rps"],
-        mean_lengths=arrays["mean_lengths"],
-        load_factor=float(arrays["load_factor"]),
-        models=models,
-        regions=tuple(arrays["regions"].tolist()),
-        asked=arrays.get("asked"),
-        flat=arrays.get("flat"),
+        **plain,
     )  # fmt: skip

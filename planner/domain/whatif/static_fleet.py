@@ -20,8 +20,8 @@ from simulation.arrays import FloatArray, IntArray
 
 SHARE = 1 - 1e-9  # factor on the needed rate: a rounding error must not add an instance
 IN_PROPORTION = (
-    "In proportion to what the run's instances carry together, C(n): they did, and how much of the "
-    "last of each pool was needed is not known, so one less may do."
+    "Replicas follow in proportion to the capacity of the run's static fleet. One less per pool "
+    "may be enough. Simulate to confirm."
 )
 
 
@@ -55,21 +55,20 @@ def what_lacks(hardware: Hardware, counts: IntArray) -> str:
         most = int(hardware.maximum[m, r, g])
         if counts[m, r, g] > most:
             return (
-                f"It would take {counts[m, r, g]:,} of {hardware.models[m].name} on "
-                f"{hardware.arrangement(m, g)} in {hardware.regions[r].name}, where at most "
-                f"{most:,} may run."
+                f"{hardware.models[m].name} on {hardware.arrangement(m, g)} in "
+                f"{hardware.regions[r].name} needs {counts[m, r, g]:,} replicas. At most {most:,} "
+                "may run there."
             )
     for r, t in np.argwhere(taken > hardware.capacity_gpus).tolist():
         return (
-            f"It would take {taken[r, t]:,} {hardware.type_names[t]} in "
-            f"{hardware.regions[r].name}, where there are {hardware.capacity_gpus[r, t]:,}. What "
-            "else would do, a replay finds."
+            f"{hardware.regions[r].name} needs {taken[r, t]:,} {hardware.type_names[t]} and has "
+            f"{hardware.capacity_gpus[r, t]:,}. Simulate to find another fleet."
         )
     lost = np.argwhere((counts > 0) & (hardware.maximum == 0)).tolist()
     for m, r, g in lost:
         return (
             f"{hardware.models[m].name} may no longer run on {hardware.gpus[g].name} in "
-            f"{hardware.regions[r].name}. What else would do, a replay finds."
+            f"{hardware.regions[r].name}. Simulate to find another fleet."
         )
     return ""
 

@@ -8,20 +8,15 @@ from typing import Any
 from planner.domain.kinds.registry import KINDS
 from planner.domain.progress import part
 from planner.domain.serialise import as_json
+from planner.domain.whatif.figures import FIGURES
+from planner.domain.whatif.variations import Axis
 from planner.errors import EXPECTED, PlannerError
 from planner.inputs.scenario.document import values_of
 from planner.management.base import HeadroomCommand, load_scenario
-from planner.models import Run, Sweep
-from planner.outputs.table_text import (
-    Cell,
-    FigureTable,
-    Head,
-    Line,
-    shown,
-    text_table,
-)
-from planner.selectors.sweeps import DEFAULT, FIGURES, figure_named, sweep_grid
-from planner.services.sweeps import Axis, sweep_create
+from planner.models import Sweep
+from planner.outputs.table_text import listed, shown
+from planner.selectors.sweeps import DEFAULT, figure_named, sweep_grid
+from planner.services.whatif import sweep_create
 from planner.services.worker import run_execute
 from planner.templatetags.headroom import setting
 
@@ -64,22 +59,22 @@ class Command(HeadroomCommand):
                 continue  # its cell shows the error
 
     def words(self, answer: dict[str, Any]) -> str:
-        first, *more = answer["axes"]
-        heads = more[0]["values"] if more else [answer["figure"]]
-        corner = first["key"] + (f" \\ {more[0]['key']}" if more else "")
-        lines = [
-            Line("", _words(value), tuple(_cell(cell, answer["unit"]) for cell in row))
-            for value, row in zip(first["values"], answer["rows"], strict=True)
-        ]
-        table = FigureTable(tuple(Head(_words(head)) for head in heads), tuple(lines))
-        failed = [
-            f"run {cell['run']}: {cell['problem']}"
-            for row in answer["rows"]
-            for cell in row
-            if cell["problem"]
-        ]
-        title = f"{figure_named(answer['figure']).label}, sweep {answer['sweep']}"
-        return "\n".join([title, *text_table(table, corner), *failed])
+        figure = figure_named(answer["figure"])
+        columns = {axis["key"]: str(i) for i, axis in enumerate(answer["axes"])}
+        columns |= {f"{figure.label} ({figure.unit})": "value", "": "mark"}
+        rows = [
+            {str(i): "not set" if value is None else setting(value)
+             for i, value in enumerate(cell["values"])}
+            | {"value": "" if cell["value"] is None else shown(cell["value"], figure.unit, 2),
+               "mark": "best" if cell["best"] else _problem(cell)}
+            for row in answer["rows"] for cell in row
+        ]  # fmt: skip
+        return "\n".join([f"Sweep {answer['sweep']}", *listed(rows, columns)])
+
+
+def _problem(cell: dict[str, Any]) -> str:
+    """Return why a cell has no value; "" if it has one."""
+    return f"run {cell['run']} {cell['state']}: {cell['problem']}" if cell["problem"] else ""
 
 
 def _axis(text: str) -> Axis:
@@ -88,15 +83,3 @@ def _axis(text: str) -> Axis:
     if not sign:
         raise PlannerError(f"--vary {text}: write the setting and its values as KEY=A,B.")
     return Axis(key.strip(), tuple(values_of(values, f"--vary {key.strip()}")))
-
-
-def _words(value: Any) -> str:
-    """Return a value as text."""
-    return "left out" if value is None else setting(value)
-
-
-def _cell(cell: dict[str, Any], unit: str) -> Cell:
-    """Return a cell of the grid."""
-    if cell["value"] is None:
-        return Cell("-" if cell["state"] == Run.State.COMPLETED else cell["state"])
-    return Cell(shown(cell["value"], unit, 2), "best" if cell["best"] else "")

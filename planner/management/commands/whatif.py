@@ -8,39 +8,35 @@ from typing import Any
 
 from planner.domain.formats import figure
 from planner.domain.serialise import as_json
+from planner.domain.whatif.settings import chosen_of
 from planner.errors import PlannerError
+from planner.inputs.scenario.document import values_of
 from planner.management.base import HeadroomCommand
 from planner.outputs.table_text import listed
 from planner.selectors.runs import run_get
-from planner.services.whatif import Changes, run_what_if
+from planner.services.whatif import what_if_answer
 
 SIZES = {"model": "model", "replica": "replica", "input tokens/s": "input_tps:,.0f",
          "before": "before_tps:,.0f"}  # fmt: skip
 
 
 class Command(HeadroomCommand):
-    help = "The plan of a run with demand, quantile, spare, prices, limits or GPU types changed."
+    help = "Answer a what-if from the stored plan of a run, without a simulation."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("run", type=int, help="number of a plan or comparison")
-        parser.add_argument("--growth", type=float, default=1.0, help="times the demand")
-        parser.add_argument("--quantile", type=float, help="of the forecast, planned for")
-        parser.add_argument("--spare", type=int, help="instances (objective.spare)")
-        parser.add_argument(
-            "--price", action="append", default=[], metavar="GPU=TIMES", help="times its price"
-        )
-        parser.add_argument(
-            "--limit", action="append", default=[], metavar="TIER.LIMIT=VALUE",
-            help="ttft_ms, tbt_ms or percentile of a tier",
-        )  # fmt: skip
-        parser.add_argument(
-            "--mix", action="append", default=[], metavar="GPU=SHARE",
-            help="at most this share of a region's GPUs",
-        )  # fmt: skip
-        parser.add_argument(
-            "--without", action="append", default=[], metavar="GPU", help="may not be used"
-        )
+        parser.add_argument("--growth", type=float, help="factor on demand")
+        parser.add_argument("--quantile", type=float, help="forecast percentile, as a fraction")
+        parser.add_argument("--spare", type=int, help="spare replicas per pool")
+        for flag, form, text in (
+            ("--price", "GPU=TIMES", "factor on its price"),
+            ("--limit", "TIER.LIMIT=VALUE", "ttft_ms, tbt_ms or percentile of a tier"),
+            ("--mix", "GPU=SHARE", "largest share of a region's GPUs"),
+            ("--without", "GPU", "not used"),
+            ("--set", "ADDRESS=VALUE", "any other value, such as objective.epsilon=0.5"),
+        ):
+            parser.add_argument(flag, action="append", default=[], metavar=form, help=text)
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         tiers: dict[str, dict[str, float]] = {}
@@ -48,16 +44,14 @@ class Command(HeadroomCommand):
             # Split at the last dot, because names of tiers may contain dots.
             tier, _, limit = name.rpartition(".")
             tiers.setdefault(tier, {})[limit] = value
-        changes = Changes(
-            growth=options["growth"],
-            quantile=options["quantile"],
-            spare=options["spare"],
-            prices=dict(_pairs("--price", options["price"])),
-            tiers=tiers,
-            without=tuple(options["without"]),
-            mix=dict(_pairs("--mix", options["mix"])),
-        )
-        answer: dict[str, Any] = as_json(run_what_if(run_get(options["run"]), changes))
+        sent = {name: options[name] for name in ("growth", "quantile", "spare", "without")}
+        sent |= {
+            "prices": dict(_pairs("--price", options["price"])),
+            "mix": dict(_pairs("--mix", options["mix"])),
+            "values": dict(_set(text) for text in options["set"]),
+            "tiers": tiers,
+        }
+        answer: dict[str, Any] = as_json(what_if_answer(run_get(options["run"]), chosen_of(sent)))
         return {"run": options["run"], **answer}
 
     def words(self, answer: dict[str, Any]) -> str:
@@ -90,3 +84,12 @@ def _pairs(flag: str, texts: Sequence[str]) -> list[tuple[str, float]]:
         except ValueError:
             raise PlannerError(f"{flag} {text}: write it as NAME=NUMBER.") from None
     return pairs
+
+
+def _set(text: str) -> tuple[str, Any]:
+    """Return (address, value) of ADDRESS=VALUE; raises PlannerError."""
+    address, sign, value = text.partition("=")
+    values = values_of(value, f"--set {address}") if sign else []
+    if len(values) != 1:
+        raise PlannerError(f"--set {text}: write it as ADDRESS=VALUE.")
+    return address.strip(), values[0]

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from django.http import QueryDict
+
 from planner.models import Run
 from planner.services.provisioning import SWEEPS
-from planner.web.pages import backtest, outlook, pareto, pd_ratio, place, provision, report
+from planner.web.pages import backtest, outlook, pd_ratio, place, provision, report, whatif
 from planner.web.pages.explanation import why_context
 from planner.web.pages.forecast import forecast_context, moment_context
 from planner.web.pages.modules import modules_context
@@ -18,7 +20,7 @@ from planner.web.pages.served_groups import groups_context
 from planner.web.pages.tabs import result_tabs
 from planner.web.results import results_context
 
-Context = Callable[[Run, Mapping[str, str]], dict[str, Any]]  # of a run and the user's choices
+Context = Callable[[Run, QueryDict], dict[str, Any]]  # of a run and the user's choices
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class Page:
     parts: Mapping[str, tuple[str, Context | None]] = field(default_factory=dict)
 
 
-def _results(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
+def _results(run: Run, params: QueryDict) -> dict[str, Any]:
     context = results_context(run, params) | groups_context(run, {}) | forecast_context(run, params)
     context |= why_context(run) | modules_context(run)
     return context | {"tabs": result_tabs(context)}
@@ -72,5 +74,5 @@ PAGES: dict[str, Page] = {
     Run.Kind.PD_RATIO: Page("pd_ratio", pd_ratio.page_context),
     Run.Kind.BACKTEST: Page("backtest", backtest.page_context),
     Run.Kind.OUTLOOK: Page("outlook", outlook.page_context),
-    Run.Kind.PARETO: Page("pareto", pareto.page_context),
+    Run.Kind.PARETO: Page("what_if", whatif.page_context),
 }

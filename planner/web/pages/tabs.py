@@ -20,7 +20,7 @@ def result_tabs(shown: Mapping[str, Any]) -> list[tuple[str, str]]:
         "policies": ("Policies", shown.get("policies")),
         "modules": ("Modules", shown.get("modules")),
         "plan": ("The plan", plan),
-        "what-if": ("What if", plan),
+        "what-if": ("What-if", plan),
         "sizes": ("What one replica carries", sizes),
         "forecast": ("Forecast", forecast or ahead),
         "sources": ("Where the numbers come from", True),

@@ -1,4 +1,4 @@
-"""Show what-if on the page of a plan: sliders, their answer, and the run that simulates it."""
+"""Show what-ifs: of a stored plan at once, and of a grid of runs as they finish."""
 
 from __future__ import annotations
 
@@ -7,31 +7,102 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
+from planner.errors import PlannerError
+from planner.models import Run
+from planner.outputs.files import formats_of
 from planner.selectors.runs import run_get
-from planner.services.whatif import kept_of, what_if_replay
+from planner.selectors.scenarios import scenario_get
+from planner.selectors.sweeps import sweep_get, sweeps_list
+from planner.services import whatif
 from planner.web.errors import planners_only
-from planner.web.pages.whatif import answer_context, changes_of, form_context
+from planner.web.pages.whatif import answers_context, page_context, question_of, sweep_context
+from planner.web.paging import paged
 from planner.web.request import Request
+
+ANSWERS = "what-if-answers"  # the part of the page that htmx replaces
 
 
 @require_safe
-def panel(request: Request, pk: int) -> HttpResponse:
-    """Show the sliders and the plan; htmx requests the answer alone when a slider moves."""
+def of_run(request: Request, pk: int) -> HttpResponse:
+    """Show the settings and the answers; htmx requests the answers alone after a change."""
     run = run_get(pk)
-    context = answer_context(run, request.GET)
-    if request.htmx and request.htmx.target == "what-if-answer":
-        return render(request, "web/_what_if_answer.html", context | {"oob": True})
-    page = "web/_what_if.html" if request.htmx else "web/what_if.html"
-    return render(request, page, context | form_context(run, request.GET))
+    if request.htmx and request.htmx.target == ANSWERS:
+        context = {"run": run, "address": request.path, **answers_context(run, request.GET)}
+        return render(request, "web/_what_if_answers.html", context)
+    template = "web/_what_if.html" if request.htmx else "web/runs/what_if.html"
+    context = page_context(run, request.GET)
+    return render(request, template, context | {"exports": formats_of(run)})
 
 
 @require_POST
 @planners_only
-def replay(request: Request, pk: int) -> HttpResponse:
-    """Start a run of the same kind on a new scenario with these settings."""
-    run = run_get(pk)
-    started = what_if_replay(
-        run=run, user=request.user, changes=changes_of(kept_of(run), request.POST)
-    )
-    messages.success(request, f"{started.name} is a scenario of its own; this run replays it.")
+def start(request: Request, pk: int) -> HttpResponse:
+    """Start what was asked for: a simulation, a grid of them, a scenario or a trade-off."""
+    run, user, action = run_get(pk), request.user, request.POST.get("action", "simulate")
+    if action == "trade-off":
+        started = whatif.what_if_trade_off(run=run, user=user, pair=request.POST.get("of", ""))
+        return redirect("web:run", started.pk)
+    question = question_of(whatif.base_of(run).settings, request.POST)
+    if action == "grid":
+        sweep = whatif.what_if_grid(run=run, user=user, chosen=question.fixed, axes=question.axes)
+        return redirect("web:what-if", sweep.pk)
+    if question.axes:
+        raise PlannerError("A range has several values. Simulate the grid, or choose one row.")
+    if action == "scenario":
+        scenario = whatif.what_if_scenario(run=run, user=user, chosen=question.fixed)
+        messages.success(request, f"Stored as a new scenario: {scenario.name}.")
+        return redirect("web:scenario", scenario.pk)
+    started = whatif.what_if_simulate(run=run, user=user, chosen=question.fixed)
     return redirect("web:run", started.pk)
+
+
+@require_safe
+def of_scenario(request: Request, pk: int) -> HttpResponse:
+    """Go to the what-ifs of the scenario's latest plan; without one, offer to plan."""
+    scenario = scenario_get(str(pk))
+    planned = scenario.runs.filter(state=Run.State.COMPLETED, kind__in=whatif.WITH_PLAN, sweep=None)
+    latest = planned.order_by("-pk").first()
+    if latest is not None:
+        return redirect("web:run-what-if", latest.pk)
+    return render(request, "web/what_if.html", {"scenario": scenario})
+
+
+@require_safe
+def listing(request: Request) -> HttpResponse:
+    """List the grids of runs."""
+    return render(request, "web/what_ifs.html", {"page": paged(request, sweeps_list())})
+
+
+@require_safe
+def of_sweep(request: Request, pk: int) -> HttpResponse:
+    """Show a grid of runs; htmx requests it again while runs are active."""
+    context = {"address": request.path, **sweep_context(sweep_get(pk), request.GET)}
+    part = request.htmx and request.htmx.target == ANSWERS
+    return render(request, "web/_what_if_answers.html" if part else "web/what_if.html", context)
+
+
+@require_POST
+@planners_only
+def cancel(request: Request, pk: int) -> HttpResponse:
+    """Cancel the unfinished runs of a grid."""
+    stopped = whatif.sweep_cancel(sweep=sweep_get(pk), user=request.user)
+    messages.info(request, f"{stopped} runs stop at their next step.")
+    return redirect("web:what-if", pk)
+
+
+@require_POST
+def delete(request: Request, pk: int) -> HttpResponse:
+    """Remove a grid with its runs."""
+    whatif.sweep_delete(sweep=sweep_get(pk), user=request.user)
+    messages.success(request, f"Grid {pk} and its runs are removed.")
+    return redirect("web:what-ifs")
+
+
+@require_safe
+def old_address(request: Request, pk: int | None = None) -> HttpResponse:
+    """Redirect the address that a grid had as a sweep."""
+    if pk is not None:
+        return redirect("web:what-if", sweep_get(pk).pk, permanent=True)
+    if scenario := request.GET.get("scenario"):
+        return redirect("web:scenario-what-if", scenario_get(scenario).pk)
+    return redirect("web:what-ifs", permanent=True)

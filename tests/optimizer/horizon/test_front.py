@@ -6,12 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.errors import RunCancelled, ScenarioError
-from planner.optimizer.horizon.pareto_front import (
-    horizon_front,
-    knee,
-)
-from tests.optimizer.horizon.toys import best_by_counting, random_horizon, steps
+from planner.optimizer.pareto_front import knee
+from tests.optimizer.horizon.toys import best_by_counting, front_of, random_horizon, steps
 
 NO = float("inf")
 
@@ -30,7 +26,7 @@ SEEDS = [seed for seed in range(40) if best_by_counting(free(seed)) is not None]
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_point_is_the_least_at_its_level(seed):
     toy = free(seed)
-    front = horizon_front(toy, "usd", "kg", points=5, gap=0.0)
+    front = front_of(toy, "usd", "kg", 5, gap=0.0)
     assert front[-1].first == pytest.approx(best_by_counting(toy), rel=3e-4)
     for point in front:
         least = best_by_counting(replace(toy, carbon_kg=point.second * (1 + 1e-6)))
@@ -41,20 +37,14 @@ def test_every_point_is_the_least_at_its_level(seed):
         assert left.first > right.first
 
 
-def test_a_front_without_a_plan_is_empty_and_cancel_comes_out():
+def test_a_front_without_a_plan_is_empty():
     hopeless = replace(
         steps([100.0] * 2),
         windows=tuple(
             replace(w, demand_tps=w.demand_tps * 1e6) for w in steps([100.0] * 2).windows
         ),
     )
-    assert horizon_front(hopeless, "gpu_hours", "usd", points=2) == ()
-
-    def cancel(done, total):
-        raise RunCancelled
-
-    with pytest.raises(RunCancelled):
-        horizon_front(steps([100.0]), "gpu_hours", "usd", progress=cancel)
+    assert front_of(hopeless, "gpu_hours", "usd", 2) == ()
 
 
 def test_the_knee_is_where_the_curve_bends():
@@ -63,17 +53,3 @@ def test_the_knee_is_where_the_curve_bends():
     assert knee([(10.0, 0.0), (0.0, 10.0)]) is None
     assert knee([(1.0, 0.0), (1.0, 5.0), (1.0, 10.0)]) is None
     assert np.isfinite(knee([(9.0, 1.0), (3.0, 2.0), (2.9, 9.0)]))
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "points", "says"),
-    [
-        ("usd", "usd", 3, "two measures"),
-        ("usd", "kwh", 3, "two measures"),
-        ("latency", "usd", 3, "two measures"),
-        ("kg", "usd", 1, "2 points or more"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(first, second, points, says):
-    with pytest.raises(ScenarioError, match=says):
-        horizon_front(steps([100.0]), first, second, points=points)

@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 
 from planner.optimizer.horizon import HorizonProblem
-from planner.optimizer.problem import PlanningProblem
+from planner.optimizer.horizon.solve import solve_horizon
+from planner.optimizer.objective import per_hour
+from planner.optimizer.pareto_front import TIE, FrontPoint, pareto_front
+from planner.optimizer.problem import FEASIBLE, MEASURES, OPTIMAL, PlanningProblem, Weights
 from tests.optimizer.problems import left_without_a_region, served_by_every_fleet
 
 
@@ -140,3 +143,25 @@ def best_by_counting(problem: HorizonProblem) -> float | None:
     ok &= (all_usd <= problem.budget_usd + 1e-9) & (all_kg <= problem.carbon_kg + 1e-9)
     ok &= (up + down).sum(axis=(1, 2, 3, 4)) <= problem.churn
     return float(cost[ok].min()) if ok.any() else None
+
+
+def front_of(toy, first, second, points, gap=1e-3):
+    """Return the Pareto front of a toy problem: every cell is a plan within a cap on ``second``."""
+    cap = {"usd": "budget_usd", "kg": "carbon_kg"}[second]
+    scale = {m: float(per_hour(toy.first, m).mean()) or 1.0 for m in (first, second)}
+
+    def least(of, other, level):
+        tie = TIE * scale[of] / scale[other]
+        weights = Weights(**dict.fromkeys(MEASURES, 0.0) | {of: 1.0, other: tie})
+        windows = tuple(replace(window, weights=weights) for window in toy.windows)
+        capped = replace(toy, windows=windows, **{cap: min(level, getattr(toy, cap))})
+        plan = solve_horizon(capped, gap=gap, stable=False)
+        if plan.status not in (OPTIMAL, FEASIBLE):
+            return None
+        used = {m: sum(getattr(total, m) for total in plan.totals) for m in MEASURES}
+        bound = min(used[of], max(0.0, plan.bound - tie * used[other]))
+        return FrontPoint(used[first], used[second], bound, plan)
+
+    return pareto_front(
+        lambda level: least(first, second, level), lambda: least(second, first, np.inf), points
+    )

@@ -7,12 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from django.db import connection, connections, transaction
 
+from planner.domain.whatif.variations import Axis
 from planner.models import Calibration, Counter, Numbered, Run, Sweep
 from planner.models.workspace import MAIN, within
 from planner.services import backups
 from planner.services.backups import backup, restore
 from planner.services.runs import run_create, run_delete
-from planner.services.sweeps import Axis, sweep_create
+from planner.services.whatif import sweep_create
 from tests.planner.samples import DOCUMENT
 
 CREATORS, EACH = 6, 10

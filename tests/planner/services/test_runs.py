@@ -16,6 +16,7 @@ from kombu.exceptions import OperationalError as BrokerAway
 from planner.domain.outcome import Outcome
 from planner.domain.progress import silent
 from planner.domain.run_parts import IN_PROCESS
+from planner.domain.whatif.variations import Axis
 from planner.errors import KeyReused, NotAllowed, NotReady, PlannerError, RunCancelled
 from planner.models import Run, User
 from planner.services import (
@@ -27,7 +28,7 @@ from planner.services import (
 from planner.services.queues import LONG, SHORT
 from planner.services.run_parts import SharedParts, worker_id
 from planner.services.scenarios import document_run, scenario_run
-from planner.services.sweeps import Axis, sweep_create
+from planner.services.whatif import sweep_create
 from planner.storage import row_arrays
 from tests.planner.samples import DOCUMENT
 

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from planner.domain.whatif.variations import Axis
 from planner.errors import NotReady, RunCancelled
 from planner.models import Run, Sweep, User
 from planner.models.workspace import Workspace, within
@@ -16,7 +17,7 @@ from planner.services import (
 )
 from planner.services.queues import LONG, SHORT
 from planner.services.scenarios import document_run
-from planner.services.sweeps import Axis, sweep_create
+from planner.services.whatif import sweep_create
 from planner.tasks import run_execute_task
 from tests.planner.samples import DOCUMENT
 

@@ -6,6 +6,7 @@ import pytest
 from django.urls import reverse
 from rest_framework.test import APIClient
 
+from planner.domain.whatif.variations import Axis
 from planner.errors import NotAllowed, NotReady, PlannerError, ScenarioError
 from planner.inputs.scenario.address import flat
 from planner.inputs.scenario.document import (
@@ -16,7 +17,7 @@ from planner.inputs.scenario.document import (
 from planner.models import Run, Scenario, Sweep, User
 from planner.selectors.sweeps import sweep_grid
 from planner.services.scenarios import scenario_create
-from planner.services.sweeps import Axis, sweep_cancel, sweep_create, sweep_delete
+from planner.services.whatif import sweep_cancel, sweep_create, sweep_delete
 from tests.planner.web.pages import signed_in, text_of
 from tests.planner.web.study import DOCUMENT, result
 
@@ -74,12 +75,12 @@ def test_a_grid_shows_what_came_of_each_and_the_best(sweep: Sweep) -> None:
         ((Axis("tiers[IW-F].ttft_ms", (-1,)),), "with tiers[IW-F].ttft_ms = -1"),
         ((Axis("tiers[chat].ttft_ms", (1,)),), "there is no 'chat'; there are IW-F"),
         ((Axis("horizon.perod_s", (1,)),), "period_s"),
-        ((Axis("a..b", (1,)),), "no address"),
+        ((Axis("a..b", (1,)),), "no such setting"),
         ((Axis("seed", ()),), "no values"),
         ((Axis("seed", (1, 1)),), "twice"),
-        ((Axis("seed", tuple(range(17))), Axis(QUANTILE, tuple(range(16)))), "272 runs"),
-        ((Axis("seed", (1,)), Axis("seed", (2,))), "named twice"),
-        ((), "one setting or two"),
+        ((Axis("seed", tuple(range(17))), Axis(QUANTILE, tuple(range(16)))), "272 cells"),
+        ((Axis("seed", (1,)), Axis("seed", (2,))), "appears twice"),
+        ((), "one or two"),
     ],
 )
 def test_what_makes_no_scenario_starts_nothing(
@@ -118,27 +119,37 @@ def test_cancel_and_remove(sweep: Sweep, planner: User, viewer: User, colleague:
     assert not Sweep.objects.exists() and not Run.objects.exists()
 
 
-def test_the_pages(planner: User, viewer: User, scenario: Scenario) -> None:
-    client = signed_in(planner)
-    address = f"{reverse('web:sweep-new')}?scenario={scenario.pk}"
-    assert 'value="tiers[IW-F].ttft_ms"' in client.get(address).content.decode()
-    wrong = client.post(address, {"key": ["seed"], "values": ["x"]})
-    assert wrong.status_code == 400 and "with seed = x" in text_of(wrong)
-    form = {"key": [TTFT, ""], "values": ["500, 1000", ""], "kind": "compare"}
-    sent = client.post(address, form)
-    sweep = Sweep.objects.get()
-    assert sent.url == reverse("web:sweep", args=[sweep.pk]) and sweep.kind == "compare"
+def test_the_pages(planner: User, viewer: User, scenario: Scenario, sweep: Sweep) -> None:
+    client, reader = signed_in(planner), signed_in(viewer)
     over(sweep.runs.get(cell=1), 12.0)
-    reader = signed_in(viewer)
-    page = reader.get(sent.url)
-    text = text_of(page)
-    assert "1 done, 1 to come" in text and "$12" in text and "Cancel the rest" not in text
-    assert f"{reverse('web:run', args=[sweep.runs.get(cell=1).pk])}" in page.content.decode()
-    assert reader.get(address).status_code == 403
-    assert reader.get(sent.url, {"figure": "beauty"}).status_code == 400
-    assert TTFT in text_of(reader.get(reverse("web:sweeps")))
-    assert "Two pools" not in text_of(reader.get(reverse("web:runs")))  # they stand on its page
-    assert client.post(reverse("web:sweep-cancel", args=[sweep.pk])).status_code == 302
+    address = reverse("web:what-if", args=[sweep.pk])
+    page = reader.get(address)
+    assert (page.context["grid"].done, page.context["going"]) == (1, 5)
+    assert "$12" in text_of(page)
+    done = reverse("web:run", args=[sweep.runs.get(cell=1).pk])
+    assert done in page.content.decode()
+    assert reader.get(address, {"figure": "beauty"}).status_code == 400
+    assert TTFT in text_of(reader.get(reverse("web:what-ifs")))
+    assert "Two pools" not in text_of(reader.get(reverse("web:runs")))  # they are on its page
+    # Former addresses lead to it.
+    assert reader.get(reverse("web:sweep", args=[sweep.pk])).url == address
+    assert reader.get(reverse("web:sweeps")).url == reverse("web:what-ifs")
+    own = reverse("web:scenario-what-if", args=[scenario.pk])
+    assert reader.get(reverse("web:sweep-new"), {"scenario": scenario.pk}).url == own
+    assert reader.get(own).status_code == 200  # it has no plan yet
+    assert client.post(reverse("web:what-if-cancel", args=[sweep.pk])).status_code == 302
+    assert reader.get(address).context["going"] == 0
+
+
+def test_a_setting_by_name_changes_all_its_addresses(planner: User) -> None:
+    sweep = sweep_create(
+        owner=planner, document=DOCUMENT, axes=(Axis("growth", (1, 3)),), enqueue=False
+    )
+    documents = [flat(parse(run.document)) for run in sweep.runs.order_by("cell")]
+    scales = [key for key in documents[0] if key.endswith(".scale")]
+    assert scales
+    for key in scales:
+        assert documents[1][key] == pytest.approx(3 * documents[0][key])
 
 
 def test_the_api(api: APIClient, reader: APIClient, scenario: Scenario) -> None:

@@ -1,8 +1,7 @@
-"""What-if in place: the law that nothing changed gives the run's own plan, and what moves do."""
+"""What-ifs: nothing changed gives the run's own plan, and a change what a plan of it gives."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -10,11 +9,12 @@ from django.urls import reverse
 from rest_framework.test import APIClient
 
 from planner.domain.whatif.answer import (
-    CLOSED_FORMS,
-    HELD,
-    NEVER,
+    ESTIMATED_SIZES,
+    NOT_SIMULATED,
+    STATIC_FLEET,
     WhatIf,
 )
+from planner.domain.whatif.settings import chosen_of
 from planner.domain.whatif.static_fleet import IN_PROPORTION
 from planner.errors import NotReady, PlannerError
 from planner.inputs.scenario.address import flat
@@ -22,8 +22,8 @@ from planner.inputs.scenario.document import (
     edit,
     parse,
 )
-from planner.models import Run, Scenario, User
-from planner.services.whatif import Changes, kept_of, run_what_if, what_if_replay
+from planner.models import Run, Scenario, Sweep, User
+from planner.services.whatif import base_of, what_if_answer, what_if_cells, what_if_replay
 from tests.planner.management.test_commands import SCENARIO, answer, command
 from tests.planner.management.test_commands import folder as folder  # the fixture
 from tests.planner.samples import client_of
@@ -47,6 +47,10 @@ def planned(folder: Path, **more: object) -> Run:
     return Run.objects.get(pk=answer("plan", folder / "plan.yml")["run"])
 
 
+def asked(run: Run, **sent: object) -> WhatIf:
+    return what_if_answer(run, chosen_of(sent))
+
+
 def totals(moved: WhatIf) -> tuple[float, float, float, int]:
     assert moved.totals is not None, moved.conflict
     return moved.totals.usd, moved.totals.gpu_hours, moved.totals.kwh, moved.totals.starts
@@ -59,57 +63,60 @@ def own(run: Run) -> tuple[float, float, float, int]:
 def test_moves_of_a_kept_plan(folder: Path, planner: User, viewer: User) -> None:
     run = planned(folder)
     # Nothing changed: the run's own plan.
-    same = run_what_if(run, Changes())
+    same = asked(run)
     assert totals(same) == pytest.approx(own(run), rel=1e-9)
     decided = {row["period"]: row["target"] for row in run.result["decisions"]}
     assert {row.begins: row.replicas for row in same.periods} == decided
     # What the plan of the scenario with that setting comes to, to the cent.
-    for changes, setting in (
-        (Changes(growth=2.0), {"traffic.sources[0].scale": 2.0}),
-        (Changes(spare=0), {"objective.spare.instances": 0}),
+    for sent, setting in (
+        ({"growth": 2.0}, {"traffic.sources[0].scale": 2.0}),
+        ({"spare": 0}, {"objective.spare.instances": 0}),
     ):
-        asked = own(planned(folder, **setting))
-        assert totals(run_what_if(run, changes)) == pytest.approx(asked, rel=1e-6)
-    usd = totals(run_what_if(run, Changes(prices={"G": 1.5})))[0]
+        stated = own(planned(folder, **setting))
+        assert totals(asked(run, **sent)) == pytest.approx(stated, rel=1e-6)
+    usd = totals(asked(run, prices={"G": 1.5}))[0]
     assert usd == pytest.approx(1.5 * own(run)[0])
-    assert totals(run_what_if(run, Changes(quantile=0.1)))[1] <= own(run)[1]
+    assert totals(asked(run, quantile=0.1))[1] <= own(run)[1]
     # Limits: by closed forms, which say so; the same limits change nothing.
-    looser = run_what_if(run, Changes(tiers={"chat": {"ttft_ms": 4000, "tbt_ms": 400}}))
-    assert looser.sizes[0].input_tps > looser.sizes[0].before_tps and CLOSED_FORMS in looser.notes
-    tight = run_what_if(run, Changes(tiers={"chat": {"tbt_ms": 1.0}}))
-    assert tight.totals is None and "Nothing of this scenario serves m" in tight.conflict
-    none = run_what_if(run, Changes(without=("G",)))
+    looser = asked(run, tiers={"chat": {"ttft_ms": 4000, "tbt_ms": 400}})
+    assert (
+        looser.sizes[0].input_tps > looser.sizes[0].before_tps and ESTIMATED_SIZES in looser.notes
+    )
+    tight = asked(run, tiers={"chat": {"tbt_ms": 1.0}})
+    assert tight.totals is None and "m: " in tight.conflict
+    none = asked(run, without=("G",))
     assert none.status == "infeasible" and "east" in none.conflict
     for wrong in (
-        Changes(growth=0),
-        Changes(quantile=0.99),
-        Changes(prices={"H": 1.0}),
-        Changes(tiers={"batch": {"ttft_ms": 1}}),
-        Changes(tiers={"chat": {"x": 1}}),
+        {"growth": 0},
+        {"quantile": 0.99},
+        {"prices": {"H": 1.0}},
+        {"tiers": {"batch": {"ttft_ms": 1}}},
+        {"tiers": {"chat": {"x": 1}}},
+        {"values": {"horizon.period_s": 1800}},
+        {"values": {"tiers[batch].e2e_ms": 1000}},
+        {"values": {"nothing.here": 1}},
     ):
         with pytest.raises(PlannerError):
-            run_what_if(run, wrong)
+            asked(run, **wrong)
     _command(run)
     _pages(run, planner, viewer)
     _replay(run, planner)
     _api(run, planner, client_of(viewer))
 
 
-def test_a_comparison_s_what_ifs_are_of_the_plan_it_shows(folder: Path, viewer: User) -> None:
+def test_a_comparison_s_what_ifs_are_of_the_plan_it_shows(folder: Path) -> None:
     """Where the recommended policy plans on another forecast too."""
     policies = ["flat-min", {"name": "lt-i", "load_factor": 0.5}]
     changed = CHANGED | {"policies": policies, "objective.spare.instances": 2}
     (folder / "plan.yml").write_text(edit(SCENARIO, changed))
     run = Run.objects.get(pk=answer("compare", folder / "plan.yml", "--rehearse", 0)["run"])
     assert run.result["recommended"]["policy"] == "lt-i-last-value"
-    same, shown = run_what_if(run, Changes()).totals, run.result["plan"]["totals"]
-    page = text_of(signed_in(viewer).get(reverse("web:run-what-if", args=[run.pk])))
+    same, shown = asked(run).totals, run.result["plan"]["totals"]
     assert same is not None and same.usd == pytest.approx(shown["usd"], rel=1e-3)
-    assert "another plan" not in page
     # For that forecast's mean, where the scenario's own plan is for a quantile of another.
     own_plan = Run.objects.get(pk=answer("plan", folder / "plan.yml")["run"])
     heights = [
-        {run_kept.level for run_kept in kept_of(series).basis.series} for series in (run, own_plan)
+        {kept.level for kept in base_of(series).plan.basis.series} for series in (run, own_plan)
     ]
     assert heights[0] == {None} and None not in heights[1]
 
@@ -122,30 +129,29 @@ def test_the_what_if_of_a_flat_fleet_is_that_fleet(folder: Path, viewer: User) -
     (folder / "plan.yml").write_text(edit(SCENARIO, CHANGED | changed))
     run = Run.objects.get(pk=answer("compare", folder / "plan.yml", "--rehearse", 0)["run"])
     assert run.result["recommended"]["policy"] in ("today", "flat-peak", "flat-before")
-    same = run_what_if(run, Changes())
+    same = asked(run)
     cost = run.result["recommended"]["cost_usd"]
     assert same.flat and {row.replicas for row in same.periods} == {4} == {same.least, same.most}
-    assert totals(same)[0] == pytest.approx(cost, rel=0.01) and same.notes == (NEVER,)
+    assert totals(same)[0] == pytest.approx(cost, rel=0.01) and same.notes == (NOT_SIMULATED,)
     # As many as carry so many times C(4), and no fewer do.
-    carries = kept_of(run).basis.pool_tps[0, 0, 0]
+    carries = base_of(run).plan.basis.pool_tps[0, 0, 0]
     for growth in (0.5, 1.3, 2.0):
-        now = run_what_if(run, Changes(growth=growth))
+        now = asked(run, growth=growth)
         assert carries[now.most - 1] >= growth * carries[3] * (1 - 1e-9) > carries[now.most - 2]
         assert totals(now)[0] == pytest.approx(totals(same)[0] * now.most / 4)
         assert IN_PROPORTION in now.notes
-    assert run_what_if(run, Changes(spare=2)).most == 6
-    assert HELD in run_what_if(run, Changes(quantile=0.9)).notes
-    assert totals(run_what_if(run, Changes(prices={"G": 3.0})))[0] == pytest.approx(
-        3 * totals(same)[0]
-    )
-    tight = run_what_if(run, Changes(tiers={"chat": {"ttft_ms": 600}}))
+    assert asked(run, spare=2).most == 6
+    assert STATIC_FLEET in asked(run, quantile=0.9).notes
+    assert totals(asked(run, prices={"G": 3.0}))[0] == pytest.approx(3 * totals(same)[0])
+    tight = asked(run, tiers={"chat": {"ttft_ms": 600}})
     assert tight.most >= 4 and tight.sizes[0].input_tps < tight.sizes[0].before_tps
-    many = run_what_if(run, Changes(growth=20.0))
-    assert many.totals is None and "in east, where at most 32 may run" in many.conflict
+    many = asked(run, growth=20.0)
+    assert many.totals is None and "in east needs" in many.conflict
     code, out, _ = command("whatif", run.pk, "--growth", 20)
-    assert code == 0 and out.startswith("No such fleet. It would take")
-    page = text_of(signed_in(viewer).get(reverse("web:run-what-if", args=[run.pk])))
-    assert "The flat fleet" in page and "Quantile planned for" not in page
+    assert code == 0 and out.startswith("No such fleet.")
+    page = signed_in(viewer).get(reverse("web:run-what-if", args=[run.pk]))
+    assert 'value="growth"' in page.content.decode()
+    assert 'value="quantile"' not in page.content.decode()
     # Of its one bin the forecast is a line as long as the bin, which a point would not be.
     shown = signed_in(viewer).get(reverse("web:run", args=[run.pk])).context["forecast_figure"]
     assert {len(trace["x"]) for trace in shown["data"]} == {2}
@@ -166,19 +172,17 @@ def test_a_gpu_type_is_held_to_a_share_that_can_be_replayed(folder: Path, planne
         "traffic.sources[0].scale": 3.0,
     }
     run = planned(folder, **two)
-    free = run_what_if(run, Changes())
+    free = asked(run)
     assert {limit.gpu: limit.most > 0 for limit in free.gpus} == {"G": True, "H": False}
-    assert totals(run_what_if(run, Changes(mix={"G": 1.0}))) == totals(free)
-    half = run_what_if(run, Changes(mix={"G": 0.5}))
+    assert totals(asked(run, mix={"G": 1.0})) == totals(free)
+    half = asked(run, mix={"G": 0.5})
     most = {limit.gpu: limit.most for limit in half.gpus}
     assert 0 < most["G"] <= 0.5 * half.gpus[0].of_all and most["H"] > 0
     assert totals(free)[0] < totals(half)[0]
-    assert "G in east: at most" in half.notes[0] and "50% asked for" in half.notes[0]
-    none = run_what_if(run, Changes(mix={"G": 0.0, "H": 0.0}))
-    assert none.totals is None and "The shares leave at most 0 G in east" in none.notes[0]
-    address = reverse("web:run-what-if", args=[run.pk])
-    assert "H, GPUs at most 0" in text_of(signed_in(planner).get(address, {"mix.G": "50"}))
-    replayed = what_if_replay(run=run, user=planner, changes=Changes(mix={"G": 0.5}))
+    assert "G in east" in half.notes[0] and "50%" in half.notes[0]
+    none = asked(run, mix={"G": 0.0, "H": 0.0})
+    assert none.totals is None and "regions[east].capacity[G] = 0" in none.notes[0]
+    replayed = what_if_replay(run=run, user=planner, chosen={"mix.G": 50.0})
     (folder / "plan.yml").write_text(replayed.document)
     again = Run.objects.get(pk=answer("plan", folder / "plan.yml")["run"])
     # As many replicas in every period; where nobody says what runs now, what the mix lets run.
@@ -188,13 +192,13 @@ def test_a_gpu_type_is_held_to_a_share_that_can_be_replayed(folder: Path, planne
         for row in rows
     }
     assert max(row["target"] for row in rows if row["gpu"] == "G") <= most["G"]
-    with pytest.raises(PlannerError, match="mix of G"):
-        run_what_if(run, Changes(mix={"G": 50.0}))
+    with pytest.raises(PlannerError, match="share"):
+        asked(run, mix={"G": 50.0})
 
 
 def _command(run: Run) -> None:
-    words = ("--price", "G=2", "--limit", "chat.ttft_ms=1000", "--growth", "1")
-    assert answer("whatif", run.pk, *words)["totals"]["usd"] == pytest.approx(2 * own(run)[0])
+    flags = ("--price", "G=2", "--limit", "chat.ttft_ms=1000", "--growth", "1")
+    assert answer("whatif", run.pk, *flags)["totals"]["usd"] == pytest.approx(2 * own(run)[0])
     code, out, _ = command("whatif", run.pk, "--without", "G")
     assert code == 0 and out.startswith("No plan.")
     code, out, _ = command("whatif", run.pk)
@@ -204,42 +208,118 @@ def _command(run: Run) -> None:
 
 
 def _pages(run: Run, planner: User, viewer: User) -> None:
-    address = reverse("web:run-what-if", args=[run.pk])
-    reader = signed_in(viewer)
-    page = reader.get(address)
-    assert "Nothing is moved yet" in text_of(page) and "Replay this" not in text_of(page)
-    assert address in reader.get(reverse("web:run", args=[run.pk])).content.decode()
-    moved = {"growth": "1.0", "price.G": "2.0", "spare": "1"}
-    htmx = {"HX-Request": "true", "HX-Target": "what-if-answer"}
-    part = reader.get(address, moved, headers=htmx)
-    assert "+100.0%" in text_of(part) and "<html" not in part.content.decode()
-    assert reader.get(address, {"growth": "much"}).status_code == 400
-    assert reader.post(f"{address}replay/", moved).status_code == 403
-    panel = signed_in(planner).get(address)
-    assert "Replay this" in text_of(panel) and forms_with_token_in_address(panel) == []
-    # What is replayed is what the answer is about.
-    answer = signed_in(planner).get(address, {"growth": "1.5", "x": "y"}, headers=htmx)
-    sent = answer.content.decode().partition("what-if-replay")[2]
-    assert 'name="growth" value="1.5"' in sent and 'name="x"' not in sent
-    # An address that is sent shows what was asked: its sliders are what a replay takes.
-    moved = reader.get(address, {"growth": "1.5"}).content.decode()
-    assert 'name="growth" min="0.25" max="4.0" step="0.05" value="1.5"' in re.sub(
-        r"\s+", " ", moved
+    address, start = (
+        reverse(f"web:{n}", args=[run.pk]) for n in ("run-what-if", "run-what-if-start")
     )
+    reader, writer = signed_in(viewer), signed_in(planner)
+    page = reader.get(address)
+    assert start not in page.content.decode()
+    assert address in reader.get(reverse("web:run", args=[run.pk])).content.decode()
+    # One value of each setting: before and now. An address with the name of a setting is the same.
+    one = {"setting": ["price.G", "spare"], "value": ["2.0", "1"]}
+    htmx = {"HX-Request": "true", "HX-Target": "what-if-answers"}
+    part = reader.get(address, one, headers=htmx)
+    assert "+100.0%" in text_of(part) and "<html" not in part.content.decode()
+    assert "+100.0%" in text_of(reader.get(address, {"price.G": "2.0"}))
+    assert "+100.0%" not in text_of(page)
+    assert reader.get(address, {"growth": "much"}).status_code == 400
+    assert reader.get(address, {"setting": "x", "value": "1"}).status_code == 400
+    panel = writer.get(address, one)
+    assert start in panel.content.decode() and forms_with_token_in_address(panel) == []
+    assert panel.context["cell"] == [
+        ("setting", "price.G"), ("value", "2.0"), ("setting", "spare"), ("value", "1.0")
+    ]  # fmt: skip
+    _ranges(run, address, start, planner)
+    # The answer that is started is the one that was shown.
+    assert reader.post(start, one).status_code == 403
+    sent = writer.post(start, one | {"action": "scenario"})
+    stored = Scenario.objects.latest("pk")
+    assert sent.url == reverse("web:scenario", args=[stored.pk])
+    assert flat(parse(stored.document))["regions[east].usd_per_gpu_hour.G"] == 4.0
+    stored.delete()
+    simulated = Run.objects.get(pk=int(writer.post(start, one).url.split("/")[2]))
+    assert (simulated.kind, simulated.options) == (Run.Kind.SIMULATE, {"policy": "lt-i"})
+    assert flat(parse(simulated.document))["regions[east].usd_per_gpu_hour.G"] == 4.0
+    traded = writer.post(start, {"action": "trade-off", "of": "cost,carbon"})
+    assert Run.objects.get(pk=int(traded.url.split("/")[2])).kind == Run.Kind.PARETO
+
+
+def _ranges(run: Run, address: str, start: str, planner: User) -> None:
+    """A range makes a line, two make a heat map; each cell is the what-if of its values."""
+    writer = signed_in(planner)
+    line = {"setting": "growth", "value": "1", "to": "2", "steps": "3"}
+    shown = writer.get(address, line)
+    while shown.context["going"]:
+        shown = writer.get(address, line)
+    assert shown.context["chart"]["data"][0]["x"] == [1.0, 1.5, 2.0]
+    usd = [totals(asked(run, growth=value))[0] for value in (1.0, 1.5, 2.0)]
+    assert shown.context["chart"]["data"][0]["y"] == pytest.approx(usd)
+    two = {name: [value, "0" if name == "value" else "1" if name == "to" else "spare"]
+           for name, value in line.items() if name != "steps"}  # fmt: skip
+    grid = writer.get(address, two | {"steps": ["3", "2"], "figure": "replicas"})
+    assert [len(cells) for _, cells in grid.context["heat"]] == [2, 2, 2]
+    many = line | {"steps": "50"}
+    assert writer.get(address, many).status_code == 400
+    sweep = writer.post(start, line | {"action": "grid"})
+    made = Sweep.objects.get()
+    assert sweep.url == reverse("web:what-if", args=[made.pk])
+    assert [flat(parse(cell.document))["traffic.sources[0].scale"]
+            for cell in made.runs.order_by("cell")] == [1.0, 1.5, 2.0]  # fmt: skip
+    assert "Demand" in text_of(writer.get(sweep.url))
+
+
+def test_cells_are_answered_within_the_time_and_continue(folder: Path) -> None:
+    run = planned(folder)
+    cells = [{"growth": value} for value in (1.1, 1.2, 1.3)]
+    first = what_if_cells(run, cells, within_s=0.0)
+    assert [found is not None for found in first] == [True, False, False]
+    again = what_if_cells(run, cells, within_s=0.0)
+    assert [found is not None for found in again] == [True, True, False]
+    last = what_if_cells(run, cells, within_s=60.0)
+    for found, chosen in zip(last, cells, strict=True):
+        assert isinstance(found, WhatIf) and totals(found) == totals(what_if_answer(run, chosen))
+
+
+def test_one_question_has_one_number(folder: Path) -> None:
+    """What-if, sweep and plan agree, and each plan of a front is the plan within its bound."""
+    path, base = folder / "plan.yml", edit(SCENARIO, {"forecast.quantile": 0.8})
+    path.write_text(base)
+    run = Run.objects.get(pk=answer("plan", path)["run"])
+    for sent, address, value in (
+        ({"growth": 2.0}, "traffic.sources[0].scale", 2.0),
+        ({"quantile": 0.9}, "forecast.quantile", 0.9),
+        ({"spare": 1}, "objective.spare.instances", 1),
+        ({"prices": {"G": 1.5}}, "regions[east].usd_per_gpu_hour.G", 3.0),
+        ({"values": {"objective.minimise": "energy"}}, "objective.minimise", "energy"),
+    ):
+        path.write_text(base)
+        (cells,) = answer("sweep", path, "--vary", f"{address}={value}")["rows"]
+        path.write_text(edit(base, {address: value}))
+        stated = own(Run.objects.get(pk=answer("plan", path)["run"]))
+        assert totals(asked(run, **sent)) == pytest.approx(stated, rel=1e-6)
+        assert cells[0]["value"] == pytest.approx(stated[0], rel=1e-9)
+    path.write_text(base)
+    front = answer("pareto", path, "--of", "cost,carbon", "--points", 3)
+    for point in front["points"]:
+        bounds = {"objective.periods": "all", "objective.gap": 1e-3,
+                  "objective.limits.carbon_kg": point["second"] * (1 + 1e-6)}  # fmt: skip
+        path.write_text(edit(base, bounds))
+        plan = Run.objects.get(pk=answer("plan", path)["run"])
+        assert own(plan)[0] == pytest.approx(point["first"], rel=2e-3)
+        assert point["first_bound"] <= own(plan)[0] * (1 + 1e-6)
 
 
 def _replay(run: Run, planner: User) -> None:
-    started = what_if_replay(
-        run=run, user=planner, changes=Changes(growth=1.5, quantile=0.8, prices={"G": 2.0})
-    )
-    assert started.kind == run.kind and started.name == "By hand, what if 1"
+    chosen = chosen_of({"growth": 1.5, "quantile": 0.8, "prices": {"G": 2.0}})
+    started = what_if_replay(run=run, user=planner, chosen=chosen)
+    assert started.kind == run.kind and started.name == "By hand, what if"
     values = flat(parse(started.document))
     assert values["traffic.sources[0].scale"] == 1.5 and values["forecast.quantile"] == 0.8
     assert values["regions[east].usd_per_gpu_hour.G"] == 4.0
     assert "scale: 1.5" not in Run.objects.get(pk=run.pk).document
     assert Scenario.objects.get().document == started.document
-    with pytest.raises(PlannerError, match="Nothing is changed"):
-        what_if_replay(run=run, user=planner, changes=Changes())
+    with pytest.raises(PlannerError, match="No setting"):
+        what_if_replay(run=run, user=planner, chosen={})
 
 
 def _api(run: Run, planner: User, reader: APIClient) -> None:
@@ -248,8 +328,8 @@ def _api(run: Run, planner: User, reader: APIClient) -> None:
     assert sent["totals"]["usd"] == pytest.approx(2 * own(run)[0]) and sent["notes"]
     assert reader.post(address, {"grwth": 2.0}, format="json").status_code == 400
     assert reader.post(f"{address}replay/", {"growth": 2.0}, format="json").status_code == 403
-    asked = client_of(planner).post(f"{address}replay/", {"growth": 2.0}, format="json")
-    assert asked.status_code == 202 and asked.json()["name"] == "By hand, what if 2"
+    sent = client_of(planner).post(f"{address}replay/", {"growth": 2.0}, format="json")
+    assert sent.status_code == 202 and sent.json()["name"] == "By hand, what if (2)"
     key, replay = {"Idempotency-Key": "once"}, f"{address}replay/"
     twice = [
         client_of(planner).post(replay, {"growth": 3.0}, format="json", headers=key).json()
@@ -260,10 +340,10 @@ def _api(run: Run, planner: User, reader: APIClient) -> None:
     assert refused.status_code == 422
 
 
-def test_a_run_that_keeps_no_plan_says_so(planner: User) -> None:
+def test_a_run_without_a_stored_plan_is_refused(planner: User) -> None:
     run = Run.objects.create(kind=Run.Kind.PLAN, state=Run.State.COMPLETED, store="runs/none")
-    with pytest.raises(NotReady, match="run it again"):
-        run_what_if(run, Changes())
+    with pytest.raises(NotReady, match="Run it again"):
+        asked(run)
     run.kind = Run.Kind.SIMULATE
-    with pytest.raises(NotReady, match="have a plan"):
-        run_what_if(run, Changes())
+    with pytest.raises(NotReady, match="has no plan"):
+        asked(run)

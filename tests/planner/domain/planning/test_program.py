@@ -14,10 +14,10 @@ from planner.domain.kinds import (
     pareto,
     plan,
 )
-from planner.domain.kinds.pareto import pair_of
 from planner.domain.options import options_of
 from planner.domain.progress import silent
 from planner.domain.traffic.sources import StoredTrace
+from planner.domain.whatif.objectives import pair_of
 from planner.errors import Infeasible, OptionsRefused, ScenarioError
 from tests.planner.domain.builders import (
     WEST,

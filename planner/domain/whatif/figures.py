@@ -1,0 +1,131 @@
+"""Define the answer to a what-if, and the figures that tables and charts show of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from planner.domain.columns import COUNT, HOURS, KG, KWH, LESS, MORE, SHARE, USD
+from planner.domain.planning.figures import PlanTotals
+
+
+@dataclass(frozen=True, slots=True)
+class SizeChange:
+    """Capacity of a single replica, after and before the change."""
+
+    model: str
+    replica: str
+    input_tps: float
+    before_tps: float
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodPlan:
+    """Replicas, demand and capacity of a period, summed over models and regions, input tokens/s."""
+
+    begins: str
+    replicas: int
+    demand_tps: float
+    capacity_tps: float
+
+
+@dataclass(frozen=True, slots=True)
+class PeakGpus:
+    """Peak number of GPUs of a type in a region, and of all types together in that region."""
+
+    region: str
+    gpu: str
+    spot: bool
+    most: int
+    of_all: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WhatIf:
+    """Answer to a what-if. If there is no plan, ``totals`` is None and ``conflict`` says why."""
+
+    status: str
+    totals: PlanTotals | None
+    gap: float | None
+    least: int
+    most: int
+    periods: tuple[PeriodPlan, ...]
+    sizes: tuple[SizeChange, ...]
+    gpus: tuple[PeakGpus, ...]
+    binding: tuple[str, ...]
+    conflict: str
+    notes: tuple[str, ...]  # uncertainties, and values that need a simulation
+    flat: bool = False  # answers for the recommended static fleet, which follows no plan
+    bound: float | None = None  # lower bound on the objective over the window
+    solve_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure of a cell: ``planned`` reads it from an answer without a simulation."""
+
+    name: str
+    label: str
+    unit: str
+    better: int
+    planned: Callable[[WhatIf], float | None]
+
+
+def _total(name: str) -> Callable[[WhatIf], float | None]:
+    """Return a reader of a total of the plan; None: no plan."""
+    return lambda answer: None if answer.totals is None else float(getattr(answer.totals, name))
+
+
+FIGURES = (
+    Figure("cost_usd", "Cost of the window", USD, LESS, _total("usd")),
+    Figure("gpu_hours", "GPU-hours", HOURS, LESS, _total("gpu_hours")),
+    Figure("attainment", "Lowest SLO attainment", SHARE, MORE, lambda answer: None),
+    Figure("energy_kwh", "Energy", KWH, LESS, _total("kwh")),
+    Figure("carbon_kg", "Carbon", KG, LESS, _total("carbon_kg")),
+    Figure("starts", "Starts", COUNT, LESS, _total("starts")),
+    Figure(
+        "replicas", "Peak replicas", COUNT, LESS,
+        lambda answer: None if answer.totals is None else float(answer.most),
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One variation of a grid, with its figures by name, planned or from a run."""
+
+    values: tuple[Any, ...]  # of the settings, by axis
+    figures: Mapping[str, float | None]
+    state: str = "planned"  # of its run, if it has one; "removed" if it had one
+    problem: str = ""
+    run: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """The rank of a cell: from 0, the least value, to 1, the largest; None without a value."""
+
+    value: float | None
+    place: float | None
+    best: bool
+
+
+def grades(cells: Sequence[Cell], figure: Figure) -> list[Grade]:
+    """Return the rank of each cell by a figure; no cell is the best if all are equal."""
+    values = [cell.figures.get(figure.name) for cell in cells]
+    known = [value for value in values if value is not None]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    best = low if figure.better == LESS else high
+    return [
+        Grade(None, None, False) if value is None
+        else Grade(value, (value - low) / (high - low) if high > low else 0.0,
+                   low < high and value == best)
+        for value in values
+    ]  # fmt: skip
+
+
+def planned_cell(values: tuple[Any, ...], answer: WhatIf) -> Cell:
+    """Return a cell that was answered without a simulation."""
+    figures = {figure.name: figure.planned(answer) for figure in FIGURES}
+    return Cell(values, figures, problem="" if answer.totals else answer.conflict)

@@ -1,0 +1,96 @@
+"""Trade two objectives of a stored plan off: a grid over the bound of one of them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from planner.domain.progress import Progress
+from planner.domain.whatif.answer import StoredPlan, what_if
+from planner.domain.whatif.figures import WhatIf
+from planner.domain.whatif.variations import Variation
+from planner.errors import PlannerError
+from planner.inputs.scenario.settings import ALL, MEASURE
+from planner.optimizer.pareto_front import TIE, FrontPoint, pareto_front
+from planner.optimizer.problem import FEASIBLE, OPTIMAL
+
+NAMES = tuple(MEASURE)  # cost, gpu-hours, energy, carbon
+TOTALS = {"cost": "usd", "gpu-hours": "gpu_hours", "energy": "kwh", "carbon": "carbon_kg"}
+# Limits on the whole window. One of the two objectives has one; the other is minimised.
+BOUNDS = {"cost": "objective.limits.usd", "carbon": "objective.limits.carbon_kg"}
+GAP = 1e-3  # least gap of the solver per point
+
+
+def pair_of(pair: str) -> tuple[str, str]:
+    """Parse a pair such as ``cost,carbon`` into two names, the one with a bound last.
+
+    Raises ValueError for an unknown name, or if neither objective has a bound.
+    """
+    names = [name.strip() for name in pair.split(",")]
+    wrong = [name for name in names if name not in NAMES]
+    if wrong or len(names) != 2 or names[0] == names[1]:
+        raise ValueError(f"give two different ones of {', '.join(NAMES)}, such as cost,carbon")
+    if names[1] not in BOUNDS:
+        names.reverse()
+    if names[1] not in BOUNDS:
+        raise ValueError(f"one of the two must be {' or '.join(BOUNDS)}")
+    return names[0], names[1]
+
+
+def total(answer: WhatIf, objective: str) -> float:
+    """Return the total of an objective over the window; the answer must have a plan."""
+    return float(getattr(answer.totals, TOTALS[objective]))
+
+
+def front(
+    base: StoredPlan, pair: tuple[str, str], points: int, progress: Progress
+) -> tuple[FrontPoint[tuple[WhatIf, Variation]], ...]:
+    """Return the front of a plan of all periods at once, with the variation of each point.
+
+    Raises PlannerError if the base plans one period after the other, which has no bound over the
+    window.
+    """
+    first, second = pair
+    objective = base.scenario.objective
+    if objective.periods != ALL:
+        raise PlannerError("objective.periods: a trade-off needs all. Change it, or run pareto.")
+    limits = {"cost": objective.limits.usd, "carbon": objective.limits.carbon_kg}
+    stated = math.inf if limits[second] is None else float(limits[second] or 0.0)
+    plan = what_if(base, {})
+    if plan.totals is None:
+        return ()
+    scale = {name: total(plan, name) or 1.0 for name in pair}
+    solved = 0
+
+    def least(of: str, other: str, level: float) -> FrontPoint[tuple[WhatIf, Variation]] | None:
+        """Minimise ``of`` with at most ``level`` of the second; ``other`` decides between ties."""
+        nonlocal solved
+        tie = TIE * scale[of] / scale[other]
+        variation: dict[str, Any] = {
+            "objective.weights": {MEASURE[of]: 1.0, MEASURE[other]: tie},
+            "objective.gap": max(GAP, objective.gap),
+            "objective.limited": None,  # every point serves all demand
+        }
+        if (cap := min(level, stated)) < math.inf:
+            variation[BOUNDS[second]] = cap
+
+        def report(done: float, _stage: str) -> None:
+            step = min(1.0, (solved + done) / (points + 1))
+            progress(step, f"Plan {min(solved + 1, points + 1)} of {points + 1}")
+
+        answer = what_if(base, variation, report)
+        solved += 1
+        if answer.totals is None or answer.status not in (OPTIMAL, FEASIBLE):
+            return None
+        # The bound is on both objectives with their weights; take the second's share off.
+        bound = (answer.bound or 0.0) - tie * total(answer, other)
+        least_of = min(total(answer, of), max(0.0, bound))
+        return FrontPoint(
+            total(answer, first), total(answer, second), least_of, (answer, variation)
+        )
+
+    return pareto_front(
+        lambda level: least(first, second, level),
+        lambda: least(second, first, math.inf),
+        points,
+    )

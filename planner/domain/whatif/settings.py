@@ -1,0 +1,207 @@
+"""List the settings that a what-if offers, each with its unit, its limits and its addresses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from planner.domain.whatif.variations import Variation
+from planner.errors import PlannerError
+from planner.inputs.scenario.build import Hardware
+from planner.inputs.scenario.schema import Scenario
+from planner.inputs.scenario.schema.planning import MEAN
+
+DEMAND, SLO, GPUS, PLAN = "Demand", "SLO", "GPUs", "Plan"  # groups
+TIMES, PERCENT = "× now", "%"
+TIER_LIMITS = {
+    "ttft_ms": ("TTFT limit", "ms", 1e6),
+    "tbt_ms": ("TPOT limit", "ms", 1e6),
+    "percentile": ("SLO target", PERCENT, 99.999),
+}
+SHARE = "mix."  # names of settings that limit a GPU type to a share of a region's GPUs
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting: ``value`` is the present one, in ``unit``.
+
+    ``addresses`` are the scenario's values that it changes. A ``relative`` setting is a factor on
+    them. Others replace them by the value divided by ``per``.
+    """
+
+    name: str
+    label: str
+    group: str
+    unit: str
+    value: float | None  # None: the scenario does not state a number
+    least: float
+    most: float
+    addresses: Mapping[str, float | None]
+    relative: bool = False
+    whole: bool = False  # values at the addresses are whole numbers
+    per: float = 1.0
+    clears: tuple[str, ...] = ()  # addresses that a change removes
+
+    def variation(self, value: float) -> dict[str, Any]:
+        """Return the addresses with their values; raise PlannerError outside the limits."""
+        if not self.least <= value <= self.most:
+            raise PlannerError(
+                f"{self.label}: {value:g} is outside the range from {self.least:g} to "
+                f"{self.most:g}. Choose a value within it."
+            )
+        stated: dict[str, Any] = dict.fromkeys(self.clears)
+        for address, before in self.addresses.items():
+            after = (before or 0.0) * value if self.relative else value / self.per
+            stated[address] = round(after) if self.whole else after
+        return stated
+
+
+def settings_for(scenario: Scenario, hardware: Hardware) -> dict[str, Setting]:
+    """Return the settings of a scenario by name; ``hardware`` has the present prices."""
+    settings = (*_demand(scenario), *_slo(scenario), *_gpus(scenario, hardware), *_plan(scenario))
+    return {setting.name: setting for setting in settings}
+
+
+def is_address(key: str) -> bool:
+    """Return whether a key begins with a section of the scenario, as an address does."""
+    return re.split(r"[.\[]", key, maxsplit=1)[0] in Scenario.model_fields
+
+
+def variation_of(settings: Mapping[str, Setting], chosen: Mapping[str, Any]) -> Variation:
+    """Return the variation for values by name of a setting, or by address.
+
+    Raises PlannerError for an unknown name, and for a value outside the limits of its setting.
+    """
+    values: dict[str, Any] = {}
+    for key, value in chosen.items():
+        setting = settings.get(key)
+        if setting is not None:
+            values |= setting.variation(_number(setting, value))
+        elif is_address(key):
+            values[key] = value
+        else:
+            raise PlannerError(
+                f"{key[:80]}: no such setting. Choose from {', '.join(settings)}, or give an "
+                "address of the scenario."
+            )
+    return values
+
+
+def chosen_of(sent: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by name of a setting from the fields of the API and the command line.
+
+    ``prices`` and ``without`` are by GPU type, ``tiers`` by tier and limit. ``quantile`` and the
+    values of ``mix`` are fractions. ``values`` are by address.
+    """
+    chosen: dict[str, Any] = dict(sent.get("values") or {})
+    chosen |= {name: sent[name] for name in ("growth", "spare") if sent.get(name) is not None}
+    if sent.get("quantile") is not None:
+        chosen["quantile"] = 100 * sent["quantile"]
+    chosen |= {f"price.{gpu}": times for gpu, times in (sent.get("prices") or {}).items()}
+    chosen |= {f"gpus.{gpu}": 0.0 for gpu in sent.get("without") or ()}
+    chosen |= {f"{SHARE}{gpu}": 100 * share for gpu, share in (sent.get("mix") or {}).items()}
+    for tier, limits in (sent.get("tiers") or {}).items():
+        chosen |= {f"{limit}.{tier}": value for limit, value in limits.items()}
+    return chosen
+
+
+def shares_of(chosen: Mapping[str, Any]) -> dict[str, float]:
+    """Return the largest share of a region's GPUs by GPU type, as fractions."""
+    return {
+        name.removeprefix(SHARE): float(value) / 100
+        for name, value in chosen.items()
+        if name.startswith(SHARE)
+    }
+
+
+def _number(setting: Setting, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise PlannerError(f"{setting.label}: {value!r} is not a number.") from None
+
+
+def _demand(scenario: Scenario) -> Iterator[Setting]:
+    scales: dict[str, float | None] = {
+        f"traffic.sources[{place}].scale": source.scale
+        for place, source in enumerate(scenario.traffic.sources)
+    }
+    yield Setting("growth", "Demand", DEMAND, TIMES, 1.0, 0.05, 20.0, scales, relative=True)
+    level = scenario.forecast.quantile
+    yield Setting(
+        "quantile", "Forecast percentile", DEMAND, PERCENT,
+        None if level in (None, MEAN) else 100.0 * float(level), 5.0, 95.0,
+        {"forecast.quantile": None}, per=100.0, clears=("forecast.quantiles",),
+    )  # fmt: skip
+
+
+def _slo(scenario: Scenario) -> Iterator[Setting]:
+    for tier in scenario.tiers:
+        if tier.deferrable:
+            continue
+        for limit, (label, unit, most) in TIER_LIMITS.items():
+            value = getattr(tier, limit)
+            yield Setting(
+                f"{limit}.{tier.name}", f"{label}, {tier.name}", SLO, unit, value, 0.001, most,
+                {f"tiers[{tier.name}].{limit}": value},
+            )  # fmt: skip
+
+
+def _gpus(scenario: Scenario, hardware: Hardware) -> Iterator[Setting]:
+    counts: dict[str, dict[str, float | None]] = {}
+    for region in scenario.regions:
+        for gpu, count in region.capacity.items():
+            counts.setdefault(gpu, {})[f"regions[{region.name}].capacity[{gpu}]"] = count
+        for gpu, spot in region.spot.items():
+            address = f"regions[{region.name}].spot[{gpu}].capacity"
+            counts.setdefault(gpu, {})[address] = spot.capacity
+    for gpu, available in counts.items():
+        prices = dict(_prices(scenario, hardware, gpu))
+        yield Setting(
+            f"price.{gpu}", f"Price, {gpu}", GPUS, TIMES, 1.0, 0.05, 20.0, prices, relative=True
+        )
+        yield Setting(
+            f"gpus.{gpu}", f"Available GPUs, {gpu}", GPUS, TIMES, 1.0, 0.0, 20.0, available,
+            relative=True, whole=True,
+        )  # fmt: skip
+        if len(counts) > 1:  # the share of a single type is always 100%
+            yield Setting(
+                f"{SHARE}{gpu}", f"Largest share per region, {gpu}", GPUS, PERCENT, 100.0, 0.0,
+                100.0, {},
+            )  # fmt: skip
+
+
+def _prices(scenario: Scenario, hardware: Hardware, gpu: str) -> Iterator[tuple[str, float | None]]:
+    """Yield the address and the present price of a GPU type in each region and market."""
+    for r, region in enumerate(scenario.regions):
+        for g, column in enumerate(hardware.columns):
+            if hardware.gpus[g].name != gpu:
+                continue
+            usd = float(hardware.usd_per_gpu_hour[r, g])
+            if column.spot and gpu in region.spot:
+                yield f"regions[{region.name}].spot[{gpu}].usd_per_gpu_hour", usd
+            elif not column.spot and gpu in region.capacity:
+                yield f"regions[{region.name}].usd_per_gpu_hour[{gpu}]", usd
+
+
+def _plan(scenario: Scenario) -> Iterator[Setting]:
+    objective = scenario.objective
+    spare = objective.spare.instances
+    yield Setting(
+        "spare", "Spare replicas per pool", PLAN, "replicas", spare, 0, 1000,
+        {"objective.spare.instances": spare}, whole=True,
+    )  # fmt: skip
+    if len(scenario.regions) > 1:
+        yield Setting(
+            "epsilon", "Least share served in the home region", PLAN, PERCENT,
+            100.0 * objective.epsilon, 0.0, 100.0, {"objective.epsilon": objective.epsilon},
+            per=100.0,
+        )  # fmt: skip
+    if any(region.spot for region in scenario.regions):
+        yield Setting(
+            "spot_share", "Largest share on spot GPUs", PLAN, PERCENT,
+            100.0 * objective.spot_share, 0.0, 100.0,
+            {"objective.spot_share": objective.spot_share}, per=100.0,
+        )  # fmt: skip

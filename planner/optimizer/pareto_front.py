@@ -1,0 +1,73 @@
+"""Trade two objectives off: the Pareto front and its knee."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+
+T = TypeVar("T")
+
+SLACK = 1e-6  # share by which a cap is widened, because solvers keep rows only to a tolerance
+TIE = 1e-4  # weight of the other objective, which decides between plans of equal first objective
+
+
+@dataclass(frozen=True, slots=True)
+class FrontPoint(Generic[T]):
+    """One plan of the front, with its two objectives over all periods."""
+
+    first: float
+    second: float
+    # lower bound on the first objective, for plans with at most this much of the second
+    first_bound: float
+    plan: T
+
+
+def pareto_front(
+    least_first: Callable[[float], FrontPoint[T] | None],
+    least_second: Callable[[], FrontPoint[T] | None],
+    points: int,
+) -> tuple[FrontPoint[T], ...]:
+    """Return the least of the first objective at ``points`` levels of the second.
+
+    The method is epsilon constraints (Haimes, Lasdon and Wismer 1971). It finds plans that no
+    weighted sum can. ``least_first`` minimises the first objective with the second at most a
+    level. ``least_second`` minimises the second. Both return None without a plan.
+
+    Points rise in the second objective; dominated plans are omitted. The front is empty without a
+    plan at either end.
+    """
+    lean, cheap = least_second(), least_first(math.inf)
+    if lean is None or cheap is None:
+        return ()
+    levels = np.linspace(lean.second, cheap.second, points)
+    found = [cheap, *(least_first(float(level) * (1 + SLACK)) for level in levels[:-1])]
+    candidates = sorted(
+        (point for point in found if point is not None), key=lambda p: (p.second, p.first)
+    )
+    front: list[FrontPoint[T]] = []
+    for candidate in candidates:
+        if not front or candidate.first < front[-1].first - SLACK * abs(front[-1].first):
+            front.append(candidate)
+    return tuple(front)
+
+
+def knee(points: list[tuple[float, float]]) -> int | None:
+    """Return the index of the point furthest below the line between both ends of the front.
+
+    Both measures are scaled to the front (Das, On characterizing the knee of the Pareto curve,
+    1999). Returns None with fewer than three points, or for a straight front.
+    """
+    if len(points) < 3:
+        return None
+    xy = np.array(points, float)
+    spread = xy.max(axis=0) - xy.min(axis=0)
+    if np.any(spread <= 0):
+        return None
+    scaled = (xy - xy.min(axis=0)) / spread
+    below = 1.0 - scaled.sum(axis=1)  # the ends lie on x + y = 1
+    best = int(np.argmax(below))
+    return best if below[best] > SLACK else None
