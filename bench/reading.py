@@ -32,6 +32,7 @@ from planner.inputs.catalogue.hardware import model_name
 from planner.inputs.catalogue.huggingface import shape_of
 from planner.inputs.ingest.benchmarks import read_benchmarks
 from planner.inputs.ingest.kernel_files import read_kernels
+from planner.inputs.ingest.reader import with_choice
 
 CASES = Path(__file__).parents[2] / "shared" / "cases"
 GIVEN = {"model": "llama-3.1-8b", "gpu": "H100-SXM", "tp": 1}  # facts that a file may lack
@@ -50,13 +51,11 @@ class Attempt:
     words: str = ""
 
 
-def traffic_values(path: Path, chosen: Values, bin_s: float) -> Values:
-    """Return the values of a trace as read with the options ``chosen``."""
+def traffic_values(path: Path, options: ingest.IngestOptions, bin_s: float) -> Values:
+    """Return the values of a trace as read with these options."""
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "store"
-        report = ingest.ingest_file(
-            path, store, ingest.IngestOptions(**{"name": path.name} | chosen)
-        )
+        report = ingest.ingest_file(path, store, options)
         if report.kind == "requests":
             series = ingest.bin_requests(store, bin_s)
             span_s, last_ns = (report.end_ns - report.start_ns) / 1e9, report.end_ns
@@ -106,12 +105,13 @@ def _known(name: str) -> str:
 def _traffic(path: Path, case: Values) -> Attempt:
     bin_s = float(_first(case).get("peak_bin_s", 60))
     try:
-        return Attempt("read", traffic_values(path, {}, bin_s))
+        return Attempt("read", traffic_values(path, ingest.IngestOptions(name=path.name), bin_s))
     except EXPECTED as problem:
         choices = getattr(problem, "choices", ())
         if not choices:
             raise
-        values = [traffic_values(path, choice.options, bin_s) for choice in choices]
+        options = ingest.IngestOptions(name=path.name)
+        values = [traffic_values(path, with_choice(options, choice), bin_s) for choice in choices]
         return Attempt("ask", choices=values, words=str(problem))
 
 

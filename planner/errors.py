@@ -67,6 +67,35 @@ class IngestError(PlannerError):
     title = "The file could not be read"
 
 
+class Choice(NamedTuple):
+    """One possible reading of a file: the option of reading that chooses it, and its figures."""
+
+    label: str
+    option: str  # an option of reading; "map" for a mapping of columns
+    value: str
+    figures: str = ""  # what the file then holds, as a sentence
+
+    @property
+    def flag(self) -> str:
+        """Return the choice as it is written on the command line."""
+        value = f'"{self.value}"' if " " in self.value else self.value
+        return f"--{self.option} {value}"
+
+
+class Ambiguous(IngestError):
+    """A file allows several readings with different figures; the caller has to choose one."""
+
+    title = "The file can be read in several ways"
+
+    def __init__(self, question: str, choices: Sequence[Choice]) -> None:
+        self.question, self.choices = question, tuple(choices)
+        listed = "; ".join(
+            f"{choice.flag} ({choice.label}{': ' + choice.figures if choice.figures else ''})"
+            for choice in self.choices
+        )
+        super().__init__(f"{question} Choose one: {listed}.")
+
+
 class SourceError(PlannerError):
     """A live source cannot be read, or its description is not valid; the message says why."""
 

@@ -119,18 +119,29 @@ def test_a_policy(tmp_path: Path) -> None:
     assert tree.run(EVEN_COMPARED).splitlines()[-1] == "['flat-peak', 'even'] In pairs 0.0"
 
 
-TOY_FORMAT = """        Format(
-            name="toylog",
-            title="Toy log (CSV)",
-            words="Toy log: When, Asked, Told; times in hours",
-            read=read_request_file,
-            columns={"arrival": "when", "input_tokens": "asked", "output_tokens": "told"},
-            unit="h",
-            no_output="nothing was told",
-        ),
-        CSV,
-        ARRIVALS,
-        DEMAND,
+TOY_FORMAT = """\
+title = "Toy log (CSV)"
+words = "Toy log: When, Asked, Told; times in hours"
+docs = "https://example.org/toylog"
+kind = "requests"
+known_by = ["When", "Asked", "Told"]
+unit = "h"
+where = [["Told != 0", "nothing was told"]]
+
+[columns]
+arrival = "When"
+input_tokens = "Asked"
+output_tokens = "Told"
+
+[example]
+file = "toylog.csv"
+text = '''
+When,Asked,Told,Model
+0.5,10,20,m
+1.5,30,0,m
+2.5,1,2,n
+'''
+expect = { requests = 2, input_tokens = 11, rows_rejected = 1 }
 """
 TOY_FORMAT_TEST = """
 
@@ -159,20 +170,12 @@ print(parser.parse_args(["x.csv", "--format", "toylog"]).format)
 
 def test_a_file_format(tmp_path: Path) -> None:
     tree = copy_of_the_tree(tmp_path)
-    tree.patch(
-        "planner/inputs/ingest/formats.py",
-        "        CSV,\n        ARRIVALS,\n        DEMAND,\n",
-        TOY_FORMAT,
-    )
-    tree.patch(
-        "docs/guide.md",
-        "| `csv` | any columns",
-        "| `toylog` | Toy log: When, Asked, Told; times in hours |\n| `csv` | any columns",
-    )
+    tree.write("planner/inputs/ingest/connectors/toylog.toml", TOY_FORMAT)
+    tree.generate("docs/formats.md", "planner.inputs.ingest.publish")
     tests = "tests/planner/inputs/ingest/test_formats.py"
-    last = '\n\n@pytest.mark.parametrize("name", FORMATS)\n'
+    last = "\n\ndef test_the_page_of_formats_is_written_from_their_declarations"
     tree.patch(tests, last, TOY_FORMAT_TEST + last)
-    assert len(tree.touched) <= 4
+    assert len(tree.touched) <= 3
     done = tree.pytest("--confcutdir=tests/planner/inputs/ingest", tests, "-k", "toylog")
     assert "passed" in done
     assert tree.run(TOY_FORMAT_AT_EVERY_DOOR).splitlines() == ["Toy log (CSV)", "toylog", "toylog"]

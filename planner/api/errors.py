@@ -126,7 +126,11 @@ def _expected(error: Exception, path: str) -> JsonResponse | None:
     if status is None:
         return None
     title = getattr(error, "title", "The request could not be carried out")
-    answer = problem(status, str(error), path, title=title)
+    choices = [
+        {"label": each.label, "option": each.option, "value": each.value, "figures": each.figures}
+        for each in getattr(error, "choices", ())
+    ]
+    answer = problem(status, str(error), path, title=title, choices=choices)
     if isinstance(error, TooManyAttempts):
         answer["Retry-After"] = str(error.wait_s)
     return answer
@@ -139,8 +143,12 @@ def problem(
     *,
     title: str = "",
     errors: list[dict[str, str]] | None = None,
+    choices: list[dict[str, str]] | None = None,
 ) -> JsonResponse:
-    """Return a problem document; each of ``errors`` has a ``field`` and a ``message``."""
+    """Return a problem document; each of ``errors`` has a ``field`` and a ``message``.
+
+    ``choices`` are the options of reading that settle the problem.
+    """
     body: dict[str, Any] = {
         "type": "about:blank",
         "title": title or TITLES.get(status, "The request could not be carried out"),
@@ -150,6 +158,8 @@ def problem(
     }
     if errors:
         body["errors"] = errors
+    if choices:
+        body["choices"] = choices
     return JsonResponse(body, status=status, content_type=MEDIA_TYPE)
 
 

@@ -15,7 +15,15 @@ from django.db.migrations.executor import MigrationExecutor
 
 from planner.domain.kinds.registry import KINDS
 from planner.domain.progress import Progress
-from planner.errors import EXPECTED, Infeasible, NotFound, PlannerError, of_input, of_servers
+from planner.errors import (
+    EXPECTED,
+    Ambiguous,
+    Infeasible,
+    NotFound,
+    PlannerError,
+    of_input,
+    of_servers,
+)
 from planner.inputs.ingest import IngestOptions
 from planner.inputs.ingest.source import check_regular
 from planner.inputs.scenario import document as text
@@ -89,6 +97,9 @@ class HeadroomCommand(BaseCommand):
             # A script that reads JSON also gets the conflict as JSON.
             if isinstance(problem, Infeasible) and options["json"]:
                 self.stdout.write(json.dumps(infeasible_document(problem)))
+            if isinstance(problem, Ambiguous) and options["json"]:
+                choices = [choice._asdict() for choice in problem.choices]
+                self.stdout.write(json.dumps({"question": problem.question, "choices": choices}))
             self.stderr.write(str(problem))
             sys.exit(getattr(problem, "exit_code", 2))
         except BaseException as error:

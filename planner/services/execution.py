@@ -100,4 +100,5 @@ def stored_trace(trace: Trace) -> StoredTrace:
         kind=trace.kind,
         clock=trace.report.get("clock", "utc"),
         store=row_arrays.held(trace.store),
+        sample=trace.report.get("sample", 1.0),
     )

@@ -16,7 +16,7 @@ from django.db import DatabaseError, IntegrityError, transaction
 from django.utils.text import slugify
 
 from planner.domain.trace_statistics.cache import character_written
-from planner.errors import IngestError, NotReady, PlannerError, Unreached
+from planner.errors import Choice, IngestError, NotReady, PlannerError, Unreached
 from planner.inputs.ingest import (
     IngestOptions,
     IngestReport,
@@ -26,6 +26,7 @@ from planner.inputs.ingest import (
     preview,
     sha256_file,
 )
+from planner.inputs.ingest.reader import with_choice
 from planner.inputs.ingest.source import (
     base_name,
     check_regular,
@@ -39,6 +40,7 @@ from planner.storage import row_arrays
 
 UPLOADS = "uploads"
 TRACES = "traces"
+ADDED_OPTIONS = ("amounts", "timezone", "dates", "where", "sample")
 NAME_TRIES = 20  # another upload may take the free name first
 
 
@@ -128,6 +130,17 @@ def _reading(owner: User, trace: Trace, options: IngestOptions, idempotency_key:
     )
 
 
+def trace_choice(trace: Trace, place: int) -> IngestOptions:
+    """Return the options of one of the readings that a refused file allows.
+
+    Raises NotReady if there is no such choice.
+    """
+    choices = trace.report.get("choices", ())
+    if not 0 <= place < len(choices):
+        raise NotReady(f"Trace {trace.name} has no such reading to choose; load its page again.")
+    return with_choice(IngestOptions(**trace.options), Choice(**choices[place]))
+
+
 def trace_reread(
     *, trace: Trace, owner: User, options: IngestOptions, idempotency_key: str = ""
 ) -> Run:
@@ -177,7 +190,13 @@ def _identity(sha256: str, options: IngestOptions) -> str:
     """
     if replace(options, name="") == IngestOptions():
         return sha256
-    reading = {name: value for name, value in asdict(options).items() if name != "name"}
+    defaults = asdict(IngestOptions())
+    reading = {
+        name: value
+        for name, value in asdict(options).items()
+        # Later options count only if they are chosen, so that known files stay known.
+        if name != "name" and not (name in ADDED_OPTIONS and value == defaults[name])
+    }
     return hashlib.sha256((sha256 + json.dumps(reading, sort_keys=True)).encode()).hexdigest()
 
 
@@ -237,16 +256,18 @@ def trace_ingest_upload(*, run: Run, progress: Callable[[float, str], None]) -> 
     upload = run.options["upload"]
     path = row_arrays.held(upload)
     try:
-        report = trace_read(
+        done = trace_read(
             trace=trace, path=path, progress=lambda done: progress(done, "Reading the file")
         )
     except (Unreached, DatabaseError):  # the file is not at fault and is read again
         raise
     except PlannerError as problem:
         unread = Trace.objects.filter(pk=trace.pk).exclude(state=Trace.State.READY)
-        unread.update(state=Trace.State.REFUSED, problem=str(problem))
+        asked = [choice._asdict() for choice in getattr(problem, "choices", ())]
+        report = {"question": getattr(problem, "question", ""), "choices": asked} if asked else {}
+        unread.update(state=Trace.State.REFUSED, problem=str(problem), report=report)
         trace.refresh_from_db()
-        if trace_preview(trace) is None:  # no mapping of columns can help
+        if not asked and trace_preview(trace) is None:  # no mapping of columns can help
             row_arrays.remove(upload)
         raise
     # cancelled, or a bug; a worker that lost the run leaves the file to its successor
@@ -256,7 +277,7 @@ def trace_ingest_upload(*, run: Run, progress: Callable[[float, str], None]) -> 
             row_arrays.remove(upload)
         raise
     row_arrays.remove(upload)
-    return report.as_dict()
+    return done.as_dict()
 
 
 def trace_read(

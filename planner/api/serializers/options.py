@@ -100,7 +100,7 @@ def _offered(option: Offered) -> serializers.Field[Any, Any, Any, Any]:
     if option.choices:
         choices = list(option.choices)
         return serializers.ChoiceField(choices, default=choices[0], help_text=option.help)
-    return serializers.CharField(max_length=80, required=False, help_text=option.help)
+    return serializers.CharField(max_length=option.longest, required=False, help_text=option.help)
 
 
 def field_of(option: Option) -> Any:

@@ -19,7 +19,7 @@ from simulation.trace import Trace
 
 MAX_REQUESTS = 200_000_000  # measured requests: about 50 bytes each
 MAX_DRAWN = 50_000_000  # drawn or scaled requests: they take several times that memory
-REPEAT_JITTER_S = 30.0  # with a scale above 1, largest distance of a repeat from the original
+REPEAT_JITTER_S = 30.0  # with a scale above 1, least half-width around the original for repeats
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,7 @@ class StoredTrace:
     kind: str  # "requests" or "demand"
     clock: str  # "utc" or "relative"
     store: Path
+    sample: float = 1.0  # the file holds one in this many requests
 
 
 def measured_source(
@@ -38,8 +39,9 @@ def measured_source(
     """Return a source's requests with their model, region and tier, and with its scale applied.
 
     ``shell`` holds the scenario's names. A scale below 1 keeps a random part. Above 1, requests
-    are repeated within ``REPEAT_JITTER_S`` of the original. Only unscaled requests keep their
-    prompt blocks.
+    are repeated near the original, within about as many neighbours as the scale. A request without
+    an answer becomes one with an answer of one token, which the prefill makes. Only unscaled
+    requests keep their prompt blocks.
 
     Raise ScenarioError if a label is missing or unknown, or if there are too many requests.
     """
@@ -110,7 +112,7 @@ def measured_source(
         shell,
         arrival_s=arrival,
         input_tokens=of_kept(isl),
-        output_tokens=of_kept(osl),
+        output_tokens=np.maximum(of_kept(osl), 1),
         model=settle(one_model, shell.models, columns.model, columns.models, "model"),
         region=settle(source.regions, shell.regions, columns.region, columns.regions, "region"),
         tier=settle(source.tiers, shell.tiers, columns.tier, columns.tiers, "tier"),
@@ -127,7 +129,14 @@ def _scaled(
     original = np.repeat(np.arange(len(arrived)), times)
     repeats = np.concatenate([[False], np.diff(original) == 0]) if len(original) else original > 0
     arrival = arrived[original]
-    arrival[repeats] += rng.uniform(-REPEAT_JITTER_S, REPEAT_JITTER_S, int(repeats.sum()))
+    # Copies within a few seconds would be a burst that the traffic never had. As many originals as
+    # the scale share the stretch of a copy, so that counts spread about as those of the sample.
+    beside = int(np.ceil(scale / 2))
+    place = np.arange(len(arrived))
+    before = arrived - arrived[np.maximum(place - beside, 0)]
+    after = arrived[np.minimum(place + beside, len(arrived) - 1)] - arrived
+    half = np.maximum(np.maximum(before, after), REPEAT_JITTER_S)[original[repeats]]
+    arrival[repeats] += rng.uniform(-1.0, 1.0, int(repeats.sum())) * half
     arrival = np.clip(arrival, 0.0, last_s)
     order = np.argsort(arrival, kind="stable")
     return arrival[order], original[order]

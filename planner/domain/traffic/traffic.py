@@ -174,11 +174,12 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
     binned: list[BinnedSource] = []
     notes: list[str] = []
     shared = False  # whether a trace has hash_ids
-    for index, source in enumerate(settings.sources):
+    for index, stated in enumerate(settings.sources):
         where = f"traffic.sources[{index}]"
-        if source.launch is not None:
+        if stated.launch is not None:
             continue  # drawn below, over the time of the other sources
-        stored = traces[source.trace or ""]
+        stored = traces[stated.trace or ""]
+        source = stated.model_copy(update={"scale": stated.scale * stored.sample})
         if stored.kind == "requests":
             columns = read_requests(stored.store, (*COLUMNS, "hash_ids"))
             requests = measured_source(shell, source, columns, where, rng)

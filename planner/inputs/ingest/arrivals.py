@@ -12,36 +12,16 @@ import numpy as np
 import polars as pl
 
 from planner.inputs.ingest import clock
-from planner.inputs.ingest.checks import (
-    Names,
-    first_reasons,
-    labels,
-    token_counts,
-)
+from planner.inputs.ingest.checks import Names, first_reasons, labels, token_counts
 from planner.inputs.ingest.columns import request_layout
-from planner.inputs.ingest.demand import (
-    series_reports,
-    total,
-)
-from planner.inputs.ingest.grid import (
-    AMOUNTS,
-    Grid,
-    lay_out,
-    numbered,
-)
+from planner.inputs.ingest.demand import series_reports, total
+from planner.inputs.ingest.grid import AMOUNTS, Grid, lay_out, numbered
 from planner.inputs.ingest.options import LABELS
-from planner.inputs.ingest.reading import (
-    Content,
-    Reading,
-    read_times,
-)
+from planner.inputs.ingest.reading import Content, Reading, read_times
 from planner.inputs.ingest.requests import clock_notes
 from planner.inputs.ingest.rows import Batch
 from planner.inputs.ingest.source import base_name
-from planner.inputs.ingest.store import (
-    write_demand,
-    write_lengths,
-)
+from planner.inputs.ingest.store import write_demand, write_lengths
 
 BIN_S = 10  # as in public traces of counts; a study sums them to its own bins
 BIN_NS = BIN_S * 1_000_000_000
@@ -66,16 +46,16 @@ class _Reader:
         self._reading = reading
         table = reading.table
         self._layout = request_layout(
-            table.columns, reading.options, reading.name, reading.format.columns, answers=False
+            table.probe, reading.options, reading.name, reading.format.columns, answers=False
         )
-        self._clock = clock.decide(
-            table.probe, self._layout.arrival, self._layout.arrival_unit, name=reading.name
-        )
+        self._clock = reading.clock(self._layout.arrival, self._layout.arrival_unit)
         fields = self._layout.fields
         self._labels = {label: fields[label] for label in LABELS if label in fields}
+        self._prompt = self._layout.tokens["input_tokens"]
         self.columns = list(
-            dict.fromkeys([*self._clock.columns, fields["input_tokens"], *self._labels.values()])
+            dict.fromkeys([*self._clock.columns, *self._prompt.columns, *self._labels.values()])
         )
+        self._order = clock.Order()
         self.names = {label: Names(label, reading.name) for label in LABELS}
         self.rows = 0
         self._offsets: set[str] = set()
@@ -85,9 +65,9 @@ class _Reader:
     def take(self, batch: Batch) -> None:
         """Check one batch, and count its accepted requests by bin and by prompt length."""
         frame, options = batch.frame, self._reading.options
-        times = read_times(self._reading, batch, self._clock)
+        times = read_times(self._reading, batch, self._clock, self._order)
         prompt, bad_in = token_counts(
-            frame[self._layout.fields["input_tokens"]],
+            self._prompt.series(frame),
             "input tokens",
             options.max_tokens,
             "input tokens zero",
@@ -142,7 +122,7 @@ class _Reader:
             reading.name,
             reading.table.unit,
             zero=True,
-            rates=[()] * len(identities),
+            rates=[{}] * len(identities),
         )
         write_demand(reading.folder, grids)
         write_lengths(reading.folder, self._sample(keys, grids))

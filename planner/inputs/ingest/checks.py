@@ -17,6 +17,7 @@ SAMPLES = 3  # examples kept per reason
 TEXT = 80
 MAX_AMOUNT = 1e15  # requests or tokens in one bin
 MAX_LABELS = 10_000
+FEW = 30  # rows; a larger file is refused if most of its rows are
 
 
 class Tally:
@@ -25,6 +26,7 @@ class Tally:
     def __init__(self, name: str, unit: str, *, strict: bool) -> None:
         self._name, self._unit, self._strict = name, unit, strict
         self.reasons: dict[str, int] = {}
+        self.left_out: dict[str, int] = {}  # rows that are no load, a part of ``reasons``
         self._samples: dict[str, list[Reject]] = {}
 
     @property
@@ -46,10 +48,17 @@ class Tally:
         for i in range(min(count, SAMPLES - len(rejects))):
             rejects.append(Reject(int(fault.lines[i]), fault.reason, fault.text(i)[:TEXT]))
 
+    def leave_out(self, fault: Fault) -> None:
+        """Count rows that are right but no load, such as answers from a cache."""
+        self.add(fault)
+        count = self.left_out.get(fault.reason, 0)
+        self.left_out[fault.reason] = count + int(fault.lines.size)
+
     def close_batch(self) -> None:
         """Raise IngestError for the first refused row, if the caller asked for a strict reading."""
-        if self._strict and self._samples:
-            first = self.samples[0]
+        if not self._strict:
+            return
+        if first := next((s for s in self.samples if s.reason not in self.left_out), None):
             raise IngestError(
                 f"{self._name}, {self._unit} {first.line}: {first.reason} ({first.text!r}); "
                 "correct it, or read the file without --strict to leave such rows out."
@@ -60,6 +69,20 @@ class Tally:
         if rows == 0:
             raise IngestError(
                 f"{self._name} has column names but no rows; export it again with its data."
+            )
+        if rows == sum(self.left_out.values()):
+            listed = "; ".join(self.left_out)
+            raise IngestError(
+                f"{self._name}: none of its {rows:,} rows is load ({listed}). Give where=all to "
+                "keep every row, or another filter."
+            )
+        faulty = self.total - sum(self.left_out.values())
+        if rows >= FEW and faulty > rows / 2:
+            first = next(s for s in self.samples if s.reason not in self.left_out)
+            raise IngestError(
+                f"{self._name}: {faulty:,} of {rows:,} rows cannot be read, the first "
+                f"({self._unit} {first.line}, {first.text!r}) for: {first.reason}; check the "
+                "format and the mapping of columns."
             )
         if rows == self.total:
             first = self.samples[0]
@@ -94,25 +117,27 @@ def _at(text: Callable[[int], str], rows: IntArray) -> Callable[[int], str]:
 
 
 def token_counts(
-    series: pl.Series, field: str, limit: int, zero: str
+    series: pl.Series, field: str, limit: int, zero: str = ""
 ) -> tuple[IntArray, dict[str, BoolArray]]:
-    """Return tokens of one request: whole numbers from 1 to ``limit``, written as such or as 374.0.
+    """Return tokens of one request: whole numbers up to ``limit``, written as such or as 374.0.
 
-    Returns the values (0 if refused) and the refused rows by reason. ``zero`` is the reason for 0.
+    Returns the values (0 if refused) and the refused rows by reason. ``zero`` is the reason for 0;
+    without it 0 is accepted.
     """
+    least = 1 if zero else 0
     exact = series.cast(pl.Int64, strict=False) if not series.dtype.is_float() else None
-    if exact is not None and exact.is_between(1, limit).all(ignore_nulls=False):
+    if exact is not None and exact.is_between(least, limit).all(ignore_nulls=False):
         return exact.to_numpy(), {}
-    number, blank = numbers(series)
+    number, blank = numbers(series, whole=True)
     nan = np.isnan(number)
     is_whole = ~nan & (np.floor(number) == number)
-    good = is_whole & (number >= 1) & (number <= limit)
+    good = is_whole & (number >= least) & (number <= limit)
     refused = {
         f"{field} missing or NaN": blank,
         f"{field} not a number": nan & ~blank,
         f"{field} above {limit:,}": number > limit,
         f"{field} negative": number < 0,
-        zero: number == 0,
+        zero: (number == 0) & bool(zero),
         f"{field} not a whole number": ~nan & ~is_whole & (number > 0) & (number <= limit),
     }
     return np.where(good, number, 0).astype(np.int64), _any(refused)
@@ -129,17 +154,59 @@ def amounts(series: pl.Series, field: str) -> tuple[FloatArray, dict[str, BoolAr
     return number, _any(refused)
 
 
-def numbers(series: pl.Series) -> tuple[FloatArray, BoolArray]:
-    """Return values as floats, NaN without a number, and the blank rows (empty, null, NaN)."""
+def numbers(series: pl.Series, *, whole: bool = False) -> tuple[FloatArray, BoolArray]:
+    """Return values as floats, NaN without a number, and the blank rows (empty, null, NaN).
+
+    ``whole`` numbers may have points between thousands (1.700).
+    """
     if series.dtype.is_numeric():
         number = series.cast(pl.Float64).fill_null(np.nan).to_numpy()
         return number, np.isnan(number)
     text = series.cast(pl.String, strict=False).str.strip_chars()
     number = text.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
-    if not np.isnan(number).any():
+    odd = ~np.isfinite(number) | ((np.floor(number) != number) if whole else False)
+    if not odd.any():
         return number, np.zeros(number.size, dtype=np.bool_)
-    blank = text.is_null() | text.str.to_lowercase().is_in(BLANK)
-    return number, blank.to_numpy()
+    blank = (text.is_null() | text.str.to_lowercase().is_in(BLANK)).to_numpy()
+    if (odd & ~blank).any():
+        number = _written(text, number, whole)
+    return number, blank
+
+
+# Thousands with commas, blanks or apostrophes; thousands with points; a decimal comma.
+_GROUPED = r"^([+-]?\d{1,3})((?:[, '\u00a0\u202f_]\d{3})+)(\.\d+)?$"
+_POINTED = r"^[+-]?\d{1,3}(?:\.\d{3})+(?:,\d+)?$"
+_DECIMAL_COMMA = r"^[+-]?\d+,\d+$"
+_WITH_UNIT = r"^([+-]?[\d.,]*\d)\s*([kKMGB]|Mil|Bil)?\s*([A-Za-z%][\w/ .%-]*)?$"
+_MULTIPLE = {"k": 1e3, "K": 1e3, "M": 1e6, "Mil": 1e6, "G": 1e9, "B": 1e9, "Bil": 1e9}
+
+
+def _written(text: pl.Series, number: FloatArray, whole: bool) -> FloatArray:
+    """Return numbers as people and dashboards write them: 1,700 or 1.700, 2,5 and 1.2 K req/s."""
+    pointed = text.str.contains(_POINTED).fill_null(False)
+    plain = text.str.replace_all(r"[, '\u00a0\u202f_]", "").cast(pl.Float64, strict=False)
+    result = pl.Series(number).fill_nan(None)
+    grouped = text.str.contains(_GROUPED).fill_null(False)
+    result = result.zip_with(~grouped, plain)
+    # 1.700 is 1700 only where it must be whole, or has several points.
+    several = text.str.contains(r"\.\d{3}[.,]").fill_null(False)
+    if whole and (pointed & (pl.Series(number) % 1 != 0)).any():
+        several = pointed
+    european = text.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
+    comma = text.str.contains(_DECIMAL_COMMA).fill_null(False) & ~grouped
+    result = result.zip_with(~(several | comma), european.cast(pl.Float64, strict=False))
+    if not whole and result.null_count():
+        digits = text.str.extract(_WITH_UNIT, 1).str.replace_all(",", "")
+        factor = text.str.extract(_WITH_UNIT, 2).replace_strict(_MULTIPLE, default=1.0)
+        result = result.fill_null(digits.cast(pl.Float64, strict=False) * factor)
+    return result.fill_null(np.nan).to_numpy()
+
+
+def cell_unit(series: pl.Series) -> str:
+    """Return the unit that all cells with a number name, such as req/s; "" without one."""
+    text = series.cast(pl.String, strict=False).str.strip_chars().drop_nulls()
+    units = text.filter(text != "").str.extract(_WITH_UNIT, 3).unique()
+    return str(units[0]) if len(units) == 1 and units[0] is not None else ""
 
 
 def _any(refused: dict[str, BoolArray]) -> dict[str, BoolArray]:

@@ -3,23 +3,26 @@
 One :class:`Clock` is fixed per file from its first rows. Later rows are read in the same way,
 wherever the file is cut into batches. Rows that do not fit are refused by reason. Numbers in two
 units (seconds and milliseconds) refuse the whole file, because no row shows which of them is wrong.
+
+Local times of a zone are converted to UTC. The hour that comes twice in autumn is resolved by the
+order of the rows.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC as UTC_ZONE
+from datetime import datetime
+from functools import cache
+from zoneinfo import ZoneInfo, available_timezones
 
 import numpy as np
 import polars as pl
 
 from planner.errors import IngestError
-from planner.inputs.ingest.report import (
-    RELATIVE,
-    UTC,
-    moment,
-)
+from planner.inputs.ingest.report import RELATIVE, UTC, moment
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
 MISSING = "time missing"
@@ -41,9 +44,9 @@ UNITS_NS: Mapping[str, int] = {
 _WORDS = {
     **{unit: unit for unit in UNITS_NS},
     **dict.fromkeys(("sec", "secs", "second", "seconds"), "s"),
-    **dict.fromkeys(("millis", "milliseconds"), "ms"),
-    **dict.fromkeys(("micros", "microseconds"), "us"),
-    **dict.fromkeys(("nanos", "nanoseconds"), "ns"),
+    **dict.fromkeys(("milli", "millis", "milliseconds"), "ms"),
+    **dict.fromkeys(("micro", "micros", "microseconds"), "us"),
+    **dict.fromkeys(("nano", "nanos", "nanoseconds"), "ns"),
     **dict.fromkeys(("minute", "minutes"), "min"),
     **dict.fromkeys(("hour", "hours"), "h"),
     **dict.fromkeys(("day", "days", "dow"), "d"),
@@ -61,13 +64,65 @@ _UNIT_WORDS = {
     "h": "hours",
     "d": "days",
 }
-_FORMATS = tuple(
+_HOURS = (" %H:%M:%S%.f", " %H:%M", " %I:%M:%S%.f %p", " %I:%M %p", "")
+_ISO = tuple(
     day + rest
     for day in ("%Y-%m-%d", "%Y/%m/%d")
     for rest in (" %H:%M:%S%.f", "T%H:%M:%S%.f", " %H:%M", "T%H:%M", "")
 )
+# Forms of spreadsheets, loggers, web servers, Splunk and databases. A file has one of them.
+_OTHER = (
+    "%Y%m%dT%H%M%S%.f",
+    "%Y%m%d %H%M%S%.f",
+    "%Y%m%d %H:%M:%S%.f",
+    "%Y%m%d%H%M%S",
+    "%Y%m%d",
+    "%d/%b/%Y:%H:%M:%S%.f",  # Apache, nginx
+    "%d/%b/%Y %H:%M:%S%.f",
+    "%a, %d %b %Y %H:%M:%S%.f",  # mail headers, HTTP
+    "%a %b %d %H:%M:%S %Y",  # ctime
+    "%b %d, %Y @ %H:%M:%S%.f",  # Kibana
+    *(day + rest for day in ("%d %b %Y", "%d-%b-%Y", "%b %d, %Y", "%b %d %Y") for rest in _HOURS),
+    "%b %d, %Y, %I:%M:%S %p",
+    "%d-%b-%y %I.%M.%S%.f %p",  # Oracle
+    "%d-%b-%y %H.%M.%S%.f",
+    "%Y-%m-%d %I:%M:%S%.f %p",
+    "%Y-%m-%d %I:%M %p",
+    "%Y-%m-%d %H.%M.%S%.f",
+)
+_SLASHED = (*_HOURS, ", %H:%M:%S%.f", ", %I:%M:%S %p")
+DAY_FIRST, MONTH_FIRST = "day_first", "month_first"
+_SLASHES = {DAY_FIRST: "%d/%m/%Y", MONTH_FIRST: "%m/%d/%Y"}
 _DOTTED = r"^(\d\d)\.(\d\d)\.(\d{4})"  # 31.12.2026: dotted dates begin with the day
-_OFFSET = r"^(.*\d:\d\d.*?)\s*(Z|z|UTC|[+-]\d\d(?::?\d\d)?)$"
+_SLASH = r"^\s*(\d{1,2})/(\d{1,2})/\d{4}\b"
+_COMMA = r"(:\d\d),(\d{1,9})\b"  # Python logging and Log4j write 13:00:00,123
+_ZONES = {  # hours east of UTC
+    **dict.fromkeys(("UTC", "GMT", "Z"), 0),
+    "EST": -5,
+    "EDT": -4,
+    "CST": -6,
+    "CDT": -5,
+    "MST": -7,
+    "MDT": -6,
+    "PST": -8,
+    "PDT": -7,
+    "WET": 0,
+    "WEST": 1,
+    "CET": 1,
+    "CEST": 2,
+    "EET": 2,
+    "EEST": 3,
+    "MSK": 3,
+    "JST": 9,
+    "KST": 9,
+    "SGT": 8,
+    "AEST": 10,
+    "AEDT": 11,
+}
+_OFFSET = (
+    r"^(.*(?:\d[:.]\d\d|[T ]\d{4}).*?)\s*((?i:" + "|".join(_ZONES) + r")|[+-]\d\d(?::?\d\d)?)"
+    r"(?:\s*\([A-Za-z ]+\))?$"
+)
 _NOTHING = pl.Series([None], dtype=pl.Int64)
 BLANK = ("", "nan", "null", "none", "na", "n/a", "nat")
 
@@ -81,6 +136,17 @@ class Clock:
     aware: bool  # calendar times carry an offset
     kind: str  # report.UTC or report.RELATIVE
     note: str  # assumption, as a sentence; empty without one
+    form: str = ""  # of calendar text that is not ISO 8601
+    zone: str = ""  # of local times, as in the IANA database
+    certain: bool = True  # whether the file or the caller states unit and zone
+
+
+@dataclass(slots=True)
+class Order:
+    """The order of local times so far, to tell the two passes of a repeated hour apart."""
+
+    latest_ns: int = 0
+    second: bool = False  # the last row was in the second pass
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,13 +181,30 @@ def unit_of(column: str) -> str | None:
     return None
 
 
-def decide(
-    probe: pl.DataFrame, columns: Sequence[str], unit: str | None, *, name: str, default: str = ""
-) -> Clock:
+def check_zone(zone: str | None) -> None:
+    """Raise IngestError for a name that is no time zone."""
+    if zone and zone not in available_timezones():
+        raise IngestError(
+            f"timezone: there is no zone {zone[:60]!r}. Give a name such as America/New_York, "
+            "Europe/Berlin or UTC."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """What the caller or the format states about times."""
+
+    unit: str | None = None  # the caller's, for the column
+    default: str = ""  # unit of the format
+    zone: str = ""
+    dates: str = ""  # DAY_FIRST, MONTH_FIRST or "" to find out
+
+
+def decide(probe: pl.DataFrame, columns: Sequence[str], stated: Stated, *, name: str) -> Clock:
     """Return the clock of a file from its first rows.
 
-    ``unit`` is the caller's, ``default`` that of the format. Raises IngestError if no row of the
-    probe has a readable time.
+    Raises IngestError if no row of the probe has a readable time, and AmbiguousDates if its dates
+    can begin with the day or with the month.
     """
     if len(columns) > 1:
         units = tuple(unit_of(column) or "s" for column in columns)
@@ -130,17 +213,20 @@ def decide(
     series = probe[column]
     if series.dtype.is_temporal():
         aware = isinstance(series.dtype, pl.Datetime) and series.dtype.time_zone is not None
-        return Clock((column,), (), aware, UTC, "" if aware else _naive_note())
-    numbers = _numbers(series)
-    numbers = numbers[np.isfinite(numbers)]
-    text = _stripped(series)
-    naive = int(_calendar(text).is_not_null().sum())
-    aware_rows = int(_calendar(text.str.extract(_OFFSET, 1)).is_not_null().sum())
+        return _local(Clock((column,), (), aware, UTC, ""), stated.zone)
+    numbers = time_numbers(series)
+    text = _tidy(_text(series))
+    form = _form(text, stated.dates, name, column)
+    naive = int(_calendar(text, form).is_not_null().sum())
+    aware_rows = int(_calendar(text.str.extract(_OFFSET, 1), form).is_not_null().sum())
     if numbers.size > max(naive, aware_rows):
-        return _numeric(column, float(np.median(numbers)), unit or default or unit_of(column))
+        unit = stated.unit or stated.default or unit_of(column)
+        clock = _numeric(column, numbers, unit)
+        named = not stated.default and unit_of(column) is not None
+        return replace(clock, certain=stated.unit is not None or named or clock.certain)
     if naive or aware_rows:
         aware = aware_rows > naive
-        return Clock((column,), (), aware, UTC, "" if aware else _naive_note())
+        return _local(Clock((column,), (), aware, UTC, "", form), stated.zone)
     shown = next((value for value in text if value and value.lower() not in BLANK), "")
     raise IngestError(
         f"{name}: column {column} holds no time that can be read in its first {series.len():,} "
@@ -149,12 +235,73 @@ def decide(
     )
 
 
-def _numeric(column: str, typical: float, unit: str | None) -> Clock:
+def _local(clock: Clock, zone: str) -> Clock:
+    """Return the clock of calendar times, in ``zone`` unless they carry offsets."""
+    if clock.aware:
+        return clock
+    note = f"Times have no offset; taken as local time of {zone}." if zone else _naive_note()
+    return replace(clock, note=note, zone=zone, certain=bool(zone))
+
+
+class AmbiguousDates(IngestError):
+    """All dates of the first rows can begin with the day or with the month."""
+
+
+def _form(text: pl.Series, dates: str, name: str, column: str) -> str:
+    """Return the form of calendar text; "" for ISO 8601 or if none fits."""
+    known = text.drop_nulls()
+    known = known.filter(known != "")
+    if known.is_empty() or _calendar(known, "").is_not_null().any():
+        return ""
+    body = known.str.extract(_OFFSET, 1).fill_null(known)
+    if _calendar(body, "").is_not_null().any():
+        return ""
+    if known.str.contains(_SLASH).any():
+        return _slashed(body, dates, name, column)
+    best, form = 0, ""
+    for candidate in _OTHER:
+        fits = int(_parse(body, candidate).is_not_null().sum())
+        if fits > best:
+            best, form = fits, candidate
+    return form
+
+
+def _slashed(text: pl.Series, dates: str, name: str, column: str) -> str:
+    """Return the form of dates with slashes; a number above 12 shows which part is the day."""
+    first, second = (text.str.extract(_SLASH, part).cast(pl.Int64) for part in (1, 2))
+    if not dates:
+        if (first > 12).any():
+            dates = DAY_FIRST
+        elif (second > 12).any():
+            dates = MONTH_FIRST
+        elif (first == second).all():
+            dates = MONTH_FIRST  # both readings are the same
+        else:
+            raise AmbiguousDates(
+                f"{name}: dates in {column} such as {str(text[0])[:40]!r} can begin with the day "
+                "or with the month."
+            )
+    forms = [_SLASHES[dates] + rest for rest in _SLASHED]
+    fits = [int(_parse(text, form).is_not_null().sum()) for form in forms]
+    return forms[int(np.argmax(fits))]
+
+
+_EXCEL_DAYS = (36_526.0, 73_050.0)  # spreadsheets count days from 1899-12-30: 2000 to 2100
+_EXCEL_EPOCH_NS = -25_569 * UNITS_NS["d"]
+EXCEL = "excel"  # a form of numeric times
+
+
+def _numeric(column: str, numbers: FloatArray, unit: str | None) -> Clock:
     """Return the clock of a numeric column.
 
     Without a stated unit, the typical magnitude shows the unit of epoch times. Offsets are in s.
     """
     stated = unit
+    typical = float(np.median(numbers))
+    low, high = _EXCEL_DAYS
+    if unit is None and low <= numbers.min() <= numbers.max() < high and (numbers % 1).any():
+        note = f"{column} holds days as spreadsheets count them; taken as UTC."
+        return Clock((column,), ("d",), False, UTC, note, EXCEL, certain=False)
     if unit is None:
         unit = next((name for name, least in _EPOCHS if typical >= least), "s")
     is_epoch = typical * UNITS_NS[unit] / 1e9 >= _EPOCH_S
@@ -162,7 +309,8 @@ def _numeric(column: str, typical: float, unit: str | None) -> Clock:
         note = "" if stated else f"{column} holds epoch times, taken to be in {unit}."
     else:
         note = _relative_note(column) if stated else _relative_note(f"{column}, taken to be in s,")
-    return Clock((column,), (unit,), False, UTC if is_epoch else RELATIVE, note)
+    kind = UTC if is_epoch else RELATIVE
+    return Clock((column,), (unit,), False, kind, note, certain=is_epoch)
 
 
 def _naive_note() -> str:
@@ -173,14 +321,84 @@ def _relative_note(what: str) -> str:
     return f"Times have no calendar: {what} counts from the start of the trace."
 
 
-def read(frame: pl.DataFrame, clock: Clock) -> Times:
-    """Return the times of some rows, in ns since the epoch or since the trace's origin."""
+def read(frame: pl.DataFrame, clock: Clock, order: Order | None = None) -> Times:
+    """Return the times of some rows, in ns since the epoch or since the trace's origin.
+
+    ``order`` carries the order of local times from batch to batch.
+    """
     if clock.units:
         return _read_numbers(frame, clock)
     series = frame[clock.columns[0]]
     if series.dtype.is_temporal():
-        return _read_typed(series)
-    return _read_aware(series, clock) if clock.aware else _read_naive(series)
+        times = _read_typed(series)
+    elif clock.aware:
+        return _read_aware(series, clock)
+    else:
+        times = _read_naive(series, clock)
+    return _to_utc(times, clock.zone, order or Order()) if clock.zone else times
+
+
+def _to_utc(times: Times, zone: str, order: Order) -> Times:
+    """Return local times as UTC.
+
+    In a repeated hour the rows count as the first pass until the times jump back. A time that the
+    clock skips in spring is read as if the clock had not been set.
+    """
+    local = pl.Series(times.ns).cast(pl.Datetime("ns"))
+    first = _in_zone(local, zone, "earliest")
+    second = _in_zone(local, zone, "latest")
+    again = _second_pass(times.ns, order)
+    return replace(times, ns=np.where(again, second, first))
+
+
+def _in_zone(local: pl.Series, zone: str, which: str) -> IntArray:
+    """Return UTC nanoseconds of local times; ``which`` is the pass of a repeated hour."""
+    hour = UNITS_NS["h"]
+    placed = local.dt.replace_time_zone(zone, ambiguous=which, non_existent="null")  # type: ignore[arg-type]
+    if placed.null_count():
+        before = (local.cast(pl.Int64) - hour).cast(pl.Datetime("ns"))
+        skipped = before.dt.replace_time_zone(zone, ambiguous=which, non_existent="null")  # type: ignore[arg-type]
+        return placed.cast(pl.Int64).fill_null(skipped.cast(pl.Int64) + hour).to_numpy()
+    return placed.cast(pl.Int64).to_numpy()
+
+
+def _second_pass(ns: IntArray, order: Order) -> BoolArray:
+    """Return the rows from a jump back of up to two hours to the next row after the latest."""
+    if not ns.size:
+        return np.zeros(0, dtype=np.bool_)
+    latest = np.maximum.accumulate(np.concatenate(([order.latest_ns], ns)))
+    back = latest[:-1] - ns
+    place = np.arange(ns.size)
+    # A jump of less than a few minutes is a row out of order. One of many hours is another series.
+    jumped = (back > 5 * UNITS_NS["min"]) & (back <= 2 * UNITS_NS["h"])
+    last_jump = np.maximum.accumulate(np.where(jumped, place, -1 if not order.second else 0))
+    last_ahead = np.maximum.accumulate(np.where(back < 0, place, -1))
+    second = last_jump > last_ahead
+    order.latest_ns, order.second = int(latest[-1]), bool(second[-1])
+    return second
+
+
+FOLDING = (  # zones to offer for a repeated hour, one for each change of clocks
+    "America/New_York",
+    "America/Chicago",
+    "America/Denver",
+    "America/Los_Angeles",
+    "Europe/London",
+    "Europe/Berlin",
+    "Europe/Helsinki",
+    "Australia/Sydney",
+)
+
+
+def folding_zones(local_ns: int) -> tuple[str, ...]:
+    """Return the zones of FOLDING in which a local time comes twice."""
+    return tuple(zone for zone in FOLDING if _folds(local_ns, zone))
+
+
+@cache
+def _folds(local_ns: int, zone: str) -> bool:
+    when = datetime.fromtimestamp(local_ns / 1e9, tz=UTC_ZONE).replace(tzinfo=ZoneInfo(zone))
+    return when.utcoffset() != when.replace(fold=1).utcoffset()
 
 
 def _times(
@@ -209,12 +427,18 @@ def _read_numbers(frame: pl.DataFrame, clock: Clock) -> Times:
             missing |= absent
             unreadable |= unknown & ~absent
             number[unknown] = 0.0
-        if len(clock.columns) == 1 and number.size:
+        if len(clock.columns) == 1 and number.size and clock.form != EXCEL:
             other_unit = _other_unit(number, frame[column], clock)
         seconds += number * (factor / 1e9)
         # Such numbers would overflow 64-bit nanoseconds. ``seconds`` has them refused below.
         number[np.abs(number) > _LAST_S * (1e9 / factor)] = 0.0
         total += _scaled(frame[column], number, factor)
+    if clock.form == EXCEL:
+        total += _EXCEL_EPOCH_NS
+        total = (
+            np.rint(total / 1e6).astype(np.int64) * 1_000_000
+        )  # a float of days has no finer time
+        seconds = total / 1e9
     before = seconds < 0
     outside = (seconds > _LAST_S) | (before & (clock.kind == UTC))
     refused = {
@@ -308,11 +532,11 @@ def _read_typed(series: pl.Series) -> Times:
     return _times(count.set(outside, 0) * factor, refused, frozenset())
 
 
-def _read_naive(series: pl.Series) -> Times:
-    parsed = _calendar(series)
+def _read_naive(series: pl.Series, clock: Clock) -> Times:
+    parsed = _calendar(series, clock.form)
     if not parsed.null_count():
         return _times(parsed, {}, frozenset())
-    text = _stripped(series)
+    text = _tidy(series)
     return _times(parsed, _why(text, parsed, text.str.contains(_OFFSET), WITH_OFFSET), frozenset())
 
 
@@ -321,12 +545,12 @@ def _read_aware(series: pl.Series, clock: Clock) -> Times:
     # Fast path: offsets such as +00:00 at the end of every row. Otherwise parse each row.
     body, offset = series.str.head(-6), series.str.tail(6)
     marks = offset.unique().to_list()
-    if any(not mark or not re.fullmatch(r"[+-]\d\d:\d\d", mark) for mark in marks):
-        text = _stripped(series)
+    if clock.form or any(not mark or not re.fullmatch(r"[+-]\d\d:\d\d", mark) for mark in marks):
+        text = _tidy(series)
         body, offset = text.str.extract(_OFFSET, 1), text.str.extract(_OFFSET, 2)
         marks = offset.unique().to_list()
     shifts = {mark: shift for mark in marks if mark and (shift := _shift_ns(mark)) is not None}
-    parsed = _calendar(body)
+    parsed = _calendar(body, clock.form)
     if len(marks) == 1 and marks[0] in shifts:
         parsed = parsed - shifts[marks[0]]
     else:
@@ -335,8 +559,8 @@ def _read_aware(series: pl.Series, clock: Clock) -> Times:
     offsets = frozenset("+00:00" if shifts[mark] == 0 else mark for mark in shifts)
     if not parsed.null_count():
         return _times(parsed, {}, offsets)
-    text = _stripped(series)
-    without = _calendar(text).is_not_null()
+    text = _tidy(series)
+    without = _calendar(text, clock.form).is_not_null()
     return _times(parsed, _why(text, parsed, without, NO_OFFSET), offsets)
 
 
@@ -362,21 +586,30 @@ def _why(
     }
 
 
-def _calendar(text: pl.Series) -> pl.Series:
+def _calendar(text: pl.Series, form: str) -> pl.Series:
     """Return nanoseconds of calendar times without offset; null if no format fits."""
-    result = _parse(text, _FORMATS[0])
+    forms = (form, *_ISO) if form else _ISO
+    result = _parse(text, forms[0])
     rest = np.flatnonzero((result.is_null() & text.is_not_null()).to_numpy())
     if rest.size:
-        left = text.gather(rest).str.strip_chars().str.replace(_DOTTED, "$3-$2-$1")
-        parsed = _parse(left, _FORMATS[0])
-        for form in _FORMATS[1:]:
-            parsed = parsed.fill_null(_parse(left, form))
+        left = _tidy(text.gather(rest)).str.replace(_DOTTED, "$3-$2-$1")
+        parsed = _parse(left, forms[0])
+        for each in forms[1:]:
+            parsed = parsed.fill_null(_parse(left, each))
         result, text = result.scatter(rest, parsed), text.scatter(rest, left)
+    if form:
+        inside = result.is_between(0, _LAST_S * UNITS_NS["s"])
+        return result.zip_with(inside.fill_null(False), _NOTHING)
     # Outside these years 64-bit nanoseconds overflow silently.
     if text.is_between("1970", "2262").all(ignore_nulls=False):
         return result
     inside = text.str.strip_chars_start().is_between("1970", "2262").fill_null(False)
     return result.zip_with(inside, _NOTHING)
+
+
+def _tidy(series: pl.Series) -> pl.Series:
+    """Return times as text without brackets, and with a point before fractions of seconds."""
+    return _text(series).str.strip_chars(" \t[]").str.replace(_COMMA, "$1.$2")
 
 
 def _parse(text: pl.Series, form: str) -> pl.Series:
@@ -385,14 +618,20 @@ def _parse(text: pl.Series, form: str) -> pl.Series:
 
 def _shift_ns(mark: str) -> int | None:
     """Return the offset of a time in nanoseconds east of UTC; None for an invalid offset."""
-    if mark.upper() in ("Z", "UTC"):
-        return 0
+    if mark.upper() in _ZONES:
+        return _ZONES[mark.upper()] * UNITS_NS["h"]
     sign = -1 if mark[0] == "-" else 1
     digits = mark[1:].replace(":", "").ljust(4, "0")
     hours, minutes = int(digits[:2]), int(digits[2:])
     if hours > 18 or minutes > 59:
         return None
     return sign * (hours * 60 + minutes) * UNITS_NS["min"]
+
+
+def time_numbers(series: pl.Series) -> FloatArray:
+    """Return the finite numbers of a time column."""
+    numbers = _numbers(series)
+    return numbers[np.isfinite(numbers)]
 
 
 def _exact(series: pl.Series) -> bool:

@@ -1,21 +1,20 @@
-"""Find the column of each field: by the caller's mapping, well-known names and known layouts."""
+"""Find the column of each field: by the caller's mapping, the format, or well-known names."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import field as default
+
+import numpy as np
+import polars as pl
 
 from planner.errors import IngestError
+from planner.inputs.ingest.checks import cell_unit, numbers
 from planner.inputs.ingest.clock import UNITS_NS
-from planner.inputs.ingest.names import (
-    SYNONYMS,
-    compact,
-)
-from planner.inputs.ingest.options import (
-    LABELS,
-    IngestOptions,
-)
+from planner.inputs.ingest.names import SYNONYMS, compact
+from planner.inputs.ingest.options import AUTO, COUNTS, LABELS, RATES, IngestOptions
 
 _LISTED = 20  # columns listed in a message
 _NO_ANSWERS = "; or read it as format arrivals, where it has no lengths of answers"
@@ -28,7 +27,97 @@ _WIDE = {
         r"^(.+?)[ _-](?:output|generated|response|completion)[ _-]tokens$", re.IGNORECASE
     ),
 }
-_PER_SECOND = re.compile(r"(per_?s(ec(ond)?)?|(^|_)[rqt]ps|_rate)$", re.IGNORECASE)
+_RATE_NAMES = {  # of columns and of units in cells
+    "per_second": re.compile(r"(per_?s(ec(ond)?)?|(^|_)[rqt]ps|/ ?s(ec)?|_rate)$", re.IGNORECASE),
+    "per_minute": re.compile(r"(per_?m(in(ute)?)?|(^|_)[rqt]pm|/ ?m(in)?)$", re.IGNORECASE),
+    "per_hour": re.compile(r"(per_?h(our)?|(^|_)[rqt]ph|/ ?h(our)?)$", re.IGNORECASE),
+}
+_SUFFIX = re.compile(r"[ _]?per[ _]?(s(ec(ond)?)?|m(in(ute)?)?|h(our)?)$", re.IGNORECASE)
+_LABEL = re.compile(r'model(?:_?name|_?id)?\s*[=:]\s*"?([^",}]+)"?', re.IGNORECASE)
+AMOUNT_FIELDS = ("requests", "input_tokens", "output_tokens", "total_tokens", "cached_tokens")
+REQUEST_EXTRAS = (
+    "hash_ids", "utility", "cached_tokens", "reasoning_tokens", "status", "cache_hit",
+    "request_id", "sample_rate",
+)  # fmt: skip
+
+# Words of a column's name that make it the field, for names that are in no list.
+_WORDS = {
+    "arrival": ({"start", "started", "arrival", "arrived", "created", "received", "requested"},
+                {"time", "at", "timestamp", "ts", "date", "datetime", "on", "ms", "ns"}),
+    "input_tokens": ({"input", "prompt", "context", "prefill"},
+                     {"tokens", "token", "toks", "length", "len"}),
+    "output_tokens": ({"output", "completion", "generated", "generation", "answer", "decode"},
+                      {"tokens", "token", "toks", "length", "len"}),
+}  # fmt: skip
+_NOT_WORDS = frozenset(
+    [
+        "cached",
+        "cache",
+        "cost",
+        "price",
+        "max",
+        "limit",
+        "second",
+        "per",
+        "details",
+        "response",
+        "end",
+        "ended",
+        "finish",
+        "finished",
+        "total",
+        "first",
+        "last",
+        "rate",
+        "speed",
+        "throughput",
+        "latency",
+        "error",
+        "audio",
+        "image",
+        "reasoning",
+        "id",
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """Columns whose sum is a field: the first alternative with a value counts."""
+
+    alternatives: tuple[tuple[str, ...], ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(column for parts in self.alternatives for column in parts))
+
+    @property
+    def single(self) -> str | None:
+        """Return the column, if there is only one."""
+        return self.columns[0] if len(self.columns) == 1 else None
+
+    def __str__(self) -> str:
+        return "|".join("+".join(parts) for parts in self.alternatives)
+
+    def series(self, frame: pl.DataFrame) -> pl.Series:
+        """Return the values: the column itself, or sums as floats with null for no value.
+
+        An empty part of a sum counts as 0 if another part has a value.
+        """
+        if self.single is not None:
+            return frame[self.single]
+        total = pl.Series([None], dtype=pl.Float64).new_from_index(0, frame.height)
+        for parts in self.alternatives:
+            values = [
+                pl.Series(numbers(frame[part], whole=True)[0]).fill_nan(None) for part in parts
+            ]
+            some = values[0].is_not_null()
+            summed = values[0].fill_null(0.0)
+            for value in values[1:]:
+                some, summed = some | value.is_not_null(), summed + value.fill_null(0.0)
+            unknown = pl.Series([None], dtype=pl.Float64).new_from_index(0, frame.height)
+            total = total.fill_null(summed.zip_with(some, unknown))
+        return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +127,14 @@ class Amounts:
     name: str  # "" if rows or the file name the series
     time: tuple[str, ...]
     time_unit: str | None
-    amounts: Mapping[str, str]  # requests, input_tokens, output_tokens, total_tokens
-    rates: frozenset[str]  # amounts per second
+    amounts: Mapping[str, Expression]  # by field of AMOUNT_FIELDS
+    basis: Mapping[str, str] = default(default_factory=dict)  # field to a rate or COUNTER
+    model: str | None = None  # named by the column
+
+    @property
+    def rates(self) -> Mapping[str, int]:
+        """Return the fields that are rates, with the seconds of their unit."""
+        return {name: RATES[basis] for name, basis in self.basis.items() if basis in RATES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +143,19 @@ class DemandLayout:
 
     sources: tuple[Amounts, ...]
     labels: Mapping[str, str]  # series, model, region, tier
-    note: str = ""  # a caveat about the columns, as a sentence
+    notes: tuple[str, ...] = ()  # caveats about the columns, as sentences
+    unknown_unit: bool = False  # nothing states whether amounts are counts or rates
 
     @property
     def columns(self) -> Mapping[str, str]:
         """Return field to column; several columns are joined as in a mapping."""
         fields: dict[str, list[str]] = {}
         for source in self.sources:
-            for field, column in (("time", "+".join(source.time)), *source.amounts.items()):
-                if column not in fields.setdefault(field, []):
-                    fields[field].append(column)
-        return {field: ",".join(columns) for field, columns in fields.items()} | dict(self.labels)
+            amounts = ((name, str(each)) for name, each in source.amounts.items())
+            for name, column in (("time", "+".join(source.time)), *amounts):
+                if column not in fields.setdefault(name, []):
+                    fields[name].append(column)
+        return {name: ",".join(columns) for name, columns in fields.items()} | dict(self.labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,23 +164,27 @@ class RequestLayout:
 
     arrival: tuple[str, ...]
     arrival_unit: str | None
-    fields: Mapping[str, str]  # input_tokens, output_tokens and the optional fields found
+    fields: Mapping[str, str]  # labels and optional fields found
+    tokens: Mapping[str, Expression]  # input_tokens, output_tokens, cached_tokens, ...
+    notes: tuple[str, ...] = ()
 
     @property
     def columns(self) -> Mapping[str, str]:
         """Return field to column; several columns are joined as in a mapping."""
-        return {"arrival": "+".join(self.arrival), **self.fields}
+        tokens = {name: str(each) for name, each in self.tokens.items()}
+        return {"arrival": "+".join(self.arrival), **tokens, **self.fields}
 
 
 def counts_per_bin(columns: Sequence[str]) -> bool:
     """Return whether these are the columns of a demand file."""
-    names = {compact(column) for column in columns}
+    find = Resolver(columns, IngestOptions(), "")
+    per_request = all(find.column(field) for field in ("arrival", "input_tokens", "output_tokens"))
+    names = {compact(column) for column in columns} | {
+        compact(_SUFFIX.sub("", column)) for column in columns
+    }
     counted = {*SYNONYMS["requests"], *SYNONYMS["rate"]} & names
     if counted or any(_WIDE["requests"].match(column) for column in columns):
-        return True
-    per_request = all(
-        set(SYNONYMS[field]) & names for field in ("arrival", "input_tokens", "output_tokens")
-    )
+        return not (per_request and find.column("request_id"))
     return bool(set(SYNONYMS["total_tokens"]) & names) and not per_request
 
 
@@ -93,8 +194,14 @@ def _listed(columns: Sequence[str]) -> str:
     return ", ".join(column[:40] for column in columns[:_LISTED]) + more
 
 
-class _Resolver:
-    """A search for columns, by the caller's mapping first and by well-known names second."""
+def _words(column: str) -> set[str]:
+    """Return the words of a column's last names, split at case and marks."""
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", ".".join(column.split(".")[-2:]))
+    return set(re.split(r"[^a-z]+", spaced.lower()))
+
+
+class Resolver:
+    """A search for columns: the caller's mapping, then the format's, then well-known names."""
 
     def __init__(
         self,
@@ -106,20 +213,61 @@ class _Resolver:
         self.columns, self.mapping, self.name = columns, options.mapping, name
         self._of_format = known or {}
         self._by_compact: dict[str, str] = {}
-        for column in columns:
-            self._by_compact.setdefault(compact(column), column)
-        for column in columns:  # nested names: usage.prompt_tokens, gen_ai.usage.input_tokens
-            self._by_compact.setdefault(compact(column.rpartition(".")[2]), column)
+        for shortened in (
+            lambda column: column,
+            lambda column: column.rpartition(".")[2],  # nested: usage.prompt_tokens
+            lambda column: column.removesuffix(".value").rpartition(".")[2],
+            lambda column: _SUFFIX.sub("", column),
+        ):
+            for column in columns:
+                self._by_compact.setdefault(compact(shortened(column)), column)
 
     def column(self, field: str) -> str | None:
-        if field in self.mapping:
-            return self.exact(field, self.mapping[field])
-        return self._known(self._names(field))
+        """Return the one column of a field, or None."""
+        found = self.expression(field)
+        return found.single if found else None
 
-    def _names(self, field: str) -> tuple[str, ...]:
-        """Return the names that a column of ``field`` may have; the format's name comes first."""
-        of_format = self._of_format.get(field)
-        return (of_format, *SYNONYMS[field]) if of_format else SYNONYMS[field]
+    def expression(self, field: str) -> Expression | None:
+        """Return the columns of a field, or None."""
+        if field in self.mapping:
+            return self._exact_sum(field, self.mapping[field])
+        if (declared := self._of_format.get(field)) and (found := self._declared(declared)):
+            return found
+        column = self._known(SYNONYMS.get(field, ())) or self._by_words(field)
+        return Expression(((column,),)) if column else None
+
+    def _exact_sum(self, field: str, text: str) -> Expression:
+        if text in self.columns:
+            return Expression(((text,),))
+        return Expression(
+            tuple(
+                (part.strip(),)
+                if part.strip() in self.columns
+                else tuple(self.exact(field, each.strip()) for each in part.split("+"))
+                for part in text.split("|")
+            )
+        )
+
+    def _declared(self, text: str) -> Expression | None:
+        """Return the columns of a format's declaration; parts that the file lacks are left out."""
+        alternatives = []
+        for part in text.split("|"):
+            there = [self._by_compact.get(compact(each)) for each in part.split("+")]
+            if there[0] is not None:
+                alternatives.append(tuple(column for column in there if column is not None))
+        return Expression(tuple(alternatives)) if alternatives else None
+
+    def _by_words(self, field: str) -> str | None:
+        """Return the only column whose name consists of the field's words, or None."""
+        if field not in _WORDS:
+            return None
+        first, second = _WORDS[field]
+        fits = [
+            column
+            for column in self.columns
+            if (words := _words(column)) & first and words & second and not words & _NOT_WORDS
+        ]
+        return fits[0] if len(fits) == 1 else None
 
     def exact(self, field: str, column: str) -> str:
         if column in self.columns:
@@ -132,10 +280,13 @@ class _Resolver:
     def time(self, field: str) -> tuple[tuple[str, ...], str | None]:
         """Return the columns that add up to a time, and the unit the caller gave."""
         if field not in self.mapping:
-            if field == "time" and (pair := self._pair()):
+            if field == "time" and not self._of_format and (pair := self._pair()):
                 return pair, None
+            declared = self._declared(self._of_format.get(field, "")) if self._of_format else None
             column = (
-                self._known(self._names(field))
+                (declared.columns[0] if declared else None)
+                or self._known(SYNONYMS[field])
+                or self._by_words(field)
                 or next((c for c in self.columns if "timestamp" in compact(c)), None)
                 or (self._known(_COARSE) if field == "time" else None)
             )
@@ -167,7 +318,7 @@ class _Resolver:
 
 
 def request_layout(
-    columns: Sequence[str],
+    probe: pl.DataFrame,
     options: IngestOptions,
     name: str,
     known: Mapping[str, str],
@@ -176,64 +327,145 @@ def request_layout(
 ) -> RequestLayout:
     """Find the columns of a request file; raise IngestError that names the missing field.
 
-    ``known`` maps fields to the column names of the file's format, which come first. Without
+    ``known`` maps fields to the columns of the file's format, which come first. Without
     ``answers``, output lengths are not required.
     """
-    find = _Resolver(columns, options, name, known)
+    find = Resolver(probe.columns, options, name, known)
     arrival, unit = find.time("arrival")
-    fields: dict[str, str] = {}
+    tokens: dict[str, Expression] = {}
     for field in ("input_tokens", "output_tokens")[: 2 if answers else 1]:
-        column = find.column(field)
-        if column is None:
+        found = find.expression(field)
+        if found is None:
             raise find.missing(field, _NO_ANSWERS if field == "output_tokens" else "")
-        fields[field] = column
-    for field in (*LABELS, "hash_ids", "utility"):
+        tokens[field] = found
+    fields: dict[str, str] = {}
+    for field in (*LABELS, *REQUEST_EXTRAS):
         if field in LABELS and options.constant(field) is not None:
             continue
-        column = find.column(field)
-        if column is not None:
-            fields[field] = column
-    return RequestLayout(arrival, unit, fields)
+        found = find.expression(field)
+        if found is not None and field in ("cached_tokens", "reasoning_tokens"):
+            tokens[field] = found
+        elif found is not None and (field in find.mapping or found.columns[0] not in arrival):
+            fields[field] = found.columns[0]
+    notes: tuple[str, ...] = ()
+    if answers and "input_tokens" not in find.mapping and "input_tokens" not in known:
+        tokens["input_tokens"], notes = _whole_prompt(find, tokens, probe)
+    return RequestLayout(arrival, unit, fields, tokens, notes)
 
 
-def demand_layout(columns: Sequence[str], options: IngestOptions, name: str) -> DemandLayout:
+def _whole_prompt(
+    find: Resolver, tokens: Mapping[str, Expression], probe: pl.DataFrame
+) -> tuple[Expression, tuple[str, ...]]:
+    """Return the columns of the whole prompt: with those of a cache if they are counted apart.
+
+    They are apart if the total says so, or if more tokens come from the cache than the prompt has.
+    Where no total is there, a column of tokens written to the cache says so too: tools that count
+    these count all three parts apart.
+    """
+    prompt, cached = tokens["input_tokens"], tokens.get("cached_tokens")
+    writes = find.expression("cache_writes")
+    if cached is None or prompt.single is None or cached.single in (None, prompt.single):
+        return prompt, ()
+
+    def values(each: Expression | None) -> pl.Series:
+        if each is None:
+            return pl.Series([0.0]).new_from_index(0, probe.height)
+        return pl.Series(numbers(each.series(probe))[0]).fill_nan(None).fill_null(0.0)
+
+    total = find.expression("total_tokens")
+    known, base = values(cached), values(prompt) + values(tokens.get("output_tokens"))
+    apart = bool(writes) or bool((known > values(prompt)).any())
+    if total is not None and (known > 0).any():
+        beyond = (values(total) - base).to_numpy()
+        cache = (known + values(writes)).to_numpy()
+        apart = float((np.abs(beyond) > np.abs(beyond - cache)).mean()) > 0.5
+    if not apart:
+        return prompt, ()
+    parts = [prompt.single, *([writes.single] if writes and writes.single else []), cached.single]
+    summed = Expression((tuple(part for part in parts if part),))
+    return summed, (f"Input tokens are the sum {summed}: the tokens of a cache are counted apart.",)
+
+
+def demand_layout(
+    probe: pl.DataFrame, options: IngestOptions, name: str, known: Mapping[str, str] | None = None
+) -> DemandLayout:
     """Find the columns of a demand file; raise IngestError that names the missing field."""
+    columns = probe.columns
     # This public file has a time column per series, which no general rule finds.
     if not options.mapping and set(_AZURE_WEEK_COLUMNS) <= set(columns):
         return _AZURE_WEEK
-    find = _Resolver(columns, options, name)
+    find = Resolver(columns, options, name, known)
     time, unit = find.time("time")
     labels = {
         field: column
         for field in ("series", *LABELS)
         if (field == "series" or options.constant(field) is None)
         and (column := find.column(field)) is not None
+        and column not in time
     }
-    sources = _wide(find, time, unit) or (_single(find, time, unit),)
-    return DemandLayout(sources, labels)
+    sources = _wide(find, time, unit, probe)
+    if not sources and (panel := _panel(find, time, unit, probe)):
+        sources, labels = panel, {}
+    notes: tuple[str, ...] = ()
+    if not sources:
+        sources = (_single(find, time, unit, probe),)
+        basis = options.amounts
+    else:
+        sources, notes = _without_parts(sources, probe)
+    basis = options.amounts
+    units = [each for source in sources for each in source.basis.values()]
+    bare = basis == AUTO and not units and sources[0].model is not None
+    if basis != AUTO:
+        stated = {} if basis == COUNTS else dict.fromkeys(AMOUNT_FIELDS, basis)
+        sources = tuple(
+            Amounts(s.name, s.time, s.time_unit, s.amounts,
+                    {n: b for n, b in stated.items() if n in s.amounts}, s.model)
+            for s in sources
+        )  # fmt: skip
+    return DemandLayout(sources, labels, notes, unknown_unit=bare)
 
 
-def _single(find: _Resolver, time: tuple[str, ...], unit: str | None) -> Amounts:
+def _basis(column: str, probe: pl.DataFrame) -> str:
+    """Return the rate that a column's name or the unit in its cells states, or ""."""
+    unit = cell_unit(probe[column])
+    for rate, pattern in _RATE_NAMES.items():
+        if (unit and pattern.search(unit)) or pattern.search(re.sub(r"[^\w/]+", "_", column)):
+            return rate
+    if unit.lower() in ("reqps", "rps", "qps", "ops", "ops/s"):
+        return "per_second"
+    return "per_minute" if unit.lower() in ("rpm", "tpm", "opm", "cpm", "reqpm") else ""
+
+
+def _single(
+    find: Resolver, time: tuple[str, ...], unit: str | None, probe: pl.DataFrame
+) -> Amounts:
     """Return the source of a file with one set of amount columns."""
-    amounts: dict[str, str] = {}
-    for field in ("requests", "input_tokens", "output_tokens", "total_tokens"):
-        if (column := find.column(field)) is not None:
-            amounts[field] = column
-    rates = {field for field, column in amounts.items() if _PER_SECOND.search(column)}
+    amounts: dict[str, Expression] = {}
+    for field in AMOUNT_FIELDS:
+        found = find.expression(field)
+        if found is not None and found.columns[0] not in time:
+            amounts[field] = found
+    basis = {
+        field: stated
+        for field, found in amounts.items()
+        if (stated := _basis(found.columns[0], probe))
+    }
     if "rate" in find.mapping and "requests" in find.mapping:
         raise IngestError(
             f"{find.name}: requests and rate are both mapped; map requests where the file counts "
             "requests per bin, rate where it gives them per second."
         )
     if ("requests" not in amounts or "rate" in find.mapping) and (column := find.column("rate")):
-        amounts["requests"] = column
-        rates.add("requests")
+        amounts["requests"] = Expression(((column,),))
+        basis["requests"] = _basis(column, probe) or "per_second"
     if not amounts:
         raise find.missing("requests")
-    return Amounts("", time, unit, amounts, frozenset(rates))
+    return Amounts("", time, unit, amounts, basis)
 
 
-def _wide(find: _Resolver, time: tuple[str, ...], unit: str | None) -> tuple[Amounts, ...]:
+def _wide(
+    find: Resolver, time: tuple[str, ...], unit: str | None, probe: pl.DataFrame
+) -> tuple[Amounts, ...]:
     """Return one source per requests column, if columns are mapped or named by series.
 
     Returns nothing if one column holds the requests of all series.
@@ -241,7 +473,7 @@ def _wide(find: _Resolver, time: tuple[str, ...], unit: str | None) -> tuple[Amo
     mapped = find.mapping.get("requests", "")
     if mapped and mapped not in find.columns and "," in mapped:
         counts = [find.exact("requests", part.strip()) for part in mapped.split(",")]
-    elif mapped or find.column("requests") or find.column("rate"):
+    elif mapped or find.expression("requests") or find.column("rate"):
         return ()
     else:
         counts = [column for column in find.columns if _WIDE["requests"].match(column)]
@@ -251,15 +483,70 @@ def _wide(find: _Resolver, time: tuple[str, ...], unit: str | None) -> tuple[Amo
     for column in counts:
         match = _WIDE["requests"].match(column)
         prefix = match.group(1) if match else column
-        amounts = {"requests": column}
+        amounts = {"requests": Expression(((column,),))}
         for field in ("input_tokens", "output_tokens"):
             for other in find.columns:
                 named = _WIDE[field].match(other)
                 if named and named.group(1) == prefix:
-                    amounts[field] = other
-        rates = frozenset(f for f, c in amounts.items() if _PER_SECOND.search(c))
-        sources.append(Amounts(prefix, time, unit, amounts, rates))
+                    amounts[field] = Expression(((other,),))
+        basis = {f: b for f, e in amounts.items() if (b := _basis(e.columns[0], probe))}
+        sources.append(Amounts(prefix, time, unit, amounts, basis))
     return tuple(sources)
+
+
+def panel_like(probe: pl.DataFrame) -> bool:
+    """Return whether a table is a time and one column of numbers per series."""
+    columns = probe.columns
+    if compact(columns[0]) not in SYNONYMS["time"] or len(columns) < 2 or probe.height < 2:
+        return False
+    find = Resolver(columns[1:], IngestOptions(), "")
+    fields = set(SYNONYMS) - {"time", "arrival", "series", "model", "region", "tier"}
+    if any(find.expression(field) for field in fields):
+        return False
+    for column in columns[1:]:
+        number, blank = numbers(probe[column])
+        unread = number != number  # NaN
+        if unread.all() or (unread & ~blank).any():
+            return False
+    return True
+
+
+def _panel(
+    find: Resolver, time: tuple[str, ...], unit: str | None, probe: pl.DataFrame
+) -> tuple[Amounts, ...]:
+    """Return one source per column of a dashboard's panel, which names its series."""
+    if find.mapping or not panel_like(probe):
+        return ()
+    sources = []
+    for column in probe.columns[1:]:
+        label = _LABEL.search(column)
+        name = label[1].strip() if label else column
+        basis = {"requests": rate} if (rate := _basis(column, probe)) else {}
+        amounts = {"requests": Expression(((column,),))}
+        sources.append(Amounts(name, time, unit, amounts, basis, model=name))
+    return tuple(sources)
+
+
+def _without_parts(
+    sources: tuple[Amounts, ...], probe: pl.DataFrame
+) -> tuple[tuple[Amounts, ...], tuple[str, ...]]:
+    """Return the sources, or the total alone if a column is the sum of the others in each row."""
+    if len(sources) < 3:
+        return sources, ()
+    values = [numbers(each.amounts["requests"].series(probe))[0] for each in sources]
+    together = sum(values[1:], values[0])
+    for source, value in zip(sources, values, strict=True):
+        if (
+            value.size
+            and abs(together - 2 * value).max() <= 1e-6 * abs(value).max()
+            and value.any()
+        ):
+            column = source.amounts["requests"]
+            others = [str(s.amounts["requests"]) for s in sources if s is not source]
+            whole = Amounts("", source.time, source.time_unit, source.amounts, source.basis)
+            note = f"{column} is the sum of {' and '.join(others)}: only {column} is counted."
+            return (whole,), (note,)
+    return sources, ()
 
 
 _AZURE_WEEK = DemandLayout(
@@ -269,17 +556,20 @@ _AZURE_WEEK = DemandLayout(
             (f"{name}_hour_utc",),
             None,
             {
-                "requests": requests,
-                "input_tokens": f"{name}_context_tokens_est",
-                "output_tokens": f"{name}_generated_tokens",
+                "requests": Expression(((requests,),)),
+                "input_tokens": Expression(((f"{name}_context_tokens_est",),)),
+                "output_tokens": Expression(((f"{name}_generated_tokens",),)),
             },
-            frozenset(),
         )
         for name, requests in (("code", "code_requests"), ("conv", "conv_requests_10s"))
     ),
     labels={},
-    note="Input tokens are estimates: the file gives them exactly only for both services together.",
+    notes=(
+        "Input tokens are estimates: the file gives them exactly only for both services together.",
+    ),
 )
 _AZURE_WEEK_COLUMNS = tuple(
-    column for source in _AZURE_WEEK.sources for column in (*source.time, *source.amounts.values())
+    column
+    for source in _AZURE_WEEK.sources
+    for column in (*source.time, *(str(each) for each in source.amounts.values()))
 )

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from planner.errors import IngestError
-from planner.inputs.ingest.blocks import (
-    Records,
-    field_counts,
-    misquoted,
-)
-from planner.inputs.ingest.names import check_names
-from planner.inputs.ingest.rows import (
-    Batch,
-    Fault,
-)
+from planner.inputs.ingest.blocks import Records, field_counts, misquoted
+from planner.inputs.ingest.names import check_names, compact
+from planner.inputs.ingest.rows import Batch, Fault
 from simulation.arrays import BoolArray
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
@@ -29,17 +24,37 @@ _SAMPLE = 50  # records that vote on the delimiter
 _DATA = re.compile(r"^[\d\s:.+\-/TZ]*\d[\d\s:.+\-/TZ]*$")
 
 
+_NUMBERED = 24  # columns named 1, 2, 3 and on; a table with fewer is no day of bins
+_DAY_S = 86_400
+_BLOCK = 20  # lines that may stand above the names of the columns
+_BIN, _AMOUNT = "seconds", "count"  # columns that a table of numbered columns becomes
+_SUMS = ("sum", "samplecount", "")  # statistics of a metric that are amounts
+
+
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The header line: the delimiter and the names of the columns."""
+    """The header line: the delimiter and the names of the columns.
+
+    ``numbered`` are columns of a day's bins. Each row becomes one row per bin, with the start of
+    the bin in ``seconds`` and the amount in ``count``.
+    """
 
     delimiter: str
     columns: tuple[str, ...]
     line: int
+    numbered: tuple[str, ...] = ()
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """Return the columns of the table as the readers see it."""
+        if not self.numbered:
+            return self.columns
+        return (*(c for c in self.columns if c not in self.numbered), _BIN, _AMOUNT)
 
 
 def read_header(lines: Records, name: str) -> Header:
     """Return the header of a file from its first records."""
+    lines = _below_title(lines)
     first = lines.text(0)
     if "\r" in first:
         raise IngestError(
@@ -52,27 +67,78 @@ def read_header(lines: Records, name: str) -> Header:
             f"{name} has a single column, {first[:40]!r}: no {', '.join(DELIMITERS.values())} "
             f"separates fields in line {line}; save it with one of these as the delimiter."
         )
-    try:
-        columns = [field.strip() for field in next(csv.reader([first], delimiter=delimiter))]
-    except csv.Error as error:  # a quote within a name, or a name above the csv module's limit
-        raise IngestError(
-            f"{name}, line {line}: the names of the columns cannot be read as CSV ({error}); give "
-            "them short names without double quotes."
-        ) from None
-    check_names(columns, name)
+    columns, last = _block(lines, delimiter, name) or (_cells(first, delimiter, name, line), line)
+    numbered = _numbered(columns)
+    check_names([column for column in columns if column not in numbered], name)
     if all(_DATA.match(column) for column in columns if column):
         raise IngestError(
             f"{name}, line {line} holds data instead of column names; add a first line such as "
             "arrival,input_tokens,output_tokens."
         )
     columns = [column or f"column {i}" for i, column in enumerate(columns, 1)]
-    twice = sorted({column for column in columns if columns.count(column) > 1})
+    twice = sorted(column for column, count in Counter(columns).items() if count > 1)
     if twice:
         raise IngestError(
             f"{name}, line {line} names the column {twice[0]} "
             f"{columns.count(twice[0])} times; give each column its own name."
         )
-    return Header(delimiter, tuple(columns), line)
+    return Header(delimiter, tuple(columns), last, numbered)
+
+
+def _below_title(lines: Records) -> Records:
+    """Return the records without comments and titles above the names of the columns."""
+    counts = {mark: field_counts(lines, mark, quoted=True)[:_SAMPLE] for mark in DELIMITERS}
+    for start in range(min(_BLOCK, lines.start.size - 1)):
+        text = lines.text(start)
+        below = max(int(np.median(count[start + 1 :])) for count in counts.values())
+        plain = max(int(count[start]) for count in counts.values()) == 1
+        if not (text.startswith(("#", "sep=")) or (plain and below > 1)):
+            return lines.keep(np.arange(lines.start.size) >= start) if start else lines
+    return lines
+
+
+def _cells(text: str, delimiter: str, name: str, line: int) -> list[str]:
+    try:
+        return [field.strip() for field in next(csv.reader([text], delimiter=delimiter))]
+    except csv.Error as error:  # a quote within a name, or a name above the csv module's limit
+        raise IngestError(
+            f"{name}, line {line}: the names of the columns cannot be read as CSV ({error}); give "
+            "them short names without double quotes."
+        ) from None
+
+
+def _block(lines: Records, delimiter: str, name: str) -> tuple[list[str], int] | None:
+    """Return the names and the last line of a block that describes metrics above the rows.
+
+    Consoles write one line each for label, period and statistic. Raises IngestError if a statistic
+    is no amount. Returns None for a file with one header line.
+    """
+    block: dict[str, list[str]] = {}
+    last = 0
+    for place in range(min(_BLOCK, lines.start.size)):
+        cells = _cells(lines.text(place), delimiter, name, int(lines.line[place]))
+        if re.match(r"\d", cells[0]):
+            break
+        block[compact(cells[0])] = cells
+        last = int(lines.line[place])
+    if not {"label", "statistic"} <= block.keys():
+        return None
+    for statistic in block["statistic"][1:]:
+        if compact(statistic) not in _SUMS:
+            raise IngestError(
+                f"{name}: statistic {statistic!r:.40} is no amount per period; export Sum."
+            )
+    return ["time", *block["label"][1:]], last
+
+
+def _numbered(columns: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns of a day's bins, named by consecutive numbers."""
+    numbers = [column for column in columns if column.isdecimal() and len(column) < 6]
+    if len(numbers) < _NUMBERED or _DAY_S % len(numbers) or len(numbers) == len(columns):
+        return ()
+    values = [int(number) for number in numbers]
+    first = values[0]
+    return tuple(numbers) if values == list(range(first, first + len(values))) else ()
 
 
 def _delimiter(lines: Records) -> str | None:
@@ -102,7 +168,25 @@ def batch(lines: Records, header: Header, columns: Sequence[str], name: str) -> 
         lines = _set_apart(lines, misquoted(lines, header.delimiter), MISQUOTED, faults)
     counts = field_counts(lines, header.delimiter, quoted=True)
     lines = _set_apart(lines, counts != len(header.columns), WRONG_COUNT, faults)
+    if header.numbered:
+        return _one_row_per_bin(lines, header, columns, name, faults)
     return Batch(_parse(lines, header, columns, name), lines.line, lines.text, tuple(faults))
+
+
+def _one_row_per_bin(
+    lines: Records, header: Header, columns: Sequence[str], name: str, faults: list[Fault]
+) -> Batch:
+    """Return one row per bin of a table with a numbered column for each bin of a day."""
+    others = [column for column in header.columns if column not in header.numbered]
+    wide = _parse(lines, header, header.columns, name).with_row_index("row")
+    step, first = _DAY_S // len(header.numbered), int(header.numbered[0])
+    long = wide.unpivot(
+        header.numbered, index=["row", *others], variable_name=_BIN, value_name=_AMOUNT
+    ).with_columns((pl.col(_BIN).cast(pl.Int64) - first) * step)
+    rows = long["row"].to_numpy()
+    return Batch(
+        long.select(columns), lines.line[rows], lambda i: lines.text(int(rows[i])), tuple(faults)
+    )
 
 
 def _set_apart(lines: Records, bad: BoolArray, reason: str, faults: list[Fault]) -> Records:

@@ -7,23 +7,17 @@ needs every row of a series.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
 from planner.errors import IngestError
 from planner.inputs.ingest import clock
-from planner.inputs.ingest.checks import (
-    Names,
-    amounts,
-    first_reasons,
-    labels,
-)
-from planner.inputs.ingest.columns import (
-    Amounts,
-    DemandLayout,
-    demand_layout,
-)
+from planner.inputs.ingest.checks import Names, amounts, first_reasons, labels
+from planner.inputs.ingest.columns import Amounts, DemandLayout, Expression, demand_layout
+from planner.inputs.ingest.connectors import Connector
+from planner.inputs.ingest.consistency import Evidence
 from planner.inputs.ingest.grid import (
     AMOUNTS,
     Grid,
@@ -33,21 +27,15 @@ from planner.inputs.ingest.grid import (
     numbered,
     totals,
 )
-from planner.inputs.ingest.options import LABELS
-from planner.inputs.ingest.reading import (
-    Content,
-    Reading,
-    read_times,
-)
-from planner.inputs.ingest.report import (
-    SeriesReport,
-    moment,
-    whole,
-)
+from planner.inputs.ingest.names import compact
+from planner.inputs.ingest.options import AUTO, COUNTER, LABELS, RATES
+from planner.inputs.ingest.reading import Content, Reading, read_times
+from planner.inputs.ingest.report import SeriesReport, moment, whole
 from planner.inputs.ingest.requests import clock_notes
 from planner.inputs.ingest.rows import Batch
 from planner.inputs.ingest.source import base_name
 from planner.inputs.ingest.store import write_demand
+from simulation.arrays import IntArray
 
 MAX_CELLS = 20_000_000
 
@@ -57,7 +45,10 @@ def read_demand_file(reading: Reading) -> Content:
 
     Raises IngestError also if rows contradict each other or no bin width is found.
     """
-    layout = demand_layout(reading.table.columns, reading.options, reading.name)
+    known = dict(reading.format.columns)
+    if (connector := reading.format.connector) and connector.metric:
+        known["requests"] = connector.value
+    layout = demand_layout(reading.table.probe, reading.options, reading.name, known)
     reader = _Reader(reading, layout)
     for batch in reading.table.batches(reader.columns):
         reader.take(batch)
@@ -68,61 +59,75 @@ def read_demand_file(reading: Reading) -> Content:
 
 class _Reader:
     def __init__(self, reading: Reading, layout: DemandLayout) -> None:
-        self._reading, self._layout = reading, layout
+        self._reading = reading
+        self._metrics = _Metrics.of(reading)
+        self._layout = layout if self._metrics is None else self._metrics.layout(layout)
+        layout = self._layout
         self._clocks = {
-            source.time: clock.decide(
-                reading.table.probe, source.time, source.time_unit, name=reading.name
-            )
-            for source in layout.sources
+            source.time: reading.clock(source.time, source.time_unit) for source in layout.sources
         }
+        self._conditions = reading.conditions()
         self.names = {label: Names(label, reading.name) for label in LABELS}
-        self.columns = list(
-            dict.fromkeys(
-                [
-                    *(column for source in layout.sources for column in source.time),
-                    *layout.labels.values(),
-                    *(c for source in layout.sources for c in source.amounts.values()),
-                ]
-            )
-        )
+        needed = [
+            *(column for source in layout.sources for column in source.time),
+            *layout.labels.values(),
+            *(c for s in layout.sources for each in s.amounts.values() for c in each.columns),
+            *(condition.column for condition, _ in self._conditions),
+            *(self._metrics.columns if self._metrics else ()),
+        ]
+        self.columns = list(dict.fromkeys(needed))
         self.rows = 0
         self._cells = 0
+        self._order = clock.Order()
         self._offsets: set[str] = set()
         self._frames: list[pl.DataFrame] = []
 
     def take(self, batch: Batch) -> None:
         """Check one batch; a bad cell refuses its whole row."""
+        self.rows += batch.lines.size + sum(fault.lines.size for fault in batch.faults)
+        for fault in batch.faults:
+            self._reading.tally.add(fault)
+        batch = self._reading.kept(batch, self._conditions)
+        if self._metrics:
+            seen = batch.lines.size
+            batch = self._metrics.known(batch)
+            self.rows -= seen - batch.lines.size
         frame = batch.frame
         times = {
-            columns: read_times(self._reading, batch, when)
+            columns: read_times(self._reading, batch, when, self._order)
             for columns, when in self._clocks.items()
         }
+        for columns, when in self._clocks.items():
+            self._reading.watch_order(times[columns].ns, when)
         cells = {
-            column: amounts(frame[column], column)
+            expression: amounts(expression.series(frame), str(expression))
             for source in self._layout.sources
-            for column in source.amounts.values()
+            for expression in source.amounts.values()
         }
         bad, faults = first_reasons(
             [*(t.refused for t in times.values()), *(refused for _, refused in cells.values())],
             batch.lines,
             batch.text,
         )
-        for fault in (*batch.faults, *faults):
+        for fault in faults:
             self._reading.tally.add(fault)
         self._reading.tally.close_batch()
-        self.rows += batch.lines.size + sum(fault.lines.size for fault in batch.faults)
         keep = np.arange(frame.height) if bad is None else np.flatnonzero(~bad)
         if not keep.size:
             return
         named = {
-            field: labels(frame[column].gather(keep))
+            field: _label(labels(frame[column].gather(keep)), field)
             for field, column in self._layout.labels.items()
         }
+        identity = self._metrics.identity(frame)[keep] if self._metrics else None
         for number, source in enumerate(self._layout.sources):
             self._offsets |= times[source.time].offsets
             values = {
-                field: pl.Series(cells[column][0][keep]) for field, column in source.amounts.items()
+                field: pl.Series(cells[expression][0][keep])
+                for field, expression in source.amounts.items()
             }
+            if self._metrics:
+                values = self._metrics.by_field(frame.select(pl.all().gather(keep)), values)
             self._frames.append(
                 pl.DataFrame(
                     {
@@ -131,6 +136,7 @@ class _Reader:
                         **{field: named.get(field, _blank(keep.size)) for field in _KEYS},
                         "ns": times[source.time].ns[keep],
                         **{field: values.get(field, _unknown(keep.size)) for field in AMOUNTS},
+                        **({} if identity is None else {"identity": identity}),
                     }
                 )
             )
@@ -146,7 +152,7 @@ class _Reader:
         grids, width_ns = self._grids()
         series = series_reports(grids, next(iter(self._clocks.values())).kind)
         if all(each.gaps == each.bins for each in series):
-            columns = {c for source in self._layout.sources for c in source.amounts.values()}
+            columns = {str(e) for s in self._layout.sources for e in s.amounts.values()}
             raise IngestError(
                 f"{self._reading.name}: no row has a number in {' or '.join(sorted(columns))}; "
                 "name the columns that hold the amounts."
@@ -169,12 +175,19 @@ class _Reader:
             notes=self._notes(),
             series=series,
             bin_s=whole(width_ns / 1e9),
+            extras={
+                "total_tokens": total(grids, "total_tokens"),
+                "cached_tokens": total(grids, "cached_tokens"),
+            },
         )
 
     def _grids(self) -> tuple[list[Grid], int]:
         """Return one grid per series, in order of appearance, and the width of their bins in ns."""
         options, name = self._reading.options, self._reading.name
-        table, keys = numbered(pl.concat(self._frames), ["source", *_KEYS])
+        if not self._frames:
+            raise IngestError(f"{name}: no row has an amount that is known; map its columns.")
+        table = self._amounts(pl.concat(self._frames))
+        table, keys = numbered(table, ["source", *_KEYS])
         width = bin_width(table["number"].to_numpy(), table["ns"].to_numpy(), name, options.bin_s)
         sources = [self._layout.sources[number] for number in keys["source"]]
         labels = keys.select(_KEYS).iter_rows(named=True)
@@ -184,13 +197,67 @@ class _Reader:
             width,
             name,
             self._reading.table.unit,
-            zero=options.missing == "zero",
+            zero="zero"
+            in (options.missing, getattr(self._reading.format.connector, "missing", "")),
             rates=[source.rates for source in sources],
         )
         for fault in faults:
             self._reading.tally.add(fault)
         self._reading.tally.close_batch()
         return grids, width
+
+    def _amounts(self, table: pl.DataFrame) -> pl.DataFrame:
+        """Return the cells as amounts per bin: counters as their growth, metrics joined by bin."""
+        options, connector = self._reading.options, self._reading.format.connector
+        keys = ["source", *_KEYS, *(["identity"] if self._metrics else [])]
+        stated = options.amounts != AUTO or bool(connector and connector.amounts)
+        counters = set(AMOUNTS) if options.amounts == COUNTER else set()
+        if connector and options.amounts == AUTO and connector.amounts == COUNTER:
+            counters = set(AMOUNTS)
+        if not stated:
+            counters = self._counters(table, keys)
+        if counters:
+            instants = bool(self._metrics)
+            table = growth(table, keys, sorted(counters), instants=instants)
+        if self._metrics:
+            sums = [
+                pl.when(pl.col(field).is_not_nan().any())
+                .then(pl.col(field).fill_nan(0.0).sum())
+                .otherwise(np.nan)
+                .alias(field)
+                for field in AMOUNTS
+            ]
+            by = ["source", *_KEYS, "ns"]
+            table = table.group_by(by, maintain_order=True).agg(pl.col("line").first(), *sums)
+        return table
+
+    def _counters(self, table: pl.DataFrame, keys: list[str]) -> set[str]:
+        """Return the fields that are counters; raise Question if they may be counts."""
+        found = set()
+        source = self._layout.sources[0]
+        fields = [field for field in AMOUNTS if field in source.amounts or self._metrics]
+        ordered = table.sort(*keys, "ns", nulls_last=True)
+        same = (ordered.select(keys).hash_rows().diff() == 0).fill_null(False).to_numpy()
+        for field in fields:
+            values = ordered[field].to_numpy()
+            if np.isnan(values).all():
+                continue
+            steps = np.diff(values)[same[1:]]
+            evidence = Evidence(
+                self._reading.name,
+                str(source.amounts.get(field, field)),
+                steps=steps[np.isfinite(steps)],
+                values=values,
+                unit_stated=field in source.basis,
+            )
+            if self._layout.unknown_unit:
+                self._reading.check(("bare_amounts",), evidence)
+            self._reading.check(("counter",), evidence)
+            if self._reading.findings["counter"]:
+                found.add(field)
+            elif field == "requests":
+                self._reading.check(("whole_counts",), evidence)
+        return found
 
     def _identity(
         self, labels: Mapping[str, str | None], source: Amounts
@@ -201,23 +268,165 @@ class _Reader:
         return {
             "name": name or base_name(self._reading.name),
             **{label: self._reading.options.constant(label) or labels[label] for label in LABELS},
+            **({"model": source.model} if source.model and not self._reading.options.model else {}),
         }
 
     def _notes(self) -> tuple[str, ...]:
-        notes = [self._layout.note] if self._layout.note else []
+        notes = list(self._layout.notes)
+        if self._metrics and (others := list(self._metrics.others)):
+            notes.append(f"Metrics that are no load are not read: {', '.join(others[:5])}.")
         for when in dict.fromkeys(self._clocks.values()):
             notes += [note for note in clock_notes(when, ()) if note not in notes]
         notes += clock_notes(clock.Clock((), (), True, "", ""), self._offsets)
-        rates = sorted({s.amounts[field] for s in self._layout.sources for field in s.rates})
-        if rates:
+        rates = {
+            str(source.amounts[field]): basis.replace("_", " ")
+            for source in self._layout.sources
+            for field, basis in source.basis.items()
+            if basis in RATES
+        }
+        for basis in dict.fromkeys(rates.values()):
+            columns = sorted(column for column, each in rates.items() if each == basis)
             notes.append(
-                f"{' and '.join(rates)} {'are' if len(rates) > 1 else 'is'} per second; multiplied "
-                "by the bin width."
+                f"{' and '.join(columns[:5])} {'are' if len(columns) > 1 else 'is'} {basis}; "
+                "multiplied by the bin width."
             )
         return tuple(notes)
 
 
 _KEYS = ("series", *LABELS)
+FIRST_TIMES = 3  # of the usual growth: a first value up to this is of the first bin alone
+
+
+def growth(
+    table: pl.DataFrame, keys: Sequence[str], fields: Sequence[str], *, instants: bool
+) -> pl.DataFrame:
+    """Return counters as their growth per bin; a value below the one before follows a restart.
+
+    ``instants``: the growth between two readings belongs to the time of the first. Otherwise a row
+    is a bin with the counter at its end.
+    """
+    table = table.sort(*keys, "ns", maintain_order=True, nulls_last=True)
+    for field in fields:
+        value = pl.col(field).fill_nan(None)
+        before = value.shift(1).over(keys)
+        table = table.with_columns(
+            pl.when(value < before).then(value).otherwise(value - before).alias("grown"), value
+        )
+        grown = table["grown"].drop_nulls().to_numpy()
+        first = pl.lit(np.nan)
+        if not instants and grown.size:
+            first = pl.when(value <= FIRST_TIMES * float(np.median(grown))).then(value)
+        table = table.with_columns(
+            pl.col("grown").fill_null(first).fill_null(np.nan).alias(field)
+        ).drop("grown")
+    if instants:
+        # Each growth moves to the reading before it, and the first reading of a series goes.
+        table = table.with_columns(pl.col("ns").shift(1).over(keys)).drop_nulls("ns")
+    return table
+
+
+@dataclass(frozen=True, slots=True)
+class _Metrics:
+    """A table with one row per metric and time: names, values, and everything else as labels."""
+
+    reading: Reading
+    connector: Connector
+    others: dict[str, None]  # names of metrics that are not read
+
+    @classmethod
+    def of(cls, reading: Reading) -> _Metrics | None:
+        """Return the table's metrics, or None for a table of one row per bin."""
+        connector = reading.format.connector
+        return cls(reading, connector, {}) if connector and connector.metric else None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.reading.table.columns
+
+    def layout(self, layout: DemandLayout) -> DemandLayout:
+        """Return the layout with the column of values as the amounts."""
+        value = Expression(((self.connector.value,),))
+        source = layout.sources[0]
+        amounts = dict.fromkeys(self.connector.metrics, value)
+        named = self.connector.metric in self.columns
+        unknown = not named and self.reading.options.amounts == AUTO
+        basis = dict.fromkeys(amounts, self.reading.options.amounts)
+        stated = basis if self.reading.options.amounts in RATES else {}
+        return DemandLayout(
+            (Amounts("", source.time, source.time_unit, amounts, stated),),
+            {label: column for label, column in layout.labels.items() if label != "series"},
+            layout.notes,
+            unknown_unit=unknown,
+        )
+
+    def known(self, batch: Batch) -> Batch:
+        """Return the rows of the metrics that are load."""
+        metric = self.connector.metric
+        if metric not in batch.frame.columns:
+            return batch
+        fields = self._fields(batch.frame)
+        if fields.null_count() == fields.len():
+            seen = ", ".join(batch.frame[metric].drop_nulls().unique()[:10].to_list())
+            raise IngestError(
+                f"{self.reading.name}: none of its metrics is known ({seen}). Export a metric of "
+                f"{', '.join(self.connector.metrics)}."
+            )
+        kept = np.flatnonzero(fields.is_not_null().to_numpy())
+        for other in batch.frame[metric].filter(fields.is_null()).unique().to_list():
+            self.others.setdefault(str(other))
+        text = batch.text
+        return Batch(
+            batch.frame.select(pl.all().gather(kept)),
+            batch.lines[kept],
+            lambda i: text(int(kept[i])),
+        )
+
+    def _fields(self, frame: pl.DataFrame) -> pl.Series:
+        """Return the field of each row's metric; null for a metric that is no load."""
+        names = frame[self.connector.metric].cast(pl.String)
+        by_name: dict[str, str] = {}
+        for name in names.drop_nulls().unique().to_list():
+            for field, words in self.connector.metrics.items():
+                if any(compact(name).endswith(compact(word)) for word in words):
+                    by_name.setdefault(name, field)
+        for field in set(by_name.values()):
+            same = sorted(name for name, each in by_name.items() if each == field)
+            if len(same) > 1:
+                raise IngestError(
+                    f"{self.reading.name}: {' and '.join(same[:3])} are both {field}. Keep one: "
+                    f'where={self.connector.metric} = "{same[0]}".'
+                )
+        return names.replace_strict(by_name, default=None, return_dtype=pl.String)
+
+    def identity(self, frame: pl.DataFrame) -> IntArray:
+        """Return a number for each row that rows of one counter share."""
+        others = [
+            c
+            for c in frame.columns
+            if c not in (self.connector.columns["time"], self.connector.value)
+        ]
+        if not others:
+            return np.zeros(frame.height, dtype=np.int64)
+        return frame.select(others).hash_rows(seed=0).to_numpy().view(np.int64)
+
+    def by_field(
+        self, frame: pl.DataFrame, values: Mapping[str, pl.Series]
+    ) -> dict[str, pl.Series]:
+        """Return the value of each row under the field of its metric."""
+        if self.connector.metric not in frame.columns:
+            return {"requests": values["requests"]}
+        fields = self._fields(frame)
+        return {
+            field: value.zip_with(fields == field, _unknown(frame.height))
+            for field, value in values.items()
+        }
+
+
+def _label(values: pl.Series, field: str) -> pl.Series:
+    """Return a label, taken out of a list of tags such as ``env:prod,model:a``."""
+    if field != "model" or not values.str.contains(r"model\w*[:=]").any():
+        return values
+    return values.str.extract(r'model(?:_name|_id|name)?\s*[:=]\s*"?([^",}\s]+)', 1)
 
 
 def series_reports(grids: Sequence[Grid], kind: str) -> tuple[SeriesReport, ...]:

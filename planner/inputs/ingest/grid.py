@@ -5,7 +5,7 @@ All series are laid out together, since a file may have ten thousand series with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from planner.errors import IngestError
 from planner.inputs.ingest.rows import Fault
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
-AMOUNTS = ("requests", "input_tokens", "output_tokens", "total_tokens")
+AMOUNTS = ("requests", "input_tokens", "output_tokens", "total_tokens", "cached_tokens")
 MAX_BINS = 50_000_000  # of all grids of one file
 FREE_BINS = 1_000_000  # bins that one series may have, even with few rows
 SPARSE = 1000  # bins per row of a longer series; with more, its times must be wrong
@@ -126,7 +126,7 @@ def lay_out(
     unit: str,
     *,
     zero: bool,
-    rates: Sequence[Collection[str]],
+    rates: Sequence[Mapping[str, int]],
 ) -> tuple[list[Grid], list[Fault]]:
     """Return the grid of every series, and the rows that have no place on them.
 
@@ -156,13 +156,16 @@ def lay_out(
     amounts: dict[str, FloatArray] = {}
     for field in AMOUNTS:
         column = rows[field].to_numpy()
-        per_second = np.array([field in fields for fields in rates])
+        # A rate times the width of its bin, in the seconds of its unit, is an amount.
+        factor = np.array(
+            [width / 1e9 / units[field] if field in units else 1.0 for units in rates]
+        )
         values = np.full(edges[-1], np.nan)
         # An amount that the series never has stays unknown, even with ``zero``.
         if zero:
             counted = np.logical_or.reduceat(~np.isnan(column), first)
             values[np.repeat(counted, bins)] = 0.0
-        values[place] = np.where(per_second[number], column * (width / 1e9), column)
+        values[place] = column * factor[number]
         amounts[field] = values
     grids = [
         Grid(identity, begin, width, {field: v[low:high] for field, v in amounts.items()})

@@ -17,12 +17,7 @@ import polars as pl
 from planner.errors import IngestError
 from planner.inputs.ingest.blocks import Records
 from planner.inputs.ingest.names import check_names
-from planner.inputs.ingest.rows import (
-    BAD_IDS,
-    Batch,
-    Fault,
-    holes,
-)
+from planner.inputs.ingest.rows import BAD_IDS, Batch, Fault, holes
 
 NOT_JSON = "not a JSON object"
 DEPTH = 4  # most names in a column's path

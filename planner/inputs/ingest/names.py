@@ -13,33 +13,51 @@ MAX_NAME = 1_000  # characters
 # In the form of ``compact``: lower case, letters and digits only. The first name present wins.
 _TABLE = """
 arrival: arrival arrivaltime arrivaltimestamp arrivedat timestamp time datetime ts
-    requesttime starttime createdat created submittime timeutc timestampms
-    timestampns timestampus arrivalms arrivaltimems arrivaltimestamps arrivaltimesec
-    arrivaltimeseconds requesttimestamp requestedat receivedat eventtime submittedat
-    sendtime sentat tsms tsus tsns tss epochms epochs epoch t
+    requesttime starttime starttimeunixnano createdat requestcreatedat startedat created
+    submittime timeutc timestampms timestampns timestampus arrivalms arrivaltimems
+    arrivaltimestamps arrivaltimesec arrivaltimeseconds requesttimestamp requestedat
+    requeststarttime requeststartns requestreceivedat requestsubmittedat receivedat
+    eventtime submittedat sendtime sentat tsms tsus tsns tss tms epochms epochs epoch begintime
+    eventtimestamp logtime loggingtime datecreated createtime asctime date t
 input_tokens: inputtokens contexttokens requesttokens prompttokens inputlength
     promptlength isl inputlen promptlen inputtoks prompttoks numinputtokens
     numprompttokens numprefilltokens prefilltokens ninput prefilllen prefilllength
     contextlen contextlength inlen intokens tokensin promptsize inputsize querylen
-    inputtokencount prompttokencount prompttokenscount nprompt
+    inputtokencount prompttokencount prompttokenscount nprompt requnits
+    inputsequencelength inputtokenscount tokensinput usageinputtokens
 output_tokens: outputtokens generatedtokens responsetokens completiontokens
     outputlength responselength osl outputlen responselen outputtoks numoutputtokens
     numcompletiontokens numdecodetokens decodetokens noutput completionlen
     completionlength generatedlen generatedlength generationlen generationlength
     generationtokens gentokens genlen outlen outtokens tokensout decodelen decodelength
     outputsize responsesize completiontoks answertokens outputtokencount
-    completiontokencount candidatestokencount ncompletion
-total_tokens: totaltokens tokens tokenspers tokenspersecond tps
-model: model modelname modelid
+    completiontokencount candidatestokencount ncompletion resunits
+    outputsequencelength outputtokenscount tokensoutput usageoutputtokens
+total_tokens: totaltokens tokens tokenspers tokenspersecond tps tpm tokensperminute
+cached_tokens: cachedtokens cachereadinputtokens cachedinputtokens inputcachedtokens
+    promptcachedtokens cachedprompttokens cachereadtokens numcachedtokens cachehittokens
+    prompttokenscached promptcachehittokens cachedcontenttokencount inputcacheread
+cache_writes: cachecreationinputtokens cachewriteinputtokens cachecreationtokens
+    cachewritetokens
+reasoning_tokens: reasoningtokens thinkingtokens thoughtstokencount outputreasoningtokens
+model: model modelname modelid requestmodel
 region: region regionname location zone datacenter datacentre
 tier: tier servicetier slotier sloclass serviceclass priority
 hash_ids: hashids
 utility: utility requestutility utilityperrequest
+status: status statuscode responsestatus responsestatuscode httpstatus responsecode
+    httpstatuscode requeststatus outcome wascancelled cancelled canceled success
+    finishreason errortype errorcode
+cache_hit: cachehit iscachehit cachestatus cachedresponse responsecached fromcache iscached
+request_id: requestid reqid xrequestid callid completionid spanid requestuuid
+sample_rate: samplerate samplingrate sampleprobability samplingprobability
 time: time binstart binstarts timeutc timestamp datetime ts windowstart windowstarts
-    hourstart intervalstart intervalstartutc date t seconds
+    hourstart intervalstart intervalstartutc date t seconds bucket period
 requests: requests requestcount requestscount numrequests nrequests count counts
-    invocations arrivals calls callcount
-rate: rate raterps requestrate rps qps requestspers requestspersecond
+    invocations arrivals calls callcount nummodelrequests totalrequests
+    requeststotal
+rate: rate raterps requestrate rps qps requestspers requestspersecond rpm
+    requestsperminute reqps
 series: series service servicename client endpoint workload name
 """
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from planner.errors import IngestError
+from planner.inputs.ingest import where as filters
+from planner.inputs.ingest.clock import DAY_FIRST, MONTH_FIRST, check_zone
 
 AUTO = "auto"  # the format is detected from the columns
 REQUEST_FIELDS = (
@@ -18,6 +20,12 @@ REQUEST_FIELDS = (
     "tier",
     "hash_ids",
     "utility",
+    "cached_tokens",
+    "reasoning_tokens",
+    "status",
+    "cache_hit",
+    "request_id",
+    "sample_rate",
 )
 DEMAND_FIELDS = (
     "time",
@@ -26,6 +34,7 @@ DEMAND_FIELDS = (
     "input_tokens",
     "output_tokens",
     "total_tokens",
+    "cached_tokens",
     "series",
     "model",
     "region",
@@ -33,6 +42,10 @@ DEMAND_FIELDS = (
 )
 LABELS = ("model", "region", "tier")
 ALIASES = {"bin_start": "time"}  # other names of fields in mappings
+
+# How the amounts of a demand file are meant: seconds of the unit of a rate.
+RATES = {"per_second": 1, "per_minute": 60, "per_hour": 3600}
+COUNTS, COUNTER = "counts", "counter"
 
 GB = 1_000_000_000
 MAX_TOKENS = 10_000_000
@@ -48,6 +61,7 @@ class Offered:
     help: str
     choices: Mapping[str, str] = field(default_factory=dict)  # value to label, the default first
     switch: bool = False
+    longest: int = 80  # characters
 
 
 def _offered(default: Any, label: str, help: str, **more: Any) -> Any:
@@ -60,7 +74,8 @@ class IngestOptions:
 
     ``mapping`` names the column of a field: ``{"arrival": "created"}``. A time column may carry its
     unit (``"created:ms"``; ns, us, ms, s, min, h, d). It may be a sum of several columns
-    (``"day+hour"``). A demand file may have one column per series (``"requests":
+    (``"day+hour"``). Tokens may be a sum too, and have alternatives: ``a+b|c`` is the sum of a and
+    b, or c where both are empty. A demand file may have one column per series (``"requests":
     "chat_requests,api_requests"``).
     """
 
@@ -77,6 +92,46 @@ class IngestOptions:
         "Bins a demand file leaves out are",
         "What a bin is that a demand file leaves out: a gap (not known) or zero.",
         choices={"gap": "a gap: not known", "zero": "zero: nothing arrived"},
+    )
+    amounts: str = _offered(
+        AUTO,
+        "Amounts of a demand file are",
+        "How a demand file means its amounts: counts per bin, a counter that only grows, or rates.",
+        choices={
+            AUTO: "Find out from the file",
+            COUNTS: "counts per bin",
+            COUNTER: "a counter that only grows",
+            "per_second": "rates per second",
+            "per_minute": "rates per minute",
+            "per_hour": "rates per hour",
+        },
+    )
+    timezone: str | None = _offered(
+        None,
+        "Time zone",
+        "Zone of times without an offset, for example America/New_York. Default: UTC.",
+    )
+    dates: str = _offered(
+        AUTO,
+        "Dates such as 02/06/2025 begin with",
+        "Whether dates with slashes begin with the day or the month.",
+        choices={
+            AUTO: "Find out from the file",
+            DAY_FIRST: "the day",
+            MONTH_FIRST: "the month",
+        },
+    )
+    where: str | None = _offered(
+        None,
+        "Rows to keep",
+        "Conditions joined by and, for example: status = 200 and model in (a, b). Default: without "
+        "answers of a proxy's cache, failed requests and duplicates. all keeps every row.",
+        longest=filters.MAX_TEXT,
+    )
+    sample: str | None = _offered(
+        None,
+        "Sampled: one request in",
+        "The file holds one in this many requests, for example 100.",
     )
     strict: bool = _offered(
         False,
@@ -96,6 +151,12 @@ class IngestOptions:
                 f"missing must be 'gap' or 'zero', not {self.missing!r}: what a bin that the file "
                 "does not list means."
             )
+        for name, value in (("amounts", self.amounts), ("dates", self.dates)):
+            if value not in (choices := OFFERED[name].choices):
+                raise IngestError(f"{name} is {value[:40]!r}; choose one of {', '.join(choices)}.")
+        check_zone(self.timezone)
+        filters.parse(self.filter or "")
+        _one_in(self.sample)
         if self.bin_s is not None and not 0.001 <= self.bin_s <= 366 * 86400:
             raise IngestError(
                 f"bin_s must be between 0.001 s and a year, not {self.bin_s:g}; give the width of "
@@ -123,6 +184,23 @@ class IngestOptions:
         # The dataclass is frozen, so plain assignment fails.
         object.__setattr__(self, "mapping", mapping)
 
+    @property
+    def one_in(self) -> float | None:
+        """Return n if the caller says that the file holds one in n requests."""
+        return _one_in(self.sample)
+
+    @property
+    def stated_dates(self) -> str:
+        """Return the first part of dates with slashes if the caller states it, else ""."""
+        return "" if self.dates == AUTO else self.dates
+
+    @property
+    def filter(self) -> str | None:
+        """Return the caller's filter; "" keeps every row, None leaves it to the format."""
+        if self.where is None:
+            return None
+        return "" if self.where.strip() == filters.EVERY_ROW else self.where
+
     def constant(self, label: str) -> str | None:
         """Return the fixed name given for ``model``, ``region`` or ``tier``."""
         return {"model": self.model, "region": self.region, "tier": self.tier}[label] or None
@@ -137,6 +215,21 @@ class IngestOptions:
         """
         values = {option: chosen[option] for option in OFFERED if chosen.get(option)}
         return cls(name=name, mapping=mapping or {}, **values)
+
+
+def _one_in(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 1 <= number <= 1_000_000:
+        raise IngestError(
+            f"sample is {text[:40]!r}; give n from 1 to 1,000,000 where the file holds one in n "
+            "requests."
+        )
+    return number
 
 
 OFFERED: Mapping[str, Offered] = {

@@ -48,6 +48,7 @@ def put_in_order(
     *,
     on_range: Callable[[], None],
     range_rows: int = RANGE_ROWS,
+    kept: tuple[float, float] = (-np.inf, np.inf),
 ) -> None:
     """Rewrite ``parts`` so that they follow each other in time.
 
@@ -55,16 +56,17 @@ def put_in_order(
     and ``shift_s`` is 0. Requests of the same arrival keep the order of the file. Memory holds
     about ``range_rows`` rows, and one sample per SAMPLE_ROWS rows of all parts.
 
-    ``on_range`` is called after each range, and may raise to cancel.
+    Only arrivals in ``kept``, [first, end), stay. ``on_range`` is called after each range, and may
+    raise to cancel.
     """
     in_order = all(a.last_s <= b.first_s for a, b in pairwise(parts))
-    if in_order and shift_s == 0.0:
+    if in_order and shift_s == 0.0 and kept == (-np.inf, np.inf):
         return
     # The samples cut time into ranges of about ``range_rows`` rows without reading the parts.
     sample = np.sort(np.concatenate([part.sample for part in parts]))
     step = max(1, range_rows // SAMPLE_ROWS)
     cuts = np.unique(sample[step::step])
-    edges = [-np.inf, *cuts.tolist(), np.inf]
+    edges = [kept[0], *cuts[(cuts > kept[0]) & (cuts < kept[1])].tolist(), kept[1]]
     sorted_folder = folder / "sorted"
     sorted_folder.mkdir()
     count = 0

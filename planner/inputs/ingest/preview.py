@@ -11,21 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from planner.inputs.ingest.columns import counts_per_bin
-from planner.inputs.ingest.names import (
-    SYNONYMS,
-    compact,
-)
-from planner.inputs.ingest.options import (
-    DEMAND_FIELDS,
-    REQUEST_FIELDS,
-    IngestOptions,
-)
+from planner.inputs.ingest.names import SYNONYMS, compact
+from planner.inputs.ingest.options import DEMAND_FIELDS, REQUEST_FIELDS, IngestOptions
 from planner.inputs.ingest.source import Source
-from planner.inputs.ingest.tables import (
-    open_table,
-    plain,
-    refusals_of_libraries,
-)
+from planner.inputs.ingest.tables import open_table, plain, refusals_of_libraries
 
 ROWS = 6
 SHOWN = 60  # characters of a value

@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from planner.errors import IngestError
+from planner.errors import Ambiguous, Choice, IngestError
 from planner.files.atomic_write import whole_folder
 from planner.inputs.ingest.checks import Tally
+from planner.inputs.ingest.consistency import Question
 from planner.inputs.ingest.formats import choose_format
-from planner.inputs.ingest.names import (
-    SYNONYMS,
-    compact,
-)
-from planner.inputs.ingest.options import (
-    LABELS,
-    IngestOptions,
-)
-from planner.inputs.ingest.reading import Reading
-from planner.inputs.ingest.report import (
-    IngestReport,
-    moment,
-)
+from planner.inputs.ingest.names import SYNONYMS, compact
+from planner.inputs.ingest.options import LABELS, IngestOptions
+from planner.inputs.ingest.reading import Content, Reading
+from planner.inputs.ingest.report import IngestReport, moment
 from planner.inputs.ingest.source import Source
-from planner.inputs.ingest.store import (
-    META,
-    write_report,
-)
-from planner.inputs.ingest.tables import (
-    Table,
-    open_table,
-    refusals_of_libraries,
-)
+from planner.inputs.ingest.store import META, write_report
+from planner.inputs.ingest.tables import Table, open_table, refusals_of_libraries
 
 
 def ingest_file(
@@ -58,10 +46,50 @@ def ingest_file(
     if store.exists() and any(store.iterdir()) and not (store / META).is_file():
         raise IngestError(f"The folder {store.name} for the trace holds other files; use another.")
     with whole_folder(store) as work:
-        with refusals_of_libraries(source.name):
-            report = _read(source, work, options, progress or _ignore, began)
+        try:
+            with refusals_of_libraries(source.name):
+                report = _read(source, work, options, progress or _ignore, began)
+        except Question as question:
+            raise _asked(question, path, options) from None
         write_report(work, report)
     return report
+
+
+def _asked(question: Question, path: Path | str, options: IngestOptions) -> Ambiguous:
+    """Return the question with the figures of the file under each choice."""
+    choices = []
+    for choice in question.choices:
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                found = ingest_file(path, Path(folder) / "store", with_choice(options, choice))
+            except Ambiguous:
+                figures = "a further question follows"
+            except IngestError as problem:
+                figures = f"cannot be read so: {problem}"[:200]
+            else:
+                figures = _figures(found)
+        choices.append(choice._replace(figures=figures))
+    return Ambiguous(question.words, choices)
+
+
+def with_choice(options: IngestOptions, choice: Choice) -> IngestOptions:
+    """Return the options with one of the readings of a question chosen."""
+    if choice.option == "map":
+        name, _, column = choice.value.partition("=")
+        return replace(options, mapping={**options.mapping, name: column})
+    chosen: dict[str, Any] = {choice.option: choice.value}
+    return replace(options, **chosen)
+
+
+def _figures(report: IngestReport) -> str:
+    """Return requests, rate and times of a reading, as words."""
+    span_s = max(report.end_s - report.start_s, 1e-9)
+    words = (
+        f"{report.requests or 0:,.0f} requests, {(report.requests or 0) / span_s:,.3g} per second"
+    )
+    if report.input_tokens:
+        words += f", {report.input_tokens:,.0f} input tokens"
+    return f"{words}, {report.start} to {report.end}"
 
 
 def _ignore(fraction: float) -> None:
@@ -78,7 +106,7 @@ def _read(
     """Read the file into ``work`` and return its report."""
     scratch = work / "scratch"
     table = open_table(source, options, scratch)
-    format = choose_format(table.columns, options, table.kind)
+    format = choose_format(table.probe, options, table.kind)
     tally = Tally(source.name, table.unit, strict=options.strict)
     if table.probe.is_empty():
         raise _no_rows(table, source.name, tally)
@@ -89,6 +117,8 @@ def _read(
     # Ignored columns may be the cause of the error, so the message lists them.
     try:
         content = format.read(reading)
+    except Question:
+        raise
     except IngestError as problem:
         raise IngestError(" ".join((str(problem), *left_out))) from None
     shutil.rmtree(scratch, ignore_errors=True)
@@ -120,7 +150,20 @@ def _read(
         sha256=table.digest(),
         bytes=source.bytes,
         seconds=time.perf_counter() - began,
+        left_out=dict(sorted(tally.left_out.items())),
+        checks=reading.findings,
+        assumptions=tuple(_assumptions(content, reading, tally)),
+        **content.extras,
     )
+
+
+def _assumptions(content: Content, reading: Reading, tally: Tally) -> Iterator[str]:
+    """Yield what the reading takes for granted, as sentences."""
+    if content.clock.note:
+        yield content.clock.note
+    for reason, rows in sorted(tally.left_out.items()):
+        yield f"{rows:,} rows are left out: {reason}. where=all keeps every row."
+    yield from (words for words in reading.findings.values() if words)
 
 
 def _no_rows(table: Table, name: str, tally: Tally) -> IngestError:

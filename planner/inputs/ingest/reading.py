@@ -5,53 +5,65 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from planner.errors import IngestError
-from planner.inputs.ingest.checks import (
-    Names,
-    Tally,
-)
+import numpy as np
+import polars as pl
+
+from planner.errors import Choice, IngestError
+from planner.inputs.ingest import where
+from planner.inputs.ingest.checks import Names, Tally
 from planner.inputs.ingest.clock import (
+    DAY_FIRST,
+    MONTH_FIRST,
+    UNITS_NS,
+    AmbiguousDates,
     Clock,
+    Order,
+    Stated,
     Times,
+    decide,
     read,
+    time_numbers,
 )
-from planner.inputs.ingest.names import compact
-from planner.inputs.ingest.options import (
-    REQUEST_FIELDS,
-    IngestOptions,
-)
-from planner.inputs.ingest.report import SeriesReport
-from planner.inputs.ingest.rows import Batch
+from planner.inputs.ingest.connectors import Connector
+from planner.inputs.ingest.consistency import Evidence, Question, run
+from planner.inputs.ingest.options import REQUEST_FIELDS, IngestOptions
+from planner.inputs.ingest.report import RELATIVE, SeriesReport
+from planner.inputs.ingest.rows import Batch, Fault
 from planner.inputs.ingest.tables import Table
+from simulation.arrays import BoolArray, IntArray
+
+LEAST_JUMP_NS, MOST_JUMP_NS = 30 * UNITS_NS["min"], 90 * UNITS_NS["min"]
+Conditions = tuple[where.Condition, str]  # a condition, and why other rows are left out
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Format:
-    """One kind of file.
-
-    ``columns`` maps fields to the columns that identify the format, in the form of
-    :func:`names.compact`. Other fields are found by their well-known names.
-    """
+    """One kind of file: a declaration with its reader, or one of the general formats."""
 
     name: str  # the value of the option ``format``
     title: str  # label in a form
     words: str  # description in the guide
     read: Reader
-    columns: Mapping[str, str] = field(default_factory=dict)
-    written: str = ""  # the only Table.kind of such files; "": any
-    suits: Callable[[Sequence[str]], bool] | None = None  # detection that replaces ``columns``
+    connector: Connector | None = None  # the tool's declaration
+    suits: Callable[[pl.DataFrame], bool] | None = None  # detection without a declaration
     fields: tuple[str, ...] = REQUEST_FIELDS  # fields that columns can be mapped to
-    unit: str = ""  # unit of numeric times
-    no_output: str = "no output tokens"  # reason to refuse a request without output tokens
 
-    def known_by(self, columns: Sequence[str], written: str) -> bool:
-        """Return whether a file with these columns has this format."""
-        if self.suits is not None:
-            return self.suits(columns)
-        names = {compact(column) for column in columns}
-        fits = self.written in ("", written)
-        return bool(self.columns) and fits and names.issuperset(self.columns.values())
+    @property
+    def columns(self) -> Mapping[str, str]:
+        return self.connector.columns if self.connector else {}
+
+    @property
+    def unit(self) -> str:
+        """Return the unit of numeric times."""
+        return self.connector.unit if self.connector else ""
+
+    def known_by(self, probe: pl.DataFrame, written: str) -> bool:
+        """Return whether a file with these first rows has this format."""
+        if self.connector:
+            return self.connector.known(probe.columns, written)
+        return self.suits is not None and self.suits(probe)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,11 +77,78 @@ class Reading:
     tally: Tally
     folder: Path
     on_batch: Callable[[], None]  # called after each batch; may raise to cancel
+    findings: dict[str, str] = field(default_factory=dict)  # check to its sentence
+
+    def check(self, names: Sequence[str], evidence: Evidence) -> None:
+        """Run checks and keep their sentences; raise Question if one asks."""
+        for name, words in run(names, evidence).items():
+            self.findings[name] = self.findings.get(name) or words
+
+    def clock(self, columns: tuple[str, ...], unit: str | None) -> Clock:
+        """Return the clock of time columns; raise Question if several readings are possible."""
+        options = self.options
+        stated = Stated(unit, self.format.unit, options.timezone or "", options.stated_dates)
+        column = columns[0]
+        try:
+            when = decide(self.table.probe, columns, stated, name=self.name)
+        except AmbiguousDates as problem:
+            choices = (("the day first", DAY_FIRST), ("the month first", MONTH_FIRST))
+            raise Question(
+                str(problem), [Choice(words, "dates", value) for words, value in choices]
+            ) from None
+        if len(columns) == 1:
+            numbers = time_numbers(self.table.probe[column])
+            evidence = Evidence(
+                self.name, column, when, numbers, declared_unit=bool(self.format.unit)
+            )
+            self.check(("time_unit",), evidence)
+        return when
+
+    def watch_order(self, ns: IntArray, when: Clock) -> None:
+        """Ask for a zone if local times jump back by about an hour, as at the end of summer."""
+        if when.certain or when.kind == RELATIVE or ns.size < 2:
+            return
+        back = -np.diff(ns)
+        jumps = ns[1:][(back >= LEAST_JUMP_NS) & (back <= MOST_JUMP_NS)]
+        if jumps.size:
+            self.check(
+                ("repeated_hour",), Evidence(self.name, when.columns[0], when, jump_ns=jumps)
+            )
+
+    def conditions(self) -> tuple[Conditions, ...]:
+        """Return the caller's conditions, or those of the format, each with its reason."""
+        text, connector = self.options.filter, self.format.connector
+        declared = [(text, "")] if text else []
+        if text is None and connector:
+            declared = list(connector.where)
+        found = [
+            (condition, reason or f"left out by where: {where.words(condition)}")
+            for text, reason in declared
+            for condition in where.parse(text)
+        ]
+        if self.options.filter is None:  # a declaration may name columns that this file lacks
+            found = [each for each in found if each[0].column in self.table.columns]
+        where.columns_of([each for each, _ in found], self.table.columns, self.name)
+        return tuple(found)
+
+    def kept(self, batch: Batch, conditions: Sequence[Conditions]) -> Batch:
+        """Return the rows that meet every condition, and count the others as left out."""
+        for condition, reason in conditions:
+            batch = self.without(batch, ~condition.keeps(batch.frame[condition.column]), reason)
+        return batch
+
+    def without(self, batch: Batch, gone: BoolArray, reason: str) -> Batch:
+        """Return the batch without rows that are no load, and count these."""
+        if not gone.any():
+            return batch
+        text, kept = batch.text, np.flatnonzero(~gone)
+        self.tally.leave_out(Fault(reason, batch.lines, text).only(gone.tolist()))
+        return Batch(batch.frame.filter(~gone), batch.lines[~gone], lambda i: text(int(kept[i])))
 
 
-def read_times(reading: Reading, batch: Batch, when: Clock) -> Times:
+def read_times(reading: Reading, batch: Batch, when: Clock, order: Order | None = None) -> Times:
     """Return the times of a batch; raise IngestError if a number is in another unit."""
-    times = read(batch.frame, when)
+    times = read(batch.frame, when, order)
     if (other := times.other_unit) is not None:
         line = batch.lines[other.row]
         raise IngestError(f"{reading.name}, {reading.table.unit} {line}: {other.words}")
@@ -91,6 +170,7 @@ class Content:
     names: Mapping[str, Names]  # by label
     columns: Mapping[str, str]  # field to the column it was read from
     notes: tuple[str, ...]
+    extras: Mapping[str, Any] = field(default_factory=dict)  # further fields of the report
     series: tuple[SeriesReport, ...] = ()
     bin_s: float | None = None
 

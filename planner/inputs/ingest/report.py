@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from datetime import UTC as UTC_ZONE
 from datetime import datetime
 from typing import Any
@@ -73,6 +73,15 @@ class IngestReport:
     sha256: str  # of the stored file
     bytes: int  # of the stored file
     seconds: float  # duration of reading
+    cached_tokens: float | None = None  # input tokens from a prefix cache; None: not in the file
+    total_tokens: float | None = None  # of a demand file that counts both kinds as one
+    reasoning_tokens: float | None = None  # part of the output tokens; None: not in the file
+    cancelled: int = 0  # requests that ended before their answer
+    unanswered: int = 0  # requests without an answer that did not fail, such as embeddings
+    left_out: Mapping[str, int] = field(default_factory=dict)  # rows that are no load, by reason
+    sample: float = 1.0  # the file holds one in this many requests
+    assumptions: tuple[str, ...] = ()  # what the reading takes for granted, as sentences
+    checks: Mapping[str, str] = field(default_factory=dict)  # check to its finding, "" if none
 
     @property
     def start_s(self) -> float:
@@ -84,10 +93,10 @@ class IngestReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data for JSON; ``reject_samples`` as [line, reason, text]."""
-        out = {field.name: getattr(self, field.name) for field in fields(self)}
+        out = {each.name: getattr(self, each.name) for each in fields(self)}
         out["series"] = [
-            {field.name: getattr(each, field.name) for field in fields(each)}
-            for each in self.series
+            {each.name: getattr(series, each.name) for each in fields(series)}
+            for series in self.series
         ]
         out["reject_samples"] = [[s.line, s.reason, s.text] for s in self.reject_samples]
         return out
@@ -95,8 +104,13 @@ class IngestReport:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> IngestReport:
         """Return the report from the data of :meth:`as_dict`."""
-        values = {f.name: data[f.name] for f in fields(cls)}
-        for name in ("models", "regions", "tiers", "notes"):
+        # Reports of earlier versions lack the fields that have a default.
+        values = {
+            f.name: data[f.name]
+            for f in fields(cls)
+            if f.name in data or (f.default is MISSING and f.default_factory is MISSING)
+        }
+        for name in {"models", "regions", "tiers", "notes", "assumptions"} & values.keys():
             values[name] = tuple(values[name])
         values["reject_samples"] = tuple(Reject(*sample) for sample in data["reject_samples"])
         values["series"] = tuple(SeriesReport(**row) for row in data["series"])

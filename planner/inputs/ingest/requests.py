@@ -9,31 +9,21 @@ import numpy as np
 import polars as pl
 
 from planner.errors import IngestError
-from planner.inputs.ingest import clock
-from planner.inputs.ingest.checks import (
-    Names,
-    first_reasons,
-    labels,
-    numbers,
-    token_counts,
-)
-from planner.inputs.ingest.columns import (
-    RequestLayout,
-    request_layout,
-)
+from planner.inputs.ingest import clock, outcomes
+from planner.inputs.ingest.checks import Names, first_reasons, labels, numbers, token_counts
+from planner.inputs.ingest.columns import RequestLayout, request_layout
+from planner.inputs.ingest.consistency import HOUR_NS, Evidence, stray_bounds
 from planner.inputs.ingest.options import LABELS
-from planner.inputs.ingest.ordering import (
-    Part,
-    put_in_order,
-)
-from planner.inputs.ingest.reading import (
-    Content,
-    Reading,
-    read_times,
-)
-from planner.inputs.ingest.rows import Batch
+from planner.inputs.ingest.ordering import Part, put_in_order
+from planner.inputs.ingest.reading import Content, Reading, read_times
+from planner.inputs.ingest.rows import Batch, Fault
 from planner.inputs.ingest.store import REQUESTS
-from simulation.arrays import IntArray
+from simulation.arrays import BoolArray, IntArray
+
+PARTS_OF_TOKENS = {"cached_tokens": "input_tokens", "reasoning_tokens": "output_tokens"}
+CACHED = "answered by a proxy's cache"
+REPEATED = "the same request again (id and time)"
+STRAY = "time far from all other rows"
 
 
 @dataclass(slots=True)
@@ -44,26 +34,32 @@ class _Totals:
     first_ns: int = 0
     latest_ns: int = 0
     start_ns: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
+    tokens: dict[str, int] = field(default_factory=dict)  # by field
     no_utility: int = 0  # requests without a utility, in a file with utilities
+    cancelled: int = 0
+    unanswered: int = 0
     parts: list[Part] = field(default_factory=list)
     offsets: set[str] = field(default_factory=set)
+    hours: dict[int, int] = field(default_factory=dict)  # accepted rows by hour
+    jumps_ns: list[int] = field(default_factory=list)
+    rates: set[float] = field(default_factory=set)  # sample rates
+    earliest: tuple[int, int, str] | None = None  # time, line and text of the earliest row
+    latest: tuple[int, int, str] | None = None
 
 
 def read_request_file(reading: Reading) -> Content:
     """Read one row per request into part-00000.parquet and on, in order of arrival."""
     table, format = reading.table, reading.format
-    layout = request_layout(table.columns, reading.options, reading.name, format.columns)
+    layout = request_layout(table.probe, reading.options, reading.name, format.columns)
     ids = layout.fields.get("hash_ids")
     if ids is not None and table.kind == "csv":
-        raise IngestError(
-            f"{reading.name}: hash_ids are lists, which CSV cannot hold; give them as JSON lines "
-            "or Parquet."
-        )
-    when = clock.decide(
-        table.probe, layout.arrival, layout.arrival_unit, name=reading.name, default=format.unit
-    )
+        if "hash_ids" in reading.options.mapping:
+            raise IngestError(
+                f"{reading.name}: hash_ids are lists, which CSV cannot hold; give them as JSON "
+                "lines or Parquet."
+            )
+        ids = None
+    when = reading.clock(layout.arrival, layout.arrival_unit)
     reader = _Reader(reading, layout, when)
     columns = list(dict.fromkeys([*when.columns, *reader.columns]))
     for batch in table.batches(columns, ids=ids):
@@ -79,39 +75,157 @@ class _Reader:
         self._folder = reading.folder / REQUESTS
         self._folder.mkdir()
         self.names = {label: Names(label, reading.name) for label in LABELS}
-        self.columns = [c for f, c in layout.fields.items() if f != "hash_ids"]
+        self._conditions = reading.conditions()
+        # A caller's filter replaces what is left out by itself.
+        self._automatic = reading.options.filter is None
+        fields = dict(layout.fields)
+        if not self._automatic:
+            for name in ("cache_hit", "request_id"):
+                fields.pop(name, None)
+        self._fields = fields
+        self.columns = [c for f, c in fields.items() if f != "hash_ids"]
+        self.columns += [c for each in layout.tokens.values() for c in each.columns]
+        self.columns += [condition.column for condition, _ in self._conditions]
         self.totals = _Totals()
+        self._order = clock.Order()
+        self._seen: list[tuple[int, int, IntArray]] = []  # first and last time, hashes of ids
 
     def take(self, batch: Batch) -> None:
         """Check one batch and write its accepted rows as one part."""
-        totals, frame = self.totals, batch.frame
-        times = read_times(self._reading, batch, self._clock)
-        limit = self._reading.options.max_tokens
-        fields = self._layout.fields
-        prompt, bad_in = token_counts(
-            frame[fields["input_tokens"]], "input tokens", limit, "input tokens zero"
-        )
-        answer, bad_out = token_counts(
-            frame[fields["output_tokens"]],
-            "output tokens",
-            limit,
-            self._reading.format.no_output,
-        )
-        bad, faults = first_reasons([times.refused, bad_in, bad_out], batch.lines, batch.text)
-        for fault in (*batch.faults, *faults):
-            self._reading.tally.add(fault)
-        self._reading.tally.close_batch()
+        totals = self.totals
         totals.rows += batch.lines.size + sum(fault.lines.size for fault in batch.faults)
+        for fault in batch.faults:
+            self._reading.tally.add(fault)
+        batch = self._of_load(batch)
+        frame = batch.frame
+        times = read_times(self._reading, batch, self._clock, self._order)
+        self._reading.watch_order(times.ns, self._clock)
+        tokens, refused = self._tokens(frame)
+        bad, faults = first_reasons([times.refused, *refused], batch.lines, batch.text)
+        for fault in faults:
+            self._reading.tally.add(fault)
         totals.offsets |= times.offsets
-        ns = times.ns
+        ns, lines = times.ns, batch.lines
+        again = self._repeated(frame, ns, bad)
+        if again is not None:
+            self._reading.tally.leave_out(Fault(REPEATED, lines, batch.text).only(again.tolist()))
+            bad = again if bad is None else bad | again
+        self._reading.tally.close_batch()
         if bad is not None:
-            ns, prompt, answer, frame = ns[~bad], prompt[~bad], answer[~bad], frame.filter(~bad)
+            ns, frame, lines = ns[~bad], frame.filter(~bad), lines[~bad]
+            tokens = {name: values[~bad] for name, values in tokens.items()}
         if ns.size:
-            totals.input_tokens += int(prompt.sum())
-            totals.output_tokens += int(answer.sum())
-            self._write(ns, prompt, answer, frame)
+            self._note_ends(ns, batch, None if bad is None else np.flatnonzero(~bad))
+            self._count(ns, frame, tokens)
+            self._write(ns, tokens, frame)
 
-    def _write(self, ns: IntArray, prompt: IntArray, answer: IntArray, frame: pl.DataFrame) -> None:
+    def _of_load(self, batch: Batch) -> Batch:
+        """Return the rows that the filter keeps and that put load on a GPU."""
+        batch = self._reading.kept(batch, self._conditions)
+        if self._automatic and (column := self._fields.get("cache_hit")):
+            batch = self._reading.without(
+                batch, outcomes.cache_hits(batch.frame[column]), f"{CACHED} ({column})"
+            )
+        column = self._fields.get("status")
+        if column is None:
+            return batch
+        status = batch.frame[column]
+        answer = numbers(self._layout.tokens["output_tokens"].series(batch.frame))[0]
+        if self._automatic:
+            failed = outcomes.failed(status, column) & ~(answer > 0)
+            batch = self._reading.without(
+                batch, failed, f"failed request without an answer ({column})"
+            )
+        return batch
+
+    def _tokens(
+        self, frame: pl.DataFrame
+    ) -> tuple[dict[str, IntArray], list[dict[str, BoolArray]]]:
+        """Return the tokens of each field, and the refused rows by reason."""
+        limit, layout = self._reading.options.max_tokens, self._layout.tokens
+        prompt, bad_in = token_counts(
+            layout["input_tokens"].series(frame), "input tokens", limit, "input tokens zero"
+        )
+        answers = layout["output_tokens"].series(frame)
+        ended = self._ended(frame)
+        if ended is not None and ended.any():
+            empty = answers.is_null()
+            if answers.dtype == pl.String:
+                empty = empty | (answers.str.strip_chars() == "")
+            answers = answers.set(pl.Series(ended) & empty, _zero(answers))
+        answer, bad_out = token_counts(answers, "output tokens", limit)
+        found = {"input_tokens": prompt, "output_tokens": answer}
+        for name, whole in PARTS_OF_TOKENS.items():
+            if name in layout:
+                part = np.nan_to_num(numbers(layout[name].series(frame))[0], posinf=0.0, neginf=0.0)
+                found[name] = np.clip(part, 0, found[whole]).astype(np.int64)
+        return found, [bad_in, bad_out]
+
+    def _ended(self, frame: pl.DataFrame) -> BoolArray | None:
+        """Return the cancelled requests, or None without a column that tells."""
+        column = self._fields.get("status")
+        return None if column is None else outcomes.cancelled(frame[column], column)
+
+    def _repeated(
+        self, frame: pl.DataFrame, ns: IntArray, bad: BoolArray | None
+    ) -> BoolArray | None:
+        """Return the rows that repeat the id and the time of a row above, or None.
+
+        Only rows of overlapping times are compared, so that a long file in order costs nothing.
+        """
+        column = self._fields.get("request_id")
+        if column is None or not ns.size:
+            return None
+        ids = frame[column]
+        key = pl.DataFrame({"id": ids, "ns": ns}).hash_rows(seed=0).to_numpy().view(np.int64)
+        usable = (
+            ids.is_not_null().to_numpy() if bad is None else ids.is_not_null().to_numpy() & ~bad
+        )
+        again = ~pl.Series(key).is_first_distinct().to_numpy() & usable
+        first, last = int(ns[usable].min(initial=2**62)), int(ns[usable].max(initial=-1))
+        for low, high, hashes in self._seen:
+            if low <= last and first <= high:
+                place = np.minimum(np.searchsorted(hashes, key), hashes.size - 1)
+                again |= (hashes[place] == key) & usable
+        if usable.any():
+            self._seen.append((first, last, np.unique(key[usable])))
+        return again if again.any() else None
+
+    def _note_ends(self, ns: IntArray, batch: Batch, kept: IntArray | None) -> None:
+        """Remember the earliest and the latest row, to show those whose clock is wrong."""
+        totals = self.totals
+        for place, which in ((int(ns.argmin()), "earliest"), (int(ns.argmax()), "latest")):
+            known = getattr(totals, which)
+            when = int(ns[place])
+            if known is None or (when < known[0] if which == "earliest" else when > known[0]):
+                row = place if kept is None else int(kept[place])
+                setattr(totals, which, (when, int(batch.lines[row]), batch.text(row)))
+
+    def _count(self, ns: IntArray, frame: pl.DataFrame, tokens: dict[str, IntArray]) -> None:
+        """Add the accepted rows to the totals."""
+        totals = self.totals
+        for name, values in tokens.items():
+            totals.tokens[name] = totals.tokens.get(name, 0) + int(values.sum())
+        empty = tokens["output_tokens"] == 0
+        if empty.any():
+            ended = self._ended(frame)
+            stopped = empty if ended is None else empty & ended
+            totals.cancelled += 0 if ended is None else int(stopped.sum())
+            totals.unanswered += int((empty if ended is None else empty & ~ended).sum())
+        hour = ns // HOUR_NS
+        low = int(hour.min())
+        if int(hour.max()) - low < 1_000_000:
+            rows = np.bincount(hour - low)
+            places = np.flatnonzero(rows)
+            found, counts = places + low, rows[places]
+        else:
+            found, counts = np.unique(hour, return_counts=True)
+        for place, count in zip(found.tolist(), counts.tolist(), strict=True):
+            totals.hours[place] = totals.hours.get(place, 0) + count
+        if column := self._fields.get("sample_rate"):
+            totals.rates |= set(np.unique(numbers(frame[column])[0]).tolist()[:50])
+
+    def _write(self, ns: IntArray, tokens: dict[str, IntArray], frame: pl.DataFrame) -> None:
         """Write the accepted rows of a batch as one part, sorted by arrival."""
         totals = self.totals
         if not totals.accepted:
@@ -121,15 +235,14 @@ class _Reader:
         part = pl.DataFrame(
             {
                 "arrival_s": (ns - totals.first_ns) / 1e9,
-                "input_tokens": prompt.astype(np.int32),
-                "output_tokens": answer.astype(np.int32),
+                **{name: values.astype(np.int32) for name, values in tokens.items()},
                 **{label: self._label(label, frame) for label in LABELS},
             }
         )
-        if "hash_ids" in self._layout.fields:
-            part = part.with_columns(frame[self._layout.fields["hash_ids"]].alias("hash_ids"))
-        if "utility" in self._layout.fields:
-            part = part.with_columns(self._utility(frame[self._layout.fields["utility"]]))
+        if (column := self._fields.get("hash_ids")) in frame.columns:
+            part = part.with_columns(frame[column].alias("hash_ids"))
+        if "utility" in self._fields:
+            part = part.with_columns(self._utility(frame[self._fields["utility"]]))
         # Most files are in order, so sort only parts with late rows.
         if late:
             part = part.sort("arrival_s", maintain_order=True)
@@ -160,10 +273,20 @@ class _Reader:
         return values.alias(label)
 
     def finish(self) -> Content:
-        """Put all parts in order of arrival and return the content."""
-        totals = self.totals
+        """Put all parts in order of arrival, set stray rows aside, and return the content."""
+        totals, reading = self.totals, self._reading
+        evidence = Evidence(reading.name, self._clock.columns[0], self._clock, hours=totals.hours)
+        reading.check(("repeated_hour", "stray_clocks"), evidence)
+        bounds = stray_bounds(totals.hours)
+        low_s, high_s = -np.inf, np.inf
+        if bounds is not None:
+            low_s = (bounds[0] * HOUR_NS - totals.first_ns) / 1e9
+            high_s = ((bounds[1] + 1) * HOUR_NS - totals.first_ns) / 1e9
+            self._set_aside(low_s, high_s)
         shift_s = (totals.start_ns - totals.first_ns) / 1e9
-        put_in_order(totals.parts, self._folder, shift_s, on_range=self._reading.on_batch)
+        put_in_order(
+            totals.parts, self._folder, shift_s, on_range=reading.on_batch, kept=(low_s, high_s)
+        )
         return Content(
             kind="requests",
             rows=totals.rows,
@@ -171,16 +294,64 @@ class _Reader:
             clock=self._clock,
             start_ns=totals.start_ns,
             end_ns=totals.latest_ns,
-            input_tokens=totals.input_tokens,
-            output_tokens=totals.output_tokens,
+            input_tokens=totals.tokens["input_tokens"],
+            output_tokens=totals.tokens["output_tokens"],
             names=self.names,
             columns=self._layout.columns,
             notes=self._notes(),
+            extras={
+                "cached_tokens": totals.tokens.get("cached_tokens"),
+                "reasoning_tokens": totals.tokens.get("reasoning_tokens"),
+                "cancelled": totals.cancelled,
+                "unanswered": totals.unanswered,
+                "sample": self._sample(),
+            },
         )
+
+    def _set_aside(self, low_s: float, high_s: float) -> None:
+        """Take the rows outside [low_s, high_s) out of the totals, and report them."""
+        totals = self.totals
+        place = pl.col("arrival_s")
+        inside = (place >= low_s) & (place < high_s)
+        gone = dict.fromkeys(totals.tokens, 0)
+        count, begin, end = 0, np.inf, -np.inf
+        for part in totals.parts:
+            frame = pl.read_parquet(part.path, columns=["arrival_s", *totals.tokens])
+            kept = frame.filter(inside)["arrival_s"]
+            if kept.len():
+                begin, end = min(begin, float(kept[0])), max(end, float(kept[-1]))
+            if kept.len() < frame.height:
+                strays = frame.filter(~inside)
+                count += strays.height
+                for name in totals.tokens:
+                    gone[name] += int(strays[name].cast(pl.Int64).sum())
+        for name, tokens in gone.items():
+            totals.tokens[name] -= tokens
+        totals.accepted -= count
+        shown = [
+            each
+            for each in (totals.earliest, totals.latest)
+            if each is not None and not low_s <= (each[0] - totals.first_ns) / 1e9 < high_s
+        ]
+        # Only the outermost rows have their text; the others count with them.
+        lines = np.array([shown[min(i, len(shown) - 1)][1] for i in range(count)], dtype=np.int64)
+        self._reading.tally.leave_out(
+            Fault(STRAY, lines, lambda i: shown[min(i, len(shown) - 1)][2])
+        )
+        totals.start_ns = totals.first_ns + round(begin * 1e9)
+        totals.latest_ns = totals.first_ns + round(end * 1e9)
+
+    def _sample(self) -> float:
+        """Return n if the file holds one in n requests."""
+        stated = self._reading.options.one_in
+        if stated is not None:
+            return stated
+        known = [rate for rate in self.totals.rates if np.isfinite(rate) and rate > 0]
+        return _one_in(max(known)) if len(known) == 1 else 1.0
 
     def _notes(self) -> tuple[str, ...]:
         totals = self.totals
-        notes = clock_notes(self._clock, totals.offsets)
+        notes = [*clock_notes(self._clock, totals.offsets), *self._layout.notes]
         if totals.late:
             notes.append(
                 f"Sorted {totals.late:,} row{'s' * (totals.late > 1)} that arrived before a row "
@@ -192,7 +363,30 @@ class _Reader:
         for label, column in self._layout.fields.items():
             if label in self.names and (blank := self.names[label].blank):
                 notes.append(f"{blank:,} requests have no {label} (column {column}).")
+        if totals.cancelled:
+            notes.append(
+                f"{totals.cancelled:,} requests were cancelled before their answer: their prompts "
+                "count as load."
+            )
+        if totals.unanswered:
+            notes.append(
+                f"{totals.unanswered:,} requests have no answer: they count as load of their "
+                "prompts alone, like embeddings."
+            )
+        if (one_in := self._sample()) > 1:
+            notes.append(f"The file holds one in {one_in:g} requests: demand is that many times.")
+        elif len(totals.rates) > 1:
+            notes.append("The rows have several sample rates: each row counts once.")
         return tuple(notes)
+
+
+def _one_in(rate: float) -> float:
+    """Return n of a sample rate: 0.01 is one in 100, and so is 100."""
+    return 1 / rate if rate < 1 else rate
+
+
+def _zero(series: pl.Series) -> object:
+    return "0" if series.dtype == pl.String else 0
 
 
 def clock_notes(when: clock.Clock, offsets: Sequence[str] | set[str]) -> list[str]:

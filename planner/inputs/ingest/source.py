@@ -5,26 +5,25 @@ Nothing here trusts the file. Its size is checked before reading, its expansion 
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 import zstandard
 
 from planner.errors import IngestError
-from planner.inputs.ingest.options import (
-    GB,
-    IngestOptions,
-)
+from planner.inputs.ingest.options import GB, IngestOptions
 
 EXTENSIONS = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet")
 COMPRESSED = (".gz", ".zst")
 KINDS_OF_FILE = f"{', '.join(EXTENSIONS)}, each also {' or '.join(COMPRESSED)}"
 GZIP, ZSTD, PLAIN = "gzip", "zstd", "none"
 PARQUET_MAGIC = b"PAR1"
+UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 CREDIBLE_BYTES, CREDIBLE_RATIO = 64 << 20, 200  # real traces compress 5 to 30 times
 _PIECE = 1 << 20
@@ -36,8 +35,6 @@ _FOREIGN = {
     b"\xfd7zXZ": "an xz file; unpack it or compress it with gzip or zstd",
     b"%PDF": "a PDF document; export the table as CSV",
     b"SQLite format 3": "an SQLite database; export the table as CSV",
-    b"\xff\xfe": "UTF-16 text; save it as UTF-8",
-    b"\xfe\xff": "UTF-16 text; save it as UTF-8",
 }
 
 
@@ -240,6 +237,18 @@ def _unzstd(raws: Iterator[bytes], piece: int) -> Iterator[bytes]:
                 data = unpacker.unused_data if unpacker.eof else b""
     if not unpacker.eof:
         raise EOFError
+
+
+def as_utf8(pieces: Iterable[bytes], name: str) -> Iterator[bytes]:
+    """Yield UTF-16 text with its byte order mark as UTF-8."""
+    decoder = codecs.getincrementaldecoder("utf-16")("strict")
+    try:
+        for piece in pieces:
+            if text := decoder.decode(piece):
+                yield text.encode()
+        yield decoder.decode(b"", final=True).encode()
+    except UnicodeError:
+        raise IngestError(f"{name} is damaged UTF-16 text; save the file as UTF-8.") from None
 
 
 def foreign(head: bytes) -> str | None:

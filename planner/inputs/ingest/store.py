@@ -26,11 +26,7 @@ import polars as pl
 
 from planner.errors import Damaged, IngestError, PlannerError
 from planner.files.damage import damage_reported
-from planner.inputs.ingest.grid import (
-    AMOUNTS,
-    Grid,
-    numbered,
-)
+from planner.inputs.ingest.grid import AMOUNTS, Grid, numbered
 from planner.inputs.ingest.options import LABELS
 from planner.inputs.ingest.report import IngestReport
 from simulation.arrays import CodeArray, FloatArray, Int32Array, IntArray
@@ -90,6 +86,7 @@ class DemandColumns:
     total_tokens: FloatArray | None
     input_lengths: FloatArray | None = None  # sample of tokens per request, if known
     output_lengths: FloatArray | None = None
+    cached_tokens: FloatArray | None = None  # input tokens from a prefix cache
 
 
 def write_report(folder: Path, report: IngestReport) -> None:
@@ -292,7 +289,8 @@ def read_demand(store_dir: Path | str) -> list[DemandColumns]:
     if not frame["number"].is_sorted():
         frame = frame.sort("number", maintain_order=True)
     edges = np.searchsorted(frame["number"].to_numpy(), np.arange(series.height + 1))
-    amounts = {field: _amount(frame[field]) for field in AMOUNTS}
+    # A store of an earlier version may lack a column.
+    amounts = {field: _amount(frame[field]) for field in AMOUNTS if field in frame.columns}
     counted = {
         field: np.logical_or.reduceat(~np.isnan(values), edges[:-1])
         for field, values in amounts.items()
@@ -311,6 +309,7 @@ def read_demand(store_dir: Path | str) -> list[DemandColumns]:
             **{
                 field: amounts[field][edges[i] : edges[i + 1]] if counted[field][i] else None
                 for field in AMOUNTS[1:]
+                if field in amounts
             },
             input_lengths=lengths.get((name, "input_tokens")),
             output_lengths=lengths.get((name, "output_tokens")),

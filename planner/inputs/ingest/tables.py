@@ -7,6 +7,7 @@ callers check the values.
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,10 +22,7 @@ from polars import selectors
 
 from planner.errors import IngestError
 from planner.files.parquet_rows import Decoder
-from planner.inputs.ingest import (
-    csv_text,
-    json_text,
-)
+from planner.inputs.ingest import csv_text, json_text
 from planner.inputs.ingest.blocks import (
     Block,
     Records,
@@ -33,22 +31,21 @@ from planner.inputs.ingest.blocks import (
     records,
     whole_records,
 )
+from planner.inputs.ingest.connectors import CONNECTORS
 from planner.inputs.ingest.names import check_names
 from planner.inputs.ingest.options import IngestOptions
-from planner.inputs.ingest.rows import (
-    BAD_IDS,
-    Batch,
-    Fault,
-    holes,
-)
+from planner.inputs.ingest.rows import BAD_IDS, Batch, Fault, holes
 from planner.inputs.ingest.source import (
     PARQUET_MAGIC,
     PLAIN,
+    UTF16,
     Expansion,
     Source,
+    as_utf8,
     foreign,
     sha256_file,
 )
+from planner.inputs.ingest.unfold import as_lines, documents, path_of, steps
 
 logger = logging.getLogger(__name__)
 
@@ -104,11 +101,7 @@ def open_table(source: Source, options: IngestOptions, scratch: Path) -> Table:
     ``scratch`` takes the unpacked copy of a compressed Parquet file.
     """
     pieces = source.pieces()
-    head = b""
-    for piece in pieces:
-        head += piece
-        if len(head) >= PROBE_BYTES:
-            break
+    head = _head_of(pieces)
     if head.startswith(PARQUET_MAGIC):
         return _open_parquet(source, options, itertools.chain([head], pieces), scratch)
     if ".parquet" in source.name.lower():
@@ -116,8 +109,23 @@ def open_table(source: Source, options: IngestOptions, scratch: Path) -> Table:
             f"{source.name} is named a Parquet file but is not one; check that it was written "
             "to the end, or give it its right extension."
         )
+    if head.startswith(UTF16):
+        pieces = as_utf8(itertools.chain([head], pieces), source.name)
+        head = _head_of(pieces)
     head = _text_head(head, source.name)
     is_json = _is_json(head, source.name)
+    unit = "line"
+    stream: Iterator[bytes] = itertools.chain([head], pieces)
+    if is_json and (nested := _nested(head, source.name)) is not None:
+        whole, path = nested
+        rows = as_lines(documents(stream, source.name), path)
+        unit = "row" if whole else "request"
+        expansion = Expansion(source.name, source.bytes, options.max_expanded_bytes)
+        pieces = _counted(_joined(rows), expansion)
+        head = _head_of(pieces)
+        if not head:
+            raise IngestError(f"{source.name} holds no row; export it again.")
+        stream = itertools.chain([head], pieces)
     complete = len(head) < PROBE_BYTES
     lines = _sample(
         head if complete else head[:PROBE_BYTES], complete, source.name, quoted=not is_json
@@ -125,7 +133,73 @@ def open_table(source: Source, options: IngestOptions, scratch: Path) -> Table:
     step = options.chunk_bytes
     # Read the probed bytes again as the first pieces of the stream.
     again = (head[start : start + step] for start in range(0, len(head), step))
-    return TextTable(source, options, itertools.chain(again, pieces), lines, quoted=not is_json)
+    return TextTable(
+        source, options, itertools.chain(again, pieces), lines, quoted=not is_json, unit=unit
+    )
+
+
+def _head_of(pieces: Iterator[bytes]) -> bytes:
+    """Return the first bytes of a stream, enough to decide on the file."""
+    head = b""
+    for piece in pieces:
+        head += piece
+        if len(head) >= PROBE_BYTES:
+            break
+    return head
+
+
+def _joined(lines: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield short pieces as longer ones."""
+    while batch := b"".join(itertools.islice(lines, 1024)):
+        yield batch
+
+
+def _counted(pieces: Iterator[bytes], expansion: Expansion) -> Iterator[bytes]:
+    """Yield pieces, and refuse a file that grows out of proportion while its rows are unfolded."""
+    for piece in pieces:
+        expansion.add(len(piece))
+        yield piece
+
+
+def _nested(head: bytes, name: str) -> tuple[bool, tuple[str, ...]] | None:
+    """Return where the rows of JSON are; None for JSON lines with one row each.
+
+    The first value says whether the file is one document, an array or an object.
+    """
+    first = head.split(b"\n", 1)[0].strip()
+    try:
+        record = json.loads(first)
+        document = not isinstance(record, dict) or not head.strip().partition(b"\n")[2].strip()
+    except (ValueError, RecursionError):
+        record, document = None, True
+    if isinstance(record, dict):
+        path = path_of(record, document=document)
+        return (document, path) if path else None
+    if head.lstrip()[:1] not in (b"[", b"{"):
+        return None
+    found = list(itertools.islice(_values(head, name), 2))
+    if head.lstrip()[:1] == b"[":
+        return True, path_of(found[0] if found else None, document=False)
+    if not found:
+        return (True, _path_in_text(head)) if len(head) >= PROBE_BYTES else None
+    return True, path_of(found[0], document=len(found) == 1)
+
+
+def _values(head: bytes, name: str) -> Iterator[object]:
+    """Yield the values at the start of a document; none after a fault or an incomplete one."""
+    try:
+        yield from documents(iter([head]), name)
+    except IngestError:
+        return
+
+
+def _path_in_text(head: bytes) -> tuple[str, ...]:
+    """Return where the rows of a long document are, by the names at its start."""
+    for connector in CONNECTORS.values():
+        path = steps(connector.rows)
+        if path and all(f'"{step}"'.encode() in head for step in path if step not in ("[]", "*")):
+            return path
+    return ()
 
 
 def _text_head(head: bytes, name: str) -> bytes:
@@ -159,7 +233,6 @@ def _sample(head: bytes, complete: bool, name: str, quoted: bool) -> Records:
 class TextTable:
     """A CSV file (any of four delimiters) or a file of JSON lines."""
 
-    unit = "line"
     left_out: Mapping[str, str] = MappingProxyType({})
 
     def __init__(
@@ -169,12 +242,14 @@ class TextTable:
         stream: Iterator[bytes],
         lines: Records,
         quoted: bool,
+        unit: str,
     ) -> None:
+        self.unit = unit
         self._source, self._options, self._stream = source, options, stream
         self._quoted = quoted
         if quoted:
             self._header = csv_text.read_header(lines, source.name)
-            self.kind, self.columns = "csv", self._header.columns
+            self.kind, self.columns = "csv", self._header.shown
             rows = csv_text.batch(lines, self._header, self.columns, source.name)
             self.probe = rows.frame.head(PROBE_ROWS)
         else:

@@ -16,10 +16,7 @@ import polars as pl
 
 from planner.errors import IngestError
 from planner.inputs.ingest.names import SYNONYMS
-from planner.inputs.ingest.options import (
-    LABELS,
-    MAX_TOKENS,
-)
+from planner.inputs.ingest.options import LABELS, MAX_TOKENS
 
 try:
     import ibis

@@ -62,7 +62,8 @@ class Command(HeadroomCommand):
         ]
         if (count := len(answer["series"])) > LISTED:
             lines.append(f"  {count:,} series; the first {LISTED} are shown. --json has all.")
-        return "\n".join(lines + [f"  {note}" for note in answer["notes"]])
+        said = dict.fromkeys([*answer["assumptions"], *answer["notes"]])
+        return "\n".join(lines + [f"  {note}" for note in said])
 
 
 def _tokens(number: float | None) -> str:

@@ -33,7 +33,8 @@ class UploadForm(forms.Form):
             }
         ),
         help_text="One <code>field=column</code> a line. Requests: arrival, input_tokens, "
-        "output_tokens, model, region, tier. Demand: time, requests, rate, series, "
+        "output_tokens, cached_tokens, model, region, tier. Tokens may be sums: a+b. "
+        "Demand: time, requests, rate, series, "
         "input_tokens, output_tokens.",
     )
 
@@ -61,4 +62,4 @@ def _field(option: Offered) -> forms.Field:
     if option.choices:
         choices = list(option.choices.items())
         return forms.ChoiceField(choices=choices, required=False, label=option.label)
-    return forms.CharField(max_length=80, required=False, label=option.label)
+    return forms.CharField(max_length=option.longest, required=False, label=option.label)

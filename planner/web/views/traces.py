@@ -76,8 +76,13 @@ def detail(request: Request, name: str) -> HttpResponse:
 @require_POST
 @planners_only
 def read_again(request: Request, name: str) -> HttpResponse:
-    """Read a refused file again with the column mapping that the user chose."""
+    """Read a refused file again with the column mapping or the reading that the user chose."""
     trace = trace_get(name)
+    if "reading" in request.POST:
+        chosen = request.POST["reading"]
+        options = traces.trace_choice(trace, int(chosen) if chosen.isdecimal() else -1)
+        traces.trace_reread(trace=trace, owner=request.user, options=options)
+        return redirect("web:trace", name)
     preview = traces.trace_preview(trace)
     if preview is None:
         messages.error(request, "The file is not kept any more; upload it again.")

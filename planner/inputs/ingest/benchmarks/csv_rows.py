@@ -16,10 +16,7 @@ import numpy as np
 from planner.errors import IngestError
 from planner.inputs.ingest.benchmarks import requests
 from planner.inputs.ingest.benchmarks.requests import arrival_column
-from planner.inputs.ingest.names import (
-    check_names,
-    compact,
-)
+from planner.inputs.ingest.names import check_names, compact
 from simulation.arrays import FloatArray
 from simulation.performance.rows import BenchmarkRows, benchmark_rows
 

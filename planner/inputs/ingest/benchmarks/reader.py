@@ -12,15 +12,9 @@ import numpy as np
 
 from planner.errors import IngestError
 from planner.inputs.ingest.benchmarks.csv_rows import csv_rows
-from planner.inputs.ingest.benchmarks.serving import (
-    guidellm,
-    vllm,
-)
+from planner.inputs.ingest.benchmarks.serving import guidellm, vllm
 from planner.inputs.ingest.options import IngestOptions
-from planner.inputs.ingest.source import (
-    Source,
-    foreign,
-)
+from planner.inputs.ingest.source import Source, foreign
 from simulation.performance.rows import NUMBERS, BenchmarkRows
 
 BENCHMARK_FORMATS = ("auto", "vllm", "guidellm", "wva", "splitwise", "sageserve", "csv")

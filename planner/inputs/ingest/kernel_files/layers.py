@@ -12,10 +12,7 @@ import numpy as np
 import polars as pl
 
 from planner.errors import IngestError
-from planner.inputs.catalogue.names import (
-    find_model,
-    plain,
-)
+from planner.inputs.catalogue.names import find_model, plain
 from planner.inputs.ingest.kernel_files.frame import Frame
 from simulation.arrays import FloatArray
 from simulation.performance.graph import OperatorGraph, operator_graph

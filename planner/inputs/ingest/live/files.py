@@ -16,16 +16,8 @@ from planner.inputs.ingest.live.samples import (
     bins_frame,
     no_histograms,
 )
-from planner.inputs.ingest.report import (
-    UTC,
-    IngestReport,
-)
-from planner.inputs.ingest.store import (
-    DemandColumns,
-    bin_requests,
-    read_demand,
-    scan_requests,
-)
+from planner.inputs.ingest.report import UTC, IngestReport
+from planner.inputs.ingest.store import DemandColumns, bin_requests, read_demand, scan_requests
 from simulation.arrays import FloatArray
 
 STEPS = 4  # buckets of lengths per doubling of tokens

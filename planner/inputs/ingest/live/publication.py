@@ -12,25 +12,11 @@ import polars as pl
 
 from planner.errors import IngestError
 from planner.files.atomic_write import whole_folder
-from planner.inputs.ingest.demand import (
-    series_reports,
-    total,
-)
-from planner.inputs.ingest.grid import (
-    Grid,
-    gap_counts,
-)
+from planner.inputs.ingest.demand import series_reports, total
+from planner.inputs.ingest.grid import Grid, gap_counts
 from planner.inputs.ingest.live.lengths import sample_of
-from planner.inputs.ingest.live.samples import (
-    AMOUNTS,
-    KEYS,
-    Samples,
-)
-from planner.inputs.ingest.report import (
-    UTC,
-    IngestReport,
-    moment,
-)
+from planner.inputs.ingest.live.samples import AMOUNTS, KEYS, Samples
+from planner.inputs.ingest.report import UTC, IngestReport, moment
 from planner.inputs.ingest.store import (
     DEMAND,
     LENGTHS,
@@ -91,7 +77,8 @@ def _grids(samples: Samples, name: str) -> tuple[list[Grid], list[str]]:
     for key, group in groups.items():
         model, region, tier = map(str, key)
         place = ((group["bin_start"] - start) // samples.bin_s).to_numpy()
-        amounts: dict[str, FloatArray] = {"total_tokens": np.full(bins, np.nan)}
+        unknown = ("total_tokens", "cached_tokens")
+        amounts: dict[str, FloatArray] = {field: np.full(bins, np.nan) for field in unknown}
         for field in AMOUNTS:
             amounts[field] = np.full(bins, np.nan)
             amounts[field][place] = group[field].cast(pl.Float64).fill_null(np.nan).to_numpy()

@@ -9,10 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, field_validator
 
 from planner.errors import SourceError
-from planner.schema_types import (
-    Name,
-    Section,
-)
+from planner.schema_types import Name, Section
 
 # Only variables with this prefix, so that a source cannot send other secrets away.
 NAMED = r"^HEADROOM_SOURCE_[A-Z0-9_]+$"

@@ -20,23 +20,9 @@ from planner.inputs.ingest.live.samples import (
     no_histograms,
 )
 from planner.inputs.ingest.live.settings import PrometheusSettings
-from planner.inputs.ingest.prometheus.client import (
-    MOST_POINTS,
-    Course,
-    Prometheus,
-    Steps,
-)
-from planner.inputs.ingest.prometheus.counters import (
-    increases,
-    wants_extremes,
-)
-from planner.inputs.ingest.prometheus.names import (
-    POWER,
-    Engine,
-    Kind,
-    Metric,
-    chosen,
-)
+from planner.inputs.ingest.prometheus.client import MOST_POINTS, Course, Prometheus, Steps
+from planner.inputs.ingest.prometheus.counters import increases, wants_extremes
+from planner.inputs.ingest.prometheus.names import POWER, Engine, Kind, Metric, chosen
 from planner.inputs.ingest.prometheus.queries import (
     Readable,
     braced,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -13,21 +12,36 @@ import pytest
 
 from planner.errors import IngestError
 from planner.inputs.ingest import (
-    FORMATS,
     IngestOptions,
     ingest_file,
     preview,
     read_demand,
     read_requests,
 )
+from planner.inputs.ingest.connectors import CONNECTORS
+from planner.inputs.ingest.publish import PAGE, page_text
 
-GUIDE = Path(__file__).parents[4] / "docs" / "guide.md"
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_the_guide_tells_of_every_format(name):
-    assert f"| `{name}` | {FORMATS[name].words} |\n" in GUIDE.read_text(encoding="utf-8")
+def test_the_page_of_formats_is_written_from_their_declarations():
+    assert PAGE.read_text(encoding="utf-8") == page_text()
+
+
+@pytest.mark.parametrize("name", CONNECTORS)
+def test_the_example_of_every_connector_is_read_as_it_says(name, tmp_path, store):
+    example = CONNECTORS[name].example
+    path = tmp_path / example["file"]
+    path.write_text(example["text"].lstrip(), encoding="utf-8")
+    report = ingest_file(path, store, IngestOptions(**example.get("options", {})))
+    assert report.format == name
+    values = report.as_dict() | {
+        "rows_rejected": report.rejected,
+        "span_s": report.end_s - report.start_s,
+        "functions": len(report.series),
+        "model": "".join(report.models),
+    }
+    assert {key: values[key] for key in example["expect"]} == pytest.approx(example["expect"])
 
 
 def test_azure_2023_without_offset_is_taken_as_utc(ingest, store):

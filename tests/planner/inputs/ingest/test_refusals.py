@@ -39,7 +39,7 @@ GENERIC = "time,input_tokens,output_tokens\n"
         (b"\x00\x01\x02,\x03\n", "t.csv is binary, not text (a NUL byte in line 1)"),
         (AZURE.encode() + b"2023,\x00,3\n", "t.csv is binary, not text (a NUL byte in line 2)"),
         (AZURE.encode() + b"2023,\xff,3\n", "t.csv, line 2 is not UTF-8 text"),
-        (AZURE.encode("utf-16"), "t.csv is UTF-16 text; save it as UTF-8."),
+        (AZURE.encode("utf-16")[:-1], "t.csv is damaged UTF-16 text; save the file as UTF-8."),
         (b"PK\x03\x04xxxx", "t.csv is a ZIP archive"),
         (",".join(f"c{i}" for i in range(1001)) + "\n1\n", "t.csv has 1,001 columns and 1,000 are"),
         ("1" * 100_000 + "x,b\n1,2\n", "a column's name has 100,001 characters ('1111"),
@@ -51,7 +51,7 @@ GENERIC = "time,input_tokens,output_tokens\n"
         ("time,input_tokens\n1,2\n", "t.csv has no column known to hold output_tokens"),
         ("time,input_tokens,output_tokens\nx,2,3\n", "column time holds no time that can be read"),
         (AZURE + "2023,1\n2023,1,2,3\n", "all 2 rows were rejected, the first (line 2, '2023,1')"),
-        (AZURE + ROW.replace("44", "0"), "all 1 rows were rejected"),
+        (AZURE + ROW.replace("374", "0"), "all 1 rows were rejected"),
         (AZURE + '2023-11-16 00:00:00,"1"1,2\n', "for: double quote inside a field; check"),
         (AZURE + '"2023-11-16,1,2\n' + ROW, "line 2: a double quote opens here and is never"),
     ],
@@ -66,7 +66,7 @@ def test_a_bad_table_is_refused_in_one_sentence(ingest, store, content, sentence
     assert not store.exists() and not store.with_name("store.partial").exists()
 
 
-@pytest.mark.parametrize("content", ['[{"a": 1}]\n', "a,b\n1,2\n", '{\n "a": 1\n}\n'])
+@pytest.mark.parametrize("content", ["a,b\n1,2\n", '{\n "a": 1,\n'])
 def test_json_that_is_not_lines(ingest, content):
     with pytest.raises(IngestError, match=r"t.jsonl, line 1 is not a JSON object; write one"):
         ingest(content, "t.jsonl")
@@ -198,7 +198,7 @@ def test_what_was_asked_of_a_decoder_and_not_taken_is_dropped(tmp_path):
 
 
 def test_strict_refuses_at_the_first_rejected_row(ingest, store):
-    rows = AZURE + ROW + ROW.replace("374", "-1") + ROW.replace("44", "0") + "x,1\n"
+    rows = AZURE + ROW + ROW.replace("374", "-1") + ROW.replace("374", "0") + "x,1\n"
     with pytest.raises(IngestError, match=r"t.csv, line 3: input tokens negative \('2023-11-16 18"):
         ingest(rows, strict=True)
     assert not store.exists()

@@ -1,0 +1,235 @@
+"""Check a reading against its file by small rules with names.
+
+A rule compares what a reading implies (rate, span, gaps, sums) with what the file holds. It finds
+nothing, states a sentence for the report, or asks: then the file allows several readings, and the
+caller has to choose an option.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from planner.errors import Choice, IngestError
+from planner.inputs.ingest.clock import Clock, folding_zones
+from planner.inputs.ingest.options import COUNTER, COUNTS
+from planner.inputs.ingest.report import RELATIVE
+from simulation.arrays import FloatArray, IntArray
+
+FEW_TIMES = 20  # fewer times show no rate
+SLOW_GAP = 20.0  # mean gap from which numbers may be milliseconds as well as seconds
+FAST_RATE = 500.0  # requests per second that a trace in milliseconds hardly has
+STRAY_SHARE = 0.01  # most rows that may be set aside for their clock
+STRAY_SPANS = 10  # a stray row lies this many spans of the others away, and a day
+HOUR_NS = 3_600_000_000_000
+FEW_BINS = 12  # fewer bins do not show a counter
+FALLS = 0.05  # largest share of steps down of a counter, which are restarts
+TWICE = (1.6, 2.5)  # requests of a repeated hour against its neighbours
+COUNTER_NAMES = ("_total", "_sum", "_bucket", "counter")
+
+
+class Question(IngestError):
+    """A file allows several readings; ``choices`` have no figures yet."""
+
+    def __init__(self, words: str, choices: Sequence[Choice]) -> None:
+        super().__init__(words)
+        self.words, self.choices = words, tuple(choices)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evidence:
+    """What a reading found; a rule uses the parts that are there."""
+
+    name: str  # of the file
+    column: str = ""
+    clock: Clock | None = None
+    numbers: FloatArray | None = None  # times of the first rows as they are written
+    declared_unit: bool = False  # the format declares the unit
+    jump_ns: IntArray | None = None  # local times that follow a jump back of about an hour
+    hours: Mapping[int, int] = field(default_factory=dict)  # rows by hour
+    steps: FloatArray | None = None  # differences between successive amounts of a series
+    values: FloatArray | None = None  # amounts of one field
+    unit_stated: bool = True  # name, cells, format or caller state how amounts are meant
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A sentence for the report; with choices it is a question."""
+
+    words: str
+    choices: tuple[Choice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A named rule; ``words`` say what it compares."""
+
+    name: str
+    words: str
+    find: Callable[[Evidence], Finding | None]
+
+
+def run(names: Sequence[str], evidence: Evidence) -> dict[str, str]:
+    """Return the sentence of each check, "" without a finding; raise Question if one asks."""
+    found = {}
+    for name in names:
+        finding = CHECKS[name].find(evidence)
+        if finding is not None and finding.choices:
+            raise Question(finding.words, finding.choices)
+        found[name] = finding.words if finding else ""
+    return found
+
+
+def _time_unit(evidence: Evidence) -> Finding | None:
+    """Ask if numbers count from the start in seconds or in milliseconds."""
+    clock, numbers = evidence.clock, evidence.numbers
+    if clock is None or numbers is None or clock.kind != RELATIVE or clock.certain:
+        return None
+    if numbers.size < FEW_TIMES or len(clock.units) != 1 or clock.units[0] not in ("s", "ms"):
+        return None
+    gap = float(numbers.max() - numbers.min()) / (numbers.size - 1)
+    if gap <= 0:
+        return None
+    is_whole = bool((numbers % 1 == 0).all())
+    if clock.units == ("ms",):
+        doubt = (not is_whole and 1 / gap <= FAST_RATE) or 1e3 / gap > FAST_RATE
+    else:
+        doubt = not evidence.declared_unit and gap >= (SLOW_GAP if is_whole else 1e3)
+    if not doubt:
+        return None
+    return Finding(
+        f"{evidence.name}: {evidence.column} counts from the start of the trace in seconds or in "
+        f"milliseconds ({1 / gap:,.3g} or {1e3 / gap:,.3g} rows per second).",
+        tuple(
+            Choice(words, "map", f"arrival={evidence.column}:{unit}")
+            for unit, words in (("s", "seconds"), ("ms", "milliseconds"))
+        ),
+    )
+
+
+def _repeated_hour(evidence: Evidence) -> Finding | None:
+    """Ask for the zone of local times in which an hour comes twice."""
+    if evidence.clock is None or evidence.clock.certain or evidence.clock.kind == RELATIVE:
+        return None
+    jumps = [] if evidence.jump_ns is None else evidence.jump_ns[:50].tolist()
+    doubled = [
+        hour * HOUR_NS for hour, rows in evidence.hours.items() if _is_double(hour, rows, evidence)
+    ]
+    for local in (*jumps, *doubled):
+        if zones := folding_zones(local):
+            choices = [Choice(f"local time of {zone}", "timezone", zone) for zone in zones[:4]]
+            return Finding(
+                f"{evidence.name}: {evidence.column} has no offset, and an hour at the end of "
+                "summer time comes twice, so it may be local time.",
+                (*choices, Choice("UTC", "timezone", "UTC")),
+            )
+    return None
+
+
+def _is_double(hour: int, rows: int, evidence: Evidence) -> bool:
+    beside = [evidence.hours.get(hour - 1, 0), evidence.hours.get(hour + 1, 0)]
+    low, high = TWICE
+    return min(beside) >= 30 and all(low <= rows / other <= high for other in beside)
+
+
+def _stray_clocks(evidence: Evidence) -> Finding | None:
+    """Refuse times of which many lie decades from the others; few are set aside elsewhere."""
+    return None if stray_bounds(evidence.hours) is None else Finding("rows set aside")
+
+
+def stray_bounds(hours: Mapping[int, int]) -> tuple[int, int] | None:
+    """Return the first and last hour of the rows whose clock is right; None if all are.
+
+    The largest group of rows without a gap of more than a day is right. Others are strays if they
+    are few and lie far from it.
+    """
+    if len(hours) < 2:
+        return None
+    places = np.array(sorted(hours), dtype=np.int64)
+    rows = np.array([hours[place] for place in places.tolist()])
+    total = int(rows.sum())
+    most = max(1.0, STRAY_SHARE * total)
+    if total < 10 or places[-1] - places[0] <= 24:
+        return None
+    low, high, aside = 0, len(places) - 1, 0
+    # Drop an end while the rest is compact in comparison and only few rows go.
+    while low < high:
+        ends = (
+            (low, places[low + 1] - places[low], places[high] - places[low + 1]),
+            (high, places[high] - places[high - 1], places[high - 1] - places[low]),
+        )
+        far = [end for end, gap, span in ends if _spans(gap, span) and aside + rows[end] <= most]
+        if not far:
+            break
+        aside += int(rows[far[0]])
+        low, high = (low + 1, high) if far[0] == low else (low, high - 1)
+    return (int(places[low]), int(places[high])) if aside else None
+
+
+def _spans(gap: int, span: int) -> bool:
+    return bool(gap > 24 and gap > STRAY_SPANS * max(1, span))
+
+
+def _counter(evidence: Evidence) -> Finding | None:
+    """Ask if amounts that hardly ever fall are a counter or counts."""
+    steps, values = evidence.steps, evidence.values
+    if evidence.unit_stated or steps is None or values is None or steps.size < FEW_BINS:
+        return None
+    if (steps < 0).mean() > FALLS or (steps > 0).mean() < 0.5:
+        return None
+    if evidence.column.lower().endswith(COUNTER_NAMES):
+        return Finding(f"{evidence.column} only grows and is named as a counter; read as one.")
+    return Finding(
+        f"{evidence.name}: {evidence.column} hardly ever falls, as a counter does that is read at "
+        "intervals.",
+        (
+            Choice("a counter that only grows", "amounts", COUNTER),
+            Choice("counts per bin", "amounts", COUNTS),
+        ),
+    )
+
+
+_AS_RATES = (
+    Choice("requests per second", "amounts", "per_second"),
+    Choice("requests per minute", "amounts", "per_minute"),
+    Choice("counts per bin", "amounts", COUNTS),
+)
+
+
+def _bare_amounts(evidence: Evidence) -> Finding | None:
+    """Ask for the unit of amounts that nothing in the file states."""
+    if evidence.unit_stated:
+        return None
+    return Finding(
+        f"{evidence.name}: nothing states whether {evidence.column} is a rate or a count.",
+        _AS_RATES,
+    )
+
+
+def _whole_counts(evidence: Evidence) -> Finding | None:
+    """Ask if counts of requests are not whole, as rates are."""
+    values = evidence.values
+    if evidence.unit_stated or values is None:
+        return None
+    known = values[np.isfinite(values) & (values != 0)]
+    if known.size < FEW_BINS or (np.abs(known - np.rint(known)) > 1e-6).mean() < 0.1:
+        return None
+    return Finding(
+        f"{evidence.name}: {evidence.column} holds fractions, as a rate does and a count does not.",
+        _AS_RATES,
+    )
+
+
+CHECKS: Mapping[str, Check] = {
+    each.name: each
+    for each in (
+        Check("time_unit", "rate and gaps of times in seconds and in milliseconds", _time_unit),
+        Check("repeated_hour", "local times at the end of summer time", _repeated_hour),
+        Check("stray_clocks", "rows far from the rest in time", _stray_clocks),
+        Check("counter", "amounts that only grow", _counter),
+        Check("bare_amounts", "the unit of a panel's numbers", _bare_amounts),
+        Check("whole_counts", "fractions in counts", _whole_counts),
+    )
+}

@@ -1,0 +1,41 @@
+"""Write the list of file formats, docs/formats.md: ``python -m planner.inputs.ingest.publish``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from planner.inputs.ingest.consistency import CHECKS
+from planner.inputs.ingest.formats import FORMATS
+
+PAGE = Path(__file__).parents[3] / "docs" / "formats.md"
+HEAD = """\
+# File formats
+
+The formats of traces, by the value of `format`. The planner detects them. Written by \
+`python -m planner.inputs.ingest.publish` from the files in `planner/inputs/ingest/connectors`.
+
+| format | what it is | documented |
+| --- | --- | --- |
+"""
+CHECKED = """
+## Checks
+
+The planner checks every reading against the file. It asks if a file allows several readings.
+
+| check | compares |
+| --- | --- |
+"""
+
+
+def page_text() -> str:
+    """Return the text of docs/formats.md."""
+    rows = [
+        f"| `{each.name}` | {each.words} | {each.connector.docs if each.connector else ''} |\n"
+        for each in sorted(FORMATS.values(), key=lambda each: (each.connector is None, each.name))
+    ]
+    checks = [f"| `{check.name}` | {check.words} |\n" for check in CHECKS.values()]
+    return "".join([HEAD, *rows, CHECKED, *checks])
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page_text(), encoding="utf-8")

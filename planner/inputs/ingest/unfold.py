@@ -1,0 +1,181 @@
+"""Turn JSON documents, arrays and nested records into one JSON object per row.
+
+A path such as ``data[].results[]`` says where the rows are: a name enters an object, ``[]`` takes
+each element of a list, ``*`` takes lists of equal length as columns. Short fields of the objects
+around a row are inherited. Lists of keys with values (OpenTelemetry) become fields.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from planner.errors import IngestError
+from planner.inputs.ingest.blocks import MAX_RECORD_BYTES
+from planner.inputs.ingest.connectors import CONNECTORS
+
+DOCUMENT_BYTES = 64 << 20  # of one JSON object that holds all rows
+LONGEST = 200  # characters of an inherited value
+INHERITED = 64  # fields that a row may inherit
+_LISTS = ("data", "results", "records", "requests", "logs", "items", "rows", "hits", "values")
+_SPACE = re.compile(r"[\s,]*")
+_STEP = re.compile(r"\[\]|\*|[^.\[\]*]+")
+Row = dict[str, Any]
+
+
+def steps(path: str) -> tuple[str, ...]:
+    """Return the steps of a path."""
+    return tuple(_STEP.findall(path))
+
+
+def unfolded(value: Any, path: Sequence[str], above: Row | None = None) -> Iterator[Row]:
+    """Yield the rows of a document at ``path``, with the fields that they inherit."""
+    above = above or {}
+    if not path:
+        if isinstance(value, dict):
+            yield above | _flat(value)
+        elif isinstance(value, list):
+            yield above | {str(place): each for place, each in enumerate(value)}
+        return
+    step, rest = path[0], path[1:]
+    if step == "[]" and isinstance(value, list):
+        for each in value:
+            yield from unfolded(each, rest, above)
+    elif step == "*" and isinstance(value, dict):
+        lists = {key: each for key, each in value.items() if isinstance(each, list)}
+        own = above | _inherited(value)
+        for each in zip(*lists.values(), strict=False):
+            yield own | dict(zip(lists, each, strict=True))
+    elif isinstance(value, dict) and step in value:
+        yield from unfolded(value[step], rest, above | _inherited(value))
+
+
+def _flat(value: Mapping[str, Any]) -> Row:
+    """Return an object with its lists of keys and values as fields of their own."""
+    row: Row = {}
+    for key, inner in value.items():
+        if pairs := _pairs(inner):
+            row |= pairs
+        else:
+            row[key] = inner
+    return row
+
+
+def _pairs(value: Any) -> Row | None:
+    """Return a list of keys with values as one object, or None."""
+    if not isinstance(value, list) or not value:
+        return None
+    if not all(isinstance(each, dict) and each.keys() >= {"key", "value"} for each in value):
+        return None
+    return {str(each["key"]): _plain(each["value"]) for each in value}
+
+
+def _plain(value: Any) -> Any:
+    """Return the value in a typed wrapper such as ``{"intValue": "7"}``."""
+    if isinstance(value, dict) and len(value) == 1 and next(iter(value)).endswith("Value"):
+        return next(iter(value.values()))
+    return value
+
+
+def _inherited(value: Mapping[str, Any]) -> Row:
+    """Return the short fields of an object, those of objects within it included."""
+    row: Row = {}
+    for key, inner in value.items():
+        fields = inner if isinstance(inner, dict) else {key: inner}
+        for name, each in (_flat(fields) if isinstance(inner, dict) else fields).items():
+            short = not isinstance(each, dict | list | str) or (
+                isinstance(each, str) and len(each) <= LONGEST
+            )
+            if short and len(row) < INHERITED:
+                row[name] = each
+    return row
+
+
+def path_of(record: Any, *, document: bool) -> tuple[str, ...]:
+    """Return where the rows of a record are; empty if the record is a row itself.
+
+    The connectors come first. A ``document`` that none knows has them in its only list of objects.
+    """
+    if not isinstance(record, dict):
+        return ()
+    for connector in CONNECTORS.values():
+        if connector.rows:
+            path = steps(connector.rows)
+            first = next(unfolded(record, path), None)
+            if first is not None and connector.known(list(_names(first)), ""):
+                return path
+    if not document:
+        return ()
+    lists = [
+        key
+        for key, value in record.items()
+        if isinstance(value, list) and value and isinstance(value[0], dict)
+    ]
+    if len(lists) == 1 or (lists and lists[0].lower() in _LISTS):
+        return (lists[0], "[]")
+    for key, value in record.items():
+        if isinstance(value, dict) and (inner := path_of(value, document=True)):
+            return (key, *inner)
+    return ()
+
+
+def _names(row: Row, above: str = "") -> Iterator[str]:
+    for key, value in row.items():
+        yield above + key
+        if isinstance(value, dict) and above.count(".") < 4:
+            yield from _names(value, f"{above}{key}.")
+
+
+def documents(pieces: Iterable[bytes], name: str) -> Iterator[Any]:
+    """Yield the elements of a JSON array, or the objects that follow each other in a file."""
+    decoder = json.JSONDecoder(parse_constant=lambda _: None)
+    text = codecs.getincrementaldecoder("utf-8-sig")("strict")
+    waiting, started, array, count = "", False, False, 0
+    for piece in _with_end(pieces):
+        try:
+            waiting += text.decode(piece or b"", final=piece is None)
+        except UnicodeDecodeError:
+            raise IngestError(f"{name} is not UTF-8 text; save the file as UTF-8.") from None
+        place = 0
+        if not started and waiting.strip():
+            started, array = True, waiting.lstrip()[0] == "["
+            place = waiting.index("[") + 1 if array else 0
+        while True:
+            place = _SPACE.match(waiting, place).end()  # type: ignore[union-attr]
+            if place >= len(waiting) or (array and waiting[place] == "]"):
+                break
+            try:
+                value, end = decoder.raw_decode(waiting, place)
+            except ValueError:
+                break
+            if end == len(waiting) and piece is not None and not isinstance(value, dict | list):
+                break  # a number may go on in the next piece
+            yield value
+            count, place = count + 1, end
+        waiting = waiting[place:]
+        most = MAX_RECORD_BYTES if array else DOCUMENT_BYTES
+        if len(waiting) > most:
+            raise IngestError(
+                f"{name}: value {count + 1} is longer than {most >> 20} MiB; write one object per "
+                "line (JSON lines)."
+            )
+    if waiting.strip(" \r\n\t,]"):
+        raise IngestError(
+            f"{name} is not JSON after value {count} ({waiting.strip()[:40]!r}); write it again, "
+            "or write one object per line (JSON lines)."
+        )
+
+
+def _with_end(pieces: Iterable[bytes]) -> Iterator[bytes | None]:
+    yield from pieces
+    yield None
+
+
+def as_lines(values: Iterable[Any], path: Sequence[str]) -> Iterator[bytes]:
+    """Yield the rows of documents as JSON lines."""
+    for value in values:
+        for row in unfolded(value, path):
+            yield json.dumps(row).encode() + b"\n"

@@ -1,0 +1,130 @@
+"""Keep a subset of rows by a small filter: equality, sets and ranges on any column.
+
+A filter is one or more conditions joined by ``and``: ``cache_hit != True``, ``status in (200,
+206)``, ``model not in (a, "b c")``, ``prompt_tokens >= 1``, ``hour in 8..18``. Nothing in it is
+evaluated as code. Words compare without case. An empty cell equals nothing, so ``!=`` keeps it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import polars as pl
+
+from planner.errors import IngestError
+from simulation.arrays import BoolArray
+
+EVERY_ROW = "all"  # the filter that keeps every row
+MAX_TEXT = 1000
+MAX_CONDITIONS = 20
+_VALUE = r'(?:"[^"]*"|[^\s,()"]+)'
+_CONDITION = re.compile(
+    rf'\s*(?P<column>"[^"]+"|[^\s"=!<>()]+)\s*'
+    rf"(?:(?P<op>!=|<=|>=|=|<|>)\s*(?P<value>{_VALUE})"
+    rf"|(?P<not>not\s+)?in\s+(?:\((?P<set>\s*{_VALUE}(?:\s*,\s*{_VALUE})*\s*)\)"
+    r"|(?P<low>-?[\d.]+?)\.\.(?P<high>-?[\d.]+)))\s*(?P<more>and\s|$)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One condition on a column: its value is in ``values``, or in a range."""
+
+    column: str
+    values: tuple[str, ...] = ()
+    low: float = -np.inf
+    high: float = np.inf
+    strict: bool = False  # without the ends of the range
+    negated: bool = False
+
+    def keeps(self, series: pl.Series) -> BoolArray:
+        """Return the rows that the condition keeps, ``[rows]``."""
+        text = series.cast(pl.String, strict=False).str.strip_chars()
+        number = text.cast(pl.Float64, strict=False)
+        if self.values:
+            words = [value.lower() for value in self.values]
+            found = text.str.to_lowercase().is_in(words)
+            numbers = [value for word in words if (value := _number(word)) is not None]
+            if numbers:
+                found = found | number.is_in(numbers)
+        else:
+            ends: Literal["none", "both"] = "none" if self.strict else "both"
+            found = number.is_between(self.low, self.high, closed=ends)
+        mask = np.asarray(found.fill_null(False).to_numpy(), dtype=np.bool_)
+        return ~mask if self.negated else mask
+
+
+def parse(text: str) -> tuple[Condition, ...]:
+    """Return the conditions of a filter; raise IngestError that shows the first bad one."""
+    if len(text) > MAX_TEXT:
+        raise IngestError(f"where: the filter has over {MAX_TEXT} characters; shorten it.")
+    conditions: list[Condition] = []
+    place = 0
+    while place < len(text):
+        match = _CONDITION.match(text, place)
+        if match is None or len(conditions) == MAX_CONDITIONS:
+            raise IngestError(
+                f"where: {text[place : place + 60]!r} is no condition. Write COLUMN = VALUE, "
+                "COLUMN != VALUE, COLUMN in (A, B), COLUMN not in (A, B), COLUMN in 1..9 or "
+                f"COLUMN >= 5, joined by and, at most {MAX_CONDITIONS}."
+            )
+        conditions.append(_condition(match))
+        place = match.end()
+    return tuple(conditions)
+
+
+def _condition(match: re.Match[str]) -> Condition:
+    column, op = match["column"].strip('"'), match["op"]
+    if match["set"]:
+        values = tuple(value.strip('"') for value in re.findall(_VALUE, match["set"]))
+        return Condition(column, values, negated=bool(match["not"]))
+    if match["low"]:
+        low, high = _bound(match["low"]), _bound(match["high"])
+        return Condition(column, (), low, high, negated=bool(match["not"]))
+    value = match["value"].strip('"')
+    if op in ("=", "!="):
+        return Condition(column, (value,), negated=op == "!=")
+    bound, strict = _bound(value), op in ("<", ">")
+    if op in (">", ">="):
+        return Condition(column, (), low=bound, strict=strict)
+    return Condition(column, (), high=bound, strict=strict)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _bound(text: str) -> float:
+    number = _number(text)
+    if number is None:
+        raise IngestError(f"where: {text!r} is no number; ranges need numbers.")
+    return number
+
+
+def columns_of(conditions: Sequence[Condition], columns: Sequence[str], name: str) -> list[str]:
+    """Return the columns that the conditions need; raise IngestError for an unknown one."""
+    for condition in conditions:
+        if condition.column not in columns:
+            raise IngestError(
+                f"{name} has no column {condition.column!r} to filter by (where); its columns are "
+                f"{', '.join(column[:40] for column in columns[:20])}."
+            )
+    return [condition.column for condition in conditions]
+
+
+def words(condition: Condition) -> str:
+    """Return a condition as it is written."""
+    mark = "not in" if condition.negated else "in"
+    if len(condition.values) == 1:
+        return f"{condition.column} {'!=' if condition.negated else '='} {condition.values[0]}"
+    if condition.values:
+        return f"{condition.column} {mark} ({', '.join(condition.values)})"
+    return f"{condition.column} {mark} {condition.low:g}..{condition.high:g}"

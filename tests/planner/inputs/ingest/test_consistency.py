@@ -1,0 +1,227 @@
+"""Readings that are checked against their file: asked, set aside, filtered or summed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from planner.errors import Ambiguous, IngestError
+from planner.inputs.ingest import IngestOptions, ingest_file, read_demand, read_requests
+from planner.inputs.ingest.reader import with_choice
+
+HEAD = "timestamp,prompt_tokens,completion_tokens\n"
+T0 = 1_748_822_400
+
+
+def asked(ingest, content, name="t.csv"):
+    """Return the choices of a file that allows several readings, as option and value."""
+    with pytest.raises(Ambiguous) as caught:
+        ingest(content, name)
+    assert all(choice.figures for choice in caught.value.choices)
+    assert all(choice.flag in str(caught.value) for choice in caught.value.choices)
+    return {(choice.option, choice.value): choice for choice in caught.value.choices}
+
+
+def reread(tmp_path, store, choice, name="t.csv"):
+    return ingest_file(tmp_path / name, store, with_choice(IngestOptions(), choice))
+
+
+def test_seconds_or_milliseconds_are_asked(ingest, tmp_path, store):
+    rows = "".join(f"{137 * i},10,20\n" for i in range(40))
+    choices = asked(ingest, HEAD + rows)
+    assert set(choices) == {("map", "arrival=timestamp:s"), ("map", "arrival=timestamp:ms")}
+    spans = [reread(tmp_path, store, choice).end_s for choice in choices.values()]
+    assert sorted(spans) == [pytest.approx(5.343), pytest.approx(5343)]
+
+
+def test_a_trace_in_seconds_that_looks_like_one_in_milliseconds_is_asked(ingest):
+    row = '{{"timestamp": {}, "input_length": 6, "output_length": 5}}\n'
+    choices = asked(ingest, "".join(row.format(i * 1.31) for i in range(50)), "m.jsonl")
+    assert ("map", "arrival=timestamp:s") in choices
+
+
+def test_a_unit_that_name_or_caller_states_is_not_asked(ingest):
+    rows = "".join(f"{137 * i},10,20\n" for i in range(40))
+    assert ingest(HEAD.replace("timestamp", "t_ms") + rows).end_s == pytest.approx(5.343)
+    assert ingest(HEAD + rows, mapping={"arrival": "timestamp:s"}).end_s == 5343
+
+
+def counter(restart_at=30):
+    value, rows = 0, []
+    for i in range(60):
+        value = 0 if i == restart_at else value
+        value += 100 + i % 7
+        rows.append(f"{T0 + 3600 * i},{value}\n")
+    return rows
+
+
+def test_a_column_that_only_grows_is_asked(ingest, tmp_path, store):
+    choices = asked(ingest, "time,requests\n" + "".join(counter()))
+    assert set(choices) == {("amounts", "counter"), ("amounts", "counts")}
+    grown = sum(100 + i % 7 for i in range(60))
+    assert reread(tmp_path, store, choices["amounts", "counter"]).requests == grown
+
+
+def test_a_named_counter_is_read_as_one(ingest):
+    report = ingest("time,requests_total\n" + "".join(counter()))
+    assert report.requests == sum(100 + i % 7 for i in range(60))
+    assert report.checks["counter"]
+
+
+def test_a_panel_without_a_unit_is_asked_and_one_with_it_is_not(ingest):
+    def panel(unit):
+        rows = (f"{T0 + 3600 * i},{2 + i % 3}{unit},1{unit}\n" for i in range(30))
+        return "Time,chat,code\n" + "".join(rows)
+
+    choices = asked(ingest, panel(""))
+    assert {value for _, value in choices} == {"per_second", "per_minute", "counts"}
+    report = ingest(panel(" req/s"))
+    assert report.requests == 3600 * (30 * 3 + 30)
+
+
+def test_local_times_over_the_end_of_summer_are_asked(ingest, tmp_path, store):
+    hours = [0, 1, 1, 2, 3]  # 01:00 comes twice
+    rows = "".join(
+        f"2025-11-02 {hour:02}:{minute:02}:00,10,20\n" for hour in hours for minute in range(60)
+    )
+    choices = asked(ingest, HEAD + rows)
+    assert ("timezone", "UTC") in choices
+    report = reread(tmp_path, store, choices["timezone", "America/New_York"])
+    assert report.end_s - report.start_s == 5 * 3600 - 60
+    arrivals = read_requests(store).arrival_s
+    assert (arrivals == 60 * pytest.importorskip("numpy").arange(300)).all()
+
+
+def test_dates_that_can_begin_with_day_or_month_are_asked(ingest, tmp_path, store):
+    choices = asked(ingest, HEAD + "02/06/2025 10:00:00,1,2\n03/06/2025 10:00:00,1,2\n")
+    starts = {
+        value: reread(tmp_path, store, choice).start for (_, value), choice in choices.items()
+    }
+    assert starts == {
+        "day_first": "2025-06-02T10:00:00Z",
+        "month_first": "2025-02-06T10:00:00Z",
+    }
+
+
+@pytest.mark.parametrize("wrong", [0, 2_400_000_000])
+def test_a_row_whose_clock_is_wrong_is_set_aside(ingest, store, wrong):
+    times = [T0 + 3 * i for i in range(500)]
+    times.insert(250, wrong)
+    report = ingest(HEAD + "".join(f"{t},10,20\n" for t in times))
+    assert (report.rows, report.requests, report.rejected) == (501, 500, 1)
+    assert (report.start_s, report.end_s) == (T0, T0 + 3 * 499)
+    assert (report.input_tokens, report.output_tokens) == (5000, 10_000)
+    assert report.reject_samples[0].line == 252 and sum(report.left_out.values()) == 1
+    arrivals = read_requests(store).arrival_s
+    assert arrivals[0] == 0 and arrivals[-1] == 3 * 499 and len(arrivals) == 500
+
+
+def test_prompts_in_parts_are_summed(ingest):
+    usage = {
+        "input_tokens": 250, "cache_creation_input_tokens": 750,
+        "cache_read_input_tokens": 9000, "output_tokens": 400,
+    }  # fmt: skip
+    report = ingest(json.dumps({"timestamp": T0, "usage": usage}) + "\n", "a.jsonl")
+    assert (report.input_tokens, report.cached_tokens) == (10_000, 9000)
+    part = {"prompt_tokens": 10_000, "completion_tokens": 400, "total_tokens": 10_400}
+    part["prompt_tokens_details"] = {"cached_tokens": 9000}
+    report = ingest(json.dumps({"timestamp": T0, "usage": part}) + "\n", "o.jsonl")
+    assert (report.input_tokens, report.cached_tokens) == (10_000, 9000)
+
+
+def test_sums_in_a_mapping(ingest, store):
+    mapping = {"arrival": "t", "input_tokens": "a + b+c", "output_tokens": "d+e"}
+    report = ingest("t,a,b,c,d,e\n1,1,2,3,4,5\n2,10,,30,40,0\n", mapping=mapping)
+    assert (report.input_tokens, report.output_tokens) == (46, 49)
+    assert report.columns["input_tokens"] == "a+b+c"
+    with pytest.raises(IngestError):
+        ingest("t,a,b,c,d,e\n1,1,2,3,4,5\n", mapping=mapping | {"input_tokens": "a+z"})
+
+
+LOG = (
+    "request_id,timestamp,model,status,cache_hit,prompt_tokens,completion_tokens\n"
+    + "".join(f"r{i},{T0 + i},m,200,false,100,10\n" for i in range(6))
+    + f"r5,{T0 + 5},m,200,false,100,10\n"  # again
+    + f"c,{T0 + 6},m,200,true,100,10\n"  # from a cache
+    + f"f,{T0 + 7},m,503,false,100,0\n"  # failed
+    + f"x,{T0 + 8},m,499,false,100,0\n"  # cancelled: its prompt was computed
+)
+
+
+def test_rows_that_are_no_load_are_left_out_and_counted(ingest):
+    report = ingest(LOG)
+    assert (report.rows, report.requests, report.rejected) == (10, 7, 3)
+    assert sorted(report.left_out.values()) == [1, 1, 1]
+    assert (report.input_tokens, report.output_tokens, report.cancelled) == (700, 60, 1)
+    assert len(report.assumptions) >= 3
+
+
+def test_a_filter_replaces_what_is_left_out(ingest):
+    assert ingest(LOG, where="all").requests == 10
+    assert ingest(LOG, where="status = 200").requests == 8
+    assert ingest(LOG, where="status in (200, 499) and cache_hit != true").requests == 8
+    assert ingest(LOG, where=f"timestamp in {T0}..{T0 + 2}").requests == 3
+    assert ingest(LOG, where='model not in (a, "b c") and completion_tokens > 0').requests == 8
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["status", "nope = 1", "status ~ 2", "status = 1 or 1 = 1", "a..b", "x in (1", "status >= b"],
+)
+def test_a_filter_that_is_none_is_refused(ingest, where):
+    with pytest.raises(IngestError, match="where"):
+        ingest(LOG, where=where)
+
+
+def test_requests_without_answers_are_kept(ingest, store):
+    report = ingest(HEAD + "".join(f"{T0 + i},400,0\n" for i in range(30)))
+    assert (report.requests, report.output_tokens, report.unanswered) == (30, 0, 30)
+
+
+def test_a_sample_is_declared_or_found(ingest):
+    rows = "".join(f"{T0 + 7 * i},10,20,0.01\n" for i in range(20))
+    assert ingest(HEAD.strip() + ",sample_rate\n" + rows).sample == pytest.approx(100)
+    assert ingest(HEAD + f"{T0},10,20\n", sample="50").sample == 50
+    with pytest.raises(IngestError, match="sample"):
+        ingest(HEAD + f"{T0},10,20\n", sample="no")
+
+
+def test_columns_that_are_sums_of_others_count_once(ingest, store):
+    rows = "".join(f"{T0 + 86_400 * i},{10 + i},{9 + i},1\n" for i in range(5))
+    report = ingest("time,all_requests,good_requests,bad_requests\n" + rows)
+    assert report.requests == sum(10 + i for i in range(5))
+    assert len(read_demand(store)) == 1
+
+
+def test_most_rows_must_be_readable(ingest):
+    rows = "".join(f"{T0 + i},{'x' if i % 3 else 5},6\n" for i in range(60))
+    with pytest.raises(IngestError, match="40 of 60 rows cannot be read"):
+        ingest(HEAD + rows)
+
+
+@pytest.mark.parametrize("tokens", ["1.700", '"1,700"', "1700.0", "1 700"])
+def test_tokens_as_spreadsheets_write_them(ingest, tokens):
+    assert ingest(HEAD + f"{T0},{tokens},7\n").input_tokens == 1700
+
+
+@pytest.mark.parametrize(
+    "time",
+    ["25/Nov/2025:13:00:00 +0000", '"2025-11-25 13:00:00,000"', "20251125T130000Z",
+     "2025-11-25 14:00:00 CET", '"Tue, 25 Nov 2025 13:00:00 +0000"', "25/11/2025 13:00:00",
+     "11/25/2025 01:00:00 PM", "2025-11-25T08:00:00.000-0500", "45986.541666667",
+     "25-NOV-25 01.00.00.000000 PM", "20251125130000"],
+)  # fmt: skip
+def test_times_as_other_tools_write_them(ingest, time):
+    report = ingest(f"{HEAD}{time},1,2\n{time},1,2\n")
+    assert report.start == "2025-11-25T13:00:00Z"
+
+
+def test_json_arrays_and_documents(ingest):
+    rows = [{"ts": T0 + i, "prompt_tokens": 5, "completion_tokens": 6} for i in range(9)]
+    for content in (
+        json.dumps(rows), json.dumps(rows, indent=1), json.dumps({"data": rows, "page": 1}),
+        "[\n" + ",\n".join(map(json.dumps, rows)) + "\n]",
+        "\n".join(json.dumps(row, indent=1) for row in rows),
+    ):  # fmt: skip
+        assert ingest(content, "rows.json").requests == 9
