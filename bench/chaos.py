@@ -121,7 +121,7 @@ def measure(kills: int, beside: Mapping[str, Server]) -> dict[str, Any]:
             product.keep()
     finally:
         product.stop()
-    orphaned_files.orphans_sweep(untouched_s=0.0)
+    orphaned_files.orphans_sweep(min_age_s=0.0)
     return {
         "kills": sum(killed.values()),
         **_verdict(asked),
@@ -191,7 +191,10 @@ def _requests(number: int) -> bytes:
 
 def _verdict(asked: list[int]) -> dict[str, int]:
     from planner.models import Run, Trace
-    from planner.services.runs import MOST_FAILURES, WORKER_DIED
+    from planner.services.runs import (
+        MAX_FAILURES,
+        WORKER_DIED,
+    )
     from planner.storage import row_arrays
 
     runs = {run.pk: run for run in Run.objects.filter(pk__in=asked)}
@@ -203,8 +206,8 @@ def _verdict(asked: list[int]) -> dict[str, int]:
         elif run.state != Run.State.COMPLETED:
             died = run.reason == WORKER_DIED
             lost += not died
-            given_up += died and run.failures <= MOST_FAILURES
-            killed_out += died and run.failures > MOST_FAILURES
+            given_up += died and run.failures <= MAX_FAILURES
+            killed_out += died and run.failures > MAX_FAILURES
             print(f"run {run.pk}, {run.kind}: {run.problem} {run.traceback}", file=sys.stderr)
         elif run.kind == Run.Kind.INGEST:
             trace = run.trace

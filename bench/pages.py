@@ -104,7 +104,7 @@ def fill(folder: Path, rows: int, scenarios: int, runs: int) -> Filled:
             owner=user, kind=kind, document=document, name=name, enqueue=False,
             options=FIRST_RUN.get(kind, {}),
         )  # fmt: skip
-        done.append(run_execute(run_id=run.pk, surface=True))
+        done.append(run_execute(run_id=run.pk, raise_errors=True))
     team = team_made(user, done[0], done[1], kept[0], document)
     _repeat(done, runs - len(done))
     client = Client(SERVER_NAME="localhost")

@@ -114,11 +114,11 @@ def prepare() -> Credentials:
 
     from planner.models import Session, User
     from planner.models.workspace import MAIN, within
-    from planner.services.tokens import token_make
+    from planner.services.tokens import token_create
 
     with within(MAIN):
         owner = User.objects.create_user(NAME, password=PASSWORD, role="admin")
-        token = token_make(user=owner).key
+        token = token_create(user=owner).key
     cookies = []
     for _ in range(2):
         client = Client()

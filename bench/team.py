@@ -27,12 +27,15 @@ from planner.models import (
     User,
 )
 from planner.outputs.options import ExportOptions
-from planner.services.active_plans import put_in_force
+from planner.services.active_plans import plan_activate
 from planner.services.audit import record
 from planner.services.plan_outcomes import outcomes_tick
 from planner.services.proposals import comment, propose
 from planner.services.schedules import schedule_create
-from planner.services.sources import samples_take, source_create
+from planner.services.sources import (
+    samples_store,
+    source_create,
+)
 from planner.services.whatif import sweep_create
 
 BIN_MIN, DAYS = 15, 28  # of the source's samples
@@ -50,7 +53,7 @@ def team_made(
     proposal = propose(by=user, title="Before the holidays", run=run, message="As every week.")
     for number in range(COMMENTS):
         comment(proposal=proposal, by=user, text=f"Note {number}: what of the second region?")
-    first = put_in_force(
+    first = plan_activate(
         run=run, options=ExportOptions(repeat="once"), user=user, now=now - timedelta(days=7)
     )
     judged = outcomes_tick(now=now)
@@ -59,7 +62,7 @@ def team_made(
     source = source_create(
         owner=user, name="chat-live", kind="samples", settings={}, bin_s=60 * BIN_MIN
     )
-    samples_take(source=source, user=user, sent=of_rows(_samples(now), now))
+    samples_store(source=source, user=user, sent=of_rows(_samples(now), now))
     schedule = schedule_create(
         owner=user, name="Mondays", scenario=scenario, cron="0 6 * * 1", now=now
     )

@@ -52,13 +52,13 @@ def _emptied_with_its_audit_log() -> None:
 
     if connection.vendor != "sqlite":
         return
-    from planner.services.audit import unguarded
+    from planner.services.audit import without_triggers
 
     kind = type(connection.ops)  # of every connection: a browser test has one of its own
     flush = kind.execute_sql_flush
 
     def emptied(self: Any, statements: list[str]) -> None:
-        with unguarded():
+        with without_triggers():
             flush(self, statements)
 
     kind.execute_sql_flush = emptied  # type: ignore[method-assign]

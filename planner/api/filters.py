@@ -16,7 +16,7 @@ from rest_framework.views import APIView
 
 from planner.inputs.ingest import FORMATS
 from planner.models import ActivePlan, Proposal, Run, Scenario, Trace
-from planner.selectors.active_plans import plans_kept
+from planner.selectors.active_plans import activated_plans
 from planner.selectors.lookup import id_of
 
 
@@ -182,7 +182,7 @@ class KeptPlanFilter(filters.FilterSet):  # type: ignore[misc]
     )
 
     def by_scenario(self, rows: QuerySet[ActivePlan], _: str, value: str) -> Any:
-        return plans_kept(value).defer("pools")
+        return activated_plans(value).defer("pools")
 
     class Meta:
         model = ActivePlan

@@ -8,7 +8,7 @@ from rest_framework.throttling import UserRateThrottle
 from rest_framework.views import APIView
 
 from planner.services.client_address import client_network
-from planner.services.refused_requests import limit_reached
+from planner.services.refused_requests import record_limit_reached
 
 
 class PersonThrottle(UserRateThrottle):
@@ -27,7 +27,7 @@ class PersonThrottle(UserRateThrottle):
         allowed = super().allow_request(request, view)
         if not allowed:
             who = str(request.user)
-            limit_reached(
+            record_limit_reached(
                 f"Requests of {who} to the API are refused: more than "
                 f"{settings.HEADROOM_API_REQUESTS:,} a minute.",
                 key=f"requests of {who}",

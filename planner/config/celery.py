@@ -55,12 +55,14 @@ def _report_predecessor(**_: Any) -> None:
         return
     from django.db import Error
 
-    from planner.services.database_retry import patiently
+    from planner.services.database_retry import with_database_retries
     from planner.services.runs import WorkerEnd, worker_ended
 
     last = json.loads(ended)
     try:
-        patiently(lambda: worker_ended(worker=last["worker"], end=WorkerEnd(last["cause"])))
+        with_database_retries(
+            lambda: worker_ended(worker=last["worker"], end=WorkerEnd(last["cause"]))
+        )
     except Error as problem:  # the sweep will take its runs up later
         logging.getLogger(__name__).warning("how a worker ended is not recorded: %s", problem)
 

@@ -12,9 +12,9 @@ from django.urls import Resolver404, resolve
 from planner.config.public_addresses import PUBLIC, STRANGER_BYTES
 from planner.models import User, Workspace
 from planner.models.workspace import NoWorkspace, within
-from planner.selectors.workspaces import workspace_last
+from planner.selectors.workspaces import last_workspace
 from planner.services.login_limits import remember_browser
-from planner.services.sessions import session_noted
+from planner.services.sessions import session_touch
 from planner.services.tokens import token_of
 
 ENTERED = "workspace"  # key of the workspace's slug in a session
@@ -30,7 +30,7 @@ class SessionsMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         before = request.session.get(SESSION_KEY)
         if before is not None:
-            session_noted(request)
+            session_touch(request)
         response = self.get_response(request)
         now = request.session.get(SESSION_KEY)
         if now is not None and now != before:
@@ -55,7 +55,7 @@ class WorkspaceMiddleware:
 def _of_session(request: HttpRequest) -> Workspace:
     if not isinstance(request.user, User):
         raise NoWorkspace("Nobody has signed in, so nothing says which workspace is meant.")
-    return workspace_last(request.user, request.session.get(ENTERED, ""))
+    return last_workspace(request.user, request.session.get(ENTERED, ""))
 
 
 class BodyGateMiddleware:

@@ -320,7 +320,7 @@ def only_one(folder: Path) -> IO[str]:
 
 def start_compiler(children: Children) -> None:
     """Compile the simulator if needed; runs wait for it (``services.compiling``)."""
-    if lock := kernel_compilation.lock():
+    if lock := kernel_compilation.compile_lock():
         with lock:  # the child inherits the lock and holds it from here on
             children.start(
                 "compiler",

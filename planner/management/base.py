@@ -185,7 +185,7 @@ class RunCommand(HeadroomCommand):
 
 def execute(run: Run, progress: Progress) -> dict[str, Any]:
     """Execute a run in this process and return its result; raises its expected error."""
-    run = run_execute(run_id=run.pk, observer=progress, surface=True)
+    run = run_execute(run_id=run.pk, observer=progress, raise_errors=True)
     result: dict[str, Any] = run.result
     return result
 

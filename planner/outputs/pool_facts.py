@@ -9,7 +9,7 @@ from planner.errors import EXPECTED
 from planner.inputs.scenario.build import build_hardware
 from planner.inputs.scenario.document import parse
 from planner.models import Run
-from planner.selectors.run_hardware import known_of
+from planner.selectors.run_hardware import stored_hardware
 
 Key = tuple[str, str, str, int, str, str, str]  # model, region, gpu, tp, role, market, arrangement
 
@@ -30,7 +30,7 @@ def facts_of(run: Run) -> dict[Key, Facts]:
     """
     try:
         scenario = parse(run.document, run.name or "scenario")
-        hardware = build_hardware(scenario, known_of(run.resolved), spot=True)
+        hardware = build_hardware(scenario, stored_hardware(run.resolved), spot=True)
     except EXPECTED:
         return {}
     facts: dict[Key, Facts] = {}

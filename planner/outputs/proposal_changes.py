@@ -23,16 +23,16 @@ from planner.outputs.weekly_pattern import Step
 from planner.policies.registry import traits_of
 from planner.selectors.policies import default_policy
 from planner.selectors.run_comparison import (
-    runs_beside,
+    compare_runs,
     windows,
 )
 from planner.selectors.run_comparison_figures import (
     BETTER,
     WORSE,
-    Compared,
+    ComparedFigure,
     Group,
     Setting,
-    replayed,
+    replay_groups,
 )
 from planner.selectors.runs import run_result
 from planner.selectors.savings import saving_at_equal
@@ -67,8 +67,8 @@ class Proposed:
     settings: tuple[Setting, ...]
     same: int  # number of equal settings
     groups: tuple[Group, ...]
-    worse: tuple[Compared, ...]
-    better: tuple[Compared, ...]
+    worse: tuple[ComparedFigure, ...]
+    better: tuple[ComparedFigure, ...]
     saving: float | None
     pools: tuple[Moved, ...]
     notes: tuple[str, ...]
@@ -87,24 +87,24 @@ def proposed_of(proposal: Proposal) -> Proposed | None:
     result = run_result(its)
     beside = None
     if base is not None and base.state == Run.State.COMPLETED:
-        beside = runs_beside([base, run], each=[_base_policy(proposal), proposal.policy])
+        beside = compare_runs([base, run], policy_per_run=[_base_policy(proposal), proposal.policy])
     replay = replay_of(proposal)
     notes = list(beside.notes if beside else ())
     if replay is not None:
         pair, names = [run_result(replay), result], [REPLAYED, policy]
-        groups: tuple[Group, ...] = tuple(replayed(pair, names, "", ()))
+        groups: tuple[Group, ...] = tuple(replay_groups(pair, names, "", ()))
         number = proposal.base.number if proposal.base else ""
         against = f"What is in force (run {number}), replayed on the traffic of what is proposed."
     elif beside is not None and base is not None:
         pair, names = [run_result(base), result], [_base_policy(proposal), policy]
-        groups = (beside if its == run else runs_beside([base, its], each=names)).groups
+        groups = (beside if its == run else compare_runs([base, its], policy_per_run=names)).groups
         notes += [group.note for group in groups if group.title == REPLAYS and group.note]
         against = f"Run {base.pk}, {_label(pair[0], names[0])}."
         notes += _waiting(proposal)
     else:
         name = _baseline(result, policy)
         pair, names = [result, result], [name, policy]
-        groups = tuple(replayed(pair, names, "", ())) if name else ()
+        groups = tuple(replay_groups(pair, names, "", ())) if name else ()
         against = (
             f"{_label(result, name)}, on the same traffic, as no plan is in force."
             if name
@@ -243,7 +243,7 @@ def unequal(its: dict[str, float | None], others: dict[str, float | None] | None
     )
 
 
-def _marked(rows: Iterable[Compared], mark: str) -> list[Compared]:
+def _marked(rows: Iterable[ComparedFigure], mark: str) -> list[ComparedFigure]:
     """Return the rows with a mark: attainment first, then the largest change first."""
     marked = [row for row in rows if row.marks[-1] == mark]
     return sorted(marked, key=lambda row: (row.unit != SHARE, -abs(row.changes[-1] or 0.0)))

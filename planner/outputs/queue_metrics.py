@@ -10,19 +10,19 @@ from planner.outputs.prometheus_text import (
     labels,
 )
 from planner.selectors.queue_statistics import (
-    Going,
-    Work,
+    UnfinishedRuns,
+    WorkStatistics,
 )
 
 WAITING = "waiting"  # label of the state that the database calls pending
 
 
-def exposition(work: Work) -> str:
+def exposition(work: WorkStatistics) -> str:
     """Return the figures in the Prometheus text format."""
     return "".join(f"{line}\n" for line in _lines(work))
 
 
-def _lines(work: Work) -> Iterator[str]:
+def _lines(work: WorkStatistics) -> Iterator[str]:
     """Yield the lines, metric by metric."""
     yield from family("headroom_runs_going", "Runs that wait for a worker, or run.")
     for going in work.going:
@@ -54,7 +54,7 @@ def _lines(work: Work) -> Iterator[str]:
             yield f"headroom_run_seconds{labels(of)} {seconds:.3f}"
 
 
-def _of(going: Going) -> dict[str, str]:
+def _of(going: UnfinishedRuns) -> dict[str, str]:
     """Return the labels of runs that wait or run."""
     state = WAITING if going.state == Run.State.PENDING else going.state
     return {"workspace": going.workspace, "kind": going.kind, "state": state}

@@ -5,22 +5,22 @@ from __future__ import annotations
 from django.db.models import Q, QuerySet
 
 from planner.models import ActivePlan, Run
-from planner.selectors.lookup import row_numbered
+from planner.selectors.lookup import row_by_number
 
 
-def plans_in_force() -> QuerySet[ActivePlan]:
+def active_plans() -> QuerySet[ActivePlan]:
     """Return all active plans, the newest first; their runs, which are large, load on access."""
     return ActivePlan.objects.select_related("by").filter(until=None)
 
 
-def plan_in_force(scenario: str) -> ActivePlan | None:
+def active_plan(scenario: str) -> ActivePlan | None:
     """Return the active plan of the scenario of that name, as it is now or was at activation."""
-    plans = plans_in_force()
-    now, then = Q(run__scenario__name=scenario), Q(scenario=scenario)
-    return plans.filter(now).first() or plans.filter(then).first()
+    plans = active_plans()
+    present_name, name_at_activation = Q(run__scenario__name=scenario), Q(scenario=scenario)
+    return plans.filter(present_name).first() or plans.filter(name_at_activation).first()
 
 
-def plans_kept(scenario: str = "") -> QuerySet[ActivePlan]:
+def activated_plans(scenario: str = "") -> QuerySet[ActivePlan]:
     """Return all active and former plans, the newest first.
 
     ``scenario`` restricts them to one scenario, by its present name or that at activation.
@@ -29,22 +29,22 @@ def plans_kept(scenario: str = "") -> QuerySet[ActivePlan]:
     return rows.filter(Q(run__scenario__name=scenario) | Q(scenario=scenario)) if scenario else rows
 
 
-def plan_kept_get(number: int) -> ActivePlan:
+def activated_plan_get(number: int) -> ActivePlan:
     """Return an active or former plan by number; raise NotFound."""
-    return row_numbered(plans_kept(), "plan", number, " that is or was in force")
+    return row_by_number(activated_plans(), "plan", number, " that is or was in force")
 
 
-def in_force_of(run: Run) -> ActivePlan | None:
+def active_plan_of_run(run: Run) -> ActivePlan | None:
     """Return the active plan of the scenario that a run is of.
 
     A saved scenario is found by its row, whatever its present name is. Otherwise its name counts.
     """
-    same = Q(scenario=scenario_of(run))
+    same = Q(scenario=scenario_name(run))
     if run.scenario_id is not None:
         same = Q(run__scenario=run.scenario_id) | (same & Q(run__scenario=None))
-    return plans_in_force().filter(same).first()
+    return active_plans().filter(same).first()
 
 
-def scenario_of(run: Run) -> str:
+def scenario_name(run: Run) -> str:
     """Return the name of the scenario that a run is of."""
     return str((run.result or {}).get("scenario") or run.name)[:120]

@@ -14,17 +14,17 @@ FIELDS = ("number", "at", "actor", "action", "key", "name", "details", "workspac
 
 
 def audit_list(
-    *, everything: bool = False, actor: str = "", action: str = "", search: str = ""
+    *, all_workspaces: bool = False, actor: str = "", action: str = "", search: str = ""
 ) -> QuerySet[AuditRecord]:
     """Return the records of the current workspace and its members, the newest first.
 
     ``action`` is a whole action, or the thing before its full stop.
     """
     rows: QuerySet[AuditRecord] = AuditRecord.objects.all()
-    if not everything:
-        here = current_workspace()
-        members = User.objects.filter(memberships__workspace=here).values("username")
-        rows = rows.filter(Q(workspace=here.slug) | Q(workspace="", actor__in=members))
+    if not all_workspaces:
+        workspace = current_workspace()
+        members = User.objects.filter(memberships__workspace=workspace).values("username")
+        rows = rows.filter(Q(workspace=workspace.slug) | Q(workspace="", actor__in=members))
     if actor:
         rows = rows.filter(actor=actor)
     if action:

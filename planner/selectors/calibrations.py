@@ -7,14 +7,14 @@ from django.db.models import QuerySet
 
 from planner.models import Calibration
 from planner.selectors.hardware_rows import rows_of
-from planner.selectors.lookup import row_numbered
+from planner.selectors.lookup import row_by_number
 from planner.storage import row_arrays
 from simulation.performance.rows import BenchmarkRows
 
 ROWS = "rows"
 CALIBRATIONS = "calibrations"  # folder of the data directory
 KERNEL_FILE = "kernels"  # the uploaded file, in the calibration's folder
-EXTRA = "served"  # table of the columns on serving that BenchmarkRows does not have
+SERVING_TABLE = "served"  # table of the columns on serving that BenchmarkRows does not have
 SERVED_COLUMNS = ("model", "gpu", "precision", "tp", "isl", "osl", "concurrency")
 
 
@@ -25,7 +25,7 @@ def calibrations_list() -> QuerySet[Calibration]:
 
 def calibration_get(number: int) -> Calibration:
     """Return an uploaded file by number; raise NotFound."""
-    return row_numbered(
+    return row_by_number(
         calibrations_list(), "calibration", number, "; upload a file of measurements first"
     )
 

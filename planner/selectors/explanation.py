@@ -39,38 +39,38 @@ class Chain:
     steps: tuple[Step, ...]
 
 
-def chains_of(run: Run) -> tuple[Chain, ...]:
+def explanation_chains(run: Run) -> tuple[Chain, ...]:
     """Return a chain for every pool with replicas; none for kinds of runs that recommend none."""
     result = run_result(run)
-    take, plan = result.get("recommended"), result.get("plan") or {}
-    if not take or not plan.get("decisions"):
+    recommended, plan = result.get("recommended"), result.get("plan") or {}
+    if not recommended or not plan.get("decisions"):
         return ()
     table = run_table(run, "plan") if "plan" in run_tables(run) else None
-    counts = _counts(result)
+    counts = _largest_counts(result)
     chains = []
     for (model, region, replica), count in counts.items():
         pool = {"model": model, "region": region, "arrangement": replica}
-        busiest = _busiest(plan["decisions"], pool)
+        busiest = _busiest_period(plan["decisions"], pool)
         steps = (
-            *_demand(table, pool, busiest, (result.get("window") or {}).get("clock", "utc")),
-            *_forecast(result, pool),
-            *_size(result, pool),
-            *_plan(result, take, table, pool, busiest, count),
-            *_provenance(result, pool),
-            *_error(result, pool),
+            *_demand_steps(table, pool, busiest, (result.get("window") or {}).get("clock", "utc")),
+            *_forecast_steps(result, pool),
+            *_size_steps(result, pool),
+            *_plan_steps(result, recommended, table, pool, busiest, count),
+            *_provenance_steps(result, pool),
+            *_error_steps(result, pool),
         )
         chains.append(Chain(model, region, replica, count, steps))
     return tuple(chains)
 
 
-def _counts(result: Row) -> dict[tuple[str, str, str], int]:
+def _largest_counts(result: Row) -> dict[tuple[str, str, str], int]:
     """Return the most recommended replicas of each pool at a time."""
     timetable = result["recommended"].get("timetable")
     if timetable and timetable["pools"]:
         return {
-            (pool["replica"]["model"], pool["region"], pool["replica"]["arrangement"]): most
+            (pool["replica"]["model"], pool["region"], pool["replica"]["arrangement"]): largest
             for i, pool in enumerate(timetable["pools"])
-            if (most := max((row["replicas"][i] for row in timetable["rows"]), default=0))
+            if (largest := max((row["replicas"][i] for row in timetable["rows"]), default=0))
         }
     counts: dict[tuple[str, str, str], int] = {}
     for row in result["plan"]["decisions"]:
@@ -79,67 +79,73 @@ def _counts(result: Row) -> dict[tuple[str, str, str], int]:
     return {key: count for key, count in counts.items() if count}
 
 
-def _is(row: Row, pool: Row) -> bool:
+def _matches(row: Row, pool: Row) -> bool:
     return all(row.get(name, value) == value for name, value in pool.items())
 
 
-def _busiest(decisions: Sequence[Row], pool: Row) -> Row | None:
+def _busiest_period(decisions: Sequence[Row], pool: Row) -> Row | None:
     """Return the first period in which the plan has the most replicas of the pool."""
-    ours = [row for row in decisions if _is(row, pool)]
-    return max(ours, key=lambda row: row["target"], default=None)
+    rows = [row for row in decisions if _matches(row, pool)]
+    return max(rows, key=lambda row: row["target"], default=None)
 
 
-def _planned(table: pl.DataFrame | None, pool: Row, peak: Row | None) -> Row | None:
+def _planned_row(table: pl.DataFrame | None, pool: Row, peak: Row | None) -> Row | None:
     if table is None or peak is None:
         return None
-    rows = [row for row in table.to_dicts() if _is(row, pool)]
+    rows = [row for row in table.to_dicts() if _matches(row, pool)]
     return max(rows, key=lambda row: (row["target"], row["demand_tps"]), default=None)
 
 
-def _demand(table: pl.DataFrame | None, pool: Row, peak: Row | None, clock: str) -> Iterator[Step]:
-    row = _planned(table, pool, peak)
+def _demand_steps(
+    table: pl.DataFrame | None, pool: Row, peak: Row | None, clock: str
+) -> Iterator[Step]:
+    row = _planned_row(table, pool, peak)
     if row is None:
         return
-    most = max(r["demand_tps"] for r in table.to_dicts() if _is(r, pool))  # type: ignore[union-attr]
+    largest = max(r["demand_tps"] for r in table.to_dicts() if _matches(r, pool))  # type: ignore[union-attr]
     yield Step(
         "Demand",
-        f"{pool['model']} in {pool['region']} is planned for at most {most:,.0f} input tokens/s of "
-        f"the window, and {row['demand_tps']:,.0f} in the period from "
+        f"{pool['model']} in {pool['region']} is planned for at most {largest:,.0f} input tokens/s "
+        f"of the window, and {row['demand_tps']:,.0f} in the period from "
         f"{words_of(row['period_start'].timestamp(), clock)}, in which the plan has most replicas.",
         "charts",
     )
 
 
-def _forecast(result: Row, pool: Row) -> Iterator[Step]:
+def _forecast_steps(result: Row, pool: Row) -> Iterator[Step]:
     forecast = result.get("forecast") or {}
-    heights = {row["tier"]: row for row in forecast.get("quantile") or []}
+    percentiles = {row["tier"]: row for row in forecast.get("quantile") or []}
     for series in forecast.get("series") or []:
         if (series["model"], series["region"]) != (pool["model"], pool["region"]):
             continue
-        planned_for = heights.get(series["tier"])
-        height = ""
-        if planned_for is not None:
-            level = planned_for["quantile"]
-            what = "its mean" if level is None else f"its quantile {level:g}"
-            times = "" if planned_for["times"] == 1 else f"{planned_for['times']:g} times "
-            height = f" Planned for is {times}{what}. {planned_for['why']}"
-        wrong = series.get("peak_wape")
-        off = "" if wrong is None else f", whose peaks were off by {wrong:.0%} in this window"
+        percentile = percentiles.get(series["tier"])
+        sentence = ""
+        if percentile is not None:
+            level = percentile["quantile"]
+            level_words = "its mean" if level is None else f"its quantile {level:g}"
+            times = "" if percentile["times"] == 1 else f"{percentile['times']:g} times "
+            sentence = f" Planned for is {times}{level_words}. {percentile['why']}"
+        peak_error = series.get("peak_wape")
+        error_words = (
+            ""
+            if peak_error is None
+            else f", whose peaks were off by {peak_error:.0%} in this window"
+        )
         yield Step(
             "Forecast",
-            f"Of {series['tier']} requests by {series['method']}{off}.{height}",
+            f"Of {series['tier']} requests by {series['method']}{error_words}.{sentence}",
             "forecast",
         )
 
 
-def _sized(result: Row, pool: Row) -> Row | None:
+def _sized_row(result: Row, pool: Row) -> Row | None:
     rows = result.get("capacity") or []
-    place = {name: pool[name] for name in ("model", "arrangement")}
-    return next((row for row in rows if _is(row, place)), None)
+    key = {name: pool[name] for name in ("model", "arrangement")}
+    return next((row for row in rows if _matches(row, key)), None)
 
 
-def _size(result: Row, pool: Row) -> Iterator[Step]:
-    size = _sized(result, pool)
+def _size_steps(result: Row, pool: Row) -> Iterator[Step]:
+    size = _sized_row(result, pool)
     if size is None:
         return
     yield Step(
@@ -151,25 +157,31 @@ def _size(result: Row, pool: Row) -> Iterator[Step]:
     )
 
 
-def _plan(
-    result: Row, take: Row, table: pl.DataFrame | None, pool: Row, peak: Row | None, count: int
+def _plan_steps(
+    result: Row,
+    recommended: Row,
+    table: pl.DataFrame | None,
+    pool: Row,
+    peak: Row | None,
+    count: int,
 ) -> Iterator[Step]:
-    if not take.get("follows_plan"):
-        reason = take.get("why") or take["sentence"]
+    if not recommended.get("follows_plan"):
+        reason = recommended.get("why") or recommended["sentence"]
         yield Step(
             "Policy",
-            f"{take['label']} is recommended and not the plan, and has {count:,} here. {reason}",
+            f"{recommended['label']} is recommended and not the plan, and has {count:,} here. "
+            f"{reason}",
             "policies",
         )
-    row, size = _planned(table, pool, peak), _sized(result, pool)
+    row, size = _planned_row(table, pool, peak), _sized_row(result, pool)
     if row is None:
         return
-    together = ""
+    pool_sentence = ""
     pools = (size or {}).get("pool_tps") or []
     if 0 < row["target"] <= len(pools):
-        count_on = pools[row["target"] - 1]
-        together = f" {row['target']:,} of these together are counted on for {count_on:,.0f}."
-    binds = [
+        pool_rate = pools[row["target"] - 1]
+        pool_sentence = f" {row['target']:,} of these together are counted on for {pool_rate:,.0f}."
+    binding = [
         limit["sentence"]
         for limit in result["plan"].get("binding") or []
         if pool["model"] in limit["sentence"] and pool["region"] in limit["sentence"]
@@ -177,13 +189,14 @@ def _plan(
     yield Step(
         "Plan",
         f"{row['target']:,} replicas then; all of {pool['model']} in {pool['region']} carry "
-        f"{row['capacity_tps']:,.0f} input tokens/s.{together} {' '.join(binds[:2])}".strip(),
+        f"{row['capacity_tps']:,.0f} input tokens/s."
+        f"{pool_sentence} {' '.join(binding[:2])}".rstrip(),
         "plan",
     )
 
 
-def _provenance(result: Row, pool: Row) -> Iterator[Step]:
-    size = _sized(result, pool)
+def _provenance_steps(result: Row, pool: Row) -> Iterator[Step]:
+    size = _sized_row(result, pool)
     facts = []
     if size is not None:
         facts.append(f"its speed is {size['provenance']} ({size['source']})")
@@ -198,24 +211,24 @@ def _provenance(result: Row, pool: Row) -> Iterator[Step]:
         yield Step("Where from", f"{words[:1].upper()}{words[1:]}.", "provenance")
 
 
-def _error(result: Row, pool: Row) -> Iterator[Step]:
+def _error_steps(result: Row, pool: Row) -> Iterator[Step]:
     words = [f"A simulated size is off by {SIMULATION.median:.1%} (1 in 20: {SIMULATION.p95:.1%})"]
-    place = {name: pool[name] for name in ("model", "arrangement")}
+    key = {name: pool[name] for name in ("model", "arrangement")}
     row = next(
-        (error_row for error_row in result.get("profile_error") or [] if _is(error_row, place)),
+        (error_row for error_row in result.get("profile_error") or [] if _matches(error_row, key)),
         None,
     )
     if row is not None and row["error"] is None:
         words.append(f"how far its profile is off is not known: {row['basis']}")
     elif row is not None:
-        moved = ""
+        sensitivity = ""
         if row["replicas_if_slower"] is not None and row["replicas_if_faster"] is not None:
-            moved = (
+            sensitivity = (
                 f"; were it so much slower, the plan's {row['replicas']:,} of it at most in all "
                 f"regions would be {row['replicas_if_slower']:,}, so much faster "
                 f"{row['replicas_if_faster']:,}"
             )
-        words.append(f"its profile is off by {row['error']:.1%} ({row['basis']}){moved}")
+        words.append(f"its profile is off by {row['error']:.1%} ({row['basis']}){sensitivity}")
     yield Step(
         "How sure", ". ".join(word[:1].upper() + word[1:] for word in words) + ".", "profile-error"
     )

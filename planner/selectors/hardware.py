@@ -25,7 +25,7 @@ from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
 
 Spec = TypeVar("Spec", GpuSpec, ModelSpec)
 Row = TypeVar("Row", OwnGpu, OwnModel)
-NAMED = 20  # names listed in a message
+MAX_NAMES = 20  # names listed in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +55,22 @@ class Carbon:
 
 def gpus_list(search: str = "") -> list[Entry[GpuSpec, OwnGpu]]:
     """Return own types first, then the built-in ones; ``search`` is part of a name or family."""
-    kept = [Entry(gpu_of(row), row) for row in OwnGpu.objects.select_related("owner")]
+    own_gpus = [Entry(gpu_of(row), row) for row in OwnGpu.objects.select_related("owner")]
     built_in: list[Entry[GpuSpec, OwnGpu]] = [Entry(s, None) for s in catalogue.gpus().values()]
-    entries = [*kept, *built_in]
+    entries = [*own_gpus, *built_in]
     return [entry for entry in entries if matches(search, entry.name, entry.spec.family)]
 
 
 def models_list(search: str = "") -> list[Entry[ModelSpec, OwnModel]]:
     """Return own models first, then the built-in ones; ``search`` is part of a name."""
-    kept = [Entry(model_of(row), row) for row in OwnModel.objects.select_related("owner")]
+    own_models = [Entry(model_of(row), row) for row in OwnModel.objects.select_related("owner")]
     built_in: list[Entry[ModelSpec, OwnModel]] = [
         Entry(s, None) for s in catalogue.models().values()
     ]
-    return [entry for entry in [*kept, *built_in] if matches(search, entry.name)]
+    return [entry for entry in [*own_models, *built_in] if matches(search, entry.name)]
 
 
-def released_in(entry: Entry[ModelSpec, OwnModel]) -> str:
+def released_precision(entry: Entry[ModelSpec, OwnModel]) -> str:
     """Return the precision of a model's released weights; 16 bits if it is unknown."""
     return "bf16" if entry.own else catalogue.published_precision(entry.name)
 
@@ -99,7 +99,7 @@ def own_hardware() -> Known:
     return Known(gpus=gpus, models=models)
 
 
-def model_in(name: str, weights: str, kv_cache: str = "bf16") -> ModelSpec:
+def model_in_precision(name: str, weights: str, kv_cache: str = "bf16") -> ModelSpec:
     """Return a model in a precision; one known by its memory alone does not change."""
     spec = model_get(name).spec
     if spec.shape is None or (weights, kv_cache) == ("bf16", "bf16"):
@@ -244,7 +244,7 @@ def price_list_get(name: str) -> PriceList:
     """Return a price list; raise NotFound with the known names."""
     row = PriceList.objects.filter(name=name).first()
     if row is None:
-        names = list(PriceList.objects.values_list("name", flat=True)[:NAMED])
+        names = list(PriceList.objects.values_list("name", flat=True)[:MAX_NAMES])
         raise NotFound(f"There is no price list {name!r}; there are: {', '.join(names) or 'none'}.")
     return row
 
@@ -263,10 +263,10 @@ def carbon_list(search: str = "") -> list[Carbon]:
     return intensities
 
 
-def _find(what: str, name: str, entries: list[Entry[Spec, Row]]) -> Entry[Spec, Row]:
+def _find(noun: str, name: str, entries: list[Entry[Spec, Row]]) -> Entry[Spec, Row]:
     for entry in entries:
         if entry.name == name:
             return entry
-    have = ", ".join(entry.name for entry in entries[:NAMED])
-    more = f" and {len(entries) - NAMED} more" if len(entries) > NAMED else ""
-    raise NotFound(f"There is no {what} {name!r}; there are: {have}{more}.")
+    known_names = ", ".join(entry.name for entry in entries[:MAX_NAMES])
+    more = f" and {len(entries) - MAX_NAMES} more" if len(entries) > MAX_NAMES else ""
+    raise NotFound(f"There is no {noun} {name!r}; there are: {known_names}{more}.")

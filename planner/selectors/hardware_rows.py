@@ -19,36 +19,36 @@ from simulation.performance.rows import BenchmarkRows
 from simulation.performance.specs import GpuSpec, ModelShape, ModelSpec, Provenance
 
 Facts = dict[str, Any]
-FOREIGN = ("name", "provenance")  # fields that have their own columns
-OLD_LINEAR = 7  # size of a linear curve stored before curves had a context limit
+COLUMN_FIELDS = ("name", "provenance")  # fields that have their own columns
+OLD_LINEAR_SIZE = 7  # size of a linear curve stored before curves had a context limit
 
 
 def gpu_facts(spec: GpuSpec) -> Facts:
     """Return what a row stores of ``spec``, as JSON-ready data."""
-    facts = {key: value for key, value in asdict(spec).items() if key not in FOREIGN}
+    facts = {key: value for key, value in asdict(spec).items() if key not in COLUMN_FIELDS}
     return facts | {"peak_flops": dict(spec.peak_flops)}
 
 
 def model_facts(spec: ModelSpec) -> Facts:
     """Return what a row stores of a model, as JSON-ready data."""
-    return {key: value for key, value in asdict(spec).items() if key not in FOREIGN}
+    return {key: value for key, value in asdict(spec).items() if key not in COLUMN_FIELDS}
 
 
 def gpu_from_facts(name: str, facts: Mapping[str, Any], provenance: Provenance) -> GpuSpec:
     """Return the GPU type that a row's facts describe."""
-    return GpuSpec(name=name, provenance=provenance, **_known(GpuSpec, facts))
+    return GpuSpec(name=name, provenance=provenance, **_known_fields(GpuSpec, facts))
 
 
 def model_from_facts(name: str, facts: Mapping[str, Any], provenance: Provenance) -> ModelSpec:
     """Return the model that a row's facts describe, with its shape if they have one."""
-    fields = _known(ModelSpec, facts)
+    fields = _known_fields(ModelSpec, facts)
     fields["shape"] = shape_from_facts(facts["shape"]) if facts.get("shape") else None
     return ModelSpec(name=name, provenance=provenance, **fields)
 
 
 def shape_from_facts(facts: Mapping[str, Any]) -> ModelShape:
     """Return the shape that a row's facts describe, with its encoder if they have one."""
-    fields = _known(ModelShape, facts, foreign=())
+    fields = _known_fields(ModelShape, facts, excluded=())
     if facts.get("encoder"):
         fields["encoder"] = shape_from_facts(facts["encoder"])
     return ModelShape(**fields)
@@ -140,12 +140,14 @@ def curve_from_bytes(data: bytes) -> Curve:
     """Return the curve in an npz archive; older archives lack the limit of contexts."""
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
         values = arrays["values"]
-    if values[0] == LINEAR and values.size == OLD_LINEAR:
+    if values[0] == LINEAR and values.size == OLD_LINEAR_SIZE:
         values = np.append(values, NO_LIMIT)
     return Curve(values)
 
 
-def _known(kind: Any, facts: Mapping[str, Any], foreign: tuple[str, ...] = FOREIGN) -> Facts:
+def _known_fields(
+    kind: Any, facts: Mapping[str, Any], excluded: tuple[str, ...] = COLUMN_FIELDS
+) -> Facts:
     """Return the facts that are fields of ``kind``: rows may be older or newer than the code."""
-    names = {field.name for field in fields(kind)} - set(foreign)
+    names = {field.name for field in fields(kind)} - set(excluded)
     return {name: value for name, value in facts.items() if name in names}

@@ -8,12 +8,12 @@ from django.db.models import Model, QuerySet
 
 from planner.errors import NotFound
 
-MOST_DIGITS = 18  # digits of an id, which has 64 bits in a database
+MAX_DIGITS = 18  # digits of an id, which has 64 bits in a database
 Row = TypeVar("Row", bound=Model)
 
 
-def row_named(
-    rows: QuerySet[Row], what: str, name: str, offered: QuerySet[Row] | None = None
+def row_by_name(
+    rows: QuerySet[Row], noun: str, name: str, offered: QuerySet[Row] | None = None
 ) -> Row:
     """Return a row by name or, for scripts, by id.
 
@@ -25,22 +25,22 @@ def row_named(
         row = rows.filter(pk=pk).first()
     if row is None:
         offered = rows if offered is None else offered
-        have = ", ".join(offered.values_list("name", flat=True)[:10]) or "none yet"
-        raise NotFound(f"There is no {what} {name[:120]!r}; there are: {have}.")
+        names = ", ".join(offered.values_list("name", flat=True)[:10]) or "none yet"
+        raise NotFound(f"There is no {noun} {name[:120]!r}; there are: {names}.")
     return row
 
 
-def row_numbered(rows: QuerySet[Row], what: str, number: int, more: str = "") -> Row:
-    """Return a row by number; raise NotFound with ``more`` at the end of the message."""
+def row_by_number(rows: QuerySet[Row], noun: str, number: int, hint: str = "") -> Row:
+    """Return a row by number; raise NotFound with ``hint`` at the end of the message."""
     row = rows.filter(pk=number).first()
     if row is None:
-        raise NotFound(f"There is no {what} {number}{more}.")
+        raise NotFound(f"There is no {noun} {number}{hint}.")
     return row
 
 
 def id_of(text: str) -> int | None:
     """Return the id of a row or the number of a version; None if the text is neither."""
-    return int(text) if text.isdecimal() and len(text) <= MOST_DIGITS else None
+    return int(text) if text.isdecimal() and len(text) <= MAX_DIGITS else None
 
 
 def version_of(text: str) -> int | None:

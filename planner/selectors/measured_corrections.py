@@ -22,16 +22,20 @@ from planner.inputs.scenario.own_hardware import (
     Known,
 )
 from planner.models import Calibration
-from planner.selectors.calibrations import EXTRA, SERVED_COLUMNS, calibration_table
+from planner.selectors.calibrations import (
+    SERVED_COLUMNS,
+    SERVING_TABLE,
+    calibration_table,
+)
 from planner.storage import row_arrays
 
-SECONDS = {"ttft_s": "ttft_ms", "tbt_s": "tbt_ms"}
-NEEDED = ("model", "gpu", "isl", "osl", "concurrency")
+MS_COLUMNS = {"ttft_s": "ttft_ms", "tbt_s": "tbt_ms"}
+REQUIRED_COLUMNS = ("model", "gpu", "isl", "osl", "concurrency")
 Row = dict[str, Any]
-Kept = tuple[int, str, datetime]  # key, digest and time of a file; its rows never change
+StoredFile = tuple[int, str, datetime]  # key, digest and time of a file; its rows never change
 
 
-def kept_files() -> tuple[Kept, ...]:
+def stored_files() -> tuple[StoredFile, ...]:
     """Return the uploaded benchmark files, oldest first; none if there is no database yet."""
     try:
         rows = Calibration.objects.filter(kind=Calibration.Kind.BENCHMARK).order_by("pk")
@@ -40,70 +44,77 @@ def kept_files() -> tuple[Kept, ...]:
         return ()
 
 
-def kept_rows() -> list[Row]:
+def stored_rows() -> list[Row]:
     """Return name and rows of each stored file with rows that estimates can be compared with."""
-    files = Calibration.objects.in_bulk([number for number, _, _ in kept_files()])
-    files_with_rows = [{"name": file.name, "rows": served_rows(file)} for file in files.values()]
+    files = Calibration.objects.in_bulk([number for number, _, _ in stored_files()])
+    files_with_rows = [
+        {"name": file.name, "rows": deployment_rows(file)} for file in files.values()
+    ]
     return [file_rows for file_rows in files_with_rows if file_rows["rows"]]
 
 
-def own_kept(known: Known) -> OwnMeasurements | None:
+def stored_measurements(hardware: Known) -> OwnMeasurements | None:
     """Return the measurements of the stored files; None if there are none."""
-    files = kept_files()
+    files = stored_files()
     if not files:
         return None
-    if known != NOTHING:  # own hardware may change between two calls, so do not cache
-        return own_of_rows(kept_rows(), known)
-    return _remembered(files)
+    if hardware != NOTHING:  # own hardware may change between two calls, so do not cache
+        return measurements_of_files(stored_rows(), hardware)
+    return _cached_measurements(files)
 
 
 @lru_cache(maxsize=8)
-def _remembered(files: tuple[Kept, ...]) -> OwnMeasurements | None:
-    return own_of_rows(kept_rows(), NOTHING)
+def _cached_measurements(files: tuple[StoredFile, ...]) -> OwnMeasurements | None:
+    return measurements_of_files(stored_rows(), NOTHING)
 
 
-def own_of_rows(files: Sequence[Row], known: Known) -> OwnMeasurements | None:
+def measurements_of_files(files: Sequence[Row], hardware: Known) -> OwnMeasurements | None:
     """Return the measurements in rows as ``kept_rows`` returns them."""
     measured: list[Measurement] = []
     notes: list[str] = []
     for file in files:
         try:
-            some, left = measurements(file["rows"], file["name"], known)
+            usable, file_notes = measurements(file["rows"], file["name"], hardware)
         except PlannerError as problem:  # a file of other models, which profiles may still use
             notes.append(str(problem))
             continue
-        measured += some
-        notes += left
+        measured += usable
+        notes += file_notes
     return own_of(measured, notes, estimate_fit())
 
 
-def served_rows(calibration: Calibration) -> list[Row]:
+def deployment_rows(calibration: Calibration) -> list[Row]:
     """Return the rows of a file with a number of requests in flight, as estimates take them."""
     table = calibration_table(calibration).to_dicts()
-    extra: list[Row] = [{}] * len(table)
-    if EXTRA in row_arrays.tables_list(calibration.store):
-        extra = row_arrays.table_read(calibration.store, EXTRA).to_dicts()
+    serving: list[Row] = [{}] * len(table)
+    if SERVING_TABLE in row_arrays.tables_list(calibration.store):
+        serving = row_arrays.table_read(calibration.store, SERVING_TABLE).to_dicts()
     engine = calibration.report.get("engine", {})
     rows = []
-    for row, more in zip(table, extra, strict=True):
+    for row, serving_row in zip(table, serving, strict=True):
         served: Row = {name: row[name] for name in SERVED_COLUMNS if row[name] not in (None, "")}
-        served |= {to: row[name] * 1e3 for name, to in SECONDS.items() if row[name] is not None}
-        served = {**engine, **served, **{k: v for k, v in more.items() if v is not None}}
-        if all(name in served for name in NEEDED) and set(SECONDS.values()) & served.keys():
+        served |= {to: row[name] * 1e3 for name, to in MS_COLUMNS.items() if row[name] is not None}
+        served = {**engine, **served, **{k: v for k, v in serving_row.items() if v is not None}}
+        if (
+            all(name in served for name in REQUIRED_COLUMNS)
+            and set(MS_COLUMNS.values()) & served.keys()
+        ):
             rows.append(served)
     return rows
 
 
-def own_rows(rows: Any, name: str, known: Known) -> OwnMeasurements:
+def measurements_of_rows(rows: Any, name: str, hardware: Known) -> OwnMeasurements:
     """Return the measurements in given rows; raise PlannerError if none is usable."""
-    measured, left = measurements(rows, name, known)
-    learnt = own_of(measured, left, estimate_fit())
-    if learnt is None:
+    measured, notes = measurements(rows, name, hardware)
+    own_measurements = own_of(measured, notes, estimate_fit())
+    if own_measurements is None:
         raise PlannerError(f"{name} holds no measured row of a deployment that fits its GPUs.")
-    return learnt
+    return own_measurements
 
 
-def joined(first: OwnMeasurements | None, second: OwnMeasurements | None) -> OwnMeasurements | None:
+def merge_measurements(
+    first: OwnMeasurements | None, second: OwnMeasurements | None
+) -> OwnMeasurements | None:
     """Return two sets of measurements as one."""
     if first is None or second is None:
         return first or second

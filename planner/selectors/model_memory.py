@@ -37,17 +37,17 @@ class Memory:
     fit: Fit  # as released, on the chosen GPU type
 
 
-def memory_of(spec: ModelSpec, gpu: GpuSpec, precision: str = "bf16") -> Memory:
+def model_memory(spec: ModelSpec, gpu: GpuSpec, precision: str = "bf16") -> Memory:
     """Return the memory of a model; ``precision`` is that of the released weights."""
-    return Memory(weights(spec), spec.kv_bytes_per_token, place(spec, gpu, precision))
+    return Memory(weight_bytes(spec), spec.kv_bytes_per_token, fit_on_gpu(spec, gpu, precision))
 
 
-def placements(spec: ModelSpec, gpus: Sequence[GpuSpec]) -> list[tuple[GpuSpec, list[Fit]]]:
+def fits_by_gpu(spec: ModelSpec, gpus: Sequence[GpuSpec]) -> list[tuple[GpuSpec, list[Fit]]]:
     """Return a Fit per precision for every GPU type."""
-    return [(gpu, [place(spec, gpu, precision) for precision in PRECISIONS]) for gpu in gpus]
+    return [(gpu, [fit_on_gpu(spec, gpu, precision) for precision in PRECISIONS]) for gpu in gpus]
 
 
-def weights(spec: ModelSpec) -> dict[str, float]:
+def weight_bytes(spec: ModelSpec) -> dict[str, float]:
     """Return the bytes of the weights by precision.
 
     For a model known by its memory alone, all weights are assumed to shrink.
@@ -57,30 +57,30 @@ def weights(spec: ModelSpec) -> dict[str, float]:
     return {name: spec.weight_bytes * BYTES[name] / BYTES["bf16"] for name in PRECISIONS}
 
 
-def place(spec: ModelSpec, gpu: GpuSpec, precision: str) -> Fit:
+def fit_on_gpu(spec: ModelSpec, gpu: GpuSpec, precision: str) -> Fit:
     """Return the fit of a model; the KV cache stays in 16 bits at every precision."""
     length = min(CONTEXT, spec.max_context)
     if spec.shape is None:
-        return _by_memory(spec, gpu, precision, length)
+        return _fit_by_memory(spec, gpu, precision, length)
     try:
         tp = memory.minimum_tp(spec.shape, gpu, precision, length)
     except SimulationError:
         return Fit(gpu.name, precision, None)
-    where = Arrangement(tp=tp, moe_tp=tp, weights=precision)
+    arrangement = Arrangement(tp=tp, moe_tp=tp, weights=precision)
     return Fit(
         gpu.name,
         precision,
         tp,
-        memory.largest_context(spec.shape, gpu, where),
-        memory.largest_batch(spec.shape, gpu, where, length),
+        memory.largest_context(spec.shape, gpu, arrangement),
+        memory.largest_batch(spec.shape, gpu, arrangement, length),
     )
 
 
-def _by_memory(spec: ModelSpec, gpu: GpuSpec, precision: str, length: int) -> Fit:
-    lighter = replace(spec, weight_bytes=weights(spec)[precision])
+def _fit_by_memory(spec: ModelSpec, gpu: GpuSpec, precision: str, length: int) -> Fit:
+    in_precision = replace(spec, weight_bytes=weight_bytes(spec)[precision])
     for tp in memory.TP_CHOICES:
         try:
-            tokens = memory.kv_capacity_tokens(lighter, gpu, tp)
+            tokens = memory.kv_capacity_tokens(in_precision, gpu, tp)
         except SimulationError:
             continue
         if tokens >= length:

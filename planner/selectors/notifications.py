@@ -9,15 +9,15 @@ from planner.models import Channel, Delivery, User
 
 def channels_of(user: User, *, shared: bool) -> QuerySet[Channel]:
     """Return a user's own addresses and, with ``shared``, for admins, those of the workspace."""
-    return Channel.objects.select_related("user").filter(_whose(user, shared))
+    return Channel.objects.select_related("user").filter(_owned_by(user, shared))
 
 
 def deliveries_of(user: User, *, shared: bool) -> QuerySet[Delivery]:
     """Return the deliveries to these addresses."""
     return Delivery.objects.select_related("channel").filter(
-        channel__in=Channel.objects.filter(_whose(user, shared))
+        channel__in=Channel.objects.filter(_owned_by(user, shared))
     )
 
 
-def _whose(user: User, shared: bool) -> Q:
+def _owned_by(user: User, shared: bool) -> Q:
     return Q(user=user) | Q(user=None) if shared else Q(user=user)

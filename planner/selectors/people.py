@@ -11,13 +11,13 @@ from planner.models.workspace import current_workspace_id
 
 def people_list() -> QuerySet[User]:
     """Return all members, enabled ones first, each with ``runs``: how many they started here."""
-    here = current_workspace_id()
+    workspace_id = current_workspace_id()
     memberships = Prefetch(
         "memberships", Membership.objects.select_related("workspace"), to_attr="membership_list"
     )
     return (
         _members()  # type: ignore[no-redef]
-        .annotate(runs=Count("run", filter=Q(run__workspace=here)))
+        .annotate(runs=Count("run", filter=Q(run__workspace=workspace_id)))
         .select_related("second_factor")
         .prefetch_related(memberships)
         .order_by("-is_active", "username")
@@ -34,8 +34,8 @@ def person_get(name: str) -> User:
 
 def admins_active() -> QuerySet[User]:
     """Return those who can still invite people and give roles."""
-    here = current_workspace_id()
-    admins = Membership.objects.filter(workspace=here, role=User.Role.ADMIN).values("user")
+    workspace_id = current_workspace_id()
+    admins = Membership.objects.filter(workspace=workspace_id, role=User.Role.ADMIN).values("user")
     admin = Q(pk__in=admins) | Q(is_superuser=True)
     return User.objects.filter(admin, is_active=True)
 

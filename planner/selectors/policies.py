@@ -25,6 +25,6 @@ def default_policy(result: dict[str, Any]) -> str:
         return str(recommended)
     ranking = [name for name in result.get("ranking") or [] if name in policies]
     best_first = dict.fromkeys([*ranking, *policies])
-    able = [name for name in best_first if not traits_of(name).clairvoyant]
+    deployable = [name for name in best_first if not traits_of(name).clairvoyant]
     in_comparison = [name for name in best_first if (policies[name] or {}).get("asked", True)]
-    return the_plan(in_comparison) or next(iter([*able, *best_first]), "")
+    return the_plan(in_comparison) or next(iter([*deployable, *best_first]), "")

@@ -28,7 +28,7 @@ from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check
 
 RESIDUALS = "residuals"
-NAMED = 20
+MAX_NAMES = 20
 MODELLED_LIMITS = "Limits of batch and tokens are assumed: vLLM's defaults."
 
 
@@ -92,7 +92,7 @@ class KnownProfile:
         return self.row.calibration if self.row else None
 
     @property
-    def telling(self) -> Check | None:
+    def stated_check(self) -> Check | None:
         """Return the check that the profile is judged by, which a plan states.
 
         It has no rows if it is the spread expected of modelled profiles.
@@ -111,10 +111,10 @@ def profiles_list(search: str = "") -> list[KnownProfile]:
     Of the built-in ones, measured profiles and those carried over from measurements come first.
     Then come those of the newest models by rule.
     """
-    known = [*_newest(), *_built_in(), *_modelled()]
+    profiles = [*_own_profiles(), *_built_in_profiles(), *_modelled_profiles()]
     return [
         profile
-        for profile in known
+        for profile in profiles
         if matches(search, profile.name, profile.model, profile.gpu, profile.kind)
     ]
 
@@ -123,17 +123,17 @@ def profile_get(name: str, version: int | None = None) -> KnownProfile:
     """Return one profile, by default the newest version; raise NotFound."""
     row = Profile.objects.filter(name=name.replace("\0", "?")).first()
     if row is None:
-        for profile in (*_built_in(), *_modelled()):
+        for profile in (*_built_in_profiles(), *_modelled_profiles()):
             if profile.name == name and version is None:
                 return profile
-        have = ", ".join(known.name for known in profiles_list()[:NAMED])
+        have = ", ".join(known.name for known in profiles_list()[:MAX_NAMES])
         raise NotFound(f"There is no profile {name!r}; there are, among others: {have}.")
     versions = row.versions.select_related("profile", "calibration", "created_by")
     found_version = versions.filter(version=version).first() if version else versions.first()
     if found_version is None:
         numbers = ", ".join(str(n) for n in row.versions.values_list("version", flat=True))
         raise NotFound(f"Profile {name} has no version {version}; it has {numbers or 'none'}.")
-    return _known(found_version, row.versions.count())
+    return _profile_version(found_version, row.versions.count())
 
 
 def profile_versions(name: str) -> list[ProfileVersion]:
@@ -142,14 +142,14 @@ def profile_versions(name: str) -> list[ProfileVersion]:
     return list(rows.select_related("created_by", "calibration"))
 
 
-def profile_residuals(known: KnownProfile) -> pl.DataFrame:
+def profile_residuals(profile: KnownProfile) -> pl.DataFrame:
     """Return measured and predicted values, one row per measurement.
 
     The columns are quantity, unit, label, measured, predicted, error (a fraction) and outlier. The
     table is empty if the rows are not stored here.
     """
-    if known.row is not None and RESIDUALS in row_arrays.tables_list(known.row.store):
-        return row_arrays.table_read(known.row.store, RESIDUALS)
+    if profile.row is not None and RESIDUALS in row_arrays.tables_list(profile.row.store):
+        return row_arrays.table_read(profile.row.store, RESIDUALS)
     return pl.DataFrame(
         schema={
             "quantity": pl.String,
@@ -163,16 +163,16 @@ def profile_residuals(known: KnownProfile) -> pl.DataFrame:
     )
 
 
-def _newest() -> list[KnownProfile]:
+def _own_profiles() -> list[KnownProfile]:
     same = ProfileVersion.objects.filter(profile=OuterRef("profile")).order_by("-version")
     rows = ProfileVersion.objects.filter(version=Subquery(same.values("version")[:1]))
     rows = rows.select_related("profile", "calibration", "created_by").order_by("profile__name")
     counted = Profile.objects.annotate(count=Count("versions")).values_list("pk", "count")
     counts = dict(counted)
-    return [_known(row, counts[row.profile_id]) for row in rows]
+    return [_profile_version(row, counts[row.profile_id]) for row in rows]
 
 
-def _known(row: ProfileVersion, versions: int) -> KnownProfile:
+def _profile_version(row: ProfileVersion, versions: int) -> KnownProfile:
     return KnownProfile(
         name=row.profile.name,
         profile=profile_of(row),
@@ -184,21 +184,21 @@ def _known(row: ProfileVersion, versions: int) -> KnownProfile:
     )
 
 
-def _built_in() -> list[KnownProfile]:
-    fits, known = catalogue.fits(), catalogue.profiles()
-    against = contradictions(known)
+def _built_in_profiles() -> list[KnownProfile]:
+    fits, profiles = catalogue.fits(), catalogue.profiles()
+    contradicting = contradictions(profiles)
     return [
         KnownProfile(
             name=built_in_name(model, gpu, tp),
             profile=profile,
             parameters=_parameters(profile, fits[model, gpu, tp]),
-            report={"notes": _notes(fits[model, gpu, tp], against.get((model, gpu, tp)))},
+            report={"notes": _notes(fits[model, gpu, tp], contradicting.get((model, gpu, tp)))},
         )
-        for (model, gpu, tp), profile in known.items()
+        for (model, gpu, tp), profile in profiles.items()
     ]
 
 
-def _modelled() -> list[KnownProfile]:
+def _modelled_profiles() -> list[KnownProfile]:
     return [
         KnownProfile(
             name=built_in_name(profile.model, profile.gpu, profile.tp),
@@ -223,8 +223,8 @@ def _parameters(profile: LinearProfile, fit: catalogue.ProfileFit) -> dict[str, 
     return parameters
 
 
-def _notes(fit: catalogue.ProfileFit, against: str | None) -> list[str]:
-    notes = [f"{against[0].upper()}{against[1:]}."] if against else []
+def _notes(fit: catalogue.ProfileFit, contradiction: str | None) -> list[str]:
+    notes = [f"{contradiction[0].upper()}{contradiction[1:]}."] if contradiction else []
     return [*notes, _limits(fit)]
 
 

@@ -11,11 +11,11 @@ from django.db.models import Count, Min
 
 from planner.models import Run
 
-LATELY = 500  # newest completed runs that times are computed from
+RECENT_RUNS = 500  # newest completed runs that times are computed from
 
 
 @dataclass(frozen=True, slots=True)
-class Going:
+class UnfinishedRuns:
     """Unfinished runs of one kind in a workspace."""
 
     workspace: str
@@ -26,7 +26,7 @@ class Going:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedRuns:
     """Stored runs that ended in one way."""
 
     workspace: str
@@ -37,7 +37,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Took:
+class RunTimes:
     """Times of the newest completed runs of one kind, from their start."""
 
     workspace: str
@@ -47,38 +47,49 @@ class Took:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class WorkStatistics:
     """Unfinished runs, ended runs, and the times of completed runs."""
 
-    going: tuple[Going, ...]
-    ended: tuple[Ended, ...]
-    took: tuple[Took, ...]
+    going: tuple[UnfinishedRuns, ...]
+    ended: tuple[EndedRuns, ...]
+    took: tuple[RunTimes, ...]
 
 
-def work_now(now: datetime, *, everywhere: bool = False) -> Work:
+def work_statistics(now: datetime, *, everywhere: bool = False) -> WorkStatistics:
     """Return the work of the current workspace, or of all."""
     runs = (Run.everywhere if everywhere else Run.objects).order_by()
-    unended = (Run.State.PENDING, Run.State.RUNNING)
-    going = [
-        Going(slug, kind, state, count, max((now - since).total_seconds(), 0.0))
-        for state, moment in zip(unended, ("created_at", "started_at"), strict=True)
+    states = (Run.State.PENDING, Run.State.RUNNING)
+    unfinished = [
+        UnfinishedRuns(slug, kind, state, count, max((now - since).total_seconds(), 0.0))
+        for state, moment in zip(states, ("created_at", "started_at"), strict=True)
         for slug, kind, count, since in runs.filter(state=state)
         .values_list("workspace__slug", "kind")
         .annotate(Count("pk"), Min(moment))
         .order_by("workspace__slug", "kind")
         if since is not None
     ]
-    how = ("workspace__slug", "kind", "state", "reason")
-    ended = runs.exclude(state__in=unended).values_list(*how).annotate(Count("pk")).order_by(*how)
-    return Work(tuple(going), tuple(Ended(*row) for row in ended), _took(everywhere=everywhere))
+    columns = ("workspace__slug", "kind", "state", "reason")
+    ended = (
+        runs.exclude(state__in=states)
+        .values_list(*columns)
+        .annotate(Count("pk"))
+        .order_by(*columns)
+    )
+    return WorkStatistics(
+        tuple(unfinished),
+        tuple(EndedRuns(*row) for row in ended),
+        _run_times(everywhere=everywhere),
+    )
 
 
-def _took(*, everywhere: bool) -> tuple[Took, ...]:
+def _run_times(*, everywhere: bool) -> tuple[RunTimes, ...]:
     runs = Run.everywhere if everywhere else Run.objects
     completed = runs.filter(state=Run.State.COMPLETED)
     rows = completed.values_list("workspace__slug", "kind", "started_at", "finished_at")
     seconds: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
-    for slug, kind, begin, end in rows[:LATELY]:
+    for slug, kind, begin, end in rows[:RECENT_RUNS]:
         if begin is not None and end is not None:
             seconds[slug, kind].append((end - begin).total_seconds())
-    return tuple(Took(*key, median(spans), max(spans)) for key, spans in sorted(seconds.items()))
+    return tuple(
+        RunTimes(*key, median(spans), max(spans)) for key, spans in sorted(seconds.items())
+    )

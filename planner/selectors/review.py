@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from django.db.models import Q, QuerySet
 
 from planner.models import Proposal, ProposalEntry, ReviewRules, User
-from planner.selectors.lookup import row_numbered
+from planner.selectors.lookup import row_by_number
 
-GOING = (Proposal.State.DRAFT, Proposal.State.OPEN, Proposal.State.CHANGES)
+UNDECIDED = (Proposal.State.DRAFT, Proposal.State.OPEN, Proposal.State.CHANGES)
 
 
 def review_rules() -> ReviewRules:
@@ -25,13 +25,13 @@ def proposals_list() -> QuerySet[Proposal]:
 def proposals_for(user: User) -> QuerySet[Proposal]:
     """Return undecided proposals that ``user`` was asked to review or is mentioned in."""
     addressed = Q(reviewers=user) | Q(entries__mentions=user)
-    return proposals_list().filter(addressed, state__in=GOING).distinct()
+    return proposals_list().filter(addressed, state__in=UNDECIDED).distinct()
 
 
 def proposal_get(number: int) -> Proposal:
     """Return a proposal by number; raise NotFound."""
     rows = proposals_list().select_related("base", "base_run", "replay", "outcome")
-    return row_numbered(rows, "proposal", number)
+    return row_by_number(rows, "proposal", number)
 
 
 def proposal_approved(run_id: int, policy: str) -> Proposal | None:

@@ -15,19 +15,19 @@ from planner.selectors.policies import default_policy, policies_in_order
 from planner.selectors.run_comparison_figures import (
     Group,
     Setting,
-    errors,
-    few,
-    planned,
-    replayed,
-    sizes,
+    error_groups,
+    first_keys,
+    plan_groups,
+    replay_groups,
+    size_groups,
 )
 from planner.selectors.runs import run_get, run_result
 
-FEWEST, MOST = 2, 8  # runs on one page
+MIN_RUNS, MAX_RUNS = 2, 8  # runs on one page
 
 
 @dataclass(frozen=True, slots=True)
-class RunBeside:
+class ComparedRun:
     """One of the compared runs, with its headline."""
 
     run: int
@@ -41,10 +41,10 @@ class RunBeside:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class RunComparison:
     """Runs side by side."""
 
-    runs: tuple[RunBeside, ...]
+    runs: tuple[ComparedRun, ...]
     differences: tuple[Setting, ...]
     same: int  # number of settings with the same value in all runs
     groups: tuple[Group, ...]
@@ -52,45 +52,46 @@ class Beside:
     policies: tuple[str, ...]  # policies that at least one run simulated
 
 
-def runs_chosen(numbers: Sequence[int]) -> list[Run]:
+def runs_to_compare(numbers: Sequence[int]) -> list[Run]:
     """Return the runs of these numbers; raise PlannerError for too few or too many."""
-    if not FEWEST <= len(numbers) <= MOST:
-        raise PlannerError(f"Give {FEWEST} to {MOST} runs to compare, not {len(numbers)}.")
+    if not MIN_RUNS <= len(numbers) <= MAX_RUNS:
+        raise PlannerError(f"Give {MIN_RUNS} to {MAX_RUNS} runs to compare, not {len(numbers)}.")
     return [run_get(number) for number in numbers]
 
 
-def runs_beside(runs: Sequence[Run], policy: str = "", each: Sequence[str] = ()) -> Beside:
+def compare_runs(
+    runs: Sequence[Run], policy: str = "", policy_per_run: Sequence[str] = ()
+) -> RunComparison:
     """Compare completed runs with the first of them.
 
-    ``policy`` is the policy to compare in the runs that simulated it. ``each`` names one policy per
-    run instead. In other runs, and by default, it is the policy that the run recommends.
+    ``policy`` is the policy to compare in the runs that simulated it. ``policy_per_run`` names one
+    policy per run instead. In other runs, and by default, it is the policy that the run recommends.
     """
     for run in runs:
         if run.kind == Run.Kind.INGEST:
             raise NotReady(f"Run {run.pk} took in a trace; compare runs of scenarios.")
     results = [run_result(run) for run in runs]
-    policies = each or [policy] * len(runs)
+    policies = policy_per_run or [policy] * len(runs)
     chosen = [
-        _policy(result, policy_asked)
-        for result, policy_asked in zip(results, policies, strict=True)
+        _policy(result, requested) for result, requested in zip(results, policies, strict=True)
     ]
-    settings, unread = _settings(runs)
+    settings, unreadable = _settings(runs)
     keys = list(dict.fromkeys(key for setting in settings for key in setting))
     rows = [Setting(key, tuple(setting.get(key) for setting in settings)) for key in keys]
     differences = tuple(row for row in rows if any(v != row.values[0] for v in row.values))
-    notes = [*unread, *_notes(runs, results)]
-    other = _otherwise(runs, results, differences)
+    notes = [*unreadable, *_notes(runs, results)]
+    not_ranked = _why_not_ranked(runs, results, differences)
     groups = [
-        *planned(results, other, differences),
-        *replayed(results, chosen, other, differences),
-        *sizes(results, other),
-        *errors(results, other),
+        *plan_groups(results, not_ranked, differences),
+        *replay_groups(results, chosen, not_ranked, differences),
+        *size_groups(results, not_ranked),
+        *error_groups(results, not_ranked),
     ]
     if not groups:
         notes.append("These kinds of runs have no figure in common.")
-    return Beside(
+    return RunComparison(
         runs=tuple(
-            _run_beside(run, result, name)
+            _compared_run(run, result, name)
             for run, result, name in zip(runs, results, chosen, strict=True)
         ),
         differences=differences,
@@ -107,21 +108,21 @@ def _policy(result: dict[str, Any], policy: str) -> str:
     return policy if policy in (result.get("policies") or {}) else default_policy(result)
 
 
-def _run_beside(run: Run, result: dict[str, Any], policy: str) -> RunBeside:
-    window, take = result.get("window") or {}, result.get("recommended") or {}
-    return RunBeside(
+def _compared_run(run: Run, result: dict[str, Any], policy: str) -> ComparedRun:
+    window, recommended = result.get("window") or {}, result.get("recommended") or {}
+    return ComparedRun(
         run=run.pk,
         kind=run.get_kind_display(),
         name=run.name,
         policy=policy,
         label=((result.get("policies") or {}).get(policy) or {}).get("label", ""),
-        answer=take.get("sentence") or result.get("headline") or "",
-        start=_moment(window.get("start")),
-        end=_moment(window.get("end")),
+        answer=recommended.get("sentence") or result.get("headline") or "",
+        start=_parse_time(window.get("start")),
+        end=_parse_time(window.get("end")),
     )
 
 
-def _moment(text: str | None) -> datetime | None:
+def _parse_time(text: str | None) -> datetime | None:
     return datetime.fromisoformat(text) if text else None
 
 
@@ -130,14 +131,14 @@ def _settings(runs: Sequence[Run]) -> tuple[list[dict[str, Any]], list[str]]:
 
     Settings are those of the scenario as it was then, the options, and the resolved profiles.
     """
-    by_run, unread = [], []
+    by_run, unreadable = [], []
     for run in runs:
         values: dict[str, Any] = {}
         if run.document:
             try:
                 values = flat(parse(run.document, run.name or "scenario"))
             except ScenarioError:
-                unread.append(
+                unreadable.append(
                     f"The scenario of run {run.pk} was written for another version of this program "
                     "and cannot be read: its settings are not compared."
                 )
@@ -149,7 +150,7 @@ def _settings(runs: Sequence[Run]) -> tuple[list[dict[str, Any]], list[str]]:
         if run.trace is not None:
             values["trace"] = run.trace.name
         by_run.append(values)
-    return by_run, unread
+    return by_run, unreadable
 
 
 def _notes(runs: Sequence[Run], results: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -162,7 +163,7 @@ def _notes(runs: Sequence[Run], results: Sequence[dict[str, Any]]) -> Iterator[s
         )
 
 
-def _otherwise(
+def _why_not_ranked(
     runs: Sequence[Run], results: Sequence[dict[str, Any]], differences: Iterable[Setting]
 ) -> str:
     """Return why the runs are not ranked: other traffic, or another window; "" if neither."""
@@ -172,7 +173,8 @@ def _otherwise(
         if row.key == "trace" or (row.key.startswith("traffic.") and "max_replayed" not in row.key)
     ]
     if traffic:
-        return f"Other traffic ({few(traffic)}): the figures stand beside each other, no better."
+        keys = first_keys(traffic)
+        return f"Other traffic ({keys}): the figures stand beside each other, no better."
     if len(windows(results)) > 1:
         return "Other windows: the figures stand beside each other, and none is called better."
     return ""

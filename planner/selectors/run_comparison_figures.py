@@ -28,11 +28,17 @@ from planner.domain.results.figures import (
     START_TABLE,
 )
 
-ALIKE = 0.005  # relative difference within which neither figure is marked better
+TOLERANCE = 0.005  # relative difference within which neither figure is marked better
 BETTER, WORSE = "better", "worse"
 EFFORT = (USD, HOURS, KWH, KG)  # units of effort: less is better only at an equal SLO attainment
 # Settings of the demand and service of a plan. Plans that differ in these are not ranked.
-ASKED = ("forecast.", "objective.spare.", "objective.epsilon", "objective.limited", "tiers[")
+PLAN_SETTINGS = (
+    "forecast.",
+    "objective.spare.",
+    "objective.epsilon",
+    "objective.limited",
+    "tiers[",
+)
 
 PLAN = (
     Column("usd", USD, "of the whole window, starts included", better=LESS),
@@ -73,7 +79,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedFigure:
     """A figure of each run.
 
     ``changes`` from the first run's are fractions of it, or differences for shares. ``marks`` are
@@ -94,55 +100,55 @@ class Group:
     """Figures of one table; ``note`` is the reason if none of them is marked better."""
 
     title: str
-    rows: tuple[Compared, ...]
+    rows: tuple[ComparedFigure, ...]
     note: str = ""
 
 
-def few(keys: Sequence[str]) -> str:
+def first_keys(keys: Sequence[str]) -> str:
     """Return the first three keys in words, with the number of the others."""
     return ", ".join(keys[:3]) + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")
 
 
-def planned(
-    results: Sequence[dict[str, Any]], other: str, differences: Iterable[Setting]
+def plan_groups(
+    results: Sequence[dict[str, Any]], not_ranked: str, differences: Iterable[Setting]
 ) -> Iterator[Group]:
     """Yield the figures of the plans, if several runs have one."""
     totals = [(result.get("plan") or {}).get("totals") for result in results]
     if not _several(totals):
         return
-    differing = [row.key for row in differences if row.key.startswith(ASKED)]
-    note = other
-    if differing and not other:
+    differing = [row.key for row in differences if row.key.startswith(PLAN_SETTINGS)]
+    note = not_ranked
+    if differing and not not_ranked:
         note = (
-            f"The plans are asked for other things ({few(differing)}): one that costs less is not "
-            "better until it is replayed."
+            f"The plans are asked for other things ({first_keys(differing)}): one that costs less "
+            "is not better until it is replayed."
         )
     rows = [
-        _compared(column, PLAN_HEADS[column.name], [_of(row, column.name) for row in totals],
+        _compare(column, PLAN_HEADS[column.name], [_value(row, column.name) for row in totals],
                   fair=not note)
         for column in PLAN
     ]  # fmt: skip
-    yield Group("As planned", (*rows, *_levels(results)), note)
+    yield Group("As planned", (*rows, *_percentile_rows(results)), note)
 
 
-def _levels(results: Sequence[dict[str, Any]]) -> Iterator[Compared]:
+def _percentile_rows(results: Sequence[dict[str, Any]]) -> Iterator[ComparedFigure]:
     """Yield the forecast percentile that each plan is for, by tier."""
-    known = [
+    levels_of_runs = [
         {row["tier"]: row for row in (result.get("forecast") or {}).get("quantile") or []}
         for result in results
     ]
-    for tier in dict.fromkeys(tier for levels in known for tier in levels):
+    for tier in dict.fromkeys(tier for levels in levels_of_runs for tier in levels):
         for column in LEVELS:
-            values = [_of(levels.get(tier), column.name) for levels in known]
+            values = [_value(levels.get(tier), column.name) for levels in levels_of_runs]
             if any(value is not None for value in values):
                 label = f"{LEVEL_HEADS[column.name]}, {tier}"
-                yield _compared(column, label, values, fair=False)
+                yield _compare(column, label, values, fair=False)
 
 
-def replayed(
+def replay_groups(
     results: Sequence[dict[str, Any]],
     chosen: Sequence[str],
-    other: str,
+    not_ranked: str,
     differences: Iterable[Setting],
 ) -> Iterator[Group]:
     """Yield the figures of the simulated policies, if several runs have them."""
@@ -153,22 +159,22 @@ def replayed(
     if not _several(figures):
         return
     limits = [row.key for row in differences if row.key.startswith("tiers[")]
-    note = other
-    if limits and not other:
+    note = not_ranked
+    if limits and not not_ranked:
         note = (
-            f"The limits differ ({few(limits)}): being in time is judged by each run's own, and "
-            "neither that nor a cost at it is called better."
+            f"The limits differ ({first_keys(limits)}): being in time is judged by each run's own, "
+            "and neither that nor a cost at it is called better."
         )
     service = [(row or {}).get("slo_attainment") or {} for row in figures]
     rows = []
     for column, key, label in _columns(figures):
-        values = [_part(row, column.name, key) for row in figures]
+        values = [_value_of_tier(row, column.name, key) for row in figures]
         if not any(values) or len({isinstance(value, str) for value in values if value}) > 1:
             continue
         latency = column.name.endswith("_ms")
-        fair = not other and (not limits or latency)
-        marks = _compared(column, label, values, fair=fair)
-        rows.append(_at_equal_service(marks, service) if column.unit in EFFORT else marks)
+        fair = not not_ranked and (not limits or latency)
+        marks = _compare(column, label, values, fair=fair)
+        rows.append(_without_unfair_marks(marks, service) if column.unit in EFFORT else marks)
     yield Group("As replayed", tuple(rows), note)
 
 
@@ -178,7 +184,7 @@ def _columns(figures: Sequence[Any]) -> Iterator[tuple[Column, str, str]]:
         dict.fromkeys(tier for row in figures for tier in ((row or {}).get("slo_attainment") or {}))
     )
     for table in (POLICY_TABLE, REQUEST_TABLE, START_TABLE):
-        above = ""
+        upper_head = ""
         for column in POLICIES.on(table):
             if column.unit == REASONS:
                 continue
@@ -193,11 +199,13 @@ def _columns(figures: Sequence[Any]) -> Iterator[tuple[Column, str, str]]:
                     else:
                         yield column, tier, f"{tier} {head}"
             elif "{}" not in head:
-                above = above if column.below else head
-                yield column, "", f"{above}, {head}" if column.below else head
+                upper_head = upper_head if column.below else head
+                yield column, "", f"{upper_head}, {head}" if column.below else head
 
 
-def _at_equal_service(row: Compared, service: Sequence[Mapping[str, Any]]) -> Compared:
+def _without_unfair_marks(
+    row: ComparedFigure, service: Sequence[Mapping[str, Any]]
+) -> ComparedFigure:
     """Clear marks of effort that an unequal SLO attainment makes unfair (methods.md X4).
 
     Less effort is better only if no tier is served worse. More is worse only if none is served
@@ -205,29 +213,29 @@ def _at_equal_service(row: Compared, service: Sequence[Mapping[str, Any]]) -> Co
     """
     marks = tuple(
         ""
-        if (mark == BETTER and _below(its, service[0]))
-        or (mark == WORSE and _below(service[0], its))
+        if (mark == BETTER and _serves_worse(attainment, service[0]))
+        or (mark == WORSE and _serves_worse(service[0], attainment))
         else mark
-        for mark, its in zip(row.marks, service, strict=True)
+        for mark, attainment in zip(row.marks, service, strict=True)
     )
-    return Compared(row.name, row.label, row.unit, row.help, row.values, row.changes, marks)
+    return ComparedFigure(row.name, row.label, row.unit, row.help, row.values, row.changes, marks)
 
 
-def _below(its: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+def _serves_worse(attainment: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Return whether any tier's share is below the other's by more than the tolerance."""
     return any(
         (
             share is not None
-            and (share_of_mine := its.get(tier)) is not None
-            and share_of_mine < share - EQUAL_SLO
+            and (own_share := attainment.get(tier)) is not None
+            and own_share < share - EQUAL_SLO
         )
-        for tier, share in others.items()
+        for tier, share in other.items()
     )
 
 
-def sizes(results: Sequence[dict[str, Any]], other: str) -> Iterator[Group]:
+def size_groups(results: Sequence[dict[str, Any]], not_ranked: str) -> Iterator[Group]:
     """Yield the capacity of a replica; it follows from the limits, so none is marked better."""
-    known = [
+    rows_by_run = [
         {
             f"{row['model']} on {row.get('arrangement') or row['gpu']}"
             + (f" ({row['role']})" if row.get("role", "mixed") != "mixed" else ""): row
@@ -236,24 +244,28 @@ def sizes(results: Sequence[dict[str, Any]], other: str) -> Iterator[Group]:
         }
         for result in results
     ]
-    yield from _by_name("What one replica carries", known, SIZE, SIZE_HEADS, fair=False, note=other)
+    yield from _group_by_name(
+        "What one replica carries", rows_by_run, SIZE, SIZE_HEADS, fair=False, note=not_ranked
+    )
 
 
-def errors(results: Sequence[dict[str, Any]], other: str) -> Iterator[Group]:
+def error_groups(results: Sequence[dict[str, Any]], not_ranked: str) -> Iterator[Group]:
     """Yield the forecast errors by series, if several runs have them."""
-    known = [
+    rows_by_run = [
         {
             f"{row['model']} in {row['region']}, {row['tier']}": row
             for row in (result.get("forecast") or {}).get("series") or result.get("series") or []
         }
         for result in results
     ]
-    yield from _by_name("Forecasts", known, ERRORS, ERROR_HEADS, fair=not other, note=other)
+    yield from _group_by_name(
+        "Forecasts", rows_by_run, ERRORS, ERROR_HEADS, fair=not not_ranked, note=not_ranked
+    )
 
 
-def _by_name(
+def _group_by_name(
     title: str,
-    known: Sequence[Mapping[str, Any]],
+    rows_by_run: Sequence[Mapping[str, Any]],
     columns: Sequence[Column],
     heads: Mapping[str, str],
     *,
@@ -261,12 +273,12 @@ def _by_name(
     note: str,
 ) -> Iterator[Group]:
     """Yield a group with a row per name and column, if several runs have any."""
-    if not _several(known):
+    if not _several(rows_by_run):
         return
     rows = [
-        _compared(column, f"{name}: {heads[column.name]}",
-                  [_of(rows_of_run.get(name), column.name) for rows_of_run in known], fair=fair)
-        for name in dict.fromkeys(name for rows_of_run in known for name in rows_of_run)
+        _compare(column, f"{name}: {heads[column.name]}",
+                  [_value(rows.get(name), column.name) for rows in rows_by_run], fair=fair)
+        for name in dict.fromkeys(name for rows_of_run in rows_by_run for name in rows_of_run)
         for column in columns
     ]  # fmt: skip
     yield Group(title, tuple(row for row in rows if any(v is not None for v in row.values)), note)
@@ -276,18 +288,18 @@ def _several(parts: Sequence[Any]) -> bool:
     return sum(bool(part) for part in parts) > 1
 
 
-def _of(row: Mapping[str, Any] | None, name: str) -> Any:
+def _value(row: Mapping[str, Any] | None, name: str) -> Any:
     return (row or {}).get(name)
 
 
-def _part(row: Mapping[str, Any] | None, name: str, key: str) -> Any:
-    value = _of(row, name)
+def _value_of_tier(row: Mapping[str, Any] | None, name: str, key: str) -> Any:
+    value = _value(row, name)
     return (value or {}).get(key) if key else value
 
 
-def _compared(column: Column, label: str, values: Sequence[Any], *, fair: bool) -> Compared:
+def _compare(column: Column, label: str, values: Sequence[Any], *, fair: bool) -> ComparedFigure:
     first, *others = values
-    return Compared(
+    return ComparedFigure(
         column.name,
         label,
         column.unit,
@@ -315,7 +327,7 @@ def _change(column: Column, first: Any, value: Any) -> float | None:
 def _mark(column: Column, first: Any, value: Any) -> str:
     if not (column.better and _numbers(first, value)):
         return ""
-    alike = EQUAL_SLO if column.unit == SHARE else ALIKE * max(abs(first), abs(value))
-    if abs(value - first) <= alike:
+    tolerance = EQUAL_SLO if column.unit == SHARE else TOLERANCE * max(abs(first), abs(value))
+    if abs(value - first) <= tolerance:
         return ""
     return BETTER if (value - first) * column.better > 0 else WORSE

@@ -21,7 +21,7 @@ from planner.selectors.hardware_rows import (
     model_from_facts,
     profile_of,
 )
-from planner.selectors.measured_corrections import own_of_rows
+from planner.selectors.measured_corrections import measurements_of_files
 from planner.storage import row_arrays
 from simulation.performance.estimate.measured_corrections import Times
 from simulation.performance.specs import Provenance
@@ -29,7 +29,7 @@ from simulation.performance.specs import Provenance
 Resolved = dict[str, Any]
 
 
-def known_of(resolved: Resolved) -> Known:
+def stored_hardware(resolved: Resolved) -> Known:
     """Return the input of ``build_hardware`` from the data that a run stored."""
     gpus = resolved.get("gpus") or {}
     models = resolved.get("models") or {}
@@ -48,7 +48,7 @@ def known_of(resolved: Resolved) -> Known:
     )
     return replace(
         facts,
-        own=_own(facts, resolved.get("measured") or []),
+        own=_own_corrections(facts, resolved.get("measured") or []),
         profiles={name: profile_of(rows[version["id"]]) for name, version in named.items()},
         prices={
             (row["region"], row["gpu"]): OwnPrice(**row)
@@ -61,9 +61,9 @@ def known_of(resolved: Resolved) -> Known:
     )
 
 
-def _own(facts: Known, files: list[dict[str, Any]]) -> Times | None:
+def _own_corrections(facts: Known, files: list[dict[str, Any]]) -> Times | None:
     """Return the corrections by the measured rows that the run stored."""
-    measured = own_of_rows(files, facts) if files else None
+    measured = measurements_of_files(files, facts) if files else None
     return measured.times if measured else None
 
 

@@ -10,7 +10,7 @@ from django.db.models import QuerySet
 
 from planner.errors import NotReady
 from planner.models import Run
-from planner.selectors.lookup import row_numbered
+from planner.selectors.lookup import row_by_number
 from planner.storage import row_arrays
 
 
@@ -23,10 +23,10 @@ def runs_list() -> QuerySet[Run]:
 
 def run_get(run_id: int) -> Run:
     """Return a run by number; raise NotFound."""
-    return row_numbered(Run.objects.select_related("scenario", "trace", "owner"), "run", run_id)
+    return row_by_number(Run.objects.select_related("scenario", "trace", "owner"), "run", run_id)
 
 
-def run_named(name: str) -> Run | None:
+def latest_plan(name: str) -> Run | None:
     """Return the latest completed plan or comparison of that name."""
     plans = Run.objects.filter(kind__in=(Run.Kind.PLAN, Run.Kind.COMPARE))
     return plans.filter(name=name, state=Run.State.COMPLETED).first()
@@ -36,8 +36,8 @@ def run_result(run: Run) -> dict[str, Any]:
     """Return the result document of a completed run; raise NotReady with its state otherwise."""
     if run.state != Run.State.COMPLETED:
         state = run.get_state_display().lower()
-        why = f": {run.problem}" if run.problem else "."
-        raise NotReady(f"Run {run.pk} has no results; it is {state}{why}")
+        ending = f": {run.problem}" if run.problem else "."
+        raise NotReady(f"Run {run.pk} has no results; it is {state}{ending}")
     result: dict[str, Any] = run.result
     return result
 

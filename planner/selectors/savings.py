@@ -37,10 +37,12 @@ def savings(result: dict[str, Any], baseline: str) -> dict[str, dict[str, dict[s
 
 def saving_at_equal(figures: dict[str, Any], base: dict[str, Any]) -> float | None:
     """Return domain.results.equal_attainment_savings for two policies of a stored result."""
-    tiers, others = figures.get("slo_attainment") or {}, base.get("slo_attainment") or {}
+    tiers, base_tiers = figures.get("slo_attainment") or {}, base.get("slo_attainment") or {}
     unequal = any(
-        its is not None and (theirs := others.get(tier)) is not None and abs(its - theirs) > EQUAL
-        for tier, its in tiers.items()
+        share is not None
+        and (other_share := base_tiers.get(tier)) is not None
+        and abs(share - other_share) > EQUAL
+        for tier, share in tiers.items()
     )
     flat, flat_base = figures.get("flat_usd"), base.get("flat_usd")
     if not (unequal and flat and flat_base and base["cost_usd"]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db.models import QuerySet
 
 from planner.models import Scenario
-from planner.selectors.lookup import row_named
+from planner.selectors.lookup import row_by_name
 
 
 def scenarios_list() -> QuerySet[Scenario]:
@@ -15,4 +15,4 @@ def scenarios_list() -> QuerySet[Scenario]:
 
 def scenario_get(name: str) -> Scenario:
     """Return a scenario by name or id."""
-    return row_named(Scenario.objects.all(), "scenario", name)
+    return row_by_name(Scenario.objects.all(), "scenario", name)

@@ -10,9 +10,12 @@ from typing import Any
 from django.db.models import QuerySet
 
 from planner.models import ActivePlan, Firing, Outcome, Schedule, Source
-from planner.selectors.lookup import row_named, row_numbered
+from planner.selectors.lookup import (
+    row_by_name,
+    row_by_number,
+)
 
-LOOKED_AT = 100  # newest judged plans that are searched for speeds of a profile
+MAX_OUTCOMES = 100  # newest judged plans that are searched for speeds of a profile
 
 
 def schedules_list() -> QuerySet[Schedule]:
@@ -22,7 +25,7 @@ def schedules_list() -> QuerySet[Schedule]:
 
 def schedule_get(name: str) -> Schedule:
     """Return a schedule by name or id."""
-    return row_named(schedules_list(), "schedule", name)
+    return row_by_name(schedules_list(), "schedule", name)
 
 
 def firings_list(schedule: Schedule | None = None) -> QuerySet[Firing]:
@@ -33,7 +36,7 @@ def firings_list(schedule: Schedule | None = None) -> QuerySet[Firing]:
 
 def firing_get(number: int) -> Firing:
     """Return a firing by number; raise NotFound."""
-    return row_numbered(firings_list(), "firing", number)
+    return row_by_number(firings_list(), "firing", number)
 
 
 def outcomes_list(schedule: Schedule | None = None) -> QuerySet[Outcome]:
@@ -46,7 +49,7 @@ def outcomes_list(schedule: Schedule | None = None) -> QuerySet[Outcome]:
 
 
 @dataclass(frozen=True, slots=True)
-class SpeedSeen:
+class ObservedSpeed:
     """The speed of a kind of replica that live sources saw.
 
     It ends with a plan that was judged (``outcome``), or now while a plan is active (``source``).
@@ -60,18 +63,18 @@ class SpeedSeen:
     drift: Mapping[str, Any]
 
 
-def speeds_seen(model: str, gpu: str, tp: int) -> list[SpeedSeen]:
+def observed_speeds(model: str, gpu: str, tp: int) -> list[ObservedSpeed]:
     """Return the speeds in active plans and in the last judged ones, the newest first."""
     live = [
-        SpeedSeen(None, name, drift["scenario"], datetime.fromisoformat(drift["until"]), drift)
+        ObservedSpeed(None, name, drift["scenario"], datetime.fromisoformat(drift["until"]), drift)
         for name, drifts in Source.objects.exclude(speed=[]).values_list("name", "speed")
         for drift in drifts
         if (drift["model"], drift["gpu"], drift["tp"]) == (model, gpu, tp)
     ]
-    done = Outcome.objects.filter(state=Outcome.State.DONE).order_by("-ends")
-    rows = done.values_list("pk", "plan__scenario", "ends", "figures__speed")[:LOOKED_AT]
+    finished = Outcome.objects.filter(state=Outcome.State.DONE).order_by("-ends")
+    rows = finished.values_list("pk", "plan__scenario", "ends", "figures__speed")[:MAX_OUTCOMES]
     judged = [
-        SpeedSeen(pk, "", scenario, ends, drift)
+        ObservedSpeed(pk, "", scenario, ends, drift)
         for pk, scenario, ends, drifts in rows
         for drift in drifts or ()
         if (drift["model"], drift["gpu"], drift.get("tp", tp)) == (model, gpu, tp)
@@ -81,4 +84,4 @@ def speeds_seen(model: str, gpu: str, tp: int) -> list[SpeedSeen]:
 
 def outcome_get(number: int) -> Outcome:
     """Return an outcome by number; raise NotFound."""
-    return row_numbered(outcomes_list(), "outcome", number)
+    return row_by_number(outcomes_list(), "outcome", number)

@@ -25,7 +25,9 @@ EVENTS = {
 
 def security_events() -> dict[str, int]:
     """Return how often each event is in the log."""
-    counts = {f"event{n}": Count("pk", filter=of) for n, of in enumerate(EVENTS.values())}
-    told_of = reduce(or_, EVENTS.values())
-    rows = AuditRecord.objects.filter(told_of).aggregate(**counts)
+    counts = {
+        f"event{n}": Count("pk", filter=condition) for n, condition in enumerate(EVENTS.values())
+    }
+    any_event = reduce(or_, EVENTS.values())
+    rows = AuditRecord.objects.filter(any_event).aggregate(**counts)
     return {event: rows[f"event{n}"] for n, event in enumerate(EVENTS)}

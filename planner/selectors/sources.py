@@ -10,7 +10,7 @@ from django.db.models import QuerySet
 from planner.inputs.ingest.live.samples import Samples
 from planner.inputs.ingest.live.series_store import GrowingSeries
 from planner.models import Source, SourceReading
-from planner.selectors.lookup import row_named
+from planner.selectors.lookup import row_by_name
 from planner.storage import row_arrays
 
 
@@ -30,7 +30,7 @@ def sources_list() -> QuerySet[Source]:
 
 def source_get(name: str) -> Source:
     """Return a source by name or id; raise NotFound with the known names."""
-    return row_named(sources_list(), "source", name)
+    return row_by_name(sources_list(), "source", name)
 
 
 def readings_list(source: Source) -> QuerySet[SourceReading]:

@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from planner.domain.whatif.figures import FIGURES, Cell, Figure, grades
 from planner.errors import PlannerError
 from planner.models import Run, Sweep
-from planner.selectors.lookup import row_numbered
+from planner.selectors.lookup import row_by_number
 from planner.selectors.policies import default_policy
 
 Document = Mapping[str, Any]
@@ -80,10 +80,10 @@ def sweeps_list() -> QuerySet[Sweep]:
 
 def sweep_get(number: int) -> Sweep:
     """Return a sweep by number; raise NotFound."""
-    return row_numbered(Sweep.objects.select_related("scenario", "owner"), "sweep", number)
+    return row_by_number(Sweep.objects.select_related("scenario", "owner"), "sweep", number)
 
 
-def figure_named(name: str) -> Figure:
+def figure_by_name(name: str) -> Figure:
     """Return the figure of that name; raise PlannerError with the known names."""
     for figure in FIGURES:
         if figure.name == name:
@@ -92,7 +92,7 @@ def figure_named(name: str) -> Figure:
     raise PlannerError(f"figure: there is no {name!r}; choose from {known}.")
 
 
-def lengths_of(sweep: Sweep) -> tuple[int, int]:
+def grid_shape(sweep: Sweep) -> tuple[int, int]:
     """Return the number of values of the first and of the second setting; 1 without a second."""
     counts = [len(axis["values"]) for axis in sweep.axes]
     return counts[0], (counts[1] if len(counts) > 1 else 1)
@@ -100,14 +100,14 @@ def lengths_of(sweep: Sweep) -> tuple[int, int]:
 
 def values_at(sweep: Sweep, cell: int) -> tuple[Any, ...]:
     """Return the values of the settings in a cell."""
-    places = divmod(cell, lengths_of(sweep)[1])
+    places = divmod(cell, grid_shape(sweep)[1])
     return tuple(axis["values"][place] for axis, place in zip(sweep.axes, places, strict=False))
 
 
 def sweep_cells(sweep: Sweep) -> list[Cell]:
     """Return every cell with the figures of its run, row by row."""
     runs = {run.cell: run for run in _runs(sweep)}
-    rows, columns = lengths_of(sweep)
+    rows, columns = grid_shape(sweep)
     cells = []
     for place in range(rows * columns):
         run, values = runs.get(place), values_at(sweep, place)
@@ -132,29 +132,29 @@ def sweep_grid(sweep: Sweep, figure: Figure = DEFAULT) -> Grid:
                   cell.problem)
         for cell, grade in zip(cells, grades(cells, figure), strict=True)
     ]  # fmt: skip
-    columns = lengths_of(sweep)[1]
+    columns = grid_shape(sweep)[1]
     states = [cell.state for cell in cells if cell.run is not None]
-    going = sum(state in (Run.State.PENDING, Run.State.RUNNING) for state in states)
+    unfinished = sum(state in (Run.State.PENDING, Run.State.RUNNING) for state in states)
     done = states.count(Run.State.COMPLETED)
     return Grid(
         figure=figure.name,
         unit=figure.unit,
         rows=tuple(tuple(shown[i : i + columns]) for i in range(0, len(shown), columns)),
         done=done,
-        failed=len(states) - going - done,
-        going=going,
-        seconds_left=_left(list(_runs(sweep)), going) if going else None,
+        failed=len(states) - unfinished - done,
+        going=unfinished,
+        seconds_left=_seconds_left(list(_runs(sweep)), unfinished) if unfinished else None,
     )
 
 
-def _left(runs: list[Run], going: int) -> float | None:
+def _seconds_left(runs: list[Run], unfinished: int) -> float | None:
     """Return the seconds until the rest is done.
 
     The pace is that from the first start to the last end.
     """
     spans = [(run.started_at, run.finished_at) for run in runs]
     ended = [(begun, end) for begun, end in spans if begun is not None and end is not None]
-    if not ended or not going:
+    if not ended or not unfinished:
         return None
     first, last = min(begun for begun, _ in ended), max(end for _, end in ended)
-    return float((last - first).total_seconds() / len(ended) * going)
+    return float((last - first).total_seconds() / len(ended) * unfinished)

@@ -26,7 +26,7 @@ from planner.inputs.ingest import (
     read_demand,
 )
 from planner.models import Trace
-from planner.selectors.lookup import row_named
+from planner.selectors.lookup import row_by_name
 from planner.storage import row_arrays
 
 
@@ -37,12 +37,12 @@ def traces_list() -> QuerySet[Trace]:
 
 def trace_get(name: str) -> Trace:
     """Return a trace by name or id; raise NotFound with those that can be used."""
-    return row_named(
+    return row_by_name(
         Trace.objects.all(), "trace", name, offered=Trace.objects.filter(state=Trace.State.READY)
     )
 
 
-def trace_ready(name: str) -> Trace:
+def ready_trace(name: str) -> Trace:
     """Return a trace that can be read; raise NotReady otherwise."""
     trace = trace_get(name)
     if trace.state == Trace.State.REFUSED:

@@ -18,7 +18,7 @@ from planner.selectors.run_comparison_figures import Setting
 
 
 @dataclass(frozen=True, slots=True)
-class Between:
+class VersionDifference:
     """The differences between two versions.
 
     ``settings`` has a pair of values each, None if one has no value. ``lines`` is a unified
@@ -44,10 +44,10 @@ def versions_changing(scenario: Scenario, part: str) -> QuerySet[ScenarioVersion
     numbers, before = [], None
     rows = ScenarioVersion.objects.filter(scenario=scenario).order_by("number")
     for number, document in rows.values_list("number", "document").iterator():
-        now = section_of(document, part)
-        if now != before:
+        section = section_of(document, part)
+        if section != before:
             numbers.append(number)
-        before = now
+        before = section
     return versions_of(scenario).filter(number__in=numbers)
 
 
@@ -55,24 +55,28 @@ def version_get(scenario: Scenario, number: int) -> ScenarioVersion:
     """Return a version by number; raise NotFound with the newest numbers."""
     version = versions_of(scenario).filter(number=number).first()
     if version is None:
-        have = versions_of(scenario).values_list("number", flat=True)
+        numbers = versions_of(scenario).values_list("number", flat=True)
         raise NotFound(
             f"{scenario.name} has no version {number}; there are "
-            f"{', '.join(str(held_number) for held_number in sorted(have)[-10:])}."
+            f"{', '.join(str(held_number) for held_number in sorted(numbers)[-10:])}."
         )
     return version
 
 
-def between(old: ScenarioVersion, new: ScenarioVersion, part: str = "") -> Between:
+def compare_versions(
+    old: ScenarioVersion, new: ScenarioVersion, part: str = ""
+) -> VersionDifference:
     """Compare two versions, or one section of them."""
     notes: list[str] = []
     before, after = (_settings(version, notes) for version in (old, new))
     keys = [
-        setting for setting in dict.fromkeys([*before, *after]) if not part or _of(part, setting)
+        setting
+        for setting in dict.fromkeys([*before, *after])
+        if not part or _is_in_section(part, setting)
     ]
     rows = [Setting(key, (before.get(key), after.get(key))) for key in keys]
     different = tuple(row for row in rows if row.values[0] != row.values[1])
-    return Between(
+    return VersionDifference(
         settings=() if notes else different,
         same=0 if notes else len(rows) - len(different),
         lines=tuple(_lines(old, new, part)),
@@ -91,7 +95,7 @@ def _settings(version: ScenarioVersion, notes: list[str]) -> dict[str, Any]:
         return {}
 
 
-def _of(part: str, key: str) -> bool:
+def _is_in_section(part: str, key: str) -> bool:
     return key == part or key.startswith((f"{part}.", f"{part}["))
 
 

@@ -29,11 +29,11 @@ def workspace_for(user: User, slug: str = "") -> Workspace:
     for workspace in user.workspaces:
         if workspace.slug == slug:
             return workspace
-    have = ", ".join(workspace.slug for workspace in user.workspaces[:10])
-    raise NotFound(f"You belong to no workspace {slug[:40]!r}; you belong to: {have}.")
+    slugs = ", ".join(workspace.slug for workspace in user.workspaces[:10])
+    raise NotFound(f"You belong to no workspace {slug[:40]!r}; you belong to: {slugs}.")
 
 
-def workspace_last(user: User, slug: str) -> Workspace:
+def last_workspace(user: User, slug: str) -> Workspace:
     """Return the workspace that was entered last or, if it is gone, the first."""
     last = next((workspace for workspace in user.workspaces if workspace.slug == slug), None)
     return last or workspace_for(user)

@@ -18,10 +18,10 @@ def check_may_approve(user: User | None) -> None:
         raise NotAllowed("Only an approver or an admin may say which plan is in force; ask one.")
 
 
-def check_may_remove(user: User, owner_id: int | None, what: str, made: str = "made") -> None:
+def check_may_remove(user: User, owner_id: int | None, thing: str, verb: str = "made") -> None:
     """Raise NotAllowed unless ``user`` made the row or is an admin."""
     if not user.may_remove(owner_id):
-        raise NotAllowed(f"Only the person who {made} {what} or an admin may remove it.")
+        raise NotAllowed(f"Only the person who {verb} {thing} or an admin may remove it.")
 
 
 def check_may_administer(user: User | None) -> None:

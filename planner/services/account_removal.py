@@ -17,14 +17,24 @@ from planner.errors import NotAllowed, PlannerError
 from planner.models import AuditRecord, Membership, Role, User
 from planner.services.access import check_may_administer
 from planner.services.audit import record
-from planner.services.people import check_theirs
+from planner.services.people import check_may_change_account
 
-SECRET = {"session_key", "session_data", "encrypted_key", "recovery", "sha256", "salt", "key"}
-OWNER = "owner"  # rows of this relation get a new owner; who approved or wrote something stays
+SECRET_COLUMNS = {
+    "session_key",
+    "session_data",
+    "encrypted_key",
+    "recovery",
+    "sha256",
+    "salt",
+    "key",
+}
+OWNER_FIELD = (
+    "owner"  # rows of this relation get a new owner; who approved or wrote something stays
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
+class RemovedAccount:
     """The name of a removed account, and the number of rows that it passed on."""
 
     name: str
@@ -48,16 +58,16 @@ def account_data(user: User, *, by: User | None) -> dict[str, Any]:
             "second_factor": user.has_second_factor,
         },
         "about": {
-            _name(field): [_row(row) for row in _rows(field, user)]
-            for field in _relations(models.CASCADE)
+            _table_name(field): [_public_columns(row) for row in _rows_of_user(field, user)]
+            for field in _user_foreign_keys(models.CASCADE)
         },
         "made": {
-            f"{_name(field)}, {field.name}": [
+            f"{_table_name(field)}, {field.name}": [
                 {"number": row.pk, "name": str(row)}
-                for row in _rows(field, user)
+                for row in _rows_of_user(field, user)
                 if _may_see(row, user)
             ]
-            for field in _relations(models.SET_NULL)
+            for field in _user_foreign_keys(models.SET_NULL)
         },
         "audit_log": list(
             AuditRecord.objects.filter(
@@ -72,48 +82,53 @@ def account_data(user: User, *, by: User | None) -> dict[str, Any]:
     }
 
 
-def account_owned(person: User) -> int:
+def owned_row_count(person: User) -> int:
     """Return the number of rows that need a new owner before the account is removed."""
-    return sum(_rows(field, person).count() for field in _owners())
+    return sum(_rows_of_user(field, person).count() for field in _owner_fields())
 
 
 @transaction.atomic
-def account_remove(*, by: User | None, person: User, confirm: str, to: User | None) -> Removed:
-    """Remove an account for good and pass its possessions to ``to``.
+def account_remove(
+    *, by: User | None, person: User, confirm: str, new_owner: User | None
+) -> RemovedAccount:
+    """Remove an account for good and pass its possessions to ``new_owner``.
 
     Sessions, tokens, second factor and notices go. Approvals and comments stay without a name. The
     audit log keeps the name. ``confirm`` is the user name as it was typed.
 
     Raises NotAllowed for the last admin and for an own account. Raises PlannerError if ``confirm``
-    differs, or if ``to`` is missing or cannot take over.
+    differs, or if ``new_owner`` is missing or cannot take over.
     """
     check_may_administer(by)
-    check_theirs(by, person, "remove")
+    check_may_change_account(by, person, "remove")
     if by is not None and by.pk == person.pk:
         raise NotAllowed("Another admin removes your account, so that one stays.")
     if confirm.strip() != person.username:
         raise PlannerError(f"confirm: type {person.username}, whose account is removed for good.")
     _check_not_last(person)
-    owned = account_owned(person)
-    if owned and to is None:
+    owned_rows = owned_row_count(person)
+    if owned_rows and new_owner is None:
         raise PlannerError(
-            f"{person.username} owns {owned:,} things; say to whom they pass, or remove them first."
+            f"{person.username} owns {owned_rows:,} things; say to whom they pass, or remove them "
+            "first."
         )
-    if to is not None:
-        _check_takes(to, person)
-        for field in _owners():
-            changes: dict[str, Any] = {OWNER: to}
+    if new_owner is not None:
+        _check_can_take_over(new_owner, person)
+        for field in _owner_fields():
+            changes: dict[str, Any] = {OWNER_FIELD: new_owner}
             if "idempotency_key" in {column.name for column in field.model._meta.get_fields()}:
                 changes["idempotency_key"] = ""  # keys are unique per owner
-            _rows(field, person).update(**changes)
+            _rows_of_user(field, person).update(**changes)
     # The row is gone after delete(), and the answer names the account.
     name = person.username
-    record("user.removed", person, by=by, passed=owned, to=to.username if to else "")
+    record(
+        "user.removed", person, by=by, passed=owned_rows, to=new_owner.username if new_owner else ""
+    )
     person.delete()
-    return Removed(name, owned)
+    return RemovedAccount(name, owned_rows)
 
 
-def _relations(on_delete: Any) -> Iterator[models.ForeignKey[Any, Any]]:
+def _user_foreign_keys(on_delete: Any) -> Iterator[models.ForeignKey[Any, Any]]:
     """Yield the foreign keys of our tables to users with this ``on_delete``."""
     for relation in User._meta.related_objects:
         field = relation.field
@@ -123,27 +138,29 @@ def _relations(on_delete: Any) -> Iterator[models.ForeignKey[Any, Any]]:
             yield field
 
 
-def _owners() -> Iterator[models.ForeignKey[Any, Any]]:
-    return (field for field in _relations(models.SET_NULL) if field.name == OWNER)
+def _owner_fields() -> Iterator[models.ForeignKey[Any, Any]]:
+    return (field for field in _user_foreign_keys(models.SET_NULL) if field.name == OWNER_FIELD)
 
 
-def _rows(field: models.ForeignKey[Any, Any], user: User) -> models.QuerySet[Any]:
+def _rows_of_user(field: models.ForeignKey[Any, Any], user: User) -> models.QuerySet[Any]:
     return field.model._base_manager.filter(**{field.name: user}).order_by("pk")
 
 
-def _row(row: models.Model) -> dict[str, Any]:
+def _public_columns(row: models.Model) -> dict[str, Any]:
     # Keys, hashes and session data would let a reader of the export sign in.
-    columns = (column for column in row._meta.concrete_fields if column.name not in SECRET)
+    columns = (column for column in row._meta.concrete_fields if column.name not in SECRET_COLUMNS)
     return {column.name: column.value_from_object(row) for column in columns}
 
 
-def _name(field: models.ForeignKey[Any, Any]) -> str:
+def _table_name(field: models.ForeignKey[Any, Any]) -> str:
     return str(field.model._meta.verbose_name_plural)
 
 
 def _may_see(row: models.Model, user: User) -> bool:
-    here = getattr(row, "workspace_id", None)
-    return here is None or any(workspace.pk == here for workspace in user.workspaces)
+    workspace_id = getattr(row, "workspace_id", None)
+    return workspace_id is None or any(
+        workspace.pk == workspace_id for workspace in user.workspaces
+    )
 
 
 def _check_not_last(person: User) -> None:
@@ -151,25 +168,31 @@ def _check_not_last(person: User) -> None:
     # Nobody could invite people or give roles without an admin.
     if person.is_superuser and not others.filter(is_superuser=True).exists():
         raise NotAllowed(f"{person.username} is the last admin of the installation.")
-    for held in person.membership_list:
-        admins = Membership.objects.filter(workspace=held.workspace, role=Role.ADMIN)
-        left = others.filter(Q(pk__in=admins.values("user")) | Q(is_superuser=True))
-        if held.role == Role.ADMIN and not left.exists():
+    for membership in person.membership_list:
+        admins = Membership.objects.filter(workspace=membership.workspace, role=Role.ADMIN)
+        remaining = others.filter(Q(pk__in=admins.values("user")) | Q(is_superuser=True))
+        if membership.role == Role.ADMIN and not remaining.exists():
             raise NotAllowed(
-                f"{person.username} is the last admin of {held.workspace.name}; make somebody else "
-                "admin first."
+                f"{person.username} is the last admin of {membership.workspace.name}; make "
+                "somebody else admin first."
             )
 
 
-def _check_takes(to: User, person: User) -> None:
-    """Raise PlannerError unless ``to`` is active and plans wherever ``person`` owns something."""
-    if to.pk == person.pk or not to.is_active:
-        raise PlannerError(f"{to.username} cannot take over what {person.username} owns.")
-    places = {row.workspace for field in _owners() for row in _rows(field, person)}
-    plans = {held.workspace_id for held in to.membership_list if held.role != Role.VIEWER}
-    for workspace in sorted(places, key=lambda place: place.slug):
-        if workspace.pk not in plans and not to.is_superuser:
+def _check_can_take_over(new_owner: User, person: User) -> None:
+    """Raise PlannerError unless ``new_owner`` may plan wherever ``person`` owns something."""
+    if new_owner.pk == person.pk or not new_owner.is_active:
+        raise PlannerError(f"{new_owner.username} cannot take over what {person.username} owns.")
+    workspaces = {
+        row.workspace for field in _owner_fields() for row in _rows_of_user(field, person)
+    }
+    planned_workspace_ids = {
+        membership.workspace_id
+        for membership in new_owner.membership_list
+        if membership.role != Role.VIEWER
+    }
+    for workspace in sorted(workspaces, key=lambda workspace_key: workspace_key.slug):
+        if workspace.pk not in planned_workspace_ids and not new_owner.is_superuser:
             raise PlannerError(
-                f"{person.username} owns things in {workspace.name}, where {to.username} does not "
-                "plan; give them a role there, or name somebody else."
+                f"{person.username} owns things in {workspace.name}, where {new_owner.username} "
+                "does not plan; give them a role there, or name somebody else."
             )

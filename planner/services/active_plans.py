@@ -17,19 +17,19 @@ from planner.outputs.plans import (
     plan_of,
 )
 from planner.selectors.active_plans import (
-    in_force_of,
-    plan_in_force,
-    plans_in_force,
+    active_plan,
+    active_plan_of_run,
+    active_plans,
 )
 from planner.selectors.review import review_rules
 from planner.services.access import check_may_approve
 from planner.services.audit import record
 from planner.services.notifications import notify
 
-MESSAGE = 500  # characters of the reason
+MAX_MESSAGE_CHARACTERS = 500  # characters of the reason
 
 
-def put_in_force(
+def plan_activate(
     *,
     run: Run,
     options: ExportOptions,
@@ -48,26 +48,26 @@ def put_in_force(
     scenario has some of its deployments.
     """
     if proposal is None:
-        _check_directly(user)
-    plan = timetable_of(run, options, now)
+        _check_needs_no_proposal(user)
+    plan = activatable_plan(run, options, now)
     with transaction.atomic():
-        _end(replaced_by(plan, run), now)
-        placed = frozen(plan, run)
-        placed.proposal, placed.by, placed.since = proposal, user, now
-        placed.message = _message(message)
+        _end_plans(plans_replaced_by(plan, run), now)
+        active = unsaved_active_plan(plan, run)
+        active.proposal, active.by, active.since = proposal, user, now
+        active.message = _checked_message(message)
         # An approval locks the audit log before the plan's number. Everybody must lock in this
         # order, else two plans could wait for each other.
         record(
             "plan.in-force", run, by=user, rule=rule,
             proposal=proposal.pk if proposal else None, policy=plan.policy, repeat=plan.repeat,
         )  # fmt: skip
-        placed.save()
+        active.save()
         if proposal is None:
-            _tell(placed, "put in force")
-    return placed
+            _notify_subscribers(active, "put in force")
+    return active
 
 
-def frozen(plan: Plan, run: Run) -> ActivePlan:
+def unsaved_active_plan(plan: Plan, run: Run) -> ActivePlan:
     """Return the plan as it would be active; it is not saved."""
     return ActivePlan(
         run=run,
@@ -79,7 +79,7 @@ def frozen(plan: Plan, run: Run) -> ActivePlan:
         zone=plan.zone,
         begins=plan.begins,
         ends=plan.ends,
-        pools=_frozen(plan),
+        pools=_pool_documents(plan),
     )
 
 
@@ -91,7 +91,7 @@ def plan_restore(
 
     Raises NotReady if it is active, or its dates are over.
     """
-    _check_directly(user)
+    _check_needs_no_proposal(user)
     if plan.until is None:
         raise NotReady(f"Plan {plan.pk} is in force.")
     if plan.repeat == "once" and plan.ends <= now:
@@ -99,23 +99,30 @@ def plan_restore(
             f"The dates of plan {plan.pk} are over since {plan.ends:%Y-%m-%d %H:%M} UTC; put run "
             f"{plan.number} in force every day or week, or propose it so."
         )
-    current = in_force_of(plan.run) if plan.run else plan_in_force(plan.scenario)
-    _end(_replaced(current, {(pool["name"], pool["region"]) for pool in plan.pools}), now)
-    again = ActivePlan.objects.get(pk=plan.pk)
+    current = active_plan_of_run(plan.run) if plan.run else active_plan(plan.scenario)
+    _end_plans(
+        _plans_replaced_by_pools(current, {(pool["name"], pool["region"]) for pool in plan.pools}),
+        now,
+    )
+    restored = ActivePlan.objects.get(pk=plan.pk)
     # A new row: the earlier rows are the history of active plans.
-    again.pk, again._state.adding = None, True
-    again.since, again.until, again.by = now, None, user
-    again.origin, again.message = plan, _message(message) or f"Plan {plan.pk} restored"
+    restored.pk, restored._state.adding = None, True
+    restored.since, restored.until, restored.by = now, None, user
+    restored.origin, restored.message = (
+        plan,
+        _checked_message(message) or f"Plan {plan.pk} restored",
+    )
     record(
-        "plan.in-force", again.run or str(again.number), by=user, proposal=again.proposal_id,
-        policy=again.policy, repeat=again.repeat, restored=plan.pk,
+        "plan.in-force", restored.run or str(restored.number), by=user,
+        proposal=restored.proposal_id, policy=restored.policy, repeat=restored.repeat,
+        restored=plan.pk,
     )  # fmt: skip
-    again.save()
-    _tell(again, "put in force again")
-    return again
+    restored.save()
+    _notify_subscribers(restored, "put in force again")
+    return restored
 
 
-def timetable_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
+def activatable_plan(run: Run, options: ExportOptions, now: datetime) -> Plan:
     """Return the plan that would be active; raise NotReady if it has no schedule of replicas."""
     plan = plan_of(run, options, now)
     if plan.rule is not None:
@@ -126,7 +133,7 @@ def timetable_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
     return plan
 
 
-def replaced_by(plan: Plan, run: Run) -> list[ActivePlan]:
+def plans_replaced_by(plan: Plan, run: Run) -> list[ActivePlan]:
     """Return the active plans that a plan ends by taking effect.
 
     The first is the active plan of the same scenario. Then come plans of other scenarios if this
@@ -136,46 +143,50 @@ def replaced_by(plan: Plan, run: Run) -> list[ActivePlan]:
     plans for one deployment would contradict each other, and the deployments that only the other
     plan has would be left without a plan.
     """
-    return _replaced(in_force_of(run), {(pool.name, pool.region) for pool in plan.pools})
+    return _plans_replaced_by_pools(
+        active_plan_of_run(run), {(pool.name, pool.region) for pool in plan.pools}
+    )
 
 
-def _replaced(current: ActivePlan | None, pools: set[tuple[str, str]]) -> list[ActivePlan]:
+def _plans_replaced_by_pools(
+    current: ActivePlan | None, pools: set[tuple[str, str]]
+) -> list[ActivePlan]:
     """Return the plans that a plan of these ``pools`` (name, region) would end."""
     replaced = [current] if current else []
-    for other in plans_in_force():
-        theirs = {(pool["name"], pool["region"]) for pool in other.pools}
-        both = sorted(pools & theirs)
-        if other == current or not both:
+    for other in active_plans():
+        other_pools = {(pool["name"], pool["region"]) for pool in other.pools}
+        shared = sorted(pools & other_pools)
+        if other == current or not shared:
             continue
-        if theirs - pools:
+        if other_pools - pools:
             raise NotReady(
-                f"Run {other.number} of {other.scenario} is in force and asks for {both[0][0]} "
-                f"in {both[0][1]} too, as one of its {len(theirs)} deployments; end that plan "
-                "first, or give this one's deployments names of their own (names)."
+                f"Run {other.number} of {other.scenario} is in force and asks for {shared[0][0]} "
+                f"in {shared[0][1]} too, as one of its {len(other_pools)} deployments; end that "
+                "plan first, or give this one's deployments names of their own (names)."
             )
         replaced.append(other)
     return replaced
 
 
 @transaction.atomic
-def withdraw(*, user: User | None, now: datetime, plan: ActivePlan | None = None) -> bool:
+def plan_end(*, user: User | None, now: datetime, plan: ActivePlan | None = None) -> bool:
     """End an active plan, or the only one if none is named; return whether one was active.
 
     Raises NotReady if several are active and none is named.
     """
     check_may_approve(user)
-    plans = [plan] if plan else list(plans_in_force())
+    plans = [plan] if plan else list(active_plans())
     if len(plans) > 1:
-        names = ", ".join(sorted(ended.scenario for ended in plans))
+        names = ", ".join(sorted(ended_plan.scenario for ended_plan in plans))
         raise NotReady(f"{len(plans)} plans are in force; say of which scenario: {names}.")
-    _end(plans, now)
-    for ended in plans:
-        record("plan.ended", str(ended.number), by=user, scenario=ended.scenario)
-        _tell(ended, "no longer in force, and none in its place")
+    _end_plans(plans, now)
+    for ended_plan in plans:
+        record("plan.ended", str(ended_plan.number), by=user, scenario=ended_plan.scenario)
+        _notify_subscribers(ended_plan, "no longer in force, and none in its place")
     return bool(plans)
 
 
-def _check_directly(user: User | None) -> None:
+def _check_needs_no_proposal(user: User | None) -> None:
     """Raise NotAllowed if the workspace's rules require a proposal."""
     check_may_approve(user)
     if review_rules().required:
@@ -184,23 +195,25 @@ def _check_directly(user: User | None) -> None:
         )
 
 
-def _end(plans: list[ActivePlan], now: datetime) -> None:
+def _end_plans(plans: list[ActivePlan], now: datetime) -> None:
     ActivePlan.objects.filter(pk__in=[plan.pk for plan in plans]).update(until=now)
 
 
-def _tell(plan: ActivePlan, what: str) -> None:
-    words = f"Run {plan.number} of {plan.scenario} is {what}."
-    notify(plan.workspace, Event.IN_FORCE, words, f"/plans-in-force/{plan.pk}/")
+def _notify_subscribers(plan: ActivePlan, status: str) -> None:
+    sentence = f"Run {plan.number} of {plan.scenario} is {status}."
+    notify(plan.workspace, Event.IN_FORCE, sentence, f"/plans-in-force/{plan.pk}/")
 
 
-def _message(text: str) -> str:
+def _checked_message(text: str) -> str:
     text = text.strip().replace("\0", "")
-    if len(text) > MESSAGE:
-        raise PlannerError(f"message: at most {MESSAGE} characters, not {len(text):,}.")
+    if len(text) > MAX_MESSAGE_CHARACTERS:
+        raise PlannerError(
+            f"message: at most {MAX_MESSAGE_CHARACTERS} characters, not {len(text):,}."
+        )
     return text
 
 
-def _frozen(plan: Plan) -> list[dict[str, object]]:
+def _pool_documents(plan: Plan) -> list[dict[str, object]]:
     """Return the pools of a plan with their steps, as JSON-ready data."""
     return [
         {

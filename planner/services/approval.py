@@ -14,62 +14,62 @@ from planner.selectors.review import approvals_of, authors_of, review_rules
 from planner.selectors.runs import run_result
 from planner.services.access import check_may_approve, may_administer
 from planner.services.active_plans import (
-    replaced_by,
-    timetable_of,
+    activatable_plan,
+    plans_replaced_by,
 )
 
 MONTH_S = 30 * 86_400.0
 
 
-def missing(proposal: Proposal) -> str:
+def missing_approvals(proposal: Proposal) -> str:
     """Return in words what a proposal still needs before it is active; "" if nothing."""
     approvals = approvals_of(proposal)
-    left = review_rules().approvals - len(approvals)
-    if left > 0:
-        return f"{left} more {'approval' if left == 1 else 'approvals'}"
-    why = admin_needed(proposal)
-    if why and not any(approval.by and may_administer(approval.by) for approval in approvals):
-        return f"the approval of an admin: {why}"
+    still_needed = review_rules().approvals - len(approvals)
+    if still_needed > 0:
+        return f"{still_needed} more {'approval' if still_needed == 1 else 'approvals'}"
+    reason = why_admin_needed(proposal)
+    if reason and not any(approval.by and may_administer(approval.by) for approval in approvals):
+        return f"the approval of an admin: {reason}"
     return ""
 
 
-def admin_needed(proposal: Proposal) -> str:
+def why_admin_needed(proposal: Proposal) -> str:
     """Return why an admin has to be among the approvers; "" if none has to."""
-    above = review_rules().admin_above_usd_30d
-    if above is None or (proposal.usd_30d is not None and proposal.usd_30d <= above):
+    limit_usd = review_rules().admin_above_usd_30d
+    if limit_usd is None or (proposal.usd_30d is not None and proposal.usd_30d <= limit_usd):
         return ""
     # An unknown cost counts as above the limit.
     if proposal.usd_30d is None:
         return "what it costs is not known"
-    return f"it costs ${proposal.usd_30d:,.0f} in 30 days, above ${above:,.0f}"
+    return f"it costs ${proposal.usd_30d:,.0f} in 30 days, above ${limit_usd:,.0f}"
 
 
-def why_not(proposal: Proposal, by: User) -> str:
+def why_not_approvable(proposal: Proposal, by: User) -> str:
     """Return why ``by`` cannot approve the proposal, for pages; "" if they can."""
     try:
         check_may_approve(by)
         if proposal.state != Proposal.State.OPEN:
-            return f"It is {state_of(proposal)}."
-        check_fresh(proposal)
-        check_may_approve_it(proposal, by)
+            return f"It is {state_label(proposal)}."
+        check_up_to_date(proposal)
+        check_may_approve_proposal(proposal, by)
     except PlannerError as problem:
         return str(problem)
     return ""
 
 
-def stale(proposal: Proposal) -> str:
+def why_outdated(proposal: Proposal) -> str:
     """Return why a proposal has to be amended before approval; "" if it is up to date.
 
     It is out of date if it was compared with another plan than the one it would replace.
     """
     try:
-        check_fresh(proposal)
+        check_up_to_date(proposal)
     except PlannerError as problem:
         return str(problem)
     return ""
 
 
-def to_be_replaced(proposal: Proposal, now: datetime) -> list[ActivePlan]:
+def plans_to_replace(proposal: Proposal, now: datetime) -> list[ActivePlan]:
     """Return the active plans that the approval would end.
 
     Raises NotReady if a plan of another scenario is in the way.
@@ -78,18 +78,18 @@ def to_be_replaced(proposal: Proposal, now: datetime) -> list[ActivePlan]:
     if run is None:
         return []
     options = options_of(ExportOptions, dict(proposal.options))
-    return replaced_by(timetable_of(run, options, now), run)
+    return plans_replaced_by(activatable_plan(run, options, now), run)
 
 
-def usd_30d(run: Run, policy: str) -> float | None:
+def cost_usd_30d(run: Run, policy: str) -> float | None:
     """Return the cost in dollars of a policy of a run, scaled from its window to 30 days."""
     result = run_result(run)
-    take = result.get("recommended") or {}
+    recommended = result.get("recommended") or {}
     figures = (result.get("policies") or {}).get(policy) or {}
     # Prefer the simulated cost; older results and plans alone have only later sources.
     cost = figures.get("cost_usd")
-    if cost is None and take.get("policy") == policy:
-        cost = take.get("cost_usd")
+    if cost is None and recommended.get("policy") == policy:
+        cost = recommended.get("cost_usd")
     if cost is None:
         cost = ((result.get("plan") or {}).get("totals") or {}).get("usd")
     window = result.get("window") or {}
@@ -99,9 +99,9 @@ def usd_30d(run: Run, policy: str) -> float | None:
     return float(cost) * MONTH_S / (ends - begins).total_seconds()
 
 
-def check_fresh(proposal: Proposal) -> None:
+def check_up_to_date(proposal: Proposal) -> None:
     """Raise NotReady unless the proposal was compared with the plan that it would replace."""
-    current = next(iter(to_be_replaced(proposal, timezone.now())), None)
+    current = next(iter(plans_to_replace(proposal, timezone.now())), None)
     if proposal.base_id != (current.pk if current else None):
         raise NotReady(
             "Another plan is in force than the one that this was held against; amend it, also with "
@@ -109,14 +109,14 @@ def check_fresh(proposal: Proposal) -> None:
         )
 
 
-def check_may_approve_it(proposal: Proposal, by: User) -> None:
+def check_may_approve_proposal(proposal: Proposal, by: User) -> None:
     """Raise NotAllowed for an author's own proposal, and NotReady for a second approval."""
     if not review_rules().self_approval and by.pk in authors_of(proposal):
         raise NotAllowed("Nobody approves what they proposed or amended; ask somebody else.")
     if any(approval.by_id == by.pk for approval in approvals_of(proposal)):
-        raise NotReady(f"You approved it already; it takes {missing(proposal)}.")
+        raise NotReady(f"You approved it already; it takes {missing_approvals(proposal)}.")
 
 
-def state_of(proposal: Proposal) -> str:
+def state_label(proposal: Proposal) -> str:
     """Return the state of a proposal in words."""
     return proposal.get_state_display().lower()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from planner.errors import NotReady
-from planner.services.backups import stores_named
+from planner.services.backups import named_stores
 from planner.storage import row_arrays
 
 
 @dataclass(frozen=True, slots=True)
-class InBucket:
+class BucketCopy:
     """Counts of the stores in the bucket."""
 
     bucket: str
@@ -19,7 +19,7 @@ class InBucket:
     lost: tuple[str, ...]  # in neither place
 
 
-def arrays_take() -> InBucket:
+def arrays_copy_to_bucket() -> BucketCopy:
     """Copy what rows name and the bucket lacks from this machine into the bucket."""
     bucket = row_arrays.bucket()
     if bucket is None:
@@ -27,13 +27,13 @@ def arrays_take() -> InBucket:
             "Arrays are kept in the data folder; name a bucket in HEADROOM_ARRAYS to keep them "
             "there (docs/operations.md)."
         )
-    held, taken, lost = 0, 0, []
-    for store in sorted(stores_named()):
+    present, copied, missing = 0, 0, []
+    for store in sorted(named_stores()):
         if bucket.holds(store):
-            held += 1
+            present += 1
         elif row_arrays.folder(store).exists():
             bucket.keep(store)
-            taken += 1
+            copied += 1
         else:
-            lost.append(store)
-    return InBucket(bucket.name, held, taken, tuple(lost))
+            missing.append(store)
+    return BucketCopy(bucket.name, present, copied, tuple(missing))

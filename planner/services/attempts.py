@@ -19,21 +19,21 @@ from django.utils import timezone
 from planner.errors import TooManyAttempts
 from planner.models import AttemptWindow
 
-WITHIN_S = 65.0  # the minute that limits promise, and the time that an attempt may take
+WINDOW_S = 65.0  # the minute that limits promise, and the time that an attempt may take
 
 
-def attempt_count(kind: str, text: str, *, most: int) -> float:
+def attempt_count(kind: str, text: str, *, limit: int) -> float:
     """Count an attempt at ``text`` and return its moment.
 
-    Raise TooManyAttempts, with the seconds to wait, if there were ``most`` within the last minute.
+    Raise TooManyAttempts, with the seconds to wait, if there were ``limit`` within the last minute.
     """
     with transaction.atomic():
-        window = _locked(_key(kind, text))
+        window = _locked_window(_key(kind, text))
         now = time.time()
         # ``<= now``: if the clock was set back, moments in the future must not count.
-        recent = [moment for moment in window.moments if now - WITHIN_S < moment <= now]
-        if len(recent) >= most:
-            raise TooManyAttempts(math.ceil(recent[-most] + WITHIN_S - now))
+        recent = [moment for moment in window.moments if now - WINDOW_S < moment <= now]
+        if len(recent) >= limit:
+            raise TooManyAttempts(math.ceil(recent[-limit] + WINDOW_S - now))
         window.moments = [*recent, now]
         window.newest_at = timezone.now()
         window.save()
@@ -41,12 +41,12 @@ def attempt_count(kind: str, text: str, *, most: int) -> float:
 
 
 @contextmanager
-def failed_attempt(kind: str, text: str, *, most: int) -> Iterator[None]:
+def failed_attempt(kind: str, text: str, *, limit: int) -> Iterator[None]:
     """Count the block as an attempt; forget it if the block succeeds.
 
     It is forgotten too if another limit stops the block before it tries anything.
     """
-    moment = attempt_count(kind, text, most=most)
+    moment = attempt_count(kind, text, limit=limit)
     try:
         yield
     except TooManyAttempts:
@@ -62,12 +62,12 @@ def attempts_sweep(*, now: datetime) -> int:
 
 def _forget(kind: str, text: str, moment: float) -> None:
     with transaction.atomic():
-        window = _locked(_key(kind, text))
-        window.moments = [kept for kept in window.moments if kept != moment]
+        window = _locked_window(_key(kind, text))
+        window.moments = [other for other in window.moments if other != moment]
         window.save()
 
 
-def _locked(key: str) -> AttemptWindow:
+def _locked_window(key: str) -> AttemptWindow:
     rows = AttemptWindow.objects.select_for_update()
     return rows.get_or_create(key=key, defaults={"newest_at": timezone.now()})[0]
 

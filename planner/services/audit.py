@@ -19,20 +19,20 @@ from planner.models import AuditHead, AuditRecord, User
 from planner.models.workspace import NoWorkspace, current_workspace
 
 COMMAND_LINE = "command line"
-NAMES = ("username", "title", "name")  # fields that name a row for people
-OF_ALL = ("user", "token", "backup", "audit")  # things that belong to no workspace
-GUARD = "planner_audit_only_added"
-DEEDS = ("UPDATE", "DELETE")
+NAME_FIELDS = ("username", "title", "name")  # fields that name a row for people
+INSTALLATION_THINGS = ("user", "token", "backup", "audit")  # things that belong to no workspace
+TRIGGER = "planner_audit_only_added"
+GUARDED_STATEMENTS = ("UPDATE", "DELETE")
 
 
 def record(
-    action: str, what: Model | str = "", *, by: User | None, rule: str = "", **details: object
+    action: str, thing: Model | str = "", *, by: User | None, rule: str = "", **details: object
 ) -> AuditRecord:
     """Add a record to the audit log.
 
-    ``action`` is thing.verb, and ``what`` is the thing. If ``by`` is None, the actor is ``rule`` if
-    it is named, else the command line. The record belongs to the current workspace. Records of
-    things in ``OF_ALL`` belong to the installation.
+    ``action`` is thing.verb, and ``thing`` is what it was done to. If ``by`` is None, the actor is
+    ``rule`` if it is named, else the command line. The record belongs to the current workspace.
+    Records of things in ``INSTALLATION_THINGS`` belong to the installation.
     """
     actor = by.username if by is not None else f"rule: {rule}" if rule else COMMAND_LINE
     with transaction.atomic():
@@ -45,77 +45,78 @@ def record(
             actor=storable(actor)[:200],
             action=action,
             # A stranger may type anything as a user name, and that is recorded.
-            key=storable(str(what.pk if isinstance(what, Model) else what))[:120],
-            name=storable(_name(what))[:200],
-            workspace="" if action.partition(".")[0] in OF_ALL else _here(),
+            key=storable(str(thing.pk if isinstance(thing, Model) else thing))[:120],
+            name=storable(_display_name(thing))[:200],
+            workspace="" if action.partition(".")[0] in INSTALLATION_THINGS else _workspace_slug(),
             details=json.dumps(details, default=str, sort_keys=True),
         )
 
 
-def _here() -> str:
+def _workspace_slug() -> str:
     try:
         return current_workspace().slug
     except NoWorkspace:
         return ""
 
 
-def _name(what: Model | str) -> str:
-    if not isinstance(what, Model):
+def _display_name(thing: Model | str) -> str:
+    if not isinstance(thing, Model):
         return ""
-    return str(next((getattr(what, name) for name in NAMES if getattr(what, name, "")), ""))
+    return str(next((getattr(thing, name) for name in NAME_FIELDS if getattr(thing, name, "")), ""))
 
 
-def guard() -> None:
+def create_triggers() -> None:
     """Create triggers by which the database itself refuses to change or remove records.
 
     It is safe to repeat. Every migration repeats it, because SQLite drops triggers when it alters a
     table.
     """
     table = AuditRecord._meta.db_table
-    if table not in connection.introspection.table_names() or is_guarded():
+    if table not in connection.introspection.table_names() or has_triggers():
         return
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             cursor.execute(
-                f"CREATE OR REPLACE FUNCTION {GUARD}() RETURNS trigger LANGUAGE plpgsql AS "
+                f"CREATE OR REPLACE FUNCTION {TRIGGER}() RETURNS trigger LANGUAGE plpgsql AS "
                 "$$ BEGIN RAISE EXCEPTION 'The audit log is only added to.'; END $$"
             )
             cursor.execute(
-                f"CREATE TRIGGER {GUARD} BEFORE UPDATE OR DELETE ON {table} "
-                f"FOR EACH ROW EXECUTE FUNCTION {GUARD}()"
+                f"CREATE TRIGGER {TRIGGER} BEFORE UPDATE OR DELETE ON {table} "
+                f"FOR EACH ROW EXECUTE FUNCTION {TRIGGER}()"
             )
         elif connection.vendor == "sqlite":
-            for deed in DEEDS:
+            for statement in GUARDED_STATEMENTS:
                 cursor.execute(
-                    f"CREATE TRIGGER IF NOT EXISTS {GUARD}_{deed.lower()} BEFORE {deed} ON {table} "
+                    f"CREATE TRIGGER IF NOT EXISTS {TRIGGER}_{statement.lower()} BEFORE "
+                    f"{statement} ON {table} "
                     "BEGIN SELECT RAISE(ABORT, 'The audit log is only added to.'); END"
                 )
 
 
 @contextmanager
-def unguarded() -> Iterator[None]:
+def without_triggers() -> Iterator[None]:
     """Remove the triggers while a restore replaces everything, within one transaction."""
     table = AuditRecord._meta.db_table
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
-            cursor.execute(f"DROP TRIGGER IF EXISTS {GUARD} ON {table}")
+            cursor.execute(f"DROP TRIGGER IF EXISTS {TRIGGER} ON {table}")
         elif connection.vendor == "sqlite":
-            for deed in DEEDS:
-                cursor.execute(f"DROP TRIGGER IF EXISTS {GUARD}_{deed.lower()}")
+            for statement in GUARDED_STATEMENTS:
+                cursor.execute(f"DROP TRIGGER IF EXISTS {TRIGGER}_{statement.lower()}")
     yield
-    guard()
+    create_triggers()
 
 
-def is_guarded() -> bool:
+def has_triggers() -> bool:
     """Return whether the database has the triggers."""
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
-            cursor.execute("SELECT count(*) FROM pg_trigger WHERE tgname = %s", [GUARD])
+            cursor.execute("SELECT count(*) FROM pg_trigger WHERE tgname = %s", [TRIGGER])
             return bool(cursor.fetchone()[0])
         if connection.vendor == "sqlite":
             cursor.execute(
                 "SELECT count(*) FROM sqlite_master WHERE type = 'trigger' AND name LIKE %s",
-                [f"{GUARD}%"],
+                [f"{TRIGGER}%"],
             )
-            return bool(cursor.fetchone()[0] == len(DEEDS))
+            return bool(cursor.fetchone()[0] == len(GUARDED_STATEMENTS))
     return False

@@ -14,33 +14,36 @@ from django.http import HttpRequest
 from planner.errors import Malformed
 from planner.files.stored_text import unstorable_character
 from planner.models import User
-from planner.services.audit import guard, record
-from planner.services.password_confirmation import proved
-from planner.services.sessions import session_noted
+from planner.services.audit import (
+    create_triggers,
+    record,
+)
+from planner.services.password_confirmation import mark_verified
+from planner.services.sessions import session_touch
 
 
 @receiver(user_logged_in)
-def _signed_in(user: User, request: HttpRequest, **_: Any) -> None:
-    session_noted(request)
-    proved(request)
+def _record_sign_in(user: User, request: HttpRequest, **_: Any) -> None:
+    session_touch(request)
+    mark_verified(request)
     record("user.signed-in", user, by=user)
 
 
 @receiver(user_logged_out)
-def _signed_out(user: User | None, **_: Any) -> None:
+def _record_sign_out(user: User | None, **_: Any) -> None:
     if user is not None:
         record("user.signed-out", user, by=user)
 
 
 @receiver(user_login_failed)
-def _refused(credentials: dict[str, Any], **_: Any) -> None:
+def _record_refused_sign_in(credentials: dict[str, Any], **_: Any) -> None:
     record("user.refused", str(credentials.get("username", "")), by=None, rule="log-in")
 
 
 @receiver(post_migrate)
-def _migrated(sender: Any, **_: Any) -> None:
+def _guard_audit_log(sender: Any, **_: Any) -> None:
     if sender.label == "planner":
-        guard()
+        create_triggers()
 
 
 @receiver(pre_save)
@@ -61,9 +64,9 @@ def _refuse_unstorable(
         if update_fields is not None and column.name not in update_fields:
             continue
         if isinstance(column, CharField | TextField | JSONField):
-            found = unstorable_character(getattr(instance, column.attname))
-            if found is not None:
+            character = unstorable_character(getattr(instance, column.attname))
+            if character is not None:
                 raise Malformed(
-                    f"{column.name}: a text holds the character {found}, which cannot be stored. "
-                    "Remove it and try again."
+                    f"{column.name}: a text holds the character {character}, which cannot be "
+                    "stored. Remove it and try again."
                 )

@@ -38,7 +38,10 @@ from planner.models import (
     Workspace,
 )
 from planner.models.workspace import MAIN, within
-from planner.services.audit import record, unguarded
+from planner.services.audit import (
+    record,
+    without_triggers,
+)
 from planner.services.execution import RUNS
 from planner.services.row_documents import (
     Loaded,
@@ -59,12 +62,19 @@ from planner.version import VERSION
 
 FORMAT = 2  # format 1 had no figures of tables
 MANIFEST, ROWS, ARRAYS = "manifest.json", "rows.jsonl", "arrays"
-TRIES = 3  # a store may be removed after its row was read and before its files are linked
-BLOCK = 2**20
+SNAPSHOT_TRIES = 3  # a store may be removed after its row was read and before its files are linked
+BLOCK_BYTES = 2**20
 UNREADABLE = (tarfile.TarError, zstandard.ZstdError, EOFError)
-KEPT = (TRACES, RUNS, UPLOADS, "calibrations", "profiles", "live")  # folders of the data directory
-ALWAYS = (Workspace, Counter)  # an empty installation may have rows of these
-STORED: tuple[type[Model], ...] = (Trace, Calibration, ProfileVersion)
+DATA_FOLDERS = (
+    TRACES,
+    RUNS,
+    UPLOADS,
+    "calibrations",
+    "profiles",
+    "live",
+)  # folders of the data directory
+NEVER_EMPTY = (Workspace, Counter)  # an empty installation may have rows of these
+MODELS_WITH_ARRAYS: tuple[type[Model], ...] = (Trace, Calibration, ProfileVersion)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +92,7 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True)
-class BackedUp:
+class BackupSummary:
     """Summary of a written backup."""
 
     path: str
@@ -93,7 +103,7 @@ class BackedUp:
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoreSummary:
     """Summary of a restore."""
 
     path: str
@@ -103,7 +113,7 @@ class Restored:
     replaced: int  # rows in which characters were replaced
 
 
-def backup(path: Path) -> BackedUp:
+def backup(path: Path) -> BackupSummary:
     """Write everything to ``path``, which appears only after the check by a restore."""
     if path.is_dir():
         raise PlannerError(f"{path} is a folder; name a file in it.")
@@ -111,11 +121,11 @@ def backup(path: Path) -> BackedUp:
     row_arrays.data_dir().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="backup-", dir=row_arrays.data_dir()) as name:
         folder = Path(name)
-        manifest = _taken(folder)
+        manifest = _snapshot_with_retries(folder)
         path.parent.mkdir(parents=True, exist_ok=True)
         checked_in = _write(folder, manifest, path)
     tables = len(manifest.tables)
-    return BackedUp(str(path), manifest.rows, path.stat().st_size, tables, checked_in)
+    return BackupSummary(str(path), manifest.rows, path.stat().st_size, tables, checked_in)
 
 
 def write_workspace(
@@ -125,13 +135,15 @@ def write_workspace(
 
     ``folder`` is an empty one in the data directory. ``rows`` include every row that they refer to.
     """
-    tally = _written(folder, rows)
+    tally = _write_rows(folder, rows)
     for store in stores:
         _link(row_arrays.held(store), folder / ARRAYS / store)
-    _write(folder, _described(tally, stores, slug), path)
+    _write(folder, _build_manifest(tally, stores, slug), path)
 
 
-def restore(path: Path, *, replace: bool = False, replace_characters: bool = False) -> Restored:
+def restore(
+    path: Path, *, replace: bool = False, replace_characters: bool = False
+) -> RestoreSummary:
     """Restore a backup into an empty installation, or with ``replace`` over its content.
 
     Either everything is restored or nothing. Raises PlannerError with the row that the database
@@ -139,23 +151,23 @@ def restore(path: Path, *, replace: bool = False, replace_characters: bool = Fal
     """
     if not path.is_file():
         raise PlannerError(f"{path}: there is no such file; check the path.")
-    if not replace and (there := _to_be_replaced()):
+    if not replace and (existing := _rows_to_replace()):
         raise NotReady(
-            f"This installation holds {there} already; restore into an empty one, or say --replace "
-            "to have all of it replaced by the backup."
+            f"This installation holds {existing} already; restore into an empty one, or say "
+            "--replace to have all of it replaced by the backup."
         )
     row_arrays.data_dir().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="restore-", dir=row_arrays.data_dir()) as name:
         folder = Path(name)
         _unpack(path, folder)
-        manifest = _manifest(folder, path)
+        manifest = _checked_manifest(folder, path)
         if replace and manifest.workspace:
             raise NotReady(
                 f"{path} holds the workspace {manifest.workspace} alone. Restore it into an empty "
                 "installation, without --replace."
             )
-        before = set(stores_named()) if row_arrays.bucket() else set()
-        with _swapped(folder) as swap, transaction.atomic(), unguarded():
+        stores_before = set(named_stores()) if row_arrays.bucket() else set()
+        with _swapping_arrays(folder) as swap, transaction.atomic(), without_triggers():
             Session.objects.all().delete()
             for model in tables_of_rows():
                 model._base_manager.all().delete()
@@ -176,15 +188,15 @@ def restore(path: Path, *, replace: bool = False, replace_characters: bool = Fal
             swap()  # last: a process that is killed earlier has changed no array
             # sending can fail, so send while everything can still be undone
             row_arrays.send(manifest.stores)
-        row_arrays.renew(manifest.stores, before)
+        row_arrays.renew(manifest.stores, stores_before)
     size = path.stat().st_size
-    return Restored(str(path), manifest.rows, size, loaded.left_out, loaded.replaced)
+    return RestoreSummary(str(path), manifest.rows, size, loaded.left_out, loaded.replaced)
 
 
-def _to_be_replaced() -> str:
+def _rows_to_replace() -> str:
     """Return in words what a restore would replace; "" if nothing."""
-    # Even an empty installation has rows of ALWAYS.
-    replaced = (model for model in tables_of_rows() if model not in ALWAYS)
+    # Even an empty installation has rows of NEVER_EMPTY.
+    replaced = (model for model in tables_of_rows() if model not in NEVER_EMPTY)
     counts = ((model._meta.verbose_name_plural, model._base_manager.count()) for model in replaced)
     return ", ".join(f"{count} {name}" for name, count in counts if count)
 
@@ -194,9 +206,9 @@ def _last_migration() -> str:
     return max(name for app, name in applied if app == "planner")
 
 
-def _taken(folder: Path) -> Manifest:
+def _snapshot_with_retries(folder: Path) -> Manifest:
     """Return the manifest of a snapshot in ``folder``; retry if a store disappears meanwhile."""
-    for left in reversed(range(TRIES)):
+    for tries_left in reversed(range(SNAPSHOT_TRIES)):
         outermost = not connection.in_atomic_block
         try:
             with transaction.atomic():
@@ -206,27 +218,27 @@ def _taken(folder: Path) -> Manifest:
                         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
                 return _snapshot(folder)
         except (FileNotFoundError, Damaged):  # removed meanwhile, or lost
-            if not left:
+            if not tries_left:
                 raise
     raise AssertionError("every try returns or raises")
 
 
 def _snapshot(folder: Path) -> Manifest:
-    tally = _written(folder, every_row())
-    stores = list(stores_named())
+    tally = _write_rows(folder, every_row())
+    stores = list(named_stores())
     shutil.rmtree(folder / ARRAYS, ignore_errors=True)
     for store in stores:
         _link(row_arrays.held(store), folder / ARRAYS / store)
-    return _described(tally, sorted(stores))
+    return _build_manifest(tally, sorted(stores))
 
 
-def _described(tally: Tally, stores: list[str], workspace: str = "") -> Manifest:
+def _build_manifest(tally: Tally, stores: list[str], workspace: str = "") -> Manifest:
     made_at = timezone.now().isoformat()
     origin = (FORMAT, VERSION, _last_migration(), made_at)
     return Manifest(*origin, tally.rows, stores, tally.tables(), workspace)
 
 
-def _written(folder: Path, rows: Iterable[Model]) -> Tally:
+def _write_rows(folder: Path, rows: Iterable[Model]) -> Tally:
     tally = Tally()
     with (folder / ROWS).open("wb") as out:
         for row in rows:
@@ -236,14 +248,14 @@ def _written(folder: Path, rows: Iterable[Model]) -> Tally:
     return tally
 
 
-def stores_named() -> Iterator[str]:
+def named_stores() -> Iterator[str]:
     """Yield the paths of arrays that rows name.
 
     Only completed runs count. A run that is taken up again writes its tables again, and no page
     shows what another run left.
     """
     runs = Run.everywhere.filter(state=Run.State.COMPLETED)
-    for rows in (runs, *(model._base_manager.all() for model in STORED)):
+    for rows in (runs, *(model._base_manager.all() for model in MODELS_WITH_ARRAYS)):
         yield from rows.exclude(store="").values_list("store", flat=True)
     for source in Source._base_manager.exclude(store=""):
         # One that has never counted anything may have no folder yet.
@@ -277,7 +289,7 @@ def _write(folder: Path, manifest: Manifest, path: Path) -> str:
     try:
         _pack(folder, manifest, draft)
         try:
-            checked_in = _check(draft, folder, manifest)
+            checked_in = _check_restorable(draft, folder, manifest)
         except (PlannerError, *UNREADABLE) as problem:
             raise PlannerError(
                 f"{path} was not written, since what was packed does not restore. {problem} Run it "
@@ -308,33 +320,33 @@ def _pack(folder: Path, manifest: Manifest, path: Path) -> None:
         os.fsync(written.fileno())
 
 
-def _check(path: Path, folder: Path, manifest: Manifest) -> str:
+def _check_restorable(path: Path, folder: Path, manifest: Manifest) -> str:
     """Restore the file's rows into a scratch database and compare its arrays with ``folder``.
 
     Returns the kind of the scratch database. Raises PlannerError at the first difference.
     """
-    awaited = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
-    with scratch_database(folder) as scratch, _opened(path) as tar:
+    expected = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
+    with scratch_database(folder) as scratch, _open_tar(path) as tar:
         for member in tar:
             content = tar.extractfile(member) if member.isreg() else None
             if content is None:  # a folder, or a hard link to a file that was compared
-                awaited.discard(member.name)
+                expected.discard(member.name)
                 continue
             if member.name == ROWS:
                 with transaction.atomic(using=scratch.alias):
                     loaded = load(content, using=scratch.alias)
                 _compare(manifest, loaded, scratch.alias)
-            elif not _same(content, folder / member.name):
+            elif not _has_same_content(content, folder / member.name):
                 raise PlannerError(f"{member.name} in it is not what was packed.")
-            awaited.discard(member.name)
-        if awaited:
-            raise PlannerError(f"{min(awaited)} is not in it.")
+            expected.discard(member.name)
+        if expected:
+            raise PlannerError(f"{min(expected)} is not in it.")
         return scratch.vendor
 
 
-def _same(content: IO[bytes], file: Path) -> bool:
+def _has_same_content(content: IO[bytes], file: Path) -> bool:
     with file.open("rb") as original:
-        while block := original.read(BLOCK):
+        while block := original.read(BLOCK_BYTES):
             if content.read(len(block)) != block:
                 return False
     return not content.read(1)
@@ -354,7 +366,7 @@ def _compare(manifest: Manifest, loaded: Loaded, using: str) -> None:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tarfile.TarFile]:
+def _open_tar(path: Path) -> Iterator[tarfile.TarFile]:
     with (
         path.open("rb") as file,
         zstandard.ZstdDecompressor().stream_reader(file) as unpacked,
@@ -365,7 +377,7 @@ def _opened(path: Path) -> Iterator[tarfile.TarFile]:
 
 def _unpack(path: Path, folder: Path) -> None:
     try:
-        with _opened(path) as tar:
+        with _open_tar(path) as tar:
             tar.extractall(folder, filter="data")
     except UNREADABLE as error:
         raise PlannerError(
@@ -375,7 +387,7 @@ def _unpack(path: Path, folder: Path) -> None:
 
 def read_manifest(path: Path) -> Manifest:
     """Return the manifest of a file without reading the rest of it."""
-    with suppress(*UNREADABLE, ValueError, TypeError), _opened(path) as tar:
+    with suppress(*UNREADABLE, ValueError, TypeError), _open_tar(path) as tar:
         # _pack() writes the manifest first.
         first = tar.next()
         if first is not None and (content := tar.extractfile(first)) is not None:
@@ -383,7 +395,7 @@ def read_manifest(path: Path) -> Manifest:
     raise PlannerError(f"{path} is no backup of Headroom; nothing was changed.")
 
 
-def _manifest(folder: Path, path: Path) -> Manifest:
+def _checked_manifest(folder: Path, path: Path) -> Manifest:
     manifest = read_manifest(path)
     if manifest.format > FORMAT or manifest.migration > _last_migration():
         raise PlannerError(
@@ -397,7 +409,7 @@ def _manifest(folder: Path, path: Path) -> Manifest:
 
 
 @contextmanager
-def _swapped(folder: Path) -> Iterator[Callable[[], None]]:
+def _swapping_arrays(folder: Path) -> Iterator[Callable[[], None]]:
     """Yield a function that puts the backup's arrays in the place of the current ones.
 
     The function's changes are undone if the body of the ``with`` statement fails.
@@ -405,15 +417,15 @@ def _swapped(folder: Path) -> Iterator[Callable[[], None]]:
     undo: list[Callable[[], Any]] = []
 
     def swap() -> None:
-        for name in KEPT:
-            there, new, old = row_arrays.data_dir() / name, folder / ARRAYS / name, folder / "old"
-            if there.exists():
+        for name in DATA_FOLDERS:
+            current, new, old = row_arrays.data_dir() / name, folder / ARRAYS / name, folder / "old"
+            if current.exists():
                 old.mkdir(exist_ok=True)
-                there.rename(old / name)
-                undo.append(lambda old=old / name, there=there: old.rename(there))  # type: ignore[misc]
+                current.rename(old / name)
+                undo.append(lambda old=old / name, current=current: old.rename(current))  # type: ignore[misc]
             if new.exists():
-                new.rename(there)
-                undo.append(lambda there=there: shutil.rmtree(there))  # type: ignore[misc]
+                new.rename(current)
+                undo.append(lambda current=current: shutil.rmtree(current))  # type: ignore[misc]
         uploads = row_arrays.data_dir() / UPLOADS
         # the next upload needs the folder, in whichever process it arrives
         if not uploads.exists():

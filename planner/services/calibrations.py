@@ -30,13 +30,17 @@ from planner.inputs.ingest.kernel_files import (
 )
 from planner.inputs.ingest.source import check_regular
 from planner.models import Calibration, User
-from planner.selectors.calibrations import CALIBRATIONS, EXTRA, KERNEL_FILE
+from planner.selectors.calibrations import (
+    CALIBRATIONS,
+    KERNEL_FILE,
+    SERVING_TABLE,
+)
 from planner.selectors.hardware import gpus_list, models_list
 from planner.selectors.hardware_rows import rows_table
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.idempotency import (
     Key,
-    key_of,
+    request_key,
 )
 from planner.storage import row_arrays
 from simulation.performance.specs import WIDTHS
@@ -53,7 +57,7 @@ EXTRA_COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class CalibrationOptions:
     """How an upload is read; given values fill what the file does not have."""
 
     format: str = AUTO
@@ -70,7 +74,7 @@ def calibration_upload(
     user: User | None,
     chunks: Iterable[bytes],
     file_name: str,
-    reading: Reading | None = None,
+    options: CalibrationOptions | None = None,
     source: str = "",
     idempotency_key: str = "",
 ) -> Calibration:
@@ -92,28 +96,30 @@ def calibration_upload(
                     )
                 digest.update(chunk)
                 out.write(chunk)
-        reading = reading or Reading()
-        key = key_of(idempotency_key, [digest.hexdigest(), asdict(reading), source])
-        of_user = Calibration.objects.filter(owner=user)
-        if first := key.first(of_user):
-            return first
+        options = options or CalibrationOptions()
+        key = request_key(idempotency_key, [digest.hexdigest(), asdict(options), source])
+        own_rows = Calibration.objects.filter(owner=user)
+        if earlier := key.earlier_row(own_rows):
+            return earlier
         try:
-            return _read(user, path, file_name, digest.hexdigest(), size, reading, source, key)
+            return _read_and_save(
+                user, path, file_name, digest.hexdigest(), size, options, source, key
+            )
         except IntegrityError:  # the same request came twice at the same time
-            if first := key.first(of_user):
-                return first
+            if earlier := key.earlier_row(own_rows):
+                return earlier
             raise
 
 
 def calibration_path(
-    *, user: User | None, path: Path, reading: Reading | None = None, source: str = ""
+    *, user: User | None, path: Path, options: CalibrationOptions | None = None, source: str = ""
 ) -> Calibration:
     """Read a file of this machine, for the command line; see ``calibration_upload``."""
     check_regular(path)
     with path.open("rb") as file:
         chunks = iter(lambda: file.read(1 << 20), b"")
         return calibration_upload(
-            user=user, chunks=chunks, file_name=path.name, reading=reading, source=source
+            user=user, chunks=chunks, file_name=path.name, options=options, source=source
         )
 
 
@@ -125,13 +131,13 @@ def calibration_delete(*, calibration: Calibration, user: User) -> None:
     row_arrays.remove(store)
 
 
-def _read(
+def _read_and_save(
     user: User | None,
     path: Path,
     file_name: str,
     sha256: str,
     size: int,
-    reading: Reading,
+    options: CalibrationOptions,
     source: str,
     key: Key,
 ) -> Calibration:
@@ -145,9 +151,9 @@ def _read(
         "owner": user,
         **key.columns(),
     }
-    if reading.format in (KERNELS, *KERNEL_FORMATS) or _has_kernels(path, file_name, reading):
-        format = AUTO if reading.format == KERNELS else reading.format
-        kernels = kernel_file(path, file_name, format)
+    if options.format in (KERNELS, *KERNEL_FORMATS) or _has_kernels(path, file_name, options):
+        format = AUTO if options.format == KERNELS else options.format
+        kernels = read_kernel_file(path, file_name, format)
         row = Calibration(
             kind=Calibration.Kind.KERNELS,
             format=kernels.format,
@@ -155,10 +161,10 @@ def _read(
             report=_kernel_report(kernels),
             **columns,
         )
-        return _keep(row, {ROWS: _kernel_table(kernels)}, path)
-    how = asdict(reading)
-    engine = {name: how.pop(name) for name in ("engine", "engine_version")}
-    file = read_benchmarks(path, name=file_name, max_bytes=MAX_UPLOAD_BYTES, **how)
+        return _save(row, {ROWS: _kernel_table(kernels)}, path)
+    read_options = asdict(options)
+    engine = {name: read_options.pop(name) for name in ("engine", "engine_version")}
+    file = read_benchmarks(path, name=file_name, max_bytes=MAX_UPLOAD_BYTES, **read_options)
     row = Calibration(
         kind=Calibration.Kind.BENCHMARK,
         format=file.format,
@@ -166,11 +172,13 @@ def _read(
         report=_report(file) | {"engine": {k: v for k, v in engine.items() if v}},
         **columns,
     )
-    extra = _extra(path, file_name, file)
-    return _keep(row, {ROWS: rows_table(file.rows), **({} if extra is None else {EXTRA: extra})})
+    extra = _serving_columns(path, file_name, file)
+    return _save(
+        row, {ROWS: rows_table(file.rows), **({} if extra is None else {SERVING_TABLE: extra})}
+    )
 
 
-def _extra(path: Path, name: str, file: BenchmarkFile) -> pl.DataFrame | None:
+def _serving_columns(path: Path, name: str, file: BenchmarkFile) -> pl.DataFrame | None:
     """Return the columns of a plain table that describe how each row was served; None if none."""
     if file.format != "csv":
         return None
@@ -181,15 +189,15 @@ def _extra(path: Path, name: str, file: BenchmarkFile) -> pl.DataFrame | None:
     # Extra columns belong to rows by position, so both readers must see the same rows.
     if len(rows) != file.rows.rows or any(isinstance(row, str) for row in rows):
         return None  # a log of requests, summed up as one row per run
-    named = [named_fields(row) for row in rows if not isinstance(row, str)]
-    there = [name for name in EXTRA_COLUMNS if any(name in row for row in named)]
-    if not there:
+    fields_of_rows = [named_fields(row) for row in rows if not isinstance(row, str)]
+    present = [name for name in EXTRA_COLUMNS if any(name in row for row in fields_of_rows)]
+    if not present:
         return None
-    values = {n: [None if n not in row else str(row[n]) for row in named] for n in there}
-    return pl.DataFrame(values, schema=dict.fromkeys(there, pl.String))
+    values = {n: [None if n not in row else str(row[n]) for row in fields_of_rows] for n in present}
+    return pl.DataFrame(values, schema=dict.fromkeys(present, pl.String))
 
 
-def kernel_file(path: Path, name: str, format: str) -> KernelFile:
+def read_kernel_file(path: Path, name: str, format: str) -> KernelFile:
     """Return measured kernels; files that name a model get its shape from the catalogue."""
     shapes = {e.name: e.spec.shape for e in models_list() if e.spec.shape is not None}
     gpus = {entry.name: entry.spec for entry in gpus_list()}
@@ -198,9 +206,9 @@ def kernel_file(path: Path, name: str, format: str) -> KernelFile:
     )
 
 
-def _has_kernels(path: Path, name: str, reading: Reading) -> bool:
+def _has_kernels(path: Path, name: str, options: CalibrationOptions) -> bool:
     """Return whether a file of unknown format has the columns of a kernel format."""
-    if reading.format != AUTO:
+    if options.format != AUTO:
         return False
     try:
         kernel_format(path, name, MAX_UPLOAD_BYTES)
@@ -209,7 +217,7 @@ def _has_kernels(path: Path, name: str, reading: Reading) -> bool:
     return True
 
 
-def _keep(
+def _save(
     calibration: Calibration, tables: dict[str, pl.DataFrame], kernels: Path | None = None
 ) -> Calibration:
     """Store the row with its tables and its file of kernels, or nothing."""
@@ -239,18 +247,20 @@ def _kernel_table(file: KernelFile) -> pl.DataFrame:
 
 def _kernel_report(file: KernelFile) -> dict[str, Any]:
     notes = [f"{count:,} rows set aside: {why}." for why, count in file.set_aside.items()]
-    notes += [_sharing_words(sharing) for sharing in file.sharing]
+    notes += [_sharing_sentence(sharing) for sharing in file.sharing]
     return {"format": file.format, "rows": file.rows, "columns": ["gpu", "operator"],
             "notes": notes, "gpus": sorted(file.by_gpu), "arrangements": []}  # fmt: skip
 
 
-def _sharing_words(sharing: Sharing) -> str:
-    where = f"with {sharing.sm_share:.0%} of the multiprocessors" if sharing.sm_share < 1 else ""
+def _sharing_sentence(sharing: Sharing) -> str:
+    condition = (
+        f"with {sharing.sm_share:.0%} of the multiprocessors" if sharing.sm_share < 1 else ""
+    )
     if sharing.concurrent_with:
-        where = f"{where} beside {sharing.concurrent_with}".strip()
+        condition = f"{condition} beside {sharing.concurrent_with}".strip()
     return (
-        f"{sharing.op} {sharing.dtype} on {sharing.gpu} {where} took {sharing.slowdown:.2f} times "
-        f"as long as alone (measured, median of {sharing.calls})."
+        f"{sharing.op} {sharing.dtype} on {sharing.gpu} {condition} took {sharing.slowdown:.2f} "
+        f"times as long as alone (measured, median of {sharing.calls})."
     )
 
 
@@ -276,12 +286,12 @@ def _report(file: BenchmarkFile) -> dict[str, Any]:
                 "tp": None if tp is None else int(tp),
                 "rows": count,
             }
-            for (model, gpu, precision, tp), count in _merged(groups).items()
+            for (model, gpu, precision, tp), count in _merge_missing_tp(groups).items()
         ],
     }
 
 
-def _merged(groups: dict[tuple[str, str, str, float], int]) -> dict[Any, int]:
+def _merge_missing_tp(groups: dict[tuple[str, str, str, float], int]) -> dict[Any, int]:
     """Merge the groups without a tp: NaN differs from itself, so each would be its own group."""
     merged: dict[Any, int] = {}
     for (model, gpu, precision, tp), count in groups.items():

@@ -8,7 +8,7 @@ from ipaddress import IPv6Address, IPv6Network, ip_address
 from django.conf import settings
 from django.http import HttpRequest
 
-LONGEST = 45  # characters of an IPv6 address that holds an IPv4 one
+MAX_ADDRESS_CHARACTERS = 45  # characters of an IPv6 address that holds an IPv4 one
 
 
 def client_address(request: HttpRequest | None) -> str:
@@ -21,7 +21,9 @@ def client_address(request: HttpRequest | None) -> str:
         return ""
     # Without a proxy the client could write this header itself.
     forwarded = request.headers.get("X-Forwarded-For", "") if settings.HTTPS else ""
-    return (forwarded.rpartition(",")[2].strip() or request.META.get("REMOTE_ADDR", ""))[:LONGEST]
+    return (forwarded.rpartition(",")[2].strip() or request.META.get("REMOTE_ADDR", ""))[
+        :MAX_ADDRESS_CHARACTERS
+    ]
 
 
 def client_network(request: HttpRequest | None) -> str:

@@ -31,11 +31,11 @@ class Cron:
     days: frozenset[int]
     months: frozenset[int]
     weekdays: frozenset[int]  # 0 is Sunday
-    either: bool  # True: day of month or day of week suffices; False: both must match
+    either_day: bool  # True: day of month or day of week suffices; False: both must match
     zone: ZoneInfo
 
     @classmethod
-    def of(cls, line: str, zone: str) -> Cron:
+    def parse(cls, line: str, zone: str) -> Cron:
         """Parse a cron line for the time zone ``zone``.
 
         Raises PlannerError in one sentence if the line is malformed or matches no date.
@@ -47,7 +47,7 @@ class Cron:
                 f"({', '.join(FIELDS)}), such as '0 6 * * 1' for Mondays at 6."
             )
         values = [
-            _values(field, name, *bounds)
+            _parse_field(field, name, *bounds)
             for field, name, bounds in zip(fields, FIELDS, BOUNDS, strict=True)
         ]
         minutes, hours, days, months, weekdays = values
@@ -58,10 +58,10 @@ class Cron:
             months=frozenset(months),
             weekdays=frozenset(day % 7 for day in weekdays),
             # Cron's rule: with a field that begins with *, even */2, both have to match.
-            either=not (fields[2].startswith("*") or fields[4].startswith("*")),
+            either_day=not (fields[2].startswith("*") or fields[4].startswith("*")),
             zone=zone_of(zone),
         )
-        if not cron.either and not any(_there_is(month, cron.days) for month in cron.months):
+        if not cron.either_day and not any(_has_date(month, cron.days) for month in cron.months):
             raise PlannerError(f"cron: {line!r} names a day that no month of it has.")
         return cron
 
@@ -69,13 +69,13 @@ class Cron:
         """Return the first time after ``moment``, in UTC."""
         return next(self.moments(moment))
 
-    def between(self, after: datetime, until: datetime, most: int) -> list[datetime]:
-        """Return the last ``most`` times in ``(after, until]``, in UTC."""
+    def between(self, after: datetime, until: datetime, limit: int) -> list[datetime]:
+        """Return the last ``limit`` times in ``(after, until]``, in UTC."""
         moments: list[datetime] = []
         for moment in self.moments(after):
             if moment > until:
                 break
-            moments = [*moments[-most + 1 :], moment] if most > 1 else [moment]
+            moments = [*moments[-limit + 1 :], moment] if limit > 1 else [moment]
         return moments
 
     def moments(self, after: datetime) -> Iterator[datetime]:
@@ -84,7 +84,7 @@ class Cron:
         begin = after.astimezone(self.zone).date() - DAY
         for ahead in range(DAYS):
             day = begin + ahead * DAY
-            if not self._on(day):
+            if not self._matches(day):
                 continue
             for hour in self.hours:
                 for minute in self.minutes:
@@ -95,11 +95,15 @@ class Cron:
                         last = moment
                         yield moment
 
-    def _on(self, day: date) -> bool:
+    def _matches(self, day: date) -> bool:
         if day.month not in self.months:
             return False
-        of_month, of_week = day.day in self.days, day.isoweekday() % 7 in self.weekdays
-        return of_month or of_week if self.either else of_month and of_week
+        month_matches, weekday_matches = day.day in self.days, day.isoweekday() % 7 in self.weekdays
+        return (
+            month_matches or weekday_matches
+            if self.either_day
+            else month_matches and weekday_matches
+        )
 
 
 def zone_of(name: str) -> ZoneInfo:
@@ -112,20 +116,20 @@ def zone_of(name: str) -> ZoneInfo:
         ) from None
 
 
-def _values(field: str, name: str, count: int, least: int) -> set[int]:
+def _parse_field(field: str, name: str, count: int, first: int) -> set[int]:
     """Return the values of one field; raise PlannerError if it is invalid or out of bounds."""
     try:
-        values: set[int] = crontab_parser(count, least).parse(field)
+        values: set[int] = crontab_parser(count, first).parse(field)
     except (ParseException, ValueError, IndexError):
         values = set()
-    if not values or any(not least <= value < least + count for value in values):
+    if not values or any(not first <= value < first + count for value in values):
         raise PlannerError(
-            f"cron: {field[:40]!r} is no {name}; write *, a number from {least} to "
-            f"{least + count - 1}, a list (1,3), a range (1-5) or steps (*/15)."
+            f"cron: {field[:40]!r} is no {name}; write *, a number from {first} to "
+            f"{first + count - 1}, a list (1,3), a range (1-5) or steps (*/15)."
         )
     return values
 
 
-def _there_is(month: int, days: frozenset[int]) -> bool:
+def _has_date(month: int, days: frozenset[int]) -> bool:
     longest = 29 if month == 2 else 30 if month in (4, 6, 9, 11) else 31
     return any(day <= longest for day in days)

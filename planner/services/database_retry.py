@@ -9,18 +9,18 @@ from typing import TypeVar
 from django.db import InterfaceError, OperationalError, connection
 
 T = TypeVar("T")
-DATABASE_BACK_S = 30.0
+MAX_WAIT_S = 30.0
 
 
-def patiently(act: Callable[[], T]) -> T:
-    """Return ``act()``, repeated for up to DATABASE_BACK_S while the database does not answer.
+def with_database_retries(action: Callable[[], T]) -> T:
+    """Return ``action()``, repeated for up to MAX_WAIT_S while the database does not answer.
 
     After that, or at once within a transaction, which is lost, the database's error is raised.
     """
-    until = time.monotonic() + DATABASE_BACK_S
+    until = time.monotonic() + MAX_WAIT_S
     while True:
         try:
-            return act()
+            return action()
         except (OperationalError, InterfaceError):
             if connection.in_atomic_block or time.monotonic() > until:
                 raise

@@ -33,7 +33,7 @@ CODE_MODEL, CHAT_MODEL = "llama-3.1-8b", "llama-3.1-70b"
 CODE_GPU, CHAT_GPU = "A100-80GB", "H100-SXM"
 # one backtest window: a newcomer waits for this run, and the usual three take longer
 FIRST_RUN = {"rehearse": 1}
-TODAY = {"us-east": (5, 3), "us-west": (4, 2)}  # replicas of (code, chat), a guess
+CURRENT_REPLICAS = {"us-east": (5, 3), "us-west": (4, 2)}  # replicas of (code, chat), a guess
 
 
 def demo_ensure(*, password: str) -> Run | None:
@@ -74,7 +74,7 @@ def demo_document(trace: str) -> str:
         profiles.append(f"  - {{model: {model}, gpu: {gpu}, tp: {best_tp(model, gpu)}}}")
         today += [
             f"    - {{model: {model}, region: {region}, gpu: {gpu}, replicas: {counts[i]}}}"
-            for region, counts in TODAY.items()
+            for region, counts in CURRENT_REPLICAS.items()
         ]
     return DEMO_SCENARIO.format(
         code_model=CODE_MODEL,

@@ -29,30 +29,37 @@ from planner.selectors.hardware import own_hardware
 from planner.selectors.scenarios import scenario_get
 from planner.selectors.traces import trace_get
 from planner.services.draft_windows import (
-    USUAL,
+    DEFAULT_WINDOW,
     window_choices,
 )
 from planner.services.drafts import scenario_draft
-from planner.services.estimates import KEPT, Measured
+from planner.services.estimates import (
+    STORED_MEASUREMENTS,
+    MeasurementSource,
+)
 
 NO_LIMITS: Mapping[str, float | None] = {}
 
 
-def configured(
-    query: DeploymentQuery, progress: Progress = silent, measured: Measured = KEPT
+def search_deployments(
+    query: DeploymentQuery,
+    progress: Progress = silent,
+    measured: MeasurementSource = STORED_MEASUREMENTS,
 ) -> dict[str, Any]:
     """Return the deployments of a model sorted by cost, with the keys of docs/interfaces.md.
 
     Own measurements correct the estimated speeds. Raises PlannerError or SimulationError.
     """
-    known = own_hardware()
-    answer: dict[str, Any] = as_json(configure(query, known, progress, measured.own(known)))
+    hardware = own_hardware()
+    answer: dict[str, Any] = as_json(
+        configure(query, hardware, progress, measured.own_measurements(hardware))
+    )
     for row, profiles in zip(answer["candidates"], answer.pop("profiles"), strict=True):
         row["profiles"] = profiles
     return answer
 
 
-def document_with(
+def scenario_with_deployments(
     *,
     model: str,
     profiles: Sequence[Mapping[str, Any]],
@@ -68,18 +75,18 @@ def document_with(
         raise PlannerError("Name a scenario or a trace to put the deployments into, one of them.")
     if scenario:
         base = scenario_get(scenario)
-        text = scenario_with(base.document, model, profiles)
+        text = replace_deployments(base.document, model, profiles)
         # the stored scenario does not change
         return edit(text, {"name": f"{base.name[:90]}, {profiles[0]['gpu']}"})
-    kept_trace = trace_get(trace)
-    if kept_trace.state != Trace.State.READY:
-        raise NotReady(f"Trace {kept_trace.name} is not ready; wait until it has been read.")
-    choices = {choice.key: choice for choice in window_choices(kept_trace)}
-    draft = scenario_draft(kept_trace, choices.get(USUAL, next(iter(choices.values()), None)))
-    return scenario_with(draft, model, profiles, limits, in_place=True)
+    stored = trace_get(trace)
+    if stored.state != Trace.State.READY:
+        raise NotReady(f"Trace {stored.name} is not ready; wait until it has been read.")
+    choices = {choice.key: choice for choice in window_choices(stored)}
+    draft = scenario_draft(stored, choices.get(DEFAULT_WINDOW, next(iter(choices.values()), None)))
+    return replace_deployments(draft, model, profiles, limits, in_place=True)
 
 
-def scenario_with(
+def replace_deployments(
     document: str,
     model: str,
     profiles: Sequence[Mapping[str, Any]],
@@ -106,11 +113,11 @@ def scenario_with(
         tiers = [dict(tier) for tier in data["tiers"]]
         tiers[strictest] |= {name: value for name, value in limits.items() if value is not None}
         changes |= {"models": [model], "traffic.sources": sources, "tiers": tiers}
-    elif model not in {known.name for known in before.models}:
+    elif model not in {listed.name for listed in before.models}:
         changes["models"] = [*data["models"], model]
     needed = dict.fromkeys(str(row.get("gpu", "")) for row in profiles)
     changes["regions"] = [
-        _with_gpus(row, region, needed)
+        _add_missing_gpus(row, region, needed)
         for row, region in zip(data["regions"], before.regions, strict=True)
     ]
     text = edit(document, changes)
@@ -118,20 +125,22 @@ def scenario_with(
     return text
 
 
-def _with_gpus(row: Mapping[str, Any], region: Region, needed: Iterable[str]) -> dict[str, Any]:
+def _add_missing_gpus(
+    row: Mapping[str, Any], region: Region, needed: Iterable[str]
+) -> dict[str, Any]:
     """Return a region of the document with the GPU types that it lacks."""
     missing = [gpu for gpu in needed if gpu not in region.capacity]
     if not missing:
         return dict(row)
-    most = max(region.capacity.values(), default=0)
-    listed = catalogue.regions()
-    known = listed[region.like].usd_per_gpu_hour if region.like in listed else {}
+    largest = max(region.capacity.values(), default=0)
+    regions = catalogue.regions()
+    listed_prices = regions[region.like].usd_per_gpu_hour if region.like in regions else {}
     prices = {
         gpu: round(price, 4)
         for gpu in missing
-        if gpu not in known and (price := price_of(gpu, {}).usd) > 0
+        if gpu not in listed_prices and (price := price_of(gpu, {}).usd) > 0
     }
-    changed = {**row, "capacity": {**row["capacity"], **dict.fromkeys(missing, most)}}
+    changed = {**row, "capacity": {**row["capacity"], **dict.fromkeys(missing, largest)}}
     if prices:
         changed["usd_per_gpu_hour"] = {**prices, **row.get("usd_per_gpu_hour", {})}
     return changed

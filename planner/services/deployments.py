@@ -12,18 +12,18 @@ from planner.outputs.object_names import checked_name
 from planner.services.access import check_may_plan
 from planner.services.audit import record
 
-MOST = 5000  # most names that a workspace stores
+MAX_NAMES = 5000  # most names that a workspace stores
 
 
-def names_keep(*, names: Mapping[str, str], user: User | None) -> None:
+def deployment_names_save(*, names: Mapping[str, str], user: User | None) -> None:
     """Store these names of deployments; an empty name, or that of the rule, removes the entry."""
     check_may_plan(user)
     for rule, name in names.items():
         try:
             checked_name(rule)
             checked_name(name or rule)
-        except ValueError as refused:
-            raise PlannerError(f"names: {refused}.") from None
+        except ValueError as error:
+            raise PlannerError(f"names: {error}.") from None
     with transaction.atomic():
         for rule, name in names.items():
             if name in ("", rule):
@@ -32,6 +32,6 @@ def names_keep(*, names: Mapping[str, str], user: User | None) -> None:
                 DeploymentName.objects.update_or_create(
                     rule=rule, defaults={"name": name, "by": user}
                 )
-        if DeploymentName.objects.count() > MOST:
-            raise PlannerError(f"names: at most {MOST:,} are kept; remove some first.")
+        if DeploymentName.objects.count() > MAX_NAMES:
+            raise PlannerError(f"names: at most {MAX_NAMES:,} are kept; remove some first.")
         record("deployment-names.changed", by=user, names=dict(names))

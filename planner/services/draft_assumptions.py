@@ -19,20 +19,26 @@ from planner.models import Trace
 from planner.services import drafts
 from planner.services.draft_profiles import (
     Serving,
-    names,
-    servings,
+    built_in_profiles,
+)
+from planner.services.draft_profiles import (
+    is_name_of as names,
 )
 from planner.storage import row_arrays
 from simulation.performance.profile import Profile
 from simulation.sizing.queueing import largest_rate
 
-LONGER = 1.2
-ELSEWHERE = "Another model or GPU type is another fleet."
-OTHERS = ("llama-3.1-8b", "gpt-oss-120b", "llama-3.1-70b")  # compared with the chosen model
+LENGTH_FACTOR = 1.2
+OTHER_FLEET_NOTE = "Another model or GPU type is another fleet."
+COMPARED_MODELS = (
+    "llama-3.1-8b",
+    "gpt-oss-120b",
+    "llama-3.1-70b",
+)  # compared with the chosen model
 
 
 @dataclass(frozen=True, slots=True)
-class Assumed:
+class Assumption:
     """One assumption; ``section`` is the section of the form that changes it."""
 
     section: str
@@ -42,7 +48,7 @@ class Assumed:
     matters: str = ""
 
 
-def assumed_of(trace: Trace, document: str, serving: Serving) -> tuple[Assumed, ...]:
+def draft_assumptions(trace: Trace, document: str, serving: Serving) -> tuple[Assumption, ...]:
     """Return the assumptions of a draft over ``trace`` that ``serving`` serves, in form order."""
     draft = parse(document)
     return (
@@ -54,37 +60,40 @@ def assumed_of(trace: Trace, document: str, serving: Serving) -> tuple[Assumed, 
     )
 
 
-def _models(trace: Trace, serving: Serving) -> Iterator[Assumed]:
+def _models(trace: Trace, serving: Serving) -> Iterator[Assumption]:
     named = [label for label in trace.report.get("models") or [] if label]
     for label, served in serving.labels.items() or [("", serving)]:
         profile, error = served.profile, stated_error(served.profile)
-        how_sure = "" if error is None else f", off by about {error.value:.0%}"
-        yield Assumed(
+        error_words = "" if error is None else f", off by about {error.value:.0%}"
+        yield Assumption(
             "profiles",
             f"Model and GPUs of {label}" if label else "Model and GPUs",
             f"{profile.model} on {profile.tp} × {profile.gpu}",
-            f"{_whose(served, label, named)}; its speed is {profile.provenance.kind}{how_sure}",
-            _others(trace, profile),
+            f"{_serving_reason(served, label, named)}; its speed is "
+            f"{profile.provenance.kind}{error_words}",
+            _other_models_note(trace, profile),
         )
 
 
-def _whose(serving: Serving, label: str, named: list[str]) -> str:
+def _serving_reason(serving: Serving, label: str, named: list[str]) -> str:
     """Return why this model serves what the file calls ``label``, or all of the file."""
     if serving.named:
         others = [name for name in named if not label and not names(name, serving.profile.model)]
-        return "your file names it" + (f", and {_some(others)}, all of it here" if others else "")
+        return "your file names it" + (
+            f", and {_first_names(others)}, all of it here" if others else ""
+        )
     if label:
         return f"no built-in model is called {label}, so a recent one stands in"
     if named:
-        return f"your file names {_some(named)}, and all of it is served by this one"
+        return f"your file names {_first_names(named)}, and all of it is served by this one"
     return "your file does not say what serves it"
 
 
-def _some(names: list[str]) -> str:
+def _first_names(names: list[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _region(trace: Trace, draft: Scenario) -> Iterator[Assumed]:
+def _region(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
     """Yield the assumptions on region, price, cold start and limit of the first token."""
     region, tier = draft.regions[0], draft.tiers[0]
     usd = catalogue.regions()[region.like or ""].usd_per_gpu_hour
@@ -95,8 +104,8 @@ def _region(trace: Trace, draft: Scenario) -> Iterator[Assumed]:
         for gpu, count in region.capacity.items()
     ]
     named = [name for name in trace.report.get("regions") or [] if name]
-    named_words = f"your file names {_some(named)}; " if named else ""
-    yield Assumed(
+    named_words = f"your file names {_first_names(named)}; " if named else ""
+    yield Assumption(
         "regions",
         "Region and price",
         f"{region.name}, as {region.like}: {'; '.join(prices)}",
@@ -104,7 +113,7 @@ def _region(trace: Trace, draft: Scenario) -> Iterator[Assumed]:
         "demand",
         "Cost goes with the price; another region adds its round trip to the first token.",
     )
-    yield Assumed(
+    yield Assumption(
         "fleet",
         "Start of a replica",
         f"{draft.fleet.startup_s / 60:g} min",
@@ -112,7 +121,7 @@ def _region(trace: Trace, draft: Scenario) -> Iterator[Assumed]:
         "The longer, the earlier a plan has to ask, and the less a policy without one can do.",
     )
     if (tier.ttft_ms or 0) > drafts.TTFT_MS:
-        yield Assumed(
+        yield Assumption(
             "tiers",
             "First token of the fast tier",
             f"within {(tier.ttft_ms or 0) / 1000:g} s instead of {drafts.TTFT_MS / 1000:g} s",
@@ -121,7 +130,7 @@ def _region(trace: Trace, draft: Scenario) -> Iterator[Assumed]:
         )
 
 
-def _limits(trace: Trace, draft: Scenario) -> Iterator[Assumed]:
+def _limits(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
     """Yield the assumed tiers and their limits."""
     shares = draft.traffic.sources[0].tiers
     tiers = "; ".join(
@@ -134,38 +143,41 @@ def _limits(trace: Trace, draft: Scenario) -> Iterator[Assumed]:
         for tier in draft.tiers
     )
     named = [name for name in trace.report.get("tiers") or [] if name]
-    whose = f"your file names {_some(named)}, which no limit is known of" if named else ""
-    yield Assumed(
+    named_words = (
+        f"your file names {_first_names(named)}, which no limit is known of" if named else ""
+    )
+    yield Assumption(
         "tiers",
         "Tiers and their limits",
         tiers,
-        f"{whose or 'your file has no tiers'}; these are SageServe's interactive ones (IW-F, IW-N)",
+        f"{named_words or 'your file has no tiers'}; these are SageServe's interactive ones (IW-F, "
+        "IW-N)",
         "What may wait longer needs fewer replicas at the peak.",
     )
 
 
-def _lengths(trace: Trace, draft: Scenario, speed: Profile) -> Iterator[Assumed]:
+def _lengths(trace: Trace, draft: Scenario, speed: Profile) -> Iterator[Assumption]:
     """Yield the assumed lengths, with the extra replicas if requests are longer."""
     prompt, answer = drafts.mean_lengths(trace)
     usual = largest_rate(speed, prompt, answer)[0]
     for what, name, longer in (
-        ("Prompt lengths", "input_tokens", (LONGER * prompt, answer)),
-        ("Answer lengths", "output_tokens", (prompt, LONGER * answer)),
+        ("Prompt lengths", "input_tokens", (LENGTH_FACTOR * prompt, answer)),
+        ("Answer lengths", "output_tokens", (prompt, LENGTH_FACTOR * answer)),
     ):
         lengths = next((g for s in draft.traffic.sources if (g := getattr(s, name))), None)
         if lengths is None:
             continue
         more = usual / largest_rate(speed, *longer)[0] - 1
-        yield Assumed(
+        yield Assumption(
             "sources",
             what,
             f"mean {lengths.mean:,.0f} tokens, spread (CV) {lengths.cv:g}",
             "your file counts none; these are of Azure's conversations of 2023",
-            f"If they are {LONGER - 1:.0%} longer, about {more:.0%} more replicas and cost.",
+            f"If they are {LENGTH_FACTOR - 1:.0%} longer, about {more:.0%} more replicas and cost.",
         )
 
 
-def _spread(trace: Trace) -> Iterator[Assumed]:
+def _spread(trace: Trace) -> Iterator[Assumption]:
     """Yield the assumed spread of lengths and arrivals for a file that only has sums per bin."""
     counted = any(
         series.get(what) is not None
@@ -176,7 +188,7 @@ def _spread(trace: Trace) -> Iterator[Assumed]:
         return
     if trace.store and row_arrays.exists(f"{trace.store}/{LENGTHS}"):
         return  # a live source counts requests by length
-    yield Assumed(
+    yield Assumption(
         "sources",
         "How lengths and arrivals spread within a bin",
         f"lengths log-normal around each bin's mean (CV {FILE_CV:g}); arrivals at random times",
@@ -185,14 +197,14 @@ def _spread(trace: Trace) -> Iterator[Assumed]:
     )
 
 
-def _others(trace: Trace, profile: Profile) -> str:
+def _other_models_note(trace: Trace, profile: Profile) -> str:
     """Return how many GPUs of the same type other models take."""
-    lengths, known = drafts.mean_lengths(trace), servings()
+    lengths, profiles = drafts.mean_lengths(trace), built_in_profiles()
     rate = largest_rate(profile, *lengths)[0] / profile.tp
     others = [
         f"{name} takes about {rate * other.tp / largest_rate(other, *lengths)[0]:.2g} times the "
         "GPUs"
-        for name in OTHERS
-        if name != profile.model and (other := known.get((name, profile.gpu))) is not None
+        for name in COMPARED_MODELS
+        if name != profile.model and (other := profiles.get((name, profile.gpu))) is not None
     ]
-    return f"Another model is another fleet: {', '.join(others)}." if others else ELSEWHERE
+    return f"Another model is another fleet: {', '.join(others)}." if others else OTHER_FLEET_NOTE

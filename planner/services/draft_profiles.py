@@ -17,8 +17,8 @@ from planner.inputs.catalogue.rule_based_profiles import modelled
 from planner.models import Trace
 from simulation.performance.profile import Profile
 
-MODEL, GPU = "qwen3-32b", "H100-SXM"
-MOST_MODELS = 8  # models of a file that each get their own profile in a draft
+DEFAULT_MODEL, DEFAULT_GPU = "qwen3-32b", "H100-SXM"
+MAX_MODELS = 8  # models of a file that each get their own profile in a draft
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,28 +41,32 @@ class Serving:
         return tuple(by_model.values()) or (self,)
 
 
-def serving_of(trace: Trace, model: str = "", gpu: str = "") -> Serving:
+def choose_serving(trace: Trace, model: str = "", gpu: str = "") -> Serving:
     """Return the chosen serving, the one that the trace names, or the default.
 
     Raises NotFound with the available names.
     """
-    known = servings()
-    named = {} if model else dict(_named(trace, {m for m, _ in known}))
-    labels = told_apart(trace)
+    profiles = built_in_profiles()
+    named = {} if model else dict(_models_of_labels(trace, {m for m, _ in profiles}))
+    labels = model_labels(trace)
     if labels and named:
-        each = {
-            label: _serving(known, named.get(label, MODEL), gpu, label in named, strict=False)
+        by_label = {
+            label: _serving_of_model(
+                profiles, named.get(label, DEFAULT_MODEL), gpu, label in named, strict=False
+            )
             for label in labels
         }
-        first = _serving(known, next(iter(named.values())), gpu, named=True)
-        return replace(first, labels=MappingProxyType(each))
-    return _serving(known, model or next(iter(named.values()), MODEL), gpu, bool(named))
+        first = _serving_of_model(profiles, next(iter(named.values())), gpu, named=True)
+        return replace(first, labels=MappingProxyType(by_label))
+    return _serving_of_model(
+        profiles, model or next(iter(named.values()), DEFAULT_MODEL), gpu, bool(named)
+    )
 
 
-def told_apart(trace: Trace) -> tuple[str, ...]:
+def model_labels(trace: Trace) -> tuple[str, ...]:
     """Return the file's names of models, if it has several.
 
-    The result is empty for one model, for more than MOST_MODELS, and if requests lack a model.
+    The result is empty for one model, for more than MAX_MODELS, and if requests lack a model.
     """
     report = trace.report
     if trace.kind == Trace.Kind.REQUESTS:
@@ -72,12 +76,12 @@ def told_apart(trace: Trace) -> tuple[str, ...]:
     else:
         named = [series.get("model") for series in report.get("series", [])]
         labels = [] if None in named else [str(label) for label in dict.fromkeys(named)]
-    return tuple(labels) if 1 < len(labels) <= MOST_MODELS else ()
+    return tuple(labels) if 1 < len(labels) <= MAX_MODELS else ()
 
 
-def _serving(
-    known: Mapping[tuple[str, str], Profile],
-    model_asked: str,
+def _serving_of_model(
+    profiles: Mapping[tuple[str, str], Profile],
+    model: str,
     gpu: str,
     named: bool,
     strict: bool = True,
@@ -86,19 +90,19 @@ def _serving(
 
     Not ``strict``: take another GPU type if there is no profile on this one.
     """
-    of = {g: candidate for (m, g), candidate in known.items() if m == model_asked}
-    if not of:
-        raise NotFound(f"No built-in profile serves {model_asked!r}; choose a model of the list.")
-    if gpu and gpu not in of and strict:
+    by_gpu = {g: candidate for (m, g), candidate in profiles.items() if m == model}
+    if not by_gpu:
+        raise NotFound(f"No built-in profile serves {model!r}; choose a model of the list.")
+    if gpu and gpu not in by_gpu and strict:
         raise NotFound(
-            f"No built-in profile has {model_asked} on {gpu!r}; there are {', '.join(of)}."
+            f"No built-in profile has {model} on {gpu!r}; there are {', '.join(by_gpu)}."
         )
-    usual = GPU if GPU in of else next(iter(of))
-    profile = of[gpu if gpu in of else usual]
-    return Serving(profile, _row(profile), named)
+    default_gpu = DEFAULT_GPU if DEFAULT_GPU in by_gpu else next(iter(by_gpu))
+    profile = by_gpu[gpu if gpu in by_gpu else default_gpu]
+    return Serving(profile, _scenario_row(profile), named)
 
 
-def servings() -> dict[tuple[str, str], Profile]:
+def built_in_profiles() -> dict[tuple[str, str], Profile]:
     """Return one built-in profile per model and GPU type, the most reliable one."""
     profiles: dict[tuple[str, str], Profile] = {}
     for model, gpu, _ in catalogue.profiles():
@@ -117,7 +121,7 @@ def best_tp(model: str, gpu: str) -> int:
     return min(by_tp, key=lambda tp: (by_tp[tp].provenance.kind != "measured", tp))
 
 
-def names(label: str, model: str) -> bool:
+def is_name_of(label: str, model: str) -> bool:
     """Return whether ``label`` is one of the catalogue's names of ``model``."""
     try:
         return catalogue.model_name(label) == model
@@ -125,18 +129,18 @@ def names(label: str, model: str) -> bool:
         return False
 
 
-def _named(trace: Trace, known: set[str]) -> Iterator[tuple[str, str]]:
+def _models_of_labels(trace: Trace, models: set[str]) -> Iterator[tuple[str, str]]:
     """Yield the file's labels with the models that they name, if these can be served."""
     for label in trace.report.get("models") or []:
         try:
             name = catalogue.model_name(label)
         except CatalogueError:
             continue
-        if name in known:
+        if name in models:
             yield label, name
 
 
-def _row(profile: Profile) -> dict[str, Any]:
+def _scenario_row(profile: Profile) -> dict[str, Any]:
     row: dict[str, Any] = {"model": profile.model, "gpu": profile.gpu, "tp": profile.tp}
     if profile.kind == "roofline":
         precision = catalogue.published_precision(profile.model)

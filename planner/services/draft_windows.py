@@ -24,9 +24,9 @@ from planner.storage import row_arrays
 BUSIEST_DAY, LAST_DAY, BUSIEST_WEEK = "busiest-day", "last-day", "busiest-week"
 LABELS = {BUSIEST_DAY: "Busiest day", LAST_DAY: "Last day", BUSIEST_WEEK: "Busiest week"}
 # A fleet that serves the busiest day serves the others; one for a quiet day does not.
-USUAL = BUSIEST_DAY
-HISTORY = 0.5  # share of the trace before a window, to forecast from; at most a week
-LEAST_DAYS = 3  # days of a trace that can be compared
+DEFAULT_WINDOW = BUSIEST_DAY
+HISTORY_SHARE = 0.5  # share of the trace before a window, to forecast from; at most a week
+MIN_DAYS = 3  # days of a trace that can be compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +48,17 @@ def window_choices(trace: Trace) -> tuple[WindowChoice, ...]:
 
     The result is empty if the trace is too short for its days to differ.
     """
-    demand = _demand(trace)
-    if demand is None or demand.end_s - demand.start_s < LEAST_DAYS * DAY_S:
+    demand = _total_demand(trace)
+    if demand is None or demand.end_s - demand.start_s < MIN_DAYS * DAY_S:
         return ()
     clock = trace.report.get("clock", "utc")
     span = demand.end_s - demand.start_s
-    after = demand.start_s + min(WEEK_S, HISTORY * span)
-    days = [day for day in stretches(demand, DAY_S) if day.start_s >= after]
+    earliest_s = demand.start_s + min(WEEK_S, HISTORY_SHARE * span)
+    days = [day for day in stretches(demand, DAY_S) if day.start_s >= earliest_s]
     offered: dict[str, Stretch | None] = {
-        BUSIEST_DAY: busiest(demand, DAY_S, not_before_s=after),
+        BUSIEST_DAY: busiest(demand, DAY_S, not_before_s=earliest_s),
         LAST_DAY: days[-1] if days else None,
-        BUSIEST_WEEK: busiest(demand, WEEK_S, not_before_s=after),
+        BUSIEST_WEEK: busiest(demand, WEEK_S, not_before_s=earliest_s),
     }
     if offered[LAST_DAY] == offered[BUSIEST_DAY]:
         offered[LAST_DAY] = None
@@ -85,7 +85,7 @@ def _choice(key: str, stretch: Stretch, demand: DemandSeries, clock: str) -> Win
     )
 
 
-def _demand(trace: Trace) -> DemandSeries | None:
+def _total_demand(trace: Trace) -> DemandSeries | None:
     """Return all arrivals from the stored total; None if it does not count requests.
 
     The total avoids counting ten million requests for a page. It is also None if a bin does not
@@ -93,7 +93,7 @@ def _demand(trace: Trace) -> DemandSeries | None:
     """
     if trace.kind == Trace.Kind.REQUESTS:
         seconds = (trace.report.get("end_ns", 0) - trace.report.get("start_ns", 0)) / 1e9
-        if seconds < LEAST_DAYS * DAY_S:
+        if seconds < MIN_DAYS * DAY_S:
             return None
     total = total_kept(row_arrays.held(trace.store))
     return None if total.unit != REQUESTS or DAY_S % total.bin_s else total

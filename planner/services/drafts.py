@@ -23,7 +23,7 @@ from planner.policies.choice import USUAL
 from planner.services.draft_horizons import HorizonChoice
 from planner.services.draft_profiles import (
     Serving,
-    serving_of,
+    choose_serving,
 )
 from planner.services.draft_windows import WindowChoice
 from planner.services.scenarios import free_name
@@ -37,47 +37,49 @@ ASSUMED_INPUT = {"mean": 1155, "cv": 1.0}  # Azure 2023 conversation trace: mean
 ASSUMED_OUTPUT = {"mean": 211, "cv": 1.0}  # and mean OSL (Splitwise, ISCA 2024)
 STARTUP_S = 600
 TTFT_MS = 1000
-LONG_PROMPT = 3  # factor on the mean: the 95th percentile of an exponential distribution
+LONG_PROMPT_FACTOR = 3  # factor on the mean: the 95th percentile of an exponential distribution
 # three more: a partial first bin, an incomplete last bin, one spare
 HISTORY_BINS = MIN_OBSERVED + 3
 SHORT_BIN_S, SHORT_PERIOD_S = 60, 300  # for a trace that is too short for the usual window
 HOUR_S, DAY_S, WEEK_S = 3600, 86_400, 604_800
-MAX_REPLAYED = 2_000_000  # requests of a window; a comparison replays them about a hundred times
-PEAK = 3  # peak over mean: Azure 2024's code service by day
+MAX_REPLAYED_REQUESTS = (
+    2_000_000  # requests of a window; a comparison replays them about a hundred times
+)
+PEAK_TO_MEAN = 3  # peak over mean: Azure 2024's code service by day
 
 
 def scenario_draft(
     trace: Trace,
     window: WindowChoice | None = None,
-    ahead: HorizonChoice | None = None,
+    horizon: HorizonChoice | None = None,
     serving: Serving | None = None,
 ) -> str:
     """Return the YAML of a scenario over ``trace``.
 
     It has the trace's models on built-in profiles (``serving``), one region, and interactive tiers.
     Every series of a demand file becomes its own source. ``window`` is the stretch of the trace to
-    plan; by default it is what fits the trace. ``ahead`` plans the time after the trace instead.
+    plan; by default it is what fits the trace. ``horizon`` plans the time after the trace instead.
     """
     if trace.state != Trace.State.READY:
         raise NotReady(f"Trace {trace.name} is not ready; wait until it has been read.")
-    serving = serving or serving_of(trace)
-    served = serving.all
+    serving = serving or choose_serving(trace)
+    servings = serving.all
     capacity: dict[str, int] = {}
-    for served_by in served:
-        gpu = served_by.profile.gpu
-        capacity[gpu] = capacity.get(gpu, 0) + _gpus(trace, served_by.profile)
-    region = _region(capacity)
+    for each_serving in servings:
+        gpu = each_serving.profile.gpu
+        capacity[gpu] = capacity.get(gpu, 0) + _region_gpus(trace, each_serving.profile)
+    region = _priced_region(capacity)
     data: dict[str, Any] = {
         "version": 1,
         "name": free_name(f"Plan for {trace.name}"),
-        "description": _labels_left(trace, serving),
-        "models": [served_by.profile.model for served_by in served],
-        "profiles": [dict(served_by.row) for served_by in served],
+        "description": _ignored_labels(trace, serving),
+        "models": [each_serving.profile.model for each_serving in servings],
+        "profiles": [dict(each_serving.row) for each_serving in servings],
         "regions": [{"name": REGION, "like": region, "capacity": capacity}],
         "tiers": [
             {
                 "name": FAST,
-                "ttft_ms": max(_ttft_ms(trace, served_by.profile) for served_by in served),
+                "ttft_ms": max(_ttft_ms(trace, each_serving.profile) for each_serving in servings),
                 "tbt_ms": 100,
             },
             {"name": RELAXED, "ttft_ms": 60_000},
@@ -86,16 +88,16 @@ def scenario_draft(
         "fleet": {"startup_s": STARTUP_S},
         "policies": list(USUAL),
     }
-    _fit_window(data, trace, window, ahead)
+    _fit_window(data, trace, window, horizon)
     document = dump_mapping(data)
     parse(document)  # a draft that does not parse is a bug of this module: find it here
     return document
 
 
-def _region(capacity: Mapping[str, int]) -> str:
+def _priced_region(capacity: Mapping[str, int]) -> str:
     """Return the built-in region that has prices of the most of these GPU types."""
-    known = catalogue.regions()
-    return max(known, key=lambda name: len(capacity.keys() & known[name].usd_per_gpu_hour))
+    regions = catalogue.regions()
+    return max(regions, key=lambda name: len(capacity.keys() & regions[name].usd_per_gpu_hour))
 
 
 def _sources(trace: Trace, serving: Serving) -> list[dict[str, Any]]:
@@ -127,13 +129,13 @@ def _sources(trace: Trace, serving: Serving) -> list[dict[str, Any]]:
     return sources
 
 
-def _labels_left(trace: Trace, serving: Serving) -> str:
+def _ignored_labels(trace: Trace, serving: Serving) -> str:
     """Return in words the models, regions and tiers of the file that the draft ignores."""
-    apart = () if serving.labels else ("models",)
+    model_kind = () if serving.labels else ("models",)
     labels = [
-        f"{what} {', '.join(names[:6])}{' ...' if len(names) > 6 else ''}"
-        for what in (*apart, "regions", "tiers")
-        if (names := [name for name in trace.report.get(what) or [] if name])
+        f"{kind} {', '.join(names[:6])}{' ...' if len(names) > 6 else ''}"
+        for kind in (*model_kind, "regions", "tiers")
+        if (names := [name for name in trace.report.get(kind) or [] if name])
     ]
     if not labels:
         return ""
@@ -144,7 +146,7 @@ def _labels_left(trace: Trace, serving: Serving) -> str:
 
 
 def _fit_window(
-    data: dict[str, Any], trace: Trace, chosen: WindowChoice | None, ahead: HorizonChoice | None
+    data: dict[str, Any], trace: Trace, chosen: WindowChoice | None, horizon: HorizonChoice | None
 ) -> None:
     """Set the window, bins and horizon of a draft.
 
@@ -152,25 +154,25 @@ def _fit_window(
     history is left to forecast from, or a plan of the time after it. A large window is replayed in
     part.
     """
-    rates = _rates(trace)
+    rates = _series_rates(trace)
     span = min(seconds for seconds, _ in rates)
     bin_s = max(SHORT_BIN_S, trace.report.get("bin_s") or 0)
     window: float = DAY_S if span >= 2 * DAY_S else span / 2
-    room = span - ceil(STARTUP_S / bin_s) * bin_s - HISTORY_BINS * bin_s
+    room_s = span - ceil(STARTUP_S / bin_s) * bin_s - HISTORY_BINS * bin_s
     period = ceil(SHORT_PERIOD_S / bin_s) * bin_s
-    if window > room:  # a longer trace has wider bins, but its window fits
+    if window > room_s:  # a longer trace has wider bins, but its window fits
         data["traffic"]["bin_s"] = bin_s
-        if room >= period:
-            window = floor(room / period) * period
+        if room_s >= period:
+            window = floor(room_s / period) * period
             data["horizon"] = {"duration_s": window, "period_s": period}
         else:  # too short to hold a window: plan the time after it
             window = max(HOUR_S, 4 * bin_s)
             window = ceil(window / period) * period
             data["horizon"] = {"start": "end", "duration_s": window, "period_s": period}
             data["forecast"] = {"method": "last-value"}
-    if ahead is not None:
+    if horizon is not None:
         if span >= 2 * DAY_S - HOUR_S:  # the last request may come an hour before midnight
-            window = ahead.replayed_s if span >= WEEK_S - HOUR_S else DAY_S
+            window = horizon.replayed_s if span >= WEEK_S - HOUR_S else DAY_S
         elif window >= HOUR_S:
             window = floor(window / HOUR_S) * HOUR_S
         data["horizon"] = data.get("horizon", {}) | {"start": "end", "duration_s": window}
@@ -178,8 +180,8 @@ def _fit_window(
     if chosen is not None:
         replayed = chosen.requests
         data["horizon"] = {"start": _start(trace, chosen), "duration_s": chosen.duration_s}
-    if replayed > MAX_REPLAYED:
-        data["traffic"]["max_replayed"] = MAX_REPLAYED
+    if replayed > MAX_REPLAYED_REQUESTS:
+        data["traffic"]["max_replayed"] = MAX_REPLAYED_REQUESTS
 
 
 def _start(trace: Trace, chosen: WindowChoice) -> str | int:
@@ -189,17 +191,17 @@ def _start(trace: Trace, chosen: WindowChoice) -> str | int:
     return f"{datetime.fromtimestamp(chosen.start_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _gpus(trace: Trace, profile: Profile) -> int:
+def _region_gpus(trace: Trace, profile: Profile) -> int:
     """Return the GPUs of a region: twice what the traffic's estimated peak needs.
 
     The limit is loose so that the plan, and not this limit, decides the size of the fleet.
     """
-    carried = largest_rate(profile, *mean_lengths(trace))[0]
-    peak = PEAK * sum(rate for _, rate in _rates(trace))
-    return max(1, ceil(2 * peak / carried * profile.tp / CAPACITY_GPUS)) * CAPACITY_GPUS
+    replica_rate = largest_rate(profile, *mean_lengths(trace))[0]
+    peak = PEAK_TO_MEAN * sum(rate for _, rate in _series_rates(trace))
+    return max(1, ceil(2 * peak / replica_rate * profile.tp / CAPACITY_GPUS)) * CAPACITY_GPUS
 
 
-def _rates(trace: Trace) -> list[tuple[float, float]]:
+def _series_rates(trace: Trace) -> list[tuple[float, float]]:
     """Return the seconds and requests/s of each series, or of a trace of requests as a whole."""
     report = trace.report
     if trace.kind == Trace.Kind.REQUESTS:
@@ -211,7 +213,7 @@ def _rates(trace: Trace) -> list[tuple[float, float]]:
 
 def _ttft_ms(trace: Trace, profile: Profile) -> int:
     """Return a limit that the trace's long prompts meet on an idle replica in half the time."""
-    prompt = LONG_PROMPT * mean_lengths(trace)[0]
+    prompt = LONG_PROMPT_FACTOR * mean_lengths(trace)[0]
     iterations = ceil(prompt / profile.max_batch_tokens)
     tokens = prompt / iterations  # tokens per iteration; on average it attends to half the prompt
     needed_s = 2 * iterations * float(iteration_s(profile, 0, 0, tokens, tokens * prompt / 2))
@@ -225,9 +227,9 @@ def mean_lengths(trace: Trace) -> tuple[float, float]:
     """
     counted = [trace.report, *trace.report.get("series", [])]
 
-    def mean(what: str, assumed: dict[str, Any]) -> float:
-        means = [row[what] / row["requests"] for row in counted if row.get(what)
+    def mean(field: str, default: dict[str, Any]) -> float:
+        means = [row[field] / row["requests"] for row in counted if row.get(field)
                  and row.get("requests")]  # fmt: skip
-        return float(max(means, default=assumed["mean"]))
+        return float(max(means, default=default["mean"]))
 
     return mean("input_tokens", ASSUMED_INPUT), mean("output_tokens", ASSUMED_OUTPUT)

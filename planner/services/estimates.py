@@ -24,13 +24,17 @@ from planner.inputs.estimates.narrower_replicas import wider_than_pays
 from planner.inputs.estimates.row_files import read_rows
 from planner.inputs.scenario.own_hardware import Known
 from planner.selectors.hardware import own_hardware
-from planner.selectors.measured_corrections import joined, own_kept, own_rows
+from planner.selectors.measured_corrections import (
+    measurements_of_rows,
+    merge_measurements,
+    stored_measurements,
+)
 from simulation.performance.estimate.errors import CellSelector, cell_words
 from simulation.performance.estimate.estimate import Deployment, Estimate, Refused, estimate_rows
 from simulation.performance.graph import operator_graph
 from simulation.performance.power import load, watts
 
-BUSY = 0.98  # busy share of the time above which workers count as always busy
+ALWAYS_BUSY = 0.98  # busy share of the time above which workers count as always busy
 Row = Mapping[str, Any]
 Answer = dict[str, Any]
 
@@ -43,7 +47,7 @@ BASIS = {
     "both": "models on GPU types, neither of which the fit had seen, as here",
 }
 # What each fit had not seen. The page compares the errors of these fits.
-LEFT_OUT = {
+UNSEEN = {
     "seen": "nothing",
     "version": "the engine's version",
     "source": "who measured",
@@ -54,57 +58,61 @@ LEFT_OUT = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Measured:
+class MeasurementSource:
     """Own measurements that correct estimates: those sent with the question, or stored ones."""
 
     rows: Sequence[Row | str] = ()  # the columns of an estimate, plus ttft_ms and tbt_ms
     name: str = "measured"  # of those rows
-    kept: bool = True  # use the uploaded measurements too
+    use_stored: bool = True  # use the uploaded measurements too
 
-    def own(self, known: Known) -> OwnMeasurements | None:
-        sent = own_rows(self.rows, self.name, known) if self.rows else None
-        return joined(sent, own_kept(known) if self.kept else None)
-
-
-KEPT = Measured()
+    def own_measurements(self, known: Known) -> OwnMeasurements | None:
+        sent = measurements_of_rows(self.rows, self.name, known) if self.rows else None
+        return merge_measurements(sent, stored_measurements(known) if self.use_stored else None)
 
 
-def measured_in(file: str | None, *, kept: bool) -> Measured:
-    """Return the rows of a table file, if one is named, plus uploaded ones with ``kept``."""
-    return Measured(read_rows(file), Path(file).name, kept) if file else Measured(kept=kept)
+STORED_MEASUREMENTS = MeasurementSource()
 
 
-def estimate_one(row: Row, measured: Measured = KEPT) -> Answer:
+def measurements_from_file(file: str | None, *, use_stored: bool) -> MeasurementSource:
+    """Return the rows of a table file, if one is named, plus uploaded ones with ``use_stored``."""
+    return (
+        MeasurementSource(read_rows(file), Path(file).name, use_stored)
+        if file
+        else MeasurementSource(use_stored=use_stored)
+    )
+
+
+def estimate_one(row: Row, source: MeasurementSource = STORED_MEASUREMENTS) -> Answer:
     """Return the estimate of one deployment, with the keys of docs/interfaces.md.
 
     ``row`` holds names and numbers as ``bin/manage estimate`` takes them, with - or _.
 
     Raises PlannerError or SimulationError for a wrong value or an impossible deployment.
     """
-    (answer,) = estimate_many([row], measured)
+    (answer,) = estimate_many([row], source)
     if "refused" in answer:
         raise PlannerError(answer["refused"])
-    fit, known = estimate_fit(), own_hardware()
-    measurements, model = measured.own(known), str(named_fields(row)["model"])
-    row_asked = dict(row) | {"concurrency": answer["concurrency"]}
-    deployed = deployment(row_asked, known)
-    where = replace(where_of(deployed), split=answer["mode"] == "disagg")
+    fit, hardware = estimate_fit(), own_hardware()
+    measurements, model = source.own_measurements(hardware), str(named_fields(row)["model"])
+    row_with_load = dict(row) | {"concurrency": answer["concurrency"]}
+    deployed = deployment(row_with_load, hardware)
+    properties = replace(error_properties(deployed), split=answer["mode"] == "disagg")
     return answer | {
         "next_measurement": asdict(next_measurement(measurements, deployed, model, fit)),
         "notes": list(measurements.notes) if measurements else [],
         "assumptions": [*answer["assumptions"], *wider_than_pays(deployed)],
-        "left_out": _left_out(fit, where),
+        "left_out": _unseen_errors(fit, properties),
     }
 
 
-def _left_out(fit: EstimateFit, where: CellSelector) -> list[dict[str, Any]]:
+def _unseen_errors(fit: EstimateFit, properties: CellSelector) -> list[dict[str, Any]]:
     """Return the errors for measured deployments like this one, for each kind of unseen data."""
-    cells = {basis: fit.errors[basis].of(where)[1] for basis in LEFT_OUT}
-    return [{"what": LEFT_OUT[basis], **asdict(cell)} for basis, cell in cells.items()]
+    cells = {basis: fit.errors[basis].of(properties)[1] for basis in UNSEEN}
+    return [{"what": UNSEEN[basis], **asdict(cell)} for basis, cell in cells.items()]
 
 
 def estimate_sweep(
-    row: Row, loads: Sequence[float], measured: Measured = KEPT
+    row: Row, loads: Sequence[float], source: MeasurementSource = STORED_MEASUREMENTS
 ) -> list[tuple[float, Answer]]:
     """Return the estimates of one deployment at other numbers of requests in flight.
 
@@ -112,70 +120,76 @@ def estimate_sweep(
     stay as they are at the row's own concurrency. The sweep is thus one deployment under more load,
     and not another deployment for each load.
     """
-    fit, known = estimate_fit(), own_hardware()
-    deployed = deployment(row, known)
+    fit, hardware = estimate_fit(), own_hardware()
+    deployed = deployment(row, hardware)
     (estimate,) = estimate_rows([deployed], fit.calibration, efficiencies())
     if isinstance(estimate, Refused):
         return []
-    where = estimate.arranged
-    fixed = replace(deployed, decode=where.decode, decode_workers=where.decode_workers)
-    if where.split:
-        fixed = replace(fixed, prefill=where.prefill, prefill_workers=where.prefill_workers)
+    arranged = estimate.arranged
+    fixed = replace(deployed, decode=arranged.decode, decode_workers=arranged.decode_workers)
+    if arranged.split:
+        fixed = replace(fixed, prefill=arranged.prefill, prefill_workers=arranged.prefill_workers)
     swept = [replace(fixed, concurrency=float(load)) for load in loads]
     estimates = estimate_rows(swept, fit.calibration, efficiencies())
     # Measured rows belong to deployments as they were given, without the values filled in above.
     deployments = [replace(deployed, concurrency=float(load)) for load in loads]
-    moves = _moves(measured.own(known), deployments, fit)
+    measured_changes = _measured_changes(source.own_measurements(hardware), deployments, fit)
     return [
-        (load, _answer(loaded, answer, fit, move))
-        for load, loaded, answer, move in zip(loads, swept, estimates, moves, strict=True)
+        (load, _answer_row(loaded, answer, fit, move))
+        for load, loaded, answer, move in zip(
+            loads, swept, estimates, measured_changes, strict=True
+        )
         if not isinstance(answer, Refused)
     ]
 
 
-def estimate_many(rows: Sequence[Row | str], measured: Measured = KEPT) -> list[Answer]:
+def estimate_many(
+    rows: Sequence[Row | str], source: MeasurementSource = STORED_MEASUREMENTS
+) -> list[Answer]:
     """Return one answer per row, in order; ``{"refused": reason}`` for a row without an estimate.
 
     A string among the rows is the reason why that row could not be read.
     """
-    fit, known = estimate_fit(), own_hardware()
+    fit, hardware = estimate_fit(), own_hardware()
     answers: list[Answer] = [{}] * len(rows)
     deployments: list[Deployment] = []
     rated: list[AtRate | None] = []
-    places: list[int] = []
-    measurements = measured.own(known)
-    moved_by = replace(known, own=measurements.times if measurements else None)
+    indices: list[int] = []
+    measurements = source.own_measurements(hardware)
+    own_hardware_times = replace(hardware, own=measurements.times if measurements else None)
     for index, row in enumerate(rows):
         try:
             if isinstance(row, str):
                 raise PlannerError(row)
-            deployed, at_rate = asked_for(row, moved_by)
+            deployed, at_rate = asked_for(row, own_hardware_times)
             deployments.append(deployed)
             rated.append(at_rate)
-            places.append(index)
+            indices.append(index)
         except EXPECTED as problem:
             answers[index] = {"refused": str(problem)}
     estimates = estimate_rows(deployments, fit.calibration, efficiencies())
-    moves = _moves(measurements, deployments, fit)
+    measured_changes = _measured_changes(measurements, deployments, fit)
     for index, deployed, at_rate, estimate, move in zip(
-        places, deployments, rated, estimates, moves, strict=True
+        indices, deployments, rated, estimates, measured_changes, strict=True
     ):
         if isinstance(estimate, Refused):
-            answers[index] = _refused(estimate)
+            answers[index] = _refused_row(estimate)
             continue
-        answer = _answer(deployed, estimate, fit, move)
+        answer = _answer_row(deployed, estimate, fit, move)
         answers[index] = (
             answer if at_rate is None else answer | at_rate_words(answer, at_rate, deployed.osl)
         )
     return answers
 
 
-def estimate_file(path: Path | str, measured: Measured = KEPT) -> list[Answer]:
+def estimate_file(
+    path: Path | str, source: MeasurementSource = STORED_MEASUREMENTS
+) -> list[Answer]:
     """Return the answers for the rows of a table file, in order."""
-    return estimate_many(read_rows(path), measured)
+    return estimate_many(read_rows(path), source)
 
 
-def _moves(
+def _measured_changes(
     measurements: OwnMeasurements | None, deployments: Sequence[Deployment], fit: EstimateFit
 ) -> list[Change | None]:
     """Return the change that measurements make to each estimate; None if none of them applies."""
@@ -186,11 +200,11 @@ def _moves(
     )
 
 
-def _refused(refused: Refused) -> Answer:
+def _refused_row(refused: Refused) -> Answer:
     return {"refused": refused.reason}
 
 
-def _answer(
+def _answer_row(
     deployed: Deployment, before: Estimate, fit: EstimateFit, change: Change | None = None
 ) -> Answer:
     """Return one estimate with the keys of docs/interfaces.md, corrected by ``change``."""
@@ -198,14 +212,14 @@ def _answer(
     version = deployed.version and f"{deployed.engine} {deployed.version}"
     basis = fit.basis(deployed.shape.name, deployed.gpu.name, version)
     estimate = moved(before, change, deployed.osl) if change else before
-    key, cell = fit.errors[basis].of(replace(where_of(deployed), split=split))
-    known = {name: value for name, value in asdict(cell).items() if name != "rows"}
-    error: dict[str, float] = dict(known)
+    key, cell = fit.errors[basis].of(replace(error_properties(deployed), split=split))
+    fitted_error = {name: value for name, value in asdict(cell).items() if name != "rows"}
+    error: dict[str, float] = dict(fitted_error)
     if change:  # own rows may narrow the error, never widen it
         for name in ("ttft", "tbt"):
-            half, nine = getattr(change, f"{name}_error")
-            error[name] = min(known[name], half)
-            error[f"{name}_90"] = min(known[f"{name}_90"], nine)
+            median_error, p90_error = getattr(change, f"{name}_error")
+            error[name] = min(fitted_error[name], median_error)
+            error[f"{name}_90"] = min(fitted_error[f"{name}_90"], p90_error)
     power = power_w(deployed, estimate)
     return {
         "model": deployed.shape.name,
@@ -232,40 +246,40 @@ def _answer(
         },
         "expected_error": {
             **error,
-            "basis": _basis(basis, change, cell_words(key, cell.rows)),
+            "basis": _error_basis(basis, change, cell_words(key, cell.rows)),
             "model_checked": deployed.shape.name in fit.models,
             "gpu_checked": deployed.gpu.name in fit.gpus,
             "outside": [
                 *fit.outside(
                     {"isl": deployed.isl, "osl": deployed.osl, "concurrency": deployed.concurrency}
                 ),
-                *_strange(deployed),
+                *_unmeasured_notes(deployed),
             ],
         },
         "assumptions": [
             *estimate.assumptions,
-            *_held_back(deployed, estimate),
+            *_bottleneck_notes(deployed, estimate),
             *built_in_beside(deployed, estimate),
         ],
-        "own": _own_words(before, change, known),
+        "own": _own_correction(before, change, fitted_error),
     }
 
 
-def where_of(deployed: Deployment) -> CellSelector:
+def error_properties(deployed: Deployment) -> CellSelector:
     """Return the properties of a deployment that its estimate's error depends on."""
     drafts = deployed.shape.name.startswith(DRAFTING) and not deployed.drafted
     return CellSelector(deployed.prefill is not None, deployed.concurrency, deployed.engine, drafts)
 
 
-def _basis(basis: str, change: Change | None, measured: str) -> str:
-    words_of = f"{BASIS[basis]}: {measured}"
+def _error_basis(basis: str, change: Change | None, measured: str) -> str:
+    basis_words = f"{BASIS[basis]}: {measured}"
     if change is None or not change.rows:
-        return words_of
+        return basis_words
     rows = f"{change.rows} measured row{'s' if change.rows > 1 else ''} of this deployment"
-    return f"{rows}; without them {words_of}"
+    return f"{rows}; without them {basis_words}"
 
 
-def _own_words(
+def _own_correction(
     before: Estimate, change: Change | None, error: Mapping[str, float]
 ) -> dict[str, Any] | None:
     """Return what own measurements changed; None if there are none."""
@@ -286,15 +300,15 @@ def _own_words(
     }
 
 
-def prefill_busy(deployed: Deployment, estimate: Estimate) -> float:
+def prefill_busy_share(deployed: Deployment, estimate: Estimate) -> float:
     """Return the busy share of the time of the prefill workers of a split deployment."""
-    each = estimate.prompt_s / (
+    prompt_s = estimate.prompt_s / (
         estimate.arranged.prefill.attention_dp * estimate.arranged.prefill_workers
     )
-    return estimate.tokens_per_s / deployed.osl * each
+    return estimate.tokens_per_s / deployed.osl * prompt_s
 
 
-def _strange(deployed: Deployment) -> list[str]:
+def _unmeasured_notes(deployed: Deployment) -> list[str]:
     """Return why the stated errors may not apply: LoRA, or a GPU without measured kernels."""
     notes = ["no deployment with LoRA adapters was measured"] if deployed.shape.adapters else []
     family = deployed.gpu.family
@@ -307,35 +321,35 @@ def _strange(deployed: Deployment) -> list[str]:
     ]
 
 
-def _held_back(deployed: Deployment, estimate: Estimate) -> list[str]:
+def _bottleneck_notes(deployed: Deployment, estimate: Estimate) -> list[str]:
     """Return a note if the given prefill workers are the bottleneck."""
-    if deployed.prefill_workers is None or prefill_busy(deployed, estimate) < BUSY:
+    if deployed.prefill_workers is None or prefill_busy_share(deployed, estimate) < ALWAYS_BUSY:
         return []
     return ["prefill workers are busy all the time and bound what is served; the rest wait"]
 
 
 def power_w(deployed: Deployment, estimate: Estimate) -> float:
     """Return the watts of all GPUs at the board, without servers, by the work of each worker."""
-    gpu, where = deployed.gpu, estimate.arranged
+    gpu, arranged = deployed.gpu, estimate.arranged
     if gpu.tdp_w is None:
         return estimate.gpus * gpu.decode_w
     model = power_model(gpu)
     shape = replace(deployed.shape, encoder=None)
     context = estimate.batch * (deployed.isl + deployed.osl / 2.0)
     # prompts that start per iteration
-    per_token = 0.0 if where.split else estimate.batch / deployed.osl
+    per_token = 0.0 if arranged.split else estimate.batch / deployed.osl
     decoding = load(
-        operator_graph(shape, where.decode), gpu, estimate.tbt_s, estimate.batch, context,
+        operator_graph(shape, arranged.decode), gpu, estimate.tbt_s, estimate.batch, context,
         per_token * deployed.isl, per_token * deployed.isl**2 / 2.0,
     )  # fmt: skip
-    total = float(watts(model, gpu, decoding)) * where.decode.gpus * where.decode_workers
-    if not where.split:
+    total = float(watts(model, gpu, decoding)) * arranged.decode.gpus * arranged.decode_workers
+    if not arranged.split:
         return total
-    ranks = where.prefill.attention_dp
+    ranks = arranged.prefill.attention_dp
     reading = load(
-        operator_graph(shape, where.prefill), gpu, estimate.prompt_s, 0.0, 0.0,
+        operator_graph(shape, arranged.prefill), gpu, estimate.prompt_s, 0.0, 0.0,
         ranks * deployed.isl, ranks * deployed.isl**2 / 2.0,
     )  # fmt: skip
-    busy = min(1.0, prefill_busy(deployed, estimate))
-    each = busy * float(watts(model, gpu, reading)) + (1.0 - busy) * gpu.idle_w
-    return total + each * where.prefill.gpus * where.prefill_workers
+    busy = min(1.0, prefill_busy_share(deployed, estimate))
+    worker_w = busy * float(watts(model, gpu, reading)) + (1.0 - busy) * gpu.idle_w
+    return total + worker_w * arranged.prefill.gpus * arranged.prefill_workers

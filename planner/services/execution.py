@@ -20,8 +20,8 @@ from planner.errors import RunCancelled, ScenarioError
 from planner.inputs.scenario.document import parse
 from planner.inputs.scenario.schema import Scenario
 from planner.models import Run, Trace
-from planner.selectors.run_hardware import known_of
-from planner.selectors.traces import trace_ready
+from planner.selectors.run_hardware import stored_hardware
+from planner.selectors.traces import ready_trace
 from planner.services import traces
 from planner.storage import row_arrays
 
@@ -33,12 +33,12 @@ def run_body(*, run: Run, progress: Progress, parts: Parts) -> dict[str, Any]:
     """Carry out a claimed run; return its result document and store its tables."""
     if run.kind == Run.Kind.INGEST:
         return traces.trace_ingest_upload(run=run, progress=progress)
-    outcome = _outcome(run, progress, parts)
+    outcome = _run_pipeline(run, progress, parts)
     # Raises NothingToDo unless this worker leads the run: only the leader writes its tables.
     parts.close()
     store = store_of(run)
-    held = Run.objects.filter(pk=run.pk, state=Run.State.RUNNING, attempts=run.attempts)
-    if not held.update(store=store):
+    own_row = Run.objects.filter(pk=run.pk, state=Run.State.RUNNING, attempts=run.attempts)
+    if not own_row.update(store=store):
         raise RunCancelled  # another worker took the run up, and its tables are stored there
     row_arrays.remove(store)
     row_arrays.tables_write(store, outcome.tables)
@@ -56,11 +56,11 @@ def store_of(run: Run) -> str:
     return f"{RUNS}/{run.pk}" if run.attempts < 2 else f"{RUNS}/{run.pk}-{run.attempts}"
 
 
-def _outcome(run: Run, progress: Progress, parts: Parts) -> Outcome:
+def _run_pipeline(run: Run, progress: Progress, parts: Parts) -> Outcome:
     """Run the pipeline of the run's kind on its stored inputs."""
     if run.kind == Run.Kind.FORECAST and run.trace is not None:
         options = options_of(TraceOptions, run.options)
-        series = trace_series(stored_trace(trace_ready(run.trace.name)), options.bin_s)
+        series = trace_series(stored_trace(ready_trace(run.trace.name)), options.bin_s)
         return run_series(series, options, progress=progress)
     kind = KINDS.get(run.kind)
     if kind is None:
@@ -69,10 +69,10 @@ def _outcome(run: Run, progress: Progress, parts: Parts) -> Outcome:
     options = options_of(kind.options, run.options)
     scenario = parse(run.document, run.name or "scenario")
     inputs = scenario, stored_traces(scenario), options
-    known = known_of(run.resolved)
+    hardware = stored_hardware(run.resolved)
     if kind.spread is not None:
-        return kind.spread(*inputs, known=known, progress=progress, parts=parts)
-    return kind.run(*inputs, known=known, progress=progress)
+        return kind.spread(*inputs, known=hardware, progress=progress, parts=parts)
+    return kind.run(*inputs, known=hardware, progress=progress)
 
 
 def stored_traces(scenario: Scenario) -> dict[str, StoredTrace]:
@@ -89,7 +89,7 @@ def stored_traces(scenario: Scenario) -> dict[str, StoredTrace]:
                 f"traffic.sources[{index}].file: paths are for the command line; upload the file "
                 "and name it under trace instead."
             )
-        stored[source.trace] = stored_trace(trace_ready(source.trace))
+        stored[source.trace] = stored_trace(ready_trace(source.trace))
     return stored
 
 

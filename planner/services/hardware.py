@@ -28,7 +28,7 @@ RESERVED = ("new",)  # words that a page's address has in the place of a name
 NAME_CHARACTERS = 80
 SOURCE_CHARACTERS = 500
 ASSUMED = "assumed"
-Own = TypeVar("Own", OwnGpu, OwnModel)
+OwnRow = TypeVar("OwnRow", OwnGpu, OwnModel)
 
 
 def gpu_save(
@@ -48,7 +48,7 @@ def gpu_save(
     check_may_plan(user)
     name = check_name("GPU", name, catalogue.gpus())
     spec = user_hardware.gpu_spec(name, facts, _provenance(kind, source, user))
-    return _keep(OwnGpu, gpu, name, gpu_facts(spec), spec.provenance, user, version)
+    return _save(OwnGpu, gpu, name, gpu_facts(spec), spec.provenance, user, version)
 
 
 def model_save(
@@ -75,7 +75,7 @@ def model_save(
     else:
         shape = replace(spec.shape, name=name) if spec.shape else None
         spec = replace(spec, name=name, shape=shape, provenance=provenance)
-    return _keep(OwnModel, model, name, model_facts(spec), spec.provenance, user, version)
+    return _save(OwnModel, model, name, model_facts(spec), spec.provenance, user, version)
 
 
 def gpu_delete(*, gpu: OwnGpu, user: User) -> None:
@@ -88,17 +88,17 @@ def model_delete(*, model: OwnModel, user: User) -> None:
     _remove(model, "model", user)
 
 
-def check_name(what: str, name: str, built_in: Mapping[str, Any]) -> str:
+def check_name(noun: str, name: str, built_in: Mapping[str, Any]) -> str:
     """Return ``name`` without surrounding blanks; raise CatalogueError if it is not valid."""
     name = name.strip()
     if not NAME.fullmatch(name) or len(name) > NAME_CHARACTERS or name in RESERVED:
         raise CatalogueError(
-            f"The {what} cannot be named {name[:100]!r}: a name begins with a letter or digit and "
+            f"The {noun} cannot be named {name[:100]!r}: a name begins with a letter or digit and "
             f"has at most {NAME_CHARACTERS} letters, digits, blanks and . _ + - in it."
         )
     if name in built_in:
         raise CatalogueError(
-            f"{name} is a built-in {what}, whose facts have their sources; choose another name for "
+            f"{name} is a built-in {noun}, whose facts have their sources; choose another name for "
             "your own."
         )
     return name
@@ -113,34 +113,34 @@ def _provenance(kind: str, source: str, user: User | None) -> Provenance:
     return Provenance(kind, stated or f"given by {user.username if user else 'the command line'}")
 
 
-def _keep(
-    kind: type[Own],
-    row_before: Own | None,
+def _save(
+    kind: type[OwnRow],
+    previous: OwnRow | None,
     name: str,
     facts: dict[str, Any],
     provenance: Provenance,
     user: User | None,
     version: int | None,
-) -> Own:
-    """Store a new row, or the next version of ``row_before``.
+) -> OwnRow:
+    """Store a new row, or the next version of ``previous``.
 
     Raises Outdated if somebody else changed it meanwhile, and NotReady if a used name would change.
     """
     columns = {"facts": facts, "kind": provenance.kind, "source": provenance.source}
     with transaction.atomic():
-        if row_before is None:
+        if previous is None:
             row = kind(name=name, owner=user, **columns)
         else:
-            current = kind._default_manager.select_for_update().filter(pk=row_before.pk).first()
+            current = kind._default_manager.select_for_update().filter(pk=previous.pk).first()
             if current is None:
-                raise NotFound(f"{row_before.name} was removed while you edited it; make it anew.")
+                raise NotFound(f"{previous.name} was removed while you edited it; make it anew.")
             if version is not None and version != current.version:
                 raise Outdated(
                     f"{current.name} was changed by somebody else while you edited it; load it "
                     "again and repeat your changes."
                 )
-            if name != current.name and (users := _users(current)):
-                raise NotReady(f"{current.name} cannot be renamed: it is used by {users}.")
+            if name != current.name and (used_by := _used_by(current)):
+                raise NotReady(f"{current.name} cannot be renamed: it is used by {used_by}.")
             row = current
             row.name, row.version = name, row.version + 1
             for column, value in columns.items():
@@ -150,20 +150,20 @@ def _keep(
                 row.save()
         except IntegrityError:
             raise CatalogueError(f"There is {name!r} already; choose another name.") from None
-        what = "gpu" if isinstance(row, OwnGpu) else "model"
-        record(f"{what}.kept", row, by=user, version=row.version)
+        noun = "gpu" if isinstance(row, OwnGpu) else "model"
+        record(f"{noun}.kept", row, by=user, version=row.version)
     return row
 
 
-def _remove(row: OwnGpu | OwnModel, what: str, user: User) -> None:
-    check_may_remove(user, row.owner_id, f"this {'GPU' if what == 'gpu' else what}")
-    if users := _users(row):
-        raise NotReady(f"{row.name} is used by {users}; change or remove that first.")
-    record(f"{what}.removed", row, by=user)
+def _remove(row: OwnGpu | OwnModel, noun: str, user: User) -> None:
+    check_may_remove(user, row.owner_id, f"this {'GPU' if noun == 'gpu' else noun}")
+    if used_by := _used_by(row):
+        raise NotReady(f"{row.name} is used by {used_by}; change or remove that first.")
+    record(f"{noun}.removed", row, by=user)
     row.delete()
 
 
-def _users(row: OwnGpu | OwnModel) -> str:
+def _used_by(row: OwnGpu | OwnModel) -> str:
     """Return in words the profiles and scenarios that name a row; "" if there are none."""
     key = "gpu" if isinstance(row, OwnGpu) else "model"
     profiles = Profile.objects.filter(**{key: row.name}).values_list("name", flat=True)
@@ -175,5 +175,5 @@ def _users(row: OwnGpu | OwnModel) -> str:
             for part in text.outline(scenario.document).get("profiles") or []
         )
     ]
-    named = [f"profile {name}" for name in profiles] + [f"scenario {name}" for name in scenarios]
-    return ", ".join(named[:5])
+    used_by = [f"profile {name}" for name in profiles] + [f"scenario {name}" for name in scenarios]
+    return ", ".join(used_by[:5])

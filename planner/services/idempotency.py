@@ -25,7 +25,7 @@ class Key:
     def columns(self) -> dict[str, str]:
         return {"idempotency_key": self.name, "request_sha256": self.sha256}
 
-    def first(self, rows: QuerySet[Row]) -> Row | None:
+    def earlier_row(self, rows: QuerySet[Row]) -> Row | None:
         """Return the row already made under the key; raise KeyReused if the request was another."""
         if not self.name:
             return None
@@ -38,7 +38,7 @@ class Key:
         return row
 
 
-def key_of(name: str, request: Any) -> Key:
+def request_key(name: str, request: Any) -> Key:
     """Return the key of a request given as JSON-ready data."""
     # Sorted keys: the same request must have the same hash.
     text = json.dumps(request, sort_keys=True, default=str)

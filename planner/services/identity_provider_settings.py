@@ -44,18 +44,18 @@ def identity_provider(
     Raises ImproperlyConfigured if another setting is missing or wrong.
     """
     groups = os.environ.get("HEADROOM_OIDC_GROUPS", "").strip()
-    grants = tuple(_grant(text) for text in groups.split(",")) if groups else ()
+    grants = tuple(_parse_grant(text) for text in groups.split(",")) if groups else ()
     issuer = os.environ.get("HEADROOM_OIDC_ISSUER", "").strip().rstrip("/")
     if not issuer:
         return None
-    here = is_url(issuer) and urlsplit(issuer).hostname in ("127.0.0.1", "localhost")
-    if not here and not is_url(issuer, schemes=("https",)):
+    is_local = is_url(issuer) and urlsplit(issuer).hostname in ("127.0.0.1", "localhost")
+    if not is_local and not is_url(issuer, schemes=("https",)):
         raise ImproperlyConfigured(
             f"HEADROOM_OIDC_ISSUER is {issuer[:200]!r}; give the https:// address of the provider."
         )
-    client_id = _needed("HEADROOM_OIDC_CLIENT_ID")
-    client_secret = _needed("HEADROOM_OIDC_CLIENT_SECRET")
-    _needed("HEADROOM_OIDC_GROUPS")
+    client_id = _required_setting("HEADROOM_OIDC_CLIENT_ID")
+    client_secret = _required_setting("HEADROOM_OIDC_CLIENT_SECRET")
+    _required_setting("HEADROOM_OIDC_GROUPS")
     return IdentityProvider(
         issuer,
         client_id,
@@ -68,14 +68,14 @@ def identity_provider(
     )
 
 
-def _needed(name: str) -> str:
+def _required_setting(name: str) -> str:
     value = os.environ.get(name, "").strip()
     if not value:
         raise ImproperlyConfigured(f"HEADROOM_OIDC_ISSUER is set and {name} is not; give both.")
     return value
 
 
-def _grant(text: str) -> Grant:
+def _parse_grant(text: str) -> Grant:
     group, _, access = text.strip().rpartition("=")
     workspace, _, role = access.partition(":")
     if not group or not workspace or role not in ROLES:

@@ -30,7 +30,7 @@ MAX_ENTRIES = 200
 CONFIG_KEYS = ("model_type", "architectures", "hidden_size", "n_embd", "d_model")
 MAX_YAML_CHARACTERS = 250_000  # takes a few seconds to read
 ANCHOR = re.compile(r"(?:^|[\s\[{,:?-])&\S")
-COMMON = ("name", "kind", "source")
+COMMON_KEYS = ("name", "kind", "source")
 
 
 @transaction.atomic
@@ -50,7 +50,7 @@ def hardware_import(
                 f"{file_name} has neither gpus nor models at its top, and is no config.json of a "
                 f"model (it has none of {', '.join(CONFIG_KEYS)})."
             )
-        return [_config(user, document, file_name, name, source)]
+        return [_import_config(user, document, file_name, name, source)]
     unknown = sorted(set(document) - {"gpus", "models"})
     if unknown:
         raise CatalogueError(
@@ -59,33 +59,33 @@ def hardware_import(
     saved: list[OwnGpu | OwnModel] = []
     gpus = {entry.name: entry.row for entry in gpus_list()}
     models = {entry.name: entry.row for entry in models_list()}
-    for where, entry_facts in _entries(document, file_name):
+    for entry_path, entry_facts in _entries(document, file_name):
         common: dict[str, Any] = {
-            key: str(entry_facts[key]) for key in COMMON if entry_facts.get(key) is not None
+            key: str(entry_facts[key]) for key in COMMON_KEYS if entry_facts.get(key) is not None
         }
         if "name" not in common:
-            raise CatalogueError(f"{file_name}: {where} has no name; give one.")
-        facts = {str(key): value for key, value in entry_facts.items() if key not in COMMON}
+            raise CatalogueError(f"{file_name}: {entry_path} has no name; give one.")
+        facts = {str(key): value for key, value in entry_facts.items() if key not in COMMON_KEYS}
         common.setdefault("source", source or file_name)
-        if where.startswith("gpus"):
+        if entry_path.startswith("gpus"):
             saved.append(gpu_save(user=user, facts=facts, gpu=gpus.get(common["name"]), **common))
         else:
             row = models.get(common["name"])
             shape = facts.pop("shape", None)
             if shape is not None and (facts or not isinstance(shape, Mapping)):
                 raise CatalogueError(
-                    f"{file_name}: {where} has a shape, from which its memory follows; leave out "
-                    f"{', '.join(facts) or 'what is no mapping'}."
+                    f"{file_name}: {entry_path} has a shape, from which its memory follows; leave "
+                    f"out {', '.join(facts) or 'what is no mapping'}."
                 )
             if shape is not None:
-                spec = _of_shape(user_hardware.model_shape(common["name"], shape))
+                spec = _model_of_shape(user_hardware.model_shape(common["name"], shape))
                 saved.append(model_save(user=user, spec=spec, model=row, **common))
             else:
                 saved.append(model_save(user=user, facts=facts, model=row, **common))
     return saved
 
 
-def _config(
+def _import_config(
     user: User | None, config: Mapping[str, Any], file_name: str, name: str, source: str
 ) -> OwnModel:
     """Store the model that a config.json describes, replacing one of the same name."""
@@ -107,10 +107,10 @@ def _config(
 
 def model_of_config(name: str, config: Mapping[str, Any]) -> ModelSpec:
     """Return the model that a config.json describes; raise CatalogueError if a field is missing."""
-    return _of_shape(shape_of(config, name))
+    return _model_of_shape(shape_of(config, name))
 
 
-def _of_shape(shape: ModelShape) -> ModelSpec:
+def _model_of_shape(shape: ModelShape) -> ModelSpec:
     """Return a model with the memory that its shape needs in 16 bits, as in the catalogue."""
     return catalogue.model_of_shape(shape, Provenance("published", "its shape"))
 
@@ -127,7 +127,7 @@ def read_description(data: bytes, file_name: str) -> Mapping[str, Any]:
         raise CatalogueError(f"{file_name} is larger than 1 MB; it cannot be a description.")
     try:
         text = data.decode("utf-8-sig")
-        document = json.loads(text) if text.lstrip().startswith("{") else _yaml(text)
+        document = json.loads(text) if text.lstrip().startswith("{") else _read_yaml(text)
     except CatalogueError:
         raise
     except UnicodeDecodeError:
@@ -154,7 +154,7 @@ def read_description(data: bytes, file_name: str) -> Mapping[str, Any]:
     return document
 
 
-def _yaml(text: str) -> Any:
+def _read_yaml(text: str) -> Any:
     if len(text) > MAX_YAML_CHARACTERS:
         raise CatalogueError(
             f"YAML of more than {MAX_YAML_CHARACTERS:,} characters is not taken; split the file."

@@ -18,7 +18,7 @@ from typing import IO
 
 from django.conf import settings
 
-SECONDS = 30.0  # first guess of the time that compiling takes
+FIRST_GUESS_S = 30.0  # first guess of the time that compiling takes
 
 
 def compile_ahead() -> None:
@@ -34,29 +34,29 @@ def compile_ahead() -> None:
         for value in vars(module).values()
         if isinstance(value, Dispatcher)
     }
-    _file().touch()
+    _lock_file().touch()
     began, done = time.monotonic(), threading.Event()
 
-    def tell() -> None:
+    def write_seconds_left() -> None:
         while not done.wait(1.0):
             share = sum(bool(kernel.signatures) for kernel in kernels) / len(kernels)
             left = (time.monotonic() - began) * (1.0 / max(share, 0.02) - 1.0)
-            with _file().open("r+") as file:
+            with _lock_file().open("r+") as file:
                 file.write(f"{left:9.0f}")
 
-    teller = threading.Thread(target=tell, daemon=True)
-    teller.start()
+    writer = threading.Thread(target=write_seconds_left, daemon=True)
+    writer.start()
     warm_up()
     done.set()
-    teller.join()
+    writer.join()
 
 
-def lock() -> IO[str] | None:
+def compile_lock() -> IO[str] | None:
     """Return the locked file, or None if another process holds the lock.
 
     A child process that inherits the file holds the lock until it ends.
     """
-    file = _file().open("a")
+    file = _lock_file().open("a")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -69,14 +69,14 @@ def lock() -> IO[str] | None:
 def seconds_left() -> float | None:
     """Return about how many seconds compiling still takes; None if no process compiles."""
     try:
-        file = _file().open()
+        file = _lock_file().open()
     except FileNotFoundError:
         return None
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return float(file.read() or SECONDS)
+            return float(file.read() or FIRST_GUESS_S)
     return None
 
 
@@ -94,5 +94,5 @@ def wait_until_compiled(progress: Callable[[float, str], None]) -> None:
         time.sleep(0.5)
 
 
-def _file() -> Path:
+def _lock_file() -> Path:
     return Path(settings.HEADROOM_DATA_DIR) / "compiling"

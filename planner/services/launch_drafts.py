@@ -21,8 +21,8 @@ from planner.inputs.scenario.document import (
 )
 from planner.policies.choice import USUAL
 from planner.selectors.hardware import gpu_get, model_get, own_hardware
-from planner.selectors.model_memory import place
-from planner.services.draft_assumptions import Assumed
+from planner.selectors.model_memory import fit_on_gpu
+from planner.services.draft_assumptions import Assumption
 from planner.services.draft_horizons import HorizonChoice
 from planner.services.draft_profiles import best_tp
 from planner.services.drafts import CAPACITY_GPUS, FAST, STARTUP_S
@@ -33,7 +33,7 @@ DAY_S = 86_400
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchAsked:
+class LaunchDescription:
     """What a user knows about a launch."""
 
     model: str
@@ -52,11 +52,11 @@ class LaunchAsked:
     horizon: HorizonChoice
 
 
-def launch_draft(described: LaunchAsked) -> str:
+def launch_draft(described: LaunchDescription) -> str:
     """Return the YAML of the scenario; raise ScenarioError for an unknown profile or price."""
     gpu = catalogue.gpu_name(described.gpu)
-    known = catalogue.regions()
-    with_price = [name for name, priced in known.items() if gpu in priced.usd_per_gpu_hour]
+    regions = catalogue.regions()
+    with_price = [name for name, priced in regions.items() if gpu in priced.usd_per_gpu_hour]
     region = described.region or next(iter(with_price), "")
     if region not in with_price:
         raise ScenarioError(
@@ -98,37 +98,39 @@ def launch_draft(described: LaunchAsked) -> str:
         "policies": list(USUAL),
         "horizon": {"start": "end", "duration_s": described.horizon.replayed_s},
     }
-    data["regions"][0]["capacity"][gpu] = _gpus(described, data)
+    data["regions"][0]["capacity"][gpu] = _region_gpus(described, data)
     return dump_mapping(data)
 
 
-def launch_assumed(described: LaunchAsked, document: str) -> tuple[Assumed, ...]:
+def launch_assumptions(described: LaunchDescription, document: str) -> tuple[Assumption, ...]:
     """Return the assumptions of the draft."""
-    return tuple(_assumed(described, document))
+    return tuple(_assumptions(described, document))
 
 
-def _assumed(described: LaunchAsked, document: str) -> Iterator[Assumed]:
+def _assumptions(described: LaunchDescription, document: str) -> Iterator[Assumption]:
     """Yield the assumptions of the draft, in the order of the form."""
     draft = parse(document)
     profile, region = draft.profiles[0], draft.regions[0]
     (capacity,) = region.capacity.values()
     usd = catalogue.regions()[region.name].usd_per_gpu_hour[profile.gpu]
-    how = "built-in, measured" if profile.kind == "linear" else "estimated (roofline), not measured"
-    yield Assumed(
+    speed_words = (
+        "built-in, measured" if profile.kind == "linear" else "estimated (roofline), not measured"
+    )
+    yield Assumption(
         "profiles",
         "Model and GPUs",
         f"{profile.model} on {profile.tp} × {profile.gpu}, {profile.precision}",
-        f"{how}; the fewest GPUs that it is known on or fits",
+        f"{speed_words}; the fewest GPUs that it is known on or fits",
         "Another arrangement is another fleet: configure searches them all.",
     )
-    yield Assumed(
+    yield Assumption(
         "regions",
         "Region and price",
         f"{region.name}: ${usd:,.2f} per GPU-hour, {capacity:,} GPUs to be had",
         "the list price on demand",
         "Cost goes with the price.",
     )
-    yield Assumed(
+    yield Assumption(
         "sources",
         "Spread of lengths",
         "log-normal, CV 1, of prompts and answers",
@@ -137,14 +139,14 @@ def _assumed(described: LaunchAsked, document: str) -> Iterator[Assumed]:
     )
     if isinstance(described.day, str):
         shape = shapes()[described.day]
-        yield Assumed(
+        yield Assumption(
             "sources",
             "Shape of the day",
             f"{shape.name}: {shape.words}; peak {max(shape.by_hour):.2g} times the mean",
             f"{shape.provenance.kind}: {shape.provenance.source}",
             "Cost goes with the mean, the most replicas with the peak.",
         )
-    yield Assumed(
+    yield Assumption(
         "fleet",
         "Start of a replica",
         f"{draft.fleet.startup_s / 60:g} min",
@@ -159,13 +161,13 @@ def _profile(model: str, gpu: str) -> dict[str, Any]:
     if any((m, g) == (name, gpu) for m, g, _ in catalogue.profiles()):
         return {"model": model, "gpu": gpu, "tp": best_tp(name, gpu)}
     try:
-        spec, on = model_get(name).spec, gpu_get(gpu).spec
+        spec, gpu_spec = model_get(name).spec, gpu_get(gpu).spec
     except NotFound as problem:
         raise ScenarioError(str(problem)) from None
     published = catalogue.published_precision(name) if name in catalogue.models() else "bf16"
     for precision in dict.fromkeys((published, "bf16", "fp8")):
-        tp = place(spec, on, precision).tp
-        if tp is not None and precision in on.peak_flops:
+        tp = fit_on_gpu(spec, gpu_spec, precision).tp
+        if tp is not None and precision in gpu_spec.peak_flops:
             return {
                 "model": model, "gpu": gpu, "tp": tp, "kind": "roofline", "precision": precision,
             }  # fmt: skip
@@ -179,7 +181,7 @@ def _catalogue_name(model: str) -> str:
         return model
 
 
-def _gpus(described: LaunchAsked, data: dict[str, Any]) -> int:
+def _region_gpus(described: LaunchDescription, data: dict[str, Any]) -> int:
     """Return the GPUs of the region: twice what the peak at the end of the horizon needs.
 
     The need comes from the fluid model of one replica. The limit is loose so that the plan, and not

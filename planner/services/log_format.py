@@ -14,7 +14,7 @@ _run: ContextVar[int | None] = ContextVar("run", default=None)
 
 
 @contextmanager
-def about_run(number: int) -> Iterator[None]:
+def logging_run(number: int) -> Iterator[None]:
     """Mark everything that is logged within the block with the number of this run."""
     token = _run.set(number)
     try:

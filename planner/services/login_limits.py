@@ -22,7 +22,7 @@ from planner.services.client_address import (
     client_address,
     client_network,
 )
-from planner.services.refused_requests import limit_reached
+from planner.services.refused_requests import record_limit_reached
 
 logger = logging.getLogger(__name__)
 
@@ -41,32 +41,38 @@ def login_attempt(request: HttpRequest, name: str) -> Iterator[None]:
     """
     name = User.normalize_username(name.strip())[:150]
     address = client_address(request)
-    known = _known_user(request, name)
+    known_user = _known_user(request, name)
     limits = (
-        (("known-browser", str(known.pk), KNOWN_ATTEMPTS, f"as {name} from a known browser"),)
-        if known
+        (("known-browser", str(known_user.pk), KNOWN_ATTEMPTS, f"as {name} from a known browser"),)
+        if known_user
         else (
             ("network", client_network(request), NETWORK_ATTEMPTS, f"from {address}"),
             ("name", name.casefold(), NAME_ATTEMPTS, f"as {name}"),
         )
     )
     with ExitStack() as stack:
-        for kind, text, most, about in limits:
+        for kind, text, limit, description in limits:
             try:
-                stack.enter_context(failed_attempt(kind, text, most=most))
+                stack.enter_context(failed_attempt(kind, text, limit=limit))
             except TooManyAttempts as refusal:
-                logger.warning("sign-ins %r are refused: too many, last from %s", about, address)
-                limit_reached(
-                    f"Sign-ins {about} were refused for a while: {most} wrong passwords within a "
-                    f"minute, the last from {address}.",
-                    key=f"sign-ins {about}",
+                logger.warning(
+                    "sign-ins %r are refused: too many, last from %s", description, address
+                )
+                record_limit_reached(
+                    f"Sign-ins {description} were refused for a while: {limit} wrong passwords "
+                    f"within a minute, the last from {address}.",
+                    key=f"sign-ins {description}",
                     name="" if kind == "network" else name,
                 )
-                whose = "from your network" if kind == "network" else "for this name"
+                scope = "from your network" if kind == "network" else "for this name"
                 raise TooManyAttempts(
                     refusal.wait_s,
-                    f"Too many wrong passwords {whose}. Try again in {refusal.wait_s} seconds"
-                    + ("." if known else ", or use a browser that you have signed in with before."),
+                    f"Too many wrong passwords {scope}. Try again in {refusal.wait_s} seconds"
+                    + (
+                        "."
+                        if known_user
+                        else ", or use a browser that you have signed in with before."
+                    ),
                 ) from None
         try:
             yield

@@ -1,7 +1,7 @@
 """Notify people by e-mail and by webhooks in the format of Slack.
 
 ``notify`` writes one row per address and has the workers send it after the transaction commits. A
-failed delivery is tried again after 1, 4, 16 ... minutes, MOST_TRIES times, and stays visible. A
+failed delivery is tried again after 1, 4, 16 ... minutes, MAX_TRIES times, and stays visible. A
 webhook is signed: ``Headroom-Signature: t=SECONDS,v1=HEX``, where HEX is the HMAC-SHA256 of
 ``SECONDS.BODY`` under the channel's key.
 """
@@ -33,14 +33,18 @@ from planner.services import outgoing_requests
 from planner.services.access import check_may_administer, may_administer
 from planner.services.audit import record
 
-SEND = "planner.tasks.notice_send"
-MOST_TRIES = 6
+SEND_TASK = "planner.tasks.notice_send"
+MAX_TRIES = 6
 FIRST_WAIT = timedelta(minutes=1)
 LEASE = timedelta(minutes=5)  # after this time another sender takes over from one that died
-KEPT = timedelta(days=30)
-MOST_CHANNELS = 20  # most addresses of a person, and of a workspace
-BUSY = (408, 425, 429)  # worth another try, as is every status above 499
-ESCAPED = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"))  # characters that Slack reads as markup
+KEPT_FOR = timedelta(days=30)
+MAX_CHANNELS = 20  # most addresses of a person, and of a workspace
+RETRIED_STATUSES = (408, 425, 429)  # worth another try, as is every status above 499
+MARKUP_ESCAPES = (
+    ("&", "&amp;"),
+    ("<", "&lt;"),
+    (">", "&gt;"),
+)  # characters that Slack reads as markup
 
 
 class SendFailed(PlannerError):
@@ -63,37 +67,39 @@ def notify(
     event = Event(event).value
     with within(workspace):
         channels = Channel.objects.filter(Q(user=None) | Q(user__is_active=True))
-        about = [person.pk for person in people]
-        if about:
-            channels = channels.filter(Q(user=None) | Q(user__in=about))
-        here = Q(user=None) | Q(user__memberships__workspace=workspace) | Q(user__is_superuser=True)
+        people_ids = [person.pk for person in people]
+        if people_ids:
+            channels = channels.filter(Q(user=None) | Q(user__in=people_ids))
+        in_workspace = (
+            Q(user=None) | Q(user__memberships__workspace=workspace) | Q(user__is_superuser=True)
+        )
         deliveries = [
-            _deliver(channel, event, text, url)
-            for channel in channels.filter(here).distinct()
+            _queue_delivery(channel, event, text, url)
+            for channel in channels.filter(in_workspace).distinct()
             if not channel.events or event in channel.events
         ]
     return len(deliveries)
 
 
 def channel_add(
-    *, user: User, kind: str, address: str, events: Sequence[str] = (), mine: bool = True
+    *, user: User, kind: str, address: str, events: Sequence[str] = (), personal: bool = True
 ) -> Channel:
-    """Add a personal address or, with ``mine`` false and by an admin, one of the workspace."""
-    if not mine:
+    """Add a personal address or, with ``personal`` false and by an admin, one of the workspace."""
+    if not personal:
         check_may_administer(user)
     row = Channel(
-        kind=_kind(kind),
+        kind=_checked_kind(kind),
         address=address.strip(),
-        events=_events(events),
-        user=user if mine else None,
+        events=_checked_events(events),
+        user=user if personal else None,
         by=user,
         salt=secrets.token_hex(16),
     )
     _check_address(row)
-    if Channel.objects.filter(user=row.user).count() >= MOST_CHANNELS:
-        raise PlannerError(f"There are {MOST_CHANNELS} addresses already; remove one first.")
+    if Channel.objects.filter(user=row.user).count() >= MAX_CHANNELS:
+        raise PlannerError(f"There are {MAX_CHANNELS} addresses already; remove one first.")
     row.save()
-    record("channel.added", row, by=user, kind=row.kind, mine=mine)
+    record("channel.added", row, by=user, kind=row.kind, mine=personal)
     return row
 
 
@@ -121,7 +127,7 @@ def channel_remove(*, user: User, channel: Channel) -> None:
 def channel_test(*, channel: Channel) -> Delivery:
     """Send a test message now."""
     text = f"Notices of workspace {current_workspace().name} reach this address."
-    return _deliver(channel, Event.TEST, text, "")
+    return _queue_delivery(channel, Event.TEST, text, "")
 
 
 def signing_key(channel: Channel) -> str:
@@ -141,17 +147,17 @@ def notice_send(*, number: int) -> str:
     if not due.update(due_at=now + LEASE, tries=F("tries") + 1):
         return ""
     row = Delivery.everywhere.select_related("channel", "workspace").get(pk=number)
-    problem, again = "", False
+    problem, retry = "", False
     try:
         _send(row)
-    except (SendFailed, outgoing_requests.NotListed) as failed:
-        problem = str(failed)
-    except (PlannerError, OSError) as failed:  # errors of SMTP are OSErrors
-        problem, again = str(failed), row.tries < MOST_TRIES
+    except (SendFailed, outgoing_requests.NotListed) as error:
+        problem = str(error)
+    except (PlannerError, OSError) as error:  # errors of SMTP are OSErrors
+        problem, retry = str(error), row.tries < MAX_TRIES
     row.problem = problem[:500]
     if not problem:
         row.state, row.sent_at = Delivery.State.SENT, timezone.now()
-    elif again:
+    elif retry:
         row.due_at = timezone.now() + FIRST_WAIT * 4 ** (row.tries - 1)
     else:
         row.state = Delivery.State.FAILED
@@ -162,7 +168,7 @@ def notice_send(*, number: int) -> str:
 def notices_sweep() -> int:
     """Send due deliveries, remove old ones, and return how many were tried."""
     now = timezone.now()
-    Delivery.everywhere.filter(created_at__lt=now - KEPT).delete()
+    Delivery.everywhere.filter(created_at__lt=now - KEPT_FOR).delete()
     due = Delivery.everywhere.filter(state=Delivery.State.WAITING, due_at__lte=now)
     numbers = list(due.order_by("due_at").values_list("pk", flat=True)[:100])
     for number in numbers:
@@ -170,12 +176,12 @@ def notices_sweep() -> int:
     return len(numbers)
 
 
-def _deliver(channel: Channel, event: str, text: str, url: str) -> Delivery:
+def _queue_delivery(channel: Channel, event: str, text: str, url: str) -> Delivery:
     row = Delivery.objects.create(
         channel=channel, event=event, text=text, url=url, due_at=timezone.now()
     )
     # Before the commit, a worker would not find the row.
-    transaction.on_commit(partial(current_app.send_task, SEND, args=[row.pk]))
+    transaction.on_commit(partial(current_app.send_task, SEND_TASK, args=[row.pk]))
     return row
 
 
@@ -183,21 +189,23 @@ def _send(row: Delivery) -> None:
     # again: the operator may have changed the list of allowed addresses
     _check_address(row.channel)
     if row.channel.kind == Channel.Kind.EMAIL:
-        _mail(row)
+        _send_mail(row)
     else:
-        _post(row)
+        _send_webhook(row)
 
 
-def _mail(row: Delivery) -> None:
+def _send_mail(row: Delivery) -> None:
     subject = f"[Headroom {row.workspace.name}] {row.get_event_display()}"
-    EmailMessage(subject, f"{row.text}\n\n{link(row.url)}".strip(), to=[row.channel.address]).send()
+    EmailMessage(
+        subject, f"{row.text}\n\n{site_url(row.url)}".strip(), to=[row.channel.address]
+    ).send()
 
 
-def _post(row: Delivery) -> None:
+def _send_webhook(row: Delivery) -> None:
     """Send a delivery to a webhook, signed."""
-    body = json.dumps({"text": _slack(row)}).encode()
+    body = json.dumps({"text": _slack_text(row)}).encode()
     moment = str(int(timezone.now().timestamp()))
-    signed = hmac.new(
+    signature = hmac.new(
         signing_key(row.channel).encode(), f"{moment}.".encode() + body, hashlib.sha256
     )
     headers = {
@@ -207,24 +215,24 @@ def _post(row: Delivery) -> None:
         "Headroom-Workspace": row.workspace.slug,
         # the same at each try, so receivers can detect duplicates
         "Headroom-Delivery": str(row.pk),
-        "Headroom-Signature": f"t={moment},v1={signed.hexdigest()}",
+        "Headroom-Signature": f"t={moment},v1={signature.hexdigest()}",
     }
-    status = outgoing_requests.post(row.channel.address, body, headers, _allowed())
-    if status in BUSY or status >= 500:
+    status = outgoing_requests.post(row.channel.address, body, headers, _allowed_addresses())
+    if status in RETRIED_STATUSES or status >= 500:
         raise outgoing_requests.Unreachable(f"It answered with status {status}.")
     if not 200 <= status < 300:
         raise SendFailed(f"It answered with status {status}; redirects are not followed.")
 
 
-def _slack(row: Delivery) -> str:
+def _slack_text(row: Delivery) -> str:
     text = f"{row.workspace.name}: {row.text}"
-    for sign, escaped in ESCAPED:
+    for sign, escaped in MARKUP_ESCAPES:
         text = text.replace(sign, escaped)
-    address = link(row.url)
+    address = site_url(row.url)
     return f"{text} <{address}>" if address else text
 
 
-def link(path: str) -> str:
+def site_url(path: str) -> str:
     """Return the full address of a path of this site, or the path if the site has no address."""
     return f"{settings.HEADROOM_URL}{path}" if path and settings.HEADROOM_URL else path
 
@@ -234,13 +242,13 @@ def mail_configured() -> bool:
     return bool(settings.HEADROOM_SMTP)
 
 
-def _allowed() -> outgoing_requests.Allowed:
-    return outgoing_requests.allowed_of(settings.HEADROOM_WEBHOOKS)
+def _allowed_addresses() -> outgoing_requests.Allowed:
+    return outgoing_requests.parse_allowed(settings.HEADROOM_WEBHOOKS)
 
 
 def _check_address(row: Channel) -> None:
     if row.kind == Channel.Kind.WEBHOOK:
-        outgoing_requests.check_listed(row.address, _allowed())
+        outgoing_requests.check_listed(row.address, _allowed_addresses())
     elif not mail_configured():
         raise SendFailed("This installation sends no mail; an operator sets HEADROOM_SMTP.")
     else:
@@ -258,13 +266,13 @@ def check_mailbox(address: str) -> None:
         raise PlannerError(f"Mail goes to {', '.join(domains)} alone; {address[:80]} is elsewhere.")
 
 
-def _kind(kind: str) -> str:
+def _checked_kind(kind: str) -> str:
     if kind not in Channel.Kind.values:
         raise PlannerError(f"kind {kind!r}: choose from {', '.join(Channel.Kind.values)}.")
     return kind
 
 
-def _events(events: Sequence[str]) -> list[str]:
+def _checked_events(events: Sequence[str]) -> list[str]:
     for event in events:
         if event not in Event.values:
             raise PlannerError(f"events: {event!r} is none of {', '.join(Event.values)}.")

@@ -15,12 +15,15 @@ from planner.inputs.ingest.live.replica_speed import (
 from planner.inputs.scenario import document as text
 from planner.models import ActivePlan, Run, Source, Trace
 from planner.outputs.active_plan_metrics import desired
-from planner.services.sources import current_trace, series
+from planner.services.sources import (
+    current_trace,
+    source_series,
+)
 
-LOOK = timedelta(minutes=15)  # interval at which replicas are read off a plan
+READ_EVERY = timedelta(minutes=15)  # interval at which replicas are read off a plan
 
 
-def living(name: str) -> str:
+def live_trace_name(name: str) -> str:
     """Return the name of the growing trace behind a snapshot of a live source, else ``name``."""
     trace = Trace.objects.filter(name=name).first()
     if trace is None or not trace.sha256 or not trace.file_name.startswith("live source "):
@@ -29,12 +32,12 @@ def living(name: str) -> str:
     return current_trace(source).name if source else name
 
 
-def held_of(plan: ActivePlan, begins: datetime, ends: datetime) -> list[HeldPool]:
+def planned_pools(plan: ActivePlan, begins: datetime, ends: datetime) -> list[HeldPool]:
     """Return the replicas that the plan asked for over time, read as clusters read it."""
-    moments = [begins + n * LOOK for n in range(max(1, int((ends - begins) / LOOK)))]
+    moments = [begins + n * READ_EVERY for n in range(max(1, int((ends - begins) / READ_EVERY)))]
     replicas = np.array(
         [
-            [wanted_pool.replicas or 0 for wanted_pool in desired(plan, moment)]
+            [desired_pool.replicas or 0 for desired_pool in desired(plan, moment)]
             for moment in moments
         ],
         np.int64,
@@ -56,23 +59,25 @@ def held_of(plan: ActivePlan, begins: datetime, ends: datetime) -> list[HeldPool
     ]
 
 
-def seen_of(run: Run, begins: datetime, ends: datetime, only: Source | None = None) -> list[Served]:
+def observed_speeds(
+    run: Run, begins: datetime, ends: datetime, only_source: Source | None = None
+) -> list[Served]:
     """Return the speed of replicas that the live sources saw, by the scenario's names.
 
-    ``only`` restricts this to one source.
+    ``only_source`` restricts this to one source.
     """
     by_source: dict[tuple[str, str, str], Served] = {}
     for entry in text.outline(run.document)["traffic"]["sources"]:
-        trace = Trace.objects.filter(name=living(entry.get("trace") or "")).first()
+        trace = Trace.objects.filter(name=live_trace_name(entry.get("trace") or "")).first()
         source = Source.objects.filter(trace=trace).first() if trace else None
-        if source is None or only not in (None, source):
+        if source is None or only_source not in (None, source):
             continue
-        bins = series(source).bins(ends.timestamp(), begins.timestamp())
+        bins = source_series(source).bins(ends.timestamp(), begins.timestamp())
         if entry.get("series"):
             bins = bins.filter(pl.col("model") == entry["series"])
-        places = list(entry.get("regions") or ())
+        regions = list(entry.get("regions") or ())
         for served in served_of(bins, source.bin_s):
-            region = served.region or (places[0] if len(places) == 1 else "")
+            region = served.region or (regions[0] if len(regions) == 1 else "")
             named = served.of(entry.get("model") or served.model, region)
             by_source.setdefault((source.name, served.model, named.region), named)
     return list(by_source.values())

@@ -42,10 +42,10 @@ from planner.services.identity_provider_settings import (
 
 ALGORITHMS = ["RS256", "PS256", "ES256"]  # "none" and shared secrets (HS256) are not accepted
 LEEWAY_S = 60
-KEPT_S = 600  # seconds for which the provider's metadata is cached
-MOST_BYTES = 500_000
+METADATA_CACHE_S = 600  # seconds for which the provider's metadata is cached
+MAX_BYTES = 500_000
 SCOPE = "openid profile email"
-NOT_YOURS = "This sign-in was not begun here, or too long ago; begin anew."
+UNKNOWN_SIGN_IN = "This sign-in was not begun here, or too long ago; begin anew."
 
 
 class ProviderFailed(PlannerError):
@@ -55,14 +55,14 @@ class ProviderFailed(PlannerError):
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class PendingSignIn:
     """What the session holds while its person is at the provider."""
 
     state: str
     nonce: str
     verifier: str
 
-    def plain(self) -> dict[str, str]:
+    def as_dict(self) -> dict[str, str]:
         return asdict(self)
 
 
@@ -72,59 +72,61 @@ def provider() -> IdentityProvider | None:
     return configured
 
 
-def sign_in_begin(*, back: str, again: bool = False) -> tuple[str, Pending]:
+def sign_in_begin(*, return_url: str, verify_again: bool = False) -> tuple[str, PendingSignIn]:
     """Return the provider's address to go to, and what to store until its answer.
 
-    ``back`` is the address of this site that the provider returns to. ``again``: the provider must
-    verify the person again, even one whom it knows.
+    ``return_url`` is the address of this site that the provider returns to. ``verify_again``: the
+    provider must verify the person again, even one whom it knows.
     """
     idp = _configured()
-    pending = Pending(generate_token(40), generate_token(40), generate_token(64))
+    pending = PendingSignIn(generate_token(40), generate_token(40), generate_token(64))
     url = prepare_grant_uri(
-        _facts(idp)["authorization_endpoint"],
+        _metadata(idp)["authorization_endpoint"],
         idp.client_id,
         "code",
-        redirect_uri=back,
+        redirect_uri=return_url,
         scope=SCOPE,
         state=pending.state,
         nonce=pending.nonce,
         code_challenge=create_s256_code_challenge(pending.verifier),
         code_challenge_method="S256",
-        **({"prompt": "login", "max_age": "0"} if again else {}),
+        **({"prompt": "login", "max_age": "0"} if verify_again else {}),
     )
     return str(url), pending
 
 
-class Came(NamedTuple):
+class SignedInPerson(NamedTuple):
     """The person who came back from the provider."""
 
     user: User
-    proved_at: float  # when the provider verified the person, s since the epoch; 0: unknown
+    verified_at: float  # when the provider verified the person, s since the epoch; 0: unknown
 
 
-def sign_in_finish(*, pending: Pending, answered: dict[str, str], back: str) -> Came:
+def sign_in_finish(
+    *, pending: PendingSignIn, response: dict[str, str], return_url: str
+) -> SignedInPerson:
     """Return the person who came back, with the roles of the present groups.
 
     Raises NotAllowed for a person in no group that may enter. Raises ProviderFailed for an answer
     that is not valid.
     """
     idp = _configured()
-    if not constant_time_compare(pending.state, answered.get("state", "")):
-        raise NotAllowed(NOT_YOURS)
-    if answered.get("iss", idp.issuer) != idp.issuer:
+    if not constant_time_compare(pending.state, response.get("state", "")):
+        raise NotAllowed(UNKNOWN_SIGN_IN)
+    if response.get("iss", idp.issuer) != idp.issuer:
         raise ProviderFailed("Another provider answered than the one that was asked.")
-    if "code" not in answered:
+    if "code" not in response:
         raise NotAllowed(
-            f"The identity provider did not let you in: {answered.get('error', '')[:80]}."
+            f"The identity provider did not let you in: {response.get('error', '')[:80]}."
         )
-    facts = _facts(idp)
-    granted = _tokens(idp, facts, answered["code"], pending.verifier, back)
-    claims = _claims(idp, facts, granted, pending.nonce)
-    if idp.claim not in claims and "userinfo_endpoint" in facts:
-        claims = _userinfo(idp, facts, granted, claims) | claims
-    proved_at = claims.get("auth_time", 0)
-    return Came(
-        _person(idp, claims), float(proved_at) if isinstance(proved_at, int | float) else 0.0
+    metadata = _metadata(idp)
+    tokens = _tokens(idp, metadata, response["code"], pending.verifier, return_url)
+    claims = _claims(idp, metadata, tokens, pending.nonce)
+    if idp.claim not in claims and "userinfo_endpoint" in metadata:
+        claims = _userinfo(idp, metadata, tokens, claims) | claims
+    verified_at = claims.get("auth_time", 0)
+    return SignedInPerson(
+        _account(idp, claims), float(verified_at) if isinstance(verified_at, int | float) else 0.0
     )
 
 
@@ -135,34 +137,34 @@ def _configured() -> IdentityProvider:
     return idp
 
 
-def _facts(idp: IdentityProvider) -> dict[str, Any]:
+def _metadata(idp: IdentityProvider) -> dict[str, Any]:
     """Return the provider's metadata; raise ProviderFailed if it names another issuer."""
-    facts = _cached(idp, f"{idp.issuer}/.well-known/openid-configuration")
-    if str(facts.get("issuer", "")).rstrip("/") != idp.issuer:
+    metadata = _cached_document(idp, f"{idp.issuer}/.well-known/openid-configuration")
+    if str(metadata.get("issuer", "")).rstrip("/") != idp.issuer:
         raise ProviderFailed("The identity provider names another issuer than the configured one.")
-    for needed in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
-        if not isinstance(facts.get(needed), str):
-            raise ProviderFailed(f"The identity provider does not say its {needed}.")
-    return facts
+    for endpoint in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
+        if not isinstance(metadata.get(endpoint), str):
+            raise ProviderFailed(f"The identity provider does not say its {endpoint}.")
+    return metadata
 
 
 def _tokens(
-    idp: IdentityProvider, facts: dict[str, Any], code: str, verifier: str, back: str
+    idp: IdentityProvider, metadata: dict[str, Any], code: str, verifier: str, return_url: str
 ) -> dict[str, Any]:
     body = {
         "grant_type": "authorization_code",
         "code": code,
-        "redirect_uri": back,
+        "redirect_uri": return_url,
         "code_verifier": verifier,
     }
-    basic = encode_client_secret_basic(_Named(idp), "POST", "", {}, "")[1]["Authorization"]
+    basic = encode_client_secret_basic(_Client(idp), "POST", "", {}, "")[1]["Authorization"]
     headers = {
         "Content-Type": "application/x-www-form-urlencoded", "Authorization": to_unicode(basic)
     }  # fmt: skip
-    return _json(idp, facts["token_endpoint"], urlencode(body).encode(), headers)
+    return _request_json(idp, metadata["token_endpoint"], urlencode(body).encode(), headers)
 
 
-class _Named:
+class _Client:
     """A client as Authlib's client authentication expects it."""
 
     def __init__(self, idp: IdentityProvider) -> None:
@@ -170,7 +172,7 @@ class _Named:
 
 
 def _claims(
-    idp: IdentityProvider, facts: dict[str, Any], granted: dict[str, Any], nonce: str
+    idp: IdentityProvider, metadata: dict[str, Any], tokens: dict[str, Any], nonce: str
 ) -> dict[str, Any]:
     """Return the claims of the ID token.
 
@@ -178,50 +180,50 @@ def _claims(
     current.
     """
     try:
-        token = _verified(idp, facts, str(granted.get("id_token", "")))
+        token = _decode_token(idp, metadata, str(tokens.get("id_token", "")))
         options = {
-            "iss": {"essential": True, "values": [idp.issuer, facts["issuer"]]},
+            "iss": {"essential": True, "values": [idp.issuer, metadata["issuer"]]},
             "aud": {"essential": True, "value": idp.client_id},
         }
         params = {
-            "nonce": nonce, "client_id": idp.client_id, "access_token": granted.get("access_token")
+            "nonce": nonce, "client_id": idp.client_id, "access_token": tokens.get("access_token")
         }  # fmt: skip
         CodeIDToken(token.claims, token.header, options, params).validate(leeway=LEEWAY_S)
     except PlannerError:
         raise
-    except (JoseError, AuthlibBaseError, ValueError) as wrong:
+    except (JoseError, AuthlibBaseError, ValueError) as error:
         raise ProviderFailed(
-            f"The identity provider's token is not valid ({type(wrong).__name__}); begin anew."
+            f"The identity provider's token is not valid ({type(error).__name__}); begin anew."
         ) from None
     return dict(token.claims)
 
 
-def _verified(idp: IdentityProvider, facts: dict[str, Any], token: str) -> jwt.Token:
+def _decode_token(idp: IdentityProvider, metadata: dict[str, Any], token: str) -> jwt.Token:
     """Verify the token; fetch the keys again if the cached ones do not fit."""
-    keys = _keys(idp, facts)
+    keys = _keys(idp, metadata)
     try:
         return jwt.decode(token, keys, algorithms=ALGORITHMS)
     except (JoseError, ValueError):
-        return jwt.decode(token, _keys(idp, facts, fresh=True), algorithms=ALGORITHMS)
+        return jwt.decode(token, _keys(idp, metadata, fresh=True), algorithms=ALGORITHMS)
 
 
-def _keys(idp: IdentityProvider, facts: dict[str, Any], *, fresh: bool = False) -> KeySet:
-    document = _cached(idp, facts["jwks_uri"], fresh=fresh)
+def _keys(idp: IdentityProvider, metadata: dict[str, Any], *, fresh: bool = False) -> KeySet:
+    document = _cached_document(idp, metadata["jwks_uri"], fresh=fresh)
     return KeySet.import_key_set({"keys": document.get("keys", [])})
 
 
 def _userinfo(
-    idp: IdentityProvider, facts: dict[str, Any], granted: dict[str, Any], claims: dict[str, Any]
+    idp: IdentityProvider, metadata: dict[str, Any], tokens: dict[str, Any], claims: dict[str, Any]
 ) -> dict[str, Any]:
-    headers = {"Authorization": f"Bearer {granted.get('access_token', '')}"}
-    document = _json(idp, facts["userinfo_endpoint"], headers=headers)
+    headers = {"Authorization": f"Bearer {tokens.get('access_token', '')}"}
+    document = _request_json(idp, metadata["userinfo_endpoint"], headers=headers)
     if document.get("sub") != claims["sub"]:
         raise ProviderFailed("The identity provider told of somebody else than who signed in.")
     return document
 
 
 @transaction.atomic
-def _person(idp: IdentityProvider, claims: dict[str, Any]) -> User:
+def _account(idp: IdentityProvider, claims: dict[str, Any]) -> User:
     """Return the account of a subject, with the roles of its groups.
 
     The first sign-in creates the account.
@@ -234,18 +236,18 @@ def _person(idp: IdentityProvider, claims: dict[str, Any]) -> User:
             roles = (grant.role, role_of.get(grant.workspace, ROLES[0]))
             role_of[grant.workspace] = max(roles, key=ROLES.index)
     subject = str(claims["sub"])[:255]
-    known = ExternalIdentity.objects.filter(issuer=idp.issuer, subject=subject).first()
-    if known is None and not role_of:
+    identity = ExternalIdentity.objects.filter(issuer=idp.issuer, subject=subject).first()
+    if identity is None and not role_of:
         raise NotAllowed("None of your groups at the identity provider may enter; ask an admin.")
-    user = known.user if known else _account_made(idp, claims, subject)
+    user = identity.user if identity else _create_account(idp, claims, subject)
     if not user.is_active:
         raise NotAllowed(f"The account {user.username} is disabled; ask an admin.")
-    changed = _follow(user, idp, role_of)
+    changed = _sync_memberships(user, idp, role_of)
     record("user.provided", user, by=user, issuer=idp.issuer, changed=changed)
     return user
 
 
-def _account_made(idp: IdentityProvider, claims: dict[str, Any], subject: str) -> User:
+def _create_account(idp: IdentityProvider, claims: dict[str, Any], subject: str) -> User:
     preferred = str(claims.get("preferred_username") or claims.get("email") or subject)
     name = User.normalize_username(preferred.strip())[:150]
     if User.objects.filter(username__iexact=name).exists():
@@ -261,7 +263,7 @@ def _account_made(idp: IdentityProvider, claims: dict[str, Any], subject: str) -
     return user
 
 
-def _follow(user: User, idp: IdentityProvider, role_of: dict[str, str]) -> dict[str, str]:
+def _sync_memberships(user: User, idp: IdentityProvider, role_of: dict[str, str]) -> dict[str, str]:
     """Set memberships to those of the groups, and return what changed, "" for one that ended.
 
     The last admin of a workspace stays an admin.
@@ -269,7 +271,7 @@ def _follow(user: User, idp: IdentityProvider, role_of: dict[str, str]) -> dict[
     changed: dict[str, str] = {}
     for slug in sorted({grant.workspace for grant in idp.grants}):
         workspace, role = workspace_of(slug), role_of.get(slug, "")
-        has = next(
+        current_role = next(
             (
                 membership.role
                 for membership in user.membership_list
@@ -277,11 +279,11 @@ def _follow(user: User, idp: IdentityProvider, role_of: dict[str, str]) -> dict[
             ),
             "",
         )
-        if role == has:
+        if role == current_role:
             continue
         with within(workspace):
             others = admins_active().exclude(pk=user.pk).exists()
-        if has == "admin" and not others:
+        if current_role == "admin" and not others:
             continue
         if role:
             user.join(workspace, role)
@@ -305,17 +307,17 @@ def identity_link(*, person: User, subject: str) -> None:
         record("user.linked", person, by=None, issuer=idp.issuer, subject=subject)
 
 
-def _cached(idp: IdentityProvider, url: str, *, fresh: bool = False) -> dict[str, Any]:
+def _cached_document(idp: IdentityProvider, url: str, *, fresh: bool = False) -> dict[str, Any]:
     """Return a public document of the provider from the cache, or fetch it."""
     key = f"oidc-{hashlib.sha256(url.encode()).hexdigest()}"
     document = None if fresh else cache.get(key)
     if document is None:
-        document = _json(idp, url)
-        cache.set(key, document, KEPT_S)
+        document = _request_json(idp, url)
+        cache.set(key, document, METADATA_CACHE_S)
     return dict(document)
 
 
-def _json(
+def _request_json(
     idp: IdentityProvider,
     url: str,
     body: bytes | None = None,
@@ -323,24 +325,24 @@ def _json(
 ) -> dict[str, Any]:
     """Return the JSON object that the provider answers with."""
     try:
-        answer = outgoing_requests.ask(
-            "GET" if body is None else "POST", url, _allowed(idp), body=body,
-            headers={"Accept": "application/json", **(headers or {})}, most=MOST_BYTES,
+        response = outgoing_requests.request(
+            "GET" if body is None else "POST", url, _allowed_addresses(idp), body=body,
+            headers={"Accept": "application/json", **(headers or {})}, max_bytes=MAX_BYTES,
         )  # fmt: skip
-    except outgoing_requests.Unreachable as silent:
-        raise ProviderFailed(f"The identity provider cannot be reached: {silent}") from None
+    except outgoing_requests.Unreachable as error:
+        raise ProviderFailed(f"The identity provider cannot be reached: {error}") from None
     try:
-        document = json.loads(answer.body)
+        document = json.loads(response.body)
     except (ValueError, RecursionError):
         raise ProviderFailed(
             f"The identity provider answered {urlsplit(url).path} with no JSON."
         ) from None
-    if answer.status != 200 or not isinstance(document, dict):
+    if response.status != 200 or not isinstance(document, dict):
         raise ProviderFailed(
-            f"The identity provider refused {urlsplit(url).path} with status {answer.status}."
+            f"The identity provider refused {urlsplit(url).path} with status {response.status}."
         )
     return document
 
 
-def _allowed(idp: IdentityProvider) -> outgoing_requests.Allowed:
-    return outgoing_requests.allowed_of([idp.issuer, *idp.hosts], "HEADROOM_OIDC_HOSTS")
+def _allowed_addresses(idp: IdentityProvider) -> outgoing_requests.Allowed:
+    return outgoing_requests.parse_allowed([idp.issuer, *idp.hosts], "HEADROOM_OIDC_HOSTS")

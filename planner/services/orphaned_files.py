@@ -13,30 +13,33 @@ from django.db.models import Model
 
 from planner.files.atomic_write import meant_for
 from planner.models import Run, Source, Trace
-from planner.services.backups import KEPT, STORED
+from planner.services.backups import (
+    DATA_FOLDERS,
+    MODELS_WITH_ARRAYS,
+)
 from planner.services.execution import RUNS
-from planner.services.trace_removal import GOING
+from planner.services.trace_removal import ACTIVE_STATES
 from planner.services.traces import TRACES, UPLOADS, store_of
 from planner.storage import row_arrays
 
 logger = logging.getLogger(__name__)
 
-UNTOUCHED_S = 3600.0  # after this time its writer is done, or dead
+MIN_AGE_S = 3600.0  # after this time its writer is done, or dead
 
 
-def orphans_sweep(*, untouched_s: float = UNTOUCHED_S) -> int:
+def orphans_sweep(*, min_age_s: float = MIN_AGE_S) -> int:
     """Remove uploads, traces and tables without a row, and unfinished messages; return how many.
 
-    Files written within the last ``untouched_s`` seconds stay.
+    Files written within the last ``min_age_s`` seconds stay.
     """
-    before = time.time() - untouched_s
+    before = time.time() - min_age_s
     # List files first and rows after: a file that gets its row in between stays.
-    orphans = [path for path in _candidates(row_arrays.data_dir()) if _touched(path) < before]
-    spoken_of, being_read = _spoken_of(), _being_read()
+    orphans = [path for path in _candidates(row_arrays.data_dir()) if _last_written(path) < before]
+    named, active_stores = _named_paths(), _stores_being_read()
     removed = 0
     for path in orphans:
-        meant = _relative(path.with_name(meant_for(path.name)))
-        if _relative(path) in spoken_of or meant in being_read:
+        final_path = _relative(path.with_name(meant_for(path.name)))
+        if _relative(path) in named or final_path in active_stores:
             continue
         logger.info("%s belongs to nothing any more and is removed", path.name)
         if path.is_dir():
@@ -44,18 +47,18 @@ def orphans_sweep(*, untouched_s: float = UNTOUCHED_S) -> int:
         else:
             path.unlink(missing_ok=True)
         removed += 1
-    return removed + _swept_bucket(before)
+    return removed + _sweep_bucket(before)
 
 
-def _swept_bucket(before: float) -> int:
+def _sweep_bucket(before: float) -> int:
     """Remove objects of the bucket that no row names; return how many stores."""
     bucket, removed = row_arrays.bucket(), 0
     if bucket is None:
         return 0
-    stores = [store for name in KEPT for store in bucket.stores(name)]
-    spoken_of = _spoken_of()
+    stores = [store for name in DATA_FOLDERS for store in bucket.stores(name)]
+    named = _named_paths()
     for store in stores:
-        if store in spoken_of:
+        if store in named:
             continue
         if max((written for _, written in bucket.objects(store)), default=before) < before:
             logger.info("%s belongs to nothing any more and is removed", store)
@@ -76,7 +79,7 @@ def _relative(path: Path) -> str:
     return str(path.relative_to(row_arrays.data_dir()))
 
 
-def _touched(path: Path) -> float:
+def _last_written(path: Path) -> float:
     """Return when anything in a file or folder was last written, seconds since the epoch."""
     moments = [0.0]
     with suppress(FileNotFoundError):
@@ -86,19 +89,23 @@ def _touched(path: Path) -> float:
     return max(moments)
 
 
-def _spoken_of() -> set[str]:
+def _named_paths() -> set[str]:
     """Return the paths that rows name, relative to the data directory."""
     names: set[str] = set()
-    kinds: tuple[type[Model], ...] = (*STORED, Source, Run)
+    kinds: tuple[type[Model], ...] = (*MODELS_WITH_ARRAYS, Source, Run)
     for kind in kinds:
         names.update(kind._base_manager.values_list("store", flat=True))
     ingests = Run.everywhere.filter(kind=Run.Kind.INGEST)
-    waiting = ingests.filter(state__in=GOING) | ingests.filter(trace__state=Trace.State.REFUSED)
+    waiting = ingests.filter(state__in=ACTIVE_STATES) | ingests.filter(
+        trace__state=Trace.State.REFUSED
+    )
     names.update(options.get("upload", "") for options in waiting.values_list("options", flat=True))
     return names
 
 
-def _being_read() -> set[str]:
+def _stores_being_read() -> set[str]:
     """Return the folders that active ingest runs will create; their drafts must stay."""
-    ingests = Run.everywhere.filter(kind=Run.Kind.INGEST, state__in=GOING, trace__isnull=False)
+    ingests = Run.everywhere.filter(
+        kind=Run.Kind.INGEST, state__in=ACTIVE_STATES, trace__isnull=False
+    )
     return {store_of(*trace) for trace in ingests.values_list("trace_id", "trace__sha256")}

@@ -50,7 +50,7 @@ class Answer:
     body: bytes
 
 
-def allowed_of(entries: Sequence[str], setting: str = "HEADROOM_WEBHOOKS") -> Allowed:
+def parse_allowed(entries: Sequence[str], setting: str = "HEADROOM_WEBHOOKS") -> Allowed:
     """Parse a setting's entries.
 
     Entries are hosts (``hooks.slack.com``, by https), origins (``http://chat.example:8065``) or
@@ -85,19 +85,19 @@ def check_listed(url: str, allowed: Allowed) -> SplitResult:
 
 def post(url: str, body: bytes, headers: Mapping[str, str], allowed: Allowed) -> int:
     """Send a POST and return the status of the answer; raise NotListed or Unreachable."""
-    return ask("POST", url, allowed, body=body, headers=headers, most=READ_BYTES).status
+    return request("POST", url, allowed, body=body, headers=headers, max_bytes=READ_BYTES).status
 
 
-def ask(
+def request(
     method: str,
     url: str,
     allowed: Allowed,
     *,
     body: bytes | None = None,
     headers: Mapping[str, str],
-    most: int,
+    max_bytes: int,
 ) -> Answer:
-    """Send a request, and return the status and the first ``most`` bytes of the answer.
+    """Send a request, and return the status and the first ``max_bytes`` bytes of the answer.
 
     Raises NotListed or Unreachable.
     """
@@ -107,15 +107,15 @@ def ask(
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
     try:
-        plain = socket.create_connection((address, port), timeout=TIMEOUT_S)
+        tcp_socket = socket.create_connection((address, port), timeout=TIMEOUT_S)
         connection.sock = (
-            ssl.create_default_context().wrap_socket(plain, server_hostname=host)
+            ssl.create_default_context().wrap_socket(tcp_socket, server_hostname=host)
             if scheme == "https"
-            else plain
+            else tcp_socket
         )
         connection.request(method, path, body=body, headers=dict(headers))
-        answer = connection.getresponse()
-        return Answer(answer.status, answer.read(most))
+        response = connection.getresponse()
+        return Answer(response.status, response.read(max_bytes))
     except (OSError, http.client.HTTPException) as error:
         raise Unreachable(f"{host} did not answer: {error or type(error).__name__}.") from None
     finally:

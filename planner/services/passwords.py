@@ -18,16 +18,16 @@ from planner.services.attempts import attempt_count
 from planner.services.audit import record
 from planner.services.notifications import (
     check_mailbox,
-    link,
     mail_configured,
+    site_url,
 )
 from planner.services.people import password_path
 from planner.services.sessions import sessions_end
 
 logger = logging.getLogger(__name__)
 
-MAIL = "planner.tasks.password_mail"
-FROM_ONE_NETWORK = 10  # most mails within a minute
+MAIL_TASK = "planner.tasks.password_mail"
+MAX_PER_NETWORK = 10  # most mails within a minute
 
 
 def password_forgotten(*, name: str, network: str) -> None:
@@ -38,7 +38,7 @@ def password_forgotten(*, name: str, network: str) -> None:
     if not mail_configured():
         raise PlannerError("This installation sends no mail; ask an admin for a new password.")
     try:
-        attempt_count("forgotten-network", network, most=FROM_ONE_NETWORK)
+        attempt_count("forgotten-network", network, limit=MAX_PER_NETWORK)
     except TooManyAttempts as refusal:
         logger.warning("password mails asked for from %s are refused", network)
         raise PlannerError(
@@ -46,8 +46,8 @@ def password_forgotten(*, name: str, network: str) -> None:
             "seconds."
         ) from None
     with suppress(TooManyAttempts):  # a mail was sent less than a minute ago
-        attempt_count("forgotten-name", name.strip().casefold(), most=1)
-        current_app.send_task(MAIL, args=[name.strip()[:150]])
+        attempt_count("forgotten-name", name.strip().casefold(), limit=1)
+        current_app.send_task(MAIL_TASK, args=[name.strip()[:150]])
 
 
 def password_mail(*, name: str) -> bool:
@@ -57,16 +57,16 @@ def password_mail(*, name: str) -> bool:
         return False
     text = (
         f"Choose a new password for {person.username} here; the address works once, for three "
-        f"days:\n\n{link(password_path(person))}\n\nIf you did not ask for it, do nothing."
+        f"days:\n\n{site_url(password_path(person))}\n\nIf you did not ask for it, do nothing."
     )
     EmailMessage("[Headroom] A new password", text, to=[person.email]).send()
     return True
 
 
-def password_changed(*, user: User, but: str = "") -> None:
-    """Record that users changed their password, and end their sessions except the row ``but``."""
+def password_changed(*, user: User, except_key: str = "") -> None:
+    """Record a changed password, and end all sessions except the row ``except_key``."""
     record("user.password", user, by=user)
-    sessions_end(user=user, by=user, but=but)
+    sessions_end(user=user, by=user, except_key=except_key)
 
 
 def mailbox_set(*, user: User, email: str) -> None:

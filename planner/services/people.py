@@ -26,33 +26,33 @@ from planner.services.sessions import sessions_end
 from planner.services.tokens import tokens_end
 
 
-class Invited(NamedTuple):
+class Invitation(NamedTuple):
     """A new person and their invitation."""
 
     person: User
     path: str  # path of the page where the password is chosen
 
 
-def person_invite(*, by: User | None, name: str, role: str) -> Invited:
+def person_invite(*, by: User | None, name: str, role: str) -> Invitation:
     """Create a person who cannot sign in before choosing a password at the returned path."""
     check_may_administer(by)
-    role_given = _role(role)
+    parsed_role = _parse_role(role)
     person = User(username=User.normalize_username(name.strip()))
     person.set_unusable_password()
-    _saved(person)
-    person.join(current_workspace(), role_given)
-    record("member.invited", person, by=by, role=str(role_given))
-    return Invited(person, invitation(by=by, person=person))
+    _save(person)
+    person.join(current_workspace(), parsed_role)
+    record("member.invited", person, by=by, role=str(parsed_role))
+    return Invitation(person, invitation_path(by=by, person=person))
 
 
-def invitation(*, by: User | None, person: User) -> str:
+def invitation_path(*, by: User | None, person: User) -> str:
     """Return the path of a page where ``person`` may choose a password once.
 
     It serves new people and those who forgot theirs. It is signed with the present password, so it
     ends with its use or with any other change of the password.
     """
     check_may_administer(by)
-    check_theirs(by, person, "give a new password to")
+    check_may_change_account(by, person, "give a new password to")
     if not person.is_active:
         raise PlannerError(f"{person.username} is disabled; enable the account first.")
     record("user.invited", person, by=by)
@@ -75,9 +75,9 @@ def person_change(
     # One change at a time: two admins must not remove each other's role.
     Workspace.objects.select_for_update().get(pk=current_workspace().pk)
     if role is not None:
-        person.join(current_workspace(), _role(role))
+        person.join(current_workspace(), _parse_role(role))
     if active is not None:
-        check_theirs(by, person, "end or give back the access of")
+        check_may_change_account(by, person, "end or give back the access of")
         person.is_active = active
         person.save(update_fields=["is_active"])
     if not admins_active().exists():
@@ -91,21 +91,21 @@ def person_change(
     return person
 
 
-def check_theirs(by: User | None, person: User, what: str) -> None:
+def check_may_change_account(by: User | None, person: User, action: str) -> None:
     """Raise NotAllowed if an admin of one workspace would change an account used elsewhere."""
     if by is None or by.is_superuser:
         return
-    here = current_workspace().pk
+    workspace_id = current_workspace().pk
     if person.is_superuser or any(
-        membership.workspace_id != here for membership in person.membership_list
+        membership.workspace_id != workspace_id for membership in person.membership_list
     ):
         raise NotAllowed(
             f"{person.username} does not belong to this workspace alone, so only an admin of the "
-            f"installation may {what} them."
+            f"installation may {action} them."
         )
 
 
-def _saved(person: User) -> User:
+def _save(person: User) -> User:
     try:
         person.full_clean(exclude=["password"])
     except ValidationError as invalid:
@@ -118,9 +118,9 @@ def _saved(person: User) -> User:
     return person
 
 
-def _role(role: str) -> User.Role:
+def _parse_role(role: str) -> User.Role:
     try:
         return User.Role(role)
     except ValueError:
-        there_are = ", ".join(User.Role.values)
-        raise PlannerError(f"There is no role {role!r}; there are {there_are}.") from None
+        roles = ", ".join(User.Role.values)
+        raise PlannerError(f"There is no role {role!r}; there are {roles}.") from None

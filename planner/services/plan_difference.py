@@ -15,7 +15,7 @@ import numpy as np
 from planner.outputs.weekly_pattern import Step
 from simulation.arrays import FloatArray
 
-HOUR, FINEST = timedelta(hours=1), timedelta(minutes=5)
+HOUR, MIN_SPACING = timedelta(hours=1), timedelta(minutes=5)
 # An hour is compared with the same time, or else that of a week before, or else of a day before.
 CYCLES = (timedelta(0), timedelta(days=7), timedelta(days=1))
 PoolKey = tuple[str, str]  # the deployment's name and region
@@ -78,33 +78,38 @@ class Difference:
         return f"Over {self.hours:,.4g} hours {', '.join(parts)}{left}."
 
 
-def differs(plan: Sequence[PoolPlan], in_force: Sequence[PoolPlan]) -> Difference:
+def plan_difference(plan: Sequence[PoolPlan], active: Sequence[PoolPlan]) -> Difference:
     """Return the difference of ``plan`` from the active plan; both are on one clock."""
-    times, step = _times(plan)
-    before = {pool.key: pool for pool in in_force}
+    times, step = _comparison_times(plan)
+    before = {pool.key: pool for pool in active}
     after = {pool.key: pool for pool in plan}
     keys = list(dict.fromkeys((*after, *before)))
-    was = np.stack([_like(before.get(key), in_force, times) for key in keys])
-    will = np.stack([_like(after.get(key), plan, times, cycles=CYCLES[:1]) for key in keys])
-    both = ~np.isnan(was).any(axis=0) & ~np.isnan(will).any(axis=0)
-    when = [times[i] for i in np.flatnonzero(both)]
-    was, will, each = was[:, both], will[:, both], step / HOUR
-    usd_was, usd = (_usd(counts * each, keys, before, after) for counts in (was, will))
-    changed, total = float(np.abs(will - was).sum()) * each, float(was.sum()) * each
+    old = np.stack([_replicas_at(before.get(key), active, times) for key in keys])
+    new = np.stack([_replicas_at(after.get(key), plan, times, cycles=CYCLES[:1]) for key in keys])
+    comparable = ~np.isnan(old).any(axis=0) & ~np.isnan(new).any(axis=0)
+    compared_times = [times[i] for i in np.flatnonzero(comparable)]
+    old, new, hours_per_step = old[:, comparable], new[:, comparable], step / HOUR
+    old_usd, usd = (
+        _cost_usd(counts * hours_per_step, keys, before, after) for counts in (old, new)
+    )
+    changed, total = (
+        float(np.abs(new - old).sum()) * hours_per_step,
+        float(old.sum()) * hours_per_step,
+    )
     return Difference(
-        hours=len(when) * each,
-        left_out=(len(times) - len(when)) * each,
-        replica_hours=float(will.sum()) * each,
+        hours=len(compared_times) * hours_per_step,
+        left_out=(len(times) - len(compared_times)) * hours_per_step,
+        replica_hours=float(new.sum()) * hours_per_step,
         replica_hours_was=total,
         replicas_changed=changed / total if total else float(changed > 0),
-        largest=_largest(was, will, keys, when),
+        largest=_largest_change(old, new, keys, compared_times),
         usd=usd,
-        usd_was=usd_was,
-        usd_changed=None if usd is None or not usd_was else usd / usd_was - 1,
+        usd_was=old_usd,
+        usd_changed=None if usd is None or not old_usd else usd / old_usd - 1,
     )
 
 
-def _times(plan: Sequence[PoolPlan]) -> tuple[list[datetime], timedelta]:
+def _comparison_times(plan: Sequence[PoolPlan]) -> tuple[list[datetime], timedelta]:
     """Return equally spaced times over the plan, and their spacing.
 
     The spacing is that of the shortest step, between 5 minutes and an hour.
@@ -112,11 +117,11 @@ def _times(plan: Sequence[PoolPlan]) -> tuple[list[datetime], timedelta]:
     steps = [step for pool in plan for step in pool.steps]
     begins, ends = min(step.begins for step in steps), max(step.ends for step in steps)
     shortest = min(step.ends - step.begins for step in steps if step.ends > step.begins)
-    each = max(FINEST, min(HOUR, shortest))
-    return [begins + n * each for n in range(max(1, int((ends - begins) / each)))], each
+    spacing = max(MIN_SPACING, min(HOUR, shortest))
+    return [begins + n * spacing for n in range(max(1, int((ends - begins) / spacing)))], spacing
 
 
-def _like(
+def _replicas_at(
     pool: PoolPlan | None,
     pools: Sequence[PoolPlan],
     times: Sequence[datetime],
@@ -133,26 +138,26 @@ def _like(
     out = np.full(len(times), np.nan)
     for i, time in enumerate(times):
         for cycle in cycles:
-            current = _step(steps, edges, time, cycle)
+            current = _step_at(steps, edges, time, cycle)
             if current is not None:
                 out[i] = current.replicas if pool else 0
                 break
     return out
 
 
-def _step(
+def _step_at(
     steps: Sequence[Step], edges: Sequence[datetime], time: datetime, cycle: timedelta
 ) -> Step | None:
     """Return the step at ``time``, or at the nearest time whole cycles before it; None: none."""
     if not steps:
         return None
     past = time - steps[-1].ends
-    back = time - cycle * (past // cycle + 1) if cycle and past >= timedelta(0) else time
-    place = bisect_right(edges, back) - 1
-    return steps[place] if place >= 0 and back < steps[place].ends else None
+    folded_time = time - cycle * (past // cycle + 1) if cycle and past >= timedelta(0) else time
+    index = bisect_right(edges, folded_time) - 1
+    return steps[index] if index >= 0 and folded_time < steps[index].ends else None
 
 
-def _usd(
+def _cost_usd(
     counts: FloatArray,
     keys: Sequence[PoolKey],
     before: Mapping[PoolKey, PoolPlan],
@@ -179,19 +184,19 @@ def _usd(
     return total
 
 
-def _largest(
-    was: FloatArray, will: FloatArray, keys: Sequence[PoolKey], when: Sequence[datetime]
+def _largest_change(
+    old: FloatArray, new: FloatArray, keys: Sequence[PoolKey], times: Sequence[datetime]
 ) -> Change | None:
-    if not was.size or not np.any(will != was):
+    if not old.size or not np.any(new != old):
         return None
-    place, hour = np.unravel_index(int(np.argmax(np.abs(will - was))), was.shape)
-    name, region = keys[int(place)]
-    counts = (int(array[place, hour]) for array in (was, will))
-    return Change(name, region, when[int(hour)], *counts)
+    row, hour = np.unravel_index(int(np.argmax(np.abs(new - old))), old.shape)
+    name, region = keys[int(row)]
+    counts = (int(array[row, hour]) for array in (old, new))
+    return Change(name, region, times[int(hour)], *counts)
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ActivationRule:
     """Largest differences at which a plan becomes active without a review.
 
     If one of them is None, every plan needs a review.
@@ -200,7 +205,7 @@ class Rule:
     replicas: float | None = None  # share of replica-hours
     cost: float | None = None  # share of the cost
 
-    def asks(self, difference: Difference | None, missed: Sequence[str]) -> str:
+    def reason_for_review(self, difference: Difference | None, missed: Sequence[str]) -> str:
         """Return why a person has to review the plan; "" if no review is needed.
 
         ``difference`` is None if no plan is active. ``missed`` are the tiers that missed their

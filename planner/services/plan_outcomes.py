@@ -27,51 +27,53 @@ from planner.inputs.scenario import document as text
 from planner.models import ActivePlan, Outcome, Run, Trace
 from planner.models.notification import Event
 from planner.models.workspace import current_workspace
-from planner.selectors.run_hardware import known_of
+from planner.selectors.run_hardware import stored_hardware
 from planner.selectors.runs import run_table, run_tables
 from planner.services import kernel_compilation
 from planner.services.execution import stored_traces
 from planner.services.notifications import notify
 from planner.services.observed_traffic import (
-    held_of,
-    living,
-    seen_of,
+    live_trace_name,
+    observed_speeds,
+    planned_pools,
 )
 
 logger = logging.getLogger(__name__)
 
 HOUR, WEEK = timedelta(hours=1), timedelta(days=7)
-GIVEN_UP = timedelta(hours=2)  # a worker that takes longer is taken for dead
-MOST = 1000  # newest plans that are examined
-Stretch = tuple[datetime, datetime]
+STALE_AFTER = timedelta(hours=2)  # a worker that takes longer is taken for dead
+MAX_PLANS = 1000  # newest plans that are examined
+Period = tuple[datetime, datetime]
 
 
-def outcomes_tick(*, now: datetime, most: int = 1, progress: Progress = silent) -> list[Outcome]:
-    """Judge up to ``most`` stretches that are due, those that ended first before others."""
+def outcomes_tick(*, now: datetime, limit: int = 1, progress: Progress = silent) -> list[Outcome]:
+    """Judge up to ``limit`` stretches that are due, those that ended first before others."""
     # Without the row of a dead worker, the stretch is due again.
-    Outcome.objects.filter(state=Outcome.State.RUNNING, started_at__lt=now - GIVEN_UP).delete()
+    Outcome.objects.filter(state=Outcome.State.RUNNING, started_at__lt=now - STALE_AFTER).delete()
     judged: list[Outcome] = []
-    for plan, (begins, ends) in due(now):
-        if len(judged) == most:
+    for plan, (begins, ends) in due_periods(now):
+        if len(judged) == limit:
             break
         outcome = outcome_judge(plan=plan, begins=begins, ends=ends, now=now, progress=progress)
         judged += [outcome] if outcome else []
     return judged
 
 
-def due(now: datetime) -> list[tuple[ActivePlan, Stretch]]:
+def due_periods(now: datetime) -> list[tuple[ActivePlan, Period]]:
     """Return the stretches that are over, with known traffic, and not judged yet."""
     done = set(Outcome.objects.values_list("plan_id", "begins"))
     waiting = []
-    for plan in ActivePlan.objects.select_related("run")[:MOST]:
-        left = [stretch for stretch in stretches(plan, now) if (plan.pk, stretch[0]) not in done]
-        known = _known_until(plan.run) if left and plan.run else None
-        if known is not None:
-            waiting += [(plan, stretch) for stretch in left if stretch[1] - HOUR < known]
-    return sorted(waiting, key=lambda stretch: stretch[1][1])
+    for plan in ActivePlan.objects.select_related("run")[:MAX_PLANS]:
+        open_periods = [
+            period for period in active_periods(plan, now) if (plan.pk, period[0]) not in done
+        ]
+        known_until = _traffic_known_until(plan.run) if open_periods and plan.run else None
+        if known_until is not None:
+            waiting += [(plan, period) for period in open_periods if period[1] - HOUR < known_until]
+    return sorted(waiting, key=lambda period: period[1][1])
 
 
-def stretches(plan: ActivePlan, now: datetime) -> Iterator[Stretch]:
+def active_periods(plan: ActivePlan, now: datetime) -> Iterator[Period]:
     """Yield the stretches in which a plan was active and that are over, to the hour.
 
     A plan of dates has one stretch: the part of its dates in which it was active. If its dates were
@@ -82,17 +84,17 @@ def stretches(plan: ActivePlan, now: datetime) -> Iterator[Stretch]:
         return
     until = min(plan.until or now, now)
     if plan.repeat == "once":
-        begins, ends = max(plan.begins, _hour(plan.since)), min(plan.ends, _hour(until))
+        begins, ends = max(plan.begins, _whole_hour(plan.since)), min(plan.ends, _whole_hour(until))
         over = plan.until is not None or now >= plan.ends
         if over and ends - begins >= HOUR:
             yield begins, ends
         return
-    begins = _hour(plan.since)
+    begins = _whole_hour(plan.since)
     while begins + WEEK <= until:
         yield begins, begins + WEEK
         begins += WEEK
-    if plan.until is not None and _hour(until) - begins >= HOUR:
-        yield begins, _hour(until)
+    if plan.until is not None and _whole_hour(until) - begins >= HOUR:
+        yield begins, _whole_hour(until)
 
 
 def outcome_judge(
@@ -108,15 +110,15 @@ def outcome_judge(
     try:
         kernel_compilation.wait_until_compiled(progress)
         assert plan.run is not None
-        scenario = text.parse(_document(plan.run, begins, ends), plan.scenario)
+        scenario = text.parse(_scenario_document(plan.run, begins, ends), plan.scenario)
         judged = came_true(
             scenario,
             stored_traces(scenario),
-            known_of(plan.run.resolved),
-            held_of(plan, begins, ends),
+            stored_hardware(plan.run.resolved),
+            planned_pools(plan, begins, ends),
             _forecast_of(plan.run),
             progress,
-            served=seen_of(plan.run, begins, ends),
+            served=observed_speeds(plan.run, begins, ends),
         )
         outcome.state, outcome.words = Outcome.State.DONE, judged.sentence
         outcome.figures = as_json(judged)
@@ -130,28 +132,28 @@ def outcome_judge(
             "log."
         )
     outcome.save()
-    drifts = [*outcome.figures.get("lengths", ()), *outcome.figures.get("speed", ())]
-    if any(drift["flagged"] for drift in drifts) or not all(
+    findings = [*outcome.figures.get("lengths", ()), *outcome.figures.get("speed", ())]
+    if any(drift["flagged"] for drift in findings) or not all(
         outcome.figures.get("met", {}).values()
     ):
         notify(current_workspace(), Event.DRIFT, outcome.words, f"/outcomes/{outcome.pk}/")
     return outcome
 
 
-def _known_until(run: Run) -> datetime | None:
+def _traffic_known_until(run: Run) -> datetime | None:
     """Return until when all traffic of a run is known; None if one of its traces is gone."""
     ends = []
     for source in text.outline(run.document)["traffic"]["sources"]:
         if source.get("trace") is None:
             continue
-        trace = Trace.objects.filter(name=living(source["trace"])).first()
+        trace = Trace.objects.filter(name=live_trace_name(source["trace"])).first()
         if trace is None or trace.end_at is None:
             return None
         ends.append(trace.end_at)
     return min(ends, default=None)
 
 
-def _document(run: Run, begins: datetime, ends: datetime) -> str:
+def _scenario_document(run: Run, begins: datetime, ends: datetime) -> str:
     """Return the planned scenario with the traffic that came instead of the known traffic."""
     outline = text.outline(run.document)
     changes: dict[str, object] = {
@@ -163,7 +165,7 @@ def _document(run: Run, begins: datetime, ends: datetime) -> str:
         changes["traffic.growth"] = None
     for index, source in enumerate(outline["traffic"]["sources"]):
         if source.get("trace") is not None:
-            changes[f"traffic.sources[{index}].trace"] = living(source["trace"])
+            changes[f"traffic.sources[{index}].trace"] = live_trace_name(source["trace"])
     return text.edit(run.document, changes)
 
 
@@ -179,5 +181,5 @@ def _forecast_of(run: Run) -> Forecast:
     }
 
 
-def _hour(moment: datetime) -> datetime:
+def _whole_hour(moment: datetime) -> datetime:
     return moment.replace(minute=0, second=0, microsecond=0)

@@ -23,12 +23,16 @@ from planner.inputs.profiles.spec import (
 )
 from planner.models import Calibration, ProfileVersion, User
 from planner.selectors.calibrations import KERNEL_FILE, calibration_rows
-from planner.selectors.hardware import gpu_get, model_get, model_in
+from planner.selectors.hardware import (
+    gpu_get,
+    model_get,
+    model_in_precision,
+)
 from planner.selectors.profiles import profile_get
 from planner.services.access import check_may_plan
-from planner.services.calibrations import kernel_file
-from planner.services.idempotency import key_of
-from planner.services.profiles import profile_keep
+from planner.services.calibrations import read_kernel_file
+from planner.services.idempotency import request_key
+from planner.services.profiles import profile_save
 from planner.storage import row_arrays
 from simulation.errors import SimulationError
 from simulation.performance import profile as core
@@ -56,13 +60,13 @@ def profile_compute(
 ) -> ProfileVersion:
     """Store an operator or roofline profile that no benchmark row was fitted to."""
     check_may_plan(user)
-    key = key_of(idempotency_key, ["compute", asdict(spec)])
-    if first := key.first(ProfileVersion.objects.filter(created_by=user)):
-        return first
+    key = request_key(idempotency_key, ["compute", asdict(spec)])
+    if earlier := key.earlier_row(ProfileVersion.objects.filter(created_by=user)):
+        return earlier
     spec = spec.by_catalogue()
-    profile = computed(spec)
+    profile = compute_profile(spec)
     measured = [row.name for row in kernel_calibrations(spec.kernels)]
-    return profile_keep(
+    return profile_save(
         user=user,
         name=spec.name,
         profile=profile,
@@ -81,24 +85,24 @@ def profile_fit(
 ) -> ProfileVersion:
     """Fit the rows, and store the profile as the next version of its name, with its errors."""
     check_may_plan(user)
-    key = key_of(idempotency_key, ["fit", calibration.pk, asdict(spec)])
-    if first := key.first(ProfileVersion.objects.filter(created_by=user)):
-        return first
+    key = request_key(idempotency_key, ["fit", calibration.pk, asdict(spec)])
+    if earlier := key.earlier_row(ProfileVersion.objects.filter(created_by=user)):
+        return earlier
     if spec.kind not in KINDS:
         raise CatalogueError(
             f"There is no profile kind {spec.kind!r}; choose from {', '.join(KINDS)}."
         )
     spec = spec.by_catalogue()
-    base = computed(spec) if spec.kind in COMPUTED else None
+    base = compute_profile(spec) if spec.kind in COMPUTED else None
     rows = arrangement_rows(calibration, spec.rows_model, spec.rows_gpu, spec.tp)
-    rows = _renamed(_in_precision(rows, spec.precision, calibration.name), spec)
-    capacity = base.kv_capacity_tokens if base else _capacity(spec)
+    rows = _with_catalogue_names(_in_precision(rows, spec.precision, calibration.name), spec)
+    capacity = base.kv_capacity_tokens if base else _kv_capacity(spec)
     modelled = replace(spec, kind="operator" if spec.kernels else "roofline")
     if spec.kind == "linear" and is_sweep(rows):
-        base = computed(modelled)
+        base = compute_profile(modelled)
     elif spec.kind == "linear" and lacks_prefill(rows, spec.max_batch_tokens or MAX_BATCH_TOKENS):
         try:
-            base = computed(modelled)
+            base = compute_profile(modelled)
         except (PlannerError, SimulationError):
             base = None  # unknown shape or peaks: fit() reports the missing rows
     fitted = fit(
@@ -106,12 +110,12 @@ def profile_fit(
         rows,
         kv_capacity_tokens=capacity,
         base=base,
-        waiting=waiting(),
+        waiting=queueing_parameters(),
         provenance=Provenance("measured", calibration.source),
         max_batch=spec.max_batch,
         max_batch_tokens=spec.max_batch_tokens,
     )
-    return profile_keep(
+    return profile_save(
         user=user,
         name=spec.name,
         profile=fitted.profile,
@@ -124,7 +128,7 @@ def profile_fit(
     )
 
 
-def computed(spec: ProfileSpec) -> core.Profile:
+def compute_profile(spec: ProfileSpec) -> core.Profile:
     """Return the profile that kernels or published peaks give, without benchmark rows."""
     gpu = gpu_get(spec.gpu).spec
     tables = kernel_tables(gpu.name, spec.kernels) if spec.kind == "operator" else None
@@ -150,16 +154,19 @@ def kernel_tables(gpu: str, files: Sequence[int]) -> Kernels | None:
     rows: list[KernelRows] = []
     for row in calibrations:
         path = row_arrays.held(row.store) / KERNEL_FILE
-        rows += kernel_file(path, row.file_name, row.format).by_gpu.get(gpu, [])
+        rows += read_kernel_file(path, row.file_name, row.format).by_gpu.get(gpu, [])
     if not rows:
-        there = sorted({name for row in calibrations for name in row.report.get("gpus", [])})
+        measured_gpus = sorted(
+            {name for row in calibrations for name in row.report.get("gpus", [])}
+        )
         raise CatalogueError(
-            f"These files hold no kernels measured on {gpu}; they are of {', '.join(there)}."
+            f"These files hold no kernels measured on {gpu}; they are of "
+            f"{', '.join(measured_gpus)}."
         )
     return kernels(gpu, "; ".join(row.source for row in calibrations), rows)
 
 
-def waiting() -> Waiting:
+def queueing_parameters() -> Waiting:
     """Return the parameters of queueing in vLLM, the engine of most benchmarks."""
     calibration = estimate_fit().calibration
     return Waiting(calibration.of("start", ENGINE), calibration.of("order", ENGINE))
@@ -174,10 +181,10 @@ def profile_compare(
     rows_gpu: str,
 ) -> tuple[Comparison, pl.DataFrame]:
     """Compare a profile with rows that it was not fitted to; nothing is stored."""
-    known = profile_get(profile_name, version)
-    rows = arrangement_rows(calibration, rows_model, rows_gpu, known.tp)
+    stored = profile_get(profile_name, version)
+    rows = arrangement_rows(calibration, rows_model, rows_gpu, stored.tp)
     against = f"{rows.rows:,} rows of {calibration.name}"
-    compared = compare_with(known.profile, rows, against, waiting())
+    compared = compare_with(stored.profile, rows, against, queueing_parameters())
     if not compared.checks:
         raise PlannerError(
             f"None of these rows can be compared with {profile_name}: they need a batch, or a "
@@ -209,21 +216,21 @@ def _in_precision(rows: BenchmarkRows, precision: str, name: str) -> BenchmarkRo
             for precision_name in rows.precision.tolist()
         ]
     )
-    there = [precision_name for precision_name in np.unique(stored).tolist() if precision_name]
-    if len(there) < 2:
+    precisions = [precision_name for precision_name in np.unique(stored).tolist() if precision_name]
+    if len(precisions) < 2:
         return rows
-    if precision not in there:
+    if precision not in precisions:
         raise CatalogueError(
-            f"{name} has rows in {', '.join(there)} and none in {precision}; choose one of them as "
-            "the precision."
+            f"{name} has rows in {', '.join(precisions)} and none in {precision}; choose one of "
+            "them as the precision."
         )
     return rows.take(stored == precision)
 
 
-def _capacity(spec: ProfileSpec) -> int:
+def _kv_capacity(spec: ProfileSpec) -> int:
     if spec.kv_capacity_tokens:
         return spec.kv_capacity_tokens
-    model, gpu = model_in(spec.model, spec.precision), gpu_get(spec.gpu).spec
+    model, gpu = model_in_precision(spec.model, spec.precision), gpu_get(spec.gpu).spec
     try:
         return kv_capacity_tokens(model, gpu, spec.tp)
     except SimulationError as problem:
@@ -232,7 +239,7 @@ def _capacity(spec: ProfileSpec) -> int:
         ) from None
 
 
-def _renamed(rows: BenchmarkRows, spec: ProfileSpec) -> BenchmarkRows:
+def _with_catalogue_names(rows: BenchmarkRows, spec: ProfileSpec) -> BenchmarkRows:
     """Return the rows under the catalogue's names, since files use their own."""
     return replace(
         rows,

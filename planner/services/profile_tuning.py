@@ -17,8 +17,8 @@ from planner.inputs.profiles.tuning import (
 from planner.models import ProfileVersion, User
 from planner.selectors.profiles import profile_get
 from planner.services.access import check_may_plan
-from planner.services.idempotency import key_of
-from planner.services.profiles import profile_keep
+from planner.services.idempotency import request_key
+from planner.services.profiles import profile_save
 from simulation.performance.linear import LinearProfile
 
 
@@ -38,31 +38,31 @@ def profile_tune(
     tuning of the name.
     """
     check_may_plan(user)
-    key = key_of(idempotency_key, ["tune", name, list(observations), keep_as, source])
-    if first := key.first(ProfileVersion.objects.filter(created_by=user)):
-        return first
-    known = profile_get(name)
-    if not isinstance(known.profile, LinearProfile):
+    key = request_key(idempotency_key, ["tune", name, list(observations), keep_as, source])
+    if earlier := key.earlier_row(ProfileVersion.objects.filter(created_by=user)):
+        return earlier
+    stored = profile_get(name)
+    if not isinstance(stored.profile, LinearProfile):
         raise CatalogueError(
-            f"{name} is a {known.kind} profile; only linear ones are tuned by observations."
+            f"{name} is a {stored.kind} profile; only linear ones are tuned by observations."
         )
-    if not known.own and not keep_as:
+    if not stored.own and not keep_as:
         raise CatalogueError(f"{name} is built in; say under which name to keep it (keep_as).")
-    base = f"{known.name}, version {known.version}" if known.own else f"built-in {known.name}"
-    covariance = known.report.get("covariance")
+    base = f"{stored.name}, version {stored.version}" if stored.own else f"built-in {stored.name}"
+    covariance = stored.report.get("covariance")
     observed = observations_of(observations)
     tuned = tuned_profile(
-        known.profile,
+        stored.profile,
         observed,
         np.array(covariance) if covariance else None,
         f"{source.strip() or 'observations of a running service'}; from {base}",
     )
     notes = [f"Tuned from {base} by {int(tuned.used.sum()):,} observations."]
-    if left := int((~tuned.used).sum()):
+    if skipped := int((~tuned.used).sum()):
         notes.append(
-            f"{left} observations were left out: further off than the filter could believe."
+            f"{skipped} observations were left out: further off than the filter could believe."
         )
-    return profile_keep(
+    return profile_save(
         user=user,
         name=keep_as or name,
         profile=tuned.profile,

@@ -26,7 +26,7 @@ PROFILES = "profiles"
 TRIES = 5  # another process may take the next version's number first
 
 
-def profile_keep(
+def profile_save(
     *,
     user: User | None,
     name: str,
@@ -44,12 +44,12 @@ def profile_keep(
     """
     check_may_plan(user)
     key = key or Key()
-    of_user = ProfileVersion.objects.filter(created_by=user)
+    own_versions = ProfileVersion.objects.filter(created_by=user)
     name = check_name("profile", name, {})
     spread = asdict(arrangement) if arrangement else {"tp": profile.tp}
-    row = _named(name, profile, spread, user)
-    kept_as = (row.model, row.gpu, row.tp)
-    if kept_as != (profile.model, profile.gpu, profile.tp):
+    row = _get_or_create(name, profile, spread, user)
+    existing = (row.model, row.gpu, row.tp)
+    if existing != (profile.model, profile.gpu, profile.tp):
         raise CatalogueError(
             f"Profile {name} is of {row.model} on {row.tp} x {row.gpu}, this one of "
             f"{profile.model} on {profile.tp} x {profile.gpu}; keep it under another name."
@@ -71,8 +71,8 @@ def profile_keep(
                 version.save()
         # The number was taken, or the same request came twice at the same time.
         except IntegrityError:
-            if first := key.first(of_user):
-                return first
+            if earlier := key.earlier_row(own_versions):
+                return earlier
             continue
         if residuals is not None and not residuals.is_empty():
             version.store = f"{PROFILES}/{version.pk}"
@@ -87,14 +87,16 @@ def profile_keep(
 def profile_delete(*, profile: Profile, user: User) -> None:
     """Remove a profile with all its versions, unless a scenario or an active run uses it."""
     check_may_remove(user, profile.owner_id, "this profile")
-    users = [s.name for s in Scenario.objects.all() if profile.name in names_in(s.document)]
-    if users:
+    scenarios = [
+        s.name for s in Scenario.objects.all() if profile.name in stored_profiles_in(s.document)
+    ]
+    if scenarios:
         raise NotReady(
-            f"Profile {profile.name} is used by scenario {', '.join(users[:5])}; change or remove "
-            "that first."
+            f"Profile {profile.name} is used by scenario {', '.join(scenarios[:5])}; change or "
+            "remove that first."
         )
-    going = Run.objects.filter(state__in=[Run.State.PENDING, Run.State.RUNNING])
-    if any(profile.name in (run.resolved.get("profiles") or {}) for run in going):
+    active_runs = Run.objects.filter(state__in=[Run.State.PENDING, Run.State.RUNNING])
+    if any(profile.name in (run.resolved.get("profiles") or {}) for run in active_runs):
         raise NotReady(
             f"Profile {profile.name} is in a run that is going; wait for it or cancel it."
         )
@@ -105,7 +107,7 @@ def profile_delete(*, profile: Profile, user: User) -> None:
         row_arrays.remove(store)
 
 
-def names_in(document: str) -> dict[str, int | None]:
+def stored_profiles_in(document: str) -> dict[str, int | None]:
     """Return the names of the stored profiles in a scenario, with the version that it asks for."""
     rows = text.outline(document).get("profiles") or []
     return {
@@ -115,7 +117,9 @@ def names_in(document: str) -> dict[str, int | None]:
     }
 
 
-def _named(name: str, profile: core.Profile, spread: dict[str, Any], user: User | None) -> Profile:
+def _get_or_create(
+    name: str, profile: core.Profile, spread: dict[str, Any], user: User | None
+) -> Profile:
     """Return the profile of that name, and create it if it is new."""
     try:
         with transaction.atomic():

@@ -32,7 +32,7 @@ from planner.outputs.weekly_pattern import (
 from planner.policies.builtin.periodic import MOST_STEPS, WEEKDAYS
 from planner.schema_types import ROLES
 from planner.selectors.run_comparison import (
-    runs_beside,
+    compare_runs,
     windows,
 )
 from planner.selectors.runs import run_result
@@ -40,22 +40,32 @@ from planner.services.runs import run_create
 from simulation.arrays import IntArray
 
 # Settings that affect how a plan is found, but not how a simulation judges it.
-ANSWERS = ("name", "description", "objective.", "forecast.", "policies", "horizon.", "option ")
+IGNORED_SETTINGS = (
+    "name",
+    "description",
+    "objective.",
+    "forecast.",
+    "policies",
+    "horizon.",
+    "option ",
+)
 SCENARIO_ROLES = {core: role for role, core in ROLES.items()}
 
 
-def replay_start(plan: ActivePlan, run: Run, base: Run | None, by: User | None) -> Run | None:
+def active_replay_start(
+    plan: ActivePlan, run: Run, base: Run | None, by: User | None
+) -> Run | None:
     """Start a run that replays ``plan`` on the demand of ``run``.
 
     Returns None if both were replayed on the same requests already, or if no exact replay is
     possible.
     """
-    if base is not None and _alike(base, run, plan.policy):
+    if base is not None and _same_inputs(base, run, plan.policy):
         return None
     return _replay(plan, run, f"In force (run {plan.number}) on run {run.pk}", by)
 
 
-def outcome_start(plan: ActivePlan, run: Run, by: User | None) -> Run | None:
+def proposed_replay_start(plan: ActivePlan, run: Run, by: User | None) -> Run | None:
     """Start a run that replays ``plan``, the plan of ``run`` as it would be active, on its demand.
 
     Returns None if ``run`` replayed it itself, or if no exact replay is possible.
@@ -72,7 +82,7 @@ def _replay(plan: ActivePlan, run: Run, name: str, by: User | None) -> Run | Non
         begins, ends = (
             datetime.fromisoformat(run_result(run)["window"][key]) for key in ("start", "end")
         )
-        rows = list(timetable(plan, begins, ends)) if _clear(plan, scenario) else []
+        rows = list(periodic_rows(plan, begins, ends)) if _has_unique_pools(plan, scenario) else []
         if not 0 < len(rows) <= MOST_STEPS:
             return None
         document = text.edit(
@@ -91,16 +101,16 @@ def _replay(plan: ActivePlan, run: Run, name: str, by: User | None) -> Run | Non
     )
 
 
-def _alike(base: Run, run: Run, policy: str) -> bool:
+def _same_inputs(base: Run, run: Run, policy: str) -> bool:
     """Return whether both were replayed on the same requests, limits, prices and speeds."""
     results = [run_result(base), run_result(run)]
     if policy not in (results[0].get("policies") or {}) or len(windows(results)) > 1:
         return False
-    beside = runs_beside([base, run], each=[policy, ""])
-    return all(row.key.startswith(ANSWERS) for row in beside.differences)
+    comparison = compare_runs([base, run], policy_per_run=[policy, ""])
+    return all(row.key.startswith(IGNORED_SETTINGS) for row in comparison.differences)
 
 
-def _clear(plan: ActivePlan, scenario: Scenario) -> bool:
+def _has_unique_pools(plan: ActivePlan, scenario: Scenario) -> bool:
     """Return whether model, region, GPU type and role identify each pool of plan and scenario."""
     pools = Counter((p["model"], p["region"], p["gpu"], p["role"]) for p in plan.pools)
     speeds = Counter((profile.model, profile.gpu, profile.role) for profile in scenario.profiles)
@@ -109,7 +119,7 @@ def _clear(plan: ActivePlan, scenario: Scenario) -> bool:
     )
 
 
-def timetable(plan: ActivePlan, begins: datetime, ends: datetime) -> Iterator[dict[str, Any]]:
+def periodic_rows(plan: ActivePlan, begins: datetime, ends: datetime) -> Iterator[dict[str, Any]]:
     """Yield the rows of ``periodic`` that repeat the plan's replicas from ``begins`` to ``ends``.
 
     After its dates a plan repeats its day, or its week. A window of over a week yields no rows.
@@ -118,18 +128,22 @@ def timetable(plan: ActivePlan, begins: datetime, ends: datetime) -> Iterator[di
     if minutes > WEEK:
         return
     for pool in (None, *plan.pools):  # None first: the default of pools that the plan does not have
-        counts = np.zeros(1, np.int64) if pool is None else _counts(plan, pool, begins, minutes)
+        counts = (
+            np.zeros(1, np.int64)
+            if pool is None
+            else _replicas_by_minute(plan, pool, begins, minutes)
+        )
         for minute in np.flatnonzero(np.diff(counts, prepend=UNKNOWN)):
             moment = (begins + timedelta(minutes=int(minute))).astimezone(UTC)
             yield {
                 "at": f"{moment:%H:%M}",
                 **({"day": WEEKDAYS[moment.weekday()]} if minutes > DAY else {}),
                 "replicas": int(counts[minute]),
-                **(_place(pool) if pool else {}),
+                **(_pool_fields(pool) if pool else {}),
             }
 
 
-def _place(pool: dict[str, Any]) -> dict[str, str]:
+def _pool_fields(pool: dict[str, Any]) -> dict[str, str]:
     return {
         "model": pool["model"],
         "region": pool["region"],
@@ -138,7 +152,9 @@ def _place(pool: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _counts(plan: ActivePlan, pool: dict[str, Any], begins: datetime, minutes: int) -> IntArray:
+def _replicas_by_minute(
+    plan: ActivePlan, pool: dict[str, Any], begins: datetime, minutes: int
+) -> IntArray:
     """Return replicas of a pool by minute from ``begins``.
 
     Minutes without a count in the plan get the pool's minimum.
@@ -149,5 +165,5 @@ def _counts(plan: ActivePlan, pool: dict[str, Any], begins: datetime, minutes: i
     folds = folded(steps_of(pool), cast(Repeat, repeat))
     local = begins.astimezone(ZoneInfo(plan.zone)).replace(tzinfo=None)
     counts = folds[(minute_of(local) + np.arange(minutes)) % CYCLES[cast(Repeat, repeat)]]
-    least = folds[folds != UNKNOWN].min(initial=int(folds.max()))
-    return np.where(counts == UNKNOWN, least, counts)
+    minimum = folds[folds != UNKNOWN].min(initial=int(folds.max()))
+    return np.where(counts == UNKNOWN, minimum, counts)

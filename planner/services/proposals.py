@@ -24,7 +24,10 @@ from planner.models import Event, Proposal, ProposalEntry, Run, ScenarioVersion,
 from planner.models.workspace import current_workspace
 from planner.outputs.options import ExportOptions
 from planner.outputs.plans import Plan
-from planner.selectors.review import GOING, authors_of
+from planner.selectors.review import (
+    UNDECIDED,
+    authors_of,
+)
 from planner.services.access import (
     check_may_approve,
     check_may_plan,
@@ -32,24 +35,24 @@ from planner.services.access import (
     may_approve,
 )
 from planner.services.active_plans import (
-    frozen,
-    put_in_force,
-    replaced_by,
-    timetable_of,
+    activatable_plan,
+    plan_activate,
+    plans_replaced_by,
+    unsaved_active_plan,
 )
 from planner.services.approval import (
-    admin_needed,
-    check_fresh,
-    check_may_approve_it,
-    missing,
-    state_of,
-    usd_30d,
+    check_may_approve_proposal,
+    check_up_to_date,
+    cost_usd_30d,
+    missing_approvals,
+    state_label,
+    why_admin_needed,
 )
 from planner.services.audit import record
 from planner.services.notifications import notify
 from planner.services.proposal_replay import (
-    outcome_start,
-    replay_start,
+    active_replay_start,
+    proposed_replay_start,
 )
 
 Kind, State = ProposalEntry.Kind, Proposal.State
@@ -62,7 +65,7 @@ EVENTS = {
     Kind.IN_FORCE: Event.IN_FORCE,
 }
 MENTION = re.compile(r"(?<![\w@.])@([\w.+-]{1,150})")
-LONGEST = 20_000  # characters of one message
+MAX_TEXT_CHARACTERS = 20_000  # characters of one message
 SETTING, CHART = "setting", "chart"
 
 
@@ -91,17 +94,17 @@ def propose(
         raise PlannerError("title: give a proposal a title of 1 to 160 characters.")
     proposal = Proposal(
         title=title,
-        message=_text(message),
+        message=_checked_text(message),
         author=by,
         rule=rule,
         state=State.DRAFT if draft else State.OPEN,
         options=dict(options or {}),
     )
-    _about(proposal, run, base_run, by)
+    _set_subject(proposal, run, base_run, by)
     proposal.save()
-    _add(proposal, Kind.OPENED, by, rule=rule, text=message, run=run)
-    if named := list(reviewers):
-        request_review(proposal=proposal, by=by, reviewers=named, rule=rule)
+    _add_entry(proposal, Kind.OPENED, by, rule=rule, text=message, run=run)
+    if requested_reviewers := list(reviewers):
+        request_review(proposal=proposal, by=by, reviewers=requested_reviewers, rule=rule)
     record("proposal.made", proposal, by=by, rule=rule, run=run.pk, policy=proposal.policy)
     return proposal
 
@@ -121,27 +124,27 @@ def amend(
     Earlier approvals no longer count. ``rule`` is the author if ``by`` is None.
     """
     check_may_plan(by)
-    locked = _locked(proposal)
-    _check_going(locked, "amended")
-    _about(locked, run, base_run, by)
+    locked = _lock(proposal)
+    _check_undecided(locked, "amended")
+    _set_subject(locked, run, base_run, by)
     # Approvals count for their revision alone, so this cancels them.
     locked.revision += 1
     if locked.state == State.CHANGES:
         locked.state = State.OPEN
     locked.save()
-    _add(locked, Kind.AMENDED, by, rule=rule, text=message, run=run)
+    _add_entry(locked, Kind.AMENDED, by, rule=rule, text=message, run=run)
     record("proposal.amended", locked, by=by, rule=rule, run=run.pk, revision=locked.revision)
     return locked
 
 
 @transaction.atomic
-def ready(*, proposal: Proposal, by: User) -> Proposal:
+def mark_ready(*, proposal: Proposal, by: User) -> Proposal:
     """Open a draft for review."""
-    locked = _locked(proposal)
+    locked = _lock(proposal)
     _check_author(locked, by, "say that it is ready")
     if locked.state != State.DRAFT:
-        raise NotReady(f"Proposal {locked.pk} is no draft; it is {state_of(locked)}.")
-    return _moved(locked, State.OPEN, Kind.READY, by, "")
+        raise NotReady(f"Proposal {locked.pk} is no draft; it is {state_label(locked)}.")
+    return _change_state(locked, State.OPEN, Kind.READY, by, "")
 
 
 @transaction.atomic
@@ -150,7 +153,7 @@ def request_review(
 ) -> Proposal:
     """Ask people for a review and notify them; raise PlannerError unless they may approve."""
     check_may_plan(by)
-    _check_going(proposal, "reviewed")
+    _check_undecided(proposal, "reviewed")
     people = list(reviewers)
     for reviewer in people:
         if not (reviewer.is_active and may_approve(reviewer)):
@@ -158,7 +161,7 @@ def request_review(
                 f"{reviewer.username} may not approve; ask an approver or an admin for review."
             )
     proposal.reviewers.add(*people)
-    entry = _add(proposal, Kind.REQUESTED, by, rule=rule)
+    entry = _add_entry(proposal, Kind.REQUESTED, by, rule=rule)
     entry.mentions.set(people)
     words = f"Review is asked of you: {proposal.title} (proposal {proposal.pk})"
     notify(proposal.workspace, Event.REVIEW, words, f"/proposals/{proposal.pk}/", people=people)
@@ -176,7 +179,7 @@ def comment(
     check_may_plan(by)
     if not text.strip():
         raise PlannerError("text: a comment says something; it was empty.")
-    entry = _add(proposal, Kind.COMMENT, by, text=text, anchor=_anchor(anchor or {}))
+    entry = _add_entry(proposal, Kind.COMMENT, by, text=text, anchor=_checked_anchor(anchor or {}))
     record("proposal.commented", proposal, by=by, entry=entry.pk)
     return entry
 
@@ -187,27 +190,27 @@ def ask_for_changes(*, proposal: Proposal, by: User, text: str) -> Proposal:
     check_may_approve(by)
     if not text.strip():
         raise PlannerError("text: say what should be changed.")
-    locked = _locked(proposal)
-    _check_going(locked, "changed")
-    return _moved(locked, State.CHANGES, Kind.CHANGES, by, text)
+    locked = _lock(proposal)
+    _check_undecided(locked, "changed")
+    return _change_state(locked, State.CHANGES, Kind.CHANGES, by, text)
 
 
 @transaction.atomic
 def reject(*, proposal: Proposal, by: User, text: str = "") -> Proposal:
     """Reject a proposal, as an approver."""
     check_may_approve(by)
-    locked = _locked(proposal)
-    _check_going(locked, "rejected")
-    return _moved(locked, State.REJECTED, Kind.REJECTED, by, text)
+    locked = _lock(proposal)
+    _check_undecided(locked, "rejected")
+    return _change_state(locked, State.REJECTED, Kind.REJECTED, by, text)
 
 
 @transaction.atomic
 def withdraw(*, proposal: Proposal, by: User, text: str = "") -> Proposal:
     """Withdraw a proposal, as its author or an admin."""
-    locked = _locked(proposal)
+    locked = _lock(proposal)
     _check_author(locked, by, "withdraw it")
-    _check_going(locked, "withdrawn")
-    return _moved(locked, State.WITHDRAWN, Kind.WITHDRAWN, by, text)
+    _check_undecided(locked, "withdrawn")
+    return _change_state(locked, State.WITHDRAWN, Kind.WITHDRAWN, by, text)
 
 
 @transaction.atomic
@@ -224,32 +227,34 @@ def approve(
     If ``by`` is None, ``rule`` approves and the plan is active at once. A rule may not approve a
     plan above the cost that needs an admin.
     """
-    locked = _locked(proposal)
+    locked = _lock(proposal)
     if by is not None:
         check_may_approve(by)
     elif not rule:
         raise NotAllowed("Somebody approves a proposal, or a rule that has a name.")
     if locked.state != State.OPEN:
-        raise NotReady(f"Proposal {locked.pk} is {state_of(locked)}; only an open one is approved.")
-    check_fresh(locked)
+        raise NotReady(
+            f"Proposal {locked.pk} is {state_label(locked)}; only an open one is approved."
+        )
+    check_up_to_date(locked)
     if by is not None:
-        check_may_approve_it(locked, by)
-    elif why := admin_needed(locked):
-        raise NotAllowed(f"No rule may approve it: {why}.")
-    _add(locked, Kind.APPROVED, by, rule=rule, text=text, run=locked.run)
+        check_may_approve_proposal(locked, by)
+    elif reason := why_admin_needed(locked):
+        raise NotAllowed(f"No rule may approve it: {reason}.")
+    _add_entry(locked, Kind.APPROVED, by, rule=rule, text=text, run=locked.run)
     record("proposal.approved", locked, by=by, rule=rule, revision=locked.revision)
-    if by is None or not missing(locked):
-        _take_effect(locked, by, rule, now or timezone.now())
+    if by is None or not missing_approvals(locked):
+        _activate(locked, by, rule, now or timezone.now())
     return locked
 
 
-def _about(proposal: Proposal, run: Run, base_run: Run | None, by: User | None) -> None:
+def _set_subject(proposal: Proposal, run: Run, base_run: Run | None, by: User | None) -> None:
     """Set what the proposal is about, and the plan and runs that it is compared with."""
-    plan = _planned(run, proposal.options)
-    current = next(iter(replaced_by(plan, run)), None)
+    plan = _activatable_plan(run, proposal.options)
+    current = next(iter(plans_replaced_by(plan, run)), None)
     proposal.run, proposal.scenario = run, run.scenario
     proposal.policy = plan.policy
-    proposal.usd_30d = usd_30d(run, plan.policy)
+    proposal.usd_30d = cost_usd_30d(run, plan.policy)
     proposal.version = (
         ScenarioVersion.objects.filter(scenario=run.scenario, document=run.document).first()
         if run.scenario_id
@@ -259,17 +264,17 @@ def _about(proposal: Proposal, run: Run, base_run: Run | None, by: User | None) 
     proposal.base_run = base_run or (current.run if current else None)
     if proposal.base_run == run:
         proposal.base_run = None
-    proposal.outcome = outcome_start(frozen(plan, run), run, by)
+    proposal.outcome = proposed_replay_start(unsaved_active_plan(plan, run), run, by)
     proposal.replay = None
     if current is not None and base_run is None and current.run_id != run.pk:
-        proposal.replay = replay_start(current, run, proposal.base_run, by)
+        proposal.replay = active_replay_start(current, run, proposal.base_run, by)
 
 
-def _planned(run: Run, options: Mapping[str, Any]) -> Plan:
-    return timetable_of(run, options_of(ExportOptions, dict(options)), timezone.now())
+def _activatable_plan(run: Run, options: Mapping[str, Any]) -> Plan:
+    return activatable_plan(run, options_of(ExportOptions, dict(options)), timezone.now())
 
 
-def _locked(proposal: Proposal) -> Proposal:
+def _lock(proposal: Proposal) -> Proposal:
     """Return the current row, locked until this transaction ends."""
     locked = Proposal.objects.select_for_update().filter(pk=proposal.pk).first()
     if locked is None:
@@ -277,7 +282,7 @@ def _locked(proposal: Proposal) -> Proposal:
     return locked
 
 
-def _add(
+def _add_entry(
     proposal: Proposal,
     kind: ProposalEntry.Kind,
     by: User | None,
@@ -295,26 +300,30 @@ def _add(
         run=run,
         by=by,
         rule=rule,
-        text=_text(text),
+        text=_checked_text(text),
         anchor=dict(anchor or {}),
         at=timezone.now(),
     )
-    named = mentioned(text)
-    entry.mentions.set(named)
-    _tell(proposal, entry, named)
+    people = mentioned(text)
+    entry.mentions.set(people)
+    _notify_people(proposal, entry, people)
     return entry
 
 
-def _tell(proposal: Proposal, entry: ProposalEntry, named: Sequence[User]) -> None:
+def _notify_people(proposal: Proposal, entry: ProposalEntry, people: Sequence[User]) -> None:
     """Notify the subscribers of the event, and the people who are mentioned."""
     url = f"/proposals/{proposal.pk}/#entry-{entry.pk}"
-    who = entry.by.username if entry.by else entry.rule or "The command line"
-    words = f"{who} {entry.get_kind_display()}: {proposal.title} (proposal {proposal.pk})"
+    author = entry.by.username if entry.by else entry.rule or "The command line"
+    sentence = f"{author} {entry.get_kind_display()}: {proposal.title} (proposal {proposal.pk})"
     if (event := EVENTS.get(Kind(entry.kind))) is not None:
-        notify(proposal.workspace, event, words, url)
-    if others := [person for person in named if person != entry.by]:
+        notify(proposal.workspace, event, sentence, url)
+    if others_mentioned := [person for person in people if person != entry.by]:
         notify(
-            proposal.workspace, Event.MENTION, f"{words}: {entry.text}"[:500], url, people=others
+            proposal.workspace,
+            Event.MENTION,
+            f"{sentence}: {entry.text}"[:500],
+            url,
+            people=others_mentioned,
         )
 
 
@@ -325,47 +334,47 @@ def mentioned(text: str) -> list[User]:
     return list(User.objects.filter(here, username__in=names, is_active=True).distinct())
 
 
-def _moved(
+def _change_state(
     proposal: Proposal, state: Proposal.State, kind: ProposalEntry.Kind, by: User, text: str
 ) -> Proposal:
     proposal.state = state
-    if state not in GOING:
+    if state not in UNDECIDED:
         proposal.decided_at = timezone.now()
     proposal.save()
-    _add(proposal, kind, by, text=text)
+    _add_entry(proposal, kind, by, text=text)
     record(f"proposal.{kind.value}", proposal, by=by, revision=proposal.revision)
     return proposal
 
 
-def _take_effect(proposal: Proposal, by: User | None, rule: str, now: datetime) -> None:
+def _activate(proposal: Proposal, by: User | None, rule: str, now: datetime) -> None:
     if proposal.run is None:
         raise NotReady(f"The run of proposal {proposal.pk} was removed; amend it with another.")
     proposal.state = State.APPROVED
     proposal.decided_at = now
     proposal.save()
     options = options_of(ExportOptions, proposal.options)
-    put_in_force(run=proposal.run, options=options, user=by, now=now, proposal=proposal, rule=rule)
-    _add(proposal, Kind.IN_FORCE, by, rule=rule, run=proposal.run)
+    plan_activate(run=proposal.run, options=options, user=by, now=now, proposal=proposal, rule=rule)
+    _add_entry(proposal, Kind.IN_FORCE, by, rule=rule, run=proposal.run)
 
 
-def _check_going(proposal: Proposal, what: str) -> None:
+def _check_undecided(proposal: Proposal, action: str) -> None:
     if not proposal.is_undecided:
-        raise NotReady(f"Proposal {proposal.pk} is {state_of(proposal)} and cannot be {what}.")
+        raise NotReady(f"Proposal {proposal.pk} is {state_label(proposal)} and cannot be {action}.")
 
 
-def _check_author(proposal: Proposal, by: User, what: str) -> None:
+def _check_author(proposal: Proposal, by: User, action: str) -> None:
     if by.pk not in authors_of(proposal) and not may_administer(by):
-        raise NotAllowed(f"Only who made proposal {proposal.pk}, or an admin, may {what}.")
+        raise NotAllowed(f"Only who made proposal {proposal.pk}, or an admin, may {action}.")
 
 
-def _text(text: str) -> str:
+def _checked_text(text: str) -> str:
     text = text.strip().replace("\0", "")
-    if len(text) > LONGEST:
-        raise PlannerError(f"text: at most {LONGEST:,} characters, not {len(text):,}.")
+    if len(text) > MAX_TEXT_CHARACTERS:
+        raise PlannerError(f"text: at most {MAX_TEXT_CHARACTERS:,} characters, not {len(text):,}.")
     return text
 
 
-def _anchor(anchor: Mapping[str, Any]) -> dict[str, str]:
+def _checked_anchor(anchor: Mapping[str, Any]) -> dict[str, str]:
     """Return the anchor's fields as text; raise PlannerError if it is neither of the two kinds."""
     fields = {name: str(value).strip()[:300] for name, value in anchor.items() if value}
     if not fields:

@@ -25,16 +25,16 @@ from planner.inputs.catalogue.hardware import shape
 from planner.inputs.scenario.build import build_hardware
 from planner.inputs.scenario.document import parse
 from planner.models import Run
-from planner.selectors.run_hardware import known_of
+from planner.selectors.run_hardware import stored_hardware
 from planner.selectors.runs import run_result
 from planner.version import code_version
 from simulation.provisioning.savings import savings
 from simulation.provisioning.sensitivity import sensitivity
 from simulation.provisioning.workload import PhaseLoad
 
-KEPT_S = 7 * 86_400
+CACHE_S = 7 * 86_400
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
-CHARACTERISED = (*LENGTHS, 32_768, 65_536)  # the range of the source
+SENSITIVITY_LENGTHS = (*LENGTHS, 32_768, 65_536)  # the range of the source
 RATES = (5, 10, 20, 40, 80, 160)
 FAMILY = ("qwen2-0.5b", "qwen2-1.5b", "qwen2-7b", "qwen2-72b")
 SWEEPS = ("length", "rate", "size")
@@ -50,8 +50,8 @@ def pool_named(result: dict[str, Any], name: str, phase: str) -> dict[str, Any]:
     for pool, pool_name in zip(pools, names, strict=True):
         if name in ("", pool_name, _plain_name(pool)) and phase in ("", pool["phase"]):
             return pool
-    known = ", ".join(dict.fromkeys(names))
-    raise NotFound(f"There is no {phase} pool {name!r} in this run; there are: {known}.")
+    available = ", ".join(dict.fromkeys(names))
+    raise NotFound(f"There is no {phase} pool {name!r} in this run; there are: {available}.")
 
 
 def pool_names(pools: list[dict[str, Any]]) -> list[str]:
@@ -73,12 +73,12 @@ def _plain_name(pool: dict[str, Any]) -> str:
 def operator_sensitivity(run: Run, pool: dict[str, Any]) -> dict[str, Any]:
     """Return how the pool's operators respond to length, batch, rate and GPU share (A2)."""
 
-    def work() -> dict[str, Any]:
-        service, measured = service_of(run, pool)
+    def compute() -> dict[str, Any]:
+        service, measured = service_of_pool(run, pool)
         responses = sensitivity(
             service,
             lambda s: problem_of(s, pool["weights"], measured=measured),
-            lengths=CHARACTERISED,
+            lengths=SENSITIVITY_LENGTHS,
             rates=np.unique([*RATES, round(service.requests_s, 1)]),
         )
         arrays = {
@@ -86,9 +86,13 @@ def operator_sensitivity(run: Run, pool: dict[str, Any]) -> dict[str, Any]:
             for field in fields(responses)
             if field.name != "names"
         }
-        return {"operators": list(responses.names), **arrays, "provenance": _basis(measured)}
+        return {
+            "operators": list(responses.names),
+            **arrays,
+            "provenance": _curve_provenance(measured),
+        }
 
-    return _cached(run, pool, "sensitivity", work)
+    return _cached(run, pool, "sensitivity", compute)
 
 
 def savings_sweep(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
@@ -99,8 +103,8 @@ def savings_sweep(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
     if by not in SWEEPS:
         raise NotFound(f"There is no sweep by {by!r}; there are: {', '.join(SWEEPS)}.")
 
-    def work() -> dict[str, Any]:
-        service, measured = service_of(run, pool)
+    def compute() -> dict[str, Any]:
+        service, measured = service_of_pool(run, pool)
         points: list[tuple[Any, PhaseLoad]] = []
         if by == "rate":
             points = [(rate, replace(service, requests_s=float(rate))) for rate in RATES]
@@ -115,9 +119,9 @@ def savings_sweep(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
             proofs=False,
         )
         rows = []
-        for load_times, varied in points:
+        for value, varied in points:
             _, levels = solve(varied, pool["weights"], rules, measured)
-            row: dict[str, Any] = {"at": load_times, "slo_ms": varied.slo_s * 1e3}
+            row: dict[str, Any] = {"at": value, "slo_ms": varied.slo_s * 1e3}
             if "model" in levels and "operator" in levels:
                 coarse, fine = levels["model"], levels["operator"]
                 row |= {"model_gpus": coarse.devices, "operator_gpus": fine.devices}
@@ -125,11 +129,11 @@ def savings_sweep(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
             rows.append(row)
         return {"by": by, "rows": rows}
 
-    answer: dict[str, Any] = as_json(_cached(run, pool, by, work))
+    answer: dict[str, Any] = as_json(_cached(run, pool, by, compute))
     return answer
 
 
-def _basis(measured: Measurements) -> dict[str, str]:
+def _curve_provenance(measured: Measurements) -> dict[str, str]:
     """Return the provenance of a pool's curves."""
     share = "a share of the SMs by the stated interference model"
     table = measured.interference
@@ -149,15 +153,17 @@ def _at_length(service: PhaseLoad, tokens: int, weights: str, measured: Measurem
     unreachable.
     """
     varied = replace(service, isl=float(tokens))
-    alone = float(problem_of(varied, weights, measured=measured).problem.latency_s[:, 0, 0].sum())
-    limit = LIMIT_MULTIPLE * alone + service.start_s
+    lone_pass_s = float(
+        problem_of(varied, weights, measured=measured).problem.latency_s[:, 0, 0].sum()
+    )
+    limit = LIMIT_MULTIPLE * lone_pass_s + service.start_s
     return replace(varied, slo_s=max(service.slo_s, limit))
 
 
-def service_of(run: Run, pool: dict[str, Any]) -> tuple[PhaseLoad, Measurements]:
+def service_of_pool(run: Run, pool: dict[str, Any]) -> tuple[PhaseLoad, Measurements]:
     """Return the service of a pool as the run had it, and the measurements of its GPU type."""
-    known, options = known_of(run.resolved), options_of(Options, run.options)
-    hardware = build_hardware(parse(run.document, run.name), known)
+    hardware_facts, options = stored_hardware(run.resolved), options_of(Options, run.options)
+    hardware = build_hardware(parse(run.document, run.name), hardware_facts)
     model = next(model for model in hardware.models if model.name == pool["model"])
     gpu = next(gpu for gpu in hardware.gpus if gpu.name == pool["gpu"])
     assert model.shape is not None
@@ -175,27 +181,27 @@ def service_of(run: Run, pool: dict[str, Any]) -> tuple[PhaseLoad, Measurements]
         start_s=float(pool.get("start_ms") or 0.0) / 1e3,
     )
     measured = measured_on(
-        known, [gpu.name], timing=options.kernels, interference=options.interference
+        hardware_facts, [gpu.name], timing=options.kernels, interference=options.interference
     )
     return service, replace(measured[gpu.name], times=float(pool.get("times", 1.0)))
 
 
 def _cached(
-    run: Run, pool: dict[str, Any], what: str, work: Callable[[], dict[str, Any]]
+    run: Run, pool: dict[str, Any], figure: str, compute: Callable[[], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return what ``work`` returns, computed once per pool, load and version of the program."""
+    """Return what ``compute`` returns, computed once per pool, load and version of the program."""
     load = {name: value for name, value in pool.items() if name not in ("levels", "savings")}
-    asked_for = json.dumps(
-        [what, code_version(), run.document, run.resolved, run.options, load], sort_keys=True
+    question = json.dumps(
+        [figure, code_version(), run.document, run.resolved, run.options, load], sort_keys=True
     )
-    key = f"provisioning-{hashlib.sha256(asked_for.encode()).hexdigest()}"
+    key = f"provisioning-{hashlib.sha256(question.encode()).hexdigest()}"
     answer: dict[str, Any] | None = cache.get(key)
     if answer is None:
-        answer = work()
-        cache.set(key, answer, KEPT_S)
+        answer = compute()
+        cache.set(key, answer, CACHE_S)
     return answer
 
 
-def results_pool(run: Run, name: str, phase: str) -> dict[str, Any]:
+def pool_of_run(run: Run, name: str, phase: str) -> dict[str, Any]:
     """Return ``pool_named`` of a completed run."""
     return pool_named(run_result(run), name, phase)

@@ -27,21 +27,21 @@ def queue_of(kind: str) -> str:
     return SHORT if kind in SHORT_KINDS else LONG
 
 
-def tell_workers(
-    run_id: int, queue: str, *, times: int = 1, not_sent: Callable[[], object] | None = None
+def notify_workers(
+    run_id: int, queue: str, *, times: int = 1, on_failure: Callable[[], object] | None = None
 ) -> None:
     """Send messages to ``queue`` once the transaction is committed; too many do no harm.
 
-    ``not_sent`` is called if the broker does not answer.
+    ``on_failure`` is called if the broker does not answer.
     """
 
-    def tell() -> None:
+    def send() -> None:
         try:
             for _ in range(times):
                 current_app.send_task(EXECUTE, args=[run_id, queue], queue=queue)
         except BrokerAway as problem:
             logger.warning("run %s waits for the broker: %s", run_id, problem)
-            if not_sent is not None:
-                not_sent()
+            if on_failure is not None:
+                on_failure()
 
-    transaction.on_commit(tell)
+    transaction.on_commit(send)

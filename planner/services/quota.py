@@ -16,10 +16,10 @@ GB = 1e9
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class DiskUsage:
     """Bytes that a workspace or a person uses, and may use."""
 
-    whose: str
+    owner_words: str
     used: int
     limit: int
     setting: str
@@ -29,55 +29,55 @@ class Share:
     def left(self) -> int:
         return max(0, self.limit - self.used)
 
-    def check(self, what: str, more: int) -> None:
-        """Raise NoRoom if ``more`` bytes of ``what`` do not fit."""
-        if more > self.left:
+    def check_fits(self, name: str, new_bytes: int) -> None:
+        """Raise NoRoom if ``new_bytes`` bytes of ``name`` do not fit."""
+        if new_bytes > self.left:
             raise NoRoom(
-                f"{what} does not fit: {self.whose} {self.used / GB:,.1f} GB of the "
+                f"{name} does not fit: {self.owner_words} {self.used / GB:,.1f} GB of the "
                 f"{self.limit / GB:,.1f} GB that one may take here ({self.setting}); "
                 f"{self.remedy}, then send it again."
             )
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class DiskQuota:
     """The space of the current workspace, and of a person in all workspaces.
 
     ``person`` is None for a command, which belongs to nobody.
     """
 
-    workspace: Share
-    person: Share | None
+    workspace: DiskUsage
+    person: DiskUsage | None
 
     @property
     def left(self) -> int:
         return min(share.left for share in self._shares())
 
-    def check(self, what: str, more: int) -> None:
+    def check_fits(self, name: str, new_bytes: int) -> None:
         for share in self._shares():
-            share.check(what, more)
+            share.check_fits(name, new_bytes)
 
-    def _shares(self) -> Iterator[Share]:
+    def _shares(self) -> Iterator[DiskUsage]:
         yield self.workspace
         if self.person is not None:
             yield self.person
 
 
-def room(owner: User | None = None) -> Room:
+def disk_quota(owner: User | None = None) -> DiskQuota:
     """Return the space of the current workspace and of ``owner``."""
-    workspace = Share(
+    workspace = DiskUsage(
         "this workspace takes",
         row_arrays.bytes_of(_stores()),
         settings.HEADROOM_MAX_WORKSPACE_BYTES,
         "HEADROOM_MAX_WORKSPACE_BYTES",
         "remove traces or runs that nobody needs",
     )
-    return Room(workspace, None if owner is None else share_of(owner))
+    return DiskQuota(workspace, None if owner is None else disk_usage(owner))
 
 
-def share_of(owner: User) -> Share:
+def disk_usage(owner: User) -> DiskUsage:
     """Return the space of a person's uploads, measurements and results in all workspaces."""
-    return Share(
+    return DiskUsage(
         "your traces and runs in all workspaces take",
         row_arrays.bytes_of(_stores_of(owner)),
         settings.HEADROOM_MAX_PERSON_BYTES,

@@ -22,11 +22,11 @@ from planner.services.audit import record
 logger = logging.getLogger(__name__)
 
 STATUSES = (401, 403, 404, 429)
-WHO = ("person", "stranger")  # signed in, or not
-EVERY_S = 3600  # seconds in which the same limit is recorded once
-MOST = 20  # records in that time: an attacker tries thousands of names
+CALLERS = ("person", "stranger")  # signed in, or not
+RECORD_EVERY_S = 3600  # seconds in which the same limit is recorded once
+MAX_RECORDS = 20  # records in that time: an attacker tries thousands of names
 ACTION = "user.refused-often"
-SHOWN = 20
+MAX_SHOWN = 20
 
 
 class LimitReached(NamedTuple):
@@ -36,22 +36,22 @@ class LimitReached(NamedTuple):
     sentence: str
 
 
-def refusal_counted(status: int, *, by_person: bool) -> None:
+def count_refusal(status: int, *, signed_in: bool) -> None:
     """Count one refusal. In a cache of files, two at the same moment may count as one."""
-    key = _key(status, WHO[0] if by_person else WHO[1])
+    key = _key(status, CALLERS[0] if signed_in else CALLERS[1])
     cache.add(key, 0, None)
     cache.incr(key)
     cache.touch(key, None)
 
 
-def refusals() -> dict[tuple[int, str], int]:
+def refusal_counts() -> dict[tuple[int, str], int]:
     """Return the counts by status and by who was refused, since the cache was emptied."""
-    keys = {(status, who): _key(status, who) for status in STATUSES for who in WHO}
+    keys = {(status, caller): _key(status, caller) for status in STATUSES for caller in CALLERS}
     counts = cache.get_many(keys.values())
-    return {of: int(counts.get(key, 0)) for of, key in keys.items()}
+    return {refusal: int(counts.get(key, 0)) for refusal, key in keys.items()}
 
 
-def limit_reached(sentence: str, *, key: str, name: str = "") -> bool:
+def record_limit_reached(sentence: str, *, key: str, name: str = "") -> bool:
     """Record that somebody ran into a limit; return whether it was recorded.
 
     ``key`` names the limit: the same one is recorded once an hour. ``name`` is the account that it
@@ -59,11 +59,11 @@ def limit_reached(sentence: str, *, key: str, name: str = "") -> bool:
     """
     # Cache keys must be short and without spaces; a typed user name may be neither.
     digest = hashlib.sha256(key.encode()).hexdigest()
-    if not cache.add(f"refused-often-{digest}", 1, EVERY_S):
+    if not cache.add(f"refused-often-{digest}", 1, RECORD_EVERY_S):
         return False
     logger.warning("limit reached: %r", sentence)
-    cache.add("refused-often", 0, EVERY_S)
-    if cache.incr("refused-often") > MOST:
+    cache.add("refused-often", 0, RECORD_EVERY_S)
+    if cache.incr("refused-often") > MAX_RECORDS:
         return False
     person = User.objects.filter(username__iexact=name, is_active=True).first() if name else None
     record(ACTION, person or key, by=None, rule="limits", sentence=sentence)
@@ -75,7 +75,7 @@ def limits_reached(user: User) -> list[LimitReached]:
     records = AuditRecord.objects.filter(action=ACTION)
     if not _admins().filter(pk=user.pk).exists():
         records = records.filter(key=str(user.pk), name=user.username)
-    newest = records.order_by("-number")[:SHOWN]
+    newest = records.order_by("-number")[:MAX_SHOWN]
     return [
         LimitReached(entry.at, str(json.loads(entry.details).get("sentence", entry.key)))
         for entry in newest
@@ -91,5 +91,5 @@ def _admins() -> QuerySet[User]:
     return active.filter(memberships__workspace__slug=MAIN, memberships__role=User.Role.ADMIN)
 
 
-def _key(status: int, who: str) -> str:
-    return f"refused-{status}-{who}"
+def _key(status: int, caller: str) -> str:
+    return f"refused-{status}-{caller}"

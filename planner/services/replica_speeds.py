@@ -20,17 +20,19 @@ from planner.inputs.scenario import document as text
 from planner.models import ActivePlan, Source
 from planner.models.notification import Event
 from planner.models.workspace import within
-from planner.selectors.run_hardware import known_of
+from planner.selectors.run_hardware import stored_hardware
 from planner.services.notifications import notify
 from planner.services.observed_traffic import (
-    held_of,
-    seen_of,
+    observed_speeds,
+    planned_pools,
 )
 
 logger = logging.getLogger(__name__)
 
-BACK = timedelta(days=1)  # time over which the speed is judged
-BACK_TO = 0.025  # a drift ends when iteration times are within this of the plan's (assumed)
+JUDGED_TIME = timedelta(days=1)  # time over which the speed is judged
+RECOVERED_WITHIN = (
+    0.025  # a drift ends when iteration times are within this of the plan's (assumed)
+)
 
 
 def speeds_judge(*, source_id: int) -> list[dict[str, Any]]:
@@ -41,12 +43,12 @@ def speeds_judge(*, source_id: int) -> list[dict[str, Any]]:
     """
     source = Source.everywhere.select_related("workspace").get(pk=source_id)
     with within(source.workspace):
-        before = {_kind(row): row for row in source.speed}
+        before = {_speed_key(row): row for row in source.speed}
         judged: dict[tuple[str, ...], dict[str, Any]] = {}
         plans = ActivePlan.objects.filter(until=None).exclude(run=None).select_related("run")
         for plan in plans:
             try:
-                drifts = _of_plan(plan, source)
+                drifts = _drifts_of_plan(plan, source)
             # its scenario cannot be built any more, which is no fault of the source
             except EXPECTED as problem:
                 logger.warning("speed of %s by %s: %s", plan, source.name, problem)
@@ -54,39 +56,39 @@ def speeds_judge(*, source_id: int) -> list[dict[str, Any]]:
             for drift, until in drifts:
                 row = {**as_json(drift), "scenario": plan.scenario, "run": plan.number,
                        "until": until.isoformat()}  # fmt: skip
-                was_told = bool(before.get(_kind(row), {}).get("told"))
-                over = abs(drift.times - 1) <= BACK_TO or drift.low <= 1 <= drift.high
-                row["told"] = drift.flagged or (was_told and not over)
-                if drift.flagged and not was_told:
+                was_notified = bool(before.get(_speed_key(row), {}).get("told"))
+                recovered = abs(drift.times - 1) <= RECOVERED_WITHIN or drift.low <= 1 <= drift.high
+                row["told"] = drift.flagged or (was_notified and not recovered)
+                if drift.flagged and not was_notified:
                     notify(
                         source.workspace,
                         Event.DRIFT,
                         f"Live source {source.name}, plan of {plan.scenario}: {drift.sentence}.",
                         reverse("web:source", args=[source.name]),
                     )
-                judged[_kind(row)] = row
-        going = {plan.scenario for plan in plans}
-        rows = [row for row in (before | judged).values() if row["scenario"] in going]
+                judged[_speed_key(row)] = row
+        active_scenarios = {plan.scenario for plan in plans}
+        rows = [row for row in (before | judged).values() if row["scenario"] in active_scenarios]
         Source.objects.filter(pk=source.pk).update(speed=rows)
     return rows
 
 
-def _of_plan(plan: ActivePlan, source: Source) -> list[tuple[SpeedDrift, datetime]]:
+def _drifts_of_plan(plan: ActivePlan, source: Source) -> list[tuple[SpeedDrift, datetime]]:
     """Return the drifts since the plan took effect, of its last day, up to the end of the data."""
     run, trace = plan.run, source.trace
     if run is None or trace is None or trace.end_at is None:
         return []
     until = trace.end_at.astimezone(UTC)
-    begins = max(plan.since, until - BACK)
+    begins = max(plan.since, until - JUDGED_TIME)
     if plan.repeat == "once":
         begins, until = max(begins, plan.begins), min(until, plan.ends)
-    served = seen_of(run, begins, until, source) if begins < until else []
+    served = observed_speeds(run, begins, until, source) if begins < until else []
     if not served:
         return []
     drifts = speeds_now(
         text.parse(run.document, plan.scenario),
-        known_of(run.resolved),
-        held_of(plan, begins, until),
+        stored_hardware(run.resolved),
+        planned_pools(plan, begins, until),
         served,
         begins.timestamp(),
         until.timestamp(),
@@ -94,6 +96,6 @@ def _of_plan(plan: ActivePlan, source: Source) -> list[tuple[SpeedDrift, datetim
     return [(drift, until) for drift in drifts]
 
 
-def _kind(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _speed_key(row: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the key of a speed: scenario, model, region, GPU type and tp."""
     return tuple(str(row[name]) for name in ("scenario", "model", "region", "gpu", "tp"))

@@ -1,8 +1,8 @@
 """Remove old runs and traces after the number of days that the operator sets.
 
-Subscribers are notified NOTICE earlier, and the page shows the date. Data stays if a scenario, a
-schedule, a live source, a proposal or an active or former plan needs it. The audit log stays too:
-without its beginning nobody could check the rest.
+Subscribers are notified NOTICE_PERIOD earlier, and the page shows the date. Data stays if a
+scenario, a schedule, a live source, a proposal or an active or former plan needs it. The audit log
+stays too: without its beginning nobody could check the rest.
 """
 
 from __future__ import annotations
@@ -24,54 +24,58 @@ from planner.services.notifications import notify
 from planner.services.runs import run_remove
 from planner.services.trace_removal import check_not_needed, trace_remove
 
-NOTICE = timedelta(days=7)
-MOST = 1000  # rows of each kind in one sweep; the rest follows the next day
+NOTICE_PERIOD = timedelta(days=7)
+MAX_ROWS = 1000  # rows of each kind in one sweep; the rest follows the next day
 RULE = "kept for so many days"
-Old = TypeVar("Old", Run, Trace)
+OldRow = TypeVar("OldRow", Run, Trace)
 
 
 def retention_sweep(*, now: datetime) -> int:
-    """Announce old data of the current workspace, and remove data announced NOTICE ago.
+    """Announce old data of the current workspace, and remove data announced NOTICE_PERIOD ago.
 
     Returns the number of removed rows.
     """
     removed = 0
     sentences: list[str] = []
     if days := settings.HEADROOM_KEEP_RUNS_DAYS:
-        runs = _runs(now - timedelta(days=days))
-        removed += sum(_run_goes(run) for run in _due(runs, now))
-        sentences += _told(_runs(now + NOTICE - timedelta(days=days)), now, "run", days)
+        runs = _removable_runs(now - timedelta(days=days))
+        removed += sum(_remove_run(run) for run in _due_rows(runs, now))
+        sentences += _announce(
+            _removable_runs(now + NOTICE_PERIOD - timedelta(days=days)), now, "run", days
+        )
     if days := settings.HEADROOM_KEEP_TRACES_DAYS:
-        traces = _traces(now - timedelta(days=days))
-        removed += sum(_trace_goes(trace) for trace in _due(traces, now))
-        sentences += _told(_traces(now + NOTICE - timedelta(days=days)), now, "trace", days)
+        traces = _old_traces(now - timedelta(days=days))
+        removed += sum(_remove_trace(trace) for trace in _due_rows(traces, now))
+        sentences += _announce(
+            _old_traces(now + NOTICE_PERIOD - timedelta(days=days)), now, "trace", days
+        )
     if sentences:
         notify(current_workspace(), Event.REMOVAL, " ".join(sentences), "/runs/")
     return removed
 
 
-def removal_of(row: Run | Trace) -> datetime | None:
+def removal_time(row: Run | Trace) -> datetime | None:
     """Return when a row will be removed; None until the removal is announced."""
     run = isinstance(row, Run)
     days = settings.HEADROOM_KEEP_RUNS_DAYS if run else settings.HEADROOM_KEEP_TRACES_DAYS
     if not days or row.removal_announced_at is None:
         return None
     since = (row.finished_at if isinstance(row, Run) else None) or row.created_at
-    return max(since + timedelta(days=days), row.removal_announced_at + NOTICE)
+    return max(since + timedelta(days=days), row.removal_announced_at + NOTICE_PERIOD)
 
 
-def removal_words(row: Run | Trace) -> str:
+def removal_sentence(row: Run | Trace) -> str:
     """Return the sentence about the removal for the row's page; "" if it stays."""
-    if (goes_at := removal_of(row)) is None:
+    if (removed_at := removal_time(row)) is None:
         return ""
-    what = "run" if isinstance(row, Run) else "trace"
+    noun = "run" if isinstance(row, Run) else "trace"
     return (
-        f"This {what} is old and will be removed after {goes_at:%Y-%m-%d}, unless something needs "
-        "it by then; download what you need longer."
+        f"This {noun} is old and will be removed after {removed_at:%Y-%m-%d}, unless something "
+        "needs it by then; download what you need longer."
     )
 
 
-def _runs(before: datetime) -> QuerySet[Run]:
+def _removable_runs(before: datetime) -> QuerySet[Run]:
     """Return the runs that ended before, and that nothing needs."""
     needed = [
         ActivePlan.objects.exclude(run=None).values("run"),
@@ -82,7 +86,7 @@ def _runs(before: datetime) -> QuerySet[Run]:
         ProposalEntry.objects.filter(proposal__in=Proposal.objects.all())
         .exclude(run=None)
         .values("run"),
-        _last_of_schedules(),  # the next run is compared with it
+        _newest_runs_of_schedules(),  # the next run is compared with it
     ]
     over = Run.objects.annotate(since=Coalesce(F("finished_at"), F("created_at")))
     runs = over.filter(since__lt=before).exclude(state__in=(Run.State.PENDING, Run.State.RUNNING))
@@ -91,7 +95,7 @@ def _runs(before: datetime) -> QuerySet[Run]:
     return runs
 
 
-def _last_of_schedules() -> list[int]:
+def _newest_runs_of_schedules() -> list[int]:
     """Return the newest run of each schedule."""
     newest: dict[int, int] = {}
     firings = Firing.objects.exclude(run=None).order_by("due_at")
@@ -100,32 +104,34 @@ def _last_of_schedules() -> list[int]:
     return list(newest.values())
 
 
-def _traces(before: datetime) -> QuerySet[Trace]:
+def _old_traces(before: datetime) -> QuerySet[Trace]:
     return Trace.objects.filter(created_at__lt=before)
 
 
-def _due(rows: QuerySet[Old], now: datetime) -> Iterator[Old]:
-    yield from rows.filter(removal_announced_at__lte=now - NOTICE).order_by("pk")[:MOST]
+def _due_rows(rows: QuerySet[OldRow], now: datetime) -> Iterator[OldRow]:
+    yield from rows.filter(removal_announced_at__lte=now - NOTICE_PERIOD).order_by("pk")[:MAX_ROWS]
 
 
-def _told(rows: QuerySet[Old], now: datetime, what: str, days: int) -> Iterator[str]:
+def _announce(rows: QuerySet[OldRow], now: datetime, noun: str, days: int) -> Iterator[str]:
     """Announce the rows that are not announced yet, and yield one sentence about them."""
     fresh = [
-        row for row in rows.filter(removal_announced_at=None).order_by("pk")[:MOST] if _goes(row)
+        row
+        for row in rows.filter(removal_announced_at=None).order_by("pk")[:MAX_ROWS]
+        if _is_removable(row)
     ]
     if not fresh:
         return
     rows.filter(pk__in=[row.pk for row in fresh]).update(removal_announced_at=now)
     names = ", ".join(str(row.pk) if isinstance(row, Run) else row.name for row in fresh[:10])
     more = f" and {len(fresh) - 10:,} more" if len(fresh) > 10 else ""
-    many = "" if len(fresh) == 1 else "s"
+    plural = "" if len(fresh) == 1 else "s"
     yield (
-        f"{len(fresh):,} {what}{many} ({names}{more}) of over {days} days will be removed from "
-        f"{now + NOTICE:%Y-%m-%d} on; what is needed longer is to be downloaded."
+        f"{len(fresh):,} {noun}{plural} ({names}{more}) of over {days} days will be removed from "
+        f"{now + NOTICE_PERIOD:%Y-%m-%d} on; what is needed longer is to be downloaded."
     )
 
 
-def _goes(row: Run | Trace) -> bool:
+def _is_removable(row: Run | Trace) -> bool:
     try:
         if isinstance(row, Trace):
             check_not_needed(row)
@@ -135,7 +141,7 @@ def _goes(row: Run | Trace) -> bool:
 
 
 @transaction.atomic
-def _run_goes(run: Run) -> bool:
+def _remove_run(run: Run) -> bool:
     try:
         run_remove(run=run)
     except NotReady:
@@ -145,7 +151,7 @@ def _run_goes(run: Run) -> bool:
 
 
 @transaction.atomic
-def _trace_goes(trace: Trace) -> bool:
+def _remove_trace(trace: Trace) -> bool:
     try:
         trace_remove(trace=trace, by=None, rule=RULE)
     except NotReady:

@@ -10,7 +10,7 @@ from planner.selectors.review import review_rules
 from planner.services.access import check_may_administer
 from planner.services.audit import record
 
-MOST_APPROVALS = 9
+MAX_APPROVALS = 9
 
 
 @transaction.atomic
@@ -24,8 +24,8 @@ def rules_change(
 ) -> ReviewRules:
     """Set the rules of review, as an admin; earlier approvals stay valid."""
     check_may_administer(by)
-    if not 1 <= approvals <= MOST_APPROVALS:
-        raise PlannerError(f"approvals: {approvals} is not within 1 to {MOST_APPROVALS}.")
+    if not 1 <= approvals <= MAX_APPROVALS:
+        raise PlannerError(f"approvals: {approvals} is not within 1 to {MAX_APPROVALS}.")
     if admin_above_usd_30d is not None and not 0 <= admin_above_usd_30d < 1e15:
         raise PlannerError("admin_above_usd_30d: give dollars in 30 days, 0 or more, or nothing.")
     rules = review_rules()

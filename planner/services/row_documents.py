@@ -35,7 +35,7 @@ from planner.models.workspace import current_workspace
 Document = dict[str, Any]
 DIGEST_BITS = 256
 # A row that a database or Django refuses. Lost connections and full disks are other errors.
-REFUSED = (
+ROW_ERRORS = (
     DataError,
     IntegrityError,
     DeserializationError,
@@ -99,11 +99,13 @@ def differences(
     none: TableFigures = {"rows": 0, "sha256": "0" * (DIGEST_BITS // 4)}
     found = []
     for table in sorted({*expected, *actual}):
-        wanted, there = expected.get(table, none), actual.get(table, none)
-        if wanted["rows"] != there["rows"]:
-            found.append(f"{table} has {there['rows']} rows instead of {wanted['rows']}.")
-        elif digests and wanted["sha256"] != there["sha256"]:
-            found.append(f"{table} has other values in its {there['rows']} rows.")
+        expected_table, actual_table = expected.get(table, none), actual.get(table, none)
+        if expected_table["rows"] != actual_table["rows"]:
+            found.append(
+                f"{table} has {actual_table['rows']} rows instead of {expected_table['rows']}."
+            )
+        elif digests and expected_table["sha256"] != actual_table["sha256"]:
+            found.append(f"{table} has other values in its {actual_table['rows']} rows.")
     return found
 
 
@@ -123,7 +125,7 @@ class _Counts:
     replaced: int = 0
 
 
-class _Exact(DjangoJSONEncoder):
+class _MicrosecondEncoder(DjangoJSONEncoder):
     """Keep microseconds, which Django's encoder cuts to milliseconds."""
 
     def default(self, value: Any) -> Any:
@@ -153,7 +155,7 @@ def document_of(row: Model) -> Document:
 
 def line_of(document: Document) -> bytes:
     """Return a document as a line of the file."""
-    return json.dumps(document, cls=_Exact, ensure_ascii=True).encode() + b"\n"
+    return json.dumps(document, cls=_MicrosecondEncoder, ensure_ascii=True).encode() + b"\n"
 
 
 def tally_of(using: str) -> Tally:
@@ -172,14 +174,14 @@ def load(lines: Iterable[bytes], *, using: str, replace_characters: bool = False
     """
     read, stored, counts = Tally(), Tally(), _Counts()
     for number, line in enumerate(lines, 1):
-        document = _parsed(line, number)
+        document = _parse_line(line, number)
         read.add(document)
         document = _with_present_names(document)
         if replace_characters:
-            document, changed = _replaced(document)
+            document, changed = _replace_characters(document)
             counts.replaced += changed
-        for kept in _insert(document, using, counts.left_out):
-            stored.add(kept)
+        for stored_document in _insert(document, using, counts.left_out):
+            stored.add(stored_document)
     try:
         connections[using].check_constraints()
     except IntegrityError as error:
@@ -191,7 +193,7 @@ def load(lines: Iterable[bytes], *, using: str, replace_characters: bool = False
     return Loaded(read, stored, dict(counts.left_out), counts.replaced)
 
 
-def _parsed(line: bytes, number: int) -> Document:
+def _parse_line(line: bytes, number: int) -> Document:
     try:
         document = json.loads(line)
         if isinstance(document["fields"], dict) and isinstance(document["model"], str):
@@ -218,17 +220,17 @@ def _insert(document: Document, using: str, left_out: Counter[str]) -> Iterator[
     except (LookupError, ValueError):
         left_out[label] += 1
         return
-    known = {one.name for one in model._meta.get_fields()}
-    moved = {"role"} if model is User else set()
-    left_out.update(f"{label}.{name}" for name in fields if name not in known | moved)
+    field_names = {column.name for column in model._meta.get_fields()}
+    moved_fields = {"role"} if model is User else set()
+    left_out.update(f"{label}.{name}" for name in fields if name not in field_names | moved_fields)
     rows: list[DeserializedObject] = []
     try:
         rows = list(Deserializer([document], using=using, ignorenonexistent=True))
         for row in rows:
             row.save(using=using, force_insert=True)
-    except REFUSED as error:
-        raise PlannerError(_refusal(document, model, error, using)) from error
-    yield document | {"fields": {name: fields[name] for name in fields if name in known}}
+    except ROW_ERRORS as error:
+        raise PlannerError(_refusal_message(document, model, error, using)) from error
+    yield document | {"fields": {name: fields[name] for name in fields if name in field_names}}
     for row in rows:
         yield from _membership(row.object, fields)
 
@@ -239,26 +241,26 @@ def _membership(row: Any, fields: dict[str, Any]) -> Iterator[Document]:
         yield document_of(row.join(current_workspace(), role))
 
 
-def _refusal(document: Document, model: type[Model], error: Exception, using: str) -> str:
+def _refusal_message(document: Document, model: type[Model], error: Exception, using: str) -> str:
     """Return the problem of a row, its place, and the remedy."""
-    place = f"{document['model']} {document.get('pk')}"
+    row_name = f"{document['model']} {document.get('pk')}"
     vendor = connections[using].display_name
     for column, value in document["fields"].items():
-        if (found := unstorable_character(value)) is not None:
+        if (character := unstorable_character(value)) is not None:
             return (
-                f"{place}, column {column}: {vendor} cannot store the character {found}. Add "
-                "--replace-characters to store U+FFFD in its place."
+                f"{row_name}, column {column}: {vendor} cannot store the character {character}. "
+                "Add --replace-characters to store U+FFFD in its place."
             )
     for column in model._meta.concrete_fields:
         value, limit = document["fields"].get(column.name), getattr(column, "max_length", None)
         if isinstance(column, CharField) and isinstance(value, str) and len(value) > (limit or 1e9):
             return (
-                f"{place}, column {column.name}: {len(value)} characters, and {vendor} takes "
+                f"{row_name}, column {column.name}: {len(value)} characters, and {vendor} takes "
                 f"{limit}. Shorten it where the backup was made, and make another backup."
             )
     return (
-        f"{place}: {vendor} refuses this row ({_first_line(error)}). Correct it where the backup "
-        "was made, and make another backup."
+        f"{row_name}: {vendor} refuses this row ({_first_line(error)}). Correct it where the "
+        "backup was made, and make another backup."
     )
 
 
@@ -266,7 +268,7 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
-def _replaced(document: Document) -> tuple[Document, bool]:
+def _replace_characters(document: Document) -> tuple[Document, bool]:
     """Return a document without unstorable characters, and whether it had any."""
     if unstorable_character(document["fields"]) is None:
         return document, False
@@ -274,7 +276,7 @@ def _replaced(document: Document) -> tuple[Document, bool]:
 
 
 def _digest(document: Document) -> int:
-    content = json.dumps(_canonical(document), cls=_Exact, sort_keys=True)
+    content = json.dumps(_canonical(document), cls=_MicrosecondEncoder, sort_keys=True)
     return int.from_bytes(hashlib.sha256(content.encode()).digest())
 
 
@@ -283,5 +285,5 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer():
         return int(Decimal(repr(value)))
     if isinstance(value, dict):
-        return {name: _canonical(held) for name, held in value.items()}
-    return [_canonical(held) for held in value] if isinstance(value, list | tuple) else value
+        return {name: _canonical(item) for name, item in value.items()}
+    return [_canonical(item) for item in value] if isinstance(value, list | tuple) else value

@@ -14,32 +14,32 @@ MB = 1_000_000
 REMEDY = "choose a shorter window, a smaller scale or wider bins"
 
 
-class Limits:
+class RunLimits:
     """The limits of one run, which began ``seconds`` ago, perhaps on another worker."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self._began = time.monotonic() - max(0.0, seconds)
         self._passed_at = 0.0
-        self.passed = ""  # message about the limit that was passed; "" before
+        self.violation = ""  # message about the limit that was passed; "" before
 
-    def look(self) -> bool:
+    def is_ignored(self) -> bool:
         """Return whether a limit was passed so long ago that the run will not stop on request."""
         now = time.monotonic()
-        if not self.passed and (sentence := self._sentence(now - self._began)):
-            self.passed, self._passed_at = sentence, now
-        return bool(self.passed) and now - self._passed_at > GRACE_S
+        if not self.violation and (sentence := self._find_violation(now - self._began)):
+            self.violation, self._passed_at = sentence, now
+        return bool(self.violation) and now - self._passed_at > GRACE_S
 
-    def _sentence(self, seconds: float) -> str:
-        most_s, most_mb = settings.HEADROOM_MAX_RUN_SECONDS, settings.HEADROOM_MAX_RUN_MB
-        if seconds > most_s:
+    def _find_violation(self, seconds: float) -> str:
+        max_s, max_mb = settings.HEADROOM_MAX_RUN_SECONDS, settings.HEADROOM_MAX_RUN_MB
+        if seconds > max_s:
             return (
-                f"This run was stopped after {most_s:,} s, as long as a run may take here "
+                f"This run was stopped after {max_s:,} s, as long as a run may take here "
                 f"(HEADROOM_MAX_RUN_SECONDS); {REMEDY}."
             )
         # Resident memory: what the container's limit counts, unlike reserved address space.
-        if (used_mb := resident_mb()) > most_mb:
+        if (used_mb := resident_mb()) > max_mb:
             return (
-                f"This run was stopped at {used_mb:,.0f} MB of memory, where {most_mb:,} are "
+                f"This run was stopped at {used_mb:,.0f} MB of memory, where {max_mb:,} are "
                 f"allowed (HEADROOM_MAX_RUN_MB); {REMEDY}."
             )
         return ""

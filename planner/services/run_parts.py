@@ -32,17 +32,20 @@ from planner.domain.parallel import AT_ONCE
 from planner.domain.progress import Progress
 from planner.domain.run_parts import Part
 from planner.models import Run, RunPart
-from planner.services.database_retry import patiently
-from planner.services.queues import LONG, tell_workers
-from planner.services.run_queue import waiting
+from planner.services.database_retry import with_database_retries
+from planner.services.queues import (
+    LONG,
+    notify_workers,
+)
+from planner.services.run_queue import queued_run_ids
 from planner.version import code_version
 
 T = TypeVar("T")
 POLL_S = 0.1
-MOST_HELPERS = 32  # most workers told of a set of parts
+MAX_HELPERS = 32  # most workers told of a set of parts
 # Kinds whose body calls ``map``. Free workers join them before their parts are known.
 SPREADING = tuple(name for name, kind in KINDS.items() if kind.spread is not None)
-JOINS_WITHIN_S = 60.0  # after the start of such a run
+JOIN_WITHIN_S = 60.0  # after the start of such a run
 
 
 class NothingToDo(Exception):
@@ -65,15 +68,15 @@ class SharedParts:
         self.others = 0.0  # work done by the others, in parts, for the progress
         self._step = 0
 
-    def going(self) -> Any:
+    def active_row(self) -> Any:
         """Return the run's row as a query; it is empty once the run ended or began again."""
         return Run.everywhere.filter(
             pk=self.run.pk, state=Run.State.RUNNING, attempts=self.run.attempts
         )
 
-    def led(self) -> Any:
+    def led_row(self) -> Any:
         """Return the run's row as a query; it is empty if this worker does not lead."""
-        return self.going().filter(worker=worker_id()) if self.leads else Run.everywhere.none()
+        return self.active_row().filter(worker=worker_id()) if self.leads else Run.everywhere.none()
 
     def map(
         self,
@@ -92,19 +95,19 @@ class SharedParts:
             return []
         self._step, self.others = self._step + 1, 0.0
         names = [part.name[:200] for part in parts]
-        patiently(lambda: self._open(names))
-        while not patiently(self._finished):
-            if patiently(self._needed_elsewhere):
+        with_database_retries(lambda: self._open(names))
+        while not with_database_retries(self._finished):
+            if with_database_retries(self._needed_elsewhere):
                 raise NothingToDo
-            if claimed := patiently(self._claim):
+            if claimed := with_database_retries(self._claim):
                 self._compute(claimed, parts, shared, progress)
             else:
                 time.sleep(POLL_S)
                 progress(self._share(len(parts)), "")
-        rows = patiently(lambda: list(self._rows().values_list("name", "result")))
+        rows = with_database_retries(lambda: list(self._rows().values_list("name", "result")))
         if [name for name, _ in rows] != names:
             raise NothingToDo  # the worker that leads took another path
-        self.leads = patiently(self._lead)
+        self.leads = with_database_retries(self._lead)
         progress(1.0, "")
         return [decode(bytes(result), shared) for _, result in rows]
 
@@ -119,12 +122,12 @@ class SharedParts:
     @transaction.atomic
     def _open(self, names: Sequence[str]) -> None:
         """Create the rows of this step, unless another worker has."""
-        if not self.going().exists():
+        if not self.active_row().exists():
             raise NothingToDo
-        kept = list(self._rows().values_list("name", flat=True))
-        if kept == names:
+        existing = list(self._rows().values_list("name", flat=True))
+        if existing == names:
             return
-        if kept:  # the body took another path, so later parts no longer apply
+        if existing:  # the body took another path, so later parts no longer apply
             if not self.leads:
                 raise NothingToDo
             RunPart.objects.filter(run=self.run, step__gte=self._step).delete()
@@ -135,10 +138,10 @@ class SharedParts:
             ),
             ignore_conflicts=True,
         )
-        tell_workers(self.run.pk, LONG, times=min(len(names) - 1, MOST_HELPERS))
+        notify_workers(self.run.pk, LONG, times=min(len(names) - 1, MAX_HELPERS))
 
     def _finished(self) -> bool:
-        if not self.going().exists():
+        if not self.active_row().exists():
             raise NothingToDo  # the run ended, or began again elsewhere
         return not self._rows().exclude(state=RunPart.State.DONE).exists()
 
@@ -146,13 +149,13 @@ class SharedParts:
         waits = Q(state=RunPart.State.WAITING)
         part: RunPart
         for part in self._rows().filter(waits).defer("result"):
-            taken = RunPart.objects.filter(waits, pk=part.pk).update(
+            claimed = RunPart.objects.filter(waits, pk=part.pk).update(
                 state=RunPart.State.RUNNING,
                 worker=worker_id(),
                 heartbeat_at=timezone.now(),
                 progress=0.0,
             )
-            if taken:
+            if claimed:
                 return part
         return None
 
@@ -171,11 +174,13 @@ class SharedParts:
             result = encode(part.compute(report), shared)
         finally:
             self.part, self.fraction = None, 0.0
-        ours = RunPart.objects.filter(
+        own_part = RunPart.objects.filter(
             pk=claimed.pk, state=RunPart.State.RUNNING, worker=worker_id()
         )
-        patiently(
-            lambda: ours.update(state=RunPart.State.DONE, result=result, progress=1.0, worker="")
+        with_database_retries(
+            lambda: own_part.update(
+                state=RunPart.State.DONE, result=result, progress=1.0, worker=""
+            )
         )
         self.others += 1.0
 
@@ -183,14 +188,14 @@ class SharedParts:
         """Return the share of this step's work that is done."""
         return min(1.0, (self.others + self.fraction) / count)
 
-    def look(self) -> None:
+    def exchange_progress(self) -> None:
         """Report this worker's part and read the progress of the others; called every second."""
         rows = list(self._rows().values_list("pk", "progress"))
-        mine = self.part
-        self.others = sum(done for pk, done in rows if mine is None or pk != mine.pk)
-        if mine is not None:
+        current = self.part
+        self.others = sum(done for pk, done in rows if current is None or pk != current.pk)
+        if current is not None:
             RunPart.objects.filter(
-                pk=mine.pk, state=RunPart.State.RUNNING, worker=worker_id()
+                pk=current.pk, state=RunPart.State.RUNNING, worker=worker_id()
             ).update(heartbeat_at=timezone.now(), progress=min(1.0, self.fraction))
 
     def _needed_elsewhere(self) -> bool:
@@ -199,14 +204,14 @@ class SharedParts:
         if not others_run.exists():
             return False
         elsewhere = RunPart.objects.filter(state=RunPart.State.WAITING).exclude(run=self.run)
-        nothing_here = not self._rows().filter(state=RunPart.State.WAITING).exists()
-        return bool(waiting(LONG)) or (
-            nothing_here and elsewhere.filter(run__state=Run.State.RUNNING).exists()
+        none_waiting = not self._rows().filter(state=RunPart.State.WAITING).exists()
+        return bool(queued_run_ids(LONG)) or (
+            none_waiting and elsewhere.filter(run__state=Run.State.RUNNING).exists()
         )
 
     def _lead(self) -> bool:
         """Try to continue as the leading worker; exactly one of all that try succeeds."""
-        rows = self.going().filter(step=self._step - 1)
+        rows = self.active_row().filter(step=self._step - 1)
         return bool(
             rows.update(
                 step=self._step, worker=worker_id(), failures=0, heartbeat_at=timezone.now()
@@ -214,15 +219,15 @@ class SharedParts:
         )
 
 
-def run_to_help(left: Collection[int]) -> Run | None:
+def run_to_help(excluded: Collection[int]) -> Run | None:
     """Return a run whose parts wait for a worker, or that will soon have some; else None.
 
-    Runs of another version of the program, and those in ``left``, are no choice.
+    Runs of another version of the program, and those in ``excluded``, are no choice.
     """
     running = Run.everywhere.filter(
         state=Run.State.RUNNING, enqueued_at__isnull=False, code_version=code_version()
     )
-    running = running.exclude(pk__in=left).select_related("workspace")
+    running = running.exclude(pk__in=excluded).select_related("workspace")
     part = (
         RunPart.objects.filter(state=RunPart.State.WAITING, run__in=running)
         .order_by("run__started_at", "step", "place")
@@ -230,9 +235,11 @@ def run_to_help(left: Collection[int]) -> Run | None:
     )
     if part is not None:
         return running.get(pk=part.run_id)
-    soon = timezone.now() - timedelta(seconds=JOINS_WITHIN_S)
+    earliest_start = timezone.now() - timedelta(seconds=JOIN_WITHIN_S)
     return (
-        running.filter(kind__in=SPREADING, step=0, parts__isnull=True, started_at__gte=soon)
+        running.filter(
+            kind__in=SPREADING, step=0, parts__isnull=True, started_at__gte=earliest_start
+        )
         .order_by("started_at")
         .first()
     )

@@ -20,7 +20,7 @@ from planner.errors import NotReady
 from planner.models import Run, User
 from planner.services.queues import SHORT, SHORT_KINDS, queue_of
 
-REMEMBERED = 40  # last completed runs of a kind, from which durations are estimated
+REMEMBERED_RUNS = 40  # last completed runs of a kind, from which durations are estimated
 
 
 class Wait(NamedTuple):
@@ -36,88 +36,90 @@ class Wait(NamedTuple):
         if not self.runs:
             return "Waiting for a worker"
         runs = "1 run" if self.runs == 1 else f"{self.runs:,} runs"
-        return f"Queued behind {runs}{_about(self.seconds)}"
+        return f"Queued behind {runs}{_duration_words(self.seconds)}"
 
     def size(self) -> str:
         """Return how long such runs take, and the limits that stop one."""
-        about = _about(self.takes_seconds).removeprefix(", ")
+        about = _duration_words(self.takes_seconds).removeprefix(", ")
         takes = f"Runs of its kind took {about} here. " if about else ""
-        most = _about(self.most_seconds).removeprefix(", ").removeprefix("about ")
+        most = _duration_words(self.most_seconds).removeprefix(", ").removeprefix("about ")
         return f"{takes}Limits: {most}, {self.most_mb / 1000:,.1f} GB of memory."
 
 
-def waiting(queue: str) -> list[int]:
+def queued_run_ids(queue: str) -> list[int]:
     """Return the ids of the queued runs of ``queue``, in the order of their turns."""
-    running = _of_queue(queue, Run.State.RUNNING).values_list("workspace", "owner")
-    people = Counter(running)
-    enqueued = _of_queue(queue, Run.State.PENDING).filter(enqueued_at__isnull=False)
+    running = _runs_of_queue(queue, Run.State.RUNNING).values_list("workspace", "owner")
+    running_by_owner = Counter(running)
+    enqueued = _runs_of_queue(queue, Run.State.PENDING).filter(enqueued_at__isnull=False)
     rows = enqueued.order_by("created_at", "pk").values_list("pk", "workspace", "owner", "sweep")
-    teams: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
-    for place, (pk, team, owner, _) in enumerate(sorted(rows, key=_of_sweep)):
-        teams[team].append((people[team, owner], place, pk))
-        people[team, owner] += 1  # count earlier runs as running, so that owners take turns
-    going = Counter(team for team, _ in running)
+    by_workspace: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    for place, (pk, workspace, owner, _) in enumerate(sorted(rows, key=_is_sweep_cell)):
+        by_workspace[workspace].append((running_by_owner[workspace, owner], place, pk))
+        running_by_owner[workspace, owner] += (
+            1  # count earlier runs as running, so that owners take turns
+        )
+    running_by_workspace = Counter(workspace for workspace, _ in running)
     turns = [
-        (going[team] + i, place, pk)
-        for team, waiting_runs in teams.items()
+        (running_by_workspace[workspace] + i, place, pk)
+        for workspace, waiting_runs in by_workspace.items()
         for i, (_, place, pk) in enumerate(sorted(waiting_runs))
     ]
     return [pk for *_, pk in sorted(turns)]
 
 
-def _of_queue(queue: str, state: str) -> QuerySet[Run]:
+def _runs_of_queue(queue: str, state: str) -> QuerySet[Run]:
     rows, short = Run.everywhere.filter(state=state), Q(kind__in=SHORT_KINDS)
     return rows.filter(short) if queue == SHORT else rows.exclude(short)
 
 
-def _of_sweep(row: tuple[Any, ...]) -> bool:
+def _is_sweep_cell(row: tuple[Any, ...]) -> bool:
     return row[-1] is not None
 
 
 def wait_of(run: Run) -> Wait:
     """Return how many runs come before ``run`` in its queue, and the expected wait."""
     queue = queue_of(run.kind)
-    order = waiting(queue)
+    order = queued_run_ids(queue)
     ahead = order[: order.index(run.pk)] if run.pk in order else []
-    running = _of_queue(queue, Run.State.RUNNING)
+    running = _runs_of_queue(queue, Run.State.RUNNING)
     workers = 1 if queue == SHORT else settings.HEADROOM_WORKER_CONCURRENCY
     before = Counter(Run.everywhere.filter(pk__in=ahead).values_list("kind", flat=True))
     if running.count() >= workers:  # else a worker is free
         before.update(running.values_list("kind", flat=True))
-    took = {kind: _took(kind) for kind in {*before, run.kind}}
+    durations = {kind: _median_duration_s(kind) for kind in {*before, run.kind}}
     seconds = None
-    if all(took[kind] is not None for kind in before):
-        seconds = sum(count * (took[kind] or 0.0) for kind, count in before.items()) / workers
-    most = settings.HEADROOM_MAX_RUN_SECONDS, settings.HEADROOM_MAX_RUN_MB
-    return Wait(sum(before.values()), seconds, took[run.kind], *most)
+    if all(durations[kind] is not None for kind in before):
+        seconds = sum(count * (durations[kind] or 0.0) for kind, count in before.items()) / workers
+    limits = settings.HEADROOM_MAX_RUN_SECONDS, settings.HEADROOM_MAX_RUN_MB
+    return Wait(sum(before.values()), seconds, durations[run.kind], *limits)
 
 
-def check_room(owner: User | None, more: int = 1) -> None:
-    """Raise NotReady if ``more`` runs of this owner would exceed the limit of waiting runs."""
-    most, count = settings.HEADROOM_MAX_WAITING_RUNS, waiting_of(owner)
-    if count + more > most:
-        asked = f"This asks for {more:,} runs. " if more > 1 else ""
+def check_waiting_limit(owner: User | None, new_runs: int = 1) -> None:
+    """Raise NotReady if ``new_runs`` runs of this owner would exceed the limit of waiting runs."""
+    limit, count = settings.HEADROOM_MAX_WAITING_RUNS, waiting_count(owner)
+    if count + new_runs > limit:
+        request_words = f"This asks for {new_runs:,} runs. " if new_runs > 1 else ""
         raise NotReady(
-            f"{asked}{count:,} of your runs wait already, and {most:,} may "
+            f"{request_words}{count:,} of your runs wait already, and {limit:,} may "
             "(HEADROOM_MAX_WAITING_RUNS); wait for some to end, or cancel those that you no longer "
             "need."
         )
 
 
-def waiting_of(owner: User | None) -> int:
+def waiting_count(owner: User | None) -> int:
     """Return how many queued runs of the owner have not begun."""
     pending = Run.everywhere.filter(state=Run.State.PENDING, owner=owner, enqueued_at__isnull=False)
     return pending.count()
 
 
-def _took(kind: str) -> float | None:
+def _median_duration_s(kind: str) -> float | None:
     ended = Run.everywhere.filter(kind=kind, state=Run.State.COMPLETED, started_at__isnull=False)
-    spans = ended.order_by("-pk").values_list("started_at", "finished_at")[:REMEMBERED]
+    spans = ended.order_by("-pk").values_list("started_at", "finished_at")[:REMEMBERED_RUNS]
     seconds = [(end - begin).total_seconds() for begin, end in spans if begin and end]
     return median(seconds) if seconds else None
 
 
-def _about(seconds: float | None) -> str:
+def _duration_words(seconds: float | None) -> str:
     if seconds is None:
         return ""
     if seconds < 60:

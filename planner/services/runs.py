@@ -29,8 +29,13 @@ from planner.inputs.scenario.document import parse
 from planner.models import Proposal, Run, RunPart, Scenario, Sweep, Trace, User
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
-from planner.services.queues import LONG, SHORT_KINDS, queue_of, tell_workers
-from planner.services.run_queue import check_room
+from planner.services.queues import (
+    LONG,
+    SHORT_KINDS,
+    notify_workers,
+    queue_of,
+)
+from planner.services.run_queue import check_waiting_limit
 from planner.services.scenario_hardware import resolve_scenario
 from planner.storage import row_arrays
 from planner.version import code_version
@@ -39,12 +44,12 @@ STALE_AFTER_S = 40.0  # many missed heartbeats: the worker is gone, not just bus
 CONFIRM_S = 3.0  # three heartbeats
 LOST_S = 20.0  # no message takes this long once a sweep has come through the same queue
 ABANDONED_S = 600.0  # ample time between two runs of a command
-GONE = {
+COMMAND_ENDED = {
     "reason": "Its command ended",
     "problem": "The command that carried this run out ended before it was done; call it again, or "
     "run the scenario from its page.",
 }
-MOST_FAILURES = 3  # workers that a run or a part may end before it is given up
+MAX_FAILURES = 3  # workers that a run or a part may end before it is given up
 
 
 def run_create(
@@ -69,7 +74,7 @@ def run_create(
     With another request it raises KeyReused.
     """
     if enqueue and run_with_key(owner, idempotency_key) is None:
-        check_room(owner)
+        check_waiting_limit(owner)
     run = Run(
         pk=number,  # None: the next number
         owner=owner,
@@ -79,7 +84,7 @@ def run_create(
         name=scenario.name if scenario else trace.file_name[:120] if trace else name,
         document=document or (scenario.document if scenario else ""),
         options=options or {},
-        resolved=_resolved(document or (scenario.document if scenario else "")),
+        resolved=_resolve_hardware(document or (scenario.document if scenario else "")),
         seed=seed,
         code_version=code_version(),
         idempotency_key=idempotency_key,
@@ -93,15 +98,15 @@ def run_create(
             run.save()
             record("run.asked", run, by=owner, kind=kind)
     except IntegrityError:
-        if first := run_of_key(run):
-            return first
+        if earlier := earlier_run(run):
+            return earlier
         raise
     if enqueue:
         run_enqueue(run_id=run.pk)
     return run
 
 
-def _resolved(document: str) -> dict[str, Any]:
+def _resolve_hardware(document: str) -> dict[str, Any]:
     """Return the user's own hardware that the document names.
 
     An invalid document gives none: the run itself reports the error.
@@ -115,7 +120,7 @@ def _resolved(document: str) -> dict[str, Any]:
     return resolve_scenario(scenario)
 
 
-def run_of_key(request: Run) -> Run | None:
+def earlier_run(request: Run) -> Run | None:
     """Return the run already created under the key of ``request``, or None.
 
     KeyReused is raised if that run asked for something else.
@@ -123,7 +128,7 @@ def run_of_key(request: Run) -> Run | None:
     if not request.idempotency_key:
         return None
     first = Run.objects.filter(owner=request.owner, idempotency_key=request.idempotency_key).first()
-    if first is not None and _request(first) != _request(request):
+    if first is not None and _request_values(first) != _request_values(request):
         raise KeyReused(
             f"The idempotency key {request.idempotency_key!r} belongs to run {first.pk}, which was "
             "asked for with other values; send a new key for a new request."
@@ -138,7 +143,7 @@ def run_with_key(owner: User | None, key: str) -> Run | None:
     return Run.objects.select_related("sweep").filter(owner=owner, idempotency_key=key).first()
 
 
-def _request(run: Run) -> tuple[Any, ...]:
+def _request_values(run: Run) -> tuple[Any, ...]:
     """Return the values that identify a request.
 
     An upload has a new name each time, and a stored scenario may have changed since. Neither
@@ -157,10 +162,10 @@ def run_enqueue(*, run_id: int) -> None:
     row = Run.everywhere.filter(pk=run_id)
     row.update(enqueued_at=timezone.now())
     sent_before = timezone.now() - timedelta(seconds=2 * LOST_S)
-    tell_workers(
+    notify_workers(
         run_id,
         queue_of(row.values_list("kind", flat=True).get()),
-        not_sent=lambda: row.update(enqueued_at=sent_before),
+        on_failure=lambda: row.update(enqueued_at=sent_before),
     )
 
 
@@ -204,9 +209,9 @@ def run_remove(*, run: Run) -> None:
 
 def check_not_proposed(run: Run) -> None:
     """Raise NotReady if a proposal refers to the run."""
-    about = Proposal.objects.filter(Q(run=run) | Q(base_run=run) | Q(entries__run=run)).first()
-    if about is not None:
-        raise NotReady(f"Run {run.pk} stays: proposal {about.pk} is about it.")
+    proposal = Proposal.objects.filter(Q(run=run) | Q(base_run=run) | Q(entries__run=run)).first()
+    if proposal is not None:
+        raise NotReady(f"Run {run.pk} stays: proposal {proposal.pk} is about it.")
 
 
 def runs_sweep(*, stale_after_s: float = STALE_AFTER_S, confirm_s: float = 0.0) -> int:
@@ -219,7 +224,7 @@ def runs_sweep(*, stale_after_s: float = STALE_AFTER_S, confirm_s: float = 0.0) 
     clock set forward makes all heartbeats look old, so the sweep waits ``confirm_s`` for another.
     """
     now = timezone.now()
-    taken_up = 0
+    requeued = 0
     old = _not_near(now, "heartbeat_at", stale_after_s)
     stale = list(Run.everywhere.filter(old, state=Run.State.RUNNING))
     computing = RunPart.objects.filter(state=RunPart.State.RUNNING)
@@ -227,16 +232,16 @@ def runs_sweep(*, stale_after_s: float = STALE_AFTER_S, confirm_s: float = 0.0) 
     if stale or stale_parts:
         time.sleep(confirm_s)
     for run in stale:
-        taken_up += run_take_up(run=run, end=LOST)
+        requeued += run_requeue(run=run, end=LOST)
     for pk, run_id, beat in stale_parts:
         if computing.filter(pk=pk, heartbeat_at=beat).update(**WAITING_PART):
-            tell_workers(run_id, LONG)
+            notify_workers(run_id, LONG)
     _end_abandoned(now)
     RunPart.objects.exclude(run__state__in=(Run.State.PENDING, Run.State.RUNNING)).delete()
-    return taken_up
+    return requeued
 
 
-def turns_sweep(queue: str) -> int:
+def lost_messages_sweep(queue: str) -> int:
     """Tell the workers again of runs of ``queue`` whose message was lost; return how many.
 
     Call it from a message of the same queue that is at most half of LOST_S old. Then all earlier
@@ -256,8 +261,8 @@ def turns_sweep(queue: str) -> int:
 
 def _not_near(now: datetime, moment: str, seconds: float) -> Q:
     """Return a filter for rows whose ``moment`` is more than ``seconds`` from ``now``."""
-    reach = timedelta(seconds=seconds)
-    return Q(**{f"{moment}__lt": now - reach}) | Q(**{f"{moment}__gt": now + reach})
+    distance = timedelta(seconds=seconds)
+    return Q(**{f"{moment}__lt": now - distance}) | Q(**{f"{moment}__gt": now + distance})
 
 
 def _end_abandoned(now: datetime) -> None:
@@ -266,16 +271,16 @@ def _end_abandoned(now: datetime) -> None:
     waiting = Run.everywhere.filter(state=Run.State.PENDING, enqueued_at__isnull=True)
     for run in waiting.annotate(seen=last_sign).filter(_not_near(now, "seen", ABANDONED_S)):
         Run.everywhere.filter(pk=run.pk, state=Run.State.PENDING, enqueued_at__isnull=True).update(
-            state=Run.State.FAILED, finished_at=now, stage="Failed", **GONE
+            state=Run.State.FAILED, finished_at=now, stage="Failed", **COMMAND_ENDED
         )
 
 
 WAITING_PART = {"state": RunPart.State.WAITING, "worker": "", "progress": 0.0}
-REMEDY = {
+REMEDIES = {
     Run.Kind.INGEST: "The file is damaged or expands to more than the memory holds: write it again "
     "as CSV, or split it.",
 }
-SMALLER = "Choose a shorter window, a smaller scale or wider bins."
+DEFAULT_REMEDY = "Choose a shorter window, a smaller scale or wider bins."
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,20 +304,20 @@ def worker_ended(*, worker: str, end: WorkerEnd) -> None:
     parts = RunPart.objects.filter(worker=worker, state=RunPart.State.RUNNING)
     for part in parts.select_related("run").defer("result"):
         failures = part.failures + end.counted
-        if failures > MOST_FAILURES:
+        if failures > MAX_FAILURES:
             _give_up(part.run, end, f"{part.name}: ", failures)
         elif parts.filter(pk=part.pk).update(failures=failures, **WAITING_PART):
-            tell_workers(part.run_id, LONG)
+            notify_workers(part.run_id, LONG)
     for run in Run.everywhere.filter(worker=worker, state=Run.State.RUNNING):
         open_step = run.parts.filter(step__gt=run.step)  # others carry on with it
         if not open_step.exists():
-            run_take_up(run=run, end=end)
+            run_requeue(run=run, end=end)
 
 
-def run_take_up(*, run: Run, end: WorkerEnd) -> bool:
+def run_requeue(*, run: Run, end: WorkerEnd) -> bool:
     """Requeue a run whose worker ended; return whether it waits again now.
 
-    A run that ended more than MOST_FAILURES workers is given up with an error message.
+    A run that ended more than MAX_FAILURES workers is given up with an error message.
     """
     now = timezone.now()
     row = Run.everywhere.filter(pk=run.pk, state=Run.State.RUNNING)
@@ -324,8 +329,8 @@ def run_take_up(*, run: Run, end: WorkerEnd) -> bool:
     if run.cancel_requested:
         row.update(state=Run.State.CANCELLED, finished_at=now, stage="Cancelled")
     elif run.enqueued_at is None:
-        row.update(state=Run.State.FAILED, finished_at=now, stage="Failed", **GONE)
-    elif failures > MOST_FAILURES:
+        row.update(state=Run.State.FAILED, finished_at=now, stage="Failed", **COMMAND_ENDED)
+    elif failures > MAX_FAILURES:
         _give_up(run, end, "", failures)
     elif row.update(
         state=Run.State.PENDING,
@@ -340,7 +345,7 @@ def run_take_up(*, run: Run, end: WorkerEnd) -> bool:
 
 def _give_up(run: Run, end: WorkerEnd, place: str, failures: int) -> None:
     """End a run that no worker survives, with the last observed cause."""
-    remedy = REMEDY.get(Run.Kind(run.kind), SMALLER)
+    remedy = REMEDIES.get(Run.Kind(run.kind), DEFAULT_REMEDY)
     Run.everywhere.filter(pk=run.pk, state=Run.State.RUNNING, attempts=run.attempts).update(
         state=Run.State.ERRORED,
         finished_at=timezone.now(),

@@ -12,7 +12,7 @@ from planner.errors import NotFound, ScenarioError
 from planner.inputs import catalogue
 from planner.inputs.scenario.schema import Scenario
 from planner.models import Calibration, OwnGpu, OwnModel, PriceList
-from planner.selectors.measured_corrections import kept_rows
+from planner.selectors.measured_corrections import stored_rows
 from planner.selectors.profiles import profile_get
 
 Resolved = dict[str, Any]
@@ -30,15 +30,15 @@ def resolve_scenario(scenario: Scenario) -> Resolved:
         if section.name is None:
             continue
         try:
-            known = profile_get(section.name, section.version)
+            profile = profile_get(section.name, section.version)
         except NotFound as problem:
             raise ScenarioError(f"profiles[{index}].name: {problem}") from None
-        if known.row is None:
+        if profile.row is None:
             raise ScenarioError(
                 f"profiles[{index}].name: {section.name} is built in; leave out name and give its "
                 "model, gpu and tp."
             )
-        profiles[section.name] = {"version": known.version, "id": known.row.pk}
+        profiles[section.name] = {"version": profile.version, "id": profile.row.pk}
     return {
         "gpus": _facts(OwnGpu, gpus - in_full - set(catalogue.gpus())),
         "models": _facts(OwnModel, models - in_full - set(catalogue.models())),
@@ -52,7 +52,7 @@ def resolve_scenario(scenario: Scenario) -> Resolved:
 def _measured(scenario: Scenario) -> list[dict[str, Any]]:
     """Return the rows of stored benchmark files, if they correct a computed profile."""
     computed = any(section.kind == "roofline" for section in scenario.profiles)
-    return kept_rows() if computed else []
+    return stored_rows() if computed else []
 
 
 def _prices(scenario: Scenario) -> dict[str, Any]:
@@ -63,10 +63,10 @@ def _prices(scenario: Scenario) -> dict[str, Any]:
     row = PriceList.objects.filter(name=name).first()
     if row is None:
         names = list(PriceList.objects.values_list("name", flat=True)[:LISTED])
-        have = f"there are {', '.join(names)}" if names else "there is none"
+        available = f"there are {', '.join(names)}" if names else "there is none"
         raise ScenarioError(
-            f"price_list: there is no price list {name!r}; {have}. Upload it on the page of prices "
-            "or with bin/manage prices, or leave it out."
+            f"price_list: there is no price list {name!r}; {available}. Upload it on the page of "
+            "prices or with bin/manage prices, or leave it out."
         )
     return {"name": name, "rows": row.facts["prices"]}
 

@@ -12,32 +12,33 @@ from planner.inputs.scenario.build import build_hardware
 from planner.inputs.scenario.document import parse
 from planner.inputs.scenario.settings import settings_of
 from planner.models import Trace
-from planner.selectors.run_hardware import known_of
+from planner.selectors.run_hardware import stored_hardware
 from planner.services.execution import stored_traces
 from planner.services.scenario_hardware import resolve_scenario
 
-READ = 2_000_000  # requests that can be counted into bins within a second
+MAX_COUNTED_REQUESTS = 2_000_000  # requests that can be counted into bins within a second
 
 
-def scenario_doubts(document: str) -> list[str]:
+def scenario_warnings(document: str) -> list[str]:
     """Return one sentence for each problem that a run of a valid document would meet.
 
-    It checks names, prices, traces, window and periods. It skips traces of over READ requests.
+    It checks names, prices, traces, window and periods. It skips traces of over
+    MAX_COUNTED_REQUESTS requests.
     """
     scenario = parse(document)
-    doubts = []
+    warnings = []
     try:
-        build_hardware(scenario, known_of(resolve_scenario(scenario)))
+        build_hardware(scenario, stored_hardware(resolve_scenario(scenario)))
     except EXPECTED as problem:
-        doubts += str(problem).splitlines()
+        warnings += str(problem).splitlines()
     try:
         traces = stored_traces(scenario)
         named = Trace.objects.filter(name__in=traces)
         counted = sum(t.requests or 0 for t in named if t.kind == Trace.Kind.REQUESTS)
-        if counted <= READ:
+        if counted <= MAX_COUNTED_REQUESTS:
             settings = settings_of(scenario)
             traffic = build_traffic(settings.traffic, traces)
             resolve_window(settings.window, traffic.demand, traffic.clock)
     except EXPECTED as problem:
-        doubts += str(problem).splitlines()
-    return doubts
+        warnings += str(problem).splitlines()
+    return warnings

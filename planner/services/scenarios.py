@@ -14,7 +14,7 @@ from planner.services import runs
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
 
-MESSAGE = 500  # characters of a change note
+MAX_MESSAGE_CHARACTERS = 500  # characters of a change note
 
 
 @transaction.atomic
@@ -28,7 +28,7 @@ def scenario_create(
     """Store a new scenario under the name in its document; raise ScenarioError if not valid."""
     check_may_plan(owner)
     saved = _save(Scenario(owner=owner), document, owner, message, origin)
-    record("scenario.created", saved, by=owner, **_from(origin))
+    record("scenario.created", saved, by=owner, **_origin_details(origin))
     return saved
 
 
@@ -60,7 +60,7 @@ def scenario_update(
             return locked
         locked.version += 1
         saved = _save(locked, document, user, message, origin)
-        record("scenario.changed", saved, by=user, version=saved.version, **_from(origin))
+        record("scenario.changed", saved, by=user, version=saved.version, **_origin_details(origin))
         return saved
 
 
@@ -97,8 +97,10 @@ def scenario_restore(
     target = into or version.scenario
     if into is not None and not part:
         raise PlannerError("into: name the part that is taken into another scenario (policies).")
-    what = f"{version.name}, version {version.number}" if into else f"version {version.number}"
-    words = f"{part.capitalize()} of {what}" if part else f"Version {version.number}"
+    version_words = (
+        f"{version.name}, version {version.number}" if into else f"version {version.number}"
+    )
+    words = f"{part.capitalize()} of {version_words}" if part else f"Version {version.number}"
     return scenario_update(
         scenario=target,
         user=user,
@@ -210,8 +212,10 @@ def _save(
     origin: ScenarioVersion | None,
 ) -> Scenario:
     """Check the document, and save the scenario with a new version row."""
-    if len(message) > MESSAGE:
-        raise PlannerError(f"message: at most {MESSAGE} characters, not {len(message)}.")
+    if len(message) > MAX_MESSAGE_CHARACTERS:
+        raise PlannerError(
+            f"message: at most {MAX_MESSAGE_CHARACTERS} characters, not {len(message)}."
+        )
     parsed = text.parse(document)
     scenario.name = parsed.name
     scenario.document = document
@@ -239,5 +243,5 @@ def _save(
     return scenario
 
 
-def _from(origin: ScenarioVersion | None) -> dict[str, Any]:
+def _origin_details(origin: ScenarioVersion | None) -> dict[str, Any]:
     return {"from": f"{origin.name}, version {origin.number}"} if origin else {}

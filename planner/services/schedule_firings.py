@@ -29,51 +29,51 @@ from planner.outputs.plans import (
     tiers_missed,
 )
 from planner.outputs.weekly_pattern import in_utc
-from planner.selectors.review import GOING
+from planner.selectors.review import UNDECIDED
 from planner.selectors.runs import run_result, run_table, run_tables
 from planner.services.access import check_may_plan
 from planner.services.active_plans import (
-    replaced_by,
-    timetable_of,
+    activatable_plan,
+    plans_replaced_by,
 )
 from planner.services.notifications import notify
 from planner.services.plan_difference import (
+    ActivationRule,
     Difference,
     PoolPlan,
-    Rule,
-    differs,
+    plan_difference,
 )
 from planner.services.proposals import amend, approve, propose
 from planner.services.runs import run_create
 from planner.services.schedules import cron_of
-from planner.services.sources import pinned
+from planner.services.sources import pin_live_sources
 
 # a firing that is later than this uses present data, not the data of its due moment
 LATE = timedelta(minutes=15)
-MOST_MISSED = 100  # missed moments that get a row
+MAX_MISSED = 100  # missed moments that get a row
 Price = dict[tuple[str, str, str, str], float]  # USD per hour by region, model, GPU and role
 
 
 @dataclass(frozen=True, slots=True)
-class Ticked:
+class TickResult:
     """The firings that one tick started and settled."""
 
     fired: tuple[Firing, ...]
     settled: tuple[Firing, ...]
 
 
-def schedules_tick(*, now: datetime, enqueue: bool = True) -> Ticked:
+def schedules_tick(*, now: datetime, enqueue: bool = True) -> TickResult:
     """Settle finished runs, and fire due schedules; safe to repeat and to run twice at once.
 
     If several moments passed, only the last is made up for. The others are stored as missed.
     """
-    settled = [firing for firing in _running() if firing_settle(firing=firing, now=now)]
+    settled = [firing for firing in _running_firings() if firing_settle(firing=firing, now=now)]
     fired = []
     for schedule in Schedule.objects.filter(paused=False, next_due__lte=now):
-        due = _taken(schedule, now)
+        due = _claim_due_moment(schedule, now)
         if due is not None:
-            fired.append(_fired(schedule, due, now, None, enqueue))
-    return Ticked(tuple(firing for firing in fired if firing is not None), tuple(settled))
+            fired.append(_create_firing(schedule, due, now, None, enqueue))
+    return TickResult(tuple(firing for firing in fired if firing is not None), tuple(settled))
 
 
 def schedule_fire(
@@ -89,7 +89,7 @@ def schedule_fire(
     Raises NotReady if it was fired in the same second.
     """
     check_may_plan(user, "not fire schedules")
-    firing = _fired(schedule, now.replace(microsecond=0), now, user, enqueue, as_of)
+    firing = _create_firing(schedule, now.replace(microsecond=0), now, user, enqueue, as_of)
     if firing is None:
         raise NotReady(f"{schedule.name} was fired this very second; look at its history.")
     return firing
@@ -105,20 +105,20 @@ def firing_settle(*, firing: Firing, now: datetime) -> bool:
         return False
     try:
         with transaction.atomic():
-            return _settled(firing, run, now)
+            return _propose_plan(firing, run, now)
     except EXPECTED as problem:
         return _end(firing, Firing.State.FAILED, str(problem), now)
 
 
-def _running() -> list[Firing]:
-    going = Firing.objects.filter(state=Firing.State.RUNNING)
-    return list(going.select_related("schedule", "run"))
+def _running_firings() -> list[Firing]:
+    firings = Firing.objects.filter(state=Firing.State.RUNNING)
+    return list(firings.select_related("schedule", "run"))
 
 
-def _taken(schedule: Schedule, now: datetime) -> datetime | None:
+def _claim_due_moment(schedule: Schedule, now: datetime) -> datetime | None:
     """Return the moment to fire for, once for all callers, and store the missed ones before it."""
     cron = cron_of(schedule)
-    due = cron.between(schedule.next_due - timedelta(seconds=1), now, MOST_MISSED + 1)
+    due = cron.between(schedule.next_due - timedelta(seconds=1), now, MAX_MISSED + 1)
     # Only one of several ticks finds ``next_due`` unchanged and moves it.
     unchanged = Schedule.objects.filter(pk=schedule.pk, paused=False, next_due=schedule.next_due)
     if not unchanged.update(next_due=cron.after(now)) or not due:
@@ -149,7 +149,7 @@ def _taken(schedule: Schedule, now: datetime) -> datetime | None:
     return last
 
 
-def _fired(
+def _create_firing(
     schedule: Schedule,
     due: datetime,
     now: datetime,
@@ -159,45 +159,45 @@ def _fired(
 ) -> Firing | None:
     """Return the new firing with its run; None if the moment was fired already."""
     late = now - due > LATE
-    known = as_of or (now.replace(second=0, microsecond=0) if late else due)
-    firing = Firing(schedule=schedule, due_at=due, as_of=known, fired_at=now, by=user)
-    going = schedule.firings.filter(state=Firing.State.RUNNING).exists()
-    firing.state = Firing.State.MISSED if going else Firing.State.RUNNING
-    if going:
+    data_until = as_of or (now.replace(second=0, microsecond=0) if late else due)
+    firing = Firing(schedule=schedule, due_at=due, as_of=data_until, fired_at=now, by=user)
+    running = schedule.firings.filter(state=Firing.State.RUNNING).exists()
+    firing.state = Firing.State.MISSED if running else Firing.State.RUNNING
+    if running:
         firing.words, firing.finished_at = "The run of the one before was still going.", now
     elif late and as_of is None:
         firing.words = f"Made up for {(now - due).total_seconds() / 3600:,.1f} h late."
     try:
         with transaction.atomic():  # nobody may see a firing without its run
             firing.save()
-            if going:
-                _tell(firing, "was missed")
+            if running:
+                _notify_subscribers(firing, "was missed")
             else:
-                _begun(firing, schedule, known, now, enqueue)
+                _start_run(firing, schedule, data_until, now, enqueue)
     except IntegrityError:
         return None
     return firing
 
 
-def _begun(
-    firing: Firing, schedule: Schedule, known: datetime, now: datetime, enqueue: bool
+def _start_run(
+    firing: Firing, schedule: Schedule, data_until: datetime, now: datetime, enqueue: bool
 ) -> None:
     try:
         with transaction.atomic():
-            firing.run = _run(schedule, known, enqueue)
+            firing.run = _create_run(schedule, data_until, enqueue)
             firing.save(update_fields=["run"])
     except EXPECTED as problem:
         firing.run = None
         _end(firing, Firing.State.FAILED, str(problem), now)
 
 
-def _run(schedule: Schedule, known: datetime, enqueue: bool) -> Run:
+def _create_run(schedule: Schedule, data_until: datetime, enqueue: bool) -> Run:
     """Create a run of the current scenario, on the traffic known then, for the window after it."""
     scenario = schedule.scenario
     if scenario is None:
         raise NotFound("The scenario was removed; give the schedule another, or remove it.")
-    changes = {"traffic.until": known.astimezone(UTC).isoformat(), "horizon.start": "end"}
-    document = pinned(text.edit(scenario.document, changes, scenario.name), known)
+    changes = {"traffic.until": data_until.astimezone(UTC).isoformat(), "horizon.start": "end"}
+    document = pin_live_sources(text.edit(scenario.document, changes, scenario.name), data_until)
     text.parse(document, scenario.name)
     return run_create(
         owner=schedule.owner,
@@ -209,7 +209,7 @@ def _run(schedule: Schedule, known: datetime, enqueue: bool) -> Run:
     )
 
 
-def _settled(firing: Firing, run: Run | None, now: datetime) -> bool:
+def _propose_plan(firing: Firing, run: Run | None, now: datetime) -> bool:
     """Propose the plan of a finished run, and approve it if the rule allows."""
     if run is None:
         raise NotFound("Its run was removed before it was over.")
@@ -217,28 +217,28 @@ def _settled(firing: Firing, run: Run | None, now: datetime) -> bool:
         raise NotReady(run.problem or f"Its run {run.pk} was cancelled.")
     schedule = firing.schedule
     options = {"repeat": "once"} | ({"policy": schedule.policy} if schedule.policy else {})
-    plan = timetable_of(run, ExportOptions(**options), now)
-    difference = difference_of(plan, next(iter(replaced_by(plan, run)), None))
-    rule = Rule(schedule.most_replicas, schedule.most_cost)
-    reason = rule.asks(difference, tiers_missed(run_result(run), plan.policy))
+    plan = activatable_plan(run, ExportOptions(**options), now)
+    difference = difference_from_active(plan, next(iter(plans_replaced_by(plan, run)), None))
+    rule = ActivationRule(schedule.most_replicas, schedule.most_cost)
+    reason = rule.reason_for_review(difference, tiers_missed(run_result(run), plan.policy))
     sentences = [
         reason or "Within the limits.",
         difference.sentence if difference else "",
-        _taken_policy(schedule, run, plan),
+        _policy_sentence(schedule, run, plan),
     ]
     words = " ".join(sentence for sentence in sentences if sentence)
     firing.difference = as_json(difference) if difference else {}
     if not _end(firing, Firing.State.REVIEW, words, now):
         return False
     by = f"schedule {schedule.name}"
-    firing.proposal = _proposed(schedule, run, words, options, by)
+    firing.proposal = _open_or_amend_proposal(schedule, run, words, options, by)
     firing.save(update_fields=["proposal"])
     if not reason:
-        _approved(firing, by, now)
+        _approve_by_rule(firing, by, now)
     return True
 
 
-def _taken_policy(schedule: Schedule, run: Run, plan: Plan) -> str:
+def _policy_sentence(schedule: Schedule, run: Run, plan: Plan) -> str:
     """Return in words which policy of a comparison is used, and why; "" for other kinds of run."""
     if run.kind != Run.Kind.COMPARE:
         return ""
@@ -252,20 +252,20 @@ def _taken_policy(schedule: Schedule, run: Run, plan: Plan) -> str:
     return f"{first}, as the schedule says; recommended is {best.get('label') or 'none'}."
 
 
-def _proposed(
+def _open_or_amend_proposal(
     schedule: Schedule, run: Run, words: str, options: dict[str, str], by: str
 ) -> Proposal:
     """Amend the open proposal of the schedule with this run, or create a new one."""
-    waits = Proposal.objects.filter(firings__schedule=schedule, state__in=GOING).first()
-    if waits is not None:
-        return amend(proposal=waits, by=None, run=run, message=words, rule=by)
+    open_proposal = Proposal.objects.filter(firings__schedule=schedule, state__in=UNDECIDED).first()
+    if open_proposal is not None:
+        return amend(proposal=open_proposal, by=None, run=run, message=words, rule=by)
     return propose(
         by=None, title=f"By schedule: {schedule.name}", run=run, message=words, options=options,
         rule=by,
     )  # fmt: skip
 
 
-def _approved(firing: Firing, by: str, now: datetime) -> None:
+def _approve_by_rule(firing: Firing, by: str, now: datetime) -> None:
     """Approve the proposal by rule, unless the workspace's rules require a person."""
     assert firing.proposal is not None
     try:
@@ -284,21 +284,21 @@ def _end(firing: Firing, state: str, words: str, now: datetime) -> bool:
     )
     firing.refresh_from_db()
     if ended and state == Firing.State.FAILED:
-        _tell(firing, "failed")
+        _notify_subscribers(firing, "failed")
     return bool(ended)
 
 
-def _tell(firing: Firing, what: str) -> None:
+def _notify_subscribers(firing: Firing, event: str) -> None:
     schedule = firing.schedule
-    text = f"Schedule {schedule.name}, {firing.due_at:%Y-%m-%d %H:%M} UTC, {what}: {firing.words}"
+    text = f"Schedule {schedule.name}, {firing.due_at:%Y-%m-%d %H:%M} UTC, {event}: {firing.words}"
     notify(current_workspace(), Event.FAILED, text, f"/schedules/{schedule.pk}/")
 
 
-def difference_of(plan: Plan, in_force: ActivePlan | None) -> Difference | None:
+def difference_from_active(plan: Plan, active: ActivePlan | None) -> Difference | None:
     """Return the difference between two plans, both in UTC; None if no plan is active."""
-    if in_force is None:
+    if active is None:
         return None
-    prices = _prices(in_force.run) | _prices_of(plan.run)
+    prices = _replica_prices(active.run) | _replica_prices_of_run(plan.run)
     new = [
         PoolPlan(
             (pool.name, pool.region),
@@ -310,19 +310,19 @@ def difference_of(plan: Plan, in_force: ActivePlan | None) -> Difference | None:
     old = [
         PoolPlan(
             (pool["name"], pool["region"]),
-            in_utc(steps_of(pool), in_force.zone),
+            in_utc(steps_of(pool), active.zone),
             prices.get((pool["region"], pool["model"], pool["gpu"], pool["role"])),
         )
-        for pool in in_force.pools
+        for pool in active.pools
     ]
-    return differs(new, old)
+    return plan_difference(new, old)
 
 
-def _prices_of(number: int) -> Price:
-    return _prices(Run.objects.filter(pk=number).first())
+def _replica_prices_of_run(number: int) -> Price:
+    return _replica_prices(Run.objects.filter(pk=number).first())
 
 
-def _prices(run: Run | None) -> Price:
+def _replica_prices(run: Run | None) -> Price:
     """Return USD per replica and hour for the pools that the run's plan has."""
     if run is None or "plan" not in run_tables(run):
         return {}

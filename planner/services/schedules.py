@@ -25,7 +25,7 @@ def schedule_create(
 ) -> Schedule:
     """Create a schedule with ``fields`` of ``FIELDS``; raise PlannerError if one is not valid."""
     schedule = Schedule(owner=owner, name=name, scenario=scenario, cron=cron, **fields)
-    return _kept(schedule, owner, now, "made")
+    return _check_and_save(schedule, owner, now, "made")
 
 
 def schedule_change(
@@ -37,7 +37,7 @@ def schedule_change(
         if name not in FIELDS:
             raise PlannerError(f"{name}: a schedule has {', '.join(FIELDS)}.")
         setattr(schedule, name, value)
-    return _kept(schedule, user, now, "changed")
+    return _check_and_save(schedule, user, now, "changed")
 
 
 @transaction.atomic
@@ -71,10 +71,10 @@ def schedule_delete(*, schedule: Schedule, user: User) -> None:
 
 def cron_of(schedule: Schedule) -> Cron:
     """Return the times of a schedule."""
-    return Cron.of(schedule.cron, schedule.zone)
+    return Cron.parse(schedule.cron, schedule.zone)
 
 
-def _kept(schedule: Schedule, user: User | None, now: datetime, deed: str) -> Schedule:
+def _check_and_save(schedule: Schedule, user: User | None, now: datetime, action: str) -> Schedule:
     """Check a schedule, set its next moment, and save it."""
     _check_may_change(schedule, user)
     if not schedule.name.strip():
@@ -88,7 +88,7 @@ def _kept(schedule: Schedule, user: User | None, now: datetime, deed: str) -> Sc
         with transaction.atomic():
             schedule.save()
             record(
-                f"schedule.{deed}", schedule, by=user, cron=schedule.cron, timezone=schedule.zone,
+                f"schedule.{action}", schedule, by=user, cron=schedule.cron, timezone=schedule.zone,
                 most_replicas=schedule.most_replicas, most_cost=schedule.most_cost,
             )  # fmt: skip
     except IntegrityError:
@@ -117,8 +117,8 @@ def _check_may_change(schedule: Schedule, user: User | None) -> None:
     plan of a planner's own schedule is reviewed.
     """
     check_may_plan(user)
-    decides = any(getattr(schedule, name) is not None for name in LIMITS)
-    if decides and user is not None and not may_approve(user):
+    has_limits = any(getattr(schedule, name) is not None for name in LIMITS)
+    if has_limits and user is not None and not may_approve(user):
         raise NotAllowed(
             "Only an approver or an admin may set limits within which plans take effect unasked, "
             "or change a schedule that has them; leave both limits out, or ask one."

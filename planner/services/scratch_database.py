@@ -16,7 +16,7 @@ from django.db.utils import load_backend
 
 SQLITE = "django.db.backends.sqlite3"
 PREFIX = "headroom_scratch_"
-LEFT_BEHIND = timedelta(days=1)  # age of databases to drop; a killed backup leaves its own behind
+MAX_AGE = timedelta(days=1)  # age of databases to drop; a killed backup leaves its own behind
 
 
 @contextmanager
@@ -27,11 +27,11 @@ def scratch_database(folder: Path, *, sqlite: bool = False) -> Iterator[BaseData
     the connection by its alias, in this thread only.
     """
     with ExitStack() as stack:
-        scratch = None if sqlite or connection.vendor == "sqlite" else _in_postgresql(stack)
+        scratch = None if sqlite or connection.vendor == "sqlite" else _create_in_postgresql(stack)
         if scratch is None:
             options = {"init_command": "PRAGMA journal_mode=MEMORY; PRAGMA synchronous=OFF;"}
             file = {"NAME": str(folder / "scratch.sqlite3"), "OPTIONS": options}
-            scratch = _connected(stack, {"ENGINE": SQLITE, **file})
+            scratch = _connect(stack, {"ENGINE": SQLITE, **file})
         # Create the tables from the models: the same tables as by all migrations, and far faster.
         with scratch.schema_editor() as editor:
             for model in apps.get_models():
@@ -40,28 +40,28 @@ def scratch_database(folder: Path, *, sqlite: bool = False) -> Iterator[BaseData
         yield scratch
 
 
-def _in_postgresql(stack: ExitStack) -> BaseDatabaseWrapper | None:
+def _create_in_postgresql(stack: ExitStack) -> BaseDatabaseWrapper | None:
     """Create a database on the same server; return None if that is refused."""
     server = connection.copy("scratch-server")  # CREATE DATABASE runs outside of transactions
     stack.callback(server.close)
     now = datetime.now(UTC)
-    name = f"{_stamped(now)}_{secrets.token_hex(4)}"
+    name = f"{_dated_prefix(now)}_{secrets.token_hex(4)}"
     try:
         with server.cursor() as cursor:
             cursor.execute(f"CREATE DATABASE {name} TEMPLATE template0")
             stack.callback(_drop, server, name, "WITH (FORCE)")
             cursor.execute("SELECT datname FROM pg_database WHERE datname LIKE %s", [f"{PREFIX}%"])
             for (other,) in cursor.fetchall():
-                if other < _stamped(now - LEFT_BEHIND):
+                if other < _dated_prefix(now - MAX_AGE):
                     _drop(server, other)
-        scratch = _connected(stack, {"NAME": name})
+        scratch = _connect(stack, {"NAME": name})
         scratch.ensure_connection()
     except DatabaseError:
         return None
     return scratch
 
 
-def _stamped(moment: datetime) -> str:
+def _dated_prefix(moment: datetime) -> str:
     return f"{PREFIX}{moment:%Y%m%d%H%M%S}"
 
 
@@ -70,7 +70,7 @@ def _drop(server: BaseDatabaseWrapper, name: str, how: str = "") -> None:
         cursor.execute(f"DROP DATABASE IF EXISTS {name} {how}")
 
 
-def _connected(stack: ExitStack, changes: dict[str, Any]) -> BaseDatabaseWrapper:
+def _connect(stack: ExitStack, changes: dict[str, Any]) -> BaseDatabaseWrapper:
     """Return a connection like the installation's, with these settings changed."""
     settings = {**connection.settings_dict, **changes}
     alias = f"scratch-{secrets.token_hex(4)}"

@@ -27,13 +27,13 @@ from planner.models.workspace import current_workspace
 from planner.services.access import check_may_administer
 from planner.services.attempts import failed_attempt
 from planner.services.audit import record
-from planner.services.people import check_theirs
-from planner.services.refused_requests import limit_reached
+from planner.services.people import check_may_change_account
+from planner.services.refused_requests import record_limit_reached
 
 STEP_S = 30
 RECOVERY_CODES = 10
 RECOVERY_BYTES = 10  # 80 bits each: a hash without salt cannot be searched
-WRONG = 5  # wrong codes of one account within a minute; 3 of a million are right
+MAX_WRONG = 5  # wrong codes of one account within a minute; 3 of a million are right
 
 
 class NotEnrolled(NotAllowed):
@@ -62,13 +62,13 @@ def is_required(user: User) -> bool:
 
 def check_enrolled(user: User) -> None:
     """Raise NotEnrolled if a second factor is required and the user has none."""
-    if is_required(user) and factor_of(user) is None and not asks_itself(user):
+    if is_required(user) and factor_of(user) is None and not provider_checks_factor(user):
         raise NotEnrolled(
             "A second factor is asked of everybody here; set yours up under Account, Second factor."
         )
 
 
-def asks_itself(user: User) -> bool:
+def provider_checks_factor(user: User) -> bool:
     """Return whether the user signs in only by an identity provider that checks a second factor."""
     provider = settings.HEADROOM_OIDC
     if provider is None or not provider.second_factor or user.has_usable_password():
@@ -81,30 +81,30 @@ def factor_begin(*, user: User) -> Enrolment:
     if factor_of(user) is not None:
         raise NotReady("You have a second factor; end it first, then set up another.")
     key = pyotp.random_base32()
-    fresh = {"encrypted_key": _sealed(key), "last_step": 0, "recovery": []}
+    fresh = {"encrypted_key": _encrypt(key), "last_step": 0, "recovery": []}
     SecondFactor.objects.update_or_create(user=user, defaults=fresh)
     return _enrolment(user, key)
 
 
-def factor_begun(user: User) -> Enrolment | None:
+def pending_enrolment(user: User) -> Enrolment | None:
     """Return the enrolment that waits for its first code; None if there is none."""
-    begun = SecondFactor.objects.filter(user=user, confirmed_at=None).first()
-    return _enrolment(user, _key(begun)) if begun else None
+    pending = SecondFactor.objects.filter(user=user, confirmed_at=None).first()
+    return _enrolment(user, _decrypted_key(pending)) if pending else None
 
 
 def factor_confirm(*, user: User, code: str) -> list[str]:
     """Confirm the key with a first code; return the recovery codes, which are shown once."""
     with _code_attempt(user), transaction.atomic():
         rows = SecondFactor.objects.select_for_update()
-        begun = rows.filter(user=user, confirmed_at=None).first()
-        if begun is None:
+        pending = rows.filter(user=user, confirmed_at=None).first()
+        if pending is None:
             raise NotReady("No second factor is being set up; begin anew.")
-        if not _takes(begun, code):
+        if not _accept_code(pending, code):
             raise PlannerError("code: this is not the code of now; see that the clocks are right.")
         codes = [secrets.token_hex(RECOVERY_BYTES) for _ in range(RECOVERY_CODES)]
-        begun.recovery = [_hash(code) for code in codes]
-        begun.confirmed_at = timezone.now()
-        begun.save()
+        pending.recovery = [_hash(code) for code in codes]
+        pending.confirmed_at = timezone.now()
+        pending.save()
         record("user.second-factor", user, by=user, on=True)
     return codes
 
@@ -112,22 +112,22 @@ def factor_confirm(*, user: User, code: str) -> list[str]:
 def factor_check(*, user: User, code: str) -> None:
     """Raise NotAllowed for a code that is neither current nor an unused recovery code."""
     with _code_attempt(user):
-        if not _code_used(user, code):
+        if not _use_code(user, code):
             record("user.refused", user.username, by=None, rule="second factor")
             raise NotAllowed("This is neither the code of now nor a recovery code that is left.")
 
 
 @transaction.atomic
-def _code_used(user: User, code: str) -> bool:
+def _use_code(user: User, code: str) -> bool:
     """Use up the code; return whether it was right."""
     row = SecondFactor.objects.select_for_update().get(user=user, confirmed_at__isnull=False)
-    hashed = _hash(_plain(code))
+    hashed = _hash(_normalise_code(code))
     if hashed in row.recovery:
-        row.recovery = [left for left in row.recovery if left != hashed]
+        row.recovery = [unused for unused in row.recovery if unused != hashed]
         row.save(update_fields=["recovery"])
         record("user.recovery-code", user, by=user, left=len(row.recovery))
         return True
-    if _takes(row, code):
+    if _accept_code(row, code):
         row.save(update_fields=["last_step"])
         return True
     return False
@@ -145,7 +145,7 @@ def factor_end(*, user: User, code: str) -> None:
 def factor_reset(*, by: User | None, person: User) -> None:
     """End the second factor of a person who lost it, as an admin."""
     check_may_administer(by)
-    check_theirs(by, person, "end the second factor of")
+    check_may_change_account(by, person, "end the second factor of")
     if not SecondFactor.objects.filter(user=person).delete()[0]:
         raise NotReady(f"{person.username} has no second factor.")
     record("user.second-factor", person, by=by, on=False)
@@ -158,11 +158,11 @@ def _code_attempt(user: User) -> Iterator[None]:
     Do not call it within a transaction: a rollback would forget the attempt.
     """
     try:
-        with failed_attempt("factor", str(user.pk), most=WRONG):
+        with failed_attempt("factor", str(user.pk), limit=MAX_WRONG):
             yield
     except TooManyAttempts as refusal:
-        limit_reached(
-            f"Codes of {user.username}'s second factor were refused for a while: {WRONG} wrong "
+        record_limit_reached(
+            f"Codes of {user.username}'s second factor were refused for a while: {MAX_WRONG} wrong "
             "ones within a minute, after the right password.",
             key=f"codes of {user.username}",
             name=user.username,
@@ -172,9 +172,9 @@ def _code_attempt(user: User) -> Iterator[None]:
         ) from None
 
 
-def _takes(row: SecondFactor, code: str) -> bool:
+def _accept_code(row: SecondFactor, code: str) -> bool:
     """Return whether this is an unused code of this step, or of the step before or after."""
-    plain_code, totp = _plain(code), pyotp.TOTP(_key(row), interval=STEP_S)
+    plain_code, totp = _normalise_code(code), pyotp.TOTP(_decrypted_key(row), interval=STEP_S)
     now = int(time.time()) // STEP_S
     for step in (now - 1, now, now + 1):
         if step > row.last_step and secrets.compare_digest(
@@ -185,7 +185,7 @@ def _takes(row: SecondFactor, code: str) -> bool:
     return False
 
 
-def _plain(code: str) -> str:
+def _normalise_code(code: str) -> str:
     return "".join(code.split()).replace("-", "").lower()[:64]
 
 
@@ -200,18 +200,18 @@ def _enrolment(user: User, key: str) -> Enrolment:
     return Enrolment(key, address)
 
 
-def _seal() -> Fernet:
+def _cipher() -> Fernet:
     digest = hashlib.sha256(b"second factor " + settings.SECRET_KEY.encode()).digest()
     return Fernet(base64.urlsafe_b64encode(digest))
 
 
-def _sealed(key: str) -> str:
-    return str(_seal().encrypt(key.encode()), "ascii")
+def _encrypt(key: str) -> str:
+    return str(_cipher().encrypt(key.encode()), "ascii")
 
 
-def _key(row: SecondFactor) -> str:
+def _decrypted_key(row: SecondFactor) -> str:
     try:
-        return str(_seal().decrypt(row.encrypted_key.encode()), "ascii")
+        return str(_cipher().decrypt(row.encrypted_key.encode()), "ascii")
     except InvalidToken:
         raise NotAllowed(
             "The second factor was set up under another secret key of this installation; an admin "

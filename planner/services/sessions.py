@@ -23,7 +23,7 @@ from planner.models import Session, User
 from planner.services.audit import record
 from planner.services.client_address import client_address
 
-SEEN_EVERY = timedelta(minutes=1)  # pages update the row at most this often
+SEEN_INTERVAL = timedelta(minutes=1)  # pages update the row at most this often
 
 
 class SessionStore(db.SessionStore):
@@ -40,7 +40,7 @@ class SessionStore(db.SessionStore):
 
     @property
     def row_key(self) -> str:
-        return hash_of(self.session_key or "")
+        return key_hash(self.session_key or "")
 
     def note(self, *, address: str) -> None:
         """Record that the session is used now, from ``address``.
@@ -48,7 +48,7 @@ class SessionStore(db.SessionStore):
         Only these two columns are written: another request may change the rest meanwhile.
         """
         now = timezone.now()
-        if address == self.address and now < self.last_used_at + SEEN_EVERY:
+        if address == self.address and now < self.last_used_at + SEEN_INTERVAL:
             return
         self.last_used_at, self.address = now, address
         if self.session_key:
@@ -64,7 +64,7 @@ class SessionStore(db.SessionStore):
         return row
 
     def exists(self, session_key: str) -> bool:
-        return Session.objects.filter(pk=hash_of(session_key)).exists()
+        return Session.objects.filter(pk=key_hash(session_key)).exists()
 
     def create(self) -> None:
         self.created_at = self.last_used_at = timezone.now()
@@ -84,7 +84,7 @@ class SessionStore(db.SessionStore):
 
     def delete(self, session_key: str | None = None) -> None:
         if key := session_key or self.session_key:
-            Session.objects.filter(pk=hash_of(key)).delete()
+            Session.objects.filter(pk=key_hash(key)).delete()
 
 
 def sessions_of(user: User) -> QuerySet[Session]:
@@ -92,7 +92,7 @@ def sessions_of(user: User) -> QuerySet[Session]:
     return Session.objects.filter(user=user, expire_date__gt=timezone.now())
 
 
-def session_noted(request: HttpRequest) -> None:
+def session_touch(request: HttpRequest) -> None:
     """Record that the session of this request is used, and from which address."""
     if isinstance(request.session, SessionStore):
         request.session.note(address=client_address(request))
@@ -110,9 +110,9 @@ def session_end(*, user: User, key: str) -> None:
     record("user.session-ended", user, by=user)
 
 
-def sessions_end(*, user: User, by: User | None, but: str = "") -> int:
-    """End all sessions of a user except the row ``but``; return how many."""
-    ended = sessions_of(user).exclude(pk=but).delete()[0]
+def sessions_end(*, user: User, by: User | None, except_key: str = "") -> int:
+    """End all sessions of a user except the row ``except_key``; return how many."""
+    ended = sessions_of(user).exclude(pk=except_key).delete()[0]
     if ended:
         record("user.sessions-ended", user, by=by, sessions=ended)
     return ended
@@ -123,6 +123,6 @@ def sessions_sweep(*, now: datetime) -> int:
     return Session.objects.filter(expire_date__lt=now).delete()[0]
 
 
-def hash_of(key: str) -> str:
+def key_hash(key: str) -> str:
     """Return a plain hash: a key is 32 random characters, so the hash cannot be reversed."""
     return hashlib.sha256(key.encode()).hexdigest()

@@ -13,15 +13,15 @@ from planner.inputs.ingest.bucket import address_in
 from planner.inputs.ingest.prometheus.address import allowed_address
 
 
-def check_reach(kind: str, source_settings: Any) -> None:
+def check_allowed(kind: str, source_settings: Any) -> None:
     """Raise SourceError where a source's settings lead outside the allow-lists."""
     if kind == "prometheus":
         allowed_address(source_settings.url, settings.HEADROOM_SOURCES)
     elif kind == "folder":
         allowed_folder(source_settings.path)
     elif kind == "bucket":
-        place = address_in(source_settings.url, source_settings.bucket, source_settings.prefix)
-        allowed_address(place.url, settings.HEADROOM_SOURCES)
+        address = address_in(source_settings.url, source_settings.bucket, source_settings.prefix)
+        allowed_address(address.url, settings.HEADROOM_SOURCES)
 
 
 def allowed_folder(path: str) -> Path:
@@ -38,7 +38,7 @@ def allowed_folder(path: str) -> Path:
     return folder
 
 
-def secret(field: str, variable: str) -> str:
+def read_secret(field: str, variable: str) -> str:
     """Return the secret in the environment variable that a setting names."""
     value = os.environ.get(variable, "").strip()
     if not value or not value.isprintable() or not value.isascii():

@@ -38,25 +38,28 @@ from planner.inputs.ingest.live.settings import (
 from planner.models import Source, SourceReading
 from planner.services.source_allowlist import (
     allowed_folder,
-    check_reach,
-    secret,
+    check_allowed,
+    read_secret,
 )
-from planner.services.sources import series, source_take
+from planner.services.sources import (
+    reading_store,
+    source_series,
+)
 from planner.services.traces import UPLOADS
 from planner.storage import row_arrays
 
 SETTLED_S = 5.0  # a file changed within this time is left for the next reading
-UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".swp")
-MOST_FILES = 1000  # new files per reading
-MOST_SHOWN = 1000  # files of a preview
-LOOK_S = 10.0  # limit of one answer while a user waits for the page
+UNFINISHED_SUFFIXES = (".tmp", ".part", ".partial", ".crdownload", ".swp")
+MAX_FILES = 1000  # new files per reading
+MAX_SHOWN = 1000  # files of a preview
+PREVIEW_READ_S = 10.0  # limit of one answer while a user waits for the page
 
-PlaceSettings = FolderSettings | BucketSettings
+FileSourceSettings = FolderSettings | BucketSettings
 Mark = list[int | str]  # as JSON stores it
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class SourceFile:
     """One file; another ``mark`` means that it was written again."""
 
     name: str
@@ -64,7 +67,7 @@ class Dropped:
     settled: bool = True  # False: it may still be written to
 
 
-class Folder:
+class FolderFiles:
     """Files of a folder that the operator allows."""
 
     def __init__(self, folder: FolderSettings) -> None:
@@ -72,7 +75,7 @@ class Folder:
         if not self._folder.is_dir():
             raise SourceError(f"path: {folder.path} is no folder here; make it, or check the path.")
 
-    def files(self) -> list[Dropped]:
+    def files(self) -> list[SourceFile]:
         """Return plain files by name, without links and files that are marked as unfinished."""
         files = []
         for path in sorted(self._folder.iterdir()):
@@ -80,7 +83,7 @@ class Folder:
                 continue
             state = path.stat()
             settled = time.time() - state.st_mtime >= SETTLED_S
-            files.append(Dropped(path.name, [state.st_size, state.st_mtime_ns], settled))
+            files.append(SourceFile(path.name, [state.st_size, state.st_mtime_ns], settled))
         return files
 
     @contextmanager
@@ -88,29 +91,30 @@ class Folder:
         yield self._folder / name
 
 
-class Objects:
+class BucketFiles:
     """Files of a bucket, under their names below the prefix."""
 
-    def __init__(self, place: BucketSettings, read_s: float = READ_S) -> None:
-        check_reach("bucket", place)
+    def __init__(self, bucket: BucketSettings, read_s: float = READ_S) -> None:
+        check_allowed("bucket", bucket)
         keys = Keys()
-        if place.access_key_env and place.secret_key_env:
-            session = place.session_token_env
+        if bucket.access_key_env and bucket.secret_key_env:
+            session = bucket.session_token_env
             keys = Keys(
-                secret("access_key_env", place.access_key_env),
-                secret("secret_key_env", place.secret_key_env),
-                secret("session_token_env", session) if session else "",
+                read_secret("access_key_env", bucket.access_key_env),
+                read_secret("secret_key_env", bucket.secret_key_env),
+                read_secret("session_token_env", session) if session else "",
             )
-        self._prefix = f"{place.prefix}/" if place.prefix else ""
+        self._prefix = f"{bucket.prefix}/" if bucket.prefix else ""
         self._bucket = Bucket(
-            place.url, place.bucket, place.prefix, signing_region=place.signing_region, keys=keys,
+            bucket.url, bucket.bucket, bucket.prefix,
+            signing_region=bucket.signing_region, keys=keys,
             ca_file=settings.HEADROOM_SOURCES_CA, read_s=read_s,
         )  # fmt: skip
 
-    def files(self) -> list[Dropped]:
+    def files(self) -> list[SourceFile]:
         """Return the objects of the bucket, without folders; an object is never partial."""
         return [
-            Dropped(stored.key.removeprefix(self._prefix), [stored.bytes, stored.etag])
+            SourceFile(stored.key.removeprefix(self._prefix), [stored.bytes, stored.etag])
             for stored in self._bucket.objects()
             if stored.key.isprintable()  # no database can store other names
             and not stored.key.endswith("/")
@@ -127,50 +131,48 @@ class Objects:
             copy.unlink(missing_ok=True)
 
 
-def files_there(kind: str, place_settings: PlaceSettings) -> tuple[str, ...]:
+def preview_files(kind: str, source_settings: FileSourceSettings) -> tuple[str, ...]:
     """Return the names that a preview shows; raise SourceError if they cannot be read."""
-    place = (
-        Objects(place_settings, LOOK_S)
-        if isinstance(place_settings, BucketSettings)
-        else Folder(place_settings)
+    location = (
+        BucketFiles(source_settings, PREVIEW_READ_S)
+        if isinstance(source_settings, BucketSettings)
+        else FolderFiles(source_settings)
     )
-    return tuple(dropped.name for dropped in place.files()[:MOST_SHOWN])
+    return tuple(file.name for file in location.files()[:MAX_SHOWN])
 
 
 def read_folder(source: Source) -> None:
     """Read the new files of a folder."""
     folder: FolderSettings = settings_of(source.kind, source.settings)
-    _read(source, folder, Folder(folder))
+    _read_new_files(source, folder, FolderFiles(folder))
 
 
 def read_bucket(source: Source) -> None:
     """Read the new files of a bucket."""
     bucket: BucketSettings = settings_of(source.kind, source.settings)
-    _read(source, bucket, Objects(bucket))
+    _read_new_files(source, bucket, BucketFiles(bucket))
 
 
-def _read(source: Source, place_settings: PlaceSettings, place: Folder | Objects) -> None:
+def _read_new_files(
+    source: Source, source_settings: FileSourceSettings, location: FolderFiles | BucketFiles
+) -> None:
     """Read every new file once."""
     marks: dict[str, Mark] = dict(source.found.get("files", {}))
     refused = []
-    new = (
-        dropped
-        for dropped in place.files()
-        if dropped.settled and marks.get(dropped.name) != dropped.mark
-    )
-    for dropped in islice(new, MOST_FILES):
+    new = (file for file in location.files() if file.settled and marks.get(file.name) != file.mark)
+    for file in islice(new, MAX_FILES):
         store = row_arrays.folder(f"{UPLOADS}/reading-{source.pk}-{os.getpid()}")
         try:
-            with place.opened(dropped.name, store) as path:
-                if not _read_one(source, place_settings, dropped.name, path, store):
-                    refused.append(dropped.name)
+            with location.opened(file.name, store) as path:
+                if not _read_file(source, source_settings, file.name, path, store):
+                    refused.append(file.name)
         except NotCopied as problem:  # tried again at the next reading, recorded once
-            refused.append(dropped.name)
-            reading = {"source": source, "file_name": dropped.name[:255], "problem": str(problem)}
+            refused.append(file.name)
+            reading = {"source": source, "file_name": file.name[:255], "problem": str(problem)}
             if not SourceReading.objects.filter(**reading).exists():
                 SourceReading.objects.create(**reading)
             continue
-        marks[dropped.name] = dropped.mark
+        marks[file.name] = file.mark
         source.found = {"files": marks}
         Source.objects.filter(pk=source.pk).update(found=source.found, read_until=timezone.now())
     if refused:
@@ -180,8 +182,8 @@ def _read(source: Source, place_settings: PlaceSettings, place: Folder | Objects
         )
 
 
-def _read_one(
-    source: Source, place_settings: PlaceSettings, name: str, path: Path, store: Path
+def _read_file(
+    source: Source, source_settings: FileSourceSettings, name: str, path: Path, store: Path
 ) -> bool:
     """Read one file, and return False if it is refused, with the reason in its line of the record.
 
@@ -191,13 +193,13 @@ def _read_one(
     if source.readings.filter(sha256=sha256).exists():
         return True
     options = IngestOptions(
-        name=name, format=place_settings.format, mapping=place_settings.mapping,
-        model=place_settings.model, region=place_settings.region, tier=place_settings.tier,
+        name=name, format=source_settings.format, mapping=source_settings.mapping,
+        model=source_settings.model, region=source_settings.region, tier=source_settings.tier,
     )  # fmt: skip
     try:
         report = ingest_file(path, store, options)
-        samples = samples_of_file(store, report, source.bin_s, series(source).told())
-        source_take(source=source, samples=samples, file_name=name, sha256=sha256)
+        samples = samples_of_file(store, report, source.bin_s, source_series(source).told())
+        reading_store(source=source, samples=samples, file_name=name, sha256=sha256)
     except EXPECTED as problem:
         SourceReading.objects.create(
             source=source, file_name=name[:255], sha256=sha256, problem=str(problem)
@@ -209,4 +211,4 @@ def _read_one(
 
 
 def _hidden(name: str) -> bool:
-    return name.startswith(".") or name.endswith(UNFINISHED)
+    return name.startswith(".") or name.endswith(UNFINISHED_SUFFIXES)

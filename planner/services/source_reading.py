@@ -43,16 +43,23 @@ from planner.models.workspace import within
 from planner.services.access import check_may_plan
 from planner.services.notifications import notify
 from planner.services.source_allowlist import (
-    check_reach,
-    secret,
+    check_allowed,
+    read_secret,
 )
-from planner.services.source_files import files_there, read_bucket, read_folder
-from planner.services.sources import source_take, source_watch
+from planner.services.source_files import (
+    preview_files,
+    read_bucket,
+    read_folder,
+)
+from planner.services.sources import (
+    reading_store,
+    speeds_judge_enqueue,
+)
 
 logger = logging.getLogger(__name__)
 
 # by name: tasks import services, so services must not import tasks
-READ = "planner.tasks.source_read"
+READ_TASK = "planner.tasks.source_read"
 STALE_AFTER_S = 1800.0  # a worker that takes longer is taken for dead
 PREVIEW_S = 3600
 PREVIEW_TIMEOUT_S = 10.0  # limit of one query while a user waits for the page
@@ -89,30 +96,33 @@ class Preview:
 
 def sources_enqueue() -> int:
     """Have workers read every source that is due; return how many."""
-    due = list(_free(timezone.now()).values_list("pk", flat=True))
+    due = list(_due_sources(timezone.now()).values_list("pk", flat=True))
     for pk in due:
-        current_app.send_task(READ, args=[pk], expires=60)
+        current_app.send_task(READ_TASK, args=[pk], expires=60)
     return len(due)
 
 
-def source_ask(*, source: Source, user: User | None) -> Source:
+def source_request_reading(*, source: Source, user: User | None) -> Source:
     """Have a source read soon, whenever it is due."""
     check_may_plan(user, "not have sources read")
     _check_readable(source)
     Source.objects.filter(pk=source.pk).update(due_at=timezone.now())
-    current_app.send_task(READ, args=[source.pk], expires=60)
+    current_app.send_task(READ_TASK, args=[source.pk], expires=60)
     source.refresh_from_db()
     return source
 
 
-def source_read(*, source_id: int, surface: bool = False, only_due: bool = True) -> Source | None:
+def source_read(
+    *, source_id: int, raise_errors: bool = False, only_due: bool = True
+) -> Source | None:
     """Claim a source and read it to its end; None if another worker does, or nothing is due.
 
-    A problem is stored with the source as a sentence; with ``surface`` it is also raised again.
+    A problem is stored with the source as a sentence; with ``raise_errors`` it is also raised
+    again.
     """
     now = timezone.now()
-    free = _free(now) if only_due else _unclaimed(now)
-    if not free.filter(pk=source_id).update(reading_since=now):
+    claimable = _due_sources(now) if only_due else _unclaimed(now)
+    if not claimable.filter(pk=source_id).update(reading_since=now):
         return None
     source = Source.everywhere.select_related("workspace").get(pk=source_id)
     with within(source.workspace):
@@ -121,15 +131,15 @@ def source_read(*, source_id: int, surface: bool = False, only_due: bool = True)
             Source.objects.filter(pk=source_id).update(
                 state=Source.State.READ, problem="", read_at=timezone.now()
             )
-            source_watch(source)
+            speeds_judge_enqueue(source)
         except EXPECTED as problem:
-            _failed(source, str(problem))
-            if surface:
+            _store_problem(source, str(problem))
+            if raise_errors:
                 raise
         except Exception:  # a bug in one source must not stop the reading of others
             logger.exception("source %s could not be read", source.name)
-            _failed(source, "Reading it met a bug of the program; its log has the rest.")
-            if surface:
+            _store_problem(source, "Reading it met a bug of the program; its log has the rest.")
+            if raise_errors:
                 raise
         finally:
             Source.objects.filter(pk=source_id).update(
@@ -141,24 +151,24 @@ def source_read(*, source_id: int, surface: bool = False, only_due: bool = True)
 def source_preview(*, user: User | None, kind: str, fields: Mapping[str, Any]) -> Preview:
     """Return a preview of a source; raise SourceError if it cannot be read."""
     check_may_plan(user, "not make sources")
-    settings_given = settings_of(kind, fields)
-    check_reach(kind, settings_given)
+    source_settings = settings_of(kind, fields)
+    check_allowed(kind, source_settings)
     if kind in (Source.Kind.FOLDER, Source.Kind.BUCKET):
-        return Preview((), files_there(kind, settings_given), (), None, None)
+        return Preview((), preview_files(kind, source_settings), (), None, None)
     if kind != Source.Kind.PROMETHEUS:
         return Preview((), (), (), None, None)
     bin_s = 300
     end = int(time.time()) // bin_s * bin_s
     span = Span(end - PREVIEW_S, bin_s, PREVIEW_S // bin_s)
-    client = _client(settings_given, PREVIEW_TIMEOUT_S)
-    engines = find(client, settings_given, span.start_s, time.time())
-    samples = read_span(client, settings_given, engines, span)
+    client = _client(source_settings, PREVIEW_TIMEOUT_S)
+    engines = find(client, source_settings, span.start_s, time.time())
+    samples = read_span(client, source_settings, engines, span)
     groups = samples.bins.group_by("model", "region", "tier", maintain_order=True)
     shown = []
     for (model, region, tier), group in groups:
         if all(_sum(group, field) is None for field in AMOUNTS):
             continue  # a series of the power meter, or of gauges alone
-        known = group["requests"].fill_nan(None).count()
+        counted = group["requests"].fill_nan(None).count()
         shown.append(
             PreviewSeries(
                 str(model),
@@ -167,12 +177,12 @@ def source_preview(*, user: User | None, kind: str, fields: Mapping[str, Any]) -
                 _sum(group, "requests"),
                 _sum(group, "input_tokens"),
                 _sum(group, "output_tokens"),
-                known,
-                span.bins - known,
+                counted,
+                span.bins - counted,
             )
         )
     return Preview(
-        queries(settings_given, engines, bin_s),
+        queries(source_settings, engines, bin_s),
         (),
         tuple(shown),
         _utc(span.start_s),
@@ -181,8 +191,8 @@ def source_preview(*, user: User | None, kind: str, fields: Mapping[str, Any]) -
 
 
 def _sum(group: pl.DataFrame, field: str) -> float | None:
-    known = group[field].fill_nan(None).drop_nulls()
-    return float(known.sum()) if known.len() else None
+    values = group[field].fill_nan(None).drop_nulls()
+    return float(values.sum()) if values.len() else None
 
 
 def _read_prometheus(source: Source) -> None:
@@ -201,16 +211,16 @@ def _read_prometheus(source: Source) -> None:
     span = Span(start, bin_s, (end - start) // bin_s)
     client = _client(reading)
     engines = find(client, reading, start, now)
-    reads = {
+    found = {
         "engines": [engine.title for engine in engines.engines],
         "queries": [[query.words, query.query] for query in queries(reading, engines, bin_s)],
     }
     for part in span.spans():
-        source_take(source=source, samples=read_span(client, reading, engines, part))
-        Source.objects.filter(pk=source.pk).update(read_until=_utc(part.end_s), found=reads)
+        reading_store(source=source, samples=read_span(client, reading, engines, part))
+        Source.objects.filter(pk=source.pk).update(read_until=_utc(part.end_s), found=found)
 
 
-def _not_read(source: Source) -> None:
+def _refuse_reading(source: Source) -> None:
     _check_readable(source)
 
 
@@ -218,7 +228,7 @@ READERS: dict[str, Callable[[Source], None]] = {
     Source.Kind.PROMETHEUS: _read_prometheus,
     Source.Kind.FOLDER: read_folder,
     Source.Kind.BUCKET: read_bucket,
-    Source.Kind.SAMPLES: _not_read,
+    Source.Kind.SAMPLES: _refuse_reading,
 }
 
 
@@ -241,14 +251,14 @@ def _access(reading: PrometheusSettings) -> Access:
     """Return the secrets of the environment that the settings name."""
     ca_file = settings.HEADROOM_SOURCES_CA
     if reading.token_env:
-        return Access.bearer(secret("token_env", reading.token_env), ca_file)
+        return Access.bearer(read_secret("token_env", reading.token_env), ca_file)
     if reading.user_env and reading.password_env:
-        user = secret("user_env", reading.user_env)
-        return Access.basic(user, secret("password_env", reading.password_env), ca_file)
+        user = read_secret("user_env", reading.user_env)
+        return Access.basic(user, read_secret("password_env", reading.password_env), ca_file)
     return Access("", ca_file)
 
 
-def _failed(source: Source, problem: str) -> None:
+def _store_problem(source: Source, problem: str) -> None:
     """Store a problem, and notify once while it stays the same."""
     last = source.readings.first()
     if last is None or last.problem != problem:
@@ -263,13 +273,13 @@ def _failed(source: Source, problem: str) -> None:
 
 
 def _unclaimed(now: datetime) -> QuerySet[Source]:
-    gone = now - timedelta(seconds=STALE_AFTER_S)
+    stale_before = now - timedelta(seconds=STALE_AFTER_S)
     return Source.everywhere.filter(
-        Q(reading_since=None) | Q(reading_since__lt=gone), paused=False
+        Q(reading_since=None) | Q(reading_since__lt=stale_before), paused=False
     ).exclude(kind=Source.Kind.SAMPLES)
 
 
-def _free(now: datetime) -> QuerySet[Source]:
+def _due_sources(now: datetime) -> QuerySet[Source]:
     return _unclaimed(now).filter(due_at__lte=now)
 
 

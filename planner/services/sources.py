@@ -33,26 +33,29 @@ from planner.inputs.scenario import document as text
 from planner.models import ActivePlan, Source, SourceReading, Trace, User
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
-from planner.services.source_allowlist import check_reach
-from planner.services.trace_removal import GOING, check_unused
+from planner.services.source_allowlist import check_allowed
+from planner.services.trace_removal import (
+    ACTIVE_STATES,
+    check_unused,
+)
 from planner.services.traces import TRACES
 from planner.storage import row_arrays
 
 LIVE = "live"
 # by name: tasks import services, so services must not import tasks
-SPEEDS = "planner.tasks.source_speeds"
+SPEEDS_TASK = "planner.tasks.source_speeds"
 BIN_S = 300
-LEAST_EVERY_S = 10
+MIN_EVERY_S = 10
 LENGTH_DAYS = 14  # recent days from which request lengths are drawn
 # readings stored of a source; all those of files stay, so that no file is read twice
-MOST_READINGS = 200
-LARGEST_BIN_S = 86_400
-PAGES = ("new", "preview")  # names that are addresses of pages
+MAX_READINGS = 200
+MAX_BIN_S = 86_400
+RESERVED_NAMES = ("new", "preview")  # names that are addresses of pages
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")
 
 
 @dataclass(frozen=True, slots=True)
-class SamplesTaken:
+class SamplesSummary:
     """Summary of samples that were stored."""
 
     bins: int
@@ -73,7 +76,7 @@ def source_create(
     """Create a source, which the scheduler has read soon; raise SourceError if it is not valid."""
     check_may_plan(owner, "not make sources")
     checked = settings_of(kind, settings)
-    check_reach(kind, checked)
+    check_allowed(kind, checked)
     source = Source(
         owner=owner,
         name=name,
@@ -114,7 +117,7 @@ def source_change(*, source: Source, user: User | None, changes: Mapping[str, An
         locked = Source.objects.select_for_update().get(pk=source.pk)
         if "settings" in changes:
             checked = settings_of(locked.kind, changes["settings"])
-            check_reach(locked.kind, checked)
+            check_allowed(locked.kind, checked)
             locked.settings = checked.model_dump(exclude_none=True, exclude_defaults=True)
         locked.every_s = changes.get("every_s", locked.every_s)
         locked.paused = changes.get("paused", locked.paused)
@@ -134,7 +137,7 @@ def source_delete(*, source: Source, user: User | None) -> None:
     trace = source.trace
     if trace is not None:
         check_unused(trace)
-        if trace.runs.filter(state__in=GOING).exists():
+        if trace.runs.filter(state__in=ACTIVE_STATES).exists():
             raise NotReady(f"{source.name} is in a run that is going; wait for it or cancel it.")
     stores = [source.store, trace.store if trace else ""]
     with transaction.atomic():
@@ -146,7 +149,7 @@ def source_delete(*, source: Source, user: User | None) -> None:
         row_arrays.remove(store)
 
 
-def samples_take(*, source: Source, user: User | None, sent: Sent) -> SamplesTaken:
+def samples_store(*, source: Source, user: User | None, sent: Sent) -> SamplesSummary:
     """Store samples that a program sent; repeated samples replace earlier ones of their bins."""
     check_may_plan(user, "not send samples")
     if source.kind != Source.Kind.SAMPLES:
@@ -156,14 +159,16 @@ def samples_take(*, source: Source, user: User | None, sent: Sent) -> SamplesTak
     if source.paused:
         raise NotReady(f"Source {source.name} is paused; end the pause to send it samples.")
     samples = samples_of(sent, source.bin_s)
-    source_take(source=source, samples=samples)
-    source_watch(source)
+    reading_store(source=source, samples=samples)
+    speeds_judge_enqueue(source)
     span = samples.span
     assert span is not None  # Sent has at least one sample
-    return SamplesTaken(samples.bins.height, samples.requests, _utc(span[0]), _utc(span[1]))
+    return SamplesSummary(samples.bins.height, samples.requests, _utc(span[0]), _utc(span[1]))
 
 
-def source_take(*, source: Source, samples: Samples, file_name: str = "", sha256: str = "") -> None:
+def reading_store(
+    *, source: Source, samples: Samples, file_name: str = "", sha256: str = ""
+) -> None:
     """Store a reading: extend the series, add a line to the record, publish the trace again."""
     with transaction.atomic():  # one reading at a time, on all machines
         Source.objects.select_for_update().filter(pk=source.pk).first()
@@ -179,16 +184,16 @@ def source_take(*, source: Source, samples: Samples, file_name: str = "", sha256
         bins=samples.bins.height,
         requests=samples.requests,
     )
-    _forget(source)
+    _trim_readings(source)
     Source.objects.filter(pk=source.pk).update(state=Source.State.READ, problem="", read_at=now)
     if span:
         source_publish(source=source)
 
 
-def source_watch(source: Source) -> None:
+def speeds_judge_enqueue(source: Source) -> None:
     """Have the speed of the replicas judged by the new reading, if a plan is active."""
     if ActivePlan.objects.filter(until=None).exists():
-        current_app.send_task(SPEEDS, args=[source.pk], expires=600)
+        current_app.send_task(SPEEDS_TASK, args=[source.pk], expires=600)
 
 
 def source_publish(*, source: Source) -> Trace | None:
@@ -196,7 +201,7 @@ def source_publish(*, source: Source) -> Trace | None:
 
     A run that has begun on the previous trace can finish: old stores are swept an hour later.
     """
-    samples = _known(source)
+    samples = _samples_until(source)
     if not samples.bins["requests"].is_not_null().any():
         return None
     with transaction.atomic():
@@ -208,7 +213,9 @@ def source_publish(*, source: Source) -> Trace | None:
             bytes=0,
             owner=locked.owner,
         )
-        _fill(trace, samples, locked.name, f"{TRACES}/{trace.pk}-{timezone.now():%Y%m%d%H%M%S%f}")
+        _publish_trace(
+            trace, samples, locked.name, f"{TRACES}/{trace.pk}-{timezone.now():%Y%m%d%H%M%S%f}"
+        )
         if locked.trace_id is None:
             locked.trace = trace
             locked.save(update_fields=["trace"])
@@ -228,7 +235,7 @@ def current_trace(source: Source, until: datetime | None = None) -> Trace:
         if trace is None:
             raise NotReady(f"Source {source.name} has read no request yet; wait until it has.")
         return trace
-    samples = _known(source, until.timestamp())
+    samples = _samples_until(source, until.timestamp())
     if not samples.bins["requests"].is_not_null().any():
         raise NotReady(
             f"Source {source.name} knows of no request before {until:%Y-%m-%d %H:%M}; choose a "
@@ -239,18 +246,21 @@ def current_trace(source: Source, until: datetime | None = None) -> Trace:
     report = publish(samples, label, row_arrays.folder(store))
     row_arrays.keep(store)
     sha256 = report.sha256
-    known = Trace.objects.filter(sha256=sha256).first()
-    if known is not None:
+    existing = Trace.objects.filter(sha256=sha256).first()
+    if existing is not None:
         row_arrays.remove(store)
-        return known
+        return existing
     trace = Trace(
-        name=_free(label), file_name=f"live source {source.name}", sha256=sha256, owner=source.owner
+        name=_free_trace_name(label),
+        file_name=f"live source {source.name}",
+        sha256=sha256,
+        owner=source.owner,
     )
-    _write(trace, report, store)
+    _save_trace(trace, report, store)
     return trace
 
 
-def pinned(document: str, until: datetime | None) -> str:
+def pin_live_sources(document: str, until: datetime | None) -> str:
     """Return the document with each live source replaced by its data before ``until``.
 
     A document without live sources stays as it is.
@@ -265,14 +275,14 @@ def pinned(document: str, until: datetime | None) -> str:
     return text.edit(document, names) if names else document
 
 
-def series(source: Source) -> GrowingSeries:
+def source_series(source: Source) -> GrowingSeries:
     """Return all that was read of a source, including gauges and histograms."""
     return GrowingSeries(row_arrays.held(source.store), source.bin_s)
 
 
-def _known(source: Source, until_s: float | None = None) -> Samples:
+def _samples_until(source: Source, until_s: float | None = None) -> Samples:
     """Return all bins, and the histograms of the last LENGTH_DAYS, from which lengths are drawn."""
-    grown = series(source)
+    grown = source_series(source)
     bins = grown.bins(until_s)
     if bins.is_empty():
         return Samples(source.bin_s, bins, no_histograms())
@@ -280,13 +290,13 @@ def _known(source: Source, until_s: float | None = None) -> Samples:
     return Samples(source.bin_s, bins, grown.histograms(until_s, since))
 
 
-def _fill(trace: Trace, samples: Samples, name: str, store: str) -> None:
+def _publish_trace(trace: Trace, samples: Samples, name: str, store: str) -> None:
     report = publish(samples, name, row_arrays.folder(store))
     row_arrays.keep(store)
-    _write(trace, report, store)
+    _save_trace(trace, report, store)
 
 
-def _write(trace: Trace, report: IngestReport, store: str) -> None:
+def _save_trace(trace: Trace, report: IngestReport, store: str) -> None:
     trace.state, trace.problem = Trace.State.READY, ""
     trace.kind, trace.format = report.kind, FORMAT
     trace.requests, trace.bytes = round(report.requests or 0), report.bytes
@@ -296,27 +306,27 @@ def _write(trace: Trace, report: IngestReport, store: str) -> None:
     trace.save()
 
 
-def _forget(source: Source) -> None:
+def _trim_readings(source: Source) -> None:
     """Remove readings of spans beyond the last MOST_READINGS."""
     spans = source.readings.filter(sha256="")
-    if (old := spans[MOST_READINGS : MOST_READINGS + 1].first()) is not None:
+    if (old := spans[MAX_READINGS : MAX_READINGS + 1].first()) is not None:
         spans.filter(pk__lte=old.pk).delete()
 
 
 def _check_times(source: Source) -> None:
-    if not 1 <= source.bin_s <= LARGEST_BIN_S or LARGEST_BIN_S % source.bin_s:
+    if not 1 <= source.bin_s <= MAX_BIN_S or MAX_BIN_S % source.bin_s:
         raise SourceError(
             f"bin_s: {source.bin_s} s do not fit a whole number of times into a day; give 60, 300, "
             "900 or 3600."
         )
-    if not LEAST_EVERY_S <= source.every_s <= LARGEST_BIN_S:
+    if not MIN_EVERY_S <= source.every_s <= MAX_BIN_S:
         raise SourceError(
-            f"every_s: {source.every_s} s; give {LEAST_EVERY_S} s to a day, such as {source.bin_s}."
+            f"every_s: {source.every_s} s; give {MIN_EVERY_S} s to a day, such as {source.bin_s}."
         )
 
 
 def _check_name(source: Source) -> None:
-    if not NAME.fullmatch(source.name) or source.name in PAGES:
+    if not NAME.fullmatch(source.name) or source.name in RESERVED_NAMES:
         raise SourceError(
             f"name: {source.name[:80]!r} is no name of a source; take small letters, digits and "
             "hyphens, such as chat-live."
@@ -328,7 +338,7 @@ def _check_name(source: Source) -> None:
         )
 
 
-def _free(label: str) -> str:
+def _free_trace_name(label: str) -> str:
     name, n = label, 2
     while Trace.objects.filter(name=name).exists():
         name, n = f"{label}-{n}", n + 1

@@ -15,8 +15,8 @@ from planner.models import ApiToken, User
 from planner.services.audit import record
 
 RANDOM_BYTES = 32  # enough that a plain hash of them cannot be reversed
-DAYS, MOST_DAYS = 90, 366
-MOST = 20  # tokens of one person; scripts that log in each time create many
+DEFAULT_DAYS, MAX_DAYS = 90, 366
+MAX_TOKENS = 20  # tokens of one person; scripts that log in each time create many
 LOGIN = "log-in"  # name of tokens from a log-in that names none
 USED_EVERY = timedelta(minutes=1)  # the last use is recorded at most this often
 
@@ -28,23 +28,25 @@ class NewToken(NamedTuple):
     key: str  # shown once
 
 
-def token_make(
-    *, user: User, name: str = LOGIN, scope: str = ApiToken.Scope.ALL, days: int = DAYS
+def token_create(
+    *, user: User, name: str = LOGIN, scope: str = ApiToken.Scope.ALL, days: int = DEFAULT_DAYS
 ) -> NewToken:
     """Create a token for the current workspace, and remove expired ones.
 
-    A log-in at the limit of MOST tokens removes the oldest token from a log-in.
+    A log-in at the limit of MAX_TOKENS tokens removes the oldest token from a log-in.
     """
-    if not 1 <= days <= MOST_DAYS:
-        raise PlannerError(f"days {days}: a token works for 1 to {MOST_DAYS} days.")
+    if not 1 <= days <= MAX_DAYS:
+        raise PlannerError(f"days {days}: a token works for 1 to {MAX_DAYS} days.")
     now = timezone.now()
     tokens = tokens_of(user)
     tokens.filter(expires_at__lt=now).delete()
-    if tokens.count() >= MOST:
-        same = tokens.filter(name=LOGIN).order_by("created_at").first() if name == LOGIN else None
-        if same is None:
-            raise PlannerError(f"You have {MOST} tokens, the most one person may; end one first.")
-        same.delete()
+    if tokens.count() >= MAX_TOKENS:
+        oldest = tokens.filter(name=LOGIN).order_by("created_at").first() if name == LOGIN else None
+        if oldest is None:
+            raise PlannerError(
+                f"You have {MAX_TOKENS} tokens, the most one person may; end one first."
+            )
+        oldest.delete()
     key = secrets.token_urlsafe(RANDOM_BYTES)
     token = ApiToken.objects.create(
         user=user,

@@ -9,7 +9,7 @@ from planner.services.access import check_may_remove
 from planner.services.audit import record
 from planner.storage import row_arrays
 
-GOING = (Run.State.PENDING, Run.State.RUNNING)
+ACTIVE_STATES = (Run.State.PENDING, Run.State.RUNNING)
 
 
 def trace_delete(*, trace: Trace, user: User) -> None:
@@ -35,12 +35,14 @@ def check_not_needed(trace: Trace) -> None:
     """Raise NotReady if a live source, a scenario or an active run needs the trace."""
     if live := Source.objects.filter(trace=trace).first():
         raise NotReady(f"Trace {trace.name} is of the live source {live.name}; remove that first.")
-    if trace.runs.filter(kind=Run.Kind.INGEST, state__in=GOING).exists():
+    if trace.runs.filter(kind=Run.Kind.INGEST, state__in=ACTIVE_STATES).exists():
         raise NotReady(f"Trace {trace.name} is still being read; cancel its run first.")
-    going = [run.document for run in Run.objects.filter(state__in=GOING) if run.document]
+    active_documents = [
+        run.document for run in Run.objects.filter(state__in=ACTIVE_STATES) if run.document
+    ]
     if (
-        trace.runs.filter(state__in=GOING).exists()
-        or any(trace.name in _traces_named(document) for document in going)
+        trace.runs.filter(state__in=ACTIVE_STATES).exists()
+        or any(trace.name in _trace_names(document) for document in active_documents)
     ):  # fmt: skip
         raise NotReady(f"Trace {trace.name} is in a run that is going; wait for it or cancel it.")
     check_unused(trace)
@@ -48,15 +50,15 @@ def check_not_needed(trace: Trace) -> None:
 
 def check_unused(trace: Trace) -> None:
     """Raise NotReady if a scenario names the trace."""
-    users = [s.name for s in Scenario.objects.all() if trace.name in _traces_named(s.document)]
-    if users:
+    scenarios = [s.name for s in Scenario.objects.all() if trace.name in _trace_names(s.document)]
+    if scenarios:
         raise NotReady(
-            f"Trace {trace.name} is used by scenario {', '.join(users)}; "
+            f"Trace {trace.name} is used by scenario {', '.join(scenarios)}; "
             "change or remove that first."
         )
 
 
-def _traces_named(document: str) -> set[str | None]:
+def _trace_names(document: str) -> set[str | None]:
     """Return the names of the stored traces in a scenario."""
     sources = text.outline(document)["traffic"]["sources"]
     return {source.get("trace") for source in sources}

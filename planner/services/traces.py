@@ -35,7 +35,10 @@ from planner.models import Run, Trace, User
 from planner.services import quota, runs
 from planner.services.access import check_may_plan
 from planner.services.audit import record
-from planner.services.trace_removal import GOING, uploads_remove
+from planner.services.trace_removal import (
+    ACTIVE_STATES,
+    uploads_remove,
+)
 from planner.storage import row_arrays
 
 UPLOADS = "uploads"
@@ -59,12 +62,12 @@ def trace_upload(
     recognized and not read again.
     """
     check_may_plan(owner, "not upload")
-    room = quota.room(owner)
-    kept = row_arrays.folder(f"{UPLOADS}/{uuid.uuid4().hex}")
-    kept.parent.mkdir(parents=True, exist_ok=True)
+    free_space = quota.disk_quota(owner)
+    upload_path = row_arrays.folder(f"{UPLOADS}/{uuid.uuid4().hex}")
+    upload_path.parent.mkdir(parents=True, exist_ok=True)
     digest, size = hashlib.sha256(), 0
     try:
-        with kept.open("wb") as out:
+        with upload_path.open("wb") as out:
             for chunk in chunks:
                 size += len(chunk)
                 if size > settings.HEADROOM_MAX_UPLOAD_BYTES:
@@ -73,53 +76,55 @@ def trace_upload(
                         f"{file_name} is larger than the {limit_gb:g} GB that may be uploaded; "
                         "compress it, split it, or upload counts per bin."
                     )
-                room.check(file_name, size)
+                free_space.check_fits(file_name, size)
                 digest.update(chunk)
                 out.write(chunk)
-        row_arrays.keep(f"{UPLOADS}/{kept.name}")
+        row_arrays.keep(f"{UPLOADS}/{upload_path.name}")
         with transaction.atomic():  # both the trace and the run that reads it, or neither
-            trace, new = _trace_register(
+            trace, new = _register_trace(
                 owner=owner,
                 file_name=file_name,
                 sha256=digest.hexdigest(),
                 size=size,
                 options=options,
             )
-            ingest = _reading(owner, trace, options, idempotency_key)
-            first = runs.run_of_key(ingest)
-            going = trace.runs.filter(kind=Run.Kind.INGEST, state__in=GOING).first()
+            ingest = _unsaved_ingest_run(owner, trace, options, idempotency_key)
+            earlier = runs.earlier_run(ingest)
+            active = trace.runs.filter(kind=Run.Kind.INGEST, state__in=ACTIVE_STATES).first()
             # Known but never read, since its run was cancelled or met a bug: read it now.
-            read = new or (_unread(trace) and not first and not going)
-            if read:
+            must_read = new or (_must_read(trace) and not earlier and not active)
+            if must_read:
                 uploads_remove(trace)
-                first = runs.run_create(
+                earlier = runs.run_create(
                     owner=owner,
                     kind=Run.Kind.INGEST,
                     trace=trace,
-                    options=ingest.options | {"upload": f"{UPLOADS}/{kept.name}"},
+                    options=ingest.options | {"upload": f"{UPLOADS}/{upload_path.name}"},
                     idempotency_key=idempotency_key,
                 )
     except BaseException:
-        row_arrays.remove(f"{UPLOADS}/{kept.name}")
+        row_arrays.remove(f"{UPLOADS}/{upload_path.name}")
         raise
-    if not read:
-        row_arrays.remove(f"{UPLOADS}/{kept.name}")
-    return trace, first or going, new
+    if not must_read:
+        row_arrays.remove(f"{UPLOADS}/{upload_path.name}")
+    return trace, earlier or active, new
 
 
 def trace_preview(trace: Trace) -> Preview | None:
     """Return the first rows of a refused file; None if it is no table or not stored."""
-    kept = _kept_file(trace) if trace.state == Trace.State.REFUSED else None
-    if kept is None:
+    upload_path = _stored_upload(trace) if trace.state == Trace.State.REFUSED else None
+    if upload_path is None:
         return None
     try:
-        read = preview(kept, trace.file_name)
+        first_rows = preview(upload_path, trace.file_name)
     except PlannerError:
         return None
-    return read if read.rows else None
+    return first_rows if first_rows.rows else None
 
 
-def _reading(owner: User, trace: Trace, options: IngestOptions, idempotency_key: str) -> Run:
+def _unsaved_ingest_run(
+    owner: User, trace: Trace, options: IngestOptions, idempotency_key: str
+) -> Run:
     """Return the run that reads a file, not saved yet."""
     return Run(
         owner=owner,
@@ -146,35 +151,35 @@ def trace_reread(
 ) -> Run:
     """Read the stored file of a refused trace with other options."""
     check_may_plan(owner, "not upload")
-    ingest = _reading(owner, trace, options, idempotency_key)
-    if first := runs.run_of_key(ingest):
-        return first
-    kept = _kept_file(trace)
+    ingest = _unsaved_ingest_run(owner, trace, options, idempotency_key)
+    if earlier := runs.earlier_run(ingest):
+        return earlier
+    upload_path = _stored_upload(trace)
     if trace.state != Trace.State.REFUSED:
         raise NotReady(
             f"Trace {trace.name} was not refused; upload its file again to read it anew."
         )
-    if kept is None:
+    if upload_path is None:
         raise NotReady(f"The file of trace {trace.name} is not kept any more; upload it again.")
-    sha256 = _identity(sha256_file(kept), options)
+    sha256 = _content_hash(sha256_file(upload_path), options)
     with transaction.atomic():
-        again = Trace.objects.select_for_update().get(pk=trace.pk)
-        known = Trace.objects.filter(sha256=sha256).exclude(state=Trace.State.REFUSED).first()
-        if known is not None:
-            raise NotReady(f"This file, read in this way, is here already, as {known.name}.")
-        again.sha256, again.options = sha256, asdict(options)
-        again.state, again.problem = Trace.State.UPLOADED, ""
-        again.save()
+        locked = Trace.objects.select_for_update().get(pk=trace.pk)
+        existing = Trace.objects.filter(sha256=sha256).exclude(state=Trace.State.REFUSED).first()
+        if existing is not None:
+            raise NotReady(f"This file, read in this way, is here already, as {existing.name}.")
+        locked.sha256, locked.options = sha256, asdict(options)
+        locked.state, locked.problem = Trace.State.UPLOADED, ""
+        locked.save()
         return runs.run_create(
             owner=owner,
             kind=Run.Kind.INGEST,
-            trace=again,
-            options=ingest.options | {"upload": f"{UPLOADS}/{kept.name}"},
+            trace=locked,
+            options=ingest.options | {"upload": f"{UPLOADS}/{upload_path.name}"},
             idempotency_key=idempotency_key,
         )
 
 
-def _kept_file(trace: Trace) -> Path | None:
+def _stored_upload(trace: Trace) -> Path | None:
     """Return the uploaded file of a refused trace; None if it is gone."""
     for run in trace.runs.filter(kind=Run.Kind.INGEST):
         upload = run.options.get("upload", "")
@@ -183,7 +188,7 @@ def _kept_file(trace: Trace) -> Path | None:
     return None
 
 
-def _identity(sha256: str, options: IngestOptions) -> str:
+def _content_hash(sha256: str, options: IngestOptions) -> str:
     """Return the hash of the file, and of the reading options unless they are the defaults.
 
     The same bytes with another mapping are another trace.
@@ -232,15 +237,15 @@ def trace_ingest_path(
     if not path.exists():
         raise IngestError(f"{path}: there is no such file; check the path.")
     size = check_regular(path)
-    quota.room(owner).check(path.name, size)
-    trace, _ = _trace_register(
+    quota.disk_quota(owner).check_fits(path.name, size)
+    trace, _ = _register_trace(
         owner=owner,
         file_name=path.name,
         sha256=sha256_file(path),
         size=size,
         options=options,
     )
-    if _unread(trace):
+    if _must_read(trace):
         trace_read(trace=trace, path=path, progress=progress)
     return trace
 
@@ -272,8 +277,8 @@ def trace_ingest_upload(*, run: Run, progress: Callable[[float, str], None]) -> 
         raise
     # cancelled, or a bug; a worker that lost the run leaves the file to its successor
     except Exception:
-        held = Run.objects.filter(pk=run.pk, state=Run.State.RUNNING, attempts=run.attempts)
-        if held.exists():
+        own_row = Run.objects.filter(pk=run.pk, state=Run.State.RUNNING, attempts=run.attempts)
+        if own_row.exists():
             row_arrays.remove(upload)
         raise
     row_arrays.remove(upload)
@@ -287,16 +292,16 @@ def trace_read(
 
     If several processes ask for the same bytes at the same time, one reads them.
     """
-    tell = progress or _nobody
-    with row_arrays.alone(store_of(trace.pk, trace.sha256), lambda: tell(0.0)):
-        _still_there(trace)
+    report_progress = progress or _ignore_progress
+    with row_arrays.alone(store_of(trace.pk, trace.sha256), lambda: report_progress(0.0)):
+        _check_exists(trace)
         trace.refresh_from_db()
-        if not _unread(trace):
+        if not _must_read(trace):
             return IngestReport.from_dict(trace.report)
-        return _read(trace, path, tell)
+        return _read(trace, path, report_progress)
 
 
-def _unread(trace: Trace) -> bool:
+def _must_read(trace: Trace) -> bool:
     """Return whether the trace must be read from its file: never read, lost, or damaged."""
     if trace.state != Trace.State.READY or not trace.store:
         return True
@@ -308,12 +313,12 @@ def store_of(number: int, sha256: str) -> str:
     return f"{TRACES}/{number}-{sha256[:12]}"
 
 
-def _still_there(trace: Trace) -> None:
+def _check_exists(trace: Trace) -> None:
     if not Trace.objects.filter(pk=trace.pk).exists():
         raise NotReady(f"Trace {trace.name} was removed while it was read; send its file again.")
 
 
-def _nobody(fraction: float) -> None:
+def _ignore_progress(fraction: float) -> None:
     """Ignore progress."""
 
 
@@ -338,20 +343,20 @@ def _read(trace: Trace, path: Path, progress: Callable[[float], None]) -> Ingest
     trace.end_at = datetime.fromisoformat(report.end) if calendar else None
     trace.report = report.as_dict()
     trace.store = store
-    _still_there(trace)  # save() would create a removed row again; the sweep clears its folder
+    _check_exists(trace)  # save() would create a removed row again; the sweep clears its folder
     trace.save()
     record("trace.read", trace, by=trace.owner, sha256=trace.sha256, rows=report.rows)
     return report
 
 
-def _trace_register(
+def _register_trace(
     *, owner: User | None, file_name: str, sha256: str, size: int, options: IngestOptions
 ) -> tuple[Trace, bool]:
     """Return the row for these bytes read in this way, and whether it is new."""
     document = asdict(options)
-    sha256 = _identity(sha256, options)
-    known = Trace.objects.filter(sha256=sha256).exclude(state=Trace.State.REFUSED)
-    if trace := known.first():
+    sha256 = _content_hash(sha256, options)
+    same_content = Trace.objects.filter(sha256=sha256).exclude(state=Trace.State.REFUSED)
+    if trace := same_content.first():
         return trace, False
     for _ in range(NAME_TRIES):
         trace = Trace(
@@ -368,7 +373,7 @@ def _trace_register(
             with transaction.atomic():
                 trace.save()
         except IntegrityError:
-            if first := known.first():
+            if first := same_content.first():
                 return first, False
         else:
             return trace, True

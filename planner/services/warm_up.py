@@ -13,12 +13,12 @@ from simulation.fleet import Tier
 from simulation.sizing.batch_sizing import size_pool
 from simulation.sizing.workload import Workload
 
-AFTER_S = 2.0  # delay, since the start of the product comes first
+DELAY_S = 2.0  # delay, since the start of the product comes first
 
 
 def warm_soon() -> None:
     """Call ``warm`` in a thread, once the process has begun to answer."""
-    timer = threading.Timer(AFTER_S, warm)
+    timer = threading.Timer(DELAY_S, warm)
     timer.daemon = True
     timer.start()
 
@@ -34,10 +34,10 @@ def warm() -> None:
     catalogue.fits()
     modelled()
     wait_until_compiled(lambda *_: None)
-    closed_forms()
+    compile_closed_forms()
 
 
-def closed_forms() -> None:
+def compile_closed_forms() -> None:
     """Size one replica without a simulation, so that the code for it is compiled."""
     profile = next(iter(catalogue.profiles().values()))
     work = Workload(np.array([100]), np.array([10]))

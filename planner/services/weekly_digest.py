@@ -9,12 +9,12 @@ from datetime import datetime, timedelta
 from planner.models import Firing, Outcome
 from planner.models.notification import Event
 from planner.models.workspace import current_workspace
-from planner.selectors.active_plans import plans_in_force
+from planner.selectors.active_plans import active_plans
 from planner.services.notifications import notify
 
 WEEK = timedelta(days=7)
-TOLD = (Firing.State.REVIEW, Firing.State.FAILED, Firing.State.MISSED)  # listed one by one
-MOST = 20  # lines per kind of event
+LISTED_STATES = (Firing.State.REVIEW, Firing.State.FAILED, Firing.State.MISSED)  # listed one by one
+MAX_LINES = 20  # lines per kind of event
 
 
 def digest_text(*, now: datetime) -> str:
@@ -31,7 +31,7 @@ def _lines(now: datetime) -> Iterator[str]:
     """Yield the lines: active plans, firings of schedules, and compared plans."""
     since = now - WEEK
     yield f"Headroom, {since:%Y-%m-%d} to {now:%Y-%m-%d}, workspace {current_workspace().name}."
-    plans = plans_in_force()
+    plans = active_plans()
     if not plans:
         yield "No plan is in force."
     for plan in plans:
@@ -48,16 +48,16 @@ def _lines(now: datetime) -> Iterator[str]:
     else:
         yield "No schedule fired."
     # Only firings that need somebody's attention get their own line.
-    apart = [firing for firing in fired if firing.state in TOLD]
-    for firing in apart[:MOST]:
+    listed = [firing for firing in fired if firing.state in LISTED_STATES]
+    for firing in listed[:MAX_LINES]:
         when = f"{firing.due_at:%Y-%m-%d %H:%M}"
         yield f"- {firing.schedule.name}, {when}: {firing.get_state_display()}. {firing.words}"
-    came = Outcome.objects.filter(ends__gt=since, ends__lte=now).exclude(
+    outcomes = Outcome.objects.filter(ends__gt=since, ends__lte=now).exclude(
         state=Outcome.State.RUNNING
     )
     yield from (
         f"- {outcome.begins:%Y-%m-%d} to {outcome.ends:%Y-%m-%d}: {outcome.words}"
-        for outcome in came[:MOST]
+        for outcome in outcomes[:MAX_LINES]
     )
-    if not came:
+    if not outcomes:
         yield "No plan's time was over and known."

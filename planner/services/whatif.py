@@ -40,12 +40,12 @@ from planner.inputs.scenario.build import build_hardware
 from planner.models import Run, Scenario, Sweep, User, take_numbers
 from planner.policies.base import SEPARATOR
 from planner.selectors.policies import default_policy
-from planner.selectors.run_hardware import known_of
+from planner.selectors.run_hardware import stored_hardware
 from planner.selectors.runs import run_result
 from planner.services import runs
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.execution import BASIS
-from planner.services.run_queue import check_room
+from planner.services.run_queue import check_waiting_limit
 from planner.services.scenario_hardware import resolve_scenario
 from planner.services.scenarios import document_run, free_name, scenario_create, scenario_run
 from planner.storage import row_arrays
@@ -87,7 +87,7 @@ def _base(pk: int, store: str, finished_at: datetime | None) -> Base:
         scenario = with_objective(scenario, options_of(Options, run.options))
     elif run.kind == Run.Kind.PARETO:
         scenario = planned_together(scenario)
-    known = known_of(run.resolved)
+    known = stored_hardware(run.resolved)
     hardware = build_hardware(scenario, known, spot=True)
     return Base(StoredPlan(scenario, known, basis), settings_for(scenario, hardware))
 
@@ -272,7 +272,7 @@ def sweep_create(
             raise _key_reused(idempotency_key, first)
         return first.sweep
     if enqueue:
-        check_room(owner, len(documents))
+        check_waiting_limit(owner, len(documents))
     with transaction.atomic():
         sweep = Sweep.objects.create(name=parsed.name, scenario=scenario, owner=owner, **asked)
         # One lock for all runs, so that their numbers are consecutive.
@@ -303,7 +303,7 @@ def _documents(document: str, axes: Sequence[Axis]) -> list[str]:
 def scenario_settings(document: str) -> dict[str, Setting]:
     """Return the settings that a what-if of a scenario may change, by name."""
     scenario = text.parse(document)
-    known = known_of(resolve_scenario(scenario))
+    known = stored_hardware(resolve_scenario(scenario))
     return settings_for(scenario, build_hardware(scenario, known, spot=True))
 
 

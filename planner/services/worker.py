@@ -33,13 +33,16 @@ from planner.services import (
     kernel_compilation,
     runs,
 )
-from planner.services.database_retry import patiently
+from planner.services.database_retry import with_database_retries
 from planner.services.execution import run_body
-from planner.services.log_format import about_run
-from planner.services.queues import LONG, tell_workers
+from planner.services.log_format import logging_run
+from planner.services.queues import (
+    LONG,
+    notify_workers,
+)
 from planner.services.run_limits import (
     ENDED_WITH_RUN,
-    Limits,
+    RunLimits,
 )
 from planner.services.run_parts import (
     SPREADING,
@@ -48,29 +51,29 @@ from planner.services.run_parts import (
     run_to_help,
     worker_id,
 )
-from planner.services.run_queue import waiting
+from planner.services.run_queue import queued_run_ids
 from planner.version import code_version
 
 logger = logging.getLogger(__name__)
 
 LOG_LIMIT = 100_000  # characters kept of a run's log
-COUNTED = re.compile(r"[\d,]+ of [\d,]+")
+COUNT = re.compile(r"[\d,]+ of [\d,]+")
 STUCK_S = 120.0  # a run that neither reports nor computes for this long is stuck
-UNHEARD_S = 2.5  # a cancelled run that does not react for this long ends with its worker
+CANCEL_GRACE_S = 2.5  # a cancelled run that does not react for this long ends with its worker
 SWEEP_S = 10.0  # between two sweeps of a busy worker
 IDLE_SHARE = 0.05  # share of time computing or waiting for a core, below which work is stuck
 
 
-def _tell(log: list[str], line: str) -> None:
+def _append_log(log: list[str], line: str) -> None:
     """Append a line to the log.
 
     A count such as ``Planning period 3 of 24`` replaces the line of its previous value.
     """
 
-    def uncounted(line: str) -> str:
-        return COUNTED.sub("", line.partition(" ")[2])
+    def without_count(line: str) -> str:
+        return COUNT.sub("", line.partition(" ")[2])
 
-    if log and COUNTED.search(line) and uncounted(log[-1]) == uncounted(line):
+    if log and COUNT.search(line) and without_count(log[-1]) == without_count(line):
         log.pop()
     log.append(line)
 
@@ -104,17 +107,19 @@ def run_claim(*, run_id: int) -> Run | None:
     return run
 
 
-def run_execute(*, run_id: int, observer: Progress | None = None, surface: bool = False) -> Run:
+def run_execute(
+    *, run_id: int, observer: Progress | None = None, raise_errors: bool = False
+) -> Run:
     """Claim the run and carry it out to its end.
 
     Expected problems are stored as ``failed`` with their message, bugs as ``errored`` with their
-    traceback. With ``surface`` the exception is raised as well, for a caller that waits (command
-    line). ``observer`` receives the progress.
+    traceback. With ``raise_errors`` the exception is raised as well, for a caller that waits
+    (command line). ``observer`` receives the progress.
     """
     run = run_claim(run_id=run_id)
     if run is None:
         return Run.everywhere.get(pk=run_id)
-    return _carried_out(run, observer, surface=surface)
+    return _carry_out(run, observer, raise_errors=raise_errors)
 
 
 def run_next(queue: str) -> Run | None:
@@ -123,77 +128,85 @@ def run_next(queue: str) -> Run | None:
     Return None if there is neither: another worker was first, or the run was cancelled.
     """
     # Retry while the database is away: a lost turn would leave its run to the sweep.
-    run = patiently(lambda: _claim_next(queue))
+    run = with_database_retries(lambda: _claim_next(queue))
     if run is not None:
         if run.kind in SPREADING:
-            tell_workers(run.pk, LONG)  # a free worker prepares in parallel
-        return _carried_out(run)
+            notify_workers(run.pk, LONG)  # a free worker prepares in parallel
+        return _carry_out(run)
     helped: set[int] = set()  # once each: a run that this worker has left may still have parts
-    while queue == LONG and (other := patiently(lambda: run_to_help(helped))) is not None:
+    while (
+        queue == LONG and (other := with_database_retries(lambda: run_to_help(helped))) is not None
+    ):
         helped.add(other.pk)
-        _carried_out(other, leads=False)
-        if waiting(LONG):
+        _carry_out(other, leads=False)
+        if queued_run_ids(LONG):
             return run_next(queue)
     return None
 
 
 def _claim_next(queue: str) -> Run | None:
-    claims = (run_claim(run_id=run_id) for run_id in waiting(queue))
+    claims = (run_claim(run_id=run_id) for run_id in queued_run_ids(queue))
     return next((run for run in claims if run is not None), None)
 
 
-def _carried_out(
-    run: Run, observer: Progress | None = None, *, surface: bool = False, leads: bool = True
+def _carry_out(
+    run: Run, observer: Progress | None = None, *, raise_errors: bool = False, leads: bool = True
 ) -> Run:
     """Execute the body of ``run``; a worker that does not lead helps with its parts."""
     shared = SharedParts(run, leads=leads)
-    watching = _Watch(shared, None if surface else _give_up, observer)
-    with within(run.workspace), about_run(run.pk), watching as watch:
+    watcher = _RunWatch(shared, None if raise_errors else _end_stuck_worker, observer)
+    with within(run.workspace), logging_run(run.pk), watcher as watch:
         try:
             if run.kind not in (Run.Kind.INGEST, Run.Kind.FORECAST):
                 kernel_compilation.wait_until_compiled(watch.progress)
             result = run_body(
-                run=run, progress=watch.progress, parts=IN_PROCESS if surface else shared
+                run=run, progress=watch.progress, parts=IN_PROCESS if raise_errors else shared
             )
         except NothingToDo:
             pass
         except RunCancelled:
-            rows = shared.led() if shared.leads else shared.going().filter(cancel_requested=True)
+            rows = (
+                shared.led_row()
+                if shared.leads
+                else shared.active_row().filter(cancel_requested=True)
+            )
             _finish(run, rows, Run.State.CANCELLED, stage="Cancelled")
         except KeyboardInterrupt:  # Ctrl-C of a command; the sweep handles workers that end
-            if surface:
-                _finish(run, shared.going(), Run.State.CANCELLED, stage="Cancelled")
+            if raise_errors:
+                _finish(run, shared.active_row(), Run.State.CANCELLED, stage="Cancelled")
             raise
         except EXPECTED as problem:
             _fail(shared, problem)
-            if surface:
+            if raise_errors:
                 raise
         except MemoryError:
-            want = PastLimit(
+            past_limit = PastLimit(
                 "This run needs more memory than there is here; choose a shorter window, a smaller "
                 "scale or wider bins."
             )
-            _fail(shared, want)
-            if surface:
-                raise want from None
+            _fail(shared, past_limit)
+            if raise_errors:
+                raise past_limit from None
         except BaseException as bug:  # a bug ends this run, not the worker
-            if (sent := of_input(bug)) is not None:
+            if (input_error := of_input(bug)) is not None:
                 logger.warning("run %s: %s", run.pk, bug, exc_info=bug)
-                _fail(shared, sent)
-                if surface:
-                    raise sent from None
+                _fail(shared, input_error)
+                if raise_errors:
+                    raise input_error from None
                 return Run.everywhere.get(pk=run.pk)
             if not isinstance(bug, Exception):
                 raise
-            if isinstance(bug, (OperationalError, InterfaceError)) and not surface:
+            if isinstance(bug, (OperationalError, InterfaceError)) and not raise_errors:
                 logger.warning("run %s: the database was away: %s", run.pk, bug)
-                patiently(lambda: runs.worker_ended(worker=worker_id(), end=runs.NO_DATABASE))
+                with_database_retries(
+                    lambda: runs.worker_ended(worker=worker_id(), end=runs.NO_DATABASE)
+                )
                 return Run.everywhere.get(pk=run.pk)
-            if not surface:
+            if not raise_errors:
                 logger.exception("run %s", run.pk)
             _finish(
                 run,
-                shared.going(),
+                shared.active_row(),
                 Run.State.ERRORED,
                 stage="Error",
                 reason="An error of the program",
@@ -201,11 +214,16 @@ def _carried_out(
                 "its details are kept for the developers.",
                 traceback="".join(traceback.format_exception(bug)),
             )
-            if surface:
+            if raise_errors:
                 raise
         else:
             _finish(
-                run, shared.led(), Run.State.COMPLETED, stage="Done", progress=1.0, result=result
+                run,
+                shared.led_row(),
+                Run.State.COMPLETED,
+                stage="Done",
+                progress=1.0,
+                result=result,
             )
     run.refresh_from_db()
     return run
@@ -214,7 +232,7 @@ def _carried_out(
 def _fail(shared: SharedParts, problem: BaseException) -> None:
     _finish(
         shared.run,
-        shared.going(),
+        shared.active_row(),
         Run.State.FAILED,
         stage="Failed",
         reason=reason_of(problem),
@@ -225,11 +243,13 @@ def _fail(shared: SharedParts, problem: BaseException) -> None:
 def _finish(run: Run, rows: QuerySet[Run], state: str, **fields: Any) -> None:
     """End ``run`` if ``rows`` still selects it, and delete its parts."""
     now = timezone.now()
-    if patiently(lambda: rows.update(heartbeat_at=now, state=state, finished_at=now, **fields)):
-        patiently(lambda: run.parts.all().delete())
+    if with_database_retries(
+        lambda: rows.update(heartbeat_at=now, state=state, finished_at=now, **fields)
+    ):
+        with_database_retries(lambda: run.parts.all().delete())
 
 
-def _give_up(run: Run) -> None:
+def _end_stuck_worker(run: Run) -> None:
     """End this process, which is stuck; its supervisor starts another.
 
     The run is queued again, unless it has ended too many workers.
@@ -249,22 +269,22 @@ def _end_worker(status: int) -> None:
     os._exit(status)
 
 
-def demand_s(tasks: Path = Path("/proc/self/task"), but: int | None = None) -> float:
+def cpu_demand_s(tasks: Path = Path("/proc/self/task"), except_thread: int | None = None) -> float:
     """Return the seconds that this process's threads computed or waited for a core.
 
-    Waiting counts because work on a busy machine waits more than it computes. ``but`` is a thread
-    to leave out. If the system has no such figures, return the CPU time.
+    Waiting counts because work on a busy machine waits more than it computes. ``except_thread`` is
+    a thread to leave out. If the system has no such figures, return the CPU time.
     """
     nanoseconds = 0
     for path in tasks.glob("*/schedstat"):
-        if path.parent.name != str(but):
+        if path.parent.name != str(except_thread):
             with suppress(OSError, ValueError):  # the thread has ended
                 computed, waited, *_ = path.read_text(encoding="ascii").split()
                 nanoseconds += int(computed) + int(waited)
     return nanoseconds / 1e9 or time.process_time()
 
 
-class _Headway:
+class _StuckDetector:
     """Detector of stuck work: work that goes on reports, computes, or waits for a core.
 
     A deadlock does none of these. Ask from another thread than that of the work, because the
@@ -272,15 +292,15 @@ class _Headway:
     """
 
     def __init__(self) -> None:
-        self.reported()
+        self.report()
 
-    def reported(self) -> None:
+    def report(self) -> None:
         self._since = time.monotonic()
         self._demand: float | None = None  # read lazily, because this is the hot path
 
-    def none(self) -> bool:
+    def is_stuck(self) -> bool:
         now = time.monotonic()
-        demand = demand_s(but=threading.get_native_id())
+        demand = cpu_demand_s(except_thread=threading.get_native_id())
         if self._demand is None:
             self._demand = demand
         done = demand - self._demand
@@ -290,7 +310,7 @@ class _Headway:
         return now - self._since > STUCK_S
 
 
-class _Watch:
+class _RunWatch:
     """Thread that writes heartbeats, progress and log of a run, and notices a cancel.
 
     ``progress`` is called in the hot path. It only stores the latest value, and raises
@@ -306,9 +326,9 @@ class _Watch:
     ) -> None:
         self._run, self._shared = shared.run, shared
         self._give_up = give_up
-        self._headway = _Headway()
+        self._stuck_detector = _StuckDetector()
         began = shared.run.started_at or timezone.now()
-        self._limits = Limits((timezone.now() - began).total_seconds())
+        self._limits = RunLimits((timezone.now() - began).total_seconds())
         self._observer = observer
         self._fraction = 0.0
         self._stage = ""
@@ -317,11 +337,11 @@ class _Watch:
         self._stop = threading.Event()
         self._cancel = threading.Event()
         self._cancelled_at: float | None = None
-        self._heard = False
+        self._cancel_noticed = False
         self._swept_at = time.monotonic()
         self._thread = threading.Thread(target=self._beat, daemon=True)
 
-    def __enter__(self) -> _Watch:
+    def __enter__(self) -> _RunWatch:
         # Another connection cannot see a test's transaction, so tests write in this thread.
         self._threaded = not connection.in_atomic_block
         if self._threaded:
@@ -334,21 +354,23 @@ class _Watch:
             self._thread.join()
         if self._shared.leads:
             rows = Run.everywhere.filter(pk=self._run.pk, attempts=self._run.attempts)
-            patiently(lambda: rows.filter(worker=worker_id()).update(log=self._text()))
+            with_database_retries(
+                lambda: rows.filter(worker=worker_id()).update(log=self._log_text())
+            )
 
     def progress(self, fraction: float, stage: str) -> None:
         if self._cancel.is_set():
-            self._heard = True
+            self._cancel_noticed = True
             raise RunCancelled
-        if self._limits.passed:
-            raise PastLimit(self._limits.passed)
-        self._headway.reported()
+        if self._limits.violation:
+            raise PastLimit(self._limits.violation)
+        self._stuck_detector.report()
         self._fraction = min(1.0, max(0.0, fraction))
         if self._observer:
             self._observer(self._fraction, stage or self._stage)
         if stage and stage != self._stage:
             self._stage = stage
-            _tell(self._log, f"{timezone.now():%H:%M:%S} {stage}")
+            _append_log(self._log, f"{timezone.now():%H:%M:%S} {stage}")
             if not self._threaded:
                 self._write()
 
@@ -361,21 +383,21 @@ class _Watch:
 
     def beat(self) -> None:
         """Check the run and write its progress."""
-        if self._give_up and self._headway.none():
+        if self._give_up and self._stuck_detector.is_stuck():
             self._give_up(self._run)
         try:
-            if self._give_up and self._limits.look():
-                self._end()
+            if self._give_up and self._limits.is_ignored():
+                self._end_run()
             self._write()
-            if self._give_up and self._unheard():
-                self._leave()
+            if self._give_up and self._cancel_ignored():
+                self._end_cancelled_run()
             if self._give_up:
-                self._look_after_others()
+                self._sweep_lost_runs()
         except Error:  # busy or restarting: the next beat may get through
             logger.warning("run %s: progress could not be written", self._run.pk)
             connection.close()
 
-    def _look_after_others(self) -> None:
+    def _sweep_lost_runs(self) -> None:
         """Sweep for lost runs while this worker is busy.
 
         The queued sweep needs a free worker. A worker that died is replaced by one that takes the
@@ -385,15 +407,15 @@ class _Watch:
             self._swept_at = time.monotonic()
             runs.runs_sweep(confirm_s=runs.CONFIRM_S)
 
-    def _end(self) -> None:
+    def _end_run(self) -> None:
         """End the run and this worker.
 
         The run is past a limit and does not react.
         """
-        _fail(self._shared, PastLimit(self._limits.passed))
+        _fail(self._shared, PastLimit(self._limits.violation))
         _end_worker(ENDED_WITH_RUN)
 
-    def _unheard(self) -> bool:
+    def _cancel_ignored(self) -> bool:
         """Return whether the run was cancelled but goes on.
 
         Some steps, such as fits or solvers, report nothing for many seconds on a busy machine.
@@ -401,22 +423,22 @@ class _Watch:
         cancelled_at = self._cancelled_at
         return (
             cancelled_at is not None
-            and not self._heard
-            and time.monotonic() - cancelled_at > UNHEARD_S
+            and not self._cancel_noticed
+            and time.monotonic() - cancelled_at > CANCEL_GRACE_S
         )
 
-    def _leave(self) -> None:
+    def _end_cancelled_run(self) -> None:
         """End the cancelled run together with this worker; a sweep removes its files."""
-        asked = self._shared.going().filter(cancel_requested=True)
-        _finish(self._run, asked, Run.State.CANCELLED, stage="Cancelled")
+        cancelled = self._shared.active_row().filter(cancel_requested=True)
+        _finish(self._run, cancelled, Run.State.CANCELLED, stage="Cancelled")
         _end_worker(ENDED_WITH_RUN)
 
-    def _text(self) -> str:
+    def _log_text(self) -> str:
         return "\n".join(self._log)[-LOG_LIMIT:]
 
     def _write(self) -> None:
         shared = self._shared
-        shared.look()
+        shared.exchange_progress()
         # A helper that becomes the leader continues the log of the run, not its own.
         if shared.leads and not self._led:
             self._led = True
@@ -428,9 +450,9 @@ class _Watch:
                 "stage": self._stage[:120],
             }
             if shared.leads:
-                fields["log"] = self._text()
-            (shared.led() if shared.leads else shared.going()).update(**fields)
-        stopped = not shared.going().filter(cancel_requested=False).exists()
+                fields["log"] = self._log_text()
+            (shared.led_row() if shared.leads else shared.active_row()).update(**fields)
+        stopped = not shared.active_row().filter(cancel_requested=False).exists()
         if stopped and self._cancelled_at is None:
             self._cancelled_at = time.monotonic()
             self._cancel.set()

@@ -19,28 +19,28 @@ from planner.models import Run, User, Workspace
 from planner.models.workspace import MAIN
 from planner.services.audit import record
 from planner.services.backups import write_workspace
-from planner.services.trace_removal import GOING
-from planner.services.workspaces import check_looks_after
+from planner.services.trace_removal import ACTIVE_STATES
+from planner.services.workspaces import check_installation_admin
 from planner.storage import row_arrays
 
 REMOVED = "removed"  # folder of the data directory with the files of removed workspaces
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
+class RemovedWorkspace:
     """The number of removed rows, and the file that has them."""
 
     rows: int
     path: str  # of the file with all of it
 
 
-def workspace_remove(*, by: User | None, workspace: Workspace, confirm: str) -> Removed:
+def workspace_remove(*, by: User | None, workspace: Workspace, confirm: str) -> RemovedWorkspace:
     """Remove a workspace; raise NotReady while a run is active in it.
 
     ``confirm`` is its slug, as it was typed. Accounts stay. The audit log stays too and records the
     number of rows and the file.
     """
-    check_looks_after(by)
+    check_installation_admin(by)
     slug = workspace.slug
     if slug == MAIN:
         raise NotAllowed(f"The workspace {MAIN} stays: it is the one that is always there.")
@@ -49,22 +49,24 @@ def workspace_remove(*, by: User | None, workspace: Workspace, confirm: str) -> 
     path = row_arrays.data_dir() / REMOVED / f"{slug}-{timezone.now():%Y%m%d-%H%M%S}.tar.zst"
     with transaction.atomic():
         locked = Workspace.objects.select_for_update().get(pk=workspace.pk)
-        going = Run.everywhere.filter(workspace=locked, state__in=GOING).count()
-        if going:
-            raise NotReady(f"{going} runs are going in {slug}; cancel them, or wait for them.")
+        active_runs = Run.everywhere.filter(workspace=locked, state__in=ACTIVE_STATES).count()
+        if active_runs:
+            raise NotReady(
+                f"{active_runs} runs are going in {slug}; cancel them, or wait for them."
+            )
         collector = Collector(using="default", origin=locked)
         collector.collect([locked])
         rows = list(_rows(collector))
         stores = sorted(_stores(rows))
         with tempfile.TemporaryDirectory(prefix="removed-", dir=row_arrays.data_dir()) as folder:
             path.parent.mkdir(mode=0o700, exist_ok=True)
-            write_workspace(slug, Path(folder), _with_referred(rows), stores, path)
+            write_workspace(slug, Path(folder), _with_referenced_rows(rows), stores, path)
         row_arrays.keep(f"{REMOVED}/{path.name}")
         record("workspace.removed", locked, by=by, slug=slug, rows=len(rows), file=path.name)
         collector.delete()
     for store in stores:
         row_arrays.remove(store)
-    return Removed(len(rows), str(path))
+    return RemovedWorkspace(len(rows), str(path))
 
 
 def _rows(collector: Collector) -> Iterator[Model]:
@@ -81,23 +83,23 @@ def _rows(collector: Collector) -> Iterator[Model]:
         yield from model._base_manager.in_bulk(sorted(pks)).values()
 
 
-def _with_referred(rows: list[Model]) -> list[Model]:
+def _with_referenced_rows(rows: list[Model]) -> list[Model]:
     """Return the rows and all rows that they refer to, such as accounts.
 
     Thus the file can be restored without the rest of the installation.
     """
     found = {(type(row), row.pk): row for row in rows}
-    waiting = list(rows)
-    while waiting:
-        row = waiting.pop()
-        for model, pk in _referred(row):
+    unvisited = list(rows)
+    while unvisited:
+        row = unvisited.pop()
+        for model, pk in _references(row):
             if (model, pk) not in found:
                 found[model, pk] = model._base_manager.get(pk=pk)
-                waiting.append(found[model, pk])
+                unvisited.append(found[model, pk])
     return list(found.values())
 
 
-def _referred(row: Model) -> Iterator[tuple[type[Model], Any]]:
+def _references(row: Model) -> Iterator[tuple[type[Model], Any]]:
     for field in row._meta.concrete_fields:
         if field.related_model and (pk := getattr(row, field.attname)) is not None:
             yield field.related_model, pk

@@ -14,7 +14,7 @@ from planner.services.audit import record
 from planner.services.tokens import tokens_of
 
 
-def check_looks_after(by: User | None) -> None:
+def check_installation_admin(by: User | None) -> None:
     """Raise NotAllowed for all but admins of the installation; the command line may."""
     if by is not None and not by.is_superuser:
         raise NotAllowed("Only an admin of the installation may make, rename or remove one.")
@@ -22,14 +22,14 @@ def check_looks_after(by: User | None) -> None:
 
 def workspace_add(*, by: User | None, name: str, slug: str = "") -> Workspace:
     """Create an empty workspace; its creator is an admin of it."""
-    check_looks_after(by)
+    check_installation_admin(by)
     name = _name(name)
     workspace = Workspace(name=name, slug=slug.strip() or slugify(name)[:40])
     if slugify(workspace.slug) != workspace.slug or not 1 <= len(workspace.slug) <= 40:
         raise PlannerError(
             f"slug {workspace.slug[:50]!r}: give 1 to 40 small letters, digits and hyphens."
         )
-    _saved(workspace)
+    _save(workspace)
     if by is not None:
         by.join(workspace, Role.ADMIN)
     record("workspace.made", workspace, by=by, slug=workspace.slug)
@@ -38,9 +38,9 @@ def workspace_add(*, by: User | None, name: str, slug: str = "") -> Workspace:
 
 def workspace_rename(*, by: User | None, workspace: Workspace, name: str) -> Workspace:
     """Change the name; addresses and scripts use the slug, which stays."""
-    check_looks_after(by)
+    check_installation_admin(by)
     workspace.name = _name(name)
-    _saved(workspace)
+    _save(workspace)
     record("workspace.renamed", workspace, by=by)
     return workspace
 
@@ -70,11 +70,11 @@ def person_join(*, by: User | None, name: str, role: str) -> User:
         raise NotFound(f"Nobody called {name.strip()[:80]} has an account; invite them.")
     if role not in Role.values:
         raise PlannerError(f"There is no role {role!r}; there are {', '.join(Role.values)}.")
-    here = current_workspace()
-    if any(membership.workspace_id == here.pk for membership in person.membership_list):
+    workspace = current_workspace()
+    if any(membership.workspace_id == workspace.pk for membership in person.membership_list):
         raise PlannerError(f"{person.username} belongs to this workspace already.")
-    person.join(here, role)
-    record("user.joined", person, by=by, workspace=here.slug, role=role)
+    person.join(workspace, role)
+    record("user.joined", person, by=by, workspace=workspace.slug, role=role)
     return person
 
 
@@ -82,15 +82,15 @@ def person_join(*, by: User | None, name: str, role: str) -> User:
 def person_leave(*, by: User | None, person: User) -> None:
     """Remove a member: account and work stay, tokens for this workspace end."""
     check_may_administer(by)
-    here = Workspace.objects.select_for_update().get(pk=current_workspace().pk)
-    person.leave(here)
+    workspace = Workspace.objects.select_for_update().get(pk=current_workspace().pk)
+    person.leave(workspace)
     if not admins_active().exists():
         raise NotAllowed(
             f"{person.username} is the last admin who can sign in; make somebody else admin first."
         )
     # A token would otherwise give access to the workspace again after a new invitation.
-    tokens_of(person).filter(workspace=here).delete()
-    record("user.left", person, by=by, workspace=here.slug)
+    tokens_of(person).filter(workspace=workspace).delete()
+    record("user.left", person, by=by, workspace=workspace.slug)
 
 
 def installation_admin(*, person: User, on: bool) -> User:
@@ -115,7 +115,7 @@ def _name(name: str) -> str:
     return name
 
 
-def _saved(workspace: Workspace) -> None:
+def _save(workspace: Workspace) -> None:
     try:
         with transaction.atomic():
             workspace.save()

@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 
 from planner.models import User
 from planner.services.client_address import client_address
-from planner.services.refused_requests import refusal_counted
+from planner.services.refused_requests import count_refusal
 
 logger = logging.getLogger(__name__)
 # 404 is less notable: it also hides objects of other workspaces, and wrong addresses are common.
@@ -26,7 +26,7 @@ class RefusalsMiddleware:
         answer = self.get_response(request)
         if answer.status_code in LEVELS:
             who = request.user.username if isinstance(request.user, User) else "nobody"
-            refusal_counted(answer.status_code, by_person=isinstance(request.user, User))
+            count_refusal(answer.status_code, signed_in=isinstance(request.user, User))
             logger.log(
                 LEVELS[answer.status_code],
                 "refused with %d: %s %.200r by %.150r from %s",

@@ -18,8 +18,12 @@ from planner.models import ActivePlan, Firing, Schedule, Source, User
 from planner.services.scenarios import scenario_create
 from planner.services.schedule_firings import schedules_tick
 from planner.services.source_reading import source_read
-from planner.services.sources import current_trace, series, source_change
-from planner.services.tokens import token_make
+from planner.services.sources import (
+    current_trace,
+    source_change,
+    source_series,
+)
+from planner.services.tokens import token_create
 from planner.services.worker import run_execute
 from tests.browser.test_review import as_somebody
 from tests.planner.services.test_speeds import SCENARIO
@@ -74,14 +78,14 @@ def test_a_past_is_read_planned_decided_and_scraped(
         source_change(
             source=source, user=None, changes={"settings": {**source.settings, "delay_s": 0}}
         )
-        source_read(source_id=source.pk, surface=True)
+        source_read(source_id=source.pk, raise_errors=True)
     site.reload()
     for chart in ("rates", "queues", "tbt"):
         expect(site.locator(f"#{chart}-chart[data-drawn]")).to_be_visible()
     assert violations(site) == []
     source.refresh_from_db()
     assert source.readings.count() == 2  # more than 11,000 points: in two pieces
-    bins = series(source).read().bins
+    bins = source_series(source).read().bins
     gap = int(lost.sum()) + 1  # the bin in which it came back is not known either
     ends = bins.drop_nulls("requests")["bin_start"].to_numpy() + STEP_S
     assert len(ends) > 11_000 and not (lost & np.isin(steps, ends)).any()
@@ -115,7 +119,7 @@ def test_a_past_is_read_planned_decided_and_scraped(
         Schedule.objects.update(next_due=due)
         moment = datetime.now(UTC) if firings else began
         (firing,) = schedules_tick(now=moment, enqueue=False).fired
-        run_execute(run_id=firing.run_id, surface=True)
+        run_execute(run_id=firing.run_id, raise_errors=True)
         schedules_tick(now=moment + timedelta(seconds=1), enqueue=False)
         firing.refresh_from_db()
         firings.append(firing)
@@ -144,7 +148,7 @@ def test_a_past_is_read_planned_decided_and_scraped(
     assert ActivePlan.objects.get(until=None).policy == held["recommended"]["policy"]
     assert ActivePlan.objects.get(until=None).number == firings[1].run_id
     assert "engines-" in firings[1].run.document  # frozen as it was known then
-    scraper = {"Authorization": f"Bearer {token_make(user=firings[0].run.owner).key}"}
+    scraper = {"Authorization": f"Bearer {token_create(user=firings[0].run.owner).key}"}
     page = site.request.get(f"{live_server.url}/metrics", headers=scraper).text()
     assert 'model="m"' in page, page
     # What is in force is named as people know it.

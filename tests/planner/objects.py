@@ -33,7 +33,7 @@ from planner.selectors.hardware_rows import (
 )
 from planner.services.scenarios import scenario_create
 from planner.services.sources import source_create
-from planner.services.tokens import token_make
+from planner.services.tokens import token_create
 from tests.planner.proposed import planned_run
 from tests.planner.samples import DOCUMENT
 
@@ -109,7 +109,7 @@ def made(owner: User, mark: str) -> Objects:
     )
     channel = Channel.objects.create(kind="webhook", address="https://x.example", salt="x")
     member = User.objects.create_user(f"{mark}-member", role="viewer")
-    token = token_make(user=owner).token
+    token = token_create(user=owner).token
     return Objects(
         {
             "people/": member.username,

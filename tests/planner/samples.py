@@ -9,7 +9,7 @@ import polars as pl
 from rest_framework.test import APIClient
 
 from planner.models import User
-from planner.services.tokens import token_make
+from planner.services.tokens import token_create
 
 START = datetime(2024, 5, 18, tzinfo=UTC)
 DOCUMENT = """\
@@ -51,7 +51,7 @@ def client_of(user: User | None) -> APIClient:
     """A script with the user's token; without a user a stranger."""
     client = APIClient()
     if user is not None:
-        client.credentials(HTTP_AUTHORIZATION=f"Token {token_make(user=user).key}")
+        client.credentials(HTTP_AUTHORIZATION=f"Token {token_create(user=user).key}")
     return client
 
 

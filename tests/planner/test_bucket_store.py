@@ -30,7 +30,11 @@ from planner.services import (
 )
 from planner.services.execution import run_body
 from planner.services.runs import run_remove
-from planner.services.sources import series, source_create, source_take
+from planner.services.sources import (
+    reading_store,
+    source_create,
+    source_series,
+)
 from planner.services.traces import trace_upload
 from planner.storage import (
     bucket as bucket_store,
@@ -238,36 +242,36 @@ def test_two_machines_add_to_one_series(machine, planner, tmp_path):
         row = Source.objects.get(pk=source.pk)
         moment = datetime.fromtimestamp(1_699_999_800 + 300 * number, tz=UTC)
         sent = Sent((Sample(time=moment, requests=10 + number),), now=datetime.now(tz=UTC))
-        source_take(source=row, samples=samples_of(sent, 300))
+        reading_store(source=row, samples=samples_of(sent, 300))
     machine("d")
-    assert series(source).bins()["requests"].to_list() == [10, 11, 12, 13]
+    assert source_series(source).bins()["requests"].to_list() == [10, 11, 12, 13]
 
 
 def test_backup_restore_sweep_and_what_is_taken_in(machine, bucket, completed, tmp_path, settings):
     kept, settings.HEADROOM_ARRAYS = settings.HEADROOM_ARRAYS, None
     with pytest.raises(NotReady, match="HEADROOM_ARRAYS"):
-        arrays.arrays_take()
+        arrays.arrays_copy_to_bucket()
     store = f"runs/{completed.pk}"
     row_arrays.remove(store)
     row_arrays.tables_write(store, {"replicas": demand_table(4)})
     Run.objects.filter(pk=completed.pk).update(store=store)
     settings.HEADROOM_ARRAYS = kept  # an installation that had its arrays in the folder
-    done = arrays.arrays_take()
+    done = arrays.arrays_copy_to_bucket()
     assert (done.whole, done.taken, done.lost) == (0, 1, ())
     machine("b")
     backups.backup(tmp_path / "all.tar.zst")
     row_arrays.bucket().remove(store)
-    assert arrays.arrays_take().taken == 1  # of what is here
+    assert arrays.arrays_copy_to_bucket().taken == 1  # of what is here
     machine("c")
     row_arrays.bucket().remove(store)
-    assert arrays.arrays_take().lost == (store,)
+    assert arrays.arrays_copy_to_bucket().lost == (store,)
     row_arrays.tables_write("runs/99999", {"replicas": demand_table(1)})
     row_arrays.keep("runs/99999")
     backups.restore(tmp_path / "all.tar.zst", replace=True)
     machine("d")
     assert row_arrays.table_rows(store, "replicas") == 4
-    assert orphaned_files.orphans_sweep(untouched_s=3600.0) == 0 and row_arrays.exists("runs/99999")
-    assert orphaned_files.orphans_sweep(untouched_s=-60.0) == 1 and not row_arrays.exists(
+    assert orphaned_files.orphans_sweep(min_age_s=3600.0) == 0 and row_arrays.exists("runs/99999")
+    assert orphaned_files.orphans_sweep(min_age_s=-60.0) == 1 and not row_arrays.exists(
         "runs/99999"
     )
     run_remove(run=Run.objects.get(pk=completed.pk))

@@ -9,7 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 from planner.config.environment import env_choice
 from planner.services.log_format import (
     JsonLines,
-    about_run,
+    logging_run,
 )
 
 
@@ -31,7 +31,7 @@ def test_a_line_is_an_object_with_the_run_it_is_about() -> None:
     }
     assert str(plain["time"]).endswith("+00:00")
     assert "run" not in plain
-    with about_run(7):
+    with logging_run(7):
         assert line("far below")["run"] == 7
     assert "run" not in line("after it")
 

@@ -49,8 +49,8 @@ TIMES = (
 @pytest.fixture
 def document(tmp_path: Path, transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> str:
     # Workers that other tests left running would take part.
-    monkeypatch.setattr(runs, "tell_workers", lambda *_, **__: None)
-    monkeypatch.setattr(queues, "tell_workers", lambda *_, **__: None)
+    monkeypatch.setattr(runs, "notify_workers", lambda *_, **__: None)
+    monkeypatch.setattr(queues, "notify_workers", lambda *_, **__: None)
     path = tmp_path / "week.csv"
     files()["small-week.csv"].write_csv(path)
     trace = trace_ingest_path(path=path, options=IngestOptions(name=path.name))

@@ -18,7 +18,7 @@ from planner.services.client_address import (
     client_address,
     client_network,
 )
-from planner.services.tokens import token_make
+from planner.services.tokens import token_create
 from planner.version import VERSION
 from tests.platform.conftest import manage
 
@@ -212,7 +212,7 @@ def test_a_body_without_a_length_is_refused_unread(client: Client) -> None:
 @pytest.mark.django_db
 def test_who_may_send_a_body_is_known_by_a_session_or_a_token_that_is_valid() -> None:
     ann = User.objects.create_user("ann", role="planner")
-    key = token_make(user=ann).key
+    key = token_create(user=ann).key
     with_token = {"HTTP_AUTHORIZATION": f"Token {key}"}
 
     def is_read(client: Client, **headers: str) -> bool:

@@ -8,9 +8,13 @@ from rest_framework import serializers
 
 from planner.api.serializers.strict_fields import StrictSerializer
 from planner.models import ApiToken, User, Workspace
-from planner.services.quota import share_of
-from planner.services.run_queue import waiting_of
-from planner.services.tokens import DAYS, LOGIN, MOST_DAYS
+from planner.services.quota import disk_usage
+from planner.services.run_queue import waiting_count
+from planner.services.tokens import (
+    DEFAULT_DAYS,
+    LOGIN,
+    MAX_DAYS,
+)
 
 
 class Login(StrictSerializer):
@@ -28,7 +32,7 @@ class Login(StrictSerializer):
         max_length=40, default="", help_text="Its slug; left out, the first you belong to."
     )
     days = serializers.IntegerField(
-        min_value=1, max_value=MOST_DAYS, default=DAYS, help_text="For which it works."
+        min_value=1, max_value=MAX_DAYS, default=DEFAULT_DAYS, help_text="For which it works."
     )
 
 
@@ -98,10 +102,10 @@ class Me(serializers.ModelSerializer[User]):
 
     @extend_schema_field(MyLimits)
     def get_limits(self, user: User) -> dict[str, int]:
-        share = share_of(user)
+        share = disk_usage(user)
         return {
             "kept_bytes": share.used,
             "most_kept_bytes": share.limit,
-            "waiting_runs": waiting_of(user),
+            "waiting_runs": waiting_count(user),
             "most_waiting_runs": settings.HEADROOM_MAX_WAITING_RUNS,
         }

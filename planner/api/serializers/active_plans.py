@@ -11,8 +11,8 @@ from planner.domain.options import options_in
 from planner.models import ActivePlan
 from planner.outputs.active_plan_metrics import desired
 from planner.outputs.options import ExportOptions
-from planner.selectors.active_plans import plans_in_force
-from planner.services.active_plans import MESSAGE
+from planner.selectors.active_plans import active_plans
+from planner.services.active_plans import MAX_MESSAGE_CHARACTERS
 
 MOST_NUMBER = 2**31 - 1
 TAKEN = ("policy", "region", "model", "repeat", "timezone", "names")  # export options to accept
@@ -20,7 +20,11 @@ TAKEN = ("policy", "region", "model", "repeat", "timezone", "names")  # export o
 
 class WhySaid(StrictSerializer):
     message = serializers.CharField(
-        required=False, default="", allow_blank=True, max_length=MESSAGE, help_text="Why."
+        required=False,
+        default="",
+        allow_blank=True,
+        max_length=MAX_MESSAGE_CHARACTERS,
+        help_text="Why.",
     )
 
 
@@ -127,7 +131,7 @@ class InForce(KeptPlan):
         return [dict(DesiredPool(pool).data) for pool in desired(plan, timezone.now())]
 
     def get_others(self, plan: ActivePlan) -> list[dict[str, Any]]:
-        return [dict(OtherPlan(other).data) for other in plans_in_force().exclude(pk=plan.pk)]
+        return [dict(OtherPlan(other).data) for other in active_plans().exclude(pk=plan.pk)]
 
 
 class DeploymentNames(StrictSerializer):

@@ -18,9 +18,9 @@ from planner.models import OwnGpu, OwnModel
 from planner.selectors.hardware import PRICE_ORDERS, Entry, gpu_sources
 from planner.selectors.model_memory import (
     PRECISIONS,
-    memory_of,
-    place,
-    weights,
+    fit_on_gpu,
+    model_memory,
+    weight_bytes,
 )
 from simulation.performance.specs import GpuSpec
 
@@ -154,11 +154,11 @@ class ModelItem(_Item):
 
     @extend_schema_field(serializers.DictField(child=serializers.FloatField()))
     def get_weight_gb(self, entry: Entry[Any, OwnModel]) -> dict[str, float]:
-        return {name: size / 1e9 for name, size in weights(entry.spec).items()}
+        return {name: size / 1e9 for name, size in weight_bytes(entry.spec).items()}
 
     @extend_schema_field(FitField)
     def get_fit(self, entry: Entry[Any, OwnModel]) -> dict[str, Any]:
-        return dict(FitField(memory_of(entry.spec, self.context["gpu"]).fit).data)
+        return dict(FitField(model_memory(entry.spec, self.context["gpu"]).fit).data)
 
     @extend_schema_field(serializers.DictField(child=serializers.URLField()))
     def get_links(self, entry: Entry[Any, OwnModel]) -> dict[str, str]:
@@ -178,7 +178,7 @@ class ModelDetail(ModelItem):
     @extend_schema_field(FitField(many=True))
     def get_fits(self, entry: Entry[Any, OwnModel]) -> list[Any]:
         return [
-            FitField(place(entry.spec, gpu, precision)).data
+            FitField(fit_on_gpu(entry.spec, gpu, precision)).data
             for gpu in self.context["gpus"]
             for precision in PRECISIONS
         ]

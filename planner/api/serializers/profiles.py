@@ -21,7 +21,10 @@ from planner.inputs.profiles.spec import (
 from planner.inputs.profiles.tuning import MAX_OBSERVATIONS
 from planner.models import Calibration, ProfileVersion
 from planner.selectors.profiles import KnownProfile
-from planner.services.calibrations import CALIBRATION_FORMATS, Reading
+from planner.services.calibrations import (
+    CALIBRATION_FORMATS,
+    CalibrationOptions,
+)
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.specs import BYTES
 
@@ -236,10 +239,10 @@ class MeasurementsRequest(StrictSerializer):
         max_length=500, required=False, help_text="Where it was measured, in words."
     )
 
-    def reading(self) -> Reading:
+    def reading(self) -> CalibrationOptions:
         values = self.validated_data
         keys = ("format", "model", "gpu", "tp", "precision", "engine", "engine_version")
-        return Reading(**{key: values[key] for key in keys if key in values})
+        return CalibrationOptions(**{key: values[key] for key in keys if key in values})
 
 
 class ComputeRequest(StrictSerializer):

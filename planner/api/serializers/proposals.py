@@ -14,8 +14,8 @@ from planner.domain.options import options_in
 from planner.models import Proposal, ProposalEntry, ReviewRules
 from planner.outputs.options import ExportOptions
 from planner.selectors.review import proposal_entries, review_rules
-from planner.services.approval import missing
-from planner.services.review_rules import MOST_APPROVALS
+from planner.services.approval import missing_approvals as missing
+from planner.services.review_rules import MAX_APPROVALS
 
 MOST_NUMBER = 2**31 - 1
 
@@ -144,7 +144,7 @@ class ReviewersRequest(StrictSerializer):
 
 class ReviewRulesDetail(StrictSerializer):
     approvals = serializers.IntegerField(
-        min_value=1, max_value=MOST_APPROVALS, help_text="Of people, before a plan is in force."
+        min_value=1, max_value=MAX_APPROVALS, help_text="Of people, before a plan is in force."
     )
     self_approval = serializers.BooleanField(help_text="Whether authors may approve too.")
     admin_above_usd_30d = FiniteField(

@@ -5,8 +5,8 @@ from typing import Any
 from rest_framework import serializers
 
 from planner.selectors.run_comparison import (
-    FEWEST,
-    MOST,
+    MAX_RUNS,
+    MIN_RUNS,
 )
 
 
@@ -15,8 +15,8 @@ class BesideAsked(serializers.Serializer[Any]):
 
     run = serializers.ListField(
         child=serializers.IntegerField(min_value=1, max_value=2**31 - 1),
-        min_length=FEWEST,
-        max_length=MOST,
+        min_length=MIN_RUNS,
+        max_length=MAX_RUNS,
         help_text="Number of a completed run; give it once for each run.",
     )
     policy = serializers.CharField(

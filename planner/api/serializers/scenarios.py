@@ -10,7 +10,7 @@ from planner.api.serializers.strict_fields import StrictSerializer
 from planner.errors import ScenarioError
 from planner.inputs.scenario.document import parse
 from planner.models import Scenario
-from planner.services.scenarios import MESSAGE
+from planner.services.scenarios import MAX_MESSAGE_CHARACTERS
 
 
 class ScenarioLinks(serializers.Serializer[Any]):
@@ -73,7 +73,7 @@ class DocumentRequest(StrictSerializer):
     message = serializers.CharField(
         required=False,
         allow_blank=True,
-        max_length=MESSAGE,
+        max_length=MAX_MESSAGE_CHARACTERS,
         help_text="Why; kept with the version.",
     )
 
@@ -90,7 +90,7 @@ class ChangeRequest(StrictSerializer):
     message = serializers.CharField(
         required=False,
         allow_blank=True,
-        max_length=MESSAGE,
+        max_length=MAX_MESSAGE_CHARACTERS,
         help_text="Why; kept with the version.",
     )
 

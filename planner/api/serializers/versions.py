@@ -7,7 +7,7 @@ from rest_framework import serializers
 from planner.api.serializers.strict_fields import StrictSerializer
 from planner.inputs.scenario.sections import PARTS
 from planner.models import ScenarioVersion
-from planner.services.scenarios import MESSAGE
+from planner.services.scenarios import MAX_MESSAGE_CHARACTERS
 
 MOST_NUMBER = 2**31 - 1
 
@@ -48,7 +48,7 @@ class BetweenAsked(PartAsked):
 
 class RestoreRequest(StrictSerializer):
     message = serializers.CharField(
-        required=False, default="", allow_blank=True, max_length=MESSAGE
+        required=False, default="", allow_blank=True, max_length=MAX_MESSAGE_CHARACTERS
     )
 
 

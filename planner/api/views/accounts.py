@@ -28,7 +28,7 @@ from planner.selectors.workspaces import workspace_for
 from planner.services import second_factor, tokens
 from planner.services.account_removal import account_data
 from planner.services.login_limits import login_attempt
-from planner.services.password_confirmation import check_again
+from planner.services.password_confirmation import check_verified
 
 
 class LoginView(ApiView):
@@ -59,7 +59,7 @@ class LoginView(ApiView):
                 raise exceptions.AuthenticationFailed("Send a code of your second factor: code.")
             second_factor.factor_check(user=user, code=code)
         with within(workspace_for(user, sent.pop("workspace"))):
-            new = tokens.token_make(user=user, **sent)
+            new = tokens.token_create(user=user, **sent)
         answer = {"token": new.key, "expires_at": new.token.expires_at}
         return Response(TokenGiven(answer).data)
 
@@ -99,7 +99,7 @@ class MyFactorView(ApiView):
         With a token, or with an older session, the password is required again.
         """
         sent = valid(AgainGiven(data=request.data))
-        check_again(request._request, self.user, sent["password"])
+        check_verified(request._request, self.user, sent["password"])
         begun = second_factor.factor_begin(user=self.user)
         answer = {"key": begun.key, "address": begun.address}
         return Response(FactorBegun(answer).data, status.HTTP_201_CREATED)

@@ -33,16 +33,16 @@ from planner.outputs.plan_comparison import (
     plans_between,
 )
 from planner.selectors.active_plans import (
-    plan_in_force,
-    plan_kept_get,
-    plans_in_force,
-    plans_kept,
+    activated_plan_get,
+    activated_plans,
+    active_plan,
+    active_plans,
 )
 from planner.selectors.runs import run_get
 from planner.services.active_plans import (
+    plan_activate,
+    plan_end,
     plan_restore,
-    put_in_force,
-    withdraw,
 )
 from planner.services.scenarios import plan_branch
 
@@ -58,7 +58,7 @@ class InForceView(ApiView):
         plans.
         """
         scenario = valid(InForceAsked(data=request.query_params))["scenario"]
-        plan = plan_in_force(scenario) if scenario else plans_in_force().first()
+        plan = active_plan(scenario) if scenario else active_plans().first()
         if plan is None:
             raise NotFound(NONE)
         return Response(InForce(plan).data)
@@ -74,7 +74,7 @@ class InForceView(ApiView):
         active plan of another scenario scales some of the same deployments.
         """
         sent = valid(InForceRequest(data=request.data))
-        plan = put_in_force(
+        plan = plan_activate(
             run=run_get(sent["run"]),
             options=options_of(ExportOptions, sent["options"]),
             user=self.user,
@@ -90,8 +90,8 @@ class InForceView(ApiView):
         Name the scenario if several have an active plan.
         """
         scenario = valid(InForceAsked(data=request.query_params))["scenario"]
-        plan = plan_in_force(scenario) if scenario else None
-        if (scenario and plan is None) or not withdraw(
+        plan = active_plan(scenario) if scenario else None
+        if (scenario and plan is None) or not plan_end(
             user=self.user, now=timezone.now(), plan=plan
         ):
             raise NotFound(NONE)
@@ -105,7 +105,7 @@ class KeptPlanListView(ApiView, generics.ListAPIView[ActivePlan]):
     pagination_class = Pages
 
     def get_queryset(self) -> QuerySet[ActivePlan]:
-        return plans_kept().defer("pools")
+        return activated_plans().defer("pools")
 
     @operation({200: KeptPlan(many=True)}, 400)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
@@ -117,7 +117,7 @@ class KeptPlanView(ApiView):
     @operation({200: KeptPlanDetail}, 404)
     def get(self, request: Request, number: int) -> Response:
         """Get a plan as it was when it became active."""
-        return Response(KeptPlanDetail(plan_kept_get(number)).data)
+        return Response(KeptPlanDetail(activated_plan_get(number)).data)
 
 
 class PlansBetweenView(ApiView):
@@ -128,7 +128,7 @@ class PlansBetweenView(ApiView):
         Pairs are (before, after). `changed` is a share of the replica-hours before.
         """
         query = valid(PlansBetweenAsked(data=request.query_params))
-        old, new = (plan_kept_get(query[name]) for name in ("old", "new"))
+        old, new = (activated_plan_get(query[name]) for name in ("old", "new"))
         return Response(as_json(plans_between(old, new)))
 
 
@@ -140,7 +140,7 @@ class PlanRestoreView(ApiView):
         409 if it is active, or if it runs once and its dates are over.
         """
         again = plan_restore(
-            plan=plan_kept_get(number),
+            plan=activated_plan_get(number),
             user=self.user,
             now=timezone.now(),
             **valid(WhySaid(data=request.data)),
@@ -153,6 +153,6 @@ class PlanBranchView(ApiView):
     def post(self, request: Request, number: int) -> Response:
         """Create a scenario from the one that a plan was computed from."""
         sent = valid(BranchRequest(data=request.data))
-        scenario = plan_branch(plan=plan_kept_get(number), user=self.user, **sent)
+        scenario = plan_branch(plan=activated_plan_get(number), user=self.user, **sent)
         body = ScenarioDetail(scenario, context={"request": request}).data
         return Response(body, status.HTTP_201_CREATED)

@@ -26,7 +26,7 @@ class AuditListView(ApiView, generics.ListAPIView[AuditRecord]):
     def get_queryset(self) -> QuerySet[AuditRecord]:
         query = valid(AuditAsked(data=self.request.query_params))
         words = {name: query[name] for name in ("actor", "action", "search")}
-        return audit_list(everything=self.user.is_superuser, **words)
+        return audit_list(all_workspaces=self.user.is_superuser, **words)
 
     @operation({200: AuditItem(many=True)}, 400, 403, 404, parameters=[AuditAsked])
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:

@@ -16,10 +16,10 @@ from planner.api.serializers.deployment_search import (
 )
 from planner.domain.deployment_search.query import DeploymentQuery
 from planner.services.deployment_search import (
-    configured,
-    document_with,
+    scenario_with_deployments,
+    search_deployments,
 )
-from planner.services.estimates import Measured
+from planner.services.estimates import MeasurementSource
 
 
 class ConfigureView(ApiView):
@@ -39,8 +39,8 @@ class ConfigureView(ApiView):
                 sent[name] = tuple(sent[name])
         # A measured row is of the searched model unless it names another.
         rows = [{"model": sent["model"], **row} for row in sent.pop("measured", ())]
-        measured = Measured(rows, kept=sent.pop("kept"))
-        return Response(configured(DeploymentQuery(**sent), measured=measured))
+        measured = MeasurementSource(rows, use_stored=sent.pop("kept"))
+        return Response(search_deployments(DeploymentQuery(**sent), measured=measured))
 
 
 class ConfigureScenarioView(ApiView):
@@ -56,7 +56,7 @@ class ConfigureScenarioView(ApiView):
         """
         sent = valid(IntoScenario(data=request.data))
         limits = {name: sent.get(name) for name in ("ttft_ms", "tbt_ms")}
-        document = document_with(
+        document = scenario_with_deployments(
             model=sent["model"],
             profiles=sent["profiles"],
             limits=limits,

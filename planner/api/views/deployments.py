@@ -7,7 +7,7 @@ from planner.api.base import ApiView, valid
 from planner.api.schema import operation
 from planner.api.serializers.active_plans import DeploymentNames
 from planner.outputs.deployments import names_kept
-from planner.services.deployments import names_keep
+from planner.services.deployments import deployment_names_save
 
 
 class DeploymentNamesView(ApiView):
@@ -26,5 +26,5 @@ class DeploymentNamesView(ApiView):
         Names of other deployments stay.
         """
         sent = valid(DeploymentNames(data=request.data))
-        names_keep(names=sent["names"], user=self.user)
+        deployment_names_save(names=sent["names"], user=self.user)
         return Response({"names": names_kept()})

@@ -65,7 +65,7 @@ class EstimateView(ApiView):
         query = dict(valid(EstimateRequest(data=request.data)))
         rows, kept = query.pop("measured", []), query.pop("kept")
         # A measured row inherits the fields that it does not give.
-        measured = estimates.Measured([query | row for row in rows], kept=kept)
+        measured = estimates.MeasurementSource([query | row for row in rows], use_stored=kept)
         return Response(estimates.estimate_one(query, measured))
 
 

@@ -11,7 +11,7 @@ from planner.api.schema import operation
 from planner.domain.serialise import as_json
 from planner.selectors.explanation import (
     Chain,
-    chains_of,
+    explanation_chains,
 )
 from planner.selectors.runs import run_get
 
@@ -23,4 +23,4 @@ class RunWhyView(ApiView):
 
         For every pool a list of sentences: demand, forecast, size, plan, sources, uncertainty.
         """
-        return Response(as_json(chains_of(run_get(run_id))))
+        return Response(as_json(explanation_chains(run_get(run_id))))

@@ -14,10 +14,10 @@ from planner.models.workspace import MAIN, within
 from planner.outputs.active_plan_metrics import exposition
 from planner.outputs.queue_metrics import exposition as work_exposition
 from planner.outputs.security_metrics import exposition as doors_exposition
-from planner.selectors.active_plans import plans_in_force
-from planner.selectors.queue_statistics import work_now
+from planner.selectors.active_plans import active_plans
+from planner.selectors.queue_statistics import work_statistics
 from planner.selectors.security_events import security_events
-from planner.services.refused_requests import refusals
+from planner.services.refused_requests import refusal_counts
 from planner.services.tokens import token_of
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -46,10 +46,10 @@ def metrics(request: HttpRequest) -> HttpResponse:
     try:
         with within(token.workspace if token else slug):
             now = timezone.now()
-            text = work_exposition(work_now(now, everywhere=everything))
+            text = work_exposition(work_statistics(now, everywhere=everything))
             if everything:
-                text += doors_exposition(security_events(), refusals())
-            text += exposition(plans_in_force(), now)
+                text += doors_exposition(security_events(), refusal_counts())
+            text += exposition(active_plans(), now)
             return HttpResponse(text, content_type=TEXT)
     except NotFound as problem:
         return HttpResponse(str(problem), status=404, content_type="text/plain")

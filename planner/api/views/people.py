@@ -99,7 +99,7 @@ class AccountView(ApiView):
         person = person_get(name)
         sent = valid(PersonRemoval(data=request.query_params))
         heir = person_get(sent["to"]) if sent["to"] else None
-        done = account_remove(by=self.user, person=person, confirm=sent["confirm"], to=heir)
+        done = account_remove(by=self.user, person=person, confirm=sent["confirm"], new_owner=heir)
         return Response(AccountRemoved({"user": done.name, "passed": done.passed}).data)
 
 
@@ -109,7 +109,7 @@ class InvitationView(ApiView):
         """Create a new address at which somebody can choose a password; for admins."""
         check_may_administer(self.user)
         person = person_get(name)
-        path = people.invitation(by=self.user, person=person)
+        path = people.invitation_path(by=self.user, person=person)
         return _invitation(request, person, path, status.HTTP_201_CREATED)
 
 

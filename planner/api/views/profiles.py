@@ -180,7 +180,7 @@ class CalibrationListView(ApiView, generics.ListAPIView[Calibration]):
             user=self.user,
             chunks=file.chunks(),
             file_name=file.name,
-            reading=sent.reading(),
+            options=sent.reading(),
             source=sent.validated_data.get("source", ""),
             idempotency_key=idempotency_key(request),
         )

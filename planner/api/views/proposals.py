@@ -154,7 +154,7 @@ class ProposalReadyView(ApiView):
     @operation(DECIDED, *REFUSALS, request=None)
     def post(self, request: Request, number: int) -> Response:
         """Mark a draft as ready for review."""
-        return _now(proposals.ready(proposal=proposal_get(number), by=self.user))
+        return _now(proposals.mark_ready(proposal=proposal_get(number), by=self.user))
 
 
 class ProposalAmendView(ApiView):

@@ -11,14 +11,14 @@ from planner.api.schema import operation
 from planner.api.serializers.run_comparison import BesideAsked
 from planner.domain.serialise import as_json
 from planner.selectors.run_comparison import (
-    Beside,
-    runs_beside,
-    runs_chosen,
+    RunComparison,
+    compare_runs,
+    runs_to_compare,
 )
 
 
 class RunsBesideView(ApiView):
-    @operation({200: schema_of(Beside)}, 400, 404, 409, parameters=[BesideAsked])
+    @operation({200: schema_of(RunComparison)}, 400, 404, 409, parameters=[BesideAsked])
     def get(self, request: Request) -> Response:
         """Compare two to eight completed runs.
 
@@ -29,5 +29,5 @@ class RunsBesideView(ApiView):
         `note` gives the reason.
         """
         query = valid(BesideAsked(data=request.query_params))
-        beside = runs_beside(runs_chosen(query["run"]), query["policy"])
+        beside = compare_runs(runs_to_compare(query["run"]), query["policy"])
         return Response(as_json(beside))

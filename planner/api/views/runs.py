@@ -48,7 +48,11 @@ from planner.selectors.runs import (
 )
 from planner.selectors.savings import savings
 from planner.services.exports import run_export
-from planner.services.provisioning import operator_sensitivity, results_pool, savings_sweep
+from planner.services.provisioning import (
+    operator_sensitivity,
+    pool_of_run,
+    savings_sweep,
+)
 from planner.services.runs import run_cancel, run_delete
 
 MEDIA = dict.fromkeys(form.media.partition(";")[0] for form in FORMATS.values())
@@ -179,7 +183,7 @@ def _pool(request: Request, run_id: int) -> tuple[Run, dict[str, Any]]:
     """Return the run and the chosen part of its provisioning result."""
     query = valid(PoolAsked(data=request.query_params))
     run = run_get(run_id)
-    return run, results_pool(run, query.get("pool", ""), query.get("phase", ""))
+    return run, pool_of_run(run, query.get("pool", ""), query.get("phase", ""))
 
 
 class RunTablesView(ApiView):

@@ -29,8 +29,16 @@ from planner.api.serializers.sources import (
 from planner.inputs.ingest.live.pushed_samples import of_rows
 from planner.models import Source, SourceReading
 from planner.selectors.sources import readings_list, source_get, source_series, sources_list
-from planner.services.source_reading import source_ask, source_preview
-from planner.services.sources import samples_take, source_change, source_create, source_delete
+from planner.services.source_reading import (
+    source_preview,
+    source_request_reading,
+)
+from planner.services.sources import (
+    samples_store,
+    source_change,
+    source_create,
+    source_delete,
+)
 
 MOST_BINS = 50_000  # most bins in one answer
 
@@ -116,7 +124,7 @@ class SourceReadView(ApiView):
     )  # fmt: skip
     def post(self, request: Request, name: str) -> Response:
         """Read a source now, even if it is not due."""
-        source = source_ask(source=source_get(name), user=self.user)
+        source = source_request_reading(source=source_get(name), user=self.user)
         return Response(_shown(source, request))
 
 
@@ -142,7 +150,7 @@ class SourceSamplesView(ApiView):
         """
         source = source_get(name)
         sent = valid(SamplesRequest(data=request.data))
-        taken = samples_take(
+        taken = samples_store(
             source=source, user=self.user, sent=of_rows(sent["samples"], timezone.now())
         )
         return Response(SamplesTaken(taken).data)

@@ -17,7 +17,12 @@ from planner.domain.serialise import as_json
 from planner.domain.whatif.variations import Axis
 from planner.models import Sweep
 from planner.selectors.scenarios import scenario_get
-from planner.selectors.sweeps import figure_named, sweep_get, sweep_grid, sweeps_list
+from planner.selectors.sweeps import (
+    figure_by_name,
+    sweep_get,
+    sweep_grid,
+    sweeps_list,
+)
 from planner.services.whatif import sweep_cancel, sweep_create, sweep_delete
 
 EXAMPLES = {
@@ -115,4 +120,4 @@ class SweepCancelView(ApiView):
 def _shown(sweep: Sweep, request: Request, figure: str = "cost_usd") -> dict[str, Any]:
     """Return a sweep with its grid as JSON."""
     item = SweepItem(sweep, context={"request": request}).data
-    return {**item, "grid": as_json(sweep_grid(sweep, figure_named(figure)))}
+    return {**item, "grid": as_json(sweep_grid(sweep, figure_by_name(figure)))}

@@ -31,10 +31,10 @@ from planner.domain.serialise import as_json
 from planner.errors import NotReady
 from planner.models import Trace
 from planner.selectors.traces import (
+    ready_trace,
     trace_character,
     trace_demand,
     trace_get,
-    trace_ready,
     trace_window,
     traces_list,
 )
@@ -158,7 +158,7 @@ class TraceDemandView(ApiView):
     def get(self, request: Request, name: str) -> Response:
         """Get the demand of a trace per bin, by model, region and tier."""
         sent = valid(DemandAsked(data=request.query_params))
-        trace = trace_ready(name)
+        trace = ready_trace(name)
         bin_s = sent.get("bin_s")
         if bin_s and trace.kind == Trace.Kind.DEMAND:
             raise exceptions.ValidationError(
@@ -187,6 +187,6 @@ class TraceCharacterView(ApiView):
         scale, imbalance and outages. It ranks every day, and with `start` and `end` that window.
         """
         query = valid(CharacterAsked(data=request.query_params))
-        trace = trace_ready(name)
+        trace = ready_trace(name)
         window = as_json(trace_window(trace, query["start"], query["end"])) if query else None
         return Response(trace_character(trace) | {"window": window})

@@ -25,7 +25,12 @@ from planner.api.serializers.versions import (
 from planner.domain.serialise import as_json
 from planner.models import ScenarioVersion
 from planner.selectors.scenarios import scenario_get
-from planner.selectors.versions import Between, between, version_get, versions_changing
+from planner.selectors.versions import (
+    VersionDifference,
+    compare_versions,
+    version_get,
+    versions_changing,
+)
 from planner.services.scenarios import scenario_branch, scenario_restore
 
 
@@ -45,7 +50,7 @@ class VersionListView(ApiView, generics.ListAPIView[ScenarioVersion]):
 
 
 class VersionsBetweenView(ApiView):
-    @operation({200: schema_of(Between)}, 400, 404, parameters=[BetweenAsked])
+    @operation({200: schema_of(VersionDifference)}, 400, 404, parameters=[BetweenAsked])
     def get(self, request: Request, scenario: str) -> Response:
         """Compare two versions.
 
@@ -55,7 +60,7 @@ class VersionsBetweenView(ApiView):
         query = valid(BetweenAsked(data=request.query_params))
         row = scenario_get(scenario)
         old, new = (version_get(row, query[name]) for name in ("old", "new"))
-        return Response(as_json(between(old, new, query["part"])))
+        return Response(as_json(compare_versions(old, new, query["part"])))
 
 
 class VersionView(ApiView):

@@ -32,7 +32,7 @@ class WorkspacesView(ApiView):
     )  # fmt: skip
     def post(self, request: Request) -> Response:
         """Create a workspace; for admins of the installation."""
-        workspaces.check_looks_after(self.user)
+        workspaces.check_installation_admin(self.user)
         sent = valid(WorkspaceRequest(data=request.data))
         workspace = workspaces.workspace_add(by=self.user, **sent)
         return Response(WorkspaceItem(workspace).data, status.HTTP_201_CREATED)
@@ -65,7 +65,7 @@ class WorkspaceView(ApiView):
         log stay. The workspace `main` cannot be removed.
         """
         workspace = workspace_for(self.user, slug)
-        workspaces.check_looks_after(self.user)
+        workspaces.check_installation_admin(self.user)
         sent = valid(RemovalAsked(data=request.query_params))
         done = workspace_remove(by=self.user, workspace=workspace, confirm=sent["confirm"])
         return Response(WorkspaceRemoved({"rows": done.rows, "file": Path(done.path).name}).data)

@@ -13,7 +13,7 @@ class Command(HeadroomCommand):
     help = "Take the arrays of this machine into the bucket of HEADROOM_ARRAYS; say what it lacks."
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
-        return asdict(arrays.arrays_take())
+        return asdict(arrays.arrays_copy_to_bucket())
 
     def words(self, answer: dict[str, Any]) -> str:
         first = (

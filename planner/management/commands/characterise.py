@@ -11,7 +11,7 @@ from planner.domain.serialise import as_json
 from planner.errors import PlannerError
 from planner.management.base import HeadroomCommand, load_trace
 from planner.outputs.table_text import listed
-from planner.selectors.traces import trace_character, trace_ready, trace_window
+from planner.selectors.traces import ready_trace, trace_character, trace_window
 
 VOLUMES = {
     "by": "by", "label": "label", "share": "share:.1%", "requests": "requests:,.0f",
@@ -49,7 +49,7 @@ class Command(HeadroomCommand):
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         if bool(options["start"]) != bool(options["end"]):
             raise PlannerError("Give --start and --end both, or neither.")
-        trace = trace_ready(load_trace(options["trace"], self.progress).name)
+        trace = ready_trace(load_trace(options["trace"], self.progress).name)
         window = None
         if options["start"]:
             start, end = (moment(f"--{name}", options[name]) for name in ("start", "end"))

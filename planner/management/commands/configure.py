@@ -11,8 +11,8 @@ from planner.domain.deployment_search.query import (
 )
 from planner.management.base import HeadroomCommand
 from planner.outputs.table_text import listed
-from planner.services.deployment_search import configured
-from planner.services.estimates import measured_in
+from planner.services.deployment_search import search_deployments
+from planner.services.estimates import measurements_from_file
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.specs import WIDTHS
 
@@ -78,8 +78,10 @@ class Command(HeadroomCommand):
             engines=_names(options["engines"]) or ENGINES,
             prices=dict(options["price"]),
         )
-        measured = measured_in(options["measured"], kept=not options["without_kept"])
-        return configured(query, self.progress, measured)
+        measured = measurements_from_file(
+            options["measured"], use_stored=not options["without_kept"]
+        )
+        return search_deployments(query, self.progress, measured)
 
     def words(self, answer: dict[str, Any]) -> str:
         columns = COLUMNS | (MOVED if any(row["own"] for row in answer["candidates"]) else {})

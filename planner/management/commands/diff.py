@@ -18,8 +18,8 @@ from planner.outputs.table_text import (
     text_table,
 )
 from planner.selectors.run_comparison import (
-    runs_beside,
-    runs_chosen,
+    compare_runs,
+    runs_to_compare,
 )
 from planner.templatetags.headroom import setting
 
@@ -33,7 +33,7 @@ class Command(HeadroomCommand):
         parser.add_argument("--policy", default="", help="whose replay; left out: each's own best")
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
-        beside = runs_beside(runs_chosen(options["runs"]), options["policy"])
+        beside = compare_runs(runs_to_compare(options["runs"]), options["policy"])
         plain: dict[str, Any] = as_json(beside)
         return plain
 

@@ -7,7 +7,11 @@ from typing import Any
 
 from planner.errors import PlannerError
 from planner.management.base import HeadroomCommand
-from planner.services.estimates import estimate_file, estimate_one, measured_in
+from planner.services.estimates import (
+    estimate_file,
+    estimate_one,
+    measurements_from_file,
+)
 
 WIDTHS = ("tp", "pp", "attention-dp", "moe-tp", "moe-ep")
 NEEDED = ("model", "gpu", "isl", "osl", "concurrency")
@@ -74,7 +78,9 @@ class Command(HeadroomCommand):
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         fields = {key: options[key] for key in FIELDS if options[key] is not None}
-        measured = measured_in(options["measured"], kept=not options["without_kept"])
+        measured = measurements_from_file(
+            options["measured"], use_stored=not options["without_kept"]
+        )
         if options["rows"]:
             if fields:
                 raise PlannerError(

@@ -16,7 +16,10 @@ from planner.models import Run
 from planner.outputs import load_result
 from planner.outputs.files import FORMATS
 from planner.outputs.options import ExportOptions
-from planner.selectors.runs import run_get, run_named
+from planner.selectors.runs import (
+    latest_plan,
+    run_get,
+)
 from planner.services.exports import run_write
 
 
@@ -54,7 +57,7 @@ def _run(text: str) -> Run:
         return run_get(int(text))
     if Path(text).is_file():
         return run_get(load_result(Path(text).read_bytes(), text)["run"])
-    run = run_named(text)
+    run = latest_plan(text)
     if run is None:
         raise PlannerError(
             f"{text}: neither the number or name of a run nor a file; plans print their run's "

@@ -16,16 +16,16 @@ from planner.outputs.active_plan_metrics import desired
 from planner.outputs.options import ExportOptions
 from planner.outputs.table_text import listed
 from planner.selectors.active_plans import (
-    plan_in_force,
-    plan_kept_get,
-    plans_in_force,
-    plans_kept,
+    activated_plan_get,
+    activated_plans,
+    active_plan,
+    active_plans,
 )
 from planner.selectors.runs import run_get
 from planner.services.active_plans import (
+    plan_activate,
+    plan_end,
     plan_restore,
-    put_in_force,
-    withdraw,
 )
 
 LEFT_OUT = ("table", "namespace", "prometheus", "at", "form")  # export options that do not apply
@@ -59,23 +59,23 @@ class Command(HeadroomCommand):
         if sum(exclusive) > 1:
             raise NotReady("in-force: give the number of a run, --again or --none, one of them.")
         if options["history"]:
-            return {"plans": [_plan_line(plan) for plan in plans_kept(options["scenario"])]}
+            return {"plans": [_plan_line(plan) for plan in activated_plans(options["scenario"])]}
         if options["again"] is not None:
-            again = plan_kept_get(options["again"])
+            again = activated_plan_get(options["again"])
             plan_restore(plan=again, user=None, now=now, message=options["message"])
         elif options["none"]:
-            current = plan_in_force(options["scenario"])
-            # Without a scenario, ``withdraw`` ends the only active plan or refuses if there are
+            current = active_plan(options["scenario"])
+            # Without a scenario, ``plan_end`` ends the only active plan or refuses if there are
             # several.
             if current or not options["scenario"]:
-                withdraw(user=None, now=now, plan=current)
+                plan_end(user=None, now=now, plan=current)
         elif options["run"] is not None:
             chosen = options_of(ExportOptions, options_said(ExportOptions, options))
             run = run_get(options["run"])
-            put_in_force(run=run, options=chosen, user=None, now=now, message=options["message"])
-        plans = list(plans_in_force())
+            plan_activate(run=run, options=chosen, user=None, now=now, message=options["message"])
+        plans = list(active_plans())
         if options["scenario"]:
-            plans = [plan for plan in [plan_in_force(options["scenario"])] if plan]
+            plans = [plan for plan in [active_plan(options["scenario"])] if plan]
         return _pools_now(plans[0] if plans else None) | {
             "plans": [_pools_now(plan) for plan in plans]
         }

@@ -16,9 +16,13 @@ from planner.inputs.profiles.spec import (
 )
 from planner.management.base import HeadroomCommand
 from planner.models import Calibration
-from planner.selectors.measured_corrections import served_rows
+from planner.selectors.measured_corrections import deployment_rows
 from planner.selectors.profiles import KnownProfile, profile_get, profile_versions, profiles_list
-from planner.services.calibrations import CALIBRATION_FORMATS, Reading, calibration_path
+from planner.services.calibrations import (
+    CALIBRATION_FORMATS,
+    CalibrationOptions,
+    calibration_path,
+)
 from planner.services.profile_fits import (
     profile_compute,
     profile_fit,
@@ -102,9 +106,9 @@ class Command(HeadroomCommand):
 
     def _import(self, options: dict[str, Any]) -> dict[str, Any]:
         """Fit or compute a profile from files and return it."""
-        reading = Reading(format=options["format"])
+        reading = CalibrationOptions(format=options["format"])
         files = [
-            calibration_path(user=None, path=path, reading=reading, source=options["source"])
+            calibration_path(user=None, path=path, options=reading, source=options["source"])
             for path in options["file"]
         ]
         kernels = [file for file in files if file.kind == Calibration.Kind.KERNELS]
@@ -132,11 +136,13 @@ class Command(HeadroomCommand):
 def _keep(options: dict[str, Any]) -> dict[str, Any]:
     """Store a file of measurements and return a summary."""
     names = ("format", "model", "gpu", "tp", "precision", "engine", "engine_version")
-    reading = Reading(**{name: options[name] for name in names})
+    reading = CalibrationOptions(**{name: options[name] for name in names})
     calibration = calibration_path(
-        user=None, path=options["file"], reading=reading, source=options["source"]
+        user=None, path=options["file"], options=reading, source=options["source"]
     )
-    served = len(served_rows(calibration)) if calibration.kind == Calibration.Kind.BENCHMARK else 0
+    served = (
+        len(deployment_rows(calibration)) if calibration.kind == Calibration.Kind.BENCHMARK else 0
+    )
     return {
         "calibration": calibration.pk,
         "name": calibration.name,
@@ -149,7 +155,7 @@ def _keep(options: dict[str, Any]) -> dict[str, Any]:
 
 def profile_document(known: KnownProfile) -> dict[str, Any]:
     """Return a profile as a row of a list; ``error`` is that of its main check."""
-    stated = known.telling
+    stated = known.stated_check
     return {
         "name": known.name,
         "version": known.version,

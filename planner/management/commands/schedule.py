@@ -98,7 +98,7 @@ class Command(HeadroomCommand):
             if firing.run_id is None or firing.state != Firing.State.RUNNING:
                 continue
             with suppress(*EXPECTED):  # the run and its firing record the error
-                run_execute(run_id=firing.run_id, observer=self.progress, surface=True)
+                run_execute(run_id=firing.run_id, observer=self.progress, raise_errors=True)
             firing.refresh_from_db()
             firing_settle(firing=firing, now=now)
         return fired
@@ -213,7 +213,7 @@ def _history(command: Command, options: dict[str, Any]) -> dict[str, Any]:
 def _outcomes(command: Command, options: dict[str, Any]) -> dict[str, Any]:
     """Compute due reports of plan versus actual; return those of a schedule, or all."""
     schedule = schedule_get(options["name"]) if options["name"] else None
-    outcomes_tick(now=options["now"], most=MOST, progress=command.progress)
+    outcomes_tick(now=options["now"], limit=MOST, progress=command.progress)
     return {"outcomes": [_outcome(outcome) for outcome in outcomes_list(schedule)[:MOST]]}
 
 

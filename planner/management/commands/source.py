@@ -71,7 +71,7 @@ class Command(HeadroomCommand):
             source_delete(source=source, user=None)
             return {"source": name, "removed": True}
         if verb == "read":
-            read = source_read(source_id=source.pk, surface=True, only_due=False)
+            read = source_read(source_id=source.pk, raise_errors=True, only_due=False)
             if read is None:
                 raise SourceError(
                     f"source read: {name} is paused, is sent samples, or is being read right now."

@@ -15,7 +15,11 @@ from planner.inputs.scenario.document import values_of
 from planner.management.base import HeadroomCommand, load_scenario
 from planner.models import Sweep
 from planner.outputs.table_text import listed, shown
-from planner.selectors.sweeps import DEFAULT, figure_named, sweep_grid
+from planner.selectors.sweeps import (
+    DEFAULT,
+    figure_by_name,
+    sweep_grid,
+)
 from planner.services.whatif import sweep_create
 from planner.services.worker import run_execute
 from planner.templatetags.headroom import setting
@@ -42,7 +46,7 @@ class Command(HeadroomCommand):
             owner=None, document=document, axes=axes, kind=options["kind"], enqueue=False
         )
         self._execute(sweep)
-        grid: dict[str, Any] = as_json(sweep_grid(sweep, figure_named(options["figure"])))
+        grid: dict[str, Any] = as_json(sweep_grid(sweep, figure_by_name(options["figure"])))
         return {"sweep": sweep.pk, "kind": sweep.kind, "axes": sweep.axes, **grid}
 
     def _execute(self, sweep: Sweep) -> None:
@@ -54,12 +58,12 @@ class Command(HeadroomCommand):
         for done, run in enumerate(runs):
             observer = part(self.progress, done / len(runs), (done + 1) / len(runs))
             try:
-                run_execute(run_id=run.pk, observer=observer, surface=True)
+                run_execute(run_id=run.pk, observer=observer, raise_errors=True)
             except EXPECTED:
                 continue  # its cell shows the error
 
     def words(self, answer: dict[str, Any]) -> str:
-        figure = figure_named(answer["figure"])
+        figure = figure_by_name(answer["figure"])
         columns = {axis["key"]: str(i) for i, axis in enumerate(answer["axes"])}
         columns |= {f"{figure.label} ({figure.unit})": "value", "": "mark"}
         rows = [

@@ -72,7 +72,9 @@ class Command(HeadroomCommand):
             )
         if action == "remove":
             heir = person_get(options["to"]) if options["to"] else None
-            done = account_remove(by=None, person=person, confirm=options["confirm"], to=heir)
+            done = account_remove(
+                by=None, person=person, confirm=options["confirm"], new_owner=heir
+            )
             return {"removed": done.name, "passed": done.passed}
         if action == "leave":
             workspaces.person_leave(by=None, person=person)
@@ -88,7 +90,9 @@ class Command(HeadroomCommand):
                 workspaces.installation_admin(person=person, on=action == "promote")
             )
         if action == "invite":
-            return _person_line(person) | {"invitation": people.invitation(by=None, person=person)}
+            return _person_line(person) | {
+                "invitation": people.invitation_path(by=None, person=person)
+            }
         active = {"disable": False, "enable": True}.get(action)
         return _person_line(
             people.person_change(

@@ -6,7 +6,7 @@ from django.core.management.base import BaseCommand
 
 from planner.config.child_processes import die_with_parent
 from planner.services.kernel_compilation import compile_ahead
-from planner.services.warm_up import closed_forms
+from planner.services.warm_up import compile_closed_forms
 
 
 class Command(BaseCommand):
@@ -16,4 +16,4 @@ class Command(BaseCommand):
     def handle(self, *_: Any, **__: Any) -> None:
         die_with_parent()
         compile_ahead()
-        closed_forms()  # what-if uses them for changed limits
+        compile_closed_forms()  # what-if uses them for changed limits

@@ -12,7 +12,10 @@ from planner.inputs.profiles.spec import (
     KINDS,
     ProfileSpec,
 )
-from planner.services.calibrations import KERNELS, Reading
+from planner.services.calibrations import (
+    KERNELS,
+    CalibrationOptions,
+)
 from planner.web.forms.choices import WIDTHS
 from planner.web.forms.widgets import DressedForm, dress
 from simulation.performance.estimate.calibration import ENGINES
@@ -96,9 +99,9 @@ class MeasurementsForm(DressedForm):
         help_text="Shown wherever a result rests on it; left empty, the file's name.",
     )
 
-    def reading(self) -> Reading:
+    def reading(self) -> CalibrationOptions:
         values = self.cleaned_data
-        return Reading(
+        return CalibrationOptions(
             format=values["format"] or "auto",
             model=values["model"] or None,
             gpu=values["gpu"] or None,

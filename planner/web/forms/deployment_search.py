@@ -86,7 +86,7 @@ class ConfigureForm(DressedForm):
 
 
 def chosen_posted(posted: QueryDict) -> dict[str, Any]:
-    """Return the selected deployments and their scenario as arguments of ``document_with``."""
+    """Return the arguments of ``scenario_with_deployments`` for the selected deployments."""
     kind, _, name = posted.get("base", "").partition(":")
     try:
         chosen = [row for text in posted.getlist("chosen") for row in json.loads(text)]

@@ -13,10 +13,10 @@ from planner.inputs import catalogue
 from planner.inputs.catalogue.shapes import shapes
 from planner.services.draft_horizons import HORIZONS
 from planner.services.draft_profiles import (
-    GPU,
-    MODEL,
+    DEFAULT_GPU,
+    DEFAULT_MODEL,
 )
-from planner.services.launch_drafts import LaunchAsked
+from planner.services.launch_drafts import LaunchDescription
 from planner.web.forms.fields import tidy
 from planner.web.forms.widgets import DressedForm
 
@@ -39,13 +39,13 @@ class LaunchForm(DressedForm):
     model = forms.CharField(
         label="Model",
         max_length=80,
-        initial=MODEL,
+        initial=DEFAULT_MODEL,
         widget=forms.TextInput(attrs={"list": "model-names"}),
     )
     gpu = forms.CharField(
         label="GPU",
         max_length=80,
-        initial=GPU,
+        initial=DEFAULT_GPU,
         widget=forms.TextInput(attrs={"list": "gpu-names"}),
     )
     region = forms.CharField(
@@ -111,14 +111,14 @@ class LaunchForm(DressedForm):
                 self.add_error("gpu", str(problem))
         return values
 
-    def asked(self) -> LaunchAsked:
+    def asked(self) -> LaunchDescription:
         """Return the launch that a valid form describes."""
         values: dict[str, Any] = {
             name: tidy(value) if isinstance(value, float) else value
             for name, value in self.cleaned_data.items()
         }
         weekend = values["weekend_percent"]
-        return LaunchAsked(
+        return LaunchDescription(
             model=values["model"],
             gpu=values["gpu"],
             region=values["region"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django import forms
 
-from planner.services.review_rules import MOST_APPROVALS
+from planner.services.review_rules import MAX_APPROVALS
 from planner.web.forms.widgets import DressedForm
 
 
@@ -12,7 +12,7 @@ class RulesForm(DressedForm):
     approvals = forms.IntegerField(
         label="Approvals",
         min_value=1,
-        max_value=MOST_APPROVALS,
+        max_value=MAX_APPROVALS,
         help_text="Of so many people before a plan is in force.",
     )
     self_approval = forms.BooleanField(

@@ -5,7 +5,10 @@ from __future__ import annotations
 from django import forms
 
 from planner.models import ApiToken
-from planner.services.tokens import DAYS, MOST_DAYS
+from planner.services.tokens import (
+    DEFAULT_DAYS,
+    MAX_DAYS,
+)
 from planner.web.forms.widgets import DressedForm
 
 
@@ -15,5 +18,5 @@ class TokenForm(DressedForm):
     )
     scope = forms.ChoiceField(label="For", choices=ApiToken.Scope.choices)
     days = forms.IntegerField(
-        label="Works for, days", min_value=1, max_value=MOST_DAYS, initial=DAYS
+        label="Works for, days", min_value=1, max_value=MAX_DAYS, initial=DEFAULT_DAYS
     )

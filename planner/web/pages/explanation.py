@@ -7,7 +7,7 @@ from typing import Any
 
 from planner.domain.formats import figure
 from planner.models import Run
-from planner.selectors.explanation import chains_of
+from planner.selectors.explanation import explanation_chains
 from planner.selectors.runs import run_result
 
 
@@ -18,7 +18,7 @@ class Money:
 
 
 def why_context(run: Run) -> dict[str, Any]:
-    return {"chains": chains_of(run), "money": _money(run_result(run))}
+    return {"chains": explanation_chains(run), "money": _money(run_result(run))}
 
 
 def _money(result: dict[str, Any]) -> Money | None:

@@ -8,7 +8,7 @@ import polars as pl
 
 from planner.models import ProfileVersion
 from planner.selectors import profiles as known
-from planner.selectors.schedules import speeds_seen
+from planner.selectors.schedules import observed_speeds
 from planner.web.pages.profile_figures import decode_figure, prefill_figure, residual_figures
 from simulation.performance.fitting.compare import stated_check
 from simulation.performance.fitting.fit_linear import UNITS
@@ -29,7 +29,7 @@ def page_context(profile: known.KnownProfile) -> dict[str, Any]:
         "residual_figures": residual_figures(residuals),
         "outliers": outliers(residuals),
         "residual_rows": residuals.height,
-        "speeds": speeds_seen(profile.model, profile.gpu, profile.tp)[:SHOWN_SPEEDS],
+        "speeds": observed_speeds(profile.model, profile.gpu, profile.tp)[:SHOWN_SPEEDS],
     }
 
 

@@ -23,11 +23,15 @@ from planner.outputs.render.figure import (
 )
 from planner.selectors.policies import policies_in_order
 from planner.selectors.review import approvals_of, authors_of, proposal_entries, review_rules
-from planner.selectors.run_comparison import RunBeside
-from planner.selectors.run_comparison_figures import Compared
+from planner.selectors.run_comparison import ComparedRun
+from planner.selectors.run_comparison_figures import ComparedFigure
 from planner.selectors.runs import run_result, run_tables
 from planner.services.access import may_administer, may_approve, may_plan
-from planner.services.approval import missing, stale, why_not
+from planner.services.approval import (
+    missing_approvals,
+    why_not_approvable,
+    why_outdated,
+)
 from planner.services.proposals import CHART, SETTING
 from planner.web.charts.run_comparison import (
     Course,
@@ -82,10 +86,10 @@ def proposal_context(proposal: Proposal, user: User) -> dict[str, Any]:
         "better": _lines(proposed.better) if proposed else [],
         "pools": [_pool(pool) for pool in proposed.pools] if proposed else [],
         "rules": review_rules(),
-        "missing": missing(proposal) if proposal.is_undecided else "",
+        "missing": missing_approvals(proposal) if proposal.is_undecided else "",
         "approvals": approvals_of(proposal),
-        "stale": stale(proposal) if proposal.is_undecided else "",
-        "why_not": why_not(proposal, user) if may_approve(user) else "",
+        "stale": why_outdated(proposal) if proposal.is_undecided else "",
+        "why_not": why_not_approvable(proposal, user) if may_approve(user) else "",
         "may_decide": may_approve(user),
         "mine": user.pk in authors_of(proposal) or may_administer(user),
         "may_say": may_plan(user),
@@ -115,7 +119,7 @@ def _groups(proposed: Proposed | None) -> list[tuple[str, str, list[Line]]]:
     return [(group.title, group.note, _lines(group.rows)) for group in groups]
 
 
-def _lines(rows: Iterable[Compared]) -> list[Line]:
+def _lines(rows: Iterable[ComparedFigure]) -> list[Line]:
     return [figure_line(row) for row in rows]
 
 
@@ -222,6 +226,6 @@ def _course(run: Run, policy: str, label: str) -> Course | None:
     known = policies_in_order(run_result(run))
     if not run_tables(run):
         return None
-    beside = RunBeside(run.pk, "", "", policy if policy in known else "", "", "", None, None)
+    beside = ComparedRun(run.pk, "", "", policy if policy in known else "", "", "", None, None)
     course = course_of(run, beside)
     return Course(label, course.table) if course else None

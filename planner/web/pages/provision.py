@@ -151,7 +151,7 @@ def columns(nodes: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
 
 def _chosen_pool(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
-    return service.results_pool(run, params.get("pool", ""), params.get("phase", ""))
+    return service.pool_of_run(run, params.get("pool", ""), params.get("phase", ""))
 
 
 def sensitivity_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:

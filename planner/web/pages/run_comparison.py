@@ -18,13 +18,13 @@ from planner.outputs.render.figure import Figure
 from planner.outputs.table_text import shown
 from planner.selectors.policies import policies_in_order
 from planner.selectors.run_comparison import (
-    Beside,
-    RunBeside,
-    runs_beside,
+    ComparedRun,
+    RunComparison,
+    compare_runs,
 )
 from planner.selectors.run_comparison_figures import (
     BETTER,
-    Compared,
+    ComparedFigure,
     Group,
     Setting,
 )
@@ -54,7 +54,7 @@ class Line:
 
 
 def page_context(runs: Sequence[Run], params: Mapping[str, str]) -> dict[str, Any]:
-    beside = runs_beside(runs, params.get("policy", ""))
+    beside = compare_runs(runs, params.get("policy", ""))
     results = [run_result(run) for run in runs]
     windows = {(its.start, its.end) for its in beside.runs}
     clocks = {(result.get("window") or {}).get("clock", "utc") for result in results}
@@ -103,7 +103,7 @@ def written(value: Any) -> str:
     return setting(value)
 
 
-def figure_line(row: Compared) -> Line:
+def figure_line(row: ComparedFigure) -> Line:
     cells = tuple(
         Cell(
             shown(value, row.unit, 2) if value is not None else NOTHING,
@@ -116,7 +116,7 @@ def figure_line(row: Compared) -> Line:
     return Line(row.label, cells, row.help, row.unit != TEXT)
 
 
-def change_words(row: Compared, change: float | None) -> str:
+def change_words(row: ComparedFigure, change: float | None) -> str:
     """Format a change: points for shares, else percent of the first run; "" for no change."""
     if change is None or change == 0:
         return ""
@@ -127,7 +127,7 @@ def change_words(row: Compared, change: float | None) -> str:
 
 
 def charts(
-    runs: Sequence[Run], beside: Beside, clock: str, *, apart: bool
+    runs: Sequence[Run], beside: RunComparison, clock: str, *, apart: bool
 ) -> dict[str, Figure | None]:
     all_courses = [
         course_of(run, run_beside) for run, run_beside in zip(runs, beside.runs, strict=True)
@@ -141,7 +141,7 @@ def charts(
     }
 
 
-def course_of(run: Run, beside: RunBeside) -> Course | None:
+def course_of(run: Run, beside: ComparedRun) -> Course | None:
     """Return the replicas of all pools of a run, under the compared policy or as planned."""
     steps, labels = replica_steps(run, run_tables(run), policies_in_order(run_result(run)))
     if steps is None:

@@ -27,7 +27,11 @@ from planner.outputs.render.figure import BLUE, GREY, ORANGE, line, points
 from planner.outputs.render.figure import figure as chart
 from planner.outputs.table_text import shown
 from planner.selectors.runs import run_result, run_tables
-from planner.selectors.sweeps import figure_named, sweep_cells, sweep_grid
+from planner.selectors.sweeps import (
+    figure_by_name,
+    sweep_cells,
+    sweep_grid,
+)
 from planner.services.whatif import base_of, scenario_settings, what_if_cells
 from planner.templatetags.headroom import setting
 
@@ -241,7 +245,7 @@ def grid_context(
 
     ``axes`` are labels with the texts of their values. ``sent`` is what a form sends per cell.
     """
-    chosen = figure_named(params.get("figure") or figures[0].name)
+    chosen = figure_by_name(params.get("figure") or figures[0].name)
     ranked = grades(cells, chosen)
     labels = list(product(*(texts for _, texts in axes)))
     word = "lowest" if chosen.better == LESS else "highest"

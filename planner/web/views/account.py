@@ -18,8 +18,8 @@ from planner.services.client_address import client_network
 from planner.services.notifications import mail_configured
 from planner.services.oidc import provider
 from planner.services.password_confirmation import (
-    check_again,
-    is_asked_again,
+    check_verified,
+    needs_password,
 )
 from planner.services.passwords import password_changed, password_forgotten
 from planner.services.second_factor import factor_of
@@ -54,7 +54,7 @@ class PasswordChange(PasswordChangeView):
 
     def form_valid(self, form: Any) -> HttpResponse:
         answer = super().form_valid(form)
-        password_changed(user=form.user, but=row_key_of(self.request))
+        password_changed(user=form.user, except_key=row_key_of(self.request))
         messages.success(self.request, "Your password is changed; elsewhere you are signed out.")
         return answer
 
@@ -101,8 +101,8 @@ def data(request: Request) -> HttpResponse:
 
 
 def _made(request: Request, form: TokenForm) -> tokens.NewToken:
-    check_again(request, request.user, request.POST.get("again", ""))
-    return tokens.token_make(user=request.user, **form.cleaned_data)
+    check_verified(request, request.user, request.POST.get("again", ""))
+    return tokens.token_create(user=request.user, **form.cleaned_data)
 
 
 def _tokens(
@@ -113,6 +113,6 @@ def _tokens(
         "form": form,
         "key": key,
         "problem": problem,
-        "again": is_asked_again(request),
+        "again": needs_password(request),
     }
     return render(request, "web/token.html", context, status=status)

@@ -16,8 +16,8 @@ from planner.outputs.active_plan_metrics import (
 )
 from planner.outputs.plan_comparison import plans_between
 from planner.selectors.active_plans import (
-    plan_kept_get,
-    plans_kept,
+    activated_plan_get,
+    activated_plans,
 )
 from planner.selectors.lookup import id_of
 from planner.services.access import may_approve
@@ -37,13 +37,13 @@ def listing(request: Request) -> HttpResponse:
     """List all plans or those of a ``scenario``, and compare the two in ``from`` and ``to``."""
     scenario = request.GET.get("scenario", "")
     outcomes = Prefetch("outcomes", Outcome.objects.defer("figures"))
-    rows = plans_kept(scenario).defer("pools").prefetch_related(outcomes)
+    rows = activated_plans(scenario).defer("pools").prefetch_related(outcomes)
     old, new = (_named(request.GET.get(name, "")) for name in ("from", "to"))
     difference = plans_between(old, new) if old and new and old != new else None
     context = {
         "page": paged(request, rows),
         "scenario": scenario,
-        "scenarios": sorted({*plans_kept().values_list("scenario", flat=True)})[:SCENARIOS],
+        "scenarios": sorted({*activated_plans().values_list("scenario", flat=True)})[:SCENARIOS],
         "old": old,
         "new": new,
         "found": difference,
@@ -57,7 +57,7 @@ def listing(request: Request) -> HttpResponse:
 
 @require_safe
 def detail(request: Request, pk: int) -> HttpResponse:
-    plan = plan_kept_get(pk)
+    plan = activated_plan_get(pk)
     now = timezone.now()
     pools = [
         (pool, pool_now.replicas, [step.replicas for step in steps_of(pool)])
@@ -69,7 +69,7 @@ def detail(request: Request, pk: int) -> HttpResponse:
             (pool, now_has, min(counts, default=None), max(counts, default=None))
             for pool, now_has, counts in pools
         ],
-        "before": plans_kept(plan.scenario).filter(since__lt=plan.since).first(),
+        "before": activated_plans(plan.scenario).filter(since__lt=plan.since).first(),
         "outcomes": plan.outcomes.all(),
         "week_figure": week_figure([plan]),
         "may_approve": may_approve(request.user),
@@ -81,7 +81,7 @@ def detail(request: Request, pk: int) -> HttpResponse:
 @require_POST
 def restore(request: Request, pk: int) -> HttpResponse:
     again = plan_restore(
-        plan=plan_kept_get(pk),
+        plan=activated_plan_get(pk),
         user=request.user,
         now=timezone.now(),
         message=request.POST.get("message", ""),
@@ -94,10 +94,10 @@ def restore(request: Request, pk: int) -> HttpResponse:
 @planners_only
 def branch(request: Request, pk: int) -> HttpResponse:
     name = request.POST.get("name", "")
-    scenario = plan_branch(plan=plan_kept_get(pk), user=request.user, name=name)
+    scenario = plan_branch(plan=activated_plan_get(pk), user=request.user, name=name)
     messages.success(request, f"{scenario.name} is made.")
     return redirect("web:scenario", scenario.pk)
 
 
 def _named(text: str) -> ActivePlan | None:
-    return plan_kept_get(id_of(text) or 0) if text else None
+    return activated_plan_get(id_of(text) or 0) if text else None

@@ -27,7 +27,7 @@ FILES = {"csv": (audit_csv, "text/csv; charset=utf-8"), "json": (audit_json, "ap
 def listing(request: Request) -> HttpResponse:
     check_may_administer(request.user)
     filters = {name: request.GET.get(name, "")[:200] for name in ("actor", "action", "search")}
-    page = paged(request, audit_list(everything=request.user.is_superuser, **filters))
+    page = paged(request, audit_list(all_workspaces=request.user.is_superuser, **filters))
     rows = [(entry, json.loads(entry.details)) for entry in page]
     context: dict[str, Any] = {
         "page": page,

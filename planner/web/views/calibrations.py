@@ -84,7 +84,7 @@ def _keep(request: Request, form: MeasurementsForm) -> Calibration:
         user=request.user,
         chunks=file.chunks(),
         file_name=file.name,
-        reading=form.reading(),
+        options=form.reading(),
         source=form.cleaned_data["source"],
     )
 

@@ -15,7 +15,7 @@ from planner.models import Trace
 from planner.selectors.hardware import gpus_list, models_list
 from planner.selectors.scenarios import scenarios_list
 from planner.selectors.traces import traces_list
-from planner.services.deployment_search import configured
+from planner.services.deployment_search import search_deployments
 from planner.web.forms.deployment_search import ConfigureForm
 from planner.web.pages.deployment_search import page_context
 from planner.web.request import Request
@@ -33,7 +33,7 @@ def page(request: Request) -> HttpResponse:
     context: dict[str, Any] = {"form": form, "tab": "configure", "asked": asked}
     if asked and form.is_valid():
         try:
-            context |= page_context(configured(form.asked(), _kept_progress(request)))
+            context |= page_context(search_deployments(form.asked(), _kept_progress(request)))
             context |= {
                 "scenarios": scenarios_list()[:MOST],
                 "traces": traces_list().filter(state=Trace.State.READY)[:MOST],

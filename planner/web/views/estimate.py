@@ -83,7 +83,7 @@ def keep(request: Request) -> HttpResponse:
         user=request.user,
         chunks=[text.encode()],
         file_name=f"{slugify(row['model'])}-{slugify(row['gpu'])}-typed.csv",
-        reading=calibrations.Reading(format="csv", precision=row.get("precision")),
+        options=calibrations.CalibrationOptions(format="csv", precision=row.get("precision")),
         source="typed in on the page of estimates",
     )
     messages.success(request, f"{len(rows)} rows are kept; every estimate like them uses them.")
@@ -92,7 +92,7 @@ def keep(request: Request) -> HttpResponse:
 
 def answer(row: dict[str, Any], typed: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the estimate and a sweep of its load; raise the errors of the estimate."""
-    measured = estimates.Measured(typed, "your measured rows")
+    measured = estimates.MeasurementSource(typed, "your measured rows")
     estimate = estimates.estimate_one(row, measured)
     loaded = {name: value for name, value in row.items() if name != "rate"}
     after = {name: estimate[name] for name in ("ttft_ms", "tbt_ms")}

@@ -26,16 +26,16 @@ from planner.outputs.plans import (
     plan_of,
 )
 from planner.selectors.active_plans import (
-    in_force_of,
-    plans_in_force,
+    active_plan_of_run,
+    active_plans,
 )
 from planner.selectors.runs import run_get, run_result
 from planner.services.access import may_approve
 from planner.services.active_plans import (
-    put_in_force,
-    withdraw,
+    plan_activate,
+    plan_end,
 )
-from planner.services.deployments import names_keep
+from planner.services.deployments import deployment_names_save
 from planner.services.exports import run_export
 from planner.web.errors import planners_only, status_of
 from planner.web.forms.options import OptionsForm, options_posted
@@ -85,13 +85,13 @@ def in_force(request: Request, pk: int) -> HttpResponse:
     """Make the plan of a run the active plan, or withdraw the active plan of its scenario."""
     now, run = timezone.now(), run_get(pk)
     if "none" in request.POST:
-        if current := in_force_of(run):
-            withdraw(user=request.user, now=now, plan=current)
+        if current := active_plan_of_run(run):
+            plan_end(user=request.user, now=now, plan=current)
         messages.success(request, "No plan of this scenario is in force any more.")
     else:
         options = _options(request.POST)
         why = request.POST.get("message", "")
-        plan = put_in_force(run=run, options=options, user=request.user, now=now, message=why)
+        plan = plan_activate(run=run, options=options, user=request.user, now=now, message=why)
         messages.success(request, f"Run {plan.number} is in force: /metrics says what it asks for.")
     return redirect("web:run-export", pk)
 
@@ -103,7 +103,7 @@ def names(request: Request, pk: int) -> HttpResponse:
     run = run_get(pk)
     sent = {rule: str(name).strip() for rule, name in request.POST.items()}
     sent.pop("csrfmiddlewaretoken", None)
-    names_keep(names=sent, user=request.user)
+    deployment_names_save(names=sent, user=request.user)
     messages.success(request, "The names are kept, for every export from now on.")
     return redirect("web:run-export", run.pk)
 
@@ -121,8 +121,8 @@ def _options(sent: QueryDict) -> ExportOptions:
 def _context(request: Request, run: Run, problem: PlannerError | None) -> dict[str, Any]:
     run_result(run)  # raises the reason if there is nothing to export
     plan, why = _plan(run)
-    current = in_force_of(run)
-    others = plans_in_force().exclude(pk=current.pk) if current else plans_in_force()
+    current = active_plan_of_run(run)
+    others = active_plans().exclude(pk=current.pk) if current else active_plans()
     groups = formats_of(run) | {FIGURES: [(name, FORMATS[name].label) for name in ("csv", "json")]}
     return {
         "run": run,

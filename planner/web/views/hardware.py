@@ -17,8 +17,8 @@ from planner.models import PriceList
 from planner.selectors import hardware as known
 from planner.selectors.lookup import version_of
 from planner.selectors.model_memory import (
-    memory_of,
-    placements,
+    fits_by_gpu,
+    model_memory,
 )
 from planner.selectors.profiles import profiles_list
 from planner.services import hardware, imports, price_lists
@@ -54,7 +54,10 @@ def models(request: Request) -> HttpResponse:
     page = paged(request, known.models_list(search))
     context = {
         "page": page,
-        "models": [(entry, memory_of(entry.spec, gpu, known.released_in(entry))) for entry in page],
+        "models": [
+            (entry, model_memory(entry.spec, gpu, known.released_precision(entry)))
+            for entry in page
+        ],
         "search": search,
         "gpu_names": names,
         "gpu": gpu.name,
@@ -141,7 +144,7 @@ def model(request: Request, name: str) -> HttpResponse:
     entry = known.model_get(name)
     context = {
         "entry": entry,
-        "placements": placements(entry.spec, [entry.spec for entry in known.gpus_list()]),
+        "placements": fits_by_gpu(entry.spec, [entry.spec for entry in known.gpus_list()]),
         "profiles": [profile for profile in profiles_list() if profile.model == name],
     }
     return render(request, "web/model.html", context)

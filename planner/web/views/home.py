@@ -10,7 +10,7 @@ from django.views.decorators.http import require_safe
 
 from planner.inputs.demo.scenario import DEMO_NAME
 from planner.models import Run, Trace
-from planner.selectors.active_plans import plans_in_force
+from planner.selectors.active_plans import active_plans
 from planner.selectors.runs import runs_list
 from planner.selectors.scenarios import scenarios_list
 from planner.selectors.traces import traces_list
@@ -33,7 +33,7 @@ def home(request: Request) -> HttpResponse:
         "traces": traces_list().exclude(state=Trace.State.REFUSED)[:RECENT],
         "scenarios": scenarios_list()[:RECENT],
         "demo": _demo(),
-        "plans_in_force": plans_in_force(),
+        "plans_in_force": active_plans(),
     }
     if study is not None:
         context |= headline_context(study)

@@ -15,8 +15,11 @@ from django.views.decorators.http import require_safe
 
 from planner.errors import NotAllowed, PlannerError
 from planner.services import oidc
-from planner.services.password_confirmation import proved
-from planner.services.second_factor import asks_itself, factor_of
+from planner.services.password_confirmation import mark_verified
+from planner.services.second_factor import (
+    factor_of,
+    provider_checks_factor,
+)
 from planner.web.errors import problem_response, status_of
 from planner.web.views.second_factor import BACKEND, half_signed_in
 
@@ -28,10 +31,12 @@ PENDING = "at-the-provider"
 def there(request: HttpRequest) -> HttpResponse:
     """Redirect to the provider; the session keeps the values that its answer is checked against."""
     try:
-        url, pending = oidc.sign_in_begin(back=_back(request), again=request.user.is_authenticated)
+        url, pending = oidc.sign_in_begin(
+            return_url=_back(request), verify_again=request.user.is_authenticated
+        )
     except PlannerError as problem:
         return problem_response(request, problem, status_of(problem))
-    request.session[PENDING] = {**pending.plain(), "goal": _goal(request)}
+    request.session[PENDING] = {**pending.as_dict(), "goal": _goal(request)}
     return redirect(url)
 
 
@@ -42,18 +47,18 @@ def back(request: HttpRequest) -> HttpResponse:
     kept: dict[str, Any] | None = request.session.pop(PENDING, None)
     try:
         if kept is None:
-            raise NotAllowed(oidc.NOT_YOURS)
+            raise NotAllowed(oidc.UNKNOWN_SIGN_IN)
         goal = kept.pop("goal")
         answered = {name: str(request.GET[name]) for name in request.GET}
         user, proved_at = oidc.sign_in_finish(
-            pending=oidc.Pending(**kept), answered=answered, back=_back(request)
+            pending=oidc.PendingSignIn(**kept), response=answered, return_url=_back(request)
         )
     except PlannerError as problem:
         return problem_response(request, problem, status_of(problem))
-    if factor_of(user) is not None and not asks_itself(user):
+    if factor_of(user) is not None and not provider_checks_factor(user):
         return half_signed_in(request, user, goal)
     login(request, user, backend=BACKEND)
-    proved(request, moment=proved_at)  # a provider may let in without asking who they are
+    mark_verified(request, moment=proved_at)  # a provider may let in without asking who they are
     return redirect(goal)
 
 

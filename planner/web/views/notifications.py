@@ -17,8 +17,8 @@ from planner.selectors.notifications import (
 from planner.services import notifications
 from planner.services.access import may_administer
 from planner.services.password_confirmation import (
-    check_again,
-    is_asked_again,
+    check_verified,
+    needs_password,
 )
 from planner.services.passwords import mailbox_set
 from planner.web.form_responses import attempt
@@ -70,7 +70,7 @@ def mailbox(request: Request) -> HttpResponse:
 
 
 def _saved(request: Request, email: str) -> bool:
-    check_again(request, request.user, request.POST.get("again", ""))
+    check_verified(request, request.user, request.POST.get("again", ""))
     mailbox_set(user=request.user, email=email)
     return True
 
@@ -93,7 +93,7 @@ def _shown(
         "form": form,
         "mailbox": mailbox if notifications.mail_configured() else None,
         "problem": problem,
-        "again": is_asked_again(request),
+        "again": needs_password(request),
         "channels": [(channel, notifications.signing_key(channel)) for channel in channels],
         "deliveries": deliveries_of(request.user, shared=shared)[:20],
     }

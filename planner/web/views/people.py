@@ -16,7 +16,10 @@ from planner.models import User
 from planner.selectors.people import people_list, person_get
 from planner.services import people, workspaces
 from planner.services.access import check_may_administer
-from planner.services.account_removal import account_owned, account_remove
+from planner.services.account_removal import (
+    account_remove,
+    owned_row_count,
+)
 from planner.services.passwords import password_changed
 from planner.services.second_factor import factor_reset
 from planner.web.form_responses import attempt
@@ -85,7 +88,7 @@ def change(request: Request, name: str) -> HttpResponse:
 def invite_again(request: Request, name: str) -> HttpResponse:
     """Create a new address for choosing a password, for people who lost theirs."""
     person = person_get(name)
-    path = people.invitation(by=request.user, person=person)
+    path = people.invitation_path(by=request.user, person=person)
     return _shown(request, InviteForm(), invited=person, path=path)
 
 
@@ -94,18 +97,24 @@ def remove(request: Request, name: str) -> HttpResponse:
     """Delete an account after its name was typed and a new owner was chosen for its objects."""
     check_may_administer(request.user)
     person = person_get(name)
-    people.check_theirs(request.user, person, "remove")
+    people.check_may_change_account(request.user, person, "remove")
     form = RemovalForm(request.POST or None, heirs=people_list().exclude(pk=person.pk))
     problem = ""
     if request.method == "POST":
         removed, problem = attempt(
-            form, lambda: account_remove(by=request.user, person=person, **form.cleaned_data)
+            form,
+            lambda: account_remove(
+                by=request.user,
+                person=person,
+                confirm=form.cleaned_data["confirm"],
+                new_owner=form.cleaned_data["to"],
+            ),
         )
         if removed is not None:
             messages.success(request, f"{removed.name} is removed.")
             return redirect("web:people")
     context = {
-        "person": person, "owned": account_owned(person), "form": form, "problem": problem
+        "person": person, "owned": owned_row_count(person), "form": form, "problem": problem
     }  # fmt: skip
     status = 400 if request.method == "POST" else 200
     return render(request, "web/person_remove.html", context, status=status)

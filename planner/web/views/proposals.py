@@ -15,11 +15,11 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from planner.errors import PlannerError
 from planner.models import Proposal, User
 from planner.outputs.options import ExportOptions
-from planner.selectors.active_plans import in_force_of
+from planner.selectors.active_plans import active_plan_of_run
 from planner.selectors.lookup import id_of
 from planner.selectors.people import person_get
 from planner.selectors.review import (
-    GOING,
+    UNDECIDED,
     proposal_get,
     proposals_for,
     proposals_list,
@@ -29,8 +29,8 @@ from planner.selectors.runs import run_get
 from planner.services import proposals
 from planner.services.access import check_may_administer, may_administer, may_approve
 from planner.services.active_plans import (
-    replaced_by,
-    timetable_of,
+    activatable_plan,
+    plans_replaced_by,
 )
 from planner.services.review_rules import rules_change
 from planner.web.errors import planners_only, status_of
@@ -49,10 +49,10 @@ def listing(request: Request) -> HttpResponse:
     show = request.GET.get("show", "")
     rows = proposals_list()
     chosen = {
-        "": rows.filter(state__in=GOING),
+        "": rows.filter(state__in=UNDECIDED),
         FOR_ME: proposals_for(request.user),
         MINE: rows.filter(author=request.user),
-        DONE: rows.exclude(state__in=GOING),
+        DONE: rows.exclude(state__in=UNDECIDED),
         ALL: rows,
     }
     page = paged(request, chosen.get(show, chosen[""]))
@@ -91,9 +91,9 @@ def new(request: Request) -> HttpResponse:
             messages.success(request, f"Proposal {proposal.pk} is made.")
             return redirect("web:proposal", proposal.pk)
     try:
-        replaced = replaced_by(timetable_of(run, ExportOptions(), timezone.now()), run)
+        replaced = plans_replaced_by(activatable_plan(run, ExportOptions(), timezone.now()), run)
     except PlannerError:  # report this only once the run is proposed: another policy may be valid
-        replaced = [current] if (current := in_force_of(run)) else []
+        replaced = [current] if (current := active_plan_of_run(run)) else []
     people = User.objects.filter(is_active=True).order_by("username")
     context = {
         "run": run,
@@ -138,7 +138,7 @@ def act(request: Request, pk: int) -> HttpResponse:
             lambda: proposals.withdraw(proposal=proposal, by=by, text=text),
             "Withdrawn.",
         ),
-        "ready": (lambda: proposals.ready(proposal=proposal, by=by), "It is open for review."),
+        "ready": (lambda: proposals.mark_ready(proposal=proposal, by=by), "It is open for review."),
         "amend": (lambda: _amend(request, proposal), "It is amended."),
         "request": (
             lambda: proposals.request_review(

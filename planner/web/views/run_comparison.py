@@ -9,8 +9,8 @@ from django.views.decorators.http import require_safe
 from planner.errors import PlannerError
 from planner.models import Run
 from planner.selectors.run_comparison import (
-    FEWEST,
-    runs_chosen,
+    MIN_RUNS,
+    runs_to_compare,
 )
 from planner.selectors.runs import run_get, runs_list
 from planner.web.pages.run_comparison import page_context
@@ -23,9 +23,9 @@ OFFERED = 100  # newest completed runs to choose from
 def compare(request: Request) -> HttpResponse:
     """Show the runs that the address names, or the runs to choose from if it names too few."""
     numbers = numbers_of(request.GET.getlist("run"))
-    if len(numbers) < FEWEST:
+    if len(numbers) < MIN_RUNS:
         return _choose(request, numbers)
-    return render(request, "web/beside.html", page_context(runs_chosen(numbers), request.GET))
+    return render(request, "web/beside.html", page_context(runs_to_compare(numbers), request.GET))
 
 
 def numbers_of(texts: list[str]) -> list[int]:

@@ -21,7 +21,7 @@ from planner.outputs.files import formats_of
 from planner.selectors.runs import run_get, run_table_path, runs_list
 from planner.services import runs
 from planner.services.outlook_simulation import outlook_replay
-from planner.services.retention import removal_words
+from planner.services.retention import removal_sentence
 from planner.services.run_queue import wait_of
 from planner.web.errors import planners_only
 from planner.web.pages.kinds import PAGES
@@ -57,7 +57,7 @@ def detail(request: Request, pk: int) -> HttpResponse:
     if part and part not in page.parts:
         raise NotFound(f"There is no part {part!r} here; there are: {', '.join(page.parts)}.")
     name = part or (str(request.htmx.target) if request.htmx else "")
-    if not name and (goes := removal_words(run)):
+    if not name and (goes := removal_sentence(run)):
         messages.warning(request, goes)
     template, context = page.parts.get(name, (f"web/runs/{page.template}.html", None))
     shown = (context or page.context)(run, request.GET)

@@ -23,27 +23,27 @@ from planner.selectors.runs import runs_list
 from planner.selectors.scenarios import scenario_get, scenarios_list
 from planner.selectors.traces import trace_get, traces_list
 from planner.services import scenarios
-from planner.services.deployment_search import document_with
-from planner.services.draft_assumptions import assumed_of
+from planner.services.deployment_search import scenario_with_deployments
+from planner.services.draft_assumptions import draft_assumptions
 from planner.services.draft_horizons import (
     DAY_S,
     HORIZONS,
 )
 from planner.services.draft_profiles import (
-    serving_of,
-    servings,
-    told_apart,
+    built_in_profiles,
+    choose_serving,
+    model_labels,
 )
 from planner.services.draft_windows import (
-    USUAL,
+    DEFAULT_WINDOW,
     window_choices,
 )
 from planner.services.drafts import scenario_draft
 from planner.services.launch_drafts import (
-    launch_assumed,
+    launch_assumptions,
     launch_draft,
 )
-from planner.services.scenario_warnings import scenario_doubts
+from planner.services.scenario_warnings import scenario_warnings
 from planner.web.errors import planners_only, require_planner
 from planner.web.forms.deployment_search import chosen_posted
 from planner.web.forms.editor import Editor
@@ -73,7 +73,9 @@ def new(request: Request) -> HttpResponse:
     """
     if request.method == "POST":
         if "base" in request.POST:
-            return _edit(request, None, document_with(**chosen_posted(request.POST)), FORM)
+            return _edit(
+                request, None, scenario_with_deployments(**chosen_posted(request.POST)), FORM
+            )
         if isinstance(file := request.FILES.get("file"), UploadedFile):
             return _edit(request, None, _uploaded(file), YAML)
         return _posted(request, None)
@@ -104,10 +106,10 @@ def _draft(request: Request, trace: Trace) -> HttpResponse:
     """
     choices = window_choices(trace) if trace.state == Trace.State.READY else ()
     past = request.GET.get("door") == PAST or "window" in request.GET
-    key = request.GET.get("window", USUAL)
+    key = request.GET.get("window", DEFAULT_WINDOW)
     chosen = next((choice for choice in choices if choice.key == key), next(iter(choices), None))
     horizon = HORIZONS.get(request.GET.get("horizon", ""), HORIZONS["day"])
-    serving = serving_of(trace, request.GET.get("model", ""), request.GET.get("gpu", ""))
+    serving = choose_serving(trace, request.GET.get("model", ""), request.GET.get("gpu", ""))
     window, ahead = (chosen, None) if past else (None, horizon)
     text = scenario_draft(trace, window, ahead, serving)
     planned = yaml.parse(text).horizon
@@ -124,10 +126,10 @@ def _draft(request: Request, trace: Trace) -> HttpResponse:
         "horizons": () if past else HORIZONS.values(),
         "horizon": None if past else horizon,
         "serving": serving,
-        "apart": told_apart(trace),
-        "models": list(dict.fromkeys(model for model, _ in servings())),
-        "gpus": [gpu for model, gpu in servings() if model == serving.profile.model],
-        "assumed": assumed_of(trace, text, serving),
+        "apart": model_labels(trace),
+        "models": list(dict.fromkeys(model for model, _ in built_in_profiles())),
+        "gpus": [gpu for model, gpu in built_in_profiles() if model == serving.profile.model],
+        "assumed": draft_assumptions(trace, text, serving),
     }
     return _show(request, None, text, FORM, editor=Editor(text), draft=draft)
 
@@ -145,7 +147,7 @@ def _launch(request: Request) -> HttpResponse:
     draft = {
         "title": f"A first scenario for the launch of {launch.model}",
         "horizon": launch.horizon,
-        "assumed": launch_assumed(launch, text),
+        "assumed": launch_assumptions(launch, text),
     }
     return _show(request, None, text, FORM, editor=Editor(text), draft=draft)
 
@@ -187,7 +189,7 @@ def _posted(request: Request, scenario: Scenario | None) -> HttpResponse:
         # The form keeps its own base text: its fields already hold the changes.
         base = request.POST["document"] if editor else text
         return _show(request, scenario, base, mode, editor=editor, problems=rest, status=status)
-    doubts = scenario_doubts(saved.document)
+    doubts = scenario_warnings(saved.document)
     if action == "run" and not doubts:
         if (horizon := request.POST.get("outlook", "")) in OUTLOOKS:
             return _start(request, saved, Run.Kind.OUTLOOK, {"horizon": horizon})

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from planner.errors import PlannerError
 from planner.models import Schedule
-from planner.selectors.active_plans import plans_in_force
+from planner.selectors.active_plans import active_plans
 from planner.selectors.schedules import (
     firings_list,
     outcome_get,
@@ -51,7 +51,7 @@ def listing(request: Request) -> HttpResponse:
         "page": paged(request, schedules_list()),
         "outcomes": outcomes,
         "weeks_figure": weeks_figure(outcomes),
-        "plans_in_force": plans_in_force(),
+        "plans_in_force": active_plans(),
     }
     return render(request, "web/schedules.html", context)
 

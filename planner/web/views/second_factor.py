@@ -19,8 +19,8 @@ from planner.errors import PlannerError
 from planner.models import User
 from planner.services import second_factor
 from planner.services.password_confirmation import (
-    check_again,
-    is_asked_again,
+    check_verified,
+    needs_password,
 )
 from planner.web.forms.second_factor import CodeForm
 from planner.web.request import Request
@@ -76,7 +76,7 @@ def own(request: Request) -> HttpResponse:
     form = CodeForm(request.POST)
     try:
         if deed == "begin":
-            check_again(request, user, request.POST.get("again", ""))
+            check_verified(request, user, request.POST.get("again", ""))
             second_factor.factor_begin(user=user)
             return redirect("web:second-factor")
         if not form.is_valid():
@@ -106,13 +106,13 @@ def _half(request: HttpRequest) -> User | None:
 
 
 def _shown(request: Request, *, status: int = 200, **context: Any) -> HttpResponse:
-    begun = second_factor.factor_begun(request.user)
+    begun = second_factor.pending_enrolment(request.user)
     context.setdefault("form", CodeForm())
     context |= {
         "factor": second_factor.factor_of(request.user),
         "required": second_factor.is_required(request.user),
         "begun": begun,
-        "again": is_asked_again(request),
+        "again": needs_password(request),
         "picture": segno.make(begun.address).svg_data_uri(scale=5, border=4, light="white")
         if begun
         else "",

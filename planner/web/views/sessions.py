@@ -24,7 +24,7 @@ def own(request: Request) -> HttpResponse:
             sessions.session_end(user=request.user, key=key)
             messages.success(request, "That session is ended.")
         else:
-            sessions.sessions_end(user=request.user, by=request.user, but=here)
+            sessions.sessions_end(user=request.user, by=request.user, except_key=here)
             messages.success(request, "You are signed out everywhere else.")
         return redirect("web:sessions")
     context = {

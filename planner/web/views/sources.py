@@ -13,7 +13,10 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from planner.models import Source
 from planner.selectors.sources import readings_list, source_gaps, source_get, sources_list
-from planner.services.source_reading import source_ask, source_preview
+from planner.services.source_reading import (
+    source_preview,
+    source_request_reading,
+)
 from planner.services.sources import source_change, source_create, source_delete
 from planner.web.errors import planners_only
 from planner.web.form_responses import attempt
@@ -70,7 +73,7 @@ def detail(request: Request, name: str) -> HttpResponse:
 
 @require_POST
 def read(request: Request, name: str) -> HttpResponse:
-    source_ask(source=source_get(name), user=request.user)
+    source_request_reading(source=source_get(name), user=request.user)
     messages.info(request, f"{name} is being read; this page shows it once it has been.")
     return redirect("web:source", name)
 

@@ -12,8 +12,8 @@ from planner.models import Run, Trace
 from planner.selectors.traces import trace_get, traces_list
 from planner.services import trace_removal, traces
 from planner.services.access import may_plan
-from planner.services.quota import room
-from planner.services.retention import removal_words
+from planner.services.quota import disk_quota
+from planner.services.retention import removal_sentence
 from planner.web.errors import planners_only
 from planner.web.form_responses import (
     attempt,
@@ -42,7 +42,7 @@ def upload(request: Request) -> HttpResponse:
     Scripts that ask for JSON get the next address or the error.
     """
     if request.method != "POST":
-        context = {"form": UploadForm(), "room": room(request.user)}
+        context = {"form": UploadForm(), "room": disk_quota(request.user)}
         return render(request, "web/trace_upload.html", context)
     form = UploadForm(request.POST, request.FILES)
     kept, problem = attempt(form, lambda: _keep(request, form))
@@ -68,7 +68,7 @@ def detail(request: Request, name: str) -> HttpResponse:
         if run is None or run.finished:  # show the whole page: the report and its chart
             return HttpResponse(headers={"HX-Refresh": "true"})
         return render(request, "web/_trace_progress.html", context)
-    if goes := removal_words(trace):
+    if goes := removal_sentence(trace):
         messages.warning(request, goes)
     return render(request, "web/trace.html", context)
 

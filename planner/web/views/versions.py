@@ -13,7 +13,11 @@ from planner.inputs.scenario.sections import PARTS
 from planner.models import Scenario, ScenarioVersion
 from planner.selectors.lookup import id_of
 from planner.selectors.scenarios import scenario_get, scenarios_list
-from planner.selectors.versions import between, version_get, versions_changing
+from planner.selectors.versions import (
+    compare_versions,
+    version_get,
+    versions_changing,
+)
 from planner.services.scenarios import scenario_branch, scenario_restore
 from planner.web.errors import planners_only
 from planner.web.pages.run_comparison import setting_line
@@ -35,7 +39,7 @@ def listing(request: Request, pk: int) -> HttpResponse:
     newest = list(rows[:2])
     old = _named(scenario, request.GET.get("from", ""), newest[-1] if newest else None)
     new = _named(scenario, request.GET.get("to", ""), newest[0] if newest else None)
-    difference = between(old, new, part) if old and new and old != new else None
+    difference = compare_versions(old, new, part) if old and new and old != new else None
     context = {
         "scenario": scenario,
         "part": part,

@@ -24,7 +24,7 @@ def listing(request: Request) -> HttpResponse:
     """
     if request.method != "POST":
         return _shown(request, WorkspaceForm())
-    workspaces.check_looks_after(request.user)
+    workspaces.check_installation_admin(request.user)
     form = WorkspaceForm(request.POST)
     workspace, problem = attempt(
         form, lambda: workspaces.workspace_add(by=request.user, **form.cleaned_data)
@@ -46,7 +46,7 @@ def enter(request: Request, slug: str) -> HttpResponse:
 @require_POST
 def remove(request: Request, slug: str) -> HttpResponse:
     """Delete a workspace and everything in it, after its slug was typed."""
-    workspaces.check_looks_after(request.user)
+    workspaces.check_installation_admin(request.user)
     workspace = workspace_for(request.user, slug)
     confirm = request.POST.get("confirm", "")
     done = workspace_remove(by=request.user, workspace=workspace, confirm=confirm)

@@ -7,7 +7,11 @@ from rest_framework.test import APIClient
 
 from planner.errors import PlannerError
 from planner.models import ApiToken, User
-from planner.services.tokens import MOST, token_make, token_of
+from planner.services.tokens import (
+    MAX_TOKENS,
+    token_create,
+    token_of,
+)
 
 TOKEN = "/api/v1/token/"
 ME = "/api/v1/me/"
@@ -138,13 +142,13 @@ def test_a_browser_session_needs_the_csrf_token_to_write(planner, scenario):
 
 
 def test_the_database_holds_no_token(planner):
-    made = token_make(user=planner)
+    made = token_create(user=planner)
     assert made.key not in str(ApiToken.objects.values())
     assert token_of(made.key) == made.token
 
 
 def test_a_token_for_reading_changes_nothing(stranger, planner):
-    key = token_make(user=planner, scope="read").key
+    key = token_create(user=planner, scope="read").key
     stranger.credentials(HTTP_AUTHORIZATION=f"Token {key}")
     assert stranger.get(ME).status_code == 200
     refused = stranger.post("/api/v1/scenarios/", {"document": "x"}, format="json")
@@ -152,7 +156,7 @@ def test_a_token_for_reading_changes_nothing(stranger, planner):
 
 
 def test_a_token_ends_when_it_was_to(stranger, planner):
-    made = token_make(user=planner, days=1)
+    made = token_create(user=planner, days=1)
     stranger.credentials(HTTP_AUTHORIZATION=f"Token {made.key}")
     assert stranger.get(ME).status_code == 200
     ApiToken.objects.filter(pk=made.token.pk).update(expires_at=timezone.now())
@@ -160,8 +164,8 @@ def test_a_token_ends_when_it_was_to(stranger, planner):
 
 
 def test_tokens_are_listed_and_ended_one_by_one(api, planner, colleague):
-    other = token_make(user=colleague).token
-    token = token_make(user=planner, name="nightly").token
+    other = token_create(user=colleague).token
+    token = token_create(user=planner, name="nightly").token
     listed = api.get("/api/v1/me/tokens/").json()
     assert {row["name"] for row in listed} == {"nightly", "log-in"}
     assert api.delete(f"/api/v1/me/tokens/{other.pk}/").status_code == 404
@@ -170,13 +174,13 @@ def test_tokens_are_listed_and_ended_one_by_one(api, planner, colleague):
 
 
 def test_scripts_that_log_in_each_time_do_not_pile_up_tokens(planner):
-    first = token_make(user=planner)
-    for _ in range(MOST):
-        token_make(user=planner)
-    assert planner.api_tokens.count() == MOST
+    first = token_create(user=planner)
+    for _ in range(MAX_TOKENS):
+        token_create(user=planner)
+    assert planner.api_tokens.count() == MAX_TOKENS
     assert token_of(first.key) is None
     with pytest.raises(PlannerError, match="end one first"):
-        token_make(user=planner, name="nightly")
+        token_create(user=planner, name="nightly")
 
 
 def test_who_asks_too_often_is_told_when_to_go_on(api, settings):

@@ -31,7 +31,7 @@ from schemathesis.specs.openapi.checks import (
 
 from planner.api.schema import Generator
 from planner.models import User
-from planner.services.tokens import token_make
+from planner.services.tokens import token_create
 from tests.planner.test_permissions import Objects, made
 
 EXAMPLES = int(os.environ.get("HEADROOM_CONTRACT_EXAMPLES", "1"))
@@ -66,7 +66,7 @@ def test_every_answer_is_one_that_the_document_knows(
     schema = schemathesis.openapi.from_dict(document)
     schema.app = get_wsgi_application()
     objects = made(admin, "own")
-    token = token_make(user=admin).key
+    token = token_create(user=admin).key
     headers = {"Authorization": f"Token {token}", "Accept-Encoding": "identity"}
     breaches: list[str] = []
     asked = 0

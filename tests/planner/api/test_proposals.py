@@ -10,8 +10,8 @@ from planner.inputs.scenario.document import parse
 from planner.models import Run, User
 from planner.outputs.options import ExportOptions
 from planner.outputs.proposal_changes import proposed_of
-from planner.services.active_plans import put_in_force
-from planner.services.proposal_replay import timetable
+from planner.services.active_plans import plan_activate
+from planner.services.proposal_replay import periodic_rows
 from planner.services.proposals import propose
 from planner.services.scenarios import document_run
 from planner.services.worker import run_execute
@@ -115,7 +115,7 @@ def test_rules_versions_and_the_log(planner, api, admin, scenario) -> None:
 def test_what_is_in_force_is_replayed_on_the_new_traffic(planner) -> None:
     """Windows differ, so that their figures say nothing of each other: a run is started whose
     policy asks at every minute for what the plan in force asks for."""
-    plan = put_in_force(
+    plan = plan_activate(
         run=planned_run(planner), options=ExportOptions(repeat="daily"), user=None,
         now=datetime(2024, 6, 1, tzinfo=UTC),
     )  # fmt: skip
@@ -139,14 +139,14 @@ def test_what_is_in_force_is_replayed_on_the_new_traffic(planner) -> None:
     proposed = proposed_of(proposal)
     assert proposed.saving == pytest.approx(0.5) and "replayed on the traffic" in proposed.against
     week = list(
-        timetable(plan, datetime(2024, 5, 24, tzinfo=UTC), datetime(2024, 5, 27, tzinfo=UTC))
+        periodic_rows(plan, datetime(2024, 5, 24, tzinfo=UTC), datetime(2024, 5, 27, tzinfo=UTC))
     )
     assert [(row["day"], row["at"], row["replicas"]) for row in week[1:]] == [
         ("fri", "00:00", 2), ("fri", "08:00", 5), ("sat", "00:00", 2), ("sat", "08:00", 5),
         ("sun", "00:00", 2), ("sun", "08:00", 5),
     ]  # fmt: skip
     assert not list(
-        timetable(plan, datetime(2024, 5, 1, tzinfo=UTC), datetime(2024, 5, 27, tzinfo=UTC))
+        periodic_rows(plan, datetime(2024, 5, 1, tzinfo=UTC), datetime(2024, 5, 27, tzinfo=UTC))
     )
 
 
@@ -176,7 +176,7 @@ def test_a_plan_by_itself_is_replayed_to_be_held_against_what_is_in_force(planne
     assert alone.replay is None and _done(alone.outcome)
     (note,) = (line for line in proposed_of(alone).notes if "without a replay" in line)
     assert f"run {alone.outcome.pk}: " in note and "% of chat in time for $" in note
-    put_in_force(
+    plan_activate(
         run=first, options=ExportOptions(repeat="daily"), user=None,
         now=datetime(2024, 6, 1, tzinfo=UTC),
     )  # fmt: skip

@@ -13,7 +13,12 @@ import polars as pl
 import pytest
 from django.core.management import call_command
 
-from planner.services.estimates import BASIS, LEFT_OUT, estimate_many, estimate_one
+from planner.services.estimates import (
+    BASIS,
+    UNSEEN,
+    estimate_many,
+    estimate_one,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -66,7 +71,7 @@ def test_one_deployment_is_answered_with_the_keys_of_the_contract() -> None:
     assert result["expected_error"]["outside"] == ["isl 1000 is outside the measured 1024 to 15000"]
     assert result["provenance"]["kind"] == "modelled"
     by = {row["what"]: row for row in result["left_out"]}
-    assert by.keys() == set(LEFT_OUT.values()) and all(row["rows"] > 0 for row in by.values())
+    assert by.keys() == set(UNSEEN.values()) and all(row["rows"] > 0 for row in by.values())
     shown = result["expected_error"]
     here = by["model and GPU type"]  # neither was measured
     assert all(here[name] == shown[name] for name in ("ttft", "tbt", "ttft_90", "tbt_90"))

@@ -9,14 +9,18 @@ import pytest
 
 from planner.errors import PlannerError
 from planner.inputs import catalogue
-from planner.services.estimates import Measured, estimate_many, estimate_one
+from planner.services.estimates import (
+    MeasurementSource,
+    estimate_many,
+    estimate_one,
+)
 from simulation.fleet import Tier
 from simulation.sizing.capacity import capacity
 from tests.planner.management.test_estimate import answered, refused
 
 pytestmark = pytest.mark.django_db
 
-OWN = Measured(kept=False)
+OWN = MeasurementSource(use_stored=False)
 ROW: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "H100-SXM", "isl": 1024, "osl": 64}
 
 

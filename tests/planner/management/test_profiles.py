@@ -11,7 +11,7 @@ import pytest
 from django.core.management import call_command
 
 from planner.models import Calibration
-from planner.selectors.measured_corrections import served_rows
+from planner.selectors.measured_corrections import deployment_rows
 from tests.planner.web.test_hardware import HEAD, MEASURED
 
 pytestmark = pytest.mark.django_db
@@ -77,7 +77,7 @@ def test_measured_rows_are_kept_with_the_engine_that_served_them(tmp_path: Path)
     words = ("--model", "llama-3.1-8b", "--gpu", "H100-SXM", "--engine", "vllm")
     kept = answered("keep", path, *words, "--engine-version", "0.19.0")
     assert (kept["rows"], kept["served"]) == (1, 1)
-    (row,) = served_rows(Calibration.objects.get(pk=kept["calibration"]))
+    (row,) = deployment_rows(Calibration.objects.get(pk=kept["calibration"]))
     assert (row["engine"], row["engine_version"], row["tbt_ms"]) == ("vllm", "0.19.0", 9.5)
     alone = answered("keep", tmp_path / "served.csv")  # nobody says of which model
     assert (alone["rows"], alone["served"]) == (1, 0)

@@ -15,13 +15,13 @@ from planner.outputs.active_plan_metrics import (
 )
 from planner.outputs.options import ExportOptions
 from planner.selectors.active_plans import (
-    in_force_of,
-    plan_in_force,
-    plans_in_force,
+    active_plan,
+    active_plan_of_run,
+    active_plans,
 )
 from planner.services.active_plans import (
-    put_in_force,
-    withdraw,
+    plan_activate,
+    plan_end,
 )
 from planner.services.runs import run_remove
 from planner.services.scenarios import scenario_create
@@ -61,16 +61,16 @@ def counts(plan: ActivePlan, hours: list[float], day: datetime) -> list[int | No
 
 def test_a_pattern_goes_on_and_dates_end(run, approver):
     hours = [0, 7.99, 8, 19, 20, 23.9]
-    daily = put_in_force(run=run, options=ExportOptions(), user=approver, now=NOW)
+    daily = plan_activate(run=run, options=ExportOptions(), user=approver, now=NOW)
     assert daily.repeat == "daily"  # its window is over
     assert counts(daily, hours, datetime(2030, 1, 3, tzinfo=UTC)) == [2, 2, 5, 5, 3, 3]
-    once = put_in_force(run=run, options=ExportOptions(repeat="once"), user=approver, now=NOW)
+    once = plan_activate(run=run, options=ExportOptions(repeat="once"), user=approver, now=NOW)
     assert counts(once, hours, datetime(2024, 5, 18, tzinfo=UTC)) == [2, 2, 5, 5, 3, 3]
     assert counts(once, hours, datetime(2024, 5, 19, tzinfo=UTC)) == [None] * 6
     text = exposition([once], NOW)
     assert "headroom_plan_covers_now{" in text and "headroom_desired_replicas{" not in text
     there = {"timezone": "America/New_York", "repeat": "weekly"}
-    week = put_in_force(
+    week = plan_activate(
         run=run, options=ExportOptions.model_validate(there), user=approver, now=NOW
     )
     assert counts(week, [8, 20], datetime(2024, 5, 25, tzinfo=UTC)) == [5, 3]
@@ -78,15 +78,15 @@ def test_a_pattern_goes_on_and_dates_end(run, approver):
 
 
 def test_it_is_frozen_and_one_at_a_time(run, approver):
-    first = put_in_force(run=run, options=ExportOptions(), user=approver, now=NOW)
-    second = put_in_force(run=run, options=ExportOptions(), user=None, now=NOW)
+    first = plan_activate(run=run, options=ExportOptions(), user=approver, now=NOW)
+    second = plan_activate(run=run, options=ExportOptions(), user=None, now=NOW)
     first.refresh_from_db()
-    assert first.until == NOW and list(plans_in_force()) == [second]
+    assert first.until == NOW and list(active_plans()) == [second]
     run_remove(run=run)
-    kept = plans_in_force().first()
+    kept = active_plans().first()
     assert kept is not None and kept.run is None and desired(kept, NOW)[0].replicas == 5
-    assert withdraw(user=approver, now=NOW) and not plans_in_force()
-    assert not withdraw(user=approver, now=NOW)
+    assert plan_end(user=approver, now=NOW) and not active_plans()
+    assert not plan_end(user=approver, now=NOW)
     assert ActivePlan.objects.count() == 2  # what was in force stays on record
 
 
@@ -111,9 +111,9 @@ def named(name: str) -> ExportOptions:
 def test_each_scenario_has_a_plan_in_force(services, approver, settings):
     """What is put in force of one service ends nothing of another."""
     chat, search = services
-    first = put_in_force(run=chat, options=named("chat"), user=approver, now=NOW)
-    second = put_in_force(run=search, options=named("search"), user=approver, now=NOW)
-    assert list(plans_in_force()) == [second, first]
+    first = plan_activate(run=chat, options=named("chat"), user=approver, now=NOW)
+    second = plan_activate(run=search, options=named("search"), user=approver, now=NOW)
+    assert list(active_plans()) == [second, first]
     settings.HEADROOM_METRICS_OPEN = True
     text = Client().get("/metrics").content.decode()
     for run, name in zip(services, ("chat", "search"), strict=True):
@@ -122,60 +122,60 @@ def test_each_scenario_has_a_plan_in_force(services, approver, settings):
         assert f"headroom_plan_covers_now{{{of}}} 1\n" in text
         assert f'role="mixed",run="{run.pk}",scenario="{name}"}} ' in text
     assert text.count("# TYPE headroom_desired_replicas gauge") == 1
-    later = put_in_force(run=chat, options=named("chat"), user=approver, now=NOW)
-    assert list(plans_in_force()) == [later, second] and in_force_of(chat) == later
+    later = plan_activate(run=chat, options=named("chat"), user=approver, now=NOW)
+    assert list(active_plans()) == [later, second] and active_plan_of_run(chat) == later
     boss = client_of(approver)
     held = boss.get(URL, {"scenario": "search"}).json()
     assert (held["run"], held["others"]) == (search.pk, [{"run": chat.pk, "scenario": "chat"}])
     unsaid = boss.delete(URL)
     assert unsaid.status_code == 409 and "chat, search" in unsaid.content.decode()
     assert boss.delete(f"{URL}?scenario=chat").status_code == 204
-    assert list(plans_in_force()) == [second]
+    assert list(active_plans()) == [second]
 
 
 def test_no_deployment_is_asked_for_by_two_plans(services, approver):
     """A plan that has all deployments of another replaces it, as a branch does; one that has some
     of them is refused, as the others would be left alone."""
     chat, search = services
-    first = put_in_force(run=chat, options=ExportOptions(), user=approver, now=NOW)
-    second = put_in_force(run=search, options=ExportOptions(), user=approver, now=NOW)
-    assert list(plans_in_force()) == [second]
+    first = plan_activate(run=chat, options=ExportOptions(), user=approver, now=NOW)
+    second = plan_activate(run=search, options=ExportOptions(), user=approver, now=NOW)
+    assert list(active_plans()) == [second]
     first.refresh_from_db()
     assert first.until == NOW
     second.pools = [*second.pools, {**second.pools[0], "name": "another"}]
     second.save()
     with pytest.raises(NotReady, match=r"of search is in force and asks for a-b-h100-us-east"):
-        put_in_force(run=chat, options=ExportOptions(), user=approver, now=NOW)
-    assert list(plans_in_force()) == [second]
+        plan_activate(run=chat, options=ExportOptions(), user=approver, now=NOW)
+    assert list(active_plans()) == [second]
 
 
 def test_a_plan_follows_its_scenario_through_a_new_name(services, planner, approver):
     scenario = scenario_create(owner=planner, document=DOCUMENT)
     Run.objects.filter(pk=services[0].pk).update(scenario=scenario)
     chat = Run.objects.get(pk=services[0].pk)
-    held = put_in_force(run=chat, options=named("chat"), user=approver, now=NOW)
+    held = plan_activate(run=chat, options=named("chat"), user=approver, now=NOW)
     Scenario.objects.filter(pk=scenario.pk).update(name="Chat, all regions")
-    assert in_force_of(chat) == plan_in_force("Chat, all regions") == held
-    assert in_force_of(services[1]) is None
+    assert active_plan_of_run(chat) == active_plan("Chat, all regions") == held
+    assert active_plan_of_run(services[1]) is None
 
 
 def test_who_approves_says_so_and_a_rule_is_refused(run, planner):
     with pytest.raises(NotAllowed, match="approver or an admin"):
-        put_in_force(run=run, options=ExportOptions(), user=planner, now=NOW)
+        plan_activate(run=run, options=ExportOptions(), user=planner, now=NOW)
     with pytest.raises(NotAllowed):
-        withdraw(user=planner, now=NOW)
+        plan_end(user=planner, now=NOW)
     run.result["policies"]["hpa-queue"] = {"label": "HPA", "settings": [
         {"what": what, "where": "", "value": value}
         for what, value in (("metric", "queue"), ("target", 5.0), ("tolerance", 0.1))]}  # fmt: skip
     with pytest.raises(NotReady, match="has no replicas in run"):
-        put_in_force(run=run, options=ExportOptions(policy="hpa-queue"), user=None, now=NOW)
+        plan_activate(run=run, options=ExportOptions(policy="hpa-queue"), user=None, now=NOW)
     place = "llama-3.1-8b in us-east, "
     run.result["policies"]["hpa-queue"]["settings"] += [
         {"what": f"replicas at {what}", "where": place, "value": value}
         for what, value in (("least", 1), ("most", 8))
     ]
     with pytest.raises(NotReady, match="scales by a rule of its own"):
-        put_in_force(run=run, options=ExportOptions(policy="hpa-queue"), user=None, now=NOW)
+        plan_activate(run=run, options=ExportOptions(policy="hpa-queue"), user=None, now=NOW)
 
 
 def test_prometheus_scrapes_with_a_token_unless_the_operator_opens_it(
@@ -184,7 +184,7 @@ def test_prometheus_scrapes_with_a_token_unless_the_operator_opens_it(
     key = reader._credentials["HTTP_AUTHORIZATION"].split()[1]
     client = Client(headers={"Authorization": f"Bearer {key}"})
     assert client.get("/metrics").content.endswith(b"headroom_plan_in_force 0\n")
-    put_in_force(run=run, options=ExportOptions(), user=approver, now=NOW)
+    plan_activate(run=run, options=ExportOptions(), user=approver, now=NOW)
     answer = client.get("/metrics")
     assert answer["Content-Type"].startswith("text/plain; version=0.0.4")
     lines = answer.content.decode().splitlines()

@@ -12,10 +12,10 @@ from planner.models import ActivePlan, Channel, Delivery, ReviewRules, User
 from planner.outputs.active_plan_metrics import desired
 from planner.outputs.options import ExportOptions
 from planner.outputs.plan_comparison import plans_between
-from planner.selectors.active_plans import plans_in_force
+from planner.selectors.active_plans import active_plans
 from planner.services.active_plans import (
+    plan_activate,
     plan_restore,
-    put_in_force,
 )
 from planner.services.runs import run_remove
 from planner.services.scenarios import plan_branch, scenario_create, scenario_edit
@@ -46,7 +46,7 @@ def plans(planner: User, approver: User) -> list[ActivePlan]:
     second.document = changed.document
     second.save()
     return [
-        put_in_force(run=run, options=DAILY, user=approver, now=NOW + n * HOUR, message=why)
+        plan_activate(run=run, options=DAILY, user=approver, now=NOW + n * HOUR, message=why)
         for n, (run, why) in enumerate(((first, "For May"), (second, "One less")))
     ]
 
@@ -90,7 +90,7 @@ def test_restored_as_it_was_frozen_whatever_became_of_its_run(
     first = ActivePlan.objects.get(pk=first.pk)
     webhook = Channel.objects.create(kind="webhook", address="https://x.example", salt="x")
     again = plan_restore(plan=first, user=approver, now=NOW + 2 * HOUR, message="Too few")
-    assert list(plans_in_force()) == [again] and again.origin == first and again.why == "Too few"
+    assert list(active_plans()) == [again] and again.origin == first and again.why == "Too few"
     assert [gauge.replicas for gauge in desired(again, NOW)] == [5]
     assert ActivePlan.objects.get(pk=second.pk).until == NOW + 2 * HOUR
     delivery = Delivery.objects.get(channel=webhook)
@@ -142,5 +142,5 @@ def test_over_the_api_and_on_pages(
     assert again.status_code == 201 and again.json()["origin"] == first.pk
     assert boss.post(f"{URL}{again.json()['id']}/restore/").status_code == 409
     signed_in(approver).post(f"/plans-in-force/{second.pk}/restore/", {"message": "No"})
-    (held,) = plans_in_force()
+    (held,) = active_plans()
     assert held.origin == second and held.why == "No"

@@ -10,8 +10,8 @@ from django.utils import timezone
 
 from planner.models import Run, Workspace
 from planner.models.workspace import within
-from planner.selectors.queue_statistics import work_now
-from planner.services.tokens import token_make
+from planner.selectors.queue_statistics import work_statistics
+from planner.services.tokens import token_create
 from planner.services.worker import run_execute
 from planner.services.workspaces import installation_admin
 
@@ -39,7 +39,7 @@ def runs(db):
 
 
 def test_what_waits_what_ended_and_how_long_it_took(runs):
-    work = work_now(NOW)
+    work = work_statistics(NOW)
     assert {(g.kind, g.state, g.runs, round(g.oldest_s)) for g in work.going} == {
         ("compare", "pending", 2, 20),
         ("plan", "running", 1, 30),
@@ -50,13 +50,13 @@ def test_what_waits_what_ended_and_how_long_it_took(runs):
     ]
     (took,) = work.took
     assert (took.kind, took.median_s, took.longest_s) == ("plan", 2.0, 9.0)
-    every = work_now(NOW, everywhere=True).ended
+    every = work_statistics(NOW, everywhere=True).ended
     assert {(e.workspace, e.kind) for e in every} == {("main", "plan"), ("other", "size")}
 
 
 def test_prometheus_reads_it_and_a_token_only_its_own(runs, reader, admin):
     installation_admin(person=admin, on=True)
-    near = _scraped(token_make(user=admin).key)
+    near = _scraped(token_create(user=admin).key)
     of = 'workspace="main",kind="plan"'
     assert 'headroom_runs_going{workspace="main",kind="compare",state="waiting"} 2\n' in near
     assert f'headroom_runs_ended{{{of},state="failed",reason="No plan is feasible"}} 1\n' in near

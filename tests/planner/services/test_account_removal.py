@@ -22,16 +22,20 @@ from planner.models import (
     Workspace,
 )
 from planner.models.workspace import MAIN, current_workspace, within
-from planner.services.account_removal import SECRET, account_data, account_remove
+from planner.services.account_removal import (
+    SECRET_COLUMNS,
+    account_data,
+    account_remove,
+)
 from planner.services.second_factor import factor_begin
-from planner.services.tokens import token_make
+from planner.services.tokens import token_create
 from tests.planner.objects import WHEN, made
 from tests.planner.samples import client_of
 from tests.planner.web.pages import signed_in, text_of
 
 
 def remove(person: User, *, by: User | None = None, to: User | None = None) -> int:
-    return account_remove(by=by, person=person, confirm=person.username, to=to).passed
+    return account_remove(by=by, person=person, confirm=person.username, new_owner=to).passed
 
 
 def test_everything_about_somebody_is_in_what_they_get_but_what_they_sign_in_with(
@@ -40,7 +44,7 @@ def test_everything_about_somebody_is_in_what_they_get_but_what_they_sign_in_wit
     made(planner, "own")
     Channel.objects.create(kind="email", address="pia@example.com", user=planner, salt="s")
     key = factor_begin(user=planner).key
-    token = token_make(user=planner, name="nightly").key
+    token = token_create(user=planner, name="nightly").key
     client = signed_in(planner)
     answer = client.get("/account/data/")
     assert "attachment" in answer["Content-Disposition"]
@@ -58,7 +62,9 @@ def test_everything_about_somebody_is_in_what_they_get_but_what_they_sign_in_wit
         planner.second_factor.encrypted_key,
     )
     assert not any(secret in text for secret in secrets)
-    assert not SECRET & {name for rows in data["about"].values() for row in rows for name in row}
+    assert not SECRET_COLUMNS & {
+        name for rows in data["about"].values() for row in rows for name in row
+    }
     # As the API and the command line have it; of somebody else nothing.
     assert client_of(planner).get("/api/v1/me/data/").json()["account"]["user"] == "pia"
     assert account_data(viewer, by=viewer)["made"]["scenarios, owner"] == []
@@ -111,7 +117,7 @@ def test_who_may_not(planner: User, colleague: User, viewer: User, admin: User) 
         with pytest.raises((NotAllowed, PlannerError), match=says):
             remove(planner, by=by, to=to)
     with pytest.raises(PlannerError, match="type pia"):
-        account_remove(by=admin, person=planner, confirm="pi", to=colleague)
+        account_remove(by=admin, person=planner, confirm="pi", new_owner=colleague)
     with pytest.raises(NotAllowed, match="Another admin removes"):
         remove(admin, by=admin)
     with pytest.raises(NotAllowed, match="last admin of Main"):

@@ -22,11 +22,15 @@ from planner.models import (
     User,
 )
 from planner.services import backups
-from planner.services.audit import is_guarded, record, unguarded
+from planner.services.audit import (
+    has_triggers,
+    record,
+    without_triggers,
+)
 from planner.services.backups import backup, restore
 from planner.services.row_documents import tables_of_rows
 from planner.services.sources import source_create
-from planner.services.tokens import token_make
+from planner.services.tokens import token_create
 from planner.storage import row_arrays
 from tests.planner.samples import demand_table
 from tests.unicode_blocks import ALPHABET
@@ -49,7 +53,7 @@ def everything():
 @pytest.fixture
 def full(completed, planner, trace, tmp_path):
     """Rows of several kinds, with arrays; a run that is going, whose tables are half written."""
-    token_make(user=planner)
+    token_create(user=planner)
     trace.store = f"traces/{trace.pk}-abc"
     trace.save()
     row_arrays.tables_write(trace.store, {"demand": demand_table(3)})
@@ -65,10 +69,10 @@ def full(completed, planner, trace, tmp_path):
 
 
 def emptied():
-    with unguarded():
+    with without_triggers():
         for model in tables_of_rows():
             model._base_manager.all().delete()
-    for name in backups.KEPT:
+    for name in backups.DATA_FOLDERS:
         row_arrays.remove(name)
 
 
@@ -85,7 +89,7 @@ def test_all_comes_back(full, tmp_path):
     emptied()
     assert restore(tmp_path / "all.tar.zst").rows == done.rows
     assert everything() == before
-    assert is_guarded()
+    assert has_triggers()
     newest = AuditRecord.objects.latest("number")
     assert (newest.action, newest.number) == (RESTORED, AuditRecord.objects.count())
     assert row_arrays.table_rows(Trace.objects.get().store, "demand") == 3
@@ -172,7 +176,7 @@ def test_a_row_that_the_database_refuses_changes_nothing(full, tmp_path):
     assert "Nothing was changed" in str(problem.value)
     assert everything() == before
     assert row_arrays.table_rows(Trace.objects.get().store, "demand") == 3
-    assert is_guarded()
+    assert has_triggers()
 
 
 def test_a_changed_value_in_a_file_is_found(full, tmp_path):

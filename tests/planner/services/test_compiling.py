@@ -14,7 +14,7 @@ from planner.services.scenarios import scenario_run
 def compiler(settings, tmp_path):
     """Somebody who compiles, until closed."""
     settings.HEADROOM_DATA_DIR = tmp_path
-    held = kernel_compilation.lock()
+    held = kernel_compilation.compile_lock()
     yield held
     held.close()
 
@@ -26,7 +26,7 @@ def run(planner, scenario, monkeypatch):
 
 
 def test_a_run_waits_says_so_with_a_time_and_then_starts_by_itself(run, compiler):
-    (compiler_file := kernel_compilation._file()).write_text("37")
+    (compiler_file := kernel_compilation._lock_file()).write_text("37")
     heard = []
 
     def observer(fraction, stage):
@@ -75,8 +75,8 @@ def test_a_run_that_waits_can_be_cancelled(run, compiler):
 
 
 def test_only_one_compiles_and_nobody_waits_for_one_that_is_gone(compiler):
-    assert kernel_compilation.lock() is None
-    assert kernel_compilation.seconds_left() == kernel_compilation.SECONDS
+    assert kernel_compilation.compile_lock() is None
+    assert kernel_compilation.seconds_left() == kernel_compilation.FIRST_GUESS_S
     compiler.close()
     assert kernel_compilation.seconds_left() is None
 

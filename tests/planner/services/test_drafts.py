@@ -10,10 +10,10 @@ from planner.errors import NotFound
 from planner.inputs.scenario.document import parse
 from planner.inputs.scenario.schema import Scenario
 from planner.models import Trace
-from planner.services.draft_assumptions import assumed_of
+from planner.services.draft_assumptions import draft_assumptions
 from planner.services.draft_profiles import (
-    serving_of,
-    servings,
+    built_in_profiles,
+    choose_serving,
 )
 from planner.services.drafts import scenario_draft
 from simulation.performance.profile import iteration_s
@@ -69,7 +69,7 @@ def test_few_wide_bins_are_planned_ahead_of_in_whole_bins() -> None:
 def test_long_prompts_have_a_limit_they_can_meet() -> None:
     assert requests(DAY).tiers[0].ttft_ms == 1000
     long = requests(DAY, mean=12_000)
-    profile = servings()[long.profiles[0].model, long.profiles[0].gpu]
+    profile = built_in_profiles()[long.profiles[0].model, long.profiles[0].gpu]
     alone_s = float(iteration_s(profile, 0, 0, 3 * 12_000, 3 * 12_000**2 * 3 / 2))
     limit_s = (long.tiers[0].ttft_ms or 0) / 1000
     assert max(1.0, 1.5 * alone_s) < limit_s < 3 * alone_s + 1
@@ -100,14 +100,17 @@ def test_a_draft_is_served_by_what_the_trace_names_or_a_recent_model_and_says_so
     preferred, other = (
         Trace(name="t", report={"models": names}) for names in (["x", "Qwen3-8B"], ["x"])
     )
-    assert (serving_of(preferred).profile.model, serving_of(preferred).named) == ("qwen3-8b", True)
-    default = serving_of(other)
+    assert (choose_serving(preferred).profile.model, choose_serving(preferred).named) == (
+        "qwen3-8b",
+        True,
+    )
+    default = choose_serving(other)
     assert (default.profile.gpu, default.named) == ("H100-SXM", False)
-    chosen = serving_of(preferred, "llama-3.1-8b", "A100-80GB")
+    chosen = choose_serving(preferred, "llama-3.1-8b", "A100-80GB")
     assert chosen.row == {"model": "llama-3.1-8b", "gpu": "A100-80GB", "tp": 2} and not chosen.named
     for model, gpu in (("nothing", ""), ("llama-3.1-8b", "T4")):
         with pytest.raises(NotFound, match=model if model == "nothing" else "H100"):
-            serving_of(preferred, model, gpu)
+            choose_serving(preferred, model, gpu)
 
 
 def test_each_model_of_a_file_is_served_by_its_own() -> None:
@@ -117,29 +120,31 @@ def test_each_model_of_a_file_is_served_by_its_own() -> None:
         "models": ["our-own", "llama-3.1-70b"], "tiers": ["gold"],
     }  # fmt: skip
     trace = Trace(name="t", state=Trace.State.READY, kind="requests", report=report)
-    serving = serving_of(trace)
+    serving = choose_serving(trace)
     text = scenario_draft(trace, serving=serving)
     drafted = parse(text)
     assert {(source.series, source.model) for source in drafted.traffic.sources} == {
         ("our-own", "qwen3-32b"), ("llama-3.1-70b", "llama-3.1-70b"),
     }  # fmt: skip
     assert {profile.model for profile in drafted.profiles} == {"qwen3-32b", "llama-3.1-70b"}
-    assumed = {row.what: f"{row.value}; {row.why}" for row in assumed_of(trace, text, serving)}
+    assumed = {
+        row.what: f"{row.value}; {row.why}" for row in draft_assumptions(trace, text, serving)
+    }
     assert "no built-in model is called our-own" in assumed["Model and GPUs of our-own"]
     assert "your file names it; " in assumed["Model and GPUs of llama-3.1-70b"]
     assert "your file names gold, which no limit is known of" in assumed["Tiers and their limits"]
 
-    chosen = serving_of(trace, "llama-3.1-8b")
+    chosen = choose_serving(trace, "llama-3.1-8b")
     text_drafted = scenario_draft(trace, serving=chosen)
     assert [source.series for source in parse(text_drafted).traffic.sources] == [None]
-    (row, *_) = assumed_of(trace, text_drafted, chosen)
+    (row, *_) = draft_assumptions(trace, text_drafted, chosen)
     assert "your file names our-own, llama-3.1-70b, and all of it is served by this" in row.why
 
 
 def test_requests_without_a_model_are_not_lost_by_telling_models_apart() -> None:
     report = {"models": ["qwen3-8b", "llama-3.1-70b"], "notes": ["7 requests have no model (m)."]}
     blank = Trace(name="t", kind="requests", report=report)
-    assert not serving_of(blank).labels and serving_of(blank).named
+    assert not choose_serving(blank).labels and choose_serving(blank).named
 
 
 def test_sums_per_bin_leave_the_spread_of_lengths_assumed() -> None:
@@ -147,9 +152,9 @@ def test_sums_per_bin_leave_the_spread_of_lengths_assumed() -> None:
         report_series = {"name": "all", "bins": 48, "bin_s": 3600, "requests": 4800} | counted
         report = {"bin_s": 3600, "series": [report_series]}
         trace = Trace(name="t", state="ready", kind="demand", report=report)
-        serving = serving_of(trace)
+        serving = choose_serving(trace)
         text = scenario_draft(trace, serving=serving)
-        return {row.what: row.value for row in assumed_of(trace, text, serving)}
+        return {row.what: row.value for row in draft_assumptions(trace, text, serving)}
 
     spread = "How lengths and arrivals spread within a bin"
     both = told(input_tokens=4_800_000, output_tokens=480_000)

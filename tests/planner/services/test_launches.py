@@ -11,23 +11,23 @@ from planner.errors import ScenarioError
 from planner.inputs.scenario.document import parse
 from planner.services.draft_horizons import HORIZONS
 from planner.services.launch_drafts import (
-    LaunchAsked,
-    launch_assumed,
+    LaunchDescription,
+    launch_assumptions,
     launch_draft,
 )
-from planner.services.scenario_warnings import scenario_doubts
+from planner.services.scenario_warnings import scenario_warnings
 
 pytestmark = pytest.mark.django_db
 
 
-def asked(**changes: Any) -> LaunchAsked:
+def asked(**changes: Any) -> LaunchDescription:
     fields: dict[str, Any] = {
         "model": "llama-3.1-8b", "gpu": "A100-80GB", "region": "", "requests_per_day": 200_000,
         "input_tokens": 1155, "output_tokens": 211, "day": "office", "weekend": None,
         "utc_offset_h": -5, "growth_per_month": 0.1, "begins": date(2027, 1, 4), "ttft_ms": 2000,
         "tbt_ms": 100, "horizon": HORIZONS["week"],
     }  # fmt: skip
-    return LaunchAsked(**fields | changes)
+    return LaunchDescription(**fields | changes)
 
 
 def test_a_draft_says_what_was_asked_and_can_run() -> None:
@@ -37,8 +37,8 @@ def test_a_draft_says_what_was_asked_and_can_run() -> None:
     assert launch is not None and launch.requests_per_day == 200_000
     assert (launch.day, launch.utc_offset_h) == ("office", -5)
     assert drafted.traffic.growth.per_month == 0.1 and drafted.horizon.duration_s == 7 * 86_400
-    assert scenario_doubts(text) == []
-    rows = {row.what: row for row in launch_assumed(asked(), text)}
+    assert scenario_warnings(text) == []
+    rows = {row.what: row for row in launch_assumptions(asked(), text)}
     assert "measured" in rows["Model and GPUs"].why and "Azure" in rows["Shape of the day"].why
 
 
@@ -46,8 +46,8 @@ def test_a_model_without_a_measurement_is_estimated_and_that_is_said() -> None:
     query = asked(model="Qwen/Qwen3-32B", gpu="H200", day=[1.0] * 24)
     text = launch_draft(query)
     profile = parse(text).profiles[0]
-    assert profile.kind == "roofline" and scenario_doubts(text) == []
-    assert "not measured" in launch_assumed(query, text)[0].why
+    assert profile.kind == "roofline" and scenario_warnings(text) == []
+    assert "not measured" in launch_assumptions(query, text)[0].why
 
 
 def test_what_is_not_known_is_said_with_what_is() -> None:

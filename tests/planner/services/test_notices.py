@@ -163,7 +163,7 @@ def test_a_listed_name_that_lies_in_a_private_network_is_not_called(
     monkeypatch.setattr(socket, "create_connection", lambda *_, **__: pytest.fail("called"))
     with pytest.raises(outgoing_requests.NotListed, match="not public"):
         outgoing_requests.post(
-            PUBLIC, b"{}", {}, outgoing_requests.allowed_of(["hooks.example.com"])
+            PUBLIC, b"{}", {}, outgoing_requests.parse_allowed(["hooks.example.com"])
         )
 
 
@@ -184,7 +184,7 @@ def test_a_name_is_looked_up_once_and_that_address_is_called(
     monkeypatch.setattr(socket, "create_connection", connect)
     with pytest.raises(outgoing_requests.Unreachable):
         outgoing_requests.post(
-            PUBLIC, b"{}", {}, outgoing_requests.allowed_of(["hooks.example.com"])
+            PUBLIC, b"{}", {}, outgoing_requests.parse_allowed(["hooks.example.com"])
         )
     assert called == [("93.184.215.14", 443)]
 
@@ -219,7 +219,7 @@ def test_a_failure_is_tried_again_ever_later_and_in_the_end_shown(
     receiver.status = 200
     Delivery.objects.filter(pk=row.pk).update(state="waiting", due_at=timezone.now())
     assert notifications.notices_sweep() == 1
-    Delivery.objects.update(created_at=timezone.now() - notifications.KEPT - timedelta(days=1))
+    Delivery.objects.update(created_at=timezone.now() - notifications.KEPT_FOR - timedelta(days=1))
     notifications.notices_sweep()
     assert not Delivery.objects.exists()
 

@@ -127,4 +127,4 @@ def test_a_counter_alone_does_not_make_an_installation_full(db):
     run = Run.objects.create(kind=Run.Kind.PLAN)
     run.delete()
     assert Counter.objects.exists()
-    assert "counter" not in backups._to_be_replaced()
+    assert "counter" not in backups._rows_to_replace()

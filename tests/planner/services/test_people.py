@@ -9,7 +9,10 @@ from django.urls import reverse
 from planner.errors import NotAllowed, PlannerError
 from planner.models import User
 from planner.services import people
-from planner.services.tokens import token_make, token_of
+from planner.services.tokens import (
+    token_create,
+    token_of,
+)
 
 
 def choose(path: str, password: str) -> int:
@@ -39,7 +42,7 @@ def test_a_weak_password_is_refused_where_it_is_chosen(admin: User) -> None:
 
 
 def test_a_new_invitation_ends_with_the_password_it_was_for(admin: User, planner: User) -> None:
-    path = people.invitation(by=admin, person=planner)
+    path = people.invitation_path(by=admin, person=planner)
     planner.set_password("another-long-secret")
     planner.save()
     assert "no longer works" in Client().get(path, follow=True).content.decode()
@@ -48,12 +51,12 @@ def test_a_new_invitation_ends_with_the_password_it_was_for(admin: User, planner
 def test_who_is_disabled_is_out_everywhere_and_may_come_back(admin: User, planner: User) -> None:
     client = Client()
     client.force_login(planner)
-    key = token_make(user=planner).key
+    key = token_create(user=planner).key
     people.person_change(by=admin, person=planner, active=False)
     assert client.get(reverse("web:home")).status_code == 302
     assert token_of(key) is None
     with pytest.raises(PlannerError, match="enable the account first"):
-        people.invitation(by=admin, person=planner)
+        people.invitation_path(by=admin, person=planner)
     people.person_change(by=admin, person=planner, active=True)
     login = {"username": "pia", "password": "pia-secret"}
     assert Client().post(reverse("web:login"), login).status_code == 302
@@ -75,7 +78,7 @@ def test_the_installation_s_admin_is_not_for_a_workspace_s_to_take_over(admin: U
     with pytest.raises(NotAllowed, match="only an admin of the installation"):
         people.person_change(by=admin, person=root, active=False)
     with pytest.raises(NotAllowed, match="only an admin of the installation"):
-        people.invitation(by=admin, person=root)
+        people.invitation_path(by=admin, person=root)
 
 
 @pytest.mark.parametrize("role", ["viewer", "planner", "approver"])
@@ -86,7 +89,7 @@ def test_only_admins_decide_who_belongs(db: None, role: str) -> None:
     with pytest.raises(NotAllowed, match="Only an admin"):
         people.person_change(by=by, person=by, role="admin")
     with pytest.raises(NotAllowed, match="Only an admin"):
-        people.invitation(by=by, person=by)
+        people.invitation_path(by=by, person=by)
 
 
 @pytest.mark.parametrize(

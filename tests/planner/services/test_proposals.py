@@ -9,10 +9,10 @@ from planner.errors import NotAllowed, NotReady, PlannerError
 from planner.models import AuditRecord, Proposal, ReviewRules, Run, User
 from planner.outputs.cover import cover_of
 from planner.outputs.options import ExportOptions
-from planner.selectors.active_plans import plans_in_force
+from planner.selectors.active_plans import active_plans
 from planner.selectors.review import proposals_for
 from planner.services import approval, proposals
-from planner.services.active_plans import put_in_force
+from planner.services.active_plans import plan_activate
 from planner.services.proposals import amend, approve, ask_for_changes, comment, propose, reject
 from planner.services.runs import run_delete
 from planner.services.scenarios import scenario_create, scenario_update
@@ -54,7 +54,7 @@ def test_a_story_from_proposed_to_in_force(run, planner, approver, proposal):
     assert (proposal.state, proposal.revision) == ("open", 2)
     proposal = approve(proposal=proposal, by=approver, text="Good.")
     assert proposal.state == "approved" and proposal.decided_at
-    held = plans_in_force().first()
+    held = active_plans().first()
     assert held is not None and (held.run, held.proposal, held.by) == (better, proposal, approver)
     assert held.pools[0]["steps"][0][2] == 3 and held.repeat == "daily"
     assert kinds(proposal) == ["opened", "comment", "changes", "amended", "approved", "in-force"]
@@ -97,11 +97,14 @@ def test_two_pairs_of_eyes_and_an_admin_above_a_cost(proposal, approver, admin):
     second = User.objects.create_user("otto", role=User.Role.APPROVER)
     ReviewRules.objects.create(approvals=2, admin_above_usd_30d=10_000)
     held = approve(proposal=proposal, by=approver)
-    assert held.state == "open" and approval.missing(held) == "1 more approval"
+    assert held.state == "open" and approval.missing_approvals(held) == "1 more approval"
     with pytest.raises(NotReady, match="approved it already"):
         approve(proposal=proposal, by=approver)
     held = approve(proposal=proposal, by=second)
-    assert held.state == "open" and "$15,000 in 30 days, above $10,000" in approval.missing(held)
+    assert (
+        held.state == "open"
+        and "$15,000 in 30 days, above $10,000" in approval.missing_approvals(held)
+    )
     with pytest.raises(NotAllowed, match="No rule may approve it: it costs"):
         approve(proposal=proposal, by=None, rule="weekly")
     assert approve(proposal=proposal, by=admin).state == "approved"
@@ -111,7 +114,7 @@ def test_an_amendment_ends_approvals(proposal, planner, approver):
     ReviewRules.objects.create(approvals=2)
     approve(proposal=proposal, by=approver)
     held = amend(proposal=proposal, by=planner, run=planned_run(planner))
-    assert approval.missing(held) == "2 more approvals"
+    assert approval.missing_approvals(held) == "2 more approvals"
 
 
 def test_a_rule_approves_and_says_so(run):
@@ -119,7 +122,7 @@ def test_a_rule_approves_and_says_so(run):
     with pytest.raises(NotAllowed, match="a rule that has a name"):
         approve(proposal=proposal, by=None)
     approve(proposal=proposal, by=None, rule="within 5% of what is in force")
-    held = plans_in_force().first()
+    held = active_plans().first()
     assert held is not None and held.by is None and held.proposal == proposal
     actors = {*AuditRecord.objects.filter(action="plan.in-force").values_list("actor", flat=True)}
     assert actors == {"rule: within 5% of what is in force"}
@@ -138,7 +141,7 @@ def test_what_was_compared_is_what_is_replaced(proposal, planner, approver, run)
 def test_only_proposals_take_effect_where_that_is_the_rule(run, admin, approver, proposal):
     ReviewRules.objects.create(required=True)
     with pytest.raises(NotAllowed, match="by a proposal alone"):
-        put_in_force(run=run, options=ExportOptions(), user=admin, now=run.finished_at)
+        plan_activate(run=run, options=ExportOptions(), user=admin, now=run.finished_at)
     assert approve(proposal=proposal, by=approver).state == "approved"
 
 
@@ -158,4 +161,4 @@ def test_a_proposal_knows_the_version_that_was_planned(planner):
     scenario_update(scenario=scenario, user=planner, document=DOCUMENT + "# more\n")
     proposal = propose(by=planner, title="A", run=run, draft=True)
     assert proposal.version is not None and proposal.version.number == 1
-    assert proposals.ready(proposal=proposal, by=planner).state == "open"
+    assert proposals.mark_ready(proposal=proposal, by=planner).state == "open"

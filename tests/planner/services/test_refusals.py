@@ -11,12 +11,12 @@ from django.test import Client
 from planner.models import Scenario, User
 from planner.services.login_limits import NAME_ATTEMPTS
 from planner.services.refused_requests import (
-    MOST,
-    limit_reached,
+    MAX_RECORDS,
     limits_reached,
+    record_limit_reached,
 )
 from planner.services.second_factor import factor_begin, factor_confirm, factor_end
-from planner.services.tokens import token_make
+from planner.services.tokens import token_create
 from planner.services.workspaces import installation_admin
 from tests.planner.samples import client_of
 from tests.planner.web.pages import signed_in, text_of
@@ -59,16 +59,16 @@ def test_the_limit_of_a_person_is_shown_too(planner: User, settings: Any) -> Non
 
 
 def test_thousands_of_names_do_not_bury_anybody(admin: User) -> None:
-    assert sum(limit_reached("x", key=str(n)) for n in range(30)) == MOST
-    assert len(sentences(admin)) == MOST
+    assert sum(record_limit_reached("x", key=str(n)) for n in range(30)) == MAX_RECORDS
+    assert len(sentences(admin)) == MAX_RECORDS
 
 
 def test_refusals_and_deeds_are_counted(
     planner: User, viewer: User, scenario: Scenario, admin: User, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("planner.services.second_factor._takes", lambda row, code: True)
+    monkeypatch.setattr("planner.services.second_factor._accept_code", lambda row, code: True)
     installation_admin(person=admin, on=True)
-    key = token_make(user=admin).key
+    key = token_create(user=admin).key
     client = signed_in(viewer)
     client.post(f"/scenarios/{scenario.pk}/delete/")
     client.get("/runs/77/")
@@ -84,5 +84,5 @@ def test_refusals_and_deeds_are_counted(
     for event, count in (("second-factor-ended", 1), ("sign-in-refused", 1), ("token-made", 1)):
         assert metric(f'headroom_security_events_total{{event="{event}"}}', key) == count
     # The figures of the whole installation are for those who look after it.
-    other = {"Authorization": f"Bearer {token_make(user=planner).key}"}
+    other = {"Authorization": f"Bearer {token_create(user=planner).key}"}
     assert b"headroom_refused_total" not in Client().get("/metrics", headers=other).content

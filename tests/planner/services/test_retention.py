@@ -21,7 +21,11 @@ from planner.models import (
     Trace,
     User,
 )
-from planner.services.retention import NOTICE, removal_words, retention_sweep
+from planner.services.retention import (
+    NOTICE_PERIOD,
+    removal_sentence,
+    retention_sweep,
+)
 from planner.services.scenarios import scenario_create
 from planner.storage import row_arrays
 from tests.planner.samples import DOCUMENT
@@ -71,12 +75,12 @@ def test_what_is_old_goes_a_week_after_it_was_told_of(db: None, planner: User) -
     )
     assert "1 trace (conv)" in notice.text
     old.refresh_from_db()
-    assert "removed after 2026-06-08" in removal_words(old) and removal_words(young) == ""
+    assert "removed after 2026-06-08" in removal_sentence(old) and removal_sentence(young) == ""
     trace.refresh_from_db()
     assert "will be removed after" in text_of(signed_in(planner).get("/traces/conv/"))
-    assert retention_sweep(now=NOW + NOTICE - DAY) == 0  # a week is a week; tells of young
+    assert retention_sweep(now=NOW + NOTICE_PERIOD - DAY) == 0  # a week is a week; tells of young
     assert Delivery.objects.count() == 2
-    assert retention_sweep(now=NOW + NOTICE) == 3
+    assert retention_sweep(now=NOW + NOTICE_PERIOD) == 3
     assert left() == {young.pk, going.pk} and not Trace.objects.exists()
     assert not row_arrays.exists(old.store)
     gone = AuditRecord.objects.filter(actor="rule: kept for so many days")
@@ -103,7 +107,7 @@ def test_what_something_rests_on_stays(scenario: Scenario, planner: User) -> Non
     scenario_create(owner=planner, document=DOCUMENT.replace("Chat", "Other"))
     assert used.name in DOCUMENT
     retention_sweep(now=NOW)
-    assert retention_sweep(now=NOW + NOTICE) == 2
+    assert retention_sweep(now=NOW + NOTICE_PERIOD) == 2
     assert left() == {run_kept.pk for run_kept in (in_force, proposed, base, last)}
     assert free.pk not in left() and Trace.objects.count() == 2
 
@@ -113,7 +117,7 @@ def test_what_comes_to_be_needed_meanwhile_stays(db: None, planner: User) -> Non
     retention_sweep(now=NOW)
     Proposal.objects.create(title="t", run=run, policy="lt-i", author=planner)
     scenario_create(owner=planner, document=DOCUMENT)
-    assert retention_sweep(now=NOW + NOTICE) == 0
+    assert retention_sweep(now=NOW + NOTICE_PERIOD) == 0
     trace.refresh_from_db()
     assert left() == {run.pk} and trace.removal_announced_at is None
 
@@ -121,6 +125,6 @@ def test_what_comes_to_be_needed_meanwhile_stays(db: None, planner: User) -> Non
 def test_without_the_setting_nothing_goes(db: None, settings: Any) -> None:
     settings.HEADROOM_KEEP_RUNS_DAYS = settings.HEADROOM_KEEP_TRACES_DAYS = None
     run_of(9000 * DAY)
-    for moment in (NOW, NOW + NOTICE):
+    for moment in (NOW, NOW + NOTICE_PERIOD):
         assert retention_sweep(now=moment) == 0
     assert len(left()) == 1 and not Delivery.objects.exists()

@@ -192,7 +192,7 @@ def test_a_worker_that_lost_its_run_changes_nothing_at_its_end(run, monkeypatch)
 def test_a_worker_that_lost_its_run_while_it_writes_spoils_nothing(run, monkeypatch, data_dir):
     """Taken for dead, it goes on once another has completed the run."""
     tables = {"plan": pl.DataFrame({"a": [1]})}
-    monkeypatch.setattr(execution, "_outcome", lambda *_: Outcome({}, tables))
+    monkeypatch.setattr(execution, "_run_pipeline", lambda *_: Outcome({}, tables))
     first, write, done = worker.run_claim(run_id=run.pk), row_arrays.tables_write, []
 
     def late(store, tables):
@@ -210,7 +210,7 @@ def test_a_worker_that_lost_its_run_while_it_writes_spoils_nothing(run, monkeypa
     run.refresh_from_db()
     assert run.store not in done
     assert row_arrays.table_read(run.store, "plan")["a"].to_list() == [1]
-    orphaned_files.orphans_sweep(untouched_s=-1.0)
+    orphaned_files.orphans_sweep(min_age_s=-1.0)
     assert row_arrays.exists(run.store) and not row_arrays.exists(done[0])
 
 
@@ -237,7 +237,7 @@ def test_a_run_whose_worker_died_is_taken_up_again(
 
 
 def test_a_run_that_kills_its_workers_is_given_up(run):
-    for killed in range(runs.MOST_FAILURES + 1):
+    for killed in range(runs.MAX_FAILURES + 1):
         assert run.state == State.PENDING and run.failures == killed
         worker.run_claim(run_id=run.pk)
         runs.worker_ended(worker=worker_id(), end=KILLED)
@@ -247,7 +247,7 @@ def test_a_run_that_kills_its_workers_is_given_up(run):
 
 
 def test_outages_and_lost_hosts_never_give_a_run_up(run):
-    for _ in range(3 * runs.MOST_FAILURES):
+    for _ in range(3 * runs.MAX_FAILURES):
         worker.run_claim(run_id=run.pk)
         runs.worker_ended(worker=worker_id(), end=runs.NO_DATABASE)
         worker.run_claim(run_id=run.pk)
@@ -259,7 +259,7 @@ def test_outages_and_lost_hosts_never_give_a_run_up(run):
 
 
 def test_a_file_that_kills_its_readers_is_given_up_as_most_likely_damaged(run):
-    now_is(run, kind=Run.Kind.INGEST, failures=runs.MOST_FAILURES)
+    now_is(run, kind=Run.Kind.INGEST, failures=runs.MAX_FAILURES)
     worker.run_claim(run_id=run.pk)
     runs.worker_ended(worker=worker_id(), end=KILLED)
     run.refresh_from_db()
@@ -336,8 +336,8 @@ def test_a_message_that_got_lost_is_sent_again(
     for seconds, lost in ((1, 0), (runs.LOST_S - 2, 0), (runs.LOST_S + 1, 1)):
         now_is(run, enqueued_at=timezone.now() - timedelta(seconds=seconds))
         with django_capture_on_commit_callbacks() as messages:
-            assert runs.turns_sweep(LONG) == lost
-            assert runs.turns_sweep(LONG) == 0  # it has just been sent
+            assert runs.lost_messages_sweep(LONG) == lost
+            assert runs.lost_messages_sweep(LONG) == 0  # it has just been sent
         assert len(messages) == lost
     expires = settings.CELERY_BEAT_SCHEDULE["runs-sweep-long"]["options"]["expires"]
     assert expires <= runs.LOST_S / 2  # else it may have been sent before what it takes for lost
@@ -359,12 +359,12 @@ def test_a_busy_worker_looks_after_the_runs_of_a_dead_one(run, planner, monkeypa
     dead(run, attempts=1)
     monkeypatch.setattr(worker, "SWEEP_S", 0.0)
     monkeypatch.setattr(runs, "CONFIRM_S", 0.0)
-    worker._Watch(
+    worker._RunWatch(
         SharedParts(claimed, leads=True), None, None
     ).beat()  # of a command: it is no worker
     run.refresh_from_db()
     assert run.state == State.RUNNING
-    worker._Watch(SharedParts(claimed, leads=True), lambda run: None, None).beat()
+    worker._RunWatch(SharedParts(claimed, leads=True), lambda run: None, None).beat()
     run.refresh_from_db()
     assert run.state == State.PENDING
     other.refresh_from_db()
@@ -388,7 +388,7 @@ def test_a_run_waits_for_a_broker_that_is_away(
     other = document_run(document=DOCUMENT, owner=planner, kind=Run.Kind.PLAN)
     now_is(other, state=State.RUNNING, heartbeat_at=timezone.now(), attempts=1)
     with django_capture_on_commit_callbacks() as sent:
-        assert runs.turns_sweep(LONG) == 1  # at the next sweep
+        assert runs.lost_messages_sweep(LONG) == 1  # at the next sweep
     assert len(sent) == 1
 
 
@@ -400,7 +400,7 @@ def test_a_run_whose_database_was_killed_begins_anew(run, monkeypatch, error):
         raise error("the connection is closed")
 
     body(monkeypatch, loses)
-    for attempt in range(1, 3 * runs.MOST_FAILURES):
+    for attempt in range(1, 3 * runs.MAX_FAILURES):
         run = worker.run_execute(run_id=run.pk)
         assert (run.state, run.attempts, run.failures) == (State.PENDING, attempt, 0)
         assert run.stage == "Waiting: its worker lost its database"
@@ -465,7 +465,7 @@ def test_a_worker_that_was_given_up_leaves_the_tables_of_the_next_alone(run, mon
     old = worker.run_claim(run_id=run.pk)
     now_is(run, state=State.PENDING)
     worker.run_claim(run_id=run.pk)
-    monkeypatch.setattr(execution, "_outcome", lambda *_: None)
+    monkeypatch.setattr(execution, "_run_pipeline", lambda *_: None)
     with pytest.raises(RunCancelled):
         execution.run_body(run=old, progress=silent, parts=IN_PROCESS)
 
@@ -507,10 +507,10 @@ def test_a_run_that_hangs_is_given_to_another_worker(run, monkeypatch):
     monkeypatch.setattr(worker.os, "_exit", exits)
     monkeypatch.setattr(worker.connection, "close", lambda: None)
     claimed = worker.run_claim(run_id=run.pk)
-    headway = worker._Headway()
-    assert headway.none()
+    headway = worker._StuckDetector()
+    assert headway.is_stuck()
     with pytest.raises(Ended):
-        worker._give_up(claimed)
+        worker._end_stuck_worker(claimed)
     run.refresh_from_db()
     assert (run.state, len(ended)) == (State.PENDING, 1)
     assert "did nothing" in run.stage
@@ -519,28 +519,28 @@ def test_a_run_that_hangs_is_given_to_another_worker(run, monkeypatch):
 def test_a_run_that_computes_without_a_word_is_left_alone(monkeypatch):
     now, busy = [0.0], [0.0]  # s, of the clock and of a core
     monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr(worker, "demand_s", lambda but: busy[0])
-    headway = worker._Headway()
+    monkeypatch.setattr(worker, "cpu_demand_s", lambda except_thread: busy[0])
+    headway = worker._StuckDetector()
 
     def none_after(seconds, share):
         now[0] += seconds
         busy[0] += share * seconds
-        return headway.none()
+        return headway.is_stuck()
 
     assert not none_after(1.0, 0.0)
     for _ in range(5):  # a little is enough
         assert not none_after(2 * worker.STUCK_S, 1.1 * worker.IDLE_SHARE)
     assert not none_after(0.9 * worker.STUCK_S, 0.9 * worker.IDLE_SHARE)
     assert none_after(0.2 * worker.STUCK_S, 0.9 * worker.IDLE_SHARE)
-    headway.reported()
-    assert not headway.none()
+    headway.report()
+    assert not headway.is_stuck()
 
 
 def test_what_threads_compute_is_seen():
-    before, until = worker.demand_s(), time.monotonic() + 30
-    while worker.demand_s() <= before and time.monotonic() < until:
+    before, until = worker.cpu_demand_s(), time.monotonic() + 30
+    while worker.cpu_demand_s() <= before and time.monotonic() < until:
         sum(range(100_000))
-    assert worker.demand_s() > before
+    assert worker.cpu_demand_s() > before
 
 
 def test_a_run_that_waits_for_a_core_is_not_taken_for_one_that_hangs(tmp_path):
@@ -553,7 +553,7 @@ def test_a_run_that_waits_for_a_core_is_not_taken_for_one_that_hangs(tmp_path):
     ):
         (tmp_path / str(thread)).mkdir()
         (tmp_path / str(thread) / "schedstat").write_text(line)
-    assert worker.demand_s(tmp_path, but=9) == pytest.approx(100.5)
+    assert worker.cpu_demand_s(tmp_path, except_thread=9) == pytest.approx(100.5)
     (tmp_path / "8" / "schedstat").write_text("")  # it ends while it is read
-    assert worker.demand_s(tmp_path, but=9) == pytest.approx(100.0)
-    assert worker.demand_s(tmp_path / "none") > 0  # of a system that does not tell
+    assert worker.cpu_demand_s(tmp_path, except_thread=9) == pytest.approx(100.0)
+    assert worker.cpu_demand_s(tmp_path / "none") > 0  # of a system that does not tell

@@ -10,7 +10,7 @@ from planner.errors import NotAllowed, PlannerError
 from planner.models import SecondFactor, User, Workspace
 from planner.models.workspace import MAIN
 from planner.services import second_factor as factors
-from planner.services.attempts import WITHIN_S
+from planner.services.attempts import WINDOW_S
 from tests.planner.samples import client_of
 from tests.planner.web.pages import signed_in, text_of
 
@@ -32,7 +32,7 @@ def code_at(key: str, seconds: float) -> str:
 def enrolled(planner: User, clock: list[float]) -> tuple[User, str, list[str]]:
     key = factors.factor_begin(user=planner).key
     codes = factors.factor_confirm(user=planner, code=code_at(key, clock[0]))
-    clock[0] += WITHIN_S
+    clock[0] += WINDOW_S
     return planner, key, codes
 
 
@@ -70,12 +70,12 @@ def test_recovery_codes_work_once_each_and_nothing_is_kept_in_the_clear(enrolled
 
 def test_codes_cannot_be_guessed(enrolled, clock) -> None:
     user, key, _ = enrolled
-    for _ in range(factors.WRONG):
+    for _ in range(factors.MAX_WRONG):
         with pytest.raises(NotAllowed):
             factors.factor_check(user=user, code="000000")
     with pytest.raises(NotAllowed, match="Too many wrong codes"):
         factors.factor_check(user=user, code=code_at(key, clock[0]))
-    clock[0] += WITHIN_S
+    clock[0] += WINDOW_S
     factors.factor_check(user=user, code=code_at(key, clock[0]))
 
 

@@ -36,7 +36,7 @@ def ran(owner: User, path: Path, kind: str, **options: Any) -> Run:
     run = run_create(
         owner=owner, kind=kind, document=document, name=name, options=options, enqueue=False
     )
-    return run_execute(run_id=run.pk, surface=True)
+    return run_execute(run_id=run.pk, raise_errors=True)
 
 
 def page(user: User, run: Run) -> Any:

@@ -15,12 +15,17 @@ from planner.inputs.ingest import read_demand
 from planner.inputs.ingest.live.lengths import sample_of
 from planner.models import Source
 from planner.services.source_reading import (
-    source_ask,
     source_preview,
     source_read,
+    source_request_reading,
     sources_enqueue,
 )
-from planner.services.sources import current_trace, series, source_change, source_create
+from planner.services.sources import (
+    current_trace,
+    source_change,
+    source_create,
+    source_series,
+)
 from planner.storage import row_arrays
 from tests.prometheus import Engine, await_value, exporter, prometheus
 
@@ -55,11 +60,11 @@ def test_a_real_prometheus(planner, settings, tmp_path):
             settings={"url": url, "delay_s": 0, "days": 0.01, "region": "east"},
         )  # fmt: skip
         deadline = time.monotonic() + 30
-        while series(source).read().requests < 80 and time.monotonic() < deadline:
+        while source_series(source).read().requests < 80 and time.monotonic() < deadline:
             time.sleep(0.5)
-            source_read(source_id=source.pk, surface=True, only_due=False)
-        again = source_read(source_id=source.pk, surface=True, only_due=False)
-    samples = series(source).read()
+            source_read(source_id=source.pk, raise_errors=True, only_due=False)
+        again = source_read(source_id=source.pk, raise_errors=True, only_due=False)
+    samples = source_series(source).read()
     if samples.bins.filter(model="chat")["requests"].null_count():
         pytest.skip("The machine was too busy to scrape every few seconds: those bins are gaps")
     assert samples.requests == 80
@@ -86,7 +91,7 @@ def test_a_real_prometheus(planner, settings, tmp_path):
     assert gone is not None and gone.state == Source.State.PROBLEM
     assert "did not answer" in gone.problem
     assert source.readings.exclude(problem="").count() == 1
-    assert series(source).read().requests == 80
+    assert source_series(source).read().requests == 80
 
 
 @pytest.fixture
@@ -123,7 +128,7 @@ def test_a_folder_that_files_are_dropped_into(planner, inbox):
     (inbox / "still.csv").write_text("arrival,input_to")  # being written
     drop(inbox, "more.csv.part", "x")
     assert read().state == Source.State.READ
-    bins = series(source).read().bins
+    bins = source_series(source).read().bins
     # From the second bin on: the first and the last were seen in part by one file alone.
     assert bins["requests"].to_list() == [None, *[15.0] * 8, None]
     assert read().readings.count() == 2  # each once
@@ -152,11 +157,11 @@ def test_counts_in_a_folder_replace_what_was_there(planner, inbox):
     minutes = [f"2026-04-01T00:{m:02d}:00Z" for m in range(10)]
     drop(inbox, "a.csv", head + "".join(f"{t},1,chat\n" for t in minutes))
     drop(inbox, "b.csv", head + "".join(f"{t},2,chat\n" for t in minutes[5:]))
-    source_read(source_id=source.pk, surface=True, only_due=False)
-    assert series(source).read().bins["requests"].to_list() == [5.0, 10.0]
+    source_read(source_id=source.pk, raise_errors=True, only_due=False)
+    assert source_series(source).read().bins["requests"].to_list() == [5.0, 10.0]
     drop(inbox, "c.csv", "time,requests\n2026-04-01T00:00:00Z,1\n2026-04-01T01:00:00Z,1\n")
     with pytest.raises(SourceError, match=r"Refused: c\.csv"):
-        source_read(source_id=source.pk, surface=True, only_due=False)
+        source_read(source_id=source.pk, raise_errors=True, only_due=False)
 
 
 def test_what_is_due_is_read_by_one_and_pauses_are_kept(planner, inbox):
@@ -172,12 +177,12 @@ def test_what_is_due_is_read_by_one_and_pauses_are_kept(planner, inbox):
     source_change(source=source, user=planner, changes={"paused": True})
     source.refresh_from_db()
     with pytest.raises(NotReady, match="is paused"):
-        source_ask(source=source, user=planner)
+        source_request_reading(source=source, user=planner)
     assert sources_enqueue() == 0
     inbox.rmdir()
     source_change(source=source, user=planner, changes={"paused": False})
     with pytest.raises(SourceError, match="is no folder here"):
-        source_read(source_id=source.pk, surface=True)
+        source_read(source_id=source.pk, raise_errors=True)
 
 
 def test_secrets_come_from_the_environment(planner, settings, monkeypatch):

@@ -11,13 +11,16 @@ from planner.inputs.ingest.live.pushed_samples import of_rows
 from planner.models import ActivePlan, Channel, Delivery, Outcome, Run, Source, User
 from planner.models.notification import Event
 from planner.outputs.options import ExportOptions
-from planner.selectors.schedules import speeds_seen
-from planner.services.active_plans import put_in_force
+from planner.selectors.schedules import observed_speeds
+from planner.services.active_plans import plan_activate
 from planner.services.plan_outcomes import outcomes_tick
 from planner.services.replica_speeds import speeds_judge
 from planner.services.runs import run_create
 from planner.services.scenarios import scenario_create
-from planner.services.sources import samples_take, source_create
+from planner.services.sources import (
+    samples_store,
+    source_create,
+)
 from planner.services.worker import run_execute
 from tests.planner.toy import FLEET
 from tests.planner.web.pages import signed_in, text_of
@@ -55,7 +58,7 @@ def send(source: Source, user: User, begins: datetime, bins: int, times: float) 
         for n in range(bins)
     ]  # fmt: skip
     ends = begins + bins * BIN
-    samples_take(source=source, user=user, sent=of_rows(rows, ends))
+    samples_store(source=source, user=user, sent=of_rows(rows, ends))
     return ends
 
 
@@ -66,9 +69,9 @@ def source(planner: User) -> Source:
     send(made, planner, NOW - timedelta(days=1), 288, 1.0)
     scenario = scenario_create(owner=planner, document=SCENARIO)
     run = run_create(owner=planner, kind=Run.Kind.PLAN, scenario=scenario, enqueue=False)
-    run_execute(run_id=run.pk, surface=True)
+    run_execute(run_id=run.pk, raise_errors=True)
     run.refresh_from_db()
-    put_in_force(run=run, options=ExportOptions(repeat="daily"), user=None, now=NOW)
+    plan_activate(run=run, options=ExportOptions(repeat="daily"), user=None, now=NOW)
     return made
 
 
@@ -93,7 +96,7 @@ def test_a_drift_is_told_once_while_it_lasts(planner, source):
     assert datetime.fromisoformat(kept["since"]) >= NOW + timedelta(hours=1)
     page = text_of(signed_in(planner).get("/sources/engines/"))
     assert "Drifted." in page and "times as long as the profile says" in page
-    assert [(speed.source, speed.outcome) for speed in speeds_seen("m", "G", 1)] == [
+    assert [(speed.source, speed.outcome) for speed in observed_speeds("m", "G", 1)] == [
         ("engines", None)
     ]
     # Over: what comes then is another.

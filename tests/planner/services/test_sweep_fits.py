@@ -93,10 +93,10 @@ def test_the_api_does_the_same(measured: Path, api: APIClient) -> None:
 def test_built_in_profiles_that_were_carried_over_state_no_flattering_error() -> None:
     profile = profile_get("llama-3.1-70b:H100-SXM:tp4")
     assert max(check.mape for check in profile.checks) < 0.05  # of eight rows of one phase
-    assert profile.telling is not None and profile.telling.mape > 0.1
-    assert profile.telling.rows == 0
+    assert profile.stated_check is not None and profile.stated_check.mape > 0.1
+    assert profile.stated_check.rows == 0
     measured = profile_get("llama-2-70b:H100-SXM:tp4")
-    assert measured.telling is not None and measured.telling.rows > 0
+    assert measured.stated_check is not None and measured.stated_check.rows > 0
 
 
 def test_its_page_says_what_a_plan_states_and_what_it_is_tied_to(

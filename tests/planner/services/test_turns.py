@@ -65,11 +65,11 @@ def test_a_sweep_keeps_nobody_from_a_single_answer(planner, other, done):
 def test_owners_take_turns(planner, other, done):
     first = [asked(planner) for _ in range(3)]
     second = [asked(other) for _ in range(3)]
-    assert run_queue.waiting(LONG) == [
+    assert run_queue.queued_run_ids(LONG) == [
         run.pk for pair in zip(first, second, strict=True) for run in pair
     ]
     Run.objects.filter(pk=first[0].pk).update(state=State.RUNNING)
-    assert run_queue.waiting(LONG)[0] == second[0].pk
+    assert run_queue.queued_run_ids(LONG)[0] == second[0].pk
 
 
 def test_workspaces_take_turns_and_people_within_them(planner, other, done):
@@ -80,7 +80,7 @@ def test_workspaces_take_turns_and_people_within_them(planner, other, done):
     with within(team):
         second = [asked(planner) for _ in range(2)]
     expected = [own_runs[0], second[0], theirs[0], second[1], own_runs[1], own_runs[2]]
-    assert run_queue.waiting(LONG) == [run.pk for run in expected]
+    assert run_queue.queued_run_ids(LONG) == [run.pk for run in expected]
 
 
 def test_runs_of_a_command_are_left_to_it(planner, done):
@@ -114,7 +114,9 @@ def test_short_work_waits_for_no_simulation(planner):
         asked(planner)
     Run.objects.create(kind="compare", state=State.RUNNING, started_at=timezone.now())
     upload = Run.objects.create(kind="ingest", enqueued_at=timezone.now(), owner=planner)
-    assert run_queue.waiting(SHORT) == [upload.pk] and upload.pk not in run_queue.waiting(LONG)
+    assert run_queue.queued_run_ids(SHORT) == [
+        upload.pk
+    ] and upload.pk not in run_queue.queued_run_ids(LONG)
     assert run_queue.wait_of(upload).runs == 0
 
 
@@ -136,24 +138,24 @@ def test_more_than_may_wait_are_refused_with_a_remedy(planner, other, settings):
 def test_a_run_past_its_time_or_memory_says_so(planner, settings, monkeypatch):
     monkeypatch.setattr(run_limits, "GRACE_S", -1.0)
     settings.HEADROOM_MAX_RUN_SECONDS = 10**9
-    watched = run_limits.Limits()
-    assert not watched.look()
+    watched = run_limits.RunLimits()
+    assert not watched.is_ignored()
     settings.HEADROOM_MAX_RUN_MB = 1
-    assert watched.look()  # this process holds more
-    assert "MB of memory, where 1 are allowed (HEADROOM_MAX_RUN_MB)" in watched.passed
+    assert watched.is_ignored()  # this process holds more
+    assert "MB of memory, where 1 are allowed (HEADROOM_MAX_RUN_MB)" in watched.violation
     settings.HEADROOM_MAX_RUN_SECONDS = 0
-    late = run_limits.Limits()
-    late.look()
-    assert "HEADROOM_MAX_RUN_SECONDS" in late.passed
+    late = run_limits.RunLimits()
+    late.is_ignored()
+    assert "HEADROOM_MAX_RUN_SECONDS" in late.violation
 
     def body(*, run, progress, parts):
         watch = progress.__self__
-        watch._limits.look()
+        watch._limits.is_ignored()
         progress(0.5, "On and on")
 
     monkeypatch.setattr(worker, "run_body", body)
     over = worker.run_execute(run_id=asked(planner).pk)
-    assert (over.state, over.problem) == (State.FAILED, late.passed)
+    assert (over.state, over.problem) == (State.FAILED, late.violation)
     assert runs.runs_sweep() == 0
 
 
@@ -161,7 +163,7 @@ def test_a_cancelled_run_that_does_not_hear_it_ends_with_its_worker(planner, mon
     """Some steps say nothing for many seconds on a busy machine: cancelling took 9 s."""
     ended = []
     monkeypatch.setattr(worker, "_end_worker", ended.append)
-    monkeypatch.setattr(worker, "UNHEARD_S", -1.0)
+    monkeypatch.setattr(worker, "CANCEL_GRACE_S", -1.0)
 
     def deaf(*, run, progress, parts):
         watch = progress.__self__

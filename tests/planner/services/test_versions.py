@@ -11,7 +11,11 @@ from planner.inputs.scenario.sections import (
     with_section,
 )
 from planner.models import Scenario
-from planner.selectors.versions import between, version_get, versions_changing
+from planner.selectors.versions import (
+    compare_versions,
+    version_get,
+    versions_changing,
+)
 from planner.services.scenarios import (
     scenario_branch,
     scenario_edit,
@@ -55,9 +59,9 @@ def test_policies_have_versions_by_themselves(scenario, planner, colleague):
     numbers = [version.number for version in versions_changing(scenario, "policies")]
     assert numbers == [4, 2, 1] and versions_changing(scenario, "").count() == 4
     first, second, fourth = (version_get(scenario, n) for n in (1, 2, 4))
-    changed = [row.key for row in between(first, second, "policies").settings]
+    changed = [row.key for row in compare_versions(first, second, "policies").settings]
     assert changed and all(key.startswith("policies") for key in changed)
-    between_them = between(second, fourth, "policies")
+    between_them = compare_versions(second, fourth, "policies")
     assert between_them.settings == () and "+policies: # agreed on Monday" in "\n".join(
         between_them.lines
     )

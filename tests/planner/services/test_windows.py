@@ -10,13 +10,13 @@ import pytest
 from planner.inputs.ingest import IngestOptions
 from planner.inputs.scenario.document import parse
 from planner.models import Trace
-from planner.services.draft_assumptions import assumed_of
-from planner.services.draft_profiles import serving_of
+from planner.services.draft_assumptions import draft_assumptions
+from planner.services.draft_profiles import choose_serving
 from planner.services.draft_windows import (
     BUSIEST_DAY,
     BUSIEST_WEEK,
+    DEFAULT_WINDOW,
     LAST_DAY,
-    USUAL,
     window_choices,
 )
 from planner.services.drafts import scenario_draft
@@ -47,7 +47,7 @@ def test_the_busiest_day_is_planned_and_every_choice_says_its_rank(tmp_path: Pat
     """The last day was planned whatever it was: of one trace the quietest of 61."""
     trace = ingested(tmp_path)
     choices = {choice.key: choice for choice in window_choices(trace)}
-    assert list(choices) == [BUSIEST_DAY, LAST_DAY, BUSIEST_WEEK] and USUAL == BUSIEST_DAY
+    assert list(choices) == [BUSIEST_DAY, LAST_DAY, BUSIEST_WEEK] and DEFAULT_WINDOW == BUSIEST_DAY
     assert choices[BUSIEST_DAY].label == "Busiest day"
     assert choices[BUSIEST_DAY].sentence == "17 May 2024 is the busiest of 21 days."
     last = choices[LAST_DAY]
@@ -111,8 +111,8 @@ def test_a_short_trace_has_no_choice() -> None:
 def test_what_a_draft_assumes_is_said_with_how_much_it_matters(tmp_path: Path) -> None:
     """Lengths were invented and stood in no list."""
     trace = ingested(tmp_path)
-    serving = serving_of(trace)
-    assumed = assumed_of(trace, scenario_draft(trace, serving=serving), serving)
+    serving = choose_serving(trace)
+    assumed = draft_assumptions(trace, scenario_draft(trace, serving=serving), serving)
     rows: dict[str, Any] = {row.what: row for row in assumed}
     assert rows["Prompt lengths"].value == "mean 1,155 tokens, spread (CV) 1"
     assert rows["Answer lengths"].value == "mean 211 tokens, spread (CV) 1"

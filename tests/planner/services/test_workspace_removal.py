@@ -16,7 +16,7 @@ from planner.errors import NotAllowed, NotReady, PlannerError
 from planner.models import AuditRecord, Run, Scenario, User, Workspace
 from planner.models.workspace import MAIN, within
 from planner.services import backups
-from planner.services.audit import unguarded
+from planner.services.audit import without_triggers
 from planner.services.backups import read_manifest, restore
 from planner.services.row_documents import document_of, tables_of_rows
 from planner.services.workspace_removal import workspace_remove
@@ -122,7 +122,7 @@ def test_its_file_restores_into_an_empty_installation(
     with pytest.raises(NotReady, match="the workspace other alone"):
         restore(path, replace=True)
     kept = path.rename(data_dir / "kept.tar.zst")
-    with unguarded():
+    with without_triggers():
         for model in tables_of_rows():
             model._base_manager.all().delete()
     done = restore(kept)
@@ -139,7 +139,9 @@ def test_a_file_that_does_not_read_back_removes_nothing(
 ) -> None:
     removed = data_dir / "removed"
     before, files = counts(), list(removed.glob("*"))
-    monkeypatch.setattr(backups, "_same", lambda content, file: False)  # a disk that forgets
+    monkeypatch.setattr(
+        backups, "_has_same_content", lambda content, file: False
+    )  # a disk that forgets
     with pytest.raises(PlannerError, match="not what was packed"):
         workspace_remove(by=None, workspace=other, confirm="other")
     assert counts() == before and Workspace.objects.filter(slug="other").exists()

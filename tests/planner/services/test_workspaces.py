@@ -18,7 +18,10 @@ from planner.services import people, workspaces
 from planner.services.passwords import password_mail
 from planner.services.runs import run_create
 from planner.services.scenarios import scenario_create
-from planner.services.tokens import token_make, token_of
+from planner.services.tokens import (
+    token_create,
+    token_of,
+)
 from planner.services.worker import run_execute
 from tests.planner.samples import DOCUMENT, client_of
 from tests.planner.web.pages import signed_in, text_of
@@ -155,8 +158,8 @@ def test_people_are_brought_in_and_let_go(admin: User, planner: User, other: Wor
         with pytest.raises(NotAllowed, match="admin of the installation"):
             people.person_change(by=admin, person=person, active=False)
         with pytest.raises(NotAllowed, match="admin of the installation"):
-            people.invitation(by=admin, person=person)
-        key = token_make(user=person).key
+            people.invitation_path(by=admin, person=person)
+        key = token_create(user=person).key
         assert token_of(key)
         workspaces.person_leave(by=admin, person=person)
         assert token_of(key) is None and not person.may_plan

@@ -15,7 +15,7 @@ from django.urls import reverse
 
 from planner.config.public_addresses import PUBLIC
 from planner.models import AttemptWindow, Run, Scenario, ScenarioVersion, Trace, User
-from planner.services.attempts import WITHIN_S
+from planner.services.attempts import WINDOW_S
 from planner.services.login_limits import (
     KNOWN_COOKIE,
     NAME_ATTEMPTS,
@@ -75,7 +75,7 @@ def test_form_and_api_share_the_limit_of_a_name(planner: User, viewer: User) -> 
     assert by_api(RIGHT | {"username": " PIA "}) == 429
     assert signs_in(Client(), {"username": "vera", "password": "vera-secret"})
     for window in AttemptWindow.objects.all():
-        window.moments = [moment - WITHIN_S for moment in window.moments]
+        window.moments = [moment - WINDOW_S for moment in window.moments]
         window.save()
     assert signs_in(Client(), RIGHT)  # after the delay
 

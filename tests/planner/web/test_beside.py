@@ -13,8 +13,8 @@ from rest_framework.test import APIClient
 from planner.errors import NotReady, PlannerError
 from planner.models import Run, User
 from planner.selectors.run_comparison import (
-    runs_beside,
-    runs_chosen,
+    compare_runs,
+    runs_to_compare,
 )
 from planner.selectors.runs import run_table
 from planner.storage import row_arrays
@@ -37,12 +37,12 @@ def other(planner: User, document: str, **figures: Any) -> Run:
 
 
 def marks(runs: list[Run], name: str) -> tuple[str, ...]:
-    groups = runs_beside(runs).groups
+    groups = compare_runs(runs).groups
     return next(row.marks for group in groups for row in group.rows if row.name == name)
 
 
 def test_a_run_is_no_different_from_itself(first: Run) -> None:
-    beside = runs_beside([first, first])
+    beside = compare_runs([first, first])
     assert beside.differences == () and beside.same > 50 and beside.notes == ()
     rows = [row for group in beside.groups for row in group.rows]
     assert rows and all(set(row.marks) == {""} for row in rows)
@@ -51,7 +51,7 @@ def test_a_run_is_no_different_from_itself(first: Run) -> None:
 
 def test_settings_that_differ_stand_by_their_address(planner: User, first: Run) -> None:
     text = DOCUMENT.replace("ttft_ms: 1000", "ttft_ms: 2000") + "forecast: {quantile: 0.9}\n"
-    beside = runs_beside([first, other(planner, text)])
+    beside = compare_runs([first, other(planner, text)])
     assert {row.key: row.values for row in beside.differences} == {
         "tiers[IW-F].ttft_ms": (1000.0, 2000.0),
         "forecast.quantile": (None, 0.9),
@@ -82,7 +82,7 @@ def test_what_cannot_be_compared_is_said_and_never_better(
     planner: User, first: Run, change: tuple[str, str], why: str
 ) -> None:
     run = other(planner, DOCUMENT.replace(*change), cost_usd=1.0)
-    replayed = next(g for g in runs_beside([first, run]).groups if g.title == "As replayed")
+    replayed = next(g for g in compare_runs([first, run]).groups if g.title == "As replayed")
     assert replayed.note.startswith(why)
     assert next(row.marks for row in replayed.rows if row.name == "cost_usd") == ("", "")
 
@@ -91,15 +91,15 @@ def test_another_window_is_never_better(planner: User, first: Run) -> None:
     run = other(planner, DOCUMENT, cost_usd=1.0)
     run.result["window"]["end"] = "2024-05-19T06:00:00Z"
     run.save()
-    assert all(set(row.marks) == {""} for g in runs_beside([first, run]).groups for row in g.rows)
+    assert all(set(row.marks) == {""} for g in compare_runs([first, run]).groups for row in g.rows)
 
 
 def test_only_completed_runs_and_not_too_few(planner: User, first: Run) -> None:
     waiting = Run.objects.create(kind=Run.Kind.COMPARE, owner=planner, name="w")
     with pytest.raises(NotReady):
-        runs_beside([first, waiting])
+        compare_runs([first, waiting])
     with pytest.raises(PlannerError, match="2 to 8"):
-        runs_chosen([first.pk])
+        runs_to_compare([first.pk])
 
 
 def test_the_page_shows_both_and_its_address_can_be_sent(

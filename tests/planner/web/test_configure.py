@@ -13,7 +13,7 @@ from planner.api.examples import CONFIGURED
 from planner.errors import PlannerError
 from planner.inputs.scenario.document import parse
 from planner.models import Scenario, User
-from planner.services.deployment_search import scenario_with
+from planner.services.deployment_search import replace_deployments
 from planner.services.scenarios import scenario_create
 from tests.planner.web.pages import json_in, signed_in, text_of
 from tests.planner.web.study import DOCUMENT
@@ -99,7 +99,7 @@ def test_the_document_has_the_chosen_ones_and_their_gpus() -> None:
     before = parse(DOCUMENT)
     model = before.models[0].name
     chosen = [row | {"model": model} for row in CHOSEN]
-    text = scenario_with(DOCUMENT, model, chosen)
+    text = replace_deployments(DOCUMENT, model, chosen)
     after = parse(text)
     drafted_rows = [
         (profile.gpu, profile.engine, profile.tp)
@@ -114,7 +114,7 @@ def test_the_document_has_the_chosen_ones_and_their_gpus() -> None:
         assert region.capacity["H200"] == max(old.capacity.values())
     assert "# Kept across edits." in text
     drafted = parse(
-        scenario_with(DOCUMENT, "qwen3-32b", [CHOSEN[1] | {"model": "qwen3-32b"}],
+        replace_deployments(DOCUMENT, "qwen3-32b", [CHOSEN[1] | {"model": "qwen3-32b"}],
                       {"ttft_ms": 321.0, "tbt_ms": None}, in_place=True)
     )  # fmt: skip
     assert [model.name for model in drafted.models] == ["qwen3-32b"]

@@ -17,9 +17,16 @@ from planner.inputs.scenario.document import (
 )
 from planner.models import Calibration, OwnGpu, OwnModel, Profile, User
 from planner.selectors.hardware import model_get
-from planner.selectors.run_hardware import known_of
-from planner.services.calibrations import Reading, calibration_path
-from planner.services.estimates import Measured, estimate_one, estimate_sweep
+from planner.selectors.run_hardware import stored_hardware
+from planner.services.calibrations import (
+    CalibrationOptions,
+    calibration_path,
+)
+from planner.services.estimates import (
+    MeasurementSource,
+    estimate_one,
+    estimate_sweep,
+)
 from planner.services.scenarios import scenario_create, scenario_run
 from planner.web.forms.choices import names_of
 from planner.web.forms.document import row_changes
@@ -50,7 +57,9 @@ def client(planner: User) -> Client:
 def calibration(planner: User, tmp_path: Path) -> Calibration:
     path = tmp_path / "bench.csv"
     path.write_text(MEASURED)
-    return calibration_path(user=planner, path=path, reading=Reading(), source="our cluster")
+    return calibration_path(
+        user=planner, path=path, options=CalibrationOptions(), source="our cluster"
+    )
 
 
 def fit_fields(calibration: Calibration, **changes: object) -> dict[str, object]:
@@ -300,7 +309,7 @@ def test_an_estimate_at_a_rate_is_the_replays(client: Client) -> None:
     assert "With 1 row" in text
     row = {name: value for name, value in asked.items() if name != "rate"}
     row |= {"concurrency": 8, "ttft_ms": 95, "tbt_ms": 9.4}
-    moved = estimate_one(asked, Measured([row], "typed"))["at_rate"]
+    moved = estimate_one(asked, MeasurementSource([row], "typed"))["at_rate"]
     assert f"{moved['closed_loop_tbt_ms']:.3g} ms" in text
     refused = text_of(client.get(reverse("web:estimate"), asked | {"concurrency": 32, "rate": 1e5}))
     assert "is the most that go through" in refused
@@ -379,7 +388,7 @@ def test_the_scenario_form_offers_kept_profiles_and_writes_them(
     run = scenario_run(scenario=kept, owner=planner, kind="plan")
     client.post(where, fit_fields(calibration))
     assert run.resolved["profiles"]["mine"]["version"] == 2  # the newest when it was made
-    profile = known_of(run.resolved).profiles["mine"]
+    profile = stored_hardware(run.resolved).profiles["mine"]
     assert (profile.kind, profile.gpu) == ("table", "H100-SXM")
 
 

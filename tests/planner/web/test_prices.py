@@ -8,7 +8,7 @@ from django.test import Client
 from django.urls import reverse
 
 from planner.models import PriceList, User
-from planner.services.scenario_warnings import scenario_doubts
+from planner.services.scenario_warnings import scenario_warnings
 from tests.planner.samples import DOCUMENT
 from tests.planner.web.pages import signed_in, text_of
 
@@ -39,8 +39,8 @@ def test_prices_are_filtered_ordered_and_ones_own_kept(client: Client) -> None:
     only = client.get(page, {"provider": "gcp"}).context["prices"]
     assert {row.provider for row in only} == {"gcp"}
     with_list = DOCUMENT + "\nprice_list: dc\n"
-    assert not [doubt for doubt in scenario_doubts(with_list) if "price_list" in doubt]
-    missing = scenario_doubts(DOCUMENT + "\nprice_list: nope\n")
+    assert not [doubt for doubt in scenario_warnings(with_list) if "price_list" in doubt]
+    missing = scenario_warnings(DOCUMENT + "\nprice_list: nope\n")
     assert "there is no price list 'nope'; there are dc" in missing[0]
     client.post(reverse("web:price-list-delete", args=["dc"]))
     assert not PriceList.objects.exists()

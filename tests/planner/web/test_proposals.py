@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from planner.models import AuditRecord, Proposal, ReviewRules, Run, User
-from planner.selectors.active_plans import plans_in_force
+from planner.selectors.active_plans import active_plans
 from planner.services.proposals import approve, propose
 from planner.services.scenarios import scenario_edit
 from planner.storage import row_arrays
@@ -79,7 +79,7 @@ def test_a_story_in_pages(planner: User, approver: User, viewer: User) -> None:
     pia.post(act, {"action": "amend", "run": better.pk, "text": "Kept."})
     done = anna.post(act, {"action": "approve", "text": "Good."}, follow=True)
     assert f"Proposal {proposal.pk} is approved and in force" in text_of(done)
-    held = plans_in_force().first()
+    held = active_plans().first()
     assert held is not None and held.proposal == proposal and held.run == better
     manifest = anna.get(f"/runs/{better.pk}/export/", {"to": "keda"}).content.decode()
     assert f"(approved: proposal {proposal.pk})" in manifest

@@ -11,8 +11,8 @@ from django.test import Client
 from planner.models import ApiToken, AttemptWindow, SecondFactor, User
 from planner.services.password_confirmation import (
     FRESH_S,
-    PROVED,
-    WRONG,
+    MAX_WRONG,
+    VERIFIED_KEY,
 )
 from tests.planner.samples import client_of
 from tests.planner.web.pages import signed_in, text_of
@@ -33,7 +33,7 @@ def mails(settings: Any, planner: User) -> User:
 def old(client: Client) -> Client:
     """Whose sign-in is some time ago."""
     session = client.session
-    session[PROVED] = time.time() - FRESH_S - 1
+    session[VERIFIED_KEY] = time.time() - FRESH_S - 1
     session.save()
     return client
 
@@ -57,7 +57,7 @@ def test_a_browser_left_open_changes_nothing_of_the_account(mails: User, page, s
     asked = client.post(page, sent)
     assert "password once more" in text_of(asked) and nothing()
     assert 'name="again"' in asked.content.decode()
-    for _ in range(WRONG):
+    for _ in range(MAX_WRONG):
         assert client.post(page, sent | {"again": "wrong"}).status_code == 400
     locked = client.post(page, sent | {"again": "pia-secret"})
     assert "Too many wrong passwords" in text_of(locked) and nothing()

@@ -10,7 +10,11 @@ from django.utils import timezone
 
 from planner.models import Session, User
 from planner.services.people import person_change
-from planner.services.sessions import SEEN_EVERY, hash_of, sessions_sweep
+from planner.services.sessions import (
+    SEEN_INTERVAL,
+    key_hash,
+    sessions_sweep,
+)
 from tests.planner.web.pages import signed_in, text_of
 
 PAGE = "/account/sessions/"
@@ -29,7 +33,7 @@ def by_form(password: str = "pia-secret", **headers: str) -> Client:
 def test_what_the_database_holds_signs_nobody_in(planner: User) -> None:
     client = signed_in(planner)
     row = Session.objects.get()
-    assert row.pk == hash_of(cookie_of(client)) and row.user == planner
+    assert row.pk == key_hash(cookie_of(client)) and row.user == planner
     thief = Client()
     thief.cookies[settings.SESSION_COOKIE_NAME] = row.pk
     assert client.get("/runs/").status_code == 200
@@ -44,9 +48,9 @@ def test_the_page_lists_them_and_ends_one_or_all_others(planner: User, viewer: U
     shown = text_of(here.get(PAGE))
     assert "192.0.2.7 this one" in shown
     assert "2001:db8::1" in shown
-    foreign = here.post(PAGE, {"end": hash_of(cookie_of(other))})
+    foreign = here.post(PAGE, {"end": key_hash(cookie_of(other))})
     assert foreign.status_code == 404 and other.get("/runs/").status_code == 200
-    here.post(PAGE, {"end": hash_of(cookie_of(there))})
+    here.post(PAGE, {"end": key_hash(cookie_of(there))})
     assert [visitor.get("/runs/").status_code for visitor in (here, there, third)] == [
         200,
         302,
@@ -69,7 +73,7 @@ def test_where_one_is_used_is_written_once_a_minute_and_when_it_moves(planner: U
     client.get("/glossary/", REMOTE_ADDR="192.0.2.9")
     moved = Session.objects.get()
     assert (moved.address, moved.created_at) == ("192.0.2.9", first.created_at)
-    Session.objects.update(last_used_at=first.last_used_at - SEEN_EVERY)
+    Session.objects.update(last_used_at=first.last_used_at - SEEN_INTERVAL)
     client.get("/glossary/", REMOTE_ADDR="192.0.2.9")
     assert Session.objects.get().last_used_at > first.last_used_at
 
@@ -93,7 +97,7 @@ def test_a_changed_password_ends_all_but_the_one_that_changed_it(planner: User) 
     new = "a longer phrase 7"
     fields = {"old_password": "pia-secret", "new_password1": new, "new_password2": new}
     assert here.post("/account/password/", fields).status_code == 302
-    assert Session.objects.get().pk == hash_of(cookie_of(here))
+    assert Session.objects.get().pk == key_hash(cookie_of(here))
     assert [visitor.get("/runs/").status_code for visitor in (here, there)] == [200, 302]
 
 

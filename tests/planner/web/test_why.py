@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planner.models import Run, User
-from planner.selectors.explanation import chains_of
+from planner.selectors.explanation import explanation_chains
 from tests.planner.samples import client_of
 from tests.planner.web.pages import signed_in, text_of
 from tests.planner.web.study import POOLS, completed_run
@@ -24,7 +24,7 @@ def recommended(run: Run, **more: object) -> Run:
 
 def test_a_chain_has_the_figures_of_its_run(planner: User, viewer: User) -> None:
     run = recommended(completed_run(planner))
-    first, second = chains_of(run)
+    first, second = explanation_chains(run)
     assert (first.model, first.region, first.replicas) == (MODEL, REGION, 6)
     assert [step.name for step in first.steps] == NAMES
     sentences = {step.name: step.sentence for step in first.steps}
@@ -51,10 +51,10 @@ def test_a_chain_has_the_figures_of_its_run(planner: User, viewer: User) -> None
 
 def test_a_policy_that_follows_no_plan_says_so(planner: User) -> None:
     run = recommended(completed_run(planner), follows_plan=False, label="Flat", why="It met all.")
-    sentences = {step.name: step.sentence for step in chains_of(run)[0].steps}
+    sentences = {step.name: step.sentence for step in explanation_chains(run)[0].steps}
     assert (
         sentences["Policy"] == "Flat is recommended and not the plan, and has 6 here. It met all."
     )
     run.result["recommended"] = None
     run.save()
-    assert chains_of(run) == ()
+    assert explanation_chains(run) == ()

@@ -8,9 +8,9 @@ import pytest
 
 from planner.outputs.weekly_pattern import Step
 from planner.services.plan_difference import (
+    ActivationRule,
     PoolPlan,
-    Rule,
-    differs,
+    plan_difference,
 )
 
 MONDAY = datetime(2024, 5, 13)
@@ -25,7 +25,7 @@ def plan(begins, *counts, each=HOUR, name="chat", usd=2.0):
 
 
 def test_hour_by_hour_by_hand():
-    difference = differs([plan(MONDAY, 4, 6, 5)], [plan(MONDAY, 4, 4, 8)])
+    difference = plan_difference([plan(MONDAY, 4, 6, 5)], [plan(MONDAY, 4, 4, 8)])
     assert (difference.hours, difference.left_out) == (3, 0)
     assert (difference.replica_hours, difference.replica_hours_was) == (15, 16)
     assert difference.replicas_changed == pytest.approx((2 + 3) / 16)
@@ -40,14 +40,14 @@ def test_hour_by_hour_by_hand():
 
 def test_a_plan_is_no_different_from_itself():
     plans = [plan(MONDAY, 3, 9, 1, each=HOUR / 4), plan(MONDAY, 2, each=HOUR, name="other")]
-    difference = differs(plans, plans)
+    difference = plan_difference(plans, plans)
     assert (difference.replicas_changed, difference.usd_changed, difference.largest) == (0, 0, None)
     assert (
         difference.replica_hours
         == difference.replica_hours_was
         == pytest.approx(13 / 4 + 2 * 3 / 4)
     )
-    assert Rule(0.0, 0.0).asks(difference, ()) == ""
+    assert ActivationRule(0.0, 0.0).reason_for_review(difference, ()) == ""
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_plan_is_no_different_from_itself():
     ],
 )
 def test_a_time_is_held_against_the_last_like_it(after, hours, was):
-    difference = differs([plan(MONDAY + after, 5, 6)], [plan(MONDAY, 4, 6)])
+    difference = plan_difference([plan(MONDAY + after, 5, 6)], [plan(MONDAY, 4, 6)])
     assert (difference.hours, difference.replica_hours_was) == (hours, was)
     assert difference.left_out == 2 - hours
 
@@ -69,30 +69,30 @@ def test_a_time_is_held_against_the_last_like_it(after, hours, was):
 def test_a_pool_that_comes_or_goes_counts_whole():
     gone, come = plan(MONDAY, 2, 2, name="old", usd=1.0), plan(MONDAY, 3, 3, name="new")
     both = plan(MONDAY, 1, 1)
-    difference = differs([both, come], [both, gone])
+    difference = plan_difference([both, come], [both, gone])
     assert difference.replicas_changed == pytest.approx((4 + 6) / 6)
     assert (difference.usd, difference.usd_was) == (2 * (2 + 6), 2 * (2 + 2))
-    unpriced = differs([both, plan(MONDAY, 3, 3, name="new", usd=None)], [both])
+    unpriced = plan_difference([both, plan(MONDAY, 3, 3, name="new", usd=None)], [both])
     assert (unpriced.usd, unpriced.usd_changed) == (None, None)
 
 
 @pytest.mark.parametrize(
     ("rule", "missed", "words"),
     [
-        (Rule(0.35, 0.07), (), ""),
-        (Rule(0.3, 0.07), (), "31.2% of replica-hours differ, above the limit of 30.0%"),
-        (Rule(0.35, 0.05), (), r"cost differs by -6.2%, beyond the limit of 5.0%"),
-        (Rule(0.35, None), (), "no limits are set"),
-        (Rule(1.0, 1.0), ("chat",), "missed the target for chat"),
+        (ActivationRule(0.35, 0.07), (), ""),
+        (ActivationRule(0.3, 0.07), (), "31.2% of replica-hours differ, above the limit of 30.0%"),
+        (ActivationRule(0.35, 0.05), (), r"cost differs by -6.2%, beyond the limit of 5.0%"),
+        (ActivationRule(0.35, None), (), "no limits are set"),
+        (ActivationRule(1.0, 1.0), ("chat",), "missed the target for chat"),
     ],
 )
 def test_the_rule_asks_beyond_its_limits(rule, missed, words):
-    difference = differs([plan(MONDAY, 4, 6, 5)], [plan(MONDAY, 4, 4, 8)])
-    asked = rule.asks(difference, missed)
+    difference = plan_difference([plan(MONDAY, 4, 6, 5)], [plan(MONDAY, 4, 4, 8)])
+    asked = rule.reason_for_review(difference, missed)
     assert words in asked and bool(asked) == bool(words)
 
 
 def test_a_first_plan_and_one_of_other_hours_are_asked_for():
-    assert "No plan is in force" in Rule(1.0, 1.0).asks(None, ())
-    later = differs([plan(MONDAY + 3 * HOUR, 4, 4)], [plan(MONDAY, 4)])
-    assert "too little" in Rule(1.0, 1.0).asks(later, ())
+    assert "No plan is in force" in ActivationRule(1.0, 1.0).reason_for_review(None, ())
+    later = plan_difference([plan(MONDAY + 3 * HOUR, 4, 4)], [plan(MONDAY, 4)])
+    assert "too little" in ActivationRule(1.0, 1.0).reason_for_review(later, ())

@@ -11,8 +11,8 @@ import pytest
 
 from planner.models import ActivePlan, Outcome
 from planner.services.plan_outcomes import (
-    due,
-    stretches,
+    active_periods,
+    due_periods,
 )
 from tests.planner.coarse import coarse_sizes
 
@@ -49,7 +49,7 @@ def test_two_thin_weeks(db, script, shared_data, tmp_path):
         assert len(figures["hours"]) == 7
         assert figures["replica_hours"] == 24 * sum(row["held"] for row in figures["hours"])
         assert figures["attainment"]["chat"] > 0.5
-    assert Outcome.objects.count() == 2 and due(MONDAY + 2 * WEEK) == []
+    assert Outcome.objects.count() == 2 and due_periods(MONDAY + 2 * WEEK) == []
 
 
 def held(repeat, since, until=None, begins=MONDAY, ends=MONDAY + WEEK):
@@ -70,6 +70,6 @@ def held(repeat, since, until=None, begins=MONDAY, ends=MONDAY + WEEK):
     ],
 )
 def test_the_time_that_a_plan_is_judged_on(plan, now, expected):
-    judged = stretches(ActivePlan(workspace_id=1, **plan), now)
+    judged = active_periods(ActivePlan(workspace_id=1, **plan), now)
     hours = [tuple((edge - MONDAY) / HOUR for edge in stretch) for stretch in judged]
     assert hours == expected
