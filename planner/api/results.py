@@ -64,9 +64,10 @@ def _object(kind: type) -> Schema:
     for field in fields(kind):
         how, hint = field.metadata, hints[field.name]
         schema = _rows(how[COLUMNS], hint) if COLUMNS in how else _of(hint)
-        # The keys of a merged field are keys of the result itself.
+        # The keys of a merged field, which may be missing, are keys of the result itself.
         if MERGED in how:
-            properties |= schema.get("properties", {})
+            for part in schema.get("anyOf", [schema]):
+                properties |= part.get("properties", {})
             continue
         key = how.get(KEY, field.name)
         properties[key] = schema

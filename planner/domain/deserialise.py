@@ -19,7 +19,7 @@ def from_json(kind: type[T], data: Mapping[str, Any]) -> T:
     """Return the dataclass ``kind`` that ``as_json`` wrote as ``data``.
 
     Rows with declared columns stay plain rows. A key that an older version did not write has the
-    default of its field, or is None.
+    default of its field, is empty or is None.
     """
     values = {}
     for field, hint in _typed_fields(kind):  # type: ignore[arg-type]
@@ -30,7 +30,8 @@ def from_json(kind: type[T], data: Mapping[str, Any]) -> T:
         if key in data:
             values[field.name] = data[key] if COLUMNS in field.metadata else _value(hint, data[key])
         elif field.default is MISSING and field.default_factory is MISSING:
-            values[field.name] = None
+            empty = get_origin(hint)
+            values[field.name] = empty() if empty in (tuple, dict) else None
     return kind(**values)
 
 

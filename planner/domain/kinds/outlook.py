@@ -175,7 +175,7 @@ def run(
                 notes=study.traffic.notes + study.sizes.notes,
                 provenance=(*facts_of(hardware.provenance), PLANNED),
             ),
-            headline=_headline(rows, totals, take, in_use, options.horizon),
+            headline=_headline(rows, totals, take, options.horizon),
             horizon=options.horizon,
             months=rows,
             totals=totals,
@@ -300,49 +300,24 @@ def _headline(
     rows: tuple[MonthFigures, ...],
     totals: Totals,
     take: tuple[Commitment, ...],
-    in_use: tuple[Use, ...],
     horizon: str,
 ) -> str:
     """Return the main result in sentences."""
     lacking = [row for row in rows if row.cost_usd is None]
     with_plan = [row for row in rows if row.cost_usd is not None]
-    parts = []
+    whose = f"the {horizon}" if not lacking else f"{totals.days:,.0f} days"
+    parts = [f"{_usd(totals.cost_usd)} for {whose}"]
+    if with_plan[-1].growth != with_plan[0].growth:
+        parts[0] += f", with demand x{with_plan[-1].growth:.3g} at the end"
     if lacking:
-        names = lacking[0].month + (f" and {len(lacking) - 1} more" if lacking[1:] else "")
-        parts.append(f"What is there does not carry {names}: {lacking[0].conflict}")
-    first, last = with_plan[0], with_plan[-1]
-    span = f"{first.mean_replicas:,.1f} replicas on average"
-    if last.growth != first.growth:
-        span += f" in {first.month}, {last.mean_replicas:,.1f} in {last.month}"
-    whose = f"the {horizon}" if not lacking else f"the {totals.days:,.0f} days that have a plan"
-    spot = " and spot" if any(row.spot_usd for row in with_plan) else ""
-    parts.append(f"{_usd(totals.cost_usd)} for {whose} ({span}), on demand{spot}.")
-    for commitment in take:
-        share = (
-            commitment.saving_usd / commitment.cost_on_demand_usd
-            if commitment.cost_on_demand_usd
-            else 0.0
-        )
-        parts.append(
-            f"Commit to {commitment.gpus:,} {commitment.gpu} in {commitment.region} for "
-            f"{TERM_WORDS[commitment.term]}: {_usd(commitment.saving_usd)} less there "
-            f"({share:.0%}); {_in_use(commitment.least_use)}, and it pays from "
-            f"{commitment.pays_from:.0%} of the time."
-        )
-    if not take:
-        for use in in_use[:3]:
-            always = int((use.in_use() >= 1.0 - 1e-9).sum())
-            parts.append(
-                f"{always:,} of at most {int(use.gpus.max()):,} {use.gpu} in {use.region} are in "
-                f"use all the time: to commit to them pays below {_usd(use.on_demand)} an hour."
-            )
-    return " ".join(parts)
-
-
-def _in_use(least: float | None) -> str:
-    if least is None or least >= 1.0 - 1e-9:
-        return "all are in use all the time"
-    return f"each is in use at least {least:.0%} of the time"
+        more = f" and {len(lacking) - 1} more" if lacking[1:] else ""
+        parts.append(f"No plan for {lacking[0].month}{more}")
+    parts += [
+        f"Commit to {row.gpus:,} {row.gpu} in {row.region} for {TERM_WORDS[row.term]}: "
+        f"saves {_usd(row.saving_usd)}"
+        for row in take
+    ]
+    return ". ".join(parts)
 
 
 def _usd(usd: float) -> str:

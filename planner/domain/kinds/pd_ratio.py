@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
+import polars as pl
 from pydantic import Field
 
 from planner.domain.options import RunOptions
-from planner.domain.outcome import Outcome, Traces
-from planner.domain.pd.figures import PAIRS, RATIOS, JudgedRatio, Limits, Mixed, Pair, PdPool
-from planner.domain.pd.plan_ratios import BEST
-from planner.domain.pd.ratio_drift import Drift, Sensitivity, over_time, sensitivity
+from planner.domain.outcome import (
+    Outcome,
+    Traces,
+)
+from planner.domain.pd.figures import (
+    BestFigures,
+    Limits,
+    Mixed,
+    Pair,
+    PairRow,
+    PdPool,
+    RatioFigures,
+    RatioRow,
+)
+from planner.domain.pd.ratio_drift import (
+    Drift,
+    Sensitivity,
+    over_time,
+    sensitivity,
+)
 from planner.domain.pd.ratio_search import judgement
 from planner.domain.pd.service_pools import (
     MOST_INSTANCES,
@@ -19,19 +36,34 @@ from planner.domain.pd.service_pools import (
     strictest_split,
     usual_instances,
 )
-from planner.domain.progress import Progress, part
-from planner.domain.serialise import COLUMNS, milliseconds
-from planner.domain.sizing.curves import CurveKey, curve_of
-from planner.domain.sources import Fact, facts_of
+from planner.domain.progress import (
+    Progress,
+    part,
+)
+from planner.domain.serialise import as_json, milliseconds
+from planner.domain.sizing.curves import (
+    CurveKey,
+    curve_of,
+)
+from planner.domain.sources import (
+    Fact,
+    facts_of,
+)
 from planner.domain.traffic.known_lengths import known_traffic
 from planner.domain.traffic.lengths import Lengths
 from planner.errors import PlannerError
-from planner.inputs.scenario.build import Hardware, build_hardware
-from planner.inputs.scenario.own_hardware import NOTHING, Known
+from planner.inputs.scenario.build import (
+    Hardware,
+    build_hardware,
+)
+from planner.inputs.scenario.own_hardware import (
+    NOTHING,
+    Known,
+)
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import settings_of
 from simulation.errors import SimulationError
-from simulation.sizing.pd_ratio import BestRatio, RatioCapacity
+from simulation.sizing.capacity import PRECISION
 from simulation.sizing.pd_simulation import REQUESTS
 from simulation.sizing.pool import curve_capacity
 from simulation.sizing.trial import SharedPrompts
@@ -45,6 +77,10 @@ CACHED = (
     "carries and in the simulation of both. Closed forms, and with them what moves the ratio, its "
     "course over time and the ranking of pairs, do not know of it and count all prompts in full."
 )
+
+
+# Smallest gain over aggregated serving that is above the precision of the simulated rates.
+WORTH = 2 * PRECISION
 
 
 class Options(RunOptions):
@@ -87,13 +123,13 @@ class PdRatioResult:
     decode: PdPool
     link_gb_s: float
     kv_mb: float
-    ratios: tuple[JudgedRatio, ...] = field(metadata={COLUMNS: RATIOS})
-    best: BestRatio = field(metadata={COLUMNS: BEST})
+    ratios: tuple[RatioRow, ...]
+    best: BestFigures
     mixed: Mixed | None
     headline: str
     prediction_error: float | None
     judged_by: str
-    pairs: tuple[Pair, ...] = field(metadata={COLUMNS: PAIRS})
+    pairs: tuple[PairRow, ...]
     sensitivity: Sensitivity
     over_time: tuple[Drift, ...]
     clock: str
@@ -134,14 +170,14 @@ def run(
         hardware, m, pair.columns, lengths, count, scenario.seed, shared, arrivals,
         report=lambda done: simulate(done, "Simulating the best"),
     )  # fmt: skip
-    best = judged.best
+    best = BestFigures.of(judged.best)
     mixed = _mixed(pair, scenario.seed)
     progress(0.78, "What moves the ratio")
     moved = sensitivity(service, count, part(progress, 0.78, 0.92))
-    drift = over_time(traffic, m, service, count, best.ratio, part(progress, 0.92, 1.0))
+    drift = over_time(traffic, m, service, count, judged.best.ratio, part(progress, 0.92, 1.0))
     simulated = {(ratio.prefill, ratio.decode): ratio for ratio in judged.simulated}
     rows = tuple(
-        JudgedRatio(closed, pools, simulated.get((closed.prefill, closed.decode)))
+        RatioRow.of(closed, pools, simulated.get((closed.prefill, closed.decode)))
         for closed, pools in zip(judged.closed, judged.pools, strict=True)
     )
     errors = [row.prediction_error for row in rows if row.prediction_error is not None]
@@ -165,19 +201,19 @@ def run(
         ratios=rows,
         best=best,
         mixed=mixed,
-        headline=_headline(best.ratio, mixed, options.service, count),
+        headline=headline(best.figures, mixed, count),
         prediction_error=max(errors, key=abs) if errors else None,
-        judged_by="what each pool carries by itself, as plans count on it, for every ratio; "
-        f"simulation of both pools at once, {REQUESTS:,} and again {2 * REQUESTS:,} "
+        judged_by="capacity of each pool alone for every ratio; "
+        f"simulation of both pools together, {REQUESTS:,} and again {2 * REQUESTS:,} "
         "arrivals with the bursts of the traffic at each rate, for the best and those beside it",
-        pairs=tuple(pairs),
+        pairs=tuple(map(PairRow.of, pairs)),
         sensitivity=moved,
         over_time=drift,
         clock=traffic.clock,
         provenance=facts_of(hardware.provenance),
         notes=(*notes, *([CACHED] if service.blocks is not None else []), *traffic.notes),
     )
-    return Outcome(result, {"ratios": RATIOS.table(rows)})
+    return Outcome(result, {"ratios": pl.DataFrame([as_json(row) for row in rows])})
 
 
 def _pairs(
@@ -246,28 +282,30 @@ def _mixed(pair: Pair, seed: int) -> Mixed | None:
     return Mixed(rate * service.tokens, rate, curve.alone.bound_by)
 
 
-def _headline(ratio: RatioCapacity, mixed: Mixed | None, service: str, count: int) -> str:
-    """Return the best ratio, compared with aggregated instances, in sentences."""
-    first = (
-        f"{ratio.prefill} prefill to {ratio.decode} decode carries most of {count} instances of "
-        f"{service}: {ratio.max_tps:,.0f} tokens/s, bound by {_words(ratio.bound_by)}."
-    )
+def gains(best: RatioFigures, mixed: Mixed | None) -> bool:
+    """Return whether the best ratio serves more than aggregated instances, where these exist."""
+    return mixed is None or best.max_tps >= mixed.max_tps * (1 + WORTH)
+
+
+def headline(best: RatioFigures, mixed: Mixed | None, count: int) -> str:
+    """Return the best ratio, or aggregated serving if that has at least its capacity."""
+    split = f"{best.name} of {count} instances, {best.max_tps:,.0f} tokens/s"
     if mixed is None:
-        return first
-    if mixed.max_tps >= ratio.max_tps:
+        return f"Best split: {split}"
+    if mixed.max_tps >= best.max_tps:
         return (
-            f"Apart does not pay here: {count} mixed instances carry {mixed.max_tps:,.0f} "
-            f"tokens/s within the same limits, the best ratio {ratio.prefill}P/{ratio.decode}D "
-            f"{ratio.max_tps:,.0f}."
+            f"Stay aggregated: {count} instances serve {mixed.max_tps:,.0f} tokens/s, "
+            f"the best split {best.name} {best.max_tps:,.0f}"
         )
     if mixed.max_tps == 0:
-        return f"{first} Mixed instances meet the limits at no rate."
-    more = ratio.max_tps / mixed.max_tps - 1.0
-    return f"{first} That is {more:.0%} more than as many mixed instances."
-
-
-def _words(bound: str) -> str:
-    return bound.upper() if bound in ("ttft", "tbt", "e2e", "slo") else bound
+        return f"Best split: {split}. Aggregated serving meets the SLO at no rate"
+    more = best.max_tps / mixed.max_tps - 1.0
+    if not gains(best, mixed):
+        return (
+            f"Stay aggregated: the best split {best.name} gains {more:.1%} "
+            f"over {mixed.max_tps:,.0f} tokens/s"
+        )
+    return f"Best split: {split}, {more:.0%} more than aggregated serving"
 
 
 def _pool(hardware: Hardware, m: int, g: int) -> PdPool:

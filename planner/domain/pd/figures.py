@@ -2,59 +2,77 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from operator import attrgetter
+from dataclasses import dataclass, field
 
-from planner.domain.columns import COUNT, NUMBER, SHARE, TEXT, USD, Column, Columns
-from planner.domain.pd.plan_ratios import BEST
 from planner.domain.pd.service_pools import PairColumns
+from planner.domain.serialise import MERGED, milliseconds
 from planner.inputs.scenario.build import Hardware
-from simulation.sizing.pd_ratio import PdService, RatioCapacity
+from simulation.sizing.pd_ratio import BestRatio, PdService, RatioCapacity
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class JudgedRatio:
-    """A ratio by closed forms, by the capacities of its two pools, and by simulation of both.
+@dataclass(frozen=True, slots=True)
+class RatioFigures:
+    """The capacity of a ratio within the SLO, and its latencies at that load."""
 
-    If it was simulated, the simulation counts.
-    """
+    prefill: int  # instances
+    decode: int
+    max_tps: float  # input and output tokens/s
+    max_rps: float
+    bound_by: str
+    ttft_ms: float | None
+    tbt_ms: float | None
+    transfer_ms: float | None  # of the KV cache
 
-    closed: RatioCapacity
-    pools: RatioCapacity
-    simulated: RatioCapacity | None
-
-    @property
-    def ratio(self) -> RatioCapacity:
-        """Return the ratio that counts: the simulated one, if there is one."""
-        return self.simulated or self.pools
-
-    @property
-    def by(self) -> str:
-        """Return the method that ``ratio`` comes from."""
-        if self.simulated:
-            return "simulation"
-        return "each pool" if self.pools is not self.closed else "closed forms"
+    @classmethod
+    def of(cls, ratio: RatioCapacity) -> RatioFigures:
+        """Return the figures of a ratio."""
+        return cls(
+            ratio.prefill, ratio.decode, ratio.max_tps, ratio.max_rps, ratio.bound_by,
+            milliseconds(ratio.ttft_s), milliseconds(ratio.tbt_s), milliseconds(ratio.transfer_s),
+        )  # fmt: skip
 
     @property
-    def prediction_error(self) -> float | None:
-        """Return the relative error of the closed forms, or None without a simulated capacity."""
-        if self.simulated is None or self.simulated.max_tps <= 0:
-            return None
-        return self.closed.max_tps / self.simulated.max_tps - 1.0
+    def name(self) -> str:
+        """Return the ratio as people write it."""
+        return f"{self.prefill}P:{self.decode}D"
 
 
-RATIOS = Columns(
-    (
-        *BEST.columns[:5],  # columns that do not depend on other ratios
-        Column("side", TEXT, "of which more would help", attrgetter("ratio.side")),
-        *BEST.columns[5:8],
-        Column("by", TEXT, "which it is judged"),
-        Column("pools_tps", NUMBER, "tokens/s that the lesser of the two pools carries by itself",
-               attrgetter("pools.max_tps")),
-        Column("closed_tps", NUMBER, "tokens/s by closed forms", attrgetter("closed.max_tps")),
-        Column("prediction_error", SHARE, "of closed forms, where simulation was run"),
-    )
-)  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class BestFigures:
+    """The best ratio, and the shares of its capacity that its neighbours lose."""
+
+    figures: RatioFigures = field(metadata={MERGED: True})
+    lost_with_fewer_prefill: float | None  # None: there is no such ratio
+    lost_with_more_prefill: float | None
+
+    @classmethod
+    def of(cls, best: BestRatio) -> BestFigures:
+        """Return the figures of the best ratio."""
+        return cls(RatioFigures.of(best.ratio), best.fewer_prefill, best.more_prefill)
+
+
+@dataclass(frozen=True, slots=True)
+class RatioRow:
+    """A ratio by the method that counts, with the capacities by the other methods."""
+
+    figures: RatioFigures = field(metadata={MERGED: True})
+    side: str  # the pool to enlarge
+    by: str  # simulation, each pool or closed forms
+    pools_tps: float  # tokens/s of the lesser of the two pools alone
+    closed_tps: float
+    prediction_error: float | None  # of closed forms against simulation
+
+    @classmethod
+    def of(
+        cls, closed: RatioCapacity, pools: RatioCapacity, simulated: RatioCapacity | None
+    ) -> RatioRow:
+        """Return the figures of a ratio. If it was simulated, the simulation counts."""
+        ratio = simulated or pools
+        error = None
+        if simulated is not None and simulated.max_tps > 0:
+            error = closed.max_tps / simulated.max_tps - 1.0
+        by = "simulation" if simulated else "closed forms" if pools is closed else "each pool"
+        return cls(RatioFigures.of(ratio), ratio.side, by, pools.max_tps, closed.max_tps, error)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,20 +103,28 @@ class Pair:
         return 1e6 * self.usd_per_hour / (3600 * self.best.max_tps)
 
 
-PAIRS = Columns(
-    (
-        Column("instances", COUNT, "in all"),
-        Column("prefill_on", TEXT, "GPUs",
-               lambda pair: pair.hardware.columns[pair.columns.prefill].label),
-        Column("decode_on", TEXT, "GPUs",
-               lambda pair: pair.hardware.columns[pair.columns.decode].label),
-        Column("prefill", COUNT, "instances of the best ratio", attrgetter("best.prefill")),
-        Column("decode", COUNT, "instances of it", attrgetter("best.decode")),
-        Column("max_tps", NUMBER, "tokens/s that it carries", attrgetter("best.max_tps")),
-        Column("usd_per_hour", USD, "of it"),
-        Column("usd_per_million_tokens", USD, "of it"),
-    )
-)  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class PairRow:
+    """A pair of GPU types with its best ratio by closed forms, and its price."""
+
+    instances: int
+    prefill_on: str
+    decode_on: str
+    prefill: int
+    decode: int
+    max_tps: float
+    usd_per_hour: float
+    usd_per_million_tokens: float
+
+    @classmethod
+    def of(cls, pair: Pair) -> PairRow:
+        """Return the figures of a pair."""
+        labels = pair.hardware.columns
+        return cls(
+            pair.instances, labels[pair.columns.prefill].label, labels[pair.columns.decode].label,
+            pair.best.prefill, pair.best.decode, pair.best.max_tps, pair.usd_per_hour,
+            pair.usd_per_million_tokens,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

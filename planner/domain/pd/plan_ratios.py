@@ -4,35 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
 
-from planner.domain.columns import COUNT, MS, NUMBER, SHARE, TEXT, Column, Columns
+from planner.domain.pd.figures import BestFigures
 from planner.domain.pd.ratio_search import judgement
-from planner.domain.pd.service_pools import pairs_of, usual_instances
-from planner.domain.serialise import COLUMNS, MERGED, OPTIONAL, milliseconds
+from planner.domain.pd.service_pools import (
+    pairs_of,
+    usual_instances,
+)
+from planner.domain.serialise import MERGED, OPTIONAL
 from planner.domain.traffic.lengths import Lengths
 from planner.inputs.scenario.build import Hardware
 from simulation.errors import SimulationError
-from simulation.sizing.pd_ratio import BestRatio
 from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Burstiness
-
-BEST = Columns(
-    (
-        Column("prefill", COUNT, "instances", attrgetter("ratio.prefill")),
-        Column("decode", COUNT, "instances", attrgetter("ratio.decode")),
-        Column("max_tps", NUMBER, "tokens/s within the limits", attrgetter("ratio.max_tps")),
-        Column("max_rps", NUMBER, "requests/s", attrgetter("ratio.max_rps")),
-        Column("bound_by", TEXT, "what limits it", attrgetter("ratio.bound_by")),
-        Column("ttft_ms", MS, "there", lambda best: milliseconds(best.ratio.ttft_s)),
-        Column("tbt_ms", MS, "there", lambda best: milliseconds(best.ratio.tbt_s)),
-        Column(
-            "transfer_ms", MS, "of a KV cache", lambda best: milliseconds(best.ratio.transfer_s)
-        ),
-        Column("lost_with_fewer_prefill", SHARE, "beside it", attrgetter("fewer_prefill")),
-        Column("lost_with_more_prefill", SHARE, "beside it", attrgetter("more_prefill")),
-    )
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +32,7 @@ class StatedRatio:
     instances: int
     by: str = "simulation"
     tier: str | None = field(default=None, metadata={OPTIONAL: True})
-    best: BestRatio | None = field(
-        default=None, metadata={COLUMNS: BEST, MERGED: True, OPTIONAL: True}
-    )
+    best: BestFigures | None = field(default=None, metadata={MERGED: True, OPTIONAL: True})
     note: str | None = field(default=None, metadata={OPTIONAL: True})
 
 
@@ -103,4 +85,4 @@ def _of_model(
         except SimulationError as problem:
             yield replace(stated, note=str(problem))
         else:
-            yield replace(stated, tier=judged.service.tier.name, best=judged.best)
+            yield replace(stated, tier=judged.service.tier.name, best=BestFigures.of(judged.best))

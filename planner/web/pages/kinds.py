@@ -10,8 +10,9 @@ from typing import Any
 from django.http import QueryDict
 
 from planner.models import Run
+from planner.services.outlook_simulation import month_to_replay
 from planner.services.provisioning import SWEEPS
-from planner.web.pages import backtest, outlook, pd_ratio, place, provision, report, whatif
+from planner.web.pages import backtest, place, provision, report, whatif
 from planner.web.pages.explanation import why_context
 from planner.web.pages.forecast import forecast_context, moment_context
 from planner.web.pages.modules import modules_context
@@ -62,6 +63,22 @@ PROVISION = Page(
         **{by: ("web/_sweep.html", partial(provision.sweep_context, by)) for by in SWEEPS},
     },
 )
+
+
+def report_with(template: str, context: Context) -> Page:
+    """Return the page of a kind whose report has something to ask or to do beside it."""
+
+    def whole(run: Run, params: QueryDict) -> dict[str, Any]:
+        return report.page_context(run, params) | {"beside": template} | context(run, params)
+
+    return Page("report", whole)
+
+
+def outlook_context(run: Run, _: QueryDict) -> dict[str, Any]:
+    """Return the month of an outlook that can be simulated."""
+    return {"to_replay": month_to_replay(run)}
+
+
 REPORT = Page("report", report.page_context)  # for kinds that a report shows in full
 PAGES: dict[str, Page] = {
     Run.Kind.FORECAST: RESULTS,
@@ -71,8 +88,8 @@ PAGES: dict[str, Page] = {
     Run.Kind.PROVISION: PROVISION,
     Run.Kind.PLACE: Page("place", place.page_context, {"tree": ("web/_place_tree.html", None)}),
     Run.Kind.SIZE: REPORT,
-    Run.Kind.PD_RATIO: Page("pd_ratio", pd_ratio.page_context),
+    Run.Kind.PD_RATIO: REPORT,
     Run.Kind.BACKTEST: Page("backtest", backtest.page_context),
-    Run.Kind.OUTLOOK: Page("outlook", outlook.page_context),
+    Run.Kind.OUTLOOK: report_with("web/_outlook_simulation.html", outlook_context),
     Run.Kind.PARETO: Page("what_if", whatif.page_context),
 }

@@ -9,15 +9,18 @@ import pytest
 from django.urls import reverse
 from rest_framework.test import APIClient
 
+from planner.domain.kinds.pd_ratio import headline
+from planner.domain.pd.figures import Mixed, RatioFigures
 from planner.domain.report import Chart, Role
 from planner.management.base import load_scenario
 from planner.models import Run, Scenario, User
+from planner.outputs.reports import run_report
 from planner.services.runs import run_create
 from planner.services.scenarios import scenario_create
 from planner.services.worker import run_execute
 from tests.planner.management.test_commands import SCENARIO, answer, command, problem
 from tests.planner.management.test_commands import folder as folder  # a fixture
-from tests.planner.reports import last_report
+from tests.planner.reports import last_report, tables_of
 from tests.planner.web.pages import json_in, signed_in, text_of
 
 pytestmark = pytest.mark.django_db
@@ -58,19 +61,41 @@ def test_ratios_on_the_command_line_and_on_their_page(planner: User, scenario: P
     run = Run.objects.get(kind=Run.Kind.PD_RATIO)
     shown = page(planner, run)
     text = text_of(shown)
-    assert result["headline"] in text
-    assert f"{best['prefill']}P / {best['decode']}D" in text
-    for part in ("Margin", "Best ratio at other lengths", "Every ratio as a table", "1P/5D to 9P"):
-        assert part in text
-    drawn = json_in(shown, "ratios-data")
-    assert drawn["data"][0]["x"] == ["1P/3D", "2P/2D", "3P/1D"]
-    if result["mixed"]["max_tps"] >= best["max_tps"]:
-        assert result["headline"].startswith("Apart does not pay")
+    report = run_report(run)
+    assert report.answer == result["headline"] and result["headline"] in text
+    assert f"{best['prefill']}P:{best['decode']}D" in text
+    drawn = json_in(shown, "ratios-1-data")
+    assert drawn["data"][0]["x"] == ["1P:3D", "2P:2D", "3P:1D"]
+    assert drawn["data"][0]["y"] == [row["max_tps"] for row in result["ratios"]]
+    (ratios,) = tables_of(report, "Ratios")
+    (marked,) = ratios.marked
+    assert ratios.rows[marked][:2] == (f"{best['prefill']}P:{best['decode']}D", best["max_tps"])
+    lengths, limits = tables_of(report, "Sensitivity")
+    assert len(lengths.rows) == len(result["sensitivity"]["isl"])
+    for row, cells in zip(limits.rows, result["sensitivity"]["by_limits"], strict=True):
+        shown_cells = [f"{c['prefill']}P:{c['decode']}D" if c["prefill"] else "none" for c in cells]
+        assert list(row[1:]) == shown_cells
 
 
 def test_people_read_every_ratio(scenario: Path) -> None:
     _, printed, _ = command("pd-ratio", scenario, "--service", "m", "--instances", 3)
-    assert "<- best" in printed and "lost beside the best" in printed and "simulation" in printed
+    assert "1P:2D" in printed and "2P:1D" in printed
+
+
+def test_a_recommended_ratio_at_the_edge_is_a_warning(scenario: Path) -> None:
+    result = answer("pd-ratio", scenario, "--service", "m", "--instances", 3)
+    best, mixed = result["best"]["max_tps"], result["mixed"]["max_tps"]
+    assert len(last_report().warnings) == (best >= 1.02 * mixed)  # each ratio of three is one
+
+
+def test_aggregated_serving_is_advised_where_a_split_gains_nothing() -> None:
+    best = RatioFigures(3, 5, 1000.0, 1.0, "ttft", 1.0, 1.0, 1.0)
+    named = {
+        gain: headline(best, Mixed(1000.0 / (1 + gain), 1.0, "ttft"), 8)
+        for gain in (-0.1, 0.0, 0.01, 0.1)
+    }
+    assert [gain for gain, text in named.items() if "3P:5D of 8" in text] == [0.1]
+    assert "3P:5D of 8" in headline(best, None, 8)
 
 
 @pytest.mark.parametrize(

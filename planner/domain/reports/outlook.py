@@ -1,0 +1,160 @@
+"""Report the cost of the months ahead, and the GPUs to commit to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from planner.domain.formats import figure
+from planner.domain.kinds.outlook import OutlookResult
+from planner.domain.outlook.commitments import Commitment, UseStep
+from planner.domain.report import (
+    Axis,
+    Chart,
+    Fact,
+    Form,
+    Head,
+    Meaning,
+    Note,
+    Report,
+    Role,
+    Section,
+    Series,
+    Shape,
+    Table,
+    Value,
+    table,
+)
+from planner.domain.reports.frame import basis_sections, window_text
+from planner.domain.reports.tables import Tables
+
+TERMS = {"one_year": "1 year", "three_years": "3 years"}
+CLASSES = {"on_demand_usd": "On demand", "spot_usd": "Spot", "starts_usd": "Starts"}
+
+
+def report(result: OutlookResult, _: Tables) -> Report:
+    """Return the report of ``outlook``."""
+    window = result.frame.window
+    return Report(
+        title=result.frame.scenario,
+        answer=result.headline,
+        about=f"{window_text(window)} · plans of a representative week, not simulated",
+        facts=tuple(_facts(result)),
+        sections=(
+            Section("Cost by month", (_cost_chart(result), _months(result)), "Months"),
+            *_commitments(result),
+            *basis_sections(result.frame, result.basis),
+        ),
+        clock=window.clock,
+    )
+
+
+def _facts(result: OutlookResult) -> Iterator[Fact]:
+    """Yield the totals of the horizon."""
+    totals = result.totals
+    yield Fact("Cost", totals.cost_usd, "$", note=f"on demand, {totals.days:,.0f} days")
+    if totals.cost_committed_usd is not None:
+        saved = 1 - totals.cost_committed_usd / totals.cost_usd if totals.cost_usd else 0.0
+        yield Fact("Cost with commitments", totals.cost_committed_usd, "$",
+                   change=f"{-saved:+.1%}", meaning=Meaning.SAVING)  # fmt: skip
+    planned = [row for row in result.months if row.mean_replicas is not None]
+    if planned:
+        last, peak = planned[-1], max(row.peak_replicas or 0 for row in planned)
+        yield Fact("Replicas, mean", planned[0].mean_replicas, note=planned[0].month,
+                   change=f"{figure(last.mean_replicas)} in {last.month}")  # fmt: skip
+        yield Fact("Peak replicas", peak, form=Form.COUNT)
+    yield Fact("Energy", totals.energy_kwh, "kWh", note=f"{figure(totals.carbon_kg)} kg CO2e")
+
+
+def _cost_chart(result: OutlookResult) -> Chart:
+    """Return the cost of each month by price class, and with commitments."""
+    names: tuple[Value, ...] = tuple(row.month for row in result.months)
+    series = []
+    for key, label in CLASSES.items():
+        costs = tuple(getattr(row, key) for row in result.months)
+        if any((cost or 0.0) > 0 for cost in costs):
+            series.append(Series(label, names, costs, shape=Shape.BAR))
+    if result.recommended_commitments:
+        committed = tuple(row.cost_committed_usd for row in result.months)
+        series.append(Series("With commitments", names, committed, Role.RECOMMENDED))
+    return Chart("Cost", Axis(), Axis(unit="$"), tuple(series), stacked=True)
+
+
+def _months(result: OutlookResult) -> Table:
+    """Return a row per month."""
+    return table(
+        result.months,
+        (Head("Month"), lambda row: row.month),
+        (Head("Days", Form.NUMBER), lambda row: row.days),
+        (Head("Demand", Form.NUMBER, "factor"), lambda row: row.growth),
+        (Head("Replicas, mean", Form.NUMBER), lambda row: row.mean_replicas),
+        (Head("Replicas, peak", Form.COUNT), lambda row: row.peak_replicas),
+        (Head("GPU-hours", Form.COUNT), lambda row: row.gpu_hours),
+        (Head("Cost", Form.COUNT, "$"), lambda row: row.cost_usd),
+        (Head("With commitments", Form.COUNT, "$"), lambda row: row.cost_committed_usd),
+        (Head("Energy", Form.COUNT, "kWh"), lambda row: row.energy_kwh),
+        (Head("Carbon", Form.COUNT, "kg CO2e"), lambda row: row.carbon_kg),
+        (Head("No plan", wide=3), lambda row: row.conflict),
+    )
+
+
+def _commitments(result: OutlookResult) -> Iterator[Section]:
+    """Yield the share of time that GPUs are in use, with the commitments that pay."""
+    if not result.use:
+        return
+    rows = _offers(result) if result.commitments else _use(result)
+    note = Note("A commitment pays if the share in use exceeds committed / on-demand price.")
+    yield Section("GPU commitments", (_use_chart(result), rows, note), "Commitments")
+
+
+def _use_chart(result: OutlookResult) -> Chart:
+    """Return the share of time that the k-th GPU of a type and region is in use."""
+    curves: dict[str, list[UseStep]] = {}
+    for row in result.use:
+        curves.setdefault(f"{row.gpu} in {row.region}", []).append(row)
+    series = tuple(
+        Series(
+            name,
+            (0, *(row.gpus for row in rows)),
+            # A step holds until its end, so each share begins where the one before it ends.
+            (*(row.in_use for row in rows), rows[-1].in_use),
+            shape=Shape.STEP,
+        )
+        for name, rows in curves.items()
+    )
+    return Chart("Share of time in use", Axis("GPUs"), Axis(form=Form.SHARE), series)
+
+
+def _offers(result: OutlookResult) -> Table:
+    """Return the commitments, the recommended ones marked."""
+
+    def recommended(row: Commitment) -> bool:
+        return row in result.recommended_commitments
+
+    return table(
+        result.commitments,
+        (Head("GPU"), lambda row: row.gpu),
+        (Head("Region"), lambda row: row.region),
+        (Head("Term"), lambda row: TERMS[row.term]),
+        (Head("Commit", Form.COUNT, "GPUs"), lambda row: row.gpus),
+        (Head("Peak", Form.COUNT, "GPUs"), lambda row: row.peak_gpus),
+        (Head("On demand", Form.NUMBER, "$/h"), lambda row: row.on_demand_usd_per_gpu_hour),
+        (Head("Committed", Form.NUMBER, "$/h"), lambda row: row.committed_usd_per_gpu_hour),
+        (Head("Break-even", Form.SHARE, "in use"), lambda row: row.pays_from),
+        (Head("Cost on demand", Form.COUNT, "$"), lambda row: row.cost_on_demand_usd),
+        (Head("Cost with it", Form.COUNT, "$"), lambda row: row.cost_usd),
+        (Head("Saving", Form.COUNT, "$"), lambda row: row.saving_usd),
+        marked=recommended,
+    )
+
+
+def _use(result: OutlookResult) -> Table:
+    """Return the price below which a commitment pays, if the scenario has no committed price."""
+    return table(
+        result.use,
+        (Head("GPU"), lambda row: row.gpu),
+        (Head("Region"), lambda row: row.region),
+        (Head("GPUs", Form.COUNT), lambda row: row.gpus),
+        (Head("In use at least", Form.SHARE), lambda row: row.in_use),
+        (Head("Pays below", Form.NUMBER, "$/h"), lambda row: row.pays_below_usd_per_gpu_hour),
+        note="Set regions.committed in the scenario to get a recommendation.",
+    )

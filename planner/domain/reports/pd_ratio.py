@@ -1,0 +1,245 @@
+"""Report the best ratio of prefill to decode instances."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from planner.domain.kinds.pd_ratio import PdRatioResult, gains
+from planner.domain.pd.figures import RatioRow
+from planner.domain.pd.ratio_drift import Split
+from planner.domain.report import (
+    Axis,
+    Block,
+    Chart,
+    Fact,
+    Form,
+    Head,
+    Note,
+    Report,
+    Role,
+    Section,
+    Series,
+    Shape,
+    Table,
+    limit_name,
+    sources_section,
+    table,
+)
+from planner.domain.reports.tables import Tables
+
+NO_RATIO = "none"
+STEADY = 0.02  # share of capacity that a fixed ratio may lose to one that follows the lengths
+
+
+def report(result: PdRatioResult, _: Tables) -> Report:
+    """Return the report of ``pd-ratio``."""
+    return Report(
+        title=result.scenario,
+        answer=result.headline,
+        about=_about(result),
+        facts=tuple(_facts(result)),
+        warnings=tuple(_warnings(result)),
+        sections=(
+            Section("Capacity by ratio", (_curve(result), _ratios(result)), "Ratios"),
+            *_over_time(result),
+            *_sensitivity(result),
+            *_pairs(result),
+            *sources_section(
+                result.provenance,
+                (
+                    f"Method: {result.judged_by}.",
+                    f"Published range: {result.production_range}.",
+                    *result.notes,
+                ),
+            ),
+        ),
+        clock=result.clock,
+    )
+
+
+def _about(result: PdRatioResult) -> str:
+    """Return the service, its SLO, its lengths and its GPUs."""
+    limits = ((result.limits.ttft_ms, "TTFT"), (result.limits.tbt_ms, "TPOT"))
+    slo = ", ".join(f"{name} {limit:,.0f} ms" for limit, name in limits if limit is not None)
+    return (
+        f"{result.service} · {result.tier}: {slo}, p{result.percentile:g} · mean ISL "
+        f"{result.isl:,.0f}, OSL {result.osl:,.0f} · prefill on {result.prefill.arrangement}, "
+        f"decode on {result.decode.arrangement}"
+    )
+
+
+def _facts(result: PdRatioResult) -> Iterator[Fact]:
+    """Yield the best ratio, its capacity, its neighbours and the KV transfer."""
+    best, mixed = result.best.figures, result.mixed
+    yield Fact("Best split", best.name, note=f"limit: {limit_name(best.bound_by)}")
+    gain = ""
+    if mixed is not None and mixed.max_tps > 0:
+        gain = f"{best.max_tps / mixed.max_tps - 1:+.1%} vs aggregated"
+    yield Fact("Capacity", best.max_tps, "tokens/s", change=gain)
+    losses = (
+        (best.prefill - 1, result.best.lost_with_fewer_prefill),
+        (best.prefill + 1, result.best.lost_with_more_prefill),
+    )
+    for prefill, lost in losses:
+        if lost is not None:
+            name = f"{prefill}P:{result.instances - prefill}D"
+            yield Fact(f"Loss with {name}", lost, form=Form.SHARE, note="of the best capacity")
+    note = f"{best.transfer_ms:,.3g} ms" if best.transfer_ms is not None else ""
+    yield Fact("KV cache of a request", result.kv_mb, "MB", change=note,
+               note=f"over {result.link_gb_s:,.3g} GB/s")  # fmt: skip
+
+
+def _warnings(result: PdRatioResult) -> Iterator[str]:
+    """Yield a warning if a recommended ratio is the last of the range."""
+    best = result.best.figures
+    if not gains(best, result.mixed):
+        return
+    for side, count in (("prefill", best.prefill), ("decode", best.decode)):
+        if count == 1 and result.instances > 2:
+            yield (
+                f"The best split is at the edge of the range: one {side} instance. "
+                "Losing it stops the service. Try more instances."
+            )
+
+
+def _curve(result: PdRatioResult) -> Chart:
+    """Return the capacity of every ratio, by what limits it (HeteroScale, figure 4)."""
+    rows = [row.figures for row in result.ratios]
+    names = tuple(row.name for row in rows)
+    series = [Series("capacity", names, tuple(row.max_tps for row in rows), Role.RECOMMENDED)]
+    for bound in dict.fromkeys(row.bound_by for row in rows):
+        limited = [row for row in rows if row.bound_by == bound]
+        series.append(
+            Series(
+                f"limit: {limit_name(bound)}", tuple(row.name for row in limited),
+                tuple(row.max_tps for row in limited), shape=Shape.POINTS,
+            )
+        )  # fmt: skip
+    if result.mixed is not None and result.mixed.max_tps > 0:
+        level = (result.mixed.max_tps, result.mixed.max_tps)
+        series.append(Series("aggregated", (names[0], names[-1]), level, Role.BASELINE))
+    unit = "input + output tokens/s"
+    return Chart("Capacity within the SLO", Axis("prefill : decode"), Axis(unit=unit),
+                 tuple(series))  # fmt: skip
+
+
+def _ratios(result: PdRatioResult) -> Table:
+    """Return every ratio with its latencies."""
+    best = result.best.figures
+
+    def is_best(row: RatioRow) -> bool:
+        return (row.figures.prefill, row.figures.decode) == (best.prefill, best.decode)
+
+    return table(
+        result.ratios,
+        (Head("Ratio"), lambda row: row.figures.name),
+        (Head("Capacity", Form.COUNT, "tokens/s"), lambda row: row.figures.max_tps),
+        (Head("Capacity", Form.NUMBER, "req/s"), lambda row: row.figures.max_rps),
+        (Head("Limit"), lambda row: limit_name(row.figures.bound_by)),
+        (Head("TTFT", Form.NUMBER, "ms"), lambda row: row.figures.ttft_ms),
+        (Head("TPOT", Form.NUMBER, "ms"), lambda row: row.figures.tbt_ms),
+        (Head("KV transfer", Form.NUMBER, "ms"), lambda row: row.figures.transfer_ms),
+        (Head("Method"), lambda row: row.by),
+        (Head("Closed forms", Form.COUNT, "tokens/s"), lambda row: row.closed_tps),
+        (Head("Error", Form.CHANGE), lambda row: row.prediction_error),
+        title="Every ratio",
+        marked=is_best,
+    )
+
+
+def _over_time(result: PdRatioResult) -> Iterator[Section]:
+    """Yield the best ratio in each window of the traffic."""
+    rows = [row for row in result.over_time if row.prefill]
+    if len(rows) < 2:
+        return
+    best = result.best.figures
+    times = tuple(row.start for row in rows)
+    counts = tuple(float(row.prefill) for row in rows)
+    notes = tuple(f"ISL {row.isl:,.0f}, OSL {row.osl:,.0f}" for row in rows)
+    kept = (float(best.prefill), float(best.prefill))
+    chart = Chart(
+        "Prefill instances of the best ratio", Axis(),
+        Axis(unit=f"of {result.instances}", top=float(result.instances)),
+        (
+            Series("best in the window", times, counts, Role.RECOMMENDED, Shape.STEP, notes=notes),
+            Series(f"fixed at {best.name}", (times[0], times[-1]), kept, Role.BASELINE),
+        ),
+    )  # fmt: skip
+    lost = max((row.kept_loses or 0.0 for row in result.over_time), default=0.0)
+    advice = "keep it fixed" if lost < STEADY else "follow the lengths"
+    note = f"A fixed {best.name} loses at most {lost:.1%} of capacity in a window: {advice}."
+    yield Section("Ratio over time (closed forms)", (Note(note), chart), "Over time", True)
+
+
+def _sensitivity(result: PdRatioResult) -> Iterator[Section]:
+    """Yield the best ratio at other lengths and at other limits, by closed forms."""
+    moved, blocks = result.sensitivity, list[Block]()
+    closed = max(result.ratios, key=lambda row: row.closed_tps)
+    if closed.figures.name != result.best.figures.name:
+        blocks.append(
+            Note(
+                f"Closed forms rank {closed.figures.name} first, simulation "
+                f"{result.best.figures.name}. Compare cells with each other only."
+            )
+        )
+    blocks.append(_heat("Mean lengths", "ISL / OSL", moved.isl, moved.osl, moved.by_lengths))
+    if any(limit is not None for limit in (*moved.ttft_ms, *moved.tbt_ms)):
+        ttft, tbt = moved.ttft_ms, moved.tbt_ms
+        # Without a limit, all its factors give the same ratios.
+        ttft = ttft if ttft[0] is not None else ttft[:1]
+        tbt = tbt if tbt[0] is not None else tbt[:1]
+        blocks.append(_heat("Limits (ms)", "TTFT / TPOT", ttft, tbt, moved.by_limits))
+    yield Section("Best ratio at other lengths and limits (closed forms)", tuple(blocks),
+                  "Sensitivity", True)  # fmt: skip
+
+
+def _heat(
+    title: str,
+    corner: str,
+    rows: Sequence[float | None],
+    columns: Sequence[float | None],
+    cells: Sequence[Sequence[Split]],
+) -> Table:
+    """Return a heat map of ratios: the darker, the more instances prefill."""
+
+    def label(value: float | None) -> str:
+        return "no limit" if value is None else f"{value:,.4g}"
+
+    shown = [row[: len(columns)] for row in cells[: len(rows)]]
+    return Table(
+        (Head(corner), *(Head(label(column)) for column in columns)),
+        tuple(
+            (label(name), *(_split_name(cell) for cell in row))
+            for name, row in zip(rows, shown, strict=True)
+        ),
+        title,
+        note="Darker: more prefill instances.",
+        shades=tuple((None, *(_share(cell) for cell in row)) for row in shown),
+    )
+
+
+def _split_name(split: Split) -> str:
+    """Return a ratio as people write it."""
+    return f"{split.prefill}P:{split.decode}D" if split.prefill else NO_RATIO
+
+
+def _share(split: Split) -> float | None:
+    """Return the share of instances that prefill, or None if no ratio meets the SLO."""
+    return split.prefill / (split.prefill + split.decode) if split.prefill else None
+
+
+def _pairs(result: PdRatioResult) -> Iterator[Section]:
+    """Yield the pairs of GPU types by cost."""
+    if len(result.pairs) < 2:
+        return
+    pairs = table(
+        result.pairs,
+        (Head("Prefill on", wide=2), lambda pair: pair.prefill_on),
+        (Head("Decode on", wide=2), lambda pair: pair.decode_on),
+        (Head("Best ratio"), lambda pair: f"{pair.prefill}P:{pair.decode}D"),
+        (Head("Capacity", Form.COUNT, "tokens/s"), lambda pair: pair.max_tps),
+        (Head("Cost", Form.NUMBER, "$/h"), lambda pair: pair.usd_per_hour),
+        (Head("Cost", Form.NUMBER, "$/M tokens"), lambda pair: pair.usd_per_million_tokens),
+        note="The report is for the first pair.",
+    )
+    yield Section("GPU pairs (closed forms)", (pairs,), "GPU pairs")
