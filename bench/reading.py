@@ -18,7 +18,7 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -31,6 +31,7 @@ from planner.inputs import ingest
 from planner.inputs.catalogue.hardware import model_name
 from planner.inputs.catalogue.huggingface import shape_of
 from planner.inputs.ingest.benchmarks import read_benchmarks
+from planner.inputs.ingest.connectors import CONNECTORS
 from planner.inputs.ingest.kernel_files import read_kernels
 from planner.inputs.ingest.reader import with_choice
 
@@ -104,13 +105,13 @@ def _known(name: str) -> str:
 
 def _traffic(path: Path, case: Values) -> Attempt:
     bin_s = float(_first(case).get("peak_bin_s", 60))
+    options = case.get("reading") or ingest.IngestOptions(name=path.name)
     try:
-        return Attempt("read", traffic_values(path, ingest.IngestOptions(name=path.name), bin_s))
+        return Attempt("read", traffic_values(path, options, bin_s))
     except EXPECTED as problem:
         choices = getattr(problem, "choices", ())
         if not choices:
             raise
-        options = ingest.IngestOptions(name=path.name)
         values = [traffic_values(path, with_choice(options, choice), bin_s) for choice in choices]
         return Attempt("ask", choices=values, words=str(problem))
 
@@ -246,6 +247,18 @@ def figures(outcomes: Sequence[tuple[Values, Attempt]], prefix: str = "") -> dic
     }
 
 
+def own_outcomes() -> Iterator[tuple[Values, Attempt]]:
+    """Yield the examples of the connectors, read with the options that they state."""
+    for name, connector in CONNECTORS.items():
+        example = connector.example
+        case = {"file": name, "door": "ingest", "verdict": "read", "expect": example["expect"]}
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / example["file"]
+            path.write_text(example["text"].lstrip(), encoding="utf-8")
+            options = ingest.IngestOptions(name=path.name, **example.get("options", {}))
+            yield case, attempt(path, case | {"reading": options})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
@@ -266,6 +279,12 @@ def main() -> None:
         answer |= figures(outcomes)
     else:
         print(f"skipped: there is no {listed}", file=out)
+    own = list(own_outcomes())
+    for case, got in own:
+        right, _, why = judge(case, got)
+        if not right:
+            print(f"{case['file']} (own): {got.verdict}: {why:.300}", file=out)
+    answer |= figures(own, "own_")
     for name, value in answer.items():
         print(f"{name:35} {value:g}", file=out)
     if options.json:

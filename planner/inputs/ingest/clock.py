@@ -90,7 +90,7 @@ _OTHER = (
     "%Y-%m-%d %I:%M %p",
     "%Y-%m-%d %H.%M.%S%.f",
 )
-_SLASHED = (*_HOURS, ", %H:%M:%S%.f", ", %I:%M:%S %p")
+_SLASHED = (*_HOURS, ", %H:%M:%S%.f", ", %I:%M:%S%.f %p")
 DAY_FIRST, MONTH_FIRST = "day_first", "month_first"
 _SLASHES = {DAY_FIRST: "%d/%m/%Y", MONTH_FIRST: "%m/%d/%Y"}
 _DOTTED = r"^(\d\d)\.(\d\d)\.(\d{4})"  # 31.12.2026: dotted dates begin with the day
@@ -393,6 +393,12 @@ FOLDING = (  # zones to offer for a repeated hour, one for each change of clocks
 def folding_zones(local_ns: int) -> tuple[str, ...]:
     """Return the zones of FOLDING in which a local time comes twice."""
     return tuple(zone for zone in FOLDING if _folds(local_ns, zone))
+
+
+def folds_in(ns: int, zone: str) -> bool:
+    """Return whether a moment is in the first pass of an hour that comes twice in its zone."""
+    when = datetime.fromtimestamp(ns / 1e9, tz=ZoneInfo(zone))
+    return not when.fold and when.utcoffset() != when.replace(fold=1).utcoffset()
 
 
 @cache

@@ -32,8 +32,11 @@ _RATE_NAMES = {  # of columns and of units in cells
     "per_minute": re.compile(r"(per_?m(in(ute)?)?|(^|_)[rqt]pm|/ ?m(in)?)$", re.IGNORECASE),
     "per_hour": re.compile(r"(per_?h(our)?|(^|_)[rqt]ph|/ ?h(our)?)$", re.IGNORECASE),
 }
-_SUFFIX = re.compile(r"[ _]?per[ _]?(s(ec(ond)?)?|m(in(ute)?)?|h(our)?)$", re.IGNORECASE)
+_SUFFIX = re.compile(r"[ _]?(per|/)[ _]?(s(ec(ond)?)?|m(in(ute)?)?|h(our)?)$", re.IGNORECASE)
+_NAMESPACE = re.compile(r"^\w+:|_total$")  # of a metric: vllm:prompt_tokens_total
+_UNITS = ("req", "reqs", "request", "requests", "call", "calls")  # of counts in cells
 _LABEL = re.compile(r'model(?:_?name|_?id)?\s*[=:]\s*"?([^",}]+)"?', re.IGNORECASE)
+_VALUES = ("value", "Value", "VALUE")
 AMOUNT_FIELDS = ("requests", "input_tokens", "output_tokens", "total_tokens", "cached_tokens")
 REQUEST_EXTRAS = (
     "hash_ids", "utility", "cached_tokens", "reasoning_tokens", "status", "cache_hit",
@@ -179,13 +182,10 @@ def counts_per_bin(columns: Sequence[str]) -> bool:
     """Return whether these are the columns of a demand file."""
     find = Resolver(columns, IngestOptions(), "")
     per_request = all(find.column(field) for field in ("arrival", "input_tokens", "output_tokens"))
-    names = {compact(column) for column in columns} | {
-        compact(_SUFFIX.sub("", column)) for column in columns
-    }
-    counted = {*SYNONYMS["requests"], *SYNONYMS["rate"]} & names
-    if counted or any(_WIDE["requests"].match(column) for column in columns):
+    wide = any(_WIDE["requests"].match(column) for column in columns)
+    if wide or find.expression("requests") or find.expression("rate"):
         return not (per_request and find.column("request_id"))
-    return bool(set(SYNONYMS["total_tokens"]) & names) and not per_request
+    return bool(find.expression("total_tokens")) and not per_request
 
 
 def _listed(columns: Sequence[str]) -> str:
@@ -218,6 +218,7 @@ class Resolver:
             lambda column: column.rpartition(".")[2],  # nested: usage.prompt_tokens
             lambda column: column.removesuffix(".value").rpartition(".")[2],
             lambda column: _SUFFIX.sub("", column),
+            lambda column: _NAMESPACE.sub("", column),
         ):
             for column in columns:
                 self._by_compact.setdefault(compact(shortened(column)), column)
@@ -414,7 +415,9 @@ def demand_layout(
         sources, notes = _without_parts(sources, probe)
     basis = options.amounts
     units = [each for source in sources for each in source.basis.values()]
-    bare = basis == AUTO and not units and sources[0].model is not None
+    amount = sources[0].amounts.get("requests")
+    unnamed = sources[0].model is not None or (amount is not None and str(amount) in _VALUES)
+    bare = basis == AUTO and not units and unnamed
     if basis != AUTO:
         stated = {} if basis == COUNTS else dict.fromkeys(AMOUNT_FIELDS, basis)
         sources = tuple(
@@ -506,6 +509,9 @@ def panel_like(probe: pl.DataFrame) -> bool:
     for column in columns[1:]:
         number, blank = numbers(probe[column])
         unread = number != number  # NaN
+        unit = cell_unit(probe[column]).lower()
+        if "token" in column.lower() or (unit and not _basis(column, probe) and unit not in _UNITS):
+            return False
         if unread.all() or (unread & ~blank).any():
             return False
     return True

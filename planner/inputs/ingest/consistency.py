@@ -20,12 +20,13 @@ from simulation.arrays import FloatArray, IntArray
 
 FEW_TIMES = 20  # fewer times show no rate
 SLOW_GAP = 20.0  # mean gap from which numbers may be milliseconds as well as seconds
-FAST_RATE = 500.0  # requests per second that a trace in milliseconds hardly has
+FAST_RATE = 100.0  # requests per second that a trace in milliseconds hardly has
 STRAY_SHARE = 0.01  # most rows that may be set aside for their clock
 STRAY_SPANS = 10  # a stray row lies this many spans of the others away, and a day
 HOUR_NS = 3_600_000_000_000
 FEW_BINS = 12  # fewer bins do not show a counter
 FALLS = 0.05  # largest share of steps down of a counter, which are restarts
+RESTART = 0.25  # largest share of the value before that a counter has after a restart
 TWICE = (1.6, 2.5)  # requests of a repeated hour against its neighbours
 COUNTER_NAMES = ("_total", "_sum", "_bucket", "counter")
 
@@ -49,7 +50,8 @@ class Evidence:
     declared_unit: bool = False  # the format declares the unit
     jump_ns: IntArray | None = None  # local times that follow a jump back of about an hour
     hours: Mapping[int, int] = field(default_factory=dict)  # rows by hour
-    steps: FloatArray | None = None  # differences between successive amounts of a series
+    before: FloatArray | None = None  # amounts of a series, and those that follow them
+    after: FloatArray | None = None
     values: FloatArray | None = None  # amounts of one field
     unit_stated: bool = True  # name, cells, format or caller state how amounts are meant
 
@@ -96,7 +98,7 @@ def _time_unit(evidence: Evidence) -> Finding | None:
     if clock.units == ("ms",):
         doubt = (not is_whole and 1 / gap <= FAST_RATE) or 1e3 / gap > FAST_RATE
     else:
-        doubt = not evidence.declared_unit and gap >= (SLOW_GAP if is_whole else 1e3)
+        doubt = not evidence.declared_unit and gap >= SLOW_GAP
     if not doubt:
         return None
     return Finding(
@@ -172,12 +174,20 @@ def _spans(gap: int, span: int) -> bool:
     return bool(gap > 24 and gap > STRAY_SPANS * max(1, span))
 
 
+def only_grows(before: FloatArray, after: FloatArray) -> bool:
+    """Return whether amounts grow but for a few restarts, after which they are small."""
+    known = np.isfinite(before) & np.isfinite(after)
+    before, after = before[known], after[known]
+    if before.size < FEW_BINS or (after > before).mean() < 0.5:
+        return False
+    fell = after < before
+    return bool(fell.mean() <= FALLS and (after[fell] <= RESTART * before[fell]).all())
+
+
 def _counter(evidence: Evidence) -> Finding | None:
     """Ask if amounts that hardly ever fall are a counter or counts."""
-    steps, values = evidence.steps, evidence.values
-    if evidence.unit_stated or steps is None or values is None or steps.size < FEW_BINS:
-        return None
-    if (steps < 0).mean() > FALLS or (steps > 0).mean() < 0.5:
+    before, after = evidence.before, evidence.after
+    if evidence.unit_stated or before is None or after is None or not only_grows(before, after):
         return None
     if evidence.column.lower().endswith(COUNTER_NAMES):
         return Finding(f"{evidence.column} only grows and is named as a counter; read as one.")
@@ -187,6 +197,21 @@ def _counter(evidence: Evidence) -> Finding | None:
         (
             Choice("a counter that only grows", "amounts", COUNTER),
             Choice("counts per bin", "amounts", COUNTS),
+        ),
+    )
+
+
+def _growing_tokens(evidence: Evidence) -> Finding | None:
+    """Ask if tokens that only grow from row to row are counters, not those of requests."""
+    before, after = evidence.before, evidence.after
+    if evidence.unit_stated or before is None or after is None or not only_grows(before, after):
+        return None
+    return Finding(
+        f"{evidence.name}: tokens only grow from row to row, as a counter does that is read at "
+        "intervals.",
+        (
+            Choice("one row per request", "format", "csv"),
+            Choice("amounts per bin", "format", "demand"),
         ),
     )
 
@@ -229,6 +254,7 @@ CHECKS: Mapping[str, Check] = {
         Check("repeated_hour", "local times at the end of summer time", _repeated_hour),
         Check("stray_clocks", "rows far from the rest in time", _stray_clocks),
         Check("counter", "amounts that only grow", _counter),
+        Check("growing_tokens", "tokens of requests that only grow", _growing_tokens),
         Check("bare_amounts", "the unit of a panel's numbers", _bare_amounts),
         Check("whole_counts", "fractions in counts", _whole_counts),
     )

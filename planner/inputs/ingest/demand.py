@@ -17,7 +17,7 @@ from planner.inputs.ingest import clock
 from planner.inputs.ingest.checks import Names, amounts, first_reasons, labels
 from planner.inputs.ingest.columns import Amounts, DemandLayout, Expression, demand_layout
 from planner.inputs.ingest.connectors import Connector
-from planner.inputs.ingest.consistency import Evidence
+from planner.inputs.ingest.consistency import Evidence, only_grows
 from planner.inputs.ingest.grid import (
     AMOUNTS,
     Grid,
@@ -30,7 +30,7 @@ from planner.inputs.ingest.grid import (
 from planner.inputs.ingest.names import compact
 from planner.inputs.ingest.options import AUTO, COUNTER, LABELS, RATES
 from planner.inputs.ingest.reading import Content, Reading, read_times
-from planner.inputs.ingest.report import SeriesReport, moment, whole
+from planner.inputs.ingest.report import RELATIVE, SeriesReport, moment, whole
 from planner.inputs.ingest.requests import clock_notes
 from planner.inputs.ingest.rows import Batch
 from planner.inputs.ingest.source import base_name
@@ -186,7 +186,7 @@ class _Reader:
         options, name = self._reading.options, self._reading.name
         if not self._frames:
             raise IngestError(f"{name}: no row has an amount that is known; map its columns.")
-        table = self._amounts(pl.concat(self._frames))
+        table = self._amounts(self._second_pass(pl.concat(self._frames)))
         table, keys = numbered(table, ["source", *_KEYS])
         width = bin_width(table["number"].to_numpy(), table["ns"].to_numpy(), name, options.bin_s)
         sources = [self._layout.sources[number] for number in keys["source"]]
@@ -205,6 +205,29 @@ class _Reader:
             self._reading.tally.add(fault)
         self._reading.tally.close_batch()
         return grids, width
+
+    def _second_pass(self, table: pl.DataFrame) -> pl.DataFrame:
+        """Return the bins with the second pass of a repeated hour an hour later.
+
+        Raises Question for local times without a zone in which an hour comes twice.
+        """
+        when = next(iter(self._clocks.values()))
+        if self._metrics or when.kind == RELATIVE or (when.certain and not when.zone):
+            return table
+        keys = ["source", *_KEYS, "ns"]
+        again = ~table.select(keys).to_struct("key").is_first_distinct()
+        if not again.any():
+            return table
+        if not when.zone:
+            jumps = table["ns"].filter(again).unique().to_numpy()
+            self._reading.check(
+                ("repeated_hour",),
+                Evidence(self._reading.name, when.columns[0], when, jump_ns=jumps),
+            )
+            return table
+        folded = [ns for ns in table["ns"].filter(again).unique() if clock.folds_in(ns, when.zone)]
+        later = again & table["ns"].is_in(folded)
+        return table.with_columns(pl.col("ns") + clock.UNITS_NS["h"] * later.cast(pl.Int64))
 
     def _amounts(self, table: pl.DataFrame) -> pl.DataFrame:
         """Return the cells as amounts per bin: counters as their growth, metrics joined by bin."""
@@ -238,15 +261,20 @@ class _Reader:
         fields = [field for field in AMOUNTS if field in source.amounts or self._metrics]
         ordered = table.sort(*keys, "ns", nulls_last=True)
         same = (ordered.select(keys).hash_rows().diff() == 0).fill_null(False).to_numpy()
-        for field in fields:
-            values = ordered[field].to_numpy()
-            if np.isnan(values).all():
-                continue
-            steps = np.diff(values)[same[1:]]
+        columns = {
+            field: values
+            for field in fields
+            if not np.isnan(values := ordered[field].to_numpy()).all()
+        }
+        pairs = {field: (v[:-1][same[1:]], v[1:][same[1:]]) for field, v in columns.items()}
+        # Counters of one table grow together.
+        growing = all(only_grows(*pair) for pair in pairs.values())
+        for field, values in columns.items():
             evidence = Evidence(
                 self._reading.name,
                 str(source.amounts.get(field, field)),
-                steps=steps[np.isfinite(steps)],
+                before=pairs[field][0] if growing else None,
+                after=pairs[field][1],
                 values=values,
                 unit_stated=field in source.basis,
             )

@@ -18,13 +18,15 @@ arrival: arrival arrivaltime arrivaltimestamp arrivedat timestamp time datetime 
     arrivaltimestamps arrivaltimesec arrivaltimeseconds requesttimestamp requestedat
     requeststarttime requeststartns requestreceivedat requestsubmittedat receivedat
     eventtime submittedat sendtime sentat tsms tsus tsns tss tms epochms epochs epoch begintime
-    eventtimestamp logtime loggingtime datecreated createtime asctime date t
+    eventtimestamp logtime loggingtime datecreated createtime asctime timegenerated
+    timegeneratedutc starttimestamp start begin date t
 input_tokens: inputtokens contexttokens requesttokens prompttokens inputlength
     promptlength isl inputlen promptlen inputtoks prompttoks numinputtokens
     numprompttokens numprefilltokens prefilltokens ninput prefilllen prefilllength
     contextlen contextlength inlen intokens tokensin promptsize inputsize querylen
     inputtokencount prompttokencount prompttokenscount nprompt requnits
     inputsequencelength inputtokenscount tokensinput usageinputtokens
+    nativetokensprompt tokensprompt
 output_tokens: outputtokens generatedtokens responsetokens completiontokens
     outputlength responselength osl outputlen responselen outputtoks numoutputtokens
     numcompletiontokens numdecodetokens decodetokens noutput completionlen
@@ -33,6 +35,7 @@ output_tokens: outputtokens generatedtokens responsetokens completiontokens
     outputsize responsesize completiontoks answertokens outputtokencount
     completiontokencount candidatestokencount ncompletion resunits
     outputsequencelength outputtokenscount tokensoutput usageoutputtokens
+    nativetokenscompletion tokenscompletion
 total_tokens: totaltokens tokens tokenspers tokenspersecond tps tpm tokensperminute
 cached_tokens: cachedtokens cachereadinputtokens cachedinputtokens inputcachedtokens
     promptcachedtokens cachedprompttokens cachereadtokens numcachedtokens cachehittokens
@@ -40,7 +43,7 @@ cached_tokens: cachedtokens cachereadinputtokens cachedinputtokens inputcachedto
 cache_writes: cachecreationinputtokens cachewriteinputtokens cachecreationtokens
     cachewritetokens
 reasoning_tokens: reasoningtokens thinkingtokens thoughtstokencount outputreasoningtokens
-model: model modelname modelid requestmodel
+model: model modelname modelid requestmodel modeldeploymentname deployment
 region: region regionname location zone datacenter datacentre
 tier: tier servicetier slotier sloclass serviceclass priority
 hash_ids: hashids
@@ -48,14 +51,14 @@ utility: utility requestutility utilityperrequest
 status: status statuscode responsestatus responsestatuscode httpstatus responsecode
     httpstatuscode requeststatus outcome wascancelled cancelled canceled success
     finishreason errortype errorcode
-cache_hit: cachehit iscachehit cachestatus cachedresponse responsecached fromcache iscached
+cache_hit: cachehit iscachehit cachestatus cachedresponse responsecached fromcache iscached cached
 request_id: requestid reqid xrequestid callid completionid spanid requestuuid
 sample_rate: samplerate samplingrate sampleprobability samplingprobability
 time: time binstart binstarts timeutc timestamp datetime ts windowstart windowstarts
     hourstart intervalstart intervalstartutc date t seconds bucket period
 requests: requests requestcount requestscount numrequests nrequests count counts
     invocations arrivals calls callcount nummodelrequests totalrequests
-    requeststotal
+    requeststotal requestsuccess requestssuccess
 rate: rate raterps requestrate rps qps requestspers requestspersecond rpm
     requestsperminute reqps
 series: series service servicename client endpoint workload name

@@ -13,7 +13,7 @@ from planner.inputs.ingest import clock, outcomes
 from planner.inputs.ingest.checks import Names, first_reasons, labels, numbers, token_counts
 from planner.inputs.ingest.columns import RequestLayout, request_layout
 from planner.inputs.ingest.consistency import HOUR_NS, Evidence, stray_bounds
-from planner.inputs.ingest.options import LABELS
+from planner.inputs.ingest.options import AUTO, LABELS
 from planner.inputs.ingest.ordering import Part, put_in_order
 from planner.inputs.ingest.reading import Content, Reading, read_times
 from planner.inputs.ingest.rows import Batch, Fault
@@ -60,6 +60,14 @@ def read_request_file(reading: Reading) -> Content:
             )
         ids = None
     when = reading.clock(layout.arrival, layout.arrival_unit)
+    totals = sum(numbers(each.series(table.probe))[0] for each in layout.tokens.values())
+    evidence = Evidence(
+        reading.name,
+        before=np.asarray(totals)[:-1],
+        after=np.asarray(totals)[1:],
+        unit_stated=reading.options.format != AUTO or format.connector is not None,
+    )
+    reading.check(("growing_tokens",), evidence)
     reader = _Reader(reading, layout, when)
     columns = list(dict.fromkeys([*when.columns, *reader.columns]))
     for batch in table.batches(columns, ids=ids):

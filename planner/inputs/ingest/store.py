@@ -90,7 +90,7 @@ class DemandColumns:
 
 
 def write_report(folder: Path, report: IngestReport) -> None:
-    (folder / META).write_text(json.dumps(report.as_dict(), indent=1), encoding="utf-8")
+    (folder / META).write_text(json.dumps(report.as_dict()), encoding="utf-8")
 
 
 def read_report(store_dir: Path | str) -> IngestReport:
