@@ -19,7 +19,10 @@ case is then simulated with other lengths, arrivals and seed, and more requests.
 - ``pd_within_one_step``: of ``--ratios`` seeded services, how many whose ratio of prefill to decode
   by closed forms is within one instance of the one that simulation of all ratios finds best.
 
-``--json`` prints these keys and, in ``rows`` and ``ratios``, every case.
+The keys of ``bench.bursts`` follow: plans on a perfect forecast, on bursty and on smooth traffic.
+``--no-bursts`` leaves them out.
+
+``--json`` prints these keys and, in ``rows``, ``ratios`` and ``bursts``, every case.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.bursts import figures, measured_all
 from bench.ratios import pd_cases
 from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.catalogue.hardware import gpus, shape
@@ -272,6 +276,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--ratios", type=int, default=10, help="services whose P/D ratio is judged")
     parser.add_argument("--requests", type=int, default=100_000, help="of each long simulation")
+    parser.add_argument("--no-bursts", action="store_true", help="no plans on bursty traffic")
     options = parser.parse_args()
     if options.cases < 1 or options.requests < 1:
         parser.error("--cases and --requests must be at least 1.")
@@ -296,7 +301,10 @@ def main() -> int:
     result = {**summary(rows), **by_load(rows)}
     result["pd_within_one_step"] = sum(row["steps"] <= 1 for row in ratios)
     result["pd_cases"] = len(ratios)
-    everything = {**result, "rows": rows, "ratios": ratios}
+    bursts = [] if options.no_bursts else measured_all()
+    if bursts:
+        result |= figures(bursts)
+    everything = {**result, "rows": rows, "ratios": ratios, "bursts": bursts}
     print(json.dumps(everything) if options.json else json.dumps(result, indent=2))
     return 0
 

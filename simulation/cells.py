@@ -18,12 +18,13 @@ from typing import TypeVar
 import numpy as np
 
 from simulation.arrays import IntArray
+from simulation.carried_over import with_carried, without_carried
 from simulation.early_stop import LateCounter
 from simulation.engine.run import simulate
 from simulation.fleet import Fleet, Pool
 from simulation.policies.wrappers.wrapper import Wrapper
 from simulation.policy import Actions, Observation, ScalingPolicy, Signals, actions_of
-from simulation.results import AfterWindow, PoolSeries, PoolTotals
+from simulation.results import AfterWindow, PoolSeries, PoolTotals, SimulationResult
 from simulation.trace import Trace
 from simulation.trace_replay import Replayed, is_long, simulate_long_trace
 
@@ -55,17 +56,27 @@ def simulate_cell(
     progress: Callable[[float], None] | None = None,
     watch: LateCounter | None = None,
     keep: bool = False,
+    carried: Trace | None = None,
 ) -> Replayed:
     """Run ``simulate`` for one of ``cells`` and scale the result to the whole fleet.
 
     ``trace`` holds the requests of one cell, and ``fleet`` is the whole fleet. A long trace is
     replayed as a stream, unless ``keep`` asks for every request.
+
+    ``carried`` are requests in flight as the window begins (``carried_over.in_flight``), in one
+    cell. They are served, and not part of the result. Streams and traces with prompt blocks begin
+    without them.
     """
     inner = fleet if cells == 1 else replace(fleet, pools=_per_pool(fleet.pools, cells))
     rule = policy if cells == 1 else _FleetPolicyInCell(policy, fleet, cells)
-    play = simulate_long_trace if is_long(len(trace)) and not keep else simulate
+    stream = is_long(len(trace)) and not keep
+    if stream or trace.blocks is not None or not len(trace):
+        carried = None
+    if watch is not None and carried is not None:
+        watch.skip(len(carried))
+    play = simulate_long_trace if stream else simulate
     of_cell: Replayed = play(
-        trace,
+        trace if carried is None else with_carried(trace, carried),
         inner,
         rule,
         seed=seed,
@@ -74,6 +85,8 @@ def simulate_cell(
         progress=progress,
         watch=watch,
     )
+    if carried is not None and isinstance(of_cell, SimulationResult):
+        of_cell = without_carried(of_cell, carried)
     return of_cell if cells == 1 else _scale_to_fleet(of_cell, fleet, cells)
 
 

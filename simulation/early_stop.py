@@ -39,6 +39,7 @@ class LateCounter:
     requests_elsewhere: IntArray | None = None
     _next_s: float = field(default=0.0, init=False)
     _checked: int = field(default=0, init=False)
+    _skipped: int = field(default=0, init=False)
     _late: IntArray = field(init=False)
     _all: IntArray | None = field(
         default=None, init=False
@@ -46,6 +47,10 @@ class LateCounter:
 
     def __post_init__(self) -> None:
         self._late = np.zeros(len(self.tiers), np.int64)
+
+    def skip(self, count: int) -> None:
+        """Leave out the first ``count`` requests, which are carried over from before the window."""
+        self._skipped = self._checked = count
 
     @property
     def late(self) -> IntArray:
@@ -62,7 +67,9 @@ class LateCounter:
         # Count all requests only once it matters: it takes a pass over the trace.
         if self._late.any():
             if self._all is None:
-                self._all = np.bincount(requests["tier"], minlength=len(self.tiers))
+                self._all = np.bincount(
+                    requests["tier"][self._skipped :], minlength=len(self.tiers)
+                )
                 if self.requests_elsewhere is not None:
                     self._all += self.requests_elsewhere
             self._judge(self._all)

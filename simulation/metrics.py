@@ -97,6 +97,15 @@ class Usage:
     failed_starts: int
     reinstated: int  # draining instances that became ready again
     lent_usd: float = 0.0
+    before_cost_usd: float = 0.0  # part of cost_usd: the starts before the window
+
+    @property
+    def recurring_usd(self) -> float:
+        """Return the cost of the window itself, which a longer time multiplies.
+
+        Starts before the window and work after it happen once.
+        """
+        return self.cost_usd - self.before_cost_usd - self.after_cost_usd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -391,6 +400,7 @@ def pool_summary(result: Replay, p: int) -> PoolSummary:
         lent_usd=earned,
         carbon_kg=energy.carbon_kg,
         before_gpu_hours=before_s / HOUR_S * gpus,
+        before_cost_usd=before_s / HOUR_S * gpus * pool.usd_per_gpu_hour,
         after_gpu_hours=kept_s / HOUR_S * gpus,
         after_cost_usd=kept_s / HOUR_S * gpus * pool.usd_per_gpu_hour,
         after_energy_kwh=energy.after_kwh,

@@ -11,6 +11,7 @@ from planner.domain.progress import (
     Progress,
     part,
 )
+from planner.domain.replay.backlog import carried_into
 from planner.domain.replay.cells import cells_of
 from planner.domain.replay.replay import prepare
 from planner.domain.sizing.curves import unforeseen
@@ -51,7 +52,7 @@ def study_of(scenario: Scenario, traces: Traces, known: Known, progress: Progres
         requests = traffic.requests(window.start_s, window.end_s, settings.seed, cells=cells)
     traffic = replace(traffic, notes=traffic.notes + unforeseen(study.hardware, requests))
     study = replace(study, traffic=traffic, trace=requests, cells=cells)
-    return replace(study, network=network_of(scenario, study.hardware))
+    return replace(study, network=network_of(scenario, study.hardware), carried=carried_into(study))
 
 
 def study_at(scenario: Scenario, traces: Traces, known: Known, progress: Progress) -> Study:

@@ -44,6 +44,7 @@ class Study:
     network: Network | None = None  # network in which instances are placed
     cells: int = 1  # equal cells of the fleet; ``trace`` holds the requests of one of them
     quantiles: Quantiles | None = None  # shared with backtest windows; None: chosen per window
+    carried: Trace | None = None  # requests in flight as the window begins, of one cell
 
     @property
     def today(self) -> IntArray:

@@ -81,7 +81,8 @@ def _facts(result: dict[str, Any], take: dict[str, Any]) -> Iterator[Fact]:
     ).total_seconds()
     cost = figures.get("cost_usd")
     if cost is not None:
-        day = cost * DAY_S / seconds
+        once = sum(figures.get(f"{when}_cost_usd") or 0.0 for when in ("before", "after"))
+        day = (cost - once) * DAY_S / seconds
         note = "one day" if seconds == DAY_S else f"${digits(day)} per day"
         yield Fact("Cost of the window", cost, "$", note=note)
     base = result.get("baseline")

@@ -88,6 +88,8 @@ def cost_usd_30d(run: Run, policy: str) -> float | None:
     figures = (result.get("policies") or {}).get(policy) or {}
     # Prefer the simulated cost; older results and plans alone have only later sources.
     cost = figures.get("cost_usd")
+    if cost is not None:  # starts before the window and work after it happen once
+        cost -= (figures.get("before_cost_usd") or 0.0) + (figures.get("after_cost_usd") or 0.0)
     if cost is None and recommended.get("policy") == policy:
         cost = recommended.get("cost_usd")
     if cost is None:

@@ -11,15 +11,25 @@ Whitt, "Heavy-Traffic Limits for Queues with Many Exponential Servers", Operatio
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from math import sqrt
 
 import numpy as np
 
 from simulation.arrays import FloatArray
+from simulation.arrival_pattern import ArrivalPattern
+from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Routing, Tier
 from simulation.performance.profile import Profile
-from simulation.sizing.capacity import Capacity, Lengths, capacity, isolated_role, routing_for
+from simulation.sizing.capacity import (
+    TRICKLE,
+    Capacity,
+    Lengths,
+    capacity,
+    isolated_role,
+    routing_for,
+)
 from simulation.sizing.trial import Trial, outside_share
 from simulation.sizing.workload import Burstiness
 from simulation.trace import PrefixBlocks
@@ -101,12 +111,23 @@ def pool_curve(
     lengths in every run. Other sizes are interpolated in 1 / sqrt(n).
 
     Requests that arrive before the pool has filled up are not judged. Raises SimulationError if one
-    instance meets the tier at no rate.
+    instance meets the tier at no rate of Poisson arrivals, or if no pool takes the bursts.
     """
-    lone_capacity = alone or capacity(
-        profile, lengths, tier, seed=seed, burstiness=burstiness, role=role, link=link,
-        batching=batching, routing=routing, blocks=blocks,
+    of_one = partial(
+        capacity, profile, lengths, tier, seed=seed, role=role, link=link, batching=batching,
+        routing=routing, blocks=blocks,
     )  # fmt: skip
+    too_bursty: SimulationError | None = None
+    try:
+        lone_capacity = alone or of_one(burstiness=burstiness)
+    except SimulationError as problem:
+        if not isinstance(burstiness, ArrivalPattern):
+            raise
+        # One instance may be too few for the requests of one burst, where a pool is enough.
+        too_bursty, calm = problem, of_one(burstiness=1.0)
+        lone_capacity = replace(
+            calm, max_rps=TRICKLE * calm.max_rps, input_tps=TRICKLE * calm.input_tps
+        )
     caching = blocks is not None and role != "decode"
 
     def trial(instances: int, requests: int) -> Trial:
@@ -132,6 +153,8 @@ def pool_curve(
                     trial(n, requests), n, full, _extrapolated_share(points, n, full)
                 )
             )
+    if too_bursty is not None and points[-1].max_rps < 2 * PRECISION * points[-1].instances * full:
+        raise too_bursty
     return PoolCurve(
         max_rps=interpolate_points(points, max_instances),
         mean_isl=float(np.asarray(lengths[0], np.float64).mean()),

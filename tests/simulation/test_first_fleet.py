@@ -26,6 +26,8 @@ def test_starts_before_the_window_are_paid():
     assert figures.wasted_gpu_hours == figures.before_gpu_hours
     assert figures.gpu_hours == pytest.approx(4 * (3 * 600 + 2 * 120) / 3600)
     assert figures.cost_usd == pytest.approx(3 * figures.gpu_hours)
+    assert figures.before_cost_usd == pytest.approx(3 * figures.before_gpu_hours)
+    assert figures.recurring_usd == pytest.approx(3 * 4 * 3 * 600 / 3600)
     assert figures.energy_kwh == pytest.approx(1.25 * 4 * (3 * 600 + 2 * 120) * 100 / 3.6e6)
     assert figures.carbon_kg == pytest.approx(0.4 * figures.energy_kwh)
 

@@ -235,6 +235,15 @@ def schedule(plan: ScalingPlan, window: Window) -> Schedule:
     return Schedule(times, targets, targets - _most(plan.target - plan.lent, in_force), shares)
 
 
+def counts_over_time(counts: IntArray, window: Window) -> tuple[FloatArray, IntArray]:
+    """Return when targets change, and the targets, for ``counts [p, l, r, g]`` of the periods.
+
+    Times are seconds from the window's start. Instances are requested as in ``schedule``.
+    """
+    times, in_force = _in_force(window)
+    return times, _most(counts, in_force)
+
+
 def asked_s(window: Window) -> FloatArray:
     """Return when each period's instances are requested, seconds from the window's start, ``[p]``.
 

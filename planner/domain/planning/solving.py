@@ -230,6 +230,17 @@ def plan_of(periods: Periods, answers: Sequence[Answer]) -> ScalingPlan:
     )
 
 
+def replanned(periods: Periods, plan: ScalingPlan, target: IntArray) -> ScalingPlan:
+    """Return ``plan`` with other targets ``[p, l, r, g]``, without a proven bound."""
+    answers = []
+    current = plan.initial
+    for window_problem, window, counts in zip(periods.problems, plan.windows, target, strict=True):
+        begun = replace(window_problem, current=current)
+        answers.append(Answer(_unproven(begun, window, counts)))
+        current = counts
+    return plan_of(periods, answers)
+
+
 def _apart(periods: Periods, progress: Progress) -> ScalingPlan:
     """Plan the periods one after the other, each from the target of the one before."""
     answers: list[Answer] = []

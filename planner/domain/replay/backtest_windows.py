@@ -11,6 +11,7 @@ import numpy as np
 from planner.domain.planning.planning import flat_at_peak, flat_before
 from planner.domain.progress import Progress, silent
 from planner.domain.random_streams import Stream, generator
+from planner.domain.replay.backlog import carried_into
 from planner.domain.replay.static_replay import Known
 from planner.domain.replay.static_search import holds, smallest_flat
 from planner.domain.study import Study
@@ -226,6 +227,7 @@ def goals_on(studies: Sequence[Study], seed: int) -> Goals:
             cells=study.cells,
             seed=seed,
             duration_s=duration_s,
+            carried=study.carried,
         )
         best = shares_met(done)
         for tier in ample.tiers:
@@ -255,9 +257,10 @@ def study_at(study: Study, window: Window) -> Study:
     inputs = replace(study.plan_input, window=window, sizes=sizes, current=nothing)
     peak, misfit = flat_at_peak(inputs)
     before = flat_before(inputs)
-    return replace(
+    moved = replace(
         study, window=window, sizes=sizes, trace=trace, peak=peak, misfit=misfit, before=before
     )
+    return replace(moved, carried=carried_into(moved))
 
 
 def earlier_windows(window: Window, demand: Demand) -> tuple[Window, ...]:

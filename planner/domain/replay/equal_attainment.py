@@ -91,6 +91,7 @@ class FlatFleets:
             cells=study.cells,
             seed=self.seed,
             duration_s=study.window.duration_s,
+            carried=study.carried,
         )
         return summarise_replay(result, brief=True)
 

@@ -10,11 +10,12 @@ import numpy as np
 from planner.domain.placement.placing_policy import OnNetwork
 from planner.domain.planning.inputs import PlanInput, Planned, quantiles_of
 from planner.domain.planning.planning import flat_at_peak, flat_before
-from planner.domain.progress import Progress, part
+from planner.domain.progress import Progress, part, silent
 from planner.domain.replay.backtest_windows import Earlier
 from planner.domain.replay.detail import detail_of
 from planner.domain.replay.initial_fleet import beginning
 from planner.domain.replay.module_report import module_run
+from planner.domain.replay.oracle_plan import Oracle
 from planner.domain.replay.policy_context import Loads, making_of
 from planner.domain.replay.policy_parameters import settings_of
 from planner.domain.replay.rated_signals import PressureTests
@@ -29,10 +30,10 @@ from planner.inputs.scenario.build import Hardware
 from planner.inputs.scenario.faults import faults_of
 from planner.inputs.scenario.settings import Settings
 from planner.policies.base import Policy
-from planner.policies.context import Ready
+from planner.policies.context import Making, Ready
 from planner.policies.registry import traits_of
 from simulation.cells import simulate_cell
-from simulation.early_stop import LateCounter
+from simulation.early_stop import LateCounter, TargetMissed
 from simulation.fleet import Fleet, Tier
 from simulation.policies.wrappers.scale_in import ScaleInOptions
 from simulation.policies.wrappers.scale_in_undo import ScaleInUndo
@@ -94,7 +95,10 @@ def run_policy(
         earlier=earlier,
         loads=loads,
     )
-    ready = policy.ready(making)
+    if policy.traits.clairvoyant and "load_factor" not in policy.model_fields_set:
+        ready = _oracle(study, policy, making, loads or Loads(study), seed, part(progress, 0, 0.9))
+    else:
+        ready = policy.ready(making)
     run = part(progress, ready.after, 1.0)
     return replayed(
         study,
@@ -124,7 +128,7 @@ def replayed(
     """Replay a policy that was built already.
 
     ``study`` is the study it was built on, or one that differs in something that the policy does
-    not know. If ``bars`` are given, BeyondRecovery is raised as soon as a tier is sure to stay
+    not know. If ``bars`` are given, TargetMissed is raised as soon as a tier is sure to stay
     below both its target and its bar.
     """
     fleet = replace(ready.fleet, faults=faults_of(study.hardware.faults, ready.fleet.pools))
@@ -151,6 +155,7 @@ def replayed(
         progress=lambda done: progress(done, f"Replaying: {policy.title}"),
         watch=None if bars is None else LateCounter(_lowest(fleet, bars), study.window.duration_s),
         keep=requests,
+        carried=study.carried,
     )
     arranged = [study.hardware.arrangement(m, g) for m, _, g in study.hardware.pool_index]
     labels = [arranged[p] for p in ready.whence]
@@ -179,6 +184,30 @@ def replayed(
         modules=module_run(study, ready, result, labels, policy),
         refused_starts=getattr(ready.policy, "refused", 0),
     )
+
+
+def _oracle(
+    study: Study, policy: Policy, making: Making, loads: Loads, seed: int, progress: Progress
+) -> Ready:
+    """Return a policy with the cheapest schedule that meets every tier, as replays find it.
+
+    If none does, it is the plan for all the demand.
+    """
+    assert policy.traits.plan is not None
+    targets = {tier.name: tier.attainment for tier in study.hardware.tiers}
+    load = loads.of(policy.traits.plan, part(progress, 0.0, 0.1))
+
+    def judge(ready: Ready) -> float | None:
+        try:
+            run = replayed(
+                study, policy, ready, seed=seed, progress=silent, detailed=False, bars=targets
+            )
+        except TargetMissed:
+            return None
+        return run.summary.cost_usd if run.meets_slo else None
+
+    search = Oracle(study, load, making, policy.key, judge, part(progress, 0.1, 1.0))
+    return search.smallest() or policy.ready(making)
 
 
 def _lowest(fleet: Fleet, bars: Mapping[str, float]) -> list[Tier]:

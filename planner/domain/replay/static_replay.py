@@ -91,6 +91,7 @@ class FlatWindow:
                 seed=self.seed,
                 duration_s=study.window.duration_s,
                 watch=watch,
+                carried=self._carried(m),
             )
         except TargetMissed:
             return Served(self._count(m), watch.late.copy(), cut=True)
@@ -113,6 +114,10 @@ class FlatWindow:
             trace = self.study.trace
             self.requests[self.study, m] = trace.rows(trace.model == m)
         return self.requests[self.study, m]
+
+    def _carried(self, m: int) -> Trace | None:
+        carried = self.study.carried
+        return None if carried is None else carried.rows(carried.model == m)
 
     def _count(self, m: int) -> IntArray:
         """Return the number of the model's requests, by tier of the fleet."""

@@ -217,7 +217,7 @@ def _what(
 
 
 def _money(study: Study, run: PolicyRun) -> str:
-    day = run.summary.cost_usd * DAY_S / study.window.duration_s
+    day = run.summary.recurring_usd * DAY_S / study.window.duration_s
     if study.window.duration_s < DAY_S:
         return f"${_round(day)} a day at this window's rate (${_short(MONTH * day)} a month)"
     return f"${_round(day)} a day (${_short(MONTH * day)} a month of such days)"

@@ -125,6 +125,7 @@ POLICIES = Columns(
                  "of every instance that is starting, ready or draining, or works after the window",
                  POLICY_TABLE, "Cost", better=LESS),
         _counted("after_cost_usd", USD, "of it, instances that still worked after the window"),
+        _counted("before_cost_usd", USD, "of it, starts before the window"),
         _counted("busy_gpu_hours", HOURS, "an iteration runs", HOUR_TABLE, "Busy"),
         _counted("idle_gpu_hours", HOURS, "up, and nothing to do", HOUR_TABLE, "Idle"),
         _counted("gpu_hours", HOURS, "busy + idle + wasted", POLICY_TABLE, "GPU-hours",

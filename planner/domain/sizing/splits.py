@@ -6,6 +6,7 @@ Source: methods.md D6.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from planner.domain.progress import Progress
@@ -82,9 +83,10 @@ def splits_of(
             if row.stated:
                 rate = sizes.capacity[place][1].max_rps
             elif best and profile is not None:
-                rate = sized_alone(
-                    hardware, m, g, lengths[m], seed, profile=profile, burstiness=arrivals[m]
-                )
+                with suppress(SimulationError):  # bursts too large for one instance
+                    rate = sized_alone(
+                        hardware, m, g, lengths[m], seed, profile=profile, burstiness=arrivals[m]
+                    )
             splits.append(replace(row, best=best, max_rps=rate))
     return tuple(splits)
 

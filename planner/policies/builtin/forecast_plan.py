@@ -57,7 +57,7 @@ class Planned(Policy):
         ),
         "lt-i-perfect": Traits(
             "Planned on a perfect forecast",
-            "The plan, had the future been known.",
+            "The cheapest schedule found by replay, had the future been known.",
             Group.PLANNED,
             complexity=31,
             plan=Plan("perfect"),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from simulation.arrival_pattern import ArrivalPattern, pattern_of
+from simulation.errors import SimulationError
 from simulation.fleet import Tier
 from simulation.sizing.capacity import capacity
 from simulation.sizing.pool import PoolCurve, pool_curve
@@ -39,7 +40,7 @@ def pattern(level: float, seed: int = 1) -> ArrivalPattern:
 @cache
 def curve(level: float | None) -> PoolCurve:
     arrivals = 1.0 if level is None else pattern(level)
-    return pool_curve(SPEED, SAMPLE, TIGHT, burstiness=arrivals, most=8)
+    return pool_curve(SPEED, SAMPLE, TIGHT, burstiness=arrivals, max_instances=8)
 
 
 def test_capacity_falls_as_dispersion_rises() -> None:
@@ -62,3 +63,19 @@ def test_saturation_does_not_depend_on_bursts() -> None:
     any_tier = Tier("any")
     calm = capacity(SPEED, SAMPLE, any_tier).max_rps
     assert capacity(SPEED, SAMPLE, any_tier, burstiness=pattern(8.0)).max_rps == pytest.approx(calm)
+
+
+def test_a_pool_takes_bursts_that_one_instance_cannot() -> None:
+    """Twelve requests at the same moment: one instance is late at any rate."""
+    moments = np.repeat(np.arange(0.0, 40 * BIN_S, 1.0), 12)
+    together = pattern_of(moments, np.zeros(len(moments), np.int64), BIN_S)
+    assert together is not None
+    with pytest.raises(SimulationError):
+        capacity(SPEED, SAMPLE, TIGHT, burstiness=together)
+    each = pool_curve(SPEED, SAMPLE, TIGHT, burstiness=together, max_instances=16)
+    calm = pool_curve(SPEED, SAMPLE, TIGHT, max_instances=16)
+    assert each.max_rps[0] < 0.01 * calm.max_rps[0]
+    assert each.max_rps[15] > 0.3 * calm.max_rps[15]
+    # Prompts that take longer than the limit alone have no size at any dispersion.
+    with pytest.raises(SimulationError):
+        pool_curve(SPEED, ([8000], [10]), Tier("t", ttft_s=0.1), burstiness=together)

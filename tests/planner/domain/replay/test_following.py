@@ -50,7 +50,7 @@ def of_dear_east(folder: Path, **objective: Any) -> Study:
 def test_what_a_plan_sends_away_is_served_there(dear_east: Study, sees: str) -> None:
     routing = replace(dear_east.hardware.routing, sees=sees)
     toy = replace(dear_east, hardware=replace(dear_east.hardware, routing=routing))
-    run = run_policy(toy, policy_of("lt-i-perfect"), seed=1, progress=silent)
+    run = run_policy(toy, policy_of("lt-i-perfect", load_factor=1.0), seed=1, progress=silent)
     assert run.plan is not None and run.plan.shares is not None
     shares = run.plan.shares[:, 1, 0]  # of b's tokens in the east
     assert (shares[:, 1] > 0.5).all()
@@ -70,7 +70,7 @@ def test_nothing_goes_by_a_way_that_is_closed(tmp_path: Path, way: Any, goes: bo
     fleet = toy.fleet(np.array([region for _, region, _ in toy.hardware.pool_index]) * 8 + 1)
     west = [p for p, pool in enumerate(fleet.pools) if (pool.model, pool.region) == ("b", "west")]
     flat = simulate(toy.trace, fleet, Static([pool.initial for pool in fleet.pools]))
-    planned = run_policy(toy, policy_of("lt-i-perfect"), seed=1, progress=silent)
+    planned = run_policy(toy, policy_of("lt-i-perfect", load_factor=1.0), seed=1, progress=silent)
     for run in (flat, planned):
         assert (run.series.arrived_tokens[west].sum() > 0) == goes
 

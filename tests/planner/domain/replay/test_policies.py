@@ -283,7 +283,7 @@ def test_periodic_learns_from_the_day_before(tmp_path: Path) -> None:
         traffic={"sources": [make.source(**LENGTHS)], "bin_s": 900},
     )
     same = played(toy, "periodic").summary
-    perfect = played(toy, "lt-i-perfect").summary
+    perfect = played(toy, "lt-i-perfect", load_factor=1.0).summary
     # Every day is like the last, so yesterday is a perfect forecast but for lead and buffer.
     assert same.gpu_hours == pytest.approx(perfect.gpu_hours, rel=0.1)
 

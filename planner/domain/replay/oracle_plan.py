@@ -1,0 +1,251 @@
+"""Search the cheapest schedule of a window that meets every tier, knowing its demand (oracle).
+
+A plan on a perfect forecast covers the busiest bin of each period at the target of the tier. The
+tier counts over the whole window, so smaller plans meet it too. Replays find them: first one factor
+on all demand, then single replicas of single intervals. Counts per bin and a constant fleet are
+tried likewise, so that neither short periods nor a static fleet is cheaper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.domain.planning.inputs import Load
+from planner.domain.planning.planning import counts_over_time
+from planner.domain.planning.solving import Periods, replanned, solve_periods
+from planner.domain.progress import Progress, silent
+from planner.domain.replay.plan_execution import by_clock
+from planner.domain.study import Study
+from planner.domain.traffic.window import HOUR_S, Window
+from planner.errors import Infeasible
+from planner.optimizer.problem import PlanningProblem, ScalingPlan
+from planner.policies.context import Making, Ready
+from simulation.arrays import FloatArray, IntArray
+from simulation.policies.parts.schedule import ByClock, Course
+from simulation.policies.scheduled import Scheduled
+from simulation.sizing.pool import fewest_instances
+
+FACTORS = tuple(np.geomspace(0.4, 0.97, 24).tolist())  # on the demand, if all of it meets the tiers
+LARGER = tuple(np.geomspace(1.05, 2.0, 8).tolist())  # if it does not
+REPLAYS = 16  # most replays of a search
+STEP = 4  # places of FACTORS between tries, where one held before
+LITTLE = 0.005  # share of the cost: a round that saves less is the last
+
+Judge = Callable[[Ready], float | None]  # replayed cost in dollars; None: a tier is missed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """Counts ``[p, l, r, g]`` of the periods of ``window``, with the plan that they are from."""
+
+    counts: IntArray
+    window: Window
+    plan: ScalingPlan | None = None
+
+
+@dataclass(eq=False)
+class Oracle:
+    """The search. ``load`` is the demand of the window, and ``judge`` replays a policy."""
+
+    study: Study
+    load: Load
+    making: Making
+    key: str
+    judge: Judge
+    progress: Progress
+    replays: int = 0
+    _best: tuple[Candidate, float] | None = None
+    _near: int = -1  # place of the last factor that held; -1: none
+
+    def smallest(self) -> Ready | None:
+        """Return a policy with the cheapest schedule found; None if none meets every tier.
+
+        With spare replicas, or if demand is left unserved, only whole plans are tried.
+        """
+        self._try(self._planned(1.0))
+        self._least(LARGER if self._best is None else FACTORS, self._planned)
+        if self._best is None:
+            return None
+        plan = self._best[0].plan
+        assert plan is not None
+        settings = self.study.settings.plan
+        if plan.unserved_tps is None and plan.lent is None and not settings.spare:
+            if self._one_pool_each():
+                self._least((*FACTORS, 1.0), self._by_bin)
+            self._least((*FACTORS, 1.0), self._constant)
+            self._trim()
+        return self.ready(self._best[0])
+
+    def ready(self, candidate: Candidate) -> Ready:
+        """Return a policy that follows the candidate by the clock."""
+        study, plan = self.study, candidate.plan
+        course: Course
+        if plan is not None:
+            followed = by_clock(study, plan, self.load)
+            course, start = followed.course, followed.start
+        else:
+            times, counts = counts_over_time(candidate.counts, candidate.window)
+            course = ByClock("plan", times, study.pools(counts))
+            start = course.reset(study.fleet(study.pools(study.today)))
+        scheduled = Scheduled(course=course, name=self.key)
+        whole = None if plan is None else lambda: plan
+        return replace(self.making.on(scheduled, start), plan=whole, after=0.9)
+
+    def _least(
+        self, factors: Sequence[float], candidate_at: Callable[[float], Candidate | None]
+    ) -> None:
+        """Bisect for the smallest factor that meets every tier; candidates not cheaper are left."""
+        low, high = 0, len(factors)
+        # All kinds of candidates hold at similar factors: begin near the last one that held.
+        middle, step = (high // 2, high) if self._near < 0 else (min(self._near, high - 1), STEP)
+        while low < high and self.replays < REPLAYS:
+            candidate = candidate_at(factors[middle])
+            if candidate is not None and (self._dearer(candidate) or self._try(candidate)):
+                high, near = middle, middle - step
+            else:
+                low, near = middle + 1, middle + step
+            middle = near if low <= near < high else (low + high) // 2
+        self._near = low
+
+    def _try(self, candidate: Candidate | None) -> bool:
+        """Replay a candidate and keep it if it is the best; return whether it meets every tier."""
+        if candidate is None:
+            return False
+        self.replays += 1
+        self.progress(min(0.9, self.replays / REPLAYS), "Searching the cheapest schedule")
+        usd = self.judge(self.ready(candidate))
+        if usd is None:
+            return False
+        if self._best is None or usd < self._best[1]:
+            self._best = candidate, usd
+        return True
+
+    def _dearer(self, candidate: Candidate) -> bool:
+        """Return whether the counts alone, without any start, cost more than the best."""
+        hours = candidate.window.period_s / HOUR_S
+        usd = float((candidate.counts * self._usd_per_hour).sum()) * hours
+        return self._best is not None and usd >= self._best[1]
+
+    @property
+    def _usd_per_hour(self) -> FloatArray:
+        hardware = self.study.hardware
+        gpus = np.zeros((len(hardware.models), len(hardware.gpus)))
+        for place, profile in hardware.profiles.items():
+            gpus[place] = profile.tp
+        return np.asarray(gpus[:, None, :] * hardware.usd_per_gpu_hour[None])
+
+    def _planned(self, factor: float) -> Candidate | None:
+        """Return the plan for ``factor`` times the demand; None if there is none."""
+        periods = Periods.of(self.study.plan_input, self.load.times(factor))
+        try:
+            plan = solve_periods(periods, silent)
+        except Infeasible:
+            return None
+        return Candidate(plan.target, self.study.window, plan)
+
+    def _by_bin(self, factor: float) -> Candidate:
+        """Return the fewest replicas of each pool for ``factor`` times the demand of each bin."""
+        study, window = self.study, self.study.window
+        tps = np.moveaxis(self.load.tps, 3, 1) * factor  # [p, w, l, r]
+        tps = tps.reshape(-1, *tps.shape[2:])
+        counts = np.zeros((len(tps), *study.hardware.minimum.shape), np.int64)
+        for m, r, g in study.hardware.pool_index:
+            curve = study.sizes.pool_tps[m, g]
+            if curve[0] > 0:
+                need = [
+                    fewest_instances(curve, load) if load > 0 else 0
+                    for load in tps[:, m, r].tolist()
+                ]
+                least, most = study.hardware.minimum[m, r, g], study.hardware.maximum[m, r, g]
+                counts[:, m, r, g] = np.clip(need, least, max(least, most))
+        return Candidate(counts, replace(window, period_s=window.bin_s))
+
+    def _constant(self, factor: float) -> Candidate | None:
+        """Return the largest counts of the plan for ``factor`` times the demand, all the time."""
+        planned = self._planned(factor)
+        if planned is None:
+            return None
+        most = np.broadcast_to(planned.counts.max(axis=0), planned.counts.shape)
+        return Candidate(most.copy(), planned.window)
+
+    def _one_pool_each(self) -> bool:
+        """Return whether each model has one pool per region and stage, so that counts follow."""
+        hardware, theta = self.study.hardware, self.study.sizes.theta_tps
+        able = [(m, r, hardware.stages[g]) for m, r, g in hardware.pool_index if theta[m, g] > 0]
+        mixed = {(m, r) for m, r, stage in able if stage == 0}
+        split = {(m, r) for m, r, stage in able if stage != 0}
+        return len(set(able)) == len(able) and not mixed & split
+
+    def _trim(self) -> None:
+        """Remove single replicas of single periods, while the best holds and gets cheaper.
+
+        Each round removes as many as hold at once, those that leave the lowest utilization first.
+        """
+        while self.replays < REPLAYS:
+            assert self._best is not None
+            base, before = self._best
+            order = _by_utilization(*self._demand(base), base.counts)
+            low, high, step = 0, len(order), max(1, len(order) // 4)
+            while low < high and self.replays < REPLAYS:
+                tried = min(high, low + step)
+                if self._try(self._less(base, order[:tried])) and self._best[0] is not base:
+                    low = tried
+                else:
+                    high = tried - 1
+                step = max(1, (high - low + 1) // 2)
+            if self._best[1] > before * (1 - LITTLE):
+                break
+
+    def _less(self, base: Candidate, rows: IntArray) -> Candidate:
+        """Return the candidate with one replica less at each of ``rows [k, 4]``."""
+        fewer = base.counts.copy()
+        fewer[tuple(rows.T)] -= 1
+        if base.plan is None:
+            return replace(base, counts=fewer)
+        periods = Periods.of(self.study.plan_input, self.load)
+        return replace(base, counts=fewer, plan=replanned(periods, base.plan, fewer))
+
+    def _demand(self, base: Candidate) -> tuple[PlanningProblem, FloatArray]:
+        """Return a problem of the study, and the joint peak of a model in each period, ``[p, l]``.
+
+        Periods are those of the candidate.
+        """
+        peaks = self.load.tps.sum(axis=2)  # [p, l, w]
+        if base.window.period_s == self.study.window.period_s:
+            joint = peaks.max(axis=2)
+        else:
+            joint = np.moveaxis(peaks, 2, 1).reshape(-1, peaks.shape[1])
+        return Periods.of(self.study.plan_input, self.load).problems[0], joint
+
+
+def _by_utilization(problem: PlanningProblem, joint: FloatArray, counts: IntArray) -> IntArray:
+    """Return the places ``[k, 4]`` that can spare a replica, least utilization after it first.
+
+    Utilization is the peak demand of a model over the capacity of all its pools of that stage.
+    """
+    carried, one_less = (_carried(problem, np.maximum(n, 0)) for n in (counts, counts - 1))
+    after = np.zeros(counts.shape)
+    stages = np.zeros(counts.shape[3], np.int64) if problem.stages is None else problem.stages
+    for stage in (1, 2):
+        serves = stages != 3 - stage  # columns of both stages, or of this one
+        whole = carried[..., serves].sum(axis=(2, 3))
+        left = whole[:, :, None, None] - (carried - one_less)
+        share = joint[:, :, None, None] / np.maximum(left, 1e-9)
+        after = np.maximum(after, np.where(serves, share, 0.0))
+    after[counts <= np.maximum(problem.minimum, 0)] = np.inf
+    order = np.argsort(after, axis=None, kind="stable")
+    order = order[np.isfinite(after.ravel()[order])]
+    return np.stack(np.unravel_index(order, counts.shape), axis=1)
+
+
+def _carried(problem: PlanningProblem, counts: IntArray) -> FloatArray:
+    """Return the capacity of ``counts [p, l, r, g]``, input tokens/s."""
+    curve = problem.pool_tps
+    assert curve is not None
+    most = curve.shape[2]
+    m, _, g = np.indices(counts.shape[1:])
+    read = curve[m, g, np.clip(counts, 1, most) - 1]
+    return np.where(counts > 0, read * np.maximum(counts / most, 1.0), 0.0)
