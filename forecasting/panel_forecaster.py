@@ -18,6 +18,8 @@ from forecasting import conformal
 from forecasting.arrays import FloatArray, IntArray
 from forecasting.errors import ForecastError
 from forecasting.forecast import QUANTILES, PanelForecast
+from forecasting.harmonics import DAY_S, WEEK_S
+from forecasting.lead_weights import LeadWeights, block_edges
 from forecasting.method_choice import DiscountedMeans, choose_method, ensemble_weights
 from forecasting.method_fits import MethodFits
 from forecasting.panel import Panel, mean_scale, windows_at
@@ -30,6 +32,7 @@ ORIGINS = 336  # most past origins that methods are judged from
 BAND_WINDOWS = 168  # latest windows that quantiles rest on: a week of hours
 FIRST = 0.25  # share of the history before the first origin
 LARGEST_BIAS = 1.0  # log ratio: a larger miss says nothing of the next peak
+PEAK_MULTIPLE = 2.0  # of the observed peak: limit of forecasts on less than a week of history
 PART_SIZE = 2000  # series times bins of the window at a time, to bound memory
 
 
@@ -37,10 +40,17 @@ class PanelForecaster:
     """Forecast every series of a panel with ``method``.
 
     Methods are judged on the peak of a window of ``horizon_bins``, which begins ``lead_bins``
-    after the origin.
+    after the origin. With less than a week of history, no forecast exceeds ``peak_multiple`` times
+    the largest bin observed.
     """
 
-    def __init__(self, method: str, horizon_bins: int = 4, lead_bins: int = 0) -> None:
+    def __init__(
+        self,
+        method: str,
+        horizon_bins: int = 4,
+        lead_bins: int = 0,
+        peak_multiple: float = PEAK_MULTIPLE,
+    ) -> None:
         if method not in (AUTO, ENSEMBLE, *RULES):
             raise ForecastError(f"{method} does not forecast series together; choose another.")
         if horizon_bins < 1 or lead_bins < 0:
@@ -49,6 +59,7 @@ class PanelForecaster:
                 "bin and a lead of 0 or more."
             )
         self.method, self.horizon_bins, self.lead_bins = method, horizon_bins, lead_bins
+        self.peak_multiple = peak_multiple
         self._parts: list[_PanelPart] = []
         self._rows: list[slice] = []
 
@@ -100,12 +111,13 @@ class _PanelPart:
         self.names = tuple(RULES) if judged else (self.method,)
         self.horizon, self.lead = forecaster.horizon_bins, forecaster.lead_bins
         self.window = self.lead + self.horizon
+        self.peak_multiple = forecaster.peak_multiple
         self.panel = panel
         self.scale = mean_scale(panel.values)
         self.first = max(1, int(FIRST * panel.bins))
         self.stride = max(1, -(-(panel.bins - self.first) // ORIGINS))
         self.fits = MethodFits(self.names, panel, self.first)
-        self._restart(2 * self.window)
+        self._restart(self.window)
 
     def _restart(self, reach: int) -> None:
         """Forecast from all origins again, ``reach`` bins ahead."""
@@ -116,6 +128,8 @@ class _PanelPart:
         self.errors = DiscountedMeans.empty((2 * methods, series), apart, default=np.inf)
         self.mixed = DiscountedMeans.empty((series,), apart, default=np.inf)
         self.end_paths: tuple[int, FloatArray] | None = None  # bins, and the paths after them
+        edges = block_edges(self.window, self.panel.season_bins(DAY_S), reach)
+        self.leads = LeadWeights(methods, series, edges, self.stride, self.horizon)
         self._follow()
 
     def update(self, values: FloatArray) -> None:
@@ -128,12 +142,14 @@ class _PanelPart:
         ages = np.where(seen.any(axis=1), np.argmax(seen[:, ::-1], axis=1), 0)
         reach = max(self.window, steps) + int(ages.max(initial=0))
         if reach > self.record.reach:
-            self._restart(max(reach, 2 * self.record.reach))
+            self._restart(block_edges(self.window, panel.season_bins(DAY_S), reach)[-1])
         here = np.array([panel.bins])
         paths = self._paths_from_end(here, max(steps, self.window))
         recent = self._recent_errors(np.array([len(self.record.origins) + self._lag]))
         both = self._with_corrected(self._tops(paths), recent.bias)
-        selected = self._select(paths, both, recent, self._last_values(here, paths))
+        number = np.array([len(self.record.origins)])
+        last = self._last_values(here, paths)
+        selected = self._select(paths, both, recent, last, number, ages)
         mean = selected.path[:, 0, :steps]
         top = running_max(mean, self.horizon)
         quantiles = np.empty((len(mean), len(QUANTILES), steps))
@@ -144,22 +160,29 @@ class _PanelPart:
             forecast = np.hstack([mean[rows], (lift * top)[rows]])
             bands = self._quantiles(rows, int(age), forecast)
             quantiles[rows], peaks[rows] = bands[:, :, :steps], bands[:, :, steps:]
+        limit = self._limit(ages)
         names = (*self.names, *self.names, ENSEMBLE)
         errors = np.concatenate([recent.errors, recent.mixed[None]])[:, :, 0]
         return PanelForecast(
             start_s=panel.start_s + panel.bins * panel.bin_s,
             bin_s=panel.bin_s,
-            mean=mean,
-            top=lift * top,
+            mean=np.minimum(mean, limit),
+            top=np.minimum(lift * top, limit),
             levels=QUANTILES,
-            quantiles=quantiles,
-            peaks=peaks,
+            quantiles=np.minimum(quantiles, limit[:, None]),
+            peaks=np.minimum(peaks, limit[:, None]),
             methods=tuple(names[m] for m in selected.chosen[:, 0]),
             candidates=(*self.names, ENSEMBLE),
             errors=_smaller_of_both(errors, len(self.names)) / self.scale[:, 0],
             shares=_sum_of_both(_weights(both, recent.errors))[:, :, 0],
             past=self._past_peaks(),
         )
+
+    def _limit(self, ages: IntArray) -> FloatArray:
+        """Return the largest amount that is forecast, ``[series, 1]``: infinite from a week on."""
+        most = np.fmax.reduce(self.panel.values, axis=1, initial=0.0)
+        known_s = (self.panel.bins - ages) * self.panel.bin_s
+        return np.where(known_s < WEEK_S, self.peak_multiple * most, np.inf)[:, None]
 
     def _past_peaks(self) -> tuple[PastPeaks, ...]:
         """Return forecast and actual peaks of each series, of windows that do not overlap."""
@@ -190,6 +213,7 @@ class _PanelPart:
         )
         if not origins.size:
             self._judge()
+            self.leads.judge(self.panel.values)
             return
         paths = self.fits.paths(self.panel, np.append(origins, self.panel.bins), record.reach)
         self.end_paths = self.panel.bins, paths[:, :, -1:].copy()
@@ -208,7 +232,9 @@ class _PanelPart:
         mixed_tops = np.concatenate([record.mixed_tops, mixed_top], axis=1)
         self.record = record = replace(record, mixed_tops=mixed_tops)
         self._judge()  # again, now that the ensemble's peaks are known
-        selected = self._select(paths, both, self._recent_errors(new), last)
+        self.leads.follow(self.panel.values, origins, paths)
+        ages = np.zeros(len(paths[0]), np.int64)
+        selected = self._select(paths, both, self._recent_errors(new), last, new, ages)
         self.record = replace(
             record,
             paths=np.concatenate([record.paths, selected.path], axis=1),
@@ -284,7 +310,13 @@ class _PanelPart:
         return np.where(known[:, :, None], path, last), np.where(known, top, self._tops(last))
 
     def _select(
-        self, paths: FloatArray, both: FloatArray, recent: RecentErrors, last: FloatArray
+        self,
+        paths: FloatArray,
+        both: FloatArray,
+        recent: RecentErrors,
+        last: FloatArray,
+        number: IntArray,
+        ages: IntArray,
     ) -> SelectedForecast:
         """Return the forecast of the selected method, the last value where it has none."""
         mixed, mixed_top = self._mix(paths, both, recent.errors, last)
@@ -302,6 +334,13 @@ class _PanelPart:
         path_top = self._tops(path)
         known = (path_top > 0) & ~np.isnan(top)
         lift = np.where(known, top / np.where(path_top > 0, path_top, 1), 1)
+        if self.method in (AUTO, ENSEMBLE):
+            near = _sum_of_both(_weights(both, recent.errors))
+            known = near.sum(axis=0)[..., None] > 0
+            for age in np.unique(ages):
+                rows = np.flatnonzero(ages == age)
+                later = self.leads.mix(rows, paths[:, rows], number, near[:, rows], int(age))
+                path[rows] = np.where(known[rows] & ~np.isnan(later), later, path[rows])
         return SelectedForecast(path, lift, chosen)
 
     def _quantiles(self, rows: IntArray, age: int, forecast: FloatArray) -> FloatArray:
@@ -311,10 +350,34 @@ class _PanelPart:
         ``age`` bins after their origin.
         """
         steps = forecast.shape[1] // 2
-        windows = np.arange(len(self.record.origins))[:: self._origins_per_window][-BAND_WINDOWS:]
-        origins, paths = self.record.origins[windows], self.record.paths[rows][:, windows]
+        windows = np.arange(len(self.record.origins))[:: self._origins_per_window]
+        ahead = np.tile(np.arange(age + steps) >= age, 2)
+        past = self._past_scores(rows, windows, age + steps)[:, :, ahead]
         values, scale = self.panel.values[rows], self.scale[rows]
-        reach = age + steps
+        known_bins = self.panel.bins - age
+        days = known_bins * self.panel.bin_s / DAY_S
+        prior = conformal.growth_prior(days, int((self.record.origins[windows] < known_bins).sum()))
+        near = np.tile(np.arange(age, age + steps) < self.window, 2)
+        result = np.empty((len(rows), len(QUANTILES), 2 * steps))
+        result[:, :, near] = conformal.quantiles(
+            forecast[:, near], past[:, -BAND_WINDOWS:, near], values, scale, QUANTILES
+        )
+        # Forecasts further ahead than a window overlap. Levels would adapt to one streak of errors.
+        result[:, :, ~near] = conformal.quantiles(
+            forecast[:, ~near],
+            past[:, :, ~near],
+            values,
+            scale,
+            QUANTILES,
+            adapt=False,
+            prior=prior,
+        )
+        return result
+
+    def _past_scores(self, rows: IntArray, windows: IntArray, reach: int) -> FloatArray:
+        """Return scores of past forecasts, ``[rows, windows, bins and tops]``, NaN if not over."""
+        origins, paths = self.record.origins[windows], self.record.paths[rows][:, windows]
+        values, scale = self.panel.values[rows], self.scale[rows][:, :, None]
         after = np.full((len(rows), reach), np.nan)
         actual = windows_at(np.concatenate([values, after], axis=1), origins, reach)
         seen = ~np.isnan(actual)
@@ -323,11 +386,10 @@ class _PanelPart:
         forecasts = paths[:, :, :reach]
         lifts = self.record.lifts[rows][:, windows, None]
         forecast_tops = lifts * running_max(forecasts, self.horizon)
-        past = np.concatenate([
-            conformal.scores(actual, forecasts, scale[:, :, None])[:, :, age:],
-            conformal.scores(tops, forecast_tops, scale[:, :, None])[:, :, age:],
+        return np.concatenate([
+            conformal.scores(actual, forecasts, scale),
+            conformal.scores(tops, forecast_tops, scale),
         ], axis=2)  # fmt: skip
-        return conformal.quantiles(forecast, past, values, scale, QUANTILES)
 
 
 def running_max(paths: FloatArray, window: int) -> FloatArray:

@@ -12,10 +12,11 @@ from forecasting.demand import DemandSeries
 from forecasting.errors import ForecastError, SeriesTooShort
 from forecasting.explanation import ensemble_shares, selection_reason
 from forecasting.forecast import Forecast, PanelForecast
+from forecasting.harmonics import DAY_S
 from forecasting.models.series_end import SeriesEnd, check_steps, require_fitted
 from forecasting.panel import Panel
 from forecasting.panel_forecaster import PanelForecaster
-from forecasting.rules.naive import Seasonal
+from forecasting.rules.naive import Seasonal, ShapeTimesLevel
 from forecasting.rules.registry import AUTO, ENSEMBLE, RULES
 
 FEWEST = 2  # observed bins that a rule needs
@@ -114,16 +115,19 @@ def _check_length(method: str, series: DemandSeries) -> None:
     if method in (AUTO, ENSEMBLE):
         return
     rule, observed = RULES[method], int((~np.isnan(series.values)).sum())
-    if isinstance(rule, Seasonal):
+    if isinstance(rule, Seasonal | ShapeTimesLevel):
         season = round(rule.season_s / series.bin_s)
         if abs(season * series.bin_s - rule.season_s) > 1e-6 * rule.season_s:
             raise ForecastError(
                 f"{series.key}: the season of {rule.season_s:g} s is not a whole number of "
                 f"bins of {series.bin_s:g} s; choose a bin width that divides it."
             )
-        if series.bins < season:
+        needed, what = season, "one season"
+        if isinstance(rule, ShapeTimesLevel):
+            needed, what = season + round(DAY_S / series.bin_s), "one season and a day"
+        if series.bins < needed:
             raise SeriesTooShort(
-                f"{series.key}: {method} needs one season, {season} bins, and 2 observed "
+                f"{series.key}: {method} needs {what}, {needed} bins, and 2 observed "
                 f"bins; it has {series.bins} bins, {observed} of them observed."
             )
     if observed < FEWEST:

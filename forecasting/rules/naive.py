@@ -7,7 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from forecasting.arrays import FloatArray, IntArray
+from forecasting.harmonics import DAY_S
 from forecasting.panel import Panel, forward_fill
+
+LARGEST_LEVEL = 5.0  # of the last day over that of the shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +80,42 @@ def fill_by_phase(values: FloatArray, season: int) -> FloatArray:
     padded[:, :bins] = values
     filled = forward_fill(padded.reshape(series, seasons, season))
     return filled.reshape(series, -1)[:, :bins]
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeTimesLevel:
+    """Repeat the mean shape of the last seasons, at the level of the last day.
+
+    The level is the last day's total over that of the same days of the shape.
+    """
+
+    season_s: float
+    seasons: int  # most seasons of the shape
+
+    def fit(self, panel: Panel) -> ShapeTimesLevel:
+        return self
+
+    def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
+        season, day = panel.season_bins(self.season_s), panel.season_bins(DAY_S)
+        shape_of = np.full((len(panel.values), len(origins), steps), np.nan)
+        if not season or not day:
+            return shape_of
+        filled = forward_fill(fill_by_phase(panel.values, season))
+        ahead = np.arange(steps)
+        back = np.arange(-day, 0)
+        phase = origins[:, None] + np.concatenate([back, ahead % season])
+        total = np.zeros((len(filled), *phase.shape))
+        count = np.zeros(phase.shape)
+        for k in range(1, self.seasons + 1):
+            source = phase - k * season
+            # The whole of a season, so that the shape and its level have the same days.
+            whole = (origins >= k * season + day)[:, None] & (source >= 0)
+            total += np.where(whole, filled[:, np.maximum(source, 0)], 0.0)
+            count += whole
+        shape = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+        last = filled[:, np.maximum(origins[:, None] + back, 0)]
+        both = ~np.isnan(last) & ~np.isnan(shape[:, :, :day])
+        under = np.where(both, shape[:, :, :day], 0.0).sum(axis=2)
+        level = np.where(both, last, 0.0).sum(axis=2) / np.where(under > 0, under, 1.0)
+        level = np.where(under > 0, np.minimum(level, LARGEST_LEVEL), 1.0)
+        return shape[:, :, day:] * level[:, :, None]

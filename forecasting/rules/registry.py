@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forecasting.harmonics import DAY_S, WEEK_S
 from forecasting.rules.kalman import Kalman
-from forecasting.rules.naive import LastValue, MovingMaximum, Seasonal
+from forecasting.rules.naive import LastValue, MovingMaximum, Seasonal, ShapeTimesLevel
 from forecasting.rules.regression import Regression
 from forecasting.rules.rule import Rule
 from forecasting.rules.smoothing import SeasonalSmoothing, Smoothing
@@ -15,6 +15,7 @@ RULES: dict[str, Rule] = {
     LAST_VALUE: LastValue(),
     SEASONAL_NAIVE: Seasonal(DAY_S),
     "seasonal-naive-week": Seasonal(WEEK_S),
+    "week-shape": ShapeTimesLevel(WEEK_S, seasons=4),
     "moving-maximum": MovingMaximum(HOUR_S),
     "exponential-smoothing": Smoothing(),
     "seasonal-smoothing": SeasonalSmoothing(),

@@ -9,6 +9,7 @@ from hypothesis.extra.numpy import arrays
 from forecasting import conformal
 from forecasting.cleaning import Reason, clean
 from forecasting.errors import ForecastError
+from forecasting.lead_weights import LeadWeights, block_edges
 from forecasting.method_choice import DiscountedMeans, choose_method, ensemble_weights
 from forecasting.panel import Panel
 from forecasting.panel_forecaster import PanelForecaster, running_max
@@ -234,3 +235,84 @@ def test_what_quiet_hours_missed_by_does_not_multiply_busy_ones():
 
 def test_running_max():
     assert running_max(np.array([3.0, 1, 2, 5, 4]), 3).tolist() == [3, 3, 3, 5, 5]
+
+
+class TestLead:
+    def test_blocks_double_to_a_day_then_last_a_day_and_a_week(self):
+        assert block_edges(1, 24, 30) == (1, 2, 4, 8, 16, 24, 48)
+        assert block_edges(4, 24, 24) == (4, 8, 16, 24)
+        assert block_edges(1, 24, 200)[-3:] == (144, 168, 336)
+        assert block_edges(3, 0, 10) == (3, 6, 12)
+
+    def test_a_step_gets_the_weights_of_its_own_lead(self):
+        """Two methods, each right at one lead: after a day of errors each has its block."""
+        hours = np.arange(48.0)
+        values = (100 + hours)[None]
+        leads = LeadWeights(2, 1, (1, 2, 4), stride=1, horizon=1)
+        origins = np.arange(10, 48)
+        actual = np.pad(values, ((0, 0), (0, 4)), mode="edge")[0, origins[:, None] + np.arange(4)]
+        paths = np.stack([actual, actual])[:, None]
+        paths[0, ..., 2:] *= 2  # right until the second step
+        paths[1, ..., :2] *= 2  # right after it
+        leads.follow(values, origins, paths)
+        here = np.array([[10.0, 10, 10, 10], [20, 20, 20, 20]])[:, None, None]
+        even = np.full((2, 1, 1), 0.5)
+        mixed = leads.mix(np.array([0]), here, np.array([len(origins)]), even, age=0)[0, 0]
+        assert np.isnan(mixed[0])
+        np.testing.assert_allclose(mixed[1:], [10, 20, 20])
+        late = leads.mix(np.array([0]), here, np.array([len(origins)]), even, age=1)[0, 0]
+        np.testing.assert_allclose(late, [10, 20, 20, np.nan])
+
+    def test_without_errors_at_a_lead_nearer_weights_stand_in(self):
+        leads = LeadWeights(2, 1, (1, 2), stride=1, horizon=1)
+        paths = np.array([[0.0, 10.0], [0.0, 20.0]])[:, None, None]
+        near = np.array([0.25, 0.75])[:, None, None]
+        mixed = leads.mix(np.array([0]), paths, np.array([0]), near, age=0)
+        assert mixed[0, 0, 1] == pytest.approx(17.5)
+
+    def test_a_day_ahead_the_band_holds_its_share_on_days_not_seen(self):
+        """Sixty days, each with its own level, from origins at all times of day."""
+        rng = np.random.default_rng(6)
+        hours = np.arange(60 * 24)
+        level = np.exp(0.2 * rng.standard_normal((12, 60)).repeat(24, axis=1))
+        shape = 100 + 60 * np.sin(2 * np.pi * hours / 24)
+        values = shape * level * rng.lognormal(0, 0.05, (12, hours.size))
+        batch = PanelForecaster("auto", horizon_bins=1).fit(Panel(0.0, HOUR_S, values[:, :720]))
+        covered = []
+        for origin in range(720, hours.size - 24, 23):
+            forecast = batch.predict(24)
+            came = values[:, None, origin : origin + 24]
+            covered.append(came <= forecast.quantiles)
+            batch.update(values[:, origin : origin + 23])
+        share = np.mean(covered, axis=(0, 1, 3))
+        np.testing.assert_allclose(share, forecast.levels, atol=0.05)
+
+
+class TestShortHistory:
+    @pytest.mark.parametrize("multiple", [1.0, 2.0])
+    def test_nothing_exceeds_the_multiple_of_the_peak(self, multiple):
+        values = 10.0 * 2.0 ** np.arange(12)[None]
+        batch = PanelForecaster("auto", horizon_bins=2, peak_multiple=multiple)
+        forecast = batch.fit(Panel(0.0, HOUR_S, values)).predict(48)
+        for amounts in (forecast.mean, forecast.top, forecast.quantiles, forecast.peaks):
+            assert amounts.max() <= multiple * values.max()
+        assert forecast.quantiles.max() == multiple * values.max()  # the limit is felt
+
+    def test_from_a_week_on_there_is_no_limit(self):
+        values = np.exp(np.arange(200) / 20.0)[None]
+        forecast = PanelForecaster("auto", peak_multiple=1.0).fit(Panel(0.0, HOUR_S, values))
+        assert forecast.predict(24).quantiles.max() > values.max()
+
+    def test_the_prior_fades_over_a_week(self):
+        one, six = conformal.growth_prior(1.0, 40), conformal.growth_prior(6.0, 240)
+        assert (one.size, six.size) == (240, 40)
+        assert conformal.growth_prior(7.0, 300) is None
+        assert one.mean() == pytest.approx(0.0, abs=1e-12)
+        assert np.quantile(one, 0.95) == pytest.approx(1.645 * conformal.DAY_GROWTH, rel=0.02)
+
+    def test_two_exact_days_do_not_promise_a_third(self, daily_demand):
+        values = daily_demand(3, bin_s=HOUR_S)[None]
+        forecast = PanelForecaster("auto", horizon_bins=1).fit(Panel(0.0, HOUR_S, values))
+        far = forecast.predict(24)
+        low, high = far.quantiles[0, [0, -1], 12]
+        assert high > 1.1 * far.mean[0, 12] > 1.2 * low

@@ -4,7 +4,7 @@ import pytest
 from forecasting.errors import ForecastError, SeriesTooShort
 from forecasting.models.perfect import Perfect
 from forecasting.panel import Panel
-from forecasting.rules.naive import LastValue, MovingMaximum, Seasonal
+from forecasting.rules.naive import LastValue, MovingMaximum, Seasonal, ShapeTimesLevel
 from forecasting.selection import forecaster
 
 NAN = np.nan
@@ -99,3 +99,17 @@ def test_a_quantile_beyond_those_held_is_refused_not_clipped(series):
     assert np.all(forecast.quantile(0.95) >= forecast.quantile(0.05))
     with pytest.raises(ForecastError, match=r"0.99 is outside 0.05 to 0.95"):
         forecast.quantile(0.99)
+
+
+class TestShapeTimesLevel:
+    def test_repeats_the_mean_season_at_the_level_of_the_last_day(self):
+        half_day = 43_200.0  # a season of two days has four bins
+        first, second = [1.0, 3, 2, 2], [3.0, 5, 4, 4]
+        rule = ShapeTimesLevel(4 * half_day, seasons=2)
+        values = [*first, *second, 4.0, 8.0, *[NAN] * 4]
+        # The last day had 12 where the mean of the two seasons has 6: twice its 3, 3, 3.5 and 6.5.
+        np.testing.assert_allclose(path(rule, values, 10, 4, half_day), [6, 6, 7, 13])
+
+    def test_without_a_season_and_a_day_it_says_nothing(self):
+        rule = ShapeTimesLevel(4 * 43_200.0, seasons=2)
+        assert np.isnan(path(rule, np.arange(12.0), 5, 2, 43_200.0)).all()

@@ -40,6 +40,7 @@ Method = Literal[
     "last-value",
     "seasonal-naive",
     "seasonal-naive-week",
+    "week-shape",
     "moving-maximum",
     "exponential-smoothing",
     "seasonal-smoothing",

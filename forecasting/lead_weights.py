@@ -1,0 +1,111 @@
+"""Weigh methods by the errors of their past forecasts at the same lead time.
+
+The steps of a forecast are cut into blocks that grow with the lead. The first block is the window
+that the caller judges by its peak; the blocks here follow it.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from forecasting.arrays import FloatArray, IntArray
+from forecasting.method_choice import HALF_LIFE, DiscountedMeans, ensemble_weights
+from forecasting.panel import windows_at
+
+HALF_LIFE_LEADS = 7  # lead times after which an error counts half
+LATER_BLOCKS = 7  # days that are blocks of their own; later blocks have as many days
+
+
+def block_edges(window: int, day: int, steps: int) -> tuple[int, ...]:
+    """Return the first steps of the blocks, the last one at ``steps`` or later.
+
+    Blocks double from ``window`` to a day, then are a day each for a week, then a week each.
+    ``day`` is in steps, 0 if it is not a whole number of bins.
+    """
+    edges = [window]
+    while edges[-1] < steps:
+        last = edges[-1]
+        if last < day:
+            edges.append(min(2 * last, day))
+        elif day:
+            length = day if last < LATER_BLOCKS * day else LATER_BLOCKS * day
+            edges.append(last // length * length + length)
+        else:
+            edges.append(2 * last)
+    return tuple(edges)
+
+
+class LeadWeights:
+    """Errors of all methods by block of lead times, known at each past origin."""
+
+    def __init__(
+        self, methods: int, series: int, edges: tuple[int, ...], stride: int, horizon: int
+    ) -> None:
+        self.edges, self.stride = edges, stride
+        shape = methods, series
+        self.blocks = tuple(pairwise(edges))
+        self.errors = [
+            DiscountedMeans.empty(
+                shape,
+                stride / horizon * min(1.0, HALF_LIFE * horizon / (HALF_LIFE_LEADS * end)),
+                default=np.inf,
+            )
+            for _, end in self.blocks
+        ]
+        self.origins: IntArray = np.empty(0, np.int64)  # all of them
+        self.first = 0  # origin of the first of ``paths``
+        self.paths = np.empty((methods, series, 0, edges[-1]))  # of origins that are not judged
+
+    def follow(self, values: FloatArray, origins: IntArray, paths: FloatArray) -> None:
+        """Add forecasts, and the errors of those that are over after ``values [series, bins]``."""
+        self.origins = np.concatenate([self.origins, origins])
+        self.paths = np.concatenate([self.paths, paths[..., : self.edges[-1]]], axis=2)
+        self.judge(values)
+
+    def judge(self, values: FloatArray) -> None:
+        """Add the errors of forecasts that are over after ``values [series, bins]``."""
+        for b, (start, end) in enumerate(self.blocks):
+            over = int(np.searchsorted(self.origins, values.shape[1] - end, side="right"))
+            new = np.arange(self.errors[b].end, over)
+            if not new.size:
+                continue
+            actual = windows_at(values, self.origins[new] + start, end - start)
+            off = np.abs(self.paths[:, :, new - self.first, start:end] - actual)
+            known = ~np.isnan(off)
+            count = known.sum(axis=3)
+            error = np.where(known, off, 0.0).sum(axis=3) / np.maximum(count, 1)
+            # A block that ends in a gap has no weight: its other bins were known before.
+            error = np.where((count > 0) & known[..., -1], error, np.nan)
+            self.errors[b] = self.errors[b].append(error)
+        done = min((means.end for means in self.errors), default=len(self.origins))
+        self.paths = self.paths[:, :, done - self.first :].copy()
+        self.first = done
+        self.errors = [
+            means.keep_last(-(-end // self.stride))
+            for means, (_, end) in zip(self.errors, self.blocks, strict=True)
+        ]
+
+    def mix(
+        self, rows: IntArray, paths: FloatArray, number: IntArray, near: FloatArray, age: int
+    ) -> FloatArray:
+        """Return the weighted mean of ``paths [methods, rows, o, steps]``, ``[rows, o, steps]``.
+
+        ``number`` is the index of each origin among all. ``near`` holds the weights of the first
+        block, which stand in until an error at a longer lead is known. The last observed bin lies
+        ``age`` bins before the origins, which adds to the lead. Steps of the first block are NaN.
+        """
+        weights = near
+        mixed = np.full(paths.shape[1:], np.nan)
+        steps = paths.shape[3]
+        for means, (start, end) in zip(self.errors, self.blocks, strict=True):
+            part = slice(max(0, start - age), max(0, min(end - age, steps)))
+            error = means.at(number - -(-end // self.stride))[:, rows]
+            error = np.where(np.isnan(paths[..., min(part.start, steps - 1)]), np.inf, error)
+            own = ensemble_weights(error)
+            weights = np.where(own.sum(axis=0) > 0, own, weights)
+            if part.stop > part.start:
+                each = np.nan_to_num(paths[..., part])
+                mixed[..., part] = np.einsum("mso,msok->sok", weights, each)
+        return mixed
