@@ -12,12 +12,13 @@ import numpy as np
 
 from planner.errors import IngestError
 from planner.inputs.ingest.benchmarks.csv_rows import csv_rows
+from planner.inputs.ingest.benchmarks.results import TOOLS, declared
 from planner.inputs.ingest.benchmarks.serving import guidellm, vllm
 from planner.inputs.ingest.options import IngestOptions
 from planner.inputs.ingest.source import Source, foreign
 from simulation.performance.rows import NUMBERS, BenchmarkRows
 
-BENCHMARK_FORMATS = ("auto", "vllm", "guidellm", "wva", "splitwise", "sageserve", "csv")
+BENCHMARK_FORMATS = ("auto", "vllm", "guidellm", *TOOLS, "wva", "splitwise", "sageserve", "csv")
 MAX_BYTES = 200_000_000  # a JSON with every request of a long run; rows alone are far smaller
 MAX_ROWS = 1_000_000
 SPACE = re.compile(r"\s*")
@@ -116,6 +117,9 @@ def _named(
 
 def _json(text: str, name: str, format: str) -> tuple[str, BenchmarkRows, Sequence[str]]:
     documents = _documents(text, name)
+    known = declared(documents, name) if format in ("auto", *TOOLS) else None
+    if known is not None:
+        return known
     is_guidellm = any("benchmarks" in document for document in documents)
     kind = "guidellm" if is_guidellm else "vllm"
     if format not in ("auto", kind):

@@ -27,8 +27,12 @@ NAMES = {  # keys that users put into vLLM's --metadata KEY=VALUE
 
 
 def vllm(documents: Sequence[Document], name: str) -> tuple[BenchmarkRows, list[str]]:
-    """Return rows of ``benchmark_serving`` results, in the documents' order."""
-    rows = []
+    """Return rows of ``benchmark_serving`` results, in the documents' order.
+
+    A row is of one replica. Results name the replicas behind a gateway, if there are several.
+    """
+    rows: list[dict[str, Any]] = []
+    notes: list[str] = []
     for number, run in enumerate(documents, 1):
         where = f"{name}, result {number}" if len(documents) > 1 else name
         done = _number(run, "completed", where)
@@ -41,7 +45,10 @@ def vllm(documents: Sequence[Document], name: str) -> tuple[BenchmarkRows, list[
         if done < 1:
             raise IngestError(f"{where}: no request was completed; leave this result out.")
         osl = _number(run, "total_output_tokens", where) / done
+        duration = _number(run, "duration", where)
         rate = _number(run, "request_throughput", where)
+        if math.isnan(rate) and duration > 0:  # early forms give the duration alone
+            rate = done / duration
         ttft = _first(run, where, "median_ttft_ms", "mean_ttft_ms")
         most_in_flight = _number(run, "max_concurrency", where)
         # Without a concurrency limit, Little's law gives the mean number in flight.
@@ -49,23 +56,39 @@ def vllm(documents: Sequence[Document], name: str) -> tuple[BenchmarkRows, list[
             _first(run, where, "mean_ttft_ms", "median_ttft_ms"),
             _first(run, where, "mean_tpot_ms", "median_tpot_ms", "mean_itl_ms"),
         )
-        in_flight = rate * (mean[0] + mean[1] * max(osl - 1, 0)) / 1e3
+        e2e = _first(run, where, "mean_e2e_latency_ms", "mean_e2el_ms")
+        if math.isnan(e2e):
+            e2e = mean[0] + mean[1] * max(osl - 1, 0)
+        replicas = max(
+            1.0, _first(run, where, "decode_replicas", "replicas", "num_replicas") or 1.0
+        )
+        replicas = 1.0 if math.isnan(replicas) else replicas
+        if replicas > 1:
+            notes.append(f"Result {number}: divided by its {replicas:g} replicas.")
+        failed = _number(run, "failed", where)
+        if failed > 0.05 * (failed + done):
+            notes.append(f"Result {number}: {failed / (failed + done):.0%} of its requests failed.")
+        in_flight = rate * e2e / 1e3
         rows.append(
             {
                 "model": str(run.get("model_id") or run.get("model") or ""),
                 "isl": _number(run, "total_input_tokens", where) / done,
                 "osl": osl,
-                "concurrency": in_flight
-                if math.isnan(most_in_flight)
-                else min(most_in_flight, max(done, 1)),
+                "concurrency": (
+                    in_flight if math.isnan(most_in_flight) else min(most_in_flight, max(done, 1))
+                )
+                / replicas,
                 "ttft_s": ttft / 1e3,
                 "tbt_s": tpot / 1e3,
-                "e2e_s": _first(run, where, "median_e2el_ms", "mean_e2el_ms") / 1e3,
-                "throughput": _number(run, "output_throughput", where),
+                "e2e_s": _first(
+                    run, where, "median_e2el_ms", "median_e2e_latency_ms", "mean_e2el_ms"
+                )
+                / 1e3,
+                "throughput": _number(run, "output_throughput", where) / replicas,
                 **_labels(run, where),
             }
         )
-    return _rows(rows), []
+    return _rows(rows), notes
 
 
 def guidellm(documents: Sequence[Document], name: str) -> tuple[BenchmarkRows, list[str]]:

@@ -267,3 +267,61 @@ def test_json_files_joined_by_cat_are_read(tmp_path):
     path.write_text(runs[0] + runs[1][:-5])
     with pytest.raises(IngestError, match="is not JSON"):
         read_benchmarks(path)
+
+
+def test_results_of_declared_tools(tmp_path):
+    stats = {"avg": 130.0, "p50": 120.0}
+    summary = {
+        "time_to_first_token": stats, "inter_token_latency": {"avg": 11.0, "p50": 10.0},
+        "request_throughput": {"avg": 4.0}, "request_latency": {"avg": 5000.0, "p50": 4900.0},
+        "input_sequence_length": {"avg": 1024.0}, "output_sequence_length": {"avg": 400.0},
+        "input_config": {"endpoint": {"model_names": ["m"]}, "loadgen": {"concurrency": 16}},
+    }  # fmt: skip
+    path = tmp_path / "aiperf.json"
+    path.write_text(json.dumps(summary))
+    read = read_benchmarks(path)
+    assert (read.format, read.rows.model[0], read.rows.concurrency[0]) == ("aiperf", "m", 16)
+    assert (read.rows.ttft_s[0], read.rows.tbt_s[0]) == pytest.approx((0.12, 0.01))
+    del summary["input_config"]["loadgen"]  # in flight by Little's law
+    path.write_text(json.dumps(summary))
+    assert read_benchmarks(path).rows.concurrency[0] == pytest.approx(20)
+
+
+def test_a_tool_that_counts_the_first_token_among_the_gaps(tmp_path):
+    run = {
+        "num_concurrent_requests": 5, "results_ttft_s_mean": 0.5, "model": "m",
+        "results_end_to_end_latency_s_mean": 2.5, "results_number_output_tokens_mean": 101,
+        "results_inter_token_latency_s_mean": 0.0248, "results_number_input_tokens_mean": 550,
+    }  # fmt: skip
+    path = tmp_path / "llmperf.json"
+    path.write_text(json.dumps({"5": run, "10": run | {"num_concurrent_requests": 10}}))
+    rows = read_benchmarks(path).rows
+    assert rows.tbt_s.tolist() == pytest.approx([0.02, 0.02])
+    assert rows.concurrency.tolist() == [5, 10]
+
+
+def test_replicas_behind_a_gateway_share_the_load(tmp_path):
+    run = {
+        "completed": 100, "total_input_tokens": 1000, "total_output_tokens": 1100,
+        "request_throughput": 8.0, "median_ttft_ms": 50, "mean_ttft_ms": 50,
+        "median_tpot_ms": 20, "mean_tpot_ms": 20, "output_throughput": 88.0,
+    }  # fmt: skip
+    path = tmp_path / "vllm.json"
+    path.write_text(json.dumps(run | {"decode_replicas": "4"}))
+    one = read_benchmarks(path)
+    path.write_text(json.dumps(run))
+    assert one.rows.concurrency[0] == pytest.approx(read_benchmarks(path).rows.concurrency[0] / 4)
+    assert one.rows.throughput[0] == 22 and one.notes
+
+
+def test_a_log_of_requests_of_an_engine(tmp_path):
+    lines = [
+        {"input_toks": 100, "output_toks": 11, "arrival_time": 1.7e9, "queued_ts": 10.0 + i,
+         "scheduled_ts": 10.5 + i, "first_token_ts": 11.0 + i, "last_token_ts": 11.2 + i}
+        for i in range(8)
+    ]  # fmt: skip
+    path = tmp_path / "requests.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    rows = read_benchmarks(path).rows
+    assert (rows.ttft_s[0], rows.tbt_s[0]) == pytest.approx((1.0, 0.02))
+    assert rows.concurrency[0] == pytest.approx(8 * 0.7 / (18.2 - 10.5))

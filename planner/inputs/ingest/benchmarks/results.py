@@ -1,0 +1,194 @@
+"""Read results of benchmark tools by their declarations: one TOML file each in ``tools``.
+
+A declaration has ``title``, ``docs`` (the tool's page), ``known_by`` (paths that identify a run)
+and ``[fields]``: field to a path in the run. ``a | b`` takes b where a is absent; ``a - b`` and
+``a / b`` are computed. Fields of times end with ``_ms`` or ``_s``. ``requests = true``: each object
+is one request, and the runs are summed up.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from planner.errors import IngestError
+from planner.inputs.ingest.benchmarks.requests import runs
+from simulation.performance.rows import BenchmarkRows, benchmark_rows
+
+TEXTS = ("model", "gpu", "precision")
+TIMES = ("ttft", "tbt", "e2e", "mean_e2e", "arrival", "decode")
+SCALE = {"ns": 1e-9, "ms": 1e-3, "s": 1.0}
+NOTABLE = 0.05  # share of failed requests that is reported
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """The declaration of one tool's result."""
+
+    name: str
+    title: str
+    docs: str
+    known_by: tuple[str, ...]
+    fields: Mapping[str, str]
+    requests: bool = False
+
+    def rows_in(self, document: Any) -> list[Any]:
+        """Return the runs in a document, which may be the values of an object; empty if none."""
+        if self._knows(document):
+            return [document]
+        values = list(document.values()) if isinstance(document, dict) else []
+        return values if values and all(map(self._knows, values)) else []
+
+    def _knows(self, run: Any) -> bool:
+        return isinstance(run, dict) and all(at(run, path) is not None for path in self.known_by)
+
+
+def _read(path: Path) -> Tool:
+    data = tomllib.loads(path.read_text(encoding="utf-8"))
+    return Tool(path.stem, known_by=tuple(data.pop("known_by")), **data)
+
+
+TOOLS: Mapping[str, Tool] = {
+    tool.name: tool for tool in map(_read, sorted((Path(__file__).parent / "tools").glob("*.toml")))
+}
+
+
+def at(run: Any, path: str) -> Any:
+    """Return the value at a dotted path; a name may contain dots, a number is a place in a list."""
+    if isinstance(run, dict) and path in run:
+        return run[path]
+    first, _, rest = path.partition(".")
+    if isinstance(run, list) and first.isdecimal():
+        inner = run[int(first)] if int(first) < len(run) else None
+    else:
+        inner = run.get(first) if isinstance(run, dict) else None
+    return at(inner, rest) if rest and inner is not None else (None if rest else inner)
+
+
+def _number(run: Any, expression: str, where: str) -> float:
+    """Return the number of an expression; NaN if a part is absent."""
+    for alternative in expression.split(" | "):
+        for sign in (" - ", " / "):
+            left, found, right = alternative.partition(sign)
+            if found:
+                first, second = _number(run, left, where), _number(run, right, where)
+                value = first - second if sign == " - " else first / second if second else math.nan
+                break
+        else:
+            value = _value(at(run, alternative.strip()), alternative.strip(), where)
+        if not math.isnan(value):
+            return value
+    return math.nan
+
+
+def _value(value: Any, path: str, where: str) -> float:
+    if value is None:
+        return math.nan
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = -1.0
+    if isinstance(value, bool) or not (number >= 0 and math.isfinite(number)):
+        raise IngestError(
+            f"{where}: {path} is {value!r:.60}; a number from 0 is expected, correct or remove it."
+        )
+    return number
+
+
+def declared(documents: Sequence[Any], name: str) -> tuple[str, BenchmarkRows, list[str]] | None:
+    """Return tool, rows and notes of results that a declaration knows, or None."""
+    for tool in TOOLS.values():
+        found = [tool.rows_in(document) for document in documents]
+        if found and all(found):
+            flat = [run for rows in found for run in rows]
+            values = [_values(tool, run, f"{name}, result {i}") for i, run in enumerate(flat, 1)]
+            if tool.requests:
+                return (tool.name, *_summed(values, name))
+            rows = [_row(each) for each in values]
+            texts = {key: [str(row[key]) for row in rows] for key in TEXTS}
+            columns = {key: [row[key] for row in rows] for key in rows[0] if key not in TEXTS}
+            return tool.name, benchmark_rows(texts, columns), _notes(values)
+    return None
+
+
+def _values(tool: Tool, run: Any, where: str) -> dict[str, Any]:
+    """Return the declared fields of a run, with times in seconds."""
+    values: dict[str, Any] = {}
+    for key, expression in tool.fields.items():
+        if key in TEXTS:
+            found = (at(run, path.strip()) for path in expression.split(" | "))
+            values[key] = next((str(each) for each in found if each not in (None, "")), "")
+            continue
+        number = _number(run, expression, where)
+        field, _, unit = key.rpartition("_")
+        scaled = unit in SCALE and field in TIMES
+        values[field if scaled else key] = number * (SCALE[unit] if scaled else 1.0)
+    # A log of requests may give the time of all tokens after the first.
+    if "decode" in values and values.get("osl", 0) > 1:
+        values["tbt"] = values["decode"] / (values["osl"] - 1)
+    return values
+
+
+def _row(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one served row of one replica."""
+
+    def value(key: str, otherwise: float = math.nan) -> float:
+        number = float(values.get(key, math.nan))
+        return otherwise if math.isnan(number) else number
+
+    osl, ttft, mean_e2e = value("osl"), value("ttft"), value("mean_e2e", value("e2e"))
+    # The time to the first token is apart from those between tokens.
+    tbt = value("tbt", (mean_e2e - value("mean_ttft", ttft)) / (osl - 1) if osl > 1 else math.nan)
+    rate = value("rate", value("rate_per_min") / 60)
+    replicas = max(1.0, value("replicas", 1.0))
+    in_flight = value("concurrency", rate * mean_e2e) / replicas
+    throughput = value("throughput", value("throughput_per_gpu") * value("tp")) / replicas
+    return {
+        **{key: values.get(key, "") for key in TEXTS},
+        "tp": value("tp"),
+        "isl": value("isl"),
+        "osl": osl,
+        "concurrency": in_flight,
+        "ttft_s": ttft,
+        "tbt_s": tbt,
+        "e2e_s": value("e2e"),
+        "throughput": throughput,
+    }
+
+
+def _summed(values: Sequence[Mapping[str, Any]], name: str) -> tuple[BenchmarkRows, list[str]]:
+    """Return a log of requests as one row per run; requests without every time are left out."""
+    needed = ("isl", "osl", "arrival", "e2e", "ttft", "tbt")
+    done = [each for each in values if not any(math.isnan(each.get(k, math.nan)) for k in needed)]
+    if not done:
+        raise IngestError(f"{name}: no request has times to its first and last token.")
+    columns = {
+        (key if key in ("isl", "osl") else f"{key}_s"): np.array([each[key] for each in done])
+        for key in needed
+    }
+    texts = {key: [str(each.get(key, "")) for each in done] for key in TEXTS}
+    rows, notes = runs(texts, columns)
+    if missing := len(values) - len(done):
+        notes.append(f"{missing:,} of {len(values):,} requests did not finish and are left out.")
+    return rows, notes
+
+
+def _notes(values: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return sentences on failed requests, replicas and missing times between tokens."""
+    notes = []
+    for number, each in enumerate(values, 1):
+        failed, done = each.get("failed", 0.0), each.get("completed", math.nan)
+        share = failed / (failed + done) if done == done and failed == failed else 0.0
+        if share > NOTABLE:
+            notes.append(f"Result {number}: {share:.0%} of its requests failed.")
+        if each.get("replicas", 1.0) > 1:
+            notes.append(f"Result {number}: divided by its {each['replicas']:g} replicas.")
+    if all(math.isnan(_row(each)["tbt_s"]) for each in values):
+        notes.append("The file has no time between tokens and none follows from it.")
+    return notes
