@@ -1,7 +1,8 @@
 """How plans on a perfect forecast do on bursty and on smooth traffic.
 
 Synthetic traffic has a known dispersion at one second. Its rate follows a wave. Public traces of
-../shared/data stand beside it, where they are there. The first half of each is known, the second
+../shared/data stand beside it, where they are there: copies of each, turned in time, so that
+fleets have several replicas. The first half of each is known, the second
 half is the window. Nothing is known of the window but its demand per bin.
 
 - ``perfect_forecast_attainment_gap_points_bursty``: the most that the plan on a perfect forecast
@@ -81,6 +82,15 @@ def synthetic(level: float, rate: float, seed: int) -> FloatArray:
     return arrivals_from_bins(np.round(mean), BIN_S, 0.0, rng, level)[0]
 
 
+def superposed(arrival_s: FloatArray) -> FloatArray:
+    """As many copies of a trace as make RATE requests/s, each turned in time by another offset."""
+    span = float(arrival_s.max() - arrival_s.min()) + 1.0
+    copies = max(1, round(RATE * span / len(arrival_s)))
+    since = arrival_s - arrival_s.min()
+    turned = [(since + copy * span / copies + 0.137 * copy) % span for copy in range(copies)]
+    return np.sort(np.concatenate(turned))
+
+
 def cases() -> Iterator[Bursts]:
     for level in (1.0, 4.0, 12.0):
         for ttft_ms in (800.0, 3000.0):
@@ -90,11 +100,11 @@ def cases() -> Iterator[Bursts]:
     if azure.exists():
         times = pl.read_csv(azure, try_parse_dates=True)["TIMESTAMP"].cast(pl.Datetime("us"))
         seconds = (times - times.min()).dt.total_microseconds().to_numpy() / 1e6
-        yield Bursts("azure2023-conv", np.sort(seconds), 800.0)
+        yield Bursts("azure2023-conv", superposed(seconds), 800.0)
     mooncake = TRACES / "mooncake_conversation.jsonl.gz"
     if mooncake.exists():
         stamps = pl.read_ndjson(mooncake)["timestamp"].to_numpy()
-        yield Bursts("mooncake", np.sort(stamps.astype(np.float64) / 1000.0), 800.0)
+        yield Bursts("mooncake", superposed(stamps.astype(np.float64) / 1000.0), 3000.0)
 
 
 def study(case: Bursts, folder: Path) -> Study:
