@@ -1,7 +1,7 @@
 """A test harness for scaling policies, for pytest or direct use.
 
-``check_policy`` replays small traces and verifies that a policy obeys ``simulation.policy``. It
-raises ``ProtocolError`` with the reason.
+``check`` replays small traces and verifies that a policy obeys ``simulation.policy``. It
+raises ``ProtocolBroken`` with the reason.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ TIERS = (Tier("chat", ttft_s=1.0, tbt_s=0.1), Tier("night", e2e_s=3600.0, deferr
 WINDOW_S = 600.0
 
 
-class ProtocolError(AssertionError):
+class ProtocolBroken(AssertionError):
     """A policy broke the protocol; the message tells how and where."""
 
 
-def check_policy(make: Factory, *, fleets: tuple[str, ...] = ("one", "two", "split")) -> None:
-    """Raise ``ProtocolError`` unless the policies that ``make()`` returns obey the protocol.
+def check(make: Factory, *, fleets: tuple[str, ...] = ("one", "two", "split")) -> None:
+    """Raise ``ProtocolBroken`` unless the policies that ``make()`` returns obey the protocol.
 
     ``fleets`` are ``one`` (pool), ``two`` (regions, one empty at first) and ``split`` (prefill and
     decode pools). On each of them the following must hold:
@@ -49,10 +49,10 @@ def check_policy(make: Factory, *, fleets: tuple[str, ...] = ("one", "two", "spl
             _attributes(make())
             _check_answers(make, fleet, name)
             _check_replays(make, fleet, name)
-        except ProtocolError:
+        except ProtocolBroken:
             raise
         except Exception as problem:  # the author must see any error of the policy
-            raise ProtocolError(f"On the fleet {name!r} it raised {problem!r}.") from problem
+            raise ProtocolBroken(f"On the fleet {name!r} it raised {problem!r}.") from problem
 
 
 def observations(fleet: Fleet) -> Iterator[Observation]:
@@ -104,9 +104,9 @@ def observations(fleet: Fleet) -> Iterator[Observation]:
 def _attributes(policy: ScalingPolicy) -> None:
     """Check the name and the interval of a policy."""
     if not isinstance(policy.name, str) or not policy.name:
-        raise ProtocolError("name must be a word.")
+        raise ProtocolBroken("name must be a word.")
     if not policy.interval_s > 0:
-        raise ProtocolError("interval_s must be above 0.")
+        raise ProtocolBroken("interval_s must be above 0.")
 
 
 def _check_answers(make: Factory, fleet: Fleet, name: str) -> None:
@@ -120,7 +120,7 @@ def _check_answers(make: Factory, fleet: Fleet, name: str) -> None:
         answer = policy.decide(observation)
         first.append(_checked_actions(answer, fleet, name, observation.time_s))
         if not _equal_actions(before, observation):
-            raise ProtocolError(
+            raise ProtocolBroken(
                 f"On the fleet {name!r} at {observation.time_s:g} s it changed the observation; "
                 "copy what is to be changed."
             )
@@ -132,7 +132,7 @@ def _check_answers(make: Factory, fleet: Fleet, name: str) -> None:
         ]
         for index, (old, new) in enumerate(zip(first, answers, strict=True)):
             if not np.array_equal(old.targets, new.targets):
-                raise ProtocolError(
+                raise ProtocolBroken(
                     f"On the fleet {name!r} at answer {index} {what} wants {new.targets.tolist()} "
                     f"where the first wanted {old.targets.tolist()}; reset must forget everything, "
                     "and nothing may depend on chance."
@@ -143,7 +143,7 @@ def _checked_actions(answer: object, fleet: Fleet, name: str, time_s: float) -> 
     """Return the answer as actions, after a check of shapes and ranges."""
     where = f"On the fleet {name!r} at {time_s:g} s"
     if not isinstance(answer, np.ndarray | Actions):
-        raise ProtocolError(f"{where} it answered {answer!r}: give an array or Actions.")
+        raise ProtocolBroken(f"{where} it answered {answer!r}: give an array or Actions.")
     actions = actions_of(answer)
     pools = len(fleet.pools)
     for field in fields(Actions):
@@ -154,15 +154,15 @@ def _checked_actions(answer: object, fleet: Fleet, name: str, time_s: float) -> 
         if field.name == "shares":
             shape = (len(fleet.models), *fleet.latency_s.shape)
         if array.shape != shape:
-            raise ProtocolError(f"{where} {field.name} has shape {array.shape}, not {shape}.")
+            raise ProtocolBroken(f"{where} {field.name} has shape {array.shape}, not {shape}.")
         if array.dtype == object or not np.isfinite(array.astype(float)).all():
-            raise ProtocolError(f"{where} {field.name} is not a finite number per pool.")
+            raise ProtocolBroken(f"{where} {field.name} is not a finite number per pool.")
         if (array.astype(float) < 0).any():
-            raise ProtocolError(f"{where} {field.name} is below 0: {array.tolist()}.")
+            raise ProtocolBroken(f"{where} {field.name} is below 0: {array.tolist()}.")
     if not np.issubdtype(np.asarray(actions.targets).dtype, np.integer):
-        raise ProtocolError(f"{where} targets are not whole numbers.")
+        raise ProtocolBroken(f"{where} targets are not whole numbers.")
     if not actions.soft_s >= 0:
-        raise ProtocolError(f"{where} soft_s is below 0.")
+        raise ProtocolBroken(f"{where} soft_s is below 0.")
     return replace(actions, targets=np.array(actions.targets))
 
 
@@ -179,12 +179,12 @@ def _check_replays(make: Factory, fleet: Fleet, name: str) -> None:
         ]
         first, second = runs
         if len(first.requests.outcome) != len(trace):
-            raise ProtocolError(f"A {kind} on the fleet {name!r} lost requests.")
+            raise ProtocolBroken(f"A {kind} on the fleet {name!r} lost requests.")
         if not (
             np.array_equal(first.requests.outcome, second.requests.outcome)
             and np.array_equal(first.series.ready, second.series.ready)
         ):
-            raise ProtocolError(f"A {kind} on the fleet {name!r} came out differently twice.")
+            raise ProtocolBroken(f"A {kind} on the fleet {name!r} came out differently twice.")
 
 
 def _equal_actions(a: Observation, b: Observation) -> bool:

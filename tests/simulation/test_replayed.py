@@ -121,7 +121,9 @@ def apart_requests(n=900, model=3):
 def test_models_apart_are_replayed_side_by_side_to_the_byte(monkeypatch):
     """Under a policy that looks at them together; one of the models nobody serves."""
     requests, looks = apart_requests(model=4), []
-    monkeypatch.setattr(trace_replay, "simulate_apart", counted(looks, trace_replay.simulate_apart))
+    monkeypatch.setattr(
+        trace_replay, "simulate_in_parallel", counted(looks, trace_replay.simulate_in_parallel)
+    )
     at_once, streamed = both_ways(monkeypatch, requests, APART, Together, duration_s=300.0)
     assert looks == [2]
     same(at_once, streamed)

@@ -20,7 +20,7 @@ from simulation.policies.static import Static
 from simulation.policies.utilization_gated import UtilizationGated
 from simulation.policies.wrappers.safety_layer import SafetyLayer
 from simulation.policy import Actions
-from simulation.policy_check import ProtocolError, check_policy
+from simulation.policy_check import ProtocolBroken, check
 
 EXAMPLES = Path(__file__).parents[3] / "docs/examples"
 OURS: dict[str, Callable[[], object]] = {
@@ -50,7 +50,7 @@ OURS: dict[str, Callable[[], object]] = {
 
 @pytest.mark.parametrize("name", OURS)
 def test_ours_keep_to_the_protocol(name: str) -> None:
-    check_policy(OURS[name])  # type: ignore[arg-type]
+    check(OURS[name])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("forecast", [None, np.full((3, 1), 50.0)])
@@ -58,7 +58,7 @@ def test_plans_keep_to_the_protocol(forecast: np.ndarray | None) -> None:
     def make() -> UtilizationGated:
         return UtilizationGated([0.0, 300.0], [[3], [5]], period_s=300.0, forecast_tps=forecast)
 
-    check_policy(make, fleets=("one",))
+    check(make, fleets=("one",))
 
 
 def test_the_example_of_the_docs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,8 +66,8 @@ def test_the_example_of_the_docs(monkeypatch: pytest.MonkeyPatch) -> None:
     sys.modules.pop("my_policy", None)
     from my_policy import QueueLength  # type: ignore[import-not-found]
 
-    check_policy(QueueLength)
-    check_policy(lambda: QueueLength(per_instance=2, calm_s=60.0))
+    check(QueueLength)
+    check(lambda: QueueLength(per_instance=2, calm_s=60.0))
 
 
 class Steady(Static):
@@ -140,6 +140,6 @@ class ByChance(Steady):
     ],
 )  # fmt: skip
 def test_what_no_policy_may_do_is_found(wrong: type, words: str) -> None:
-    check_policy(Steady, fleets=("one",))
-    with pytest.raises(ProtocolError, match=words):
-        check_policy(wrong, fleets=("one",))
+    check(Steady, fleets=("one",))
+    with pytest.raises(ProtocolBroken, match=words):
+        check(wrong, fleets=("one",))
