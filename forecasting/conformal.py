@@ -78,6 +78,11 @@ def quantiles(
     return np.maximum(0.0, amount - OFFSET * scale[:, None])
 
 
+def prior_share(days: float) -> float:
+    """Return the share of the prior for growth with ``days`` of history."""
+    return max(0.0, 1.0 - days / PRIOR_DAYS)
+
+
 def growth_prior(days: float, count: int) -> FloatArray | None:
     """Return prior scores for a history of ``days`` with ``count`` past forecasts, ``[n]``.
 

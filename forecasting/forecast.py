@@ -90,6 +90,9 @@ class PanelForecast:
     errors: FloatArray  # [methods, series] recent error of peaks over mean demand; inf: unknown
     shares: FloatArray  # [methods, series] weights of the ensemble
     past: tuple[PastPeaks, ...]  # [series]
+    limit: FloatArray  # [series, 1] largest amount that is forecast; infinite from a week on
+    scores: FloatArray  # [series, o, steps] errors of past forecasts by lead; NaN: not known
+    growth_share: float  # of joint paths that have one rank, as the prior for growth has
 
 
 def interpolate_quantiles(

@@ -93,6 +93,9 @@ class PanelForecaster:
             peaks=np.concatenate([piece.peaks for piece in pieces]),
             methods=tuple(name for piece in pieces for name in piece.methods),
             past=tuple(past for piece in pieces for past in piece.past),
+            limit=np.concatenate([piece.limit for piece in pieces]),
+            scores=np.concatenate([piece.scores for piece in pieces]),
+            growth_share=max(piece.growth_share for piece in pieces),
             errors=np.concatenate([piece.errors for piece in pieces], axis=1),
             shares=np.concatenate([piece.shares for piece in pieces], axis=1),
         )
@@ -154,11 +157,14 @@ class _PanelPart:
         top = running_max(mean, self.horizon)
         quantiles = np.empty((len(mean), len(QUANTILES), steps))
         peaks = np.empty_like(quantiles)
+        scores = np.empty((len(mean), len(self._windows), steps))
         lift = selected.lift[:, :1]
         for age in np.unique(ages):
             rows = np.flatnonzero(ages == age)
             forecast = np.hstack([mean[rows], (lift * top)[rows]])
-            bands = self._quantiles(rows, int(age), forecast)
+            past = self._past_scores(rows, int(age), steps)
+            scores[rows] = past[:, :, :steps]
+            bands = self._quantiles(rows, int(age), forecast, past)
             quantiles[rows], peaks[rows] = bands[:, :, :steps], bands[:, :, steps:]
         limit = self._limit(ages)
         names = (*self.names, *self.names, ENSEMBLE)
@@ -176,6 +182,9 @@ class _PanelPart:
             errors=_smaller_of_both(errors, len(self.names)) / self.scale[:, 0],
             shares=_sum_of_both(_weights(both, recent.errors))[:, :, 0],
             past=self._past_peaks(),
+            limit=limit,
+            scores=scores,
+            growth_share=conformal.prior_share(self._days_known(int(ages.min(initial=0)))),
         )
 
     def _limit(self, ages: IntArray) -> FloatArray:
@@ -343,20 +352,25 @@ class _PanelPart:
                 path[rows] = np.where(known[rows] & ~np.isnan(later), later, path[rows])
         return SelectedForecast(path, lift, chosen)
 
-    def _quantiles(self, rows: IntArray, age: int, forecast: FloatArray) -> FloatArray:
+    @property
+    def _windows(self) -> IntArray:
+        """Return the past origins that quantiles rest on, about a window apart."""
+        return np.arange(len(self.record.origins))[:: self._origins_per_window]
+
+    def _days_known(self, age: int) -> float:
+        return (self.panel.bins - age) * self.panel.bin_s / DAY_S
+
+    def _quantiles(
+        self, rows: IntArray, age: int, forecast: FloatArray, past: FloatArray
+    ) -> FloatArray:
         """Return quantiles of ``forecast [rows, bins and tops]``, ``[rows, levels, ...]``.
 
-        The last observed bin lies ``age`` bins back, so errors are those of forecasts that begin
-        ``age`` bins after their origin.
+        ``past [rows, o, bins and tops]`` holds scores of past forecasts.
         """
         steps = forecast.shape[1] // 2
-        windows = np.arange(len(self.record.origins))[:: self._origins_per_window]
-        ahead = np.tile(np.arange(age + steps) >= age, 2)
-        past = self._past_scores(rows, windows, age + steps)[:, :, ahead]
         values, scale = self.panel.values[rows], self.scale[rows]
-        known_bins = self.panel.bins - age
-        days = known_bins * self.panel.bin_s / DAY_S
-        prior = conformal.growth_prior(days, int((self.record.origins[windows] < known_bins).sum()))
+        known = self.record.origins[self._windows] < self.panel.bins - age
+        prior = conformal.growth_prior(self._days_known(age), int(known.sum()))
         near = np.tile(np.arange(age, age + steps) < self.window, 2)
         result = np.empty((len(rows), len(QUANTILES), 2 * steps))
         result[:, :, near] = conformal.quantiles(
@@ -374,8 +388,13 @@ class _PanelPart:
         )
         return result
 
-    def _past_scores(self, rows: IntArray, windows: IntArray, reach: int) -> FloatArray:
-        """Return scores of past forecasts, ``[rows, windows, bins and tops]``, NaN if not over."""
+    def _past_scores(self, rows: IntArray, age: int, steps: int) -> FloatArray:
+        """Return scores of past forecasts, ``[rows, o, bins and tops]``, NaN if not over.
+
+        The last observed bin lies ``age`` bins back, so they are those of forecasts that begin
+        ``age`` bins after their origin.
+        """
+        windows, reach = self._windows, age + steps
         origins, paths = self.record.origins[windows], self.record.paths[rows][:, windows]
         values, scale = self.panel.values[rows], self.scale[rows][:, :, None]
         after = np.full((len(rows), reach), np.nan)
@@ -387,8 +406,8 @@ class _PanelPart:
         lifts = self.record.lifts[rows][:, windows, None]
         forecast_tops = lifts * running_max(forecasts, self.horizon)
         return np.concatenate([
-            conformal.scores(actual, forecasts, scale),
-            conformal.scores(tops, forecast_tops, scale),
+            conformal.scores(actual, forecasts, scale)[:, :, age:],
+            conformal.scores(tops, forecast_tops, scale)[:, :, age:],
         ], axis=2)  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import pytest
 from planner.domain.planning.planning import plan_window
 from planner.domain.progress import silent
 from planner.domain.results.basis import growth_noted
+from planner.domain.traffic.demand_paths import demand_paths
 from planner.domain.traffic.forecast_requests import requests_ahead
 from planner.domain.traffic.forecasts import rolled
 from planner.inputs.scenario.settings import (
@@ -52,6 +53,19 @@ def test_what_is_planned_for_and_drawn_ahead_is_as_many_times_as_much(tmp_path: 
         for scenario in (plain, grown)
     ]
     np.testing.assert_allclose(load[1], 2 * load[0])
+
+
+def test_paths_have_the_growth_and_are_the_same_for_the_same_seed(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    stored = make.demand_file(tmp_path, {"m": rng.uniform(400, 800, 240).round().tolist()})
+    _, traffic, window = make.parts(make.scenario(**AHEAD), stored)
+    _, _, wider = make.parts(make.scenario(**AHEAD | DOUBLED), stored)
+    paths = demand_paths(traffic, window, "auto", 20, seed=1)
+    bins = round(window.duration_s / window.bin_s)
+    assert paths.shape == (20, len(traffic.demand.keys), bins) and (paths >= 0).all()
+    assert paths.std(axis=0).min() > 0
+    np.testing.assert_array_equal(paths, demand_paths(traffic, window, "auto", 20, seed=1))
+    np.testing.assert_allclose(demand_paths(traffic, wider, "auto", 20, seed=1), 2 * paths)
 
 
 def test_a_window_in_the_past_is_planned_as_it_was_and_says_so(tmp_path: Path) -> None:
