@@ -44,6 +44,7 @@ DOWN_S = (0.5, 6.0)  # database or broker
 ENDS_WITHIN_S = 180.0
 VICTIMS = ("worker", "worker", "worker", "web", "web worker", "scheduler", "supervisor")
 HORIZON = "horizon: {start: 2024-05-21T08:00:00Z, duration_s: 7200, period_s: 3600}\n"
+HORIZON += "test_days: [{kind: past, windows: 1}]\n"
 
 
 def main() -> None:

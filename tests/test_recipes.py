@@ -98,7 +98,7 @@ scenario = make.scenario(
     horizon={"period_s": 300, "duration_s": 900},
 )
 stored = make.demand_file(Path(tempfile.mkdtemp()), {"a": [900 + 90 * (i % 9) for i in range(60)]})
-document = run(scenario, {"t": stored}, Options(rehearse=0), progress=silent).document
+document = run(scenario, {"t": stored}, Options(), progress=silent).document
 even = document["policies"]["even"]
 hours = even["instance_hours"] - even["before_gpu_hours"] - even["after_gpu_hours"]
 print(document["baselines"][:2], even["label"], round(hours / 0.25, 6) % 5)

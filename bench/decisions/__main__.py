@@ -1,28 +1,12 @@
-"""Whether one could act on what the product recommends, and would be right, on real traffic.
+"""Check the recommendation of each level of assurance on traffic that it has not seen.
 
     python -m bench.decisions [--json] [--only NAME ...] [--jobs N] [--rps R] [--unseen]
 
-Every trace of ../shared/data under loose and tight limits and with prefill and decode apart: the
-last day (or third of an hour) is the window, and what comes before it is all that is known.
-`compare` says which policy to take, tuned and chosen on the days before; then its outcome in the
-window stands beside
-
-- the smallest flat fleet as the days before would have it (``worst_cost_over_runnable_flat``),
-- the smallest flat fleet found in hindsight (``worst_cost_over_flat``, ``mean_saving_diurnal``),
-- the same program with a perfect forecast (``mean_regret``).
-
-Costs are compared at equal attainment, by the product's own figure (methods.md X4,
-``results.equal_attainment_savings``): where the two differ by more than 0.2 points, times what the
-smallest flat fleet as good as the other costs over the smallest as good as the recommended one.
-What serves better than it has to is then held against a fleet that does too, so the same figures
-stand beside without that under ``as_paid``: dollars over dollars, whoever serves better. ``untold``
-names the cases without a figure, since no flat fleet tells what the difference is worth: one of the
-two falls far below its tier.
-``worst_shortfall_points`` is what the worst tier is below its target. ``worst_seer_over_flat`` is
-the cost over the smallest flat fleet of what turned out cheapest of all that could be run as the
-days before had it: no choice among them does better, so what is above 1 there nobody knew.
-Traffic is scaled to R requests/s on average. ``--unseen`` takes three traces that the rules were
-not written on.
+Every trace of ../shared/data is decided under loose and tight limits and with disaggregated prefill
+and decode. The last day (or third of an hour) is the window, and only what comes before it is
+known. Costs are as paid. Ratios are over the cases that met the SLO; ``cases`` gives both counts.
+``hindsight`` is the minimum static fleet of the window (oracle), and ``oracle`` a plan on a perfect
+forecast. ``--unseen`` takes three traces that the rule was not developed on.
 """
 
 from __future__ import annotations
@@ -42,7 +26,8 @@ os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[2] / "var" /
 
 from bench.decisions.cases import LIMITS, case
 from bench.decisions.data import DATA, TRACES, UNSEEN
-from bench.decisions.outcome import OTHERS, Decision
+from bench.decisions.outcome import Decision
+from planner.inputs.scenario.schema.test_days import LEVELS
 
 
 def main() -> None:
@@ -72,36 +57,65 @@ def main() -> None:
     print(json.dumps(figures, indent=None if options.json else 2))
 
 
-def summed_up(cases: list[Decision]) -> dict[str, Any]:
-    return {
-        **_costs(cases, "over_"),
-        "worst_shortfall_points": max(_of(cases, "shortfall_points"), default=nan),
-        "untold": [
-            f"{case.name}: over_{other}"
-            for case in cases
-            for other in OTHERS
-            if case.figures[f"over_{other}"] is None and case.figures[f"paid_over_{other}"]
-        ],
-        "worst_seer_over_flat": max(_of(cases, "seer_over_flat"), default=nan),
-        "worst_cost_over_seer": max(_of(cases, "over_seer"), default=nan),
-        "as_paid": _costs(cases, "paid_over_"),
-    }
+def summed_up(decisions: list[Decision]) -> dict[str, Any]:
+    """Return the figures of all cases together."""
+    figures = [decision.figures for decision in decisions]
+    out: dict[str, Any] = {}
+    met = {level: [f for f in figures if f["levels"][level]["met"]] for level in LEVELS}
+    for level in LEVELS:
+        out[f"{level}_met_share"] = _share([f["levels"][level]["met"] for f in figures])
+        out[f"{level}_met_share_slower_profile"] = _share(
+            [f["levels"][level]["met_slower"] for f in figures]
+        )
+        out[f"{level}_paid_over_hindsight_mean"] = _mean(
+            [f["levels"][level]["usd_without_spare"] / f["hindsight_usd"] for f in met[level]]
+        )
+    out["balanced_n_plus_1_cost_share"] = _mean([
+        f["levels"]["balanced"]["usd"] / f["levels"]["balanced"]["usd_without_spare"] - 1
+        for f in met["balanced"]
+    ])  # fmt: skip
+    out["regret_mean"] = _mean([
+        f["levels"]["economy"]["usd"] / f["best_deployable_usd"] - 1
+        for f in met["economy"]
+        if f["best_deployable_usd"]
+    ])  # fmt: skip
+    out["never_dearer_than_static"] = max(
+        (its["over_static"] for f in figures for its in f["levels"].values() if its["over_static"]),
+        default=nan,
+    )
+    inside = [
+        its["cost_in_interval"]
+        for f in figures
+        for its in f["levels"].values()
+        if its["cost_in_interval"] is not None
+    ]
+    out["interval_coverage"] = _share(inside)
+    out["attainment_interval_coverage"] = _share(
+        [
+            one
+            for f in figures
+            for its in f["levels"].values()
+            for one in its["attainment_in_interval"]
+        ]
+    )
+    out["oracle_beaten_by_max"] = max(
+        (
+            1 - min(its["usd"] for its in f["levels"].values() if its["met"]) / f["oracle_usd"]
+            for f in figures
+            if f["oracle_usd"] and any(its["met"] for its in f["levels"].values())
+        ),
+        default=nan,
+    )
+    out["cases_met"] = {level: [len(met[level]), len(figures)] for level in LEVELS}
+    return out
 
 
-def _costs(cases: list[Decision], over: str) -> dict[str, float]:
-    regret = [ratio - 1 for ratio in _of(cases, f"{over}perfect")]
-    saved = [1 - ratio for ratio in _of([case for case in cases if case.diurnal], f"{over}flat")]
-    return {
-        "worst_cost_over_runnable_flat": max(_of(cases, f"{over}runnable_flat"), default=nan),
-        "worst_cost_over_flat": max(_of(cases, f"{over}flat"), default=nan),
-        "mean_saving_diurnal": mean(saved) if saved else nan,
-        "mean_regret": mean(regret) if regret else nan,
-    }
+def _share(values: list[bool]) -> float:
+    return mean(values) if values else nan
 
 
-def _of(cases: list[Decision], figure: str) -> list[float]:
-    """Of the cases that have it."""
-    return [case.figures[figure] for case in cases if case.figures[figure] is not None]
+def _mean(values: list[float]) -> float:
+    return mean(values) if values else nan
 
 
 if __name__ == "__main__":

@@ -11,8 +11,6 @@ from typing import Any
 
 from bench.decisions.data import DATA, TRACES, UNSEEN, Data
 from bench.decisions.outcome import Decision, decided
-from planner.domain.kinds import compare
-from planner.domain.progress import silent
 from planner.domain.traffic.sources import StoredTrace
 from planner.errors import PlannerError
 from planner.inputs.ingest import (
@@ -39,10 +37,9 @@ def case(name: str, limits: str, rps: float) -> Decision | str:
         stored = _ingested(data, Path(folder))
         scenario = parse(json.dumps(scenario_of(data, limits, rps)))
         try:
-            outcome = compare.run(scenario, {"t": stored}, compare.Options(), progress=silent)
+            decision = decided(f"{name}-{limits}", scenario, stored)
         except (PlannerError, SimulationError) as problem:
             return f"{name}-{limits}: {type(problem).__name__}: {problem}"
-    decision = decided(f"{name}-{limits}", data.diurnal, outcome.result.comparison)
     figures = {**decision.figures, "seconds": round(time.perf_counter() - began)}
     print(decision.name, json.dumps(figures), file=sys.stderr, flush=True)
     return decision

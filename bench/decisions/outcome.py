@@ -1,78 +1,162 @@
-"""What a comparison recommended, and what became of it in the window."""
+"""What each level of assurance recommended, and what became of it in the window."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from planner.domain.results.equal_attainment_savings import saving
-from planner.domain.results.ranking import (
-    PolicyComparison,
-    shortfall,
-)
-from planner.domain.study import PolicyRun
-
-# By what the recommended policy's cost is held against them.
-OTHERS = {"runnable_flat": "flat-before", "flat": "flat-min", "perfect": "lt-i-perfect"}
+from planner.domain.preparation import study_of
+from planner.domain.progress import silent
+from planner.domain.recommend.rule import Candidate, Choice
+from planner.domain.recommend.test_days import TestDays, spared
+from planner.domain.recommend.trials import STATIC, Trials, shortfall
+from planner.domain.replay.policy_selection import policies_chosen, standing
+from planner.domain.replay.replay import run_policy
+from planner.domain.replay.static_search import smallest_flat
+from planner.domain.run_parts import IN_PROCESS
+from planner.domain.study import PolicyRun, Study
+from planner.domain.traffic.sources import StoredTrace
+from planner.domain.verification.profile_error import slower_or_faster, stated_error
+from planner.inputs.scenario.own_hardware import NOTHING
+from planner.inputs.scenario.schema import Scenario
+from planner.inputs.scenario.schema.test_days import LEVELS
+from planner.policies.base import Policy
+from planner.policies.choice import policy_of
+from simulation.fleet import Fleet, Pool
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """``figures``: the policy, what it cost, its worst tier, and its cost over that of others, at
-    equal attainment (methods.md X4) and as paid.
-
-    ``seer`` is the policy that turned out cheapest in the window of those that can be run, each as
-    the days before tuned it, and ``seer_over_flat`` its cost over the smallest flat fleet found in
-    hindsight: whatever chooses among them and sees the past alone does no better. What
-    ``over_flat`` is above it is the choice's, the rest nobody knew."""
+    """Figures of one case, by level of assurance; see ``decided``."""
 
     name: str
-    diurnal: bool
     figures: dict[str, Any]
 
 
-def decided(name: str, diurnal: bool, comparison: PolicyComparison) -> Decision:
-    """Of a comparison that recommends something."""
-    assert comparison.recommended is not None
-    take = comparison.recommended
-    taken = comparison.run(take.policy)
-    by_name = {run.name: run for run in comparison.runs}
-    ratios: dict[str, float | None] = {}
-    for key, other in OTHERS.items():
-        base = by_name.get(other)
-        ratios[f"over_{key}"] = _over(taken, base)
-        ratios[f"paid_over_{key}"] = (
-            None if base is None else taken.summary.cost_usd / base.summary.cost_usd
-        )
-    seer = _seer(taken, comparison)
-    ratios["over_seer"] = _over(taken, seer)
-    ratios["seer_over_flat"] = _over(seer, by_name.get("flat-min"))
-    attained = [share for share in taken.summary.slo_attainment.values() if share is not None]
+def decided(name: str, scenario: Scenario, stored: StoredTrace) -> Decision:
+    """Choose a policy at each level, then simulate it on the window that came.
+
+    ``hindsight_usd`` is the cost of the smallest static fleet that meets the SLO in the window,
+    and ``oracle_usd`` that of a plan on a perfect forecast, tuned in the window.
+    """
+    study = study_of(scenario, {"t": stored}, NOTHING, silent)
+    policies = [*policies_chosen(scenario, study, [])[0], *standing(scenario, study, [])[0]]
+    trials = Trials(study, TestDays(study, scenario.test_days, scenario.seed), scenario.seed,
+                    IN_PROCESS)  # fmt: skip
+    choices = trials.choices(policies)
+    by_key = {policy.key: policy for policy in policies}
+    smallest = smallest_flat(study, seed=scenario.seed)
+    hindsight = _static(study, scenario.seed, smallest)
+    levels = {
+        level: _level(level, choice, candidates, by_key, study, trials, scenario.seed)
+        for level, (choice, candidates) in choices.items()
+    }
+    deployable = [
+        run
+        for candidate in choices["economy"][1]
+        if (
+            run := _run(by_key[candidate.policy], candidate, study, trials, scenario.seed)
+        ).meets_slo
+    ]
     return Decision(
         name,
-        diurnal,
         {
-            "policy": take.policy,
-            "parameters": take.parameters,
-            "seer": None if seer is None else seer.name,
-            "usd": taken.summary.cost_usd,
-            "attainment": min(attained),
-            "shortfall_points": 100 * shortfall(taken),
-            **ratios,
+            "levels": levels,
+            "hindsight_usd": hindsight.summary.cost_usd,
+            "replicas": int(smallest.sum()),
+            "best_deployable_usd": min((run.summary.cost_usd for run in deployable), default=None),
+            "oracle_usd": _oracle_usd(study, scenario.seed),
         },
     )
 
 
-def _over(run: PolicyRun | None, base: PolicyRun | None) -> float | None:
-    """What one costs over another, at equal attainment."""
-    saved = None if run is None or base is None else saving(run, base)
-    return None if saved is None else 1 - saved
+def _level(
+    level: str, choice: Choice, candidates: list[Candidate], by_key: dict[str, Policy],
+    study: Study, trials: Trials, seed: int,
+) -> dict[str, Any]:  # fmt: skip
+    """Return what the policy of one level did in the window, and on a slower profile."""
+    candidate, number = choice.candidate, LEVELS.index(level)
+    policy = by_key[candidate.policy]
+    run = _run(policy, candidate, study, trials, seed)
+    slower = _run(policy, candidate, study, trials, seed, changed=_slower)
+    without = run
+    if candidate.spare:
+        plain = replace(candidate, spare=False)
+        if policy.name == STATIC:
+            plain = replace(plain, value=float(number))
+        without = _run(policy, plain, study, trials, seed)
+    expected = candidate.interval(trials.days)
+    static = [c for c in candidates if c.policy == STATIC and c.qualifies(trials.days, number)]
+    tiers = [tier.name for tier in study.hardware.tiers]
+    intervals = {tier: candidate.interval(trials.days, tier) for tier in tiers}
+    return {
+        "policy": candidate.policy,
+        "parameters": candidate.parameters,
+        "qualifies": choice.qualifies,
+        "failing": choice.failing,
+        "usd": run.summary.cost_usd,
+        "usd_without_spare": without.summary.cost_usd,
+        "attainment": run.summary.slo_attainment,
+        "shortfall_points": 100 * _short(run),
+        "met": run.meets_slo,
+        "met_slower": slower.meets_slo,
+        "expected_usd": None if expected is None else [expected.mean, expected.low, expected.high],
+        "cost_in_interval": (
+            None if expected is None else expected.low <= run.summary.cost_usd <= expected.high
+        ),
+        "attainment_in_interval": [
+            its.low - 1e-9 <= share <= its.high + 1e-9
+            for tier, its in intervals.items()
+            if its is not None and (share := run.summary.slo_attainment.get(tier)) is not None
+        ],
+        "over_static": (
+            candidate.expected(trials.days) / static[0].expected(trials.days) if static else None
+        ),
+    }
 
 
-def _seer(taken: PolicyRun, comparison: PolicyComparison) -> PolicyRun | None:
-    """The cheapest at equal attainment of those that can be run and met every tier."""
-    able = [run for run in comparison.runs if run.meets_slo and not run.traits.knows_what_came]
-    overs = {run.name: over for run in able if (over := _over(run, taken)) is not None}
-    return min(
-        (run for run in able if run.name in overs), key=lambda r: overs[r.name], default=None
-    )
+def _run(
+    policy: Policy, candidate: Candidate, study: Study, trials: Trials, seed: int, **rules: Any
+) -> PolicyRun:
+    """Simulate a candidate on the window itself."""
+    made = spared(study) if candidate.spare else study
+    level = int(candidate.value or 0) if policy.name == STATIC else 0
+    return run_policy(
+        made, trials.turned(policy, candidate), seed=seed, progress=silent, detailed=False,
+        static=partial(trials.static_fleet, level, candidate.spare), **rules,
+    )  # fmt: skip
+
+
+def _static(study: Study, seed: int, counts: Any) -> PolicyRun:
+    return run_policy(study, policy_of(STATIC), seed=seed, progress=silent, detailed=False,
+                      static=lambda: counts)  # fmt: skip
+
+
+def _oracle_usd(study: Study, seed: int) -> float | None:
+    """Return the cost of the cheapest plan on a perfect forecast that meets the SLO."""
+    policy = policy_of("lt-i-perfect")
+    assert policy.free is not None
+    costs = []
+    for value in policy.free.values:
+        run = run_policy(study, policy.turned(value), seed=seed, progress=silent, detailed=False)
+        if run.meets_slo:
+            costs.append(run.summary.cost_usd)
+            break
+    return min(costs, default=None)
+
+
+def _short(run: PolicyRun) -> float:
+    return shortfall(run.summary, {tier.name: tier.attainment for tier in run.fleet.tiers})
+
+
+def _slower(fleet: Fleet) -> Fleet:
+    """Return the fleet with every profile slower by its stated error."""
+
+    def off(pool: Pool) -> Pool:
+        error = stated_error(pool.profile)
+        if error is None:
+            return pool
+        return replace(pool, profile=slower_or_faster(pool.profile, error.value, 1))
+
+    return replace(fleet, pools=tuple(off(pool) for pool in fleet.pools))

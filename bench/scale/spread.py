@@ -16,7 +16,8 @@ from bench.chaos import EXAMPLE
 from bench.product import ROOT, fresh_folder
 
 WITHIN_S = 900.0
-WARM = {"policies": ["flat-peak"], "rehearse": 0}
+WARM = {"policies": ["flat-peak"]}
+TEST_DAYS = [{"kind": "past", "windows": 2}, {"kind": "drawn", "paths": 4}]
 TRIVIAL = 200  # parts that compute nothing, to time the hand-over alone
 TIMES = {"seconds", "wall_seconds", "fit_seconds", "solve_seconds", "build_seconds", "peak_rss_mb"}
 
@@ -45,11 +46,12 @@ def figures() -> dict[str, Any]:
 
 def _document() -> str:
     from planner.inputs.ingest import IngestOptions
-    from planner.inputs.scenario.document import with_traces
+    from planner.inputs.scenario.document import edit, with_traces
     from planner.services.traces import trace_ingest_path
 
     week = trace_ingest_path(path=EXAMPLE / "small-week.csv", options=IngestOptions())
-    return with_traces((EXAMPLE / "first-plan.yml").read_text(encoding="utf-8"), {0: week.name})
+    text = (EXAMPLE / "first-plan.yml").read_text(encoding="utf-8")
+    return edit(with_traces(text, {0: week.name}), {"test_days": TEST_DAYS})
 
 
 def _comparison(document: str, workers: int) -> Any:

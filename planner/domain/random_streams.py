@@ -21,8 +21,9 @@ class Stream(IntEnum):
     PRESSURE = 7  # arrivals of the pressure test
     ARRIVALS = 6  # arrivals drawn from counts, for the bursts that sizes assume
     VERIFYING = 8  # another draw of the requests of a window
+    DRAWN = 9  # days drawn from the forecast
 
 
-def generator(seed: int, stream: Stream) -> np.random.Generator:
-    """Return a generator that depends only on ``seed`` and ``stream``."""
-    return np.random.default_rng([seed, stream.value])
+def generator(seed: int, stream: Stream, *index: int) -> np.random.Generator:
+    """Return a generator that depends only on ``seed``, ``stream`` and ``index``."""
+    return np.random.default_rng([seed, stream.value, *index])

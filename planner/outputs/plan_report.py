@@ -22,7 +22,7 @@ from planner.domain.report import (
 from planner.domain.sources import Fact as Source
 from planner.models import Run
 from planner.outputs.plan_charts import charts_of, costs_of
-from planner.outputs.policy_tables import labelled
+from planner.outputs.policy_tables import labelled, parameter_words
 from planner.selectors.runs import run_result
 from planner.selectors.savings import savings
 
@@ -116,10 +116,9 @@ def _missed(result: dict[str, Any], take: dict[str, Any]) -> Iterator[str]:
     """Yield a warning if the recommended policy misses an SLO target in this window."""
     figures = (result.get("policies") or {}).get(take.get("policy")) or {}
     if missed := [tier for tier, met in (figures.get("slo_met") or {}).items() if not met]:
-        yield (
-            f"{figures['label']} misses its SLO target for {' and '.join(missed)} in this window. "
-            "It met the target in the backtest."
-        )
+        tested = " It passes every required test day." if take.get("qualifies") else ""
+        tiers = " and ".join(missed)
+        yield f"{figures['label']} misses its SLO target for {tiers} in this window.{tested}"
 
 
 def _saved(share: float) -> str:
@@ -136,7 +135,8 @@ def _sections(
     charts = charts_of(run, result)
     yield from _timetable(take, clock, charts)
     yield from _alternatives(result, take)
-    yield from _sure(result, take)
+    yield from _test_days(result, take)
+    yield from _assurance(result, take)
     yield from _forecasts(result)
     yield from _profiles(result)
     yield from _limits(result)
@@ -174,7 +174,7 @@ def _timetable(take: dict[str, Any], clock: str, charts: tuple[Chart, ...]) -> I
 
 
 def _alternatives(result: dict[str, Any], take: dict[str, Any]) -> Iterator[Section]:
-    """Yield the comparison of policies, and the recommendation by objective."""
+    """Yield the comparison of policies."""
     policies = result.get("policies") or {}
     if not policies:
         return
@@ -218,38 +218,74 @@ def _alternatives(result: dict[str, Any], take: dict[str, Any]) -> Iterator[Sect
     )
     table = Table(heads, tuple(map(tuple, rows)), marked=marked, note=note)
     yield Section("Alternatives", (*costs_of(result), table))
-    if recommendations := result.get("recommendations"):
-        heads = (Head("Objective"), Head("Policy", wide=2), Head("Why", wide=4))
-        by = [
-            [recommendation["objective"], recommendation["label"], recommendation["reason"]]
-            for recommendation in recommendations
-        ]
-        table = Table(heads, tuple(map(tuple, by)))
-        yield Section("Recommendation by objective", (table,), "By objective")
 
 
-def _sure(result: dict[str, Any], take: dict[str, Any]) -> Iterator[Section]:
-    """Yield the sensitivity of the recommendation."""
-    if not (rows := take.get("sure")):
+def _test_days(result: dict[str, Any], take: dict[str, Any]) -> Iterator[Section]:
+    """Yield the results of the policies on the test days, a row per day and policy."""
+    days = result.get("test_days") or ()
+    rows = [(day, name, on_day) for day in days for name, on_day in day["policies"].items()]
+    if not rows:
         return
-    tiers = list(dict.fromkeys(tier for row in rows for tier in row["attainment"]))
+    tiers = list(dict.fromkeys(tier for _, _, on_day in rows for tier in on_day["attainment"]))
+    policies = result.get("policies") or {}
     heads = (
-        Head("Change", wide=3),
-        Head("Meets SLO"),
-        *(Head(f"SLO attainment: {tier}", Form.SHARE) for tier in tiers),
+        Head("Test day", wide=3),
+        Head("Required"),
+        Head("Weight", Form.NUMBER),
+        Head("Policy", wide=3),
+        Head("Passes"),
         Head("Cost", Form.NUMBER, "USD"),
+        *(Head(f"SLO attainment: {tier}", Form.SHARE) for tier in tiers),
     )
     cells = tuple(
         (
-            row["what"],
-            "yes" if row["meets_slo"] else "no",
-            *(row["attainment"].get(tier) for tier in tiers),
-            row["cost_usd"],
+            day["name"],
+            "yes" if day["required"] else "no",
+            day["weight"],
+            policies[name]["label"] if name in policies else name,
+            "yes" if on_day["passes"] else "no",
+            on_day["cost_usd"],
+            *(on_day["attainment"].get(tier) for tier in tiers),
         )
-        for row in rows
+        for day, name, on_day in rows
     )
-    note = "Simulations of the recommended policy, with one change each."
-    yield Section("Sensitivity", (Table(heads, cells, note=note),))
+    marked = frozenset(i for i, (_, name, _) in enumerate(rows) if name == take.get("policy"))
+    note = (
+        "A policy qualifies if it passes every required test day. The cheapest of these is "
+        "recommended, by its expected cost. For a lost replica, the share is the time in which "
+        "the other replicas have enough capacity."
+    )
+    yield Section("Test days", (Table(heads, cells, marked=marked, note=note),))
+
+
+def _assurance(result: dict[str, Any], take: dict[str, Any]) -> Iterator[Section]:
+    """Yield the recommendation of each level of assurance."""
+    levels = result.get("assurance") or {}
+    if not levels:
+        return
+    tiers = list(dict.fromkeys(t for row in levels.values() for t in row["expected"]["attainment"]))
+    heads = (
+        Head("Assurance"),
+        Head("Policy", wide=3),
+        Head("Parameters", wide=2),
+        Head("Passes required days"),
+        *(Head(f"Expected cost{of}", Form.NUMBER, "USD") for of in (": mean", ": low", ": high")),
+        *(Head(f"Expected SLO attainment: {tier}", Form.SHARE) for tier in tiers),
+    )
+    cells = tuple(
+        (
+            level,
+            row["label"],
+            parameter_words(row["parameters"]),
+            "yes" if row["qualifies"] else "no",
+            *((row["expected"]["cost_usd"] or {}).get(part) for part in ("mean", "low", "high")),
+            *((row["expected"]["attainment"].get(tier) or {}).get("mean") for tier in tiers),
+        )
+        for level, row in levels.items()
+    )
+    marked = frozenset(i for i, level in enumerate(levels) if level == take.get("assurance"))
+    note = "Expected values are over the weighted test days. Low and high: 80% interval."
+    yield Section("Levels of assurance", (Table(heads, cells, marked=marked, note=note),))
 
 
 def _forecasts(result: dict[str, Any]) -> Iterator[Section]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from planner.domain.columns import HOURS
-from planner.domain.formats import percent
+from planner.domain.formats import NOTHING, figure, percent
 from planner.domain.results.figures import (
     HOUR_TABLE,
     POLICIES,
@@ -94,6 +94,95 @@ def settings_words(result: Mapping[str, Any], name: str) -> list[str]:
         for setting_row in row["settings"]
     ]
     return [f"What to copy of {row['label']}:", *lines]
+
+
+def table_of_test_days(result: Mapping[str, Any]) -> FigureTable:
+    """Return a row per test day; each policy has its cost there, and its SLO attainment below."""
+    days = result.get("test_days") or []
+    names = list(dict.fromkeys(name for day in days for name in day["policies"]))
+    known = result.get("policies") or {}
+    labels = [known[name]["label"] if name in known else name for name in names]
+    heads = (Head("Required", numeric=False), *(Head(f"{label} ($)") for label in labels))
+    lines = [
+        Line(
+            day["kind"],
+            day["name"],
+            (
+                Cell("yes" if day["required"] else "no", numeric=False),
+                *(_on_day(day["policies"].get(name)) for name in names),
+            ),
+            day["not_applicable"],
+        )
+        for day in days
+    ]
+    return FigureTable(heads, tuple(lines))
+
+
+def _on_day(figures: Mapping[str, Any] | None) -> Cell:
+    """Return the cell of a policy on a test day; NOTHING if it was not simulated there."""
+    if figures is None:
+        return Cell(NOTHING)
+    return Cell(figure(figures["cost_usd"]), _shares(figures["attainment"]), figures["passes"])
+
+
+def assurance_table(result: Mapping[str, Any]) -> FigureTable:
+    """Return a row per level of assurance: its policy, expected cost and expected attainment."""
+    levels = result.get("assurance") or {}
+    heads = (
+        Head("Policy", numeric=False),
+        Head("Parameters", numeric=False),
+        Head("Passes required days", numeric=False),
+        Head("Expected cost ($)", ("80% interval",)),
+        Head("Expected SLO attainment", numeric=False),
+    )
+    lines = [
+        Line(
+            level,
+            level,
+            (
+                Cell(row["label"], numeric=False),
+                Cell(parameter_words(row["parameters"]), numeric=False),
+                Cell("yes" if row["qualifies"] else "no", numeric=False, met=row["qualifies"]),
+                _interval(row["expected"]["cost_usd"]),
+                Cell(
+                    _shares({
+                        tier: interval and interval["mean"]
+                        for tier, interval in row["expected"]["attainment"].items()
+                    }),
+                    numeric=False,
+                ),
+            ),
+            f"Fails: {', '.join(row['failing'])}" if row["failing"] else "",
+        )
+        for level, row in levels.items()
+    ]  # fmt: skip
+    return FigureTable(heads, tuple(lines))
+
+
+def parameter_words(parameters: Mapping[str, Any]) -> str:
+    """Return the parameters of a policy as text."""
+    return ", ".join(f"{name} {setting(value)}" for name, value in parameters.items()) or NOTHING
+
+
+def _interval(interval: Mapping[str, Any] | None) -> Cell:
+    """Return the mean of a figure with the ends of its interval below."""
+    if interval is None:
+        return Cell(NOTHING)
+    ends = f"{figure(interval['low'])} to {figure(interval['high'])}"
+    return Cell(figure(interval["mean"]), ends)
+
+
+def _shares(attainment: Mapping[str, float | None]) -> str:
+    """Return the SLO attainment of the tiers that have requests."""
+    known = [f"{tier} {percent(share)}" for tier, share in attainment.items() if share is not None]
+    return ", ".join(known) or NOTHING
+
+
+def recommendation_words(result: Mapping[str, Any]) -> list[str]:
+    """Return the test days and the levels of assurance as lines of a terminal."""
+    tables = (("Test day", table_of_test_days(result)), ("Assurance", assurance_table(result)))
+    return [line for first, table in tables if table.lines
+            for line in (*text_table(table, first), "")]  # fmt: skip
 
 
 def policy_words(result: Mapping[str, Any], names: Sequence[str]) -> list[str]:

@@ -53,7 +53,7 @@ PLAN_HEADS = {"usd": "Cost", "gpu_hours": "GPU-hours", "kwh": "Energy", "carbon_
 LEVELS = (
     Column("quantile", NUMBER, "of the forecast that is planned for"),
     Column("times", NUMBER, "so many times that"),
-    Column("load_factor", NUMBER, "of the policy that is followed, found in rehearsal"),
+    Column("load_factor", NUMBER, "of the recommended policy, chosen on its test days"),
 )
 LEVEL_HEADS = {"quantile": "Planned quantile", "times": "Times that quantile",
                "load_factor": "Times again, for growth"}  # fmt: skip

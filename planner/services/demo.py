@@ -31,8 +31,6 @@ __all__ = ["DEMO_NAME", "DEMO_USER", "demo_ensure"]
 
 CODE_MODEL, CHAT_MODEL = "llama-3.1-8b", "llama-3.1-70b"
 CODE_GPU, CHAT_GPU = "A100-80GB", "H100-SXM"
-# one backtest window: a newcomer waits for this run, and the usual three take longer
-FIRST_RUN = {"rehearse": 1}
 CURRENT_REPLICAS = {"us-east": (5, 3), "us-west": (4, 2)}  # replicas of (code, chat), a guess
 
 
@@ -55,13 +53,7 @@ def demo_ensure(*, password: str) -> Run | None:
                 )
                 scenario = scenario_create(owner=user, document=demo_document(trace.name))
                 seed = parse(scenario.document).seed
-                run_create(
-                    owner=user,
-                    kind=Run.Kind.COMPARE,
-                    scenario=scenario,
-                    seed=seed,
-                    options=FIRST_RUN,
-                )
+                run_create(owner=user, kind=Run.Kind.COMPARE, scenario=scenario, seed=seed)
     return runs_list().filter(name=DEMO_NAME, kind=Run.Kind.COMPARE).first()
 
 

@@ -12,11 +12,13 @@ import polars as pl
 from planner.domain.formats import percent
 from planner.models import Run
 from planner.outputs.policy_tables import (
+    assurance_table,
     hour_table,
     labelled,
     policy_table,
     request_table,
     start_table,
+    table_of_test_days,
 )
 from planner.selectors.policies import default_policy, policies_in_order
 from planner.selectors.runs import run_result, run_table, run_tables
@@ -274,6 +276,8 @@ def tables_context(run: Run, names: list[str], result: dict[str, Any]) -> dict[s
             list(dict.fromkeys(row["tier"] for row in tiers)),
             {row["tier"]: f"target {percent(row['target'], 0)}" for row in tiers},
         ),
+        "test_day_table": table_of_test_days(result),
+        "assurance_table": assurance_table(result),
         "request_table": request_table(rows),
         "start_table": start_table(rows),
         "hour_table": hour_table(rows),

@@ -23,7 +23,9 @@ from planner.services.worker import run_execute
 from tests.conftest import _database_url
 
 ROOT = Path(__file__).parents[2]
-HORIZON = "horizon: {start: 2024-05-21T08:00:00Z, duration_s: 7200, period_s: 3600}\n"
+HORIZON = (
+    "horizon: {start: 2024-05-21T08:00:00Z, duration_s: 7200, period_s: 3600}\ntest_days: []\n"
+)
 EXECUTE = "import django, sys; django.setup(); from planner.services.worker import run_execute; "
 EXECUTE += "run_execute(run_id=int(sys.argv[1]))"
 
@@ -50,7 +52,7 @@ def test_a_killed_worker_is_followed_by_another(
         owner=None,
         kind=Run.Kind.COMPARE,
         document=with_traces(document, {0: trace.name}),
-        options={"policies": ["flat-peak", "lt-i"], "rehearse": 0},
+        options={"policies": ["flat-peak", "lt-i"]},
         enqueue=False,
     )
     stopped_at = (

@@ -26,6 +26,7 @@ from tests.conftest import _database_url
 
 ROOT = Path(__file__).parents[2]
 HORIZON = "horizon: {start: 2024-05-21T08:00:00Z, duration_s: 7200, period_s: 3600}\n"
+HORIZON += "test_days: [{kind: past, windows: 1}]\n"
 WORK = """
 import sys, time, django
 django.setup()
@@ -79,7 +80,7 @@ def compare_run(document: str) -> Run:
         owner=None,
         kind=Run.Kind.COMPARE,
         document=document,
-        options={"policies": ["flat-peak", "lt-i", "reactive"], "rehearse": 1},
+        options={"policies": ["flat-peak", "lt-i", "reactive"]},
         enqueue=False,
     )
     Run.objects.filter(pk=run.pk).update(enqueued_at=timezone.now())

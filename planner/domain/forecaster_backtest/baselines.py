@@ -10,8 +10,8 @@ from planner.domain.forecaster_backtest.replay import (
     figures_of,
     spare,
 )
-from planner.domain.policy_backtest.tuning import tuned
 from planner.domain.progress import Progress
+from planner.domain.recommend.trials import bisect_first, shortfall
 from planner.domain.replay.replay import run_policy
 from planner.domain.study import (
     PolicyRun,
@@ -45,8 +45,13 @@ def beside_of(study: Study, name: str, seed: int, *, turn: bool, progress: Progr
     policy, word, value = policy_of(name), FLAT.get(name, AS_IT_IS), None
     replay = partial(_replay, study, seed=seed, progress=progress)
     if turn and name not in FLAT and policy.free is not None:
-        policy, best, _ = tuned(policy, [replay], goals)
-        value, word = best.value, TURNED
+        values, untuned = policy.free.values, policy
+
+        def passes(index: int) -> bool:
+            return not shortfall(replay(untuned.turned(values[index])).summary, goals)
+
+        value = values[min(bisect_first(passes, 0, len(values)), len(values) - 1)]
+        policy, word = policy.turned(value), TURNED
     return _row(study, name, policy, replay(policy), word, value)
 
 

@@ -33,10 +33,6 @@ from planner.domain.planning.figures import (
 )
 from planner.domain.planning.inputs import Planned
 from planner.domain.planning.planning import forecast_load
-from planner.domain.policy_backtest.backtest import (
-    Rehearsal,
-    rehearse,
-)
 from planner.domain.preparation import (
     planned_of,
     seeded,
@@ -47,13 +43,16 @@ from planner.domain.progress import (
     part,
     silent,
 )
-from planner.domain.replay.backtest_windows import (
-    MOST,
-    Earlier,
+from planner.domain.recommend.figures import (
+    AssuranceFigures,
+    TestDayFigures,
+    assurance_figures,
+    day_figures,
 )
+from planner.domain.recommend.test_days import TestDays, spared
+from planner.domain.recommend.trials import STATIC, Trials
 from planner.domain.replay.equal_attainment import with_flat_costs
 from planner.domain.replay.module_report import module_figures
-from planner.domain.replay.policy_context import making_of
 from planner.domain.replay.policy_selection import (
     policies_chosen,
     standing,
@@ -75,10 +74,10 @@ from planner.domain.results.basis import (
 )
 from planner.domain.results.plan_versus_replay import plan_beside_replay
 from planner.domain.results.ranking import (
+    Chosen,
     PolicyComparison,
     compare,
 )
-from planner.domain.results.recommendation import leading
 from planner.domain.run_parts import (
     IN_PROCESS,
     Part,
@@ -96,7 +95,6 @@ from planner.domain.verification.profile_error import (
     ProfileError,
     profile_errors,
 )
-from planner.domain.verification.sensitivity import how_sure
 from planner.domain.whatif.plan_inputs import basis_of
 from planner.errors import Infeasible, ScenarioError
 from planner.inputs.scenario.own_hardware import (
@@ -104,6 +102,7 @@ from planner.inputs.scenario.own_hardware import (
     Known,
 )
 from planner.inputs.scenario.schema import Scenario
+from planner.inputs.scenario.schema.test_days import LEVELS, Assurance
 from planner.policies.base import Policy
 from planner.policies.choice import ALL
 from planner.policies.registry import the_plan
@@ -121,13 +120,10 @@ class Options(RunOptions):
         "Baselines stand beside them in any case.",
     )
     seed: Seed | None = Field(None, title="Seed", description="Left out: the scenario's seed.")
-    rehearse: int = Field(
-        MOST,
-        title="Windows to rehearse on",
-        ge=0,
-        le=MOST,
-        description="Earlier windows on which parameters and the policy to take are chosen; 0: on "
-        "none, then the choice is made on the window that it is judged on. Left out: 3.",
+    assurance: Assurance | None = Field(
+        None,
+        title="Assurance",
+        description="Which test days a policy has to pass. Default: the scenario's, else balanced.",
     )
 
 
@@ -142,7 +138,8 @@ class CompareResult:
     pd_ratios: tuple[StatedRatio, ...]
     profile_error: tuple[ProfileError, ...]
     comparison: PolicyComparison = field(metadata={MERGED: True})
-    rehearsal: Rehearsal
+    test_days: tuple[TestDayFigures, ...]
+    assurance: dict[str, AssuranceFigures]
     modules: tuple[ModuleFigures, ...] | None = field(metadata={OPTIONAL: True})
     seconds: float
 
@@ -158,7 +155,8 @@ def run(
 ) -> Outcome:
     """Forecast, plan, and simulate the scenario's policies or those of the options.
 
-    Progress is weighted for long runs, in which the backtest takes most of the time.
+    The recommendation comes from the test days. The simulation of the window itself follows, and
+    changes nothing in it.
     """
     begun = time.perf_counter()
     scenario = seeded(scenario, options.seed)
@@ -166,20 +164,30 @@ def run(
     chosen, left_out = policies_chosen(scenario, study, options.policies)
     beside, unable = standing(scenario, study, chosen)
     left_out += unable
-    planned = planned_of(study, part(progress, 0.08, 0.15))
-    earlier = Earlier(study, options.rehearse)
-    everyone, rehearsal = rehearse(
-        [*chosen, *beside], earlier, seed=scenario.seed, progress=part(progress, 0.15, 0.8),
-        leading=leading, parts=parts,
+    level = LEVELS.index(options.assurance or scenario.assurance)
+    trials = Trials(
+        study, TestDays(study, scenario.test_days, scenario.seed), scenario.seed, parts,
+        part(progress, 0.08, 0.74),
     )  # fmt: skip
+    choices = trials.choices([*chosen, *beside])
+    choice, candidates = choices.get(LEVELS[level], (None, []))
+    spare = trials.spare_at(level)
+    study = spared(study) if spare else study
+    planned = planned_of(study, part(progress, 0.74, 0.8))
+    by_policy = {candidate.policy: candidate for candidate in candidates}
+    everyone = [
+        trials.turned(policy, by_policy[policy.key]) if policy.key in by_policy else policy
+        for policy in (*chosen, *beside)
+    ]
     tests = PressureTests(study)
 
     def replayed(policy: Policy, asked: bool, report: Progress) -> PolicyRun | str:
         """Simulate a policy on the window, or return the reason to omit it."""
+        static = partial(trials.static_fleet, level if policy.name == STATIC else 0, spare)
         try:
             run = run_policy(
                 study, policy, seed=scenario.seed, progress=report, planned=planned, tests=tests,
-                earlier=earlier,
+                static=static,
             )  # fmt: skip
         except Infeasible as problem:  # a baseline has no plan; the plan itself was made above
             return f"{policy.title} is left out: {problem}"
@@ -203,29 +211,16 @@ def run(
         shared=(*study.hardware.profiles.values(), *study.hardware.gpus),
         at_once=replays_at_once(len(study.trace)),
     )
+    parts.close()
     runs = [outcome for outcome in outcomes if isinstance(outcome, PolicyRun)]
     left_out += [outcome for outcome in outcomes if isinstance(outcome, str)]
     if not runs:
         raise Infeasible(" ".join(left_out))
-    names = {run.name for run in runs}
-    runs = with_flat_costs(study, runs, seed=scenario.seed, progress=part(progress, 0.94, 0.96))
-    rehearsal = rehearsal.without_notes_on(
-        policy.title for policy in everyone if policy.key not in names
-    )
+    runs = with_flat_costs(study, runs, seed=scenario.seed, progress=part(progress, 0.94, 1.0))
     notes = [*unused(study.window, study.traffic), *quiet(study.window, study.traffic)]
     notes += [*plan_beside_replay(runs), *left_out]
-    comparison = compare(runs, scenario.objective.baseline, notes, rehearsal)
-    if comparison.recommended is not None and options.rehearse:
-        take = next(policy for policy in everyone if policy.key == comparison.recommended.policy)
-        making = making_of(
-            study, seed=scenario.seed, progress=silent, planned=planned, tests=tests,
-            earlier=earlier,
-        )  # fmt: skip
-        sure = how_sure(
-            study, take, making, seed=scenario.seed, progress=part(progress, 0.96, 1.0), parts=parts
-        )
-        comparison = comparison.surely(sure)
-    parts.close()
+    taken = None if choice is None else Chosen(choice, trials.days, level)
+    comparison = compare(runs, scenario.objective.baseline, notes, taken)
     if comparison.recommended is not None:
         best = comparison.run(comparison.recommended.policy)
         comparison = comparison.saying(answer_of(study, best, comparison.run(comparison.baseline)))
@@ -245,7 +240,10 @@ def run(
             ),
             profile_error=errors,
             comparison=comparison,
-            rehearsal=rehearsal,
+            test_days=day_figures(trials.days, candidates, level),
+            assurance=assurance_figures(
+                {name: its for name, (its, _) in choices.items()}, trials.days
+            ),
             modules=module_figures(runs),
             seconds=time.perf_counter() - begun,
         ),

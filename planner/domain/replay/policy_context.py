@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from threading import RLock
 
 import numpy as np
@@ -20,7 +22,7 @@ from planner.domain.progress import (
     Progress,
     part,
 )
-from planner.domain.replay.backtest_windows import Earlier
+from planner.domain.replay.backtest_windows import past_studies
 from planner.domain.replay.module_hardware import modules_of_pools
 from planner.domain.replay.plan_execution import (
     as_decided,
@@ -42,6 +44,7 @@ from planner.policies.context import (
     Making,
     Plan,
 )
+from simulation.arrays import IntArray
 
 
 class Loads:
@@ -73,16 +76,17 @@ def making_of(
     progress: Progress,
     planned: Planned | None = None,
     tests: PressureTests | None = None,
-    earlier: Earlier | None = None,
+    static: Callable[[], IntArray] | None = None,
     loads: Loads | None = None,
 ) -> Making:
     """Return the inputs of the policies of a study.
 
-    ``planned`` is the plan on the scenario's own forecast. It, ``tests``, ``earlier`` and
-    ``loads`` are computed again if they are not given.
+    ``planned`` is the plan on the scenario's own forecast. It, ``tests`` and ``loads`` are computed
+    again if they are not given. ``static`` returns the static fleet that may be deployed,
+    ``[pools]``; by default the smallest that meets every tier on the past windows.
     """
     tests = tests or PressureTests(study)
-    before = earlier or Earlier(study)
+    static = static or partial(static_before, study, seed)
     loads_known = loads or Loads(study)
     hardware = study.hardware
     means = [(float(isl.mean()), float(osl.mean())) for isl, osl in study.traffic.lengths]
@@ -113,7 +117,7 @@ def making_of(
         period_s=study.window.period_s,
         fleet=study.fleet,
         smallest=lambda: smallest_flat(study, seed=seed, progress=part(progress, 0.0, 0.9)),
-        before=lambda: before.flat(seed, part(progress, 0.0, 0.9)),
+        before=static,
         planned=following,
         day_before=lambda factor: by_clock(study, *_day_before(study, factor, planning)),
         pressure=tests.at,
@@ -121,6 +125,17 @@ def making_of(
         carries_tps=np.array([study.sizes.pool_tps[m, g] for m, _, g in hardware.pool_index]),
         modules=lambda: modules_of_pools(study),
     )
+
+
+def static_before(study: Study, seed: int) -> IntArray:
+    """Return the smallest static fleet that meets every tier on the past windows, ``[pools]``."""
+    past = past_studies(study)
+    if not past:
+        raise ScenarioError(
+            "policies: 'flat-before' is sized on the days before, and the traffic has none before "
+            "the window; leave it out, or choose a later horizon.start."
+        )
+    return smallest_flat(*past, seed=seed)
 
 
 def _shared_gpus(study: Study) -> tuple[tuple[tuple[int, ...], int], ...]:

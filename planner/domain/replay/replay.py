@@ -8,10 +8,16 @@ from dataclasses import replace
 import numpy as np
 
 from planner.domain.placement.placing_policy import OnNetwork
-from planner.domain.planning.inputs import PlanInput, Planned, quantiles_of
-from planner.domain.planning.planning import flat_at_peak, flat_before
+from planner.domain.planning.inputs import (
+    PlanInput,
+    Planned,
+    quantiles_of,
+)
+from planner.domain.planning.planning import (
+    flat_at_peak,
+    flat_before,
+)
 from planner.domain.progress import Progress, part, silent
-from planner.domain.replay.backtest_windows import Earlier
 from planner.domain.replay.detail import detail_of
 from planner.domain.replay.initial_fleet import beginning
 from planner.domain.replay.module_report import module_run
@@ -32,6 +38,7 @@ from planner.inputs.scenario.settings import Settings
 from planner.policies.base import Policy
 from planner.policies.context import Making, Ready
 from planner.policies.registry import traits_of
+from simulation.arrays import IntArray
 from simulation.cells import simulate_cell
 from simulation.early_stop import LateCounter, TargetMissed
 from simulation.fleet import Fleet, Tier
@@ -71,19 +78,20 @@ def run_policy(
     progress: Progress,
     planned: Planned | None = None,
     tests: PressureTests | None = None,
-    earlier: Earlier | None = None,
+    static: Callable[[], IntArray] | None = None,
     loads: Loads | None = None,
     detailed: bool = True,
     requests: bool = False,
+    spare: bool = False,
     changed: Callable[[Fleet], Fleet] | None = None,
     bars: Mapping[str, float] | None = None,
 ) -> PolicyRun:
     """Build a policy for the study and replay it.
 
-    ``planned``, ``tests``, ``earlier`` and ``loads`` are computed again if they are not given.
+    ``planned``, ``tests``, ``static`` and ``loads`` are those of ``making_of``.
     Without ``detailed`` the tables are empty and the summary is brief. ``requests`` keeps one row
-    per request. ``changed`` modifies the fleet for a counterfactual. ``bars`` has the meaning of
-    ``replayed``.
+    per request. ``spare`` computes ``survives`` too. ``changed`` modifies the fleet after the
+    policy was built. ``bars`` has the meaning of ``replayed``.
     """
     check_policy(study, policy.name)
     making = making_of(
@@ -92,7 +100,7 @@ def run_policy(
         progress=progress,
         planned=planned,
         tests=tests,
-        earlier=earlier,
+        static=static,
         loads=loads,
     )
     if policy.traits.clairvoyant and "load_factor" not in policy.model_fields_set:
@@ -108,6 +116,7 @@ def run_policy(
         progress=run,
         detailed=detailed,
         requests=requests,
+        spare=spare,
         changed=changed,
         bars=bars,
     )
@@ -122,6 +131,7 @@ def replayed(
     progress: Progress,
     detailed: bool = True,
     requests: bool = False,
+    spare: bool = False,
     changed: Callable[[Fleet], Fleet] | None = None,
     bars: Mapping[str, float] | None = None,
 ) -> PolicyRun:
@@ -166,7 +176,7 @@ def replayed(
             detail_of(result, labels, requests=requests),
             capacity=capacity_table(study, result.series, serving),
         )
-    if detailed or study.settings.plan.spare:
+    if detailed or spare or study.settings.plan.spare:
         lasting = survives(study, result.series, serving)
     summary = summarise_replay(result, brief=not detailed)
     return PolicyRun(

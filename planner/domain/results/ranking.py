@@ -1,15 +1,13 @@
-"""Rank the policies and write the recommendation (methods.md X1); ``cautions`` has warnings."""
+"""Rank the policies and write the recommendation (methods.md X1); ``warnings`` has those."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from planner.domain.policy_backtest.backtest import Rehearsal
-from planner.domain.policy_backtest.tuning import (
-    below,
-    targets_of,
-)
+from planner.domain.recommend.rule import Choice
+from planner.domain.recommend.test_days import TestDay
+from planner.domain.recommend.trials import shortfall as shortfall_of
 from planner.domain.results import warnings as cautions
 from planner.domain.results.answer import (
     Answer,
@@ -23,12 +21,6 @@ from planner.domain.results.equal_attainment_savings import (
     saving,
 )
 from planner.domain.results.figures import BY_NAME
-from planner.domain.results.recommendation import (
-    DAYS_BEFORE,
-    Recommendation,
-    candidates,
-    recommend,
-)
 from planner.domain.results.recommended_policy import (
     Recommended,
     recommended_of,
@@ -36,10 +28,8 @@ from planner.domain.results.recommended_policy import (
 from planner.domain.serialise import (
     COLUMNS,
     KEY,
-    shares_in_time,
 )
 from planner.domain.study import PolicyRun
-from planner.domain.verification.sensitivity import Sure
 from planner.policies.registry import the_plan
 
 MOVES = 100  # sorts policies that scale after all static fleets
@@ -63,12 +53,6 @@ class PolicyComparison:
     # Policies whose attainment differs from the baseline, compared at equal attainment.
     equal_slo: tuple[EqualSlo, ...] = ()
     recommended: Recommended | None = None  # None if no deployable policy was run
-    recommendations: tuple[Recommendation, ...] = ()
-
-    def surely(self, sure: tuple[Sure, ...]) -> PolicyComparison:
-        """Return the comparison with the sensitivity of the recommendation."""
-        assert self.recommended is not None
-        return replace(self, recommended=replace(self.recommended, sure=sure))
 
     def saying(self, answer: Answer) -> PolicyComparison:
         """Return the comparison with the recommendation as an answer.
@@ -93,57 +77,57 @@ class PolicyComparison:
         return next(run for run in self.runs if run.name == name)
 
 
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The choice among the candidates, and the test days it was made on."""
+
+    choice: Choice
+    days: Sequence[TestDay]
+    level: int
+
+
 def compare(
     runs: Sequence[PolicyRun],
     baseline: str | None = None,
     left_out: Sequence[str] = (),
-    rehearsal: Rehearsal | None = None,
+    chosen: Chosen | None = None,
 ) -> PolicyComparison:
-    """Rank the policies, recommend one and write the texts.
+    """Rank the policies and write the texts.
 
     Savings are relative to ``baseline``. If it was not run, they are relative to today's fleet,
     else the static fleet for the peak, else the dearest policy. ``left_out`` has a sentence for
-    every policy that could not be run. The recommendation uses ``rehearsal`` if there is one.
+    every policy that could not be run. ``chosen`` is None if no policy can be deployed.
     """
     by_name = {run.name: run for run in runs}
     ranking = tuple(run.name for run in sorted(runs, key=_rank))
     usual = [baseline, "today", "flat-peak"]
-    chosen = next((name for name in usual if name in by_name), None)
-    if chosen is None:
-        chosen = max(runs, key=lambda run: run.summary.cost_usd).name
+    base_name = next((name for name in usual if name in by_name), None)
+    if base_name is None:
+        base_name = max(runs, key=lambda run: run.summary.cost_usd).name
     other = []
-    if baseline not in (None, chosen):
-        counts = cautions.lower_first(by_name[chosen].label)
+    if baseline not in (None, base_name):
+        counts = cautions.lower_first(by_name[base_name].label)
         other = [f"{baseline} was not run, so savings count against {counts}."]
-    able, on = candidates(runs, rehearsal)
-    by_objective = recommend(runs, able, on, days=rehearsal is None or rehearsal.days)
-    take = by_name[by_objective[0].policy] if by_objective else None
-    base = by_name[chosen]
+    base = by_name[base_name]
+    take = None if chosen is None else by_name.get(chosen.choice.candidate.policy)
+    recommended = None
+    if take is not None and chosen is not None:
+        recommended = replace(
+            recommended_of(take, runs, chosen.choice, chosen.days, chosen.level),
+            equal_slo_saving=saving(take, base),
+        )
     plan = _planned(by_name, take)
     flat_wins = cautions.flat_beats(by_name, plan)
     still = take is not None and take.traits.flat  # the headline covers it then
-    recommended = None
-    if take is not None:
-        recommended = replace(
-            recommended_of(take, runs, rehearsal, on, by_objective[0].unproven),
-            equal_slo_saving=saving(take, base),
-        )
     asked = [run for run in runs if run.asked]
     return PolicyComparison(
         runs=tuple(runs),
         baselines=tuple(by_name),
         ranking=ranking,
-        baseline=chosen,
-        headline=_headline(by_name, recommended, chosen),
+        baseline=base_name,
+        headline=_headline(by_name, recommended, base_name),
         warnings=(
             *([] if still else flat_wins),
-            *(cautions.would_have(runs, take) if on == DAYS_BEFORE else ()),
-            # Warnings on the recommended policy come before those on others.
-            *(
-                cautions.on_harder_days(recommended, rehearsal)
-                if recommended is not None and recommended.rehearsed and rehearsal is not None
-                else ()
-            ),
             *cautions.no_spare(runs),
             *([] if still else cautions.plan_is_still(plan)),
             *cautions.misses([run for run in asked if run is not take]),  # see the headline
@@ -152,20 +136,18 @@ def compare(
             *cautions.beyond_measurements(runs, take),
             *other,
             *left_out,
-            *(rehearsal.notes if rehearsal is not None else ()),
         ),
         flat_wins=bool(flat_wins),
         equal_slo=tuple(
             difference for run in runs if (difference := equal_slo(run, base)) is not None
         ),
         recommended=recommended,
-        recommendations=by_objective if len(runs) > 1 else (),
     )
 
 
 def shortfall(run: PolicyRun) -> float:
     """Return how far the worst tier is below its target, as a fraction; 0 if all meet it."""
-    return below(run.summary, targets_of(run))
+    return shortfall_of(run.summary, {tier.name: tier.attainment for tier in run.fleet.tiers})
 
 
 def _rank(run: PolicyRun) -> tuple[bool, float, float, int, str]:
@@ -205,34 +187,14 @@ def _headline(
             "policies, to have one to take."
         )
     best, base = by_name[recommended.policy], by_name[baseline]
-    before = recommended.rehearsed is not None
-    if not before and not best.meets_slo:
-        return (
-            f"No policy that can be run meets every tier. {best.label} comes closest, "
-            f"{shortfall(best) * 100:.2g} points short; add capacity or loosen a limit."
-        )
     spent = f"{hours(best.summary.gpu_hours)} GPU-hours for ${amount(best.summary.cost_usd)}"
     saved = "" if answered else beside(best, base, usd=True)
-    unsure = _unsure(recommended)
-    if before:
-        in_window = "In this window it meets every tier" if best.meets_slo else "In this window"
-        sentence = f"{recommended.sentence} {in_window}: {spent}{saved}.{unsure}"
-        return " ".join(part for part in ("" if answered else missed(best), sentence) if part)
-    if best.name == baseline:
-        return f"{best.label} is the cheapest to run that meets every tier: {spent}.{unsure}"
-    return f"{best.label} meets every tier at the least cost: {spent}{saved}.{unsure}"
-
-
-def _unsure(recommended: Recommended) -> str:
-    """Return the sensitivity tests in which a policy misses a tier that it meets here."""
-    if not recommended.meets_slo:
-        return ""
-    misses = [
-        f"{sure.what} ({shares_in_time(sure.attainment)})"
-        for sure in recommended.sure
-        if not sure.meets_slo
-    ]
-    return f" It is not sure: it misses a tier with {' and with '.join(misses)}." if misses else ""
+    in_window = "In this window it meets every tier" if best.meets_slo else "In this window"
+    sentence = f"{recommended.sentence} {in_window}: {spent}{saved}."
+    missing = "" if answered else missed(best)
+    if not recommended.qualifies:  # the most important fact comes first
+        return " ".join(part for part in (sentence, missing) if part)
+    return " ".join(part for part in (missing, sentence) if part)
 
 
 def _planned(by_name: dict[str, PolicyRun], take: PolicyRun | None) -> PolicyRun | None:

@@ -5,28 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.domain.policy_backtest.backtest import (
-    PolicyBacktest,
-    Rehearsal,
-    RehearsalWindow,
-    Tried,
-)
+from planner.domain.recommend.figures import Expected, assurance_figures
+from planner.domain.recommend.rule import Choice
+from planner.domain.recommend.test_days import TestDay
 from planner.domain.results.answer import (
     Fact,
     Timetable,
     plan_answer,
 )
-from planner.domain.results.recommendation import DAYS_BEFORE
 from planner.domain.serialise import shares_in_time
 from planner.domain.study import (
     PolicyRun,
     Study,
 )
-from planner.domain.verification.sensitivity import Sure
+from planner.inputs.scenario.schema.test_days import LEVELS
 from planner.optimizer.problem import ScalingPlan
 from planner.policies.registry import traits_of
 
-NOTHING = 0.005  # a smaller share of a cost rounds to 0%
 HINDSIGHT, TOLD = "sized in hindsight", "told what came"
 
 
@@ -58,8 +53,8 @@ class Begins:
 class Recommended:
     """Recommended policy.
 
-    ``parameters`` are the values chosen in the backtest. ``rehearsed`` is None if the policy was
-    chosen on the window that it is judged on.
+    ``expected`` has cost and attainment as the test days showed them, before the window.
+    ``cost_usd``, ``gpu_hours`` and ``attainment`` are those of the simulation of the window.
     """
 
     policy: str
@@ -68,16 +63,16 @@ class Recommended:
     follows_plan: bool  # its next decision follows the plan
     begins: tuple[Begins, ...]
     sentence: str
-    chosen_on: str
-    windows: tuple[RehearsalWindow, ...]
-    rehearsed: Tried | None
+    assurance: str
+    qualifies: bool  # whether it passes every required test day
+    failing: tuple[str, ...]  # the test days that it fails
+    expected: Expected
     cost_usd: float
     gpu_hours: float
     attainment: dict[str, float | None]
     meets_slo: bool
     equal_slo_saving: float | None
     yardsticks: tuple[Yardstick, ...]
-    sure: tuple[Sure, ...] = ()
     why: str = ""  # reason of the choice
     timetable: Timetable | None = None
     what: str = ""  # the action, without its effects
@@ -120,11 +115,11 @@ def recommended_plan(
     attained = None if verified is None else verified.summary.slo_attainment
     if attained is None:
         sentence += (
-            " It was not replayed, so what it attains is not known; verify it. A comparison also "
-            "tries on the days before how much of this is needed, and may take less or more."
+            " Its attainment is unknown until it is verified by simulation. A comparison tests how "
+            "much of it is needed."
         )
     else:
-        sentence += f" Replayed on the window's requests: {shares_in_time(attained)}."
+        sentence += f" SLO attainment in simulation: {shares_in_time(attained)}."
     return RecommendedPlan(
         policy=policy,
         label=traits_of(policy).label,
@@ -140,24 +135,14 @@ def recommended_plan(
 
 
 def recommended_of(
-    run: PolicyRun,
-    runs: Sequence[PolicyRun],
-    rehearsal: Rehearsal | None,
-    on: str,
-    unproven: str = "",
+    run: PolicyRun, runs: Sequence[PolicyRun], choice: Choice, days: Sequence[TestDay], level: int
 ) -> Recommended:
-    """Return the recommendation of a policy.
-
-    ``unproven`` says which policy was cheaper in the backtest and why it was rejected.
-    """
-    its = rehearsal.of(run.name) if rehearsal is not None and on == DAYS_BEFORE else None
-    parameters = {}
-    if its is not None and its.parameter is not None and its.value is not None:
-        parameters[its.parameter] = its.value
+    """Return the recommendation of a policy, which ``run`` simulated on the planned window."""
+    figures = assurance_figures({LEVELS[level]: choice}, days)[LEVELS[level]]
     return Recommended(
         policy=run.name,
         label=run.label,
-        parameters=parameters,
+        parameters=choice.candidate.parameters,
         follows_plan=run.plan is not None,
         begins=tuple(
             Begins(
@@ -170,10 +155,11 @@ def recommended_of(
             )
             for pool in run.fleet.pools
         ),
-        sentence=_sentence(run, rehearsal, parameters, on, unproven),
-        chosen_on=on,
-        windows=rehearsal.windows if its is not None and rehearsal is not None else (),
-        rehearsed=None if its is None else its.chosen,
+        sentence=_sentence(run, choice, days, level),
+        assurance=LEVELS[level],
+        qualifies=choice.qualifies,
+        failing=choice.failing,
+        expected=figures.expected,
         cost_usd=run.summary.cost_usd,
         gpu_hours=run.summary.gpu_hours,
         attainment=run.summary.slo_attainment,
@@ -194,78 +180,27 @@ def recommended_of(
     )
 
 
-def _sentence(
-    run: PolicyRun,
-    rehearsal: Rehearsal | None,
-    parameters: dict[str, float],
-    on: str,
-    unproven: str,
-) -> str:
-    what = f"{run.label[:1].lower()}{run.label[1:]}" if run.traits.flat else run.label
+def _sentence(run: PolicyRun, choice: Choice, days: Sequence[TestDay], level: int) -> str:
+    """Return the reason for the choice, one fact per sentence."""
+    what = run.label
     if run.traits.flat:
         count = sum(pool.initial for pool in run.fleet.pools)
-        what = f"a flat fleet of {count:,} instance{'s' * (count != 1)} ({what})"
-    values = "".join(f", {name} {value:g}" for name, value in parameters.items())
-    if on != DAYS_BEFORE or rehearsal is None:
+        what = f"static fleet of {count:,} replica{'s' * (count != 1)}"
+    values = "".join(
+        f", {name} {value:g}" for name, value in choice.candidate.parameters.items()
+        if not run.traits.flat
+    )  # fmt: skip
+    required = sum(day.required_at(level) for day in days)
+    if not choice.qualifies:
+        failed = ", ".join(choice.failing)
         return (
-            f"Take {what}{values}: chosen on the window it is judged on, since the days before "
-            "were not rehearsed."
+            f"No policy passes every required test day ({LEVELS[level]}). Nearest: {what}{values}. "
+            f"It fails: {failed}."
         )
-    its = rehearsal.of(run.name)
-    days = len(rehearsal.windows)
-    where = "the window before" if days == 1 else f"the {days} windows before"
-    tried = f"{len(rehearsal.policies)} policies that can be run"
-    if its is not None and its.meets:
-        met = f"on {where} it met every tier"
-        cost = f" at the least cost of {tried}" if not unproven else ""
-        more = (_room(its, rehearsal), _lasts(run.name, rehearsal), unproven)
-        return " ".join(
-            [
-                f"Take {what}{values}: {met}{cost}.",
-                *(f"{sentence}." for sentence in more if sentence),
-            ]
-        )
-    return f"Take {what}{values}: on {where} none of {tried} met every tier, and it came nearest."
-
-
-def _lasts(policy: str, rehearsal: Rehearsal) -> str:
-    """Return the stress tests that the policy passes, in words."""
-    tried = (
-        (rehearsal.longer, "answers {:g} times as long"),
-        (rehearsal.unforeseen, "{:g} times the requests forecast"),
-    )
-    held = [
-        words.format(harder.times)
-        for played, words in tried
-        for harder in played
-        if harder.policy == policy and harder.meets
-    ]
-    return f"With {' or '.join(held)} it would have too" if held else ""
-
-
-def _room(its: PolicyBacktest, rehearsal: Rehearsal) -> str:
-    """Return the headroom for growth and its cost in words; empty if none was required."""
-    room = rehearsal.room
-    if room is None:
-        return ""
-    grown = f"{room.times:.2f} times the requests of the busiest of them"
-    if len(room.models) > 1:
-        grown = f"up to {room.times:.2f} times what a model had on the busiest of them for it"
-    days_told, had = f"{room.days} days before tell a day may have", f"{room.days} days before had"
-    if not room.days:
-        days_told = had = (
-            "the hours to come may have, no day before being known (office hours assumed)"
-        )
-    if not room.had:
-        return f"With {grown}, as {had}, none would have"
-    if its.chosen.room is None:  # not a leading policy when headroom was tested
-        return f"Whether it has room for {grown} was not tried"
-    more = its.chosen.cost_usd / room.cost_usd - 1 if room.cost_usd else 0.0
-    what = f"It has room for {grown}, as much as {days_told}"
-    if more <= NOTHING:
-        return f"{what}, which costs nothing more"
-    without = "the same, set lower," if room.label == its.label else room.label
-    return (
-        f"{what}. That room costs {more:.0%}: without it {without} would do, for "
-        f"${room.cost_usd:,.2f} there instead of ${its.chosen.cost_usd:,.2f}"
-    )
+    words = f"Recommended policy ({LEVELS[level]}): {what}{values}. "
+    words += f"It passes all {required} required test days at the lowest expected cost."
+    other = choice.runner_up
+    if other is not None:
+        more = other.expected(days) / choice.candidate.expected(days) - 1
+        words += f" Next: {other.label}, {more:+.0%}."
+    return words

@@ -6,17 +6,13 @@ extrapolated profiles.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from planner.domain.policy_backtest.backtest import Rehearsal
-from planner.domain.policy_backtest.stress_tests import Harder
 from planner.domain.results.equal_attainment_savings import (
-    NOTHING,
     amount,
     apart,
 )
 from planner.domain.results.plan_versus_replay import plan_says
-from planner.domain.results.recommended_policy import Recommended
 from planner.domain.study import PolicyRun
 from simulation.performance.profile import BEYOND
 
@@ -105,22 +101,6 @@ def plan_is_still(planned: PolicyRun | None) -> list[str]:
     return ["The plan never moves: a flat fleet of the same size does what it does."]
 
 
-def would_have(runs: Sequence[PolicyRun], take: PolicyRun | None) -> list[str]:
-    """Return the cheapest deployable policy that met every tier if the recommended one did not."""
-    if take is None or take.meets_slo:
-        return []
-    did = [run for run in runs if run.meets_slo and not run.traits.knows_what_came]
-    if not did:
-        return ["Nothing that can be run meets every tier in this window."]
-    best = min(did, key=lambda run: (run.summary.cost_usd, run.name))
-    more = best.summary.cost_usd / take.summary.cost_usd - 1 if take.summary.cost_usd else 0.0
-    costs = f"{abs(more):.0%} {'more' if more >= 0 else 'less'} than what is recommended"
-    return [
-        f"{best.label} met every tier in this window, for ${amount(best.summary.cost_usd)}, "
-        f"{costs}: nothing of the days before told that it would take that."
-    ]
-
-
 def misses(runs: Sequence[PolicyRun]) -> list[str]:
     out = []
     for run in runs:
@@ -181,50 +161,6 @@ def left_over(runs: Sequence[PolicyRun]) -> list[str]:
                 "replay ended; they count in no attainment."
             )
     return out
-
-
-def on_harder_days(recommended: Recommended, rehearsal: Rehearsal) -> Iterator[str]:
-    """Yield warnings if the recommended policy fails a stress test, with a policy that passes.
-
-    The stress tests are longer outputs and more requests than forecast. The costs are those of
-    the backtest, in which both met every tier.
-    """
-    yield from _on_harder_days(
-        recommended, rehearsal.longer,
-        "{label} does not follow answers as they grow: had they been {times:g} times as long from "
-        "the middle of the last window rehearsed on",
-    )  # fmt: skip
-    yield from _on_harder_days(
-        recommended, rehearsal.unforeseen,
-        "{label} does not follow more requests than are forecast: had {times:g} times as many come "
-        "in the last window rehearsed on",
-    )  # fmt: skip
-
-
-def _on_harder_days(recommended: Recommended, tried: Sequence[Harder], had: str) -> Iterator[str]:
-    recommended_one = next(
-        (harder for harder in tried if harder.policy == recommended.policy), None
-    )
-    if recommended_one is None or recommended_one.meets:
-        return
-    shares = {
-        tier: share for tier, share in recommended_one.attainment.items() if share is not None
-    }
-    worst = min(shares, key=lambda tier: shares[tier])
-    had = had.format(label=recommended_one.label, times=recommended_one.times)
-    words = f"{had}, {shares[worst]:.1%} of {worst} had been in time"
-    best = next((harder for harder in tried if harder.meets), None)
-    if best is None:
-        yield f"{words}; of what met every tier on the days before nothing would have done."
-        return
-    more = best.cost_usd / recommended_one.cost_usd - 1 if recommended_one.cost_usd else 0.0
-    costs = f"{abs(more):.0%} {'more' if more > 0 else 'less'}"
-    if abs(more) < NOTHING:
-        costs = "as much"
-    yield (
-        f"{words}. Where that may happen take {best.label}, which does then: {costs} on the days "
-        "before."
-    )
 
 
 def beyond_measurements(runs: Sequence[PolicyRun], take: PolicyRun | None) -> list[str]:

@@ -13,7 +13,7 @@ from planner.domain.random_streams import (
     Stream,
     generator,
 )
-from planner.domain.replay.backtest_windows import Earlier
+from planner.domain.replay.backtest_windows import past_studies
 from planner.domain.study import Study
 from planner.domain.traffic.window import words_of
 from planner.errors import Infeasible
@@ -42,7 +42,7 @@ def grounds_of(study: Study, planned: Planned, seed: int, progress: Progress) ->
     description says.
     """
     grounds = []
-    for earlier in Earlier(study, most=WINDOWS, history_s=0.0).studies:
+    for earlier in past_studies(study, history_s=0.0)[:WINDOWS]:
         if len(earlier.trace) < FEW:
             continue
         try:

@@ -50,6 +50,13 @@ policies:
   - lt-i-last-value
   - lt-i-perfect
 
+# The usual list is longer. This one keeps the first run short.
+test_days:
+  - {{kind: past, windows: 1}}
+  - {{kind: drawn, paths: 3, pass_share: 0.66}}
+  - {{kind: slower_profile}}
+  - {{kind: replica_lost}}
+
 objective:
   epsilon: 0.8
   baseline: today

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar, Literal
 
 import numpy as np
 
+from planner.optimizer.problem import ScalingPlan
 from planner.policies.base import (
     Above,
     Factor,
@@ -29,18 +31,23 @@ from planner.schema_types import (
     Count,
     Delay,
 )
-from simulation.arrays import FloatArray
+from simulation.arrays import FloatArray, IntArray
 from simulation.policies.feedback import TTFT
 from simulation.policies.guarded_plan import Guarded as Rule
+from simulation.policies.parts.schedule import ByClock, Course
 from simulation.policies.parts.service_controller import DECODE
 
-# At least the whole forecast. A smaller plan would depend on the guard, which reacts one cold start
-# late and then requests more than was missing.
-GUARDED = Knob("load_factor", factors(1.0, 2.0, 8))
+# A low floor relies on the guard, which reacts one cold start late.
+FLOOR = Knob("load_factor", factors(0.6, 2.0, 13))
 
 
 class Guarded(Policy):
-    """The plan's count, and more where what is seen asks for it."""
+    """A floor, and a reactive guard that adds replicas while load exceeds a trigger.
+
+    The floor is a plan or a static fleet, times ``load_factor``. The trigger is ``target_factor``
+    times the load that a replica is rated for. Without a guard, the floor is a plan (lt-i) or a
+    static fleet; with a low floor, the policy is reactive.
+    """
 
     kinds: ClassVar = {
         "lt-g": Traits(
@@ -52,10 +59,19 @@ class Guarded(Policy):
             beyond=True,
             always=True,
             style=Style("blue", "dash", 2.0),
-        )
+        ),
+        "flat-g": Traits(
+            "Static fleet + reactive guard",
+            "A static fleet, and more while more comes or waits than it serves.",
+            Group.REACTIVE,
+            complexity=12,
+            beyond=True,
+            always=True,
+            style=Style("grey", "dashdot", 2.0),
+        ),
     }
 
-    name: Literal["lt-g"]
+    name: Literal["lt-g", "flat-g"]
     load_factor: LoadFactor = 1.0
     target_factor: Above = 1.0  # factor on the readings of an instance at its rated load
     tolerance: Factor = Rule.tolerance
@@ -67,18 +83,17 @@ class Guarded(Policy):
 
     @property
     def knob(self) -> Knob:
-        return GUARDED
+        return FLOOR
 
     def ready(self, making: Making) -> Ready:
-        assert self.traits.plan is not None
-        plan = making.planned(replace(self.traits.plan, load_factor=self.load_factor))
+        course, start, plan = self._floor(making)
         shown = making.pressure_among_many()
         # An instance of a large pool carries more than in the test, so its readings scale up.
         large = making.carries_tps[:, -1] / making.carries_tps.shape[1]
         rated = np.divide(large, shown.rate_tps, out=np.ones_like(large), where=large > 0)
         factor = np.where(np.isfinite(rated), rated, 1.0) * self.target_factor
         policy = Rule(
-            plan.course,
+            course,
             prefill_tps=shown.of("prefill-tps") * factor,
             decode_tps=shown.of("decode-tps") * factor,
             in_flight=(shown.shown("concurrency") + _may_wait(making, shown)) * factor,
@@ -86,7 +101,15 @@ class Guarded(Policy):
             name=self.key,
             **self.told(Rule),
         )
-        return replace(making.on(policy, plan.start), plan=plan.plan, after=0.5)
+        return replace(making.on(policy, start), plan=plan, after=0.5)
+
+    def _floor(self, making: Making) -> tuple[Course, IntArray, Callable[[], ScalingPlan] | None]:
+        """Return the schedule to which the guard adds, its first counts, and its plan."""
+        if self.traits.plan is not None:
+            plan = making.planned(replace(self.traits.plan, load_factor=self.load_factor))
+            return plan.course, plan.start, plan.plan
+        counts = np.ceil(making.before() * self.load_factor - 1e-9).astype(np.int64)
+        return ByClock(self.key, [0.0], counts[None]), counts, None
 
 
 def _shares(carries_tps: FloatArray) -> FloatArray:

@@ -42,6 +42,7 @@ traffic:
     - {trace: t, model: m, regions: {east: 1}, tiers: {chat: 1}}
 fleet: {startup_s: 60}
 policies: [flat-peak, lt-i]
+test_days: []
 forecast: {method: last-value}
 """
 )
@@ -107,7 +108,8 @@ def demand_file(
     if table["requests"].null_count() == table.height:
         table = table.drop("requests")
     table.write_csv(path)
-    return ingested(path, "demand", folder / f"{name}.store", format="demand", bin_s=bin_s)
+    store = folder / f"{name}.store"
+    return ingested(path, "demand", store, format="demand", bin_s=bin_s, amounts="counts")
 
 
 def request_file(

@@ -42,6 +42,7 @@ traffic:
       output_tokens: {mean: 30}
 fleet: {startup_s: 60}
 policies: [flat-peak, lt-i]
+test_days: []
 forecast: {method: last-value}
 horizon: {period_s: 300, duration_s: 900}
 """
@@ -95,7 +96,12 @@ def problem(*words: Any, code: int = 2) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    rows = [f"2024-05-13T00:{minute:02}:00Z,chat,{300 + 10 * minute}" for minute in range(60)]
+    # It falls at times before the window: a column that never falls may be a counter.
+    dips = [20 * (minute % 2) if minute < 45 else 0 for minute in range(60)]
+    rows = [
+        f"2024-05-13T00:{minute:02}:00Z,chat,{300 + 10 * minute - dip}"
+        for minute, dip in enumerate(dips)
+    ]
     (tmp_path / "demand.csv").write_text("time,series,requests\n" + "\n".join(rows) + "\n")
     (tmp_path / "plan.yml").write_text(SCENARIO)
     return tmp_path
@@ -359,6 +365,16 @@ def test_compare(folder: Path) -> None:
     asked = {name for name, row in result["policies"].items() if row["asked"]}
     assert asked == {"flat-peak", "lt-i"}
     assert isinstance(result["warnings"], list)
+    (day,) = result["test_days"]  # the forecast day: the scenario has no other
+    assert day["kind"] == "drawn" and day["required"] and day["cases"] == 1
+    for on_day in day["policies"].values():
+        assert on_day.keys() == {"cost_usd", "attainment", "passes"}
+    assert list(result["assurance"]) == ["economy", "balanced", "safe"]
+    take = result["recommended"]
+    chosen = result["assurance"][take["assurance"]]
+    assert (chosen["policy"], chosen["expected"]) == (take["policy"], take["expected"])
+    interval = chosen["expected"]["cost_usd"]
+    assert interval["low"] <= interval["mean"] <= interval["high"]
     for figures in result["policies"].values():
         assert figures.keys() >= POLICY
     some = answer("compare", folder / "plan.yml", "--policies", "reactive, flat-min")

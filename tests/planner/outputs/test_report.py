@@ -46,8 +46,24 @@ def run(planner) -> Run:
                      {"begins": "2024-05-18T12:00:00Z", "replicas": [9]}],
             "by_itself": False,
         },
-        "sure": [{"what": "seed 1", "attainment": {"IW-F": 0.9}, "cost_usd": 1.0,
-                  "meets_slo": False}],
+        "assurance": "balanced", "qualifies": True,
+    }  # fmt: skip
+    on_day = {"cost_usd": 790.0, "attainment": {"IW-F": 0.96}, "passes": True}
+    run.result["test_days"] = [
+        {"name": "Past: Monday", "kind": "past", "parameters": {}, "required": True, "weight": 1.0,
+         "cases": 1, "pass_share": 1.0, "not_applicable": "",
+         "policies": {"flat-peak": on_day,
+                      "lt-i": on_day | {"cost_usd": 700.0, "passes": False}}},
+        {"name": "Region lost", "kind": "region_lost", "parameters": {}, "required": False,
+         "weight": 0.0, "cases": 0, "pass_share": 1.0,
+         "not_applicable": "The scenario has one region.", "policies": {}},
+    ]  # fmt: skip
+    run.result["assurance"] = {
+        level: {"policy": "flat-peak", "label": "Flat at peak", "parameters": {"replicas": 6.0},
+                "cost_usd": 790.0, "qualifies": True, "failing": [], "spare": False,
+                "expected": {"cost_usd": {"mean": 790.0, "low": 780.0, "high": 800.0},
+                             "attainment": {"IW-F": {"mean": 0.96, "low": 0.95, "high": 0.97}}}}
+        for level in ("economy", "balanced", "safe")
     }  # fmt: skip
     run.result["assumptions"] = [
         {"what": "Price", "value": "$2 an hour", "provenance": "assumed", "source": "a guess",
@@ -81,7 +97,7 @@ def test_a_report_is_one_file_that_asks_nobody_for_anything(run):
     tags.feed(page)
     assert not tags.tags & {"script", "link", "img", "iframe"} and not tags.links
     assert "http" not in re.sub(r"http-equiv", "", page) and "url(" not in page
-    for words in ("Run 6 all day.", "20% less", "a guess", "seed 1", "Sign-off", "12:00",
+    for words in ("Run 6 all day.", "20% less", "a guess", "Past: Monday", "Sign-off", "12:00",
                  "A flat fleet of 9 instances beats the plan."):  # fmt: skip
         assert words in page
     assert "<script>" not in page and "&lt;script&gt;" in page
@@ -136,6 +152,24 @@ def test_the_table_of_alternatives_is_the_comparison(run):
         )
     (marked,) = table.marked
     assert table.rows[marked][0] == "Flat at peak"
+
+
+@pytest.mark.django_db
+def test_test_days_and_levels_have_the_figures_of_the_result(run):
+    sheets = {section.sheet: section for section in plan_report(run).sections}
+    (days,) = sheets["Test days"].tables
+    heads = [head.full for head in days.heads]
+    found = {row[heads.index("Policy")]: row for row in days.rows}
+    assert set(found) == {"Flat at peak", "Planned (LT-I)"}
+    assert found["Planned (LT-I)"][heads.index("Cost (USD)")] == 700.0
+    assert found["Flat at peak"][heads.index("SLO attainment: IW-F")] == 0.96
+    (levels,) = sheets["Levels of assurance"].tables
+    heads = [head.full for head in levels.heads]
+    assert [row[0] for row in levels.rows] == ["economy", "balanced", "safe"]
+    ends = [heads.index(f"Expected cost: {part} (USD)") for part in ("low", "mean", "high")]
+    assert [levels.rows[0][i] for i in ends] == [780.0, 790.0, 800.0]
+    (marked,) = levels.marked
+    assert levels.rows[marked][0] == "balanced"
 
 
 @pytest.mark.django_db

@@ -7,10 +7,13 @@ import re
 import pytest
 from django.template.loader import render_to_string
 
+from planner.domain.formats import NOTHING
 from planner.domain.results.ranking import compare
 from planner.outputs.policy_tables import (
+    assurance_table,
     labelled,
     policy_table,
+    table_of_test_days,
 )
 from planner.selectors.policies import default_policy
 from tests.planner.domain.results.test_verdict import run
@@ -87,3 +90,43 @@ def test_what_looked_ahead_carries_the_word() -> None:
     assert labelled(kept) == "Flat at peak, in hindsight"
     assert labelled({"label": "Planned (LT-I)", "hindsight": False}) == "Planned (LT-I)"
     assert labelled({"label": "Of an older run"}) == "Of an older run"
+
+
+def test_a_row_per_test_day_has_a_cell_per_policy() -> None:
+    on_day = {"cost_usd": 12.0, "attainment": {"chat": 0.97, "night": None}, "passes": True}
+    day = {"name": "Past: Monday", "kind": "past", "required": True, "not_applicable": ""}
+    lost = {"name": "Region lost", "kind": "region_lost", "required": False, "policies": {}}
+    result = {
+        "policies": {"lt-i": {"label": "Planned (LT-I)"}},
+        "test_days": [
+            day | {"policies": {"lt-i": on_day, "hpa": on_day | {"passes": False}}},
+            day | {"name": "Past: Sunday", "policies": {"lt-i": on_day}},
+            lost | {"not_applicable": "The scenario has one region."},
+        ],
+    }
+    table = table_of_test_days(result)
+    assert [head.text for head in table.heads[1:]] == ["Planned (LT-I) ($)", "hpa ($)"]
+    assert [[cell.met for cell in line.cells[1:]] for line in table.lines] == [
+        [True, False], [True, None], [None, None],
+    ]  # fmt: skip
+    assert table.lines[0].cells[1].text == "12" and "97" in table.lines[0].cells[1].small
+    assert table.lines[1].cells[2].text == NOTHING
+    assert [bool(line.note) for line in table.lines] == [False, False, True]
+    assert table_of_test_days({}).lines == ()
+
+
+def test_a_row_per_level_of_assurance_has_its_expected_cost() -> None:
+    row = {
+        "label": "Planned (LT-I)", "parameters": {"load_factor": 0.8}, "qualifies": True,
+        "failing": [],
+        "expected": {"cost_usd": {"mean": 12.0, "low": 11.0, "high": 14.0},
+                     "attainment": {"chat": {"mean": 0.97, "low": 0.96, "high": 0.98}}},
+    }  # fmt: skip
+    nearest = row | {"qualifies": False, "failing": ["Region lost"]}
+    nearest["expected"] = {"cost_usd": None, "attainment": {}}
+    table = assurance_table({"assurance": {"economy": row, "safe": nearest}})
+    economy, safe = table.lines
+    assert (economy.name, safe.name) == ("economy", "safe")
+    assert [line.cells[2].met for line in table.lines] == [True, False]
+    assert (economy.cells[3].text, economy.cells[3].small) == ("12", "11 to 14")
+    assert safe.cells[3].text == NOTHING and "Region lost" in safe.note and not economy.note

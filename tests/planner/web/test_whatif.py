@@ -107,9 +107,10 @@ def test_moves_of_a_kept_plan(folder: Path, planner: User, viewer: User) -> None
 def test_a_comparison_s_what_ifs_are_of_the_plan_it_shows(folder: Path) -> None:
     """Where the recommended policy plans on another forecast too."""
     policies = ["flat-min", {"name": "lt-i", "load_factor": 0.5}]
-    changed = CHANGED | {"policies": policies, "objective.spare.instances": 2}
+    changed = CHANGED | {"policies": policies, "objective.spare.instances": 2,
+                         "test_days": []}  # fmt: skip
     (folder / "plan.yml").write_text(edit(SCENARIO, changed))
-    run = Run.objects.get(pk=answer("compare", folder / "plan.yml", "--rehearse", 0)["run"])
+    run = Run.objects.get(pk=answer("compare", folder / "plan.yml")["run"])
     assert run.result["recommended"]["policy"] == "lt-i-last-value"
     same, shown = asked(run).totals, run.result["plan"]["totals"]
     assert same is not None and same.usd == pytest.approx(shown["usd"], rel=1e-3)
@@ -125,9 +126,9 @@ def test_the_what_if_of_a_flat_fleet_is_that_fleet(folder: Path, viewer: User) -
     """Where one is recommended: whatever is taken has four here, so what is simplest is."""
     four = {"model": "m", "region": "east", "gpu": "G", "replicas": 4, "minimum": 4}
     changed = {"fleet.today": [four], "policies": ["today"], "objective.spare.instances": 0,
-               "traffic.bin_s": 300, "horizon.duration_s": 300}  # fmt: skip
+               "traffic.bin_s": 300, "horizon.duration_s": 300, "test_days": []}  # fmt: skip
     (folder / "plan.yml").write_text(edit(SCENARIO, CHANGED | changed))
-    run = Run.objects.get(pk=answer("compare", folder / "plan.yml", "--rehearse", 0)["run"])
+    run = Run.objects.get(pk=answer("compare", folder / "plan.yml")["run"])
     assert run.result["recommended"]["policy"] in ("today", "flat-peak", "flat-before")
     same = asked(run)
     cost = run.result["recommended"]["cost_usd"]

@@ -38,6 +38,8 @@ from planner.inputs.scenario.schema.serving import (
     Routing,
     Serving,
 )
+from planner.inputs.scenario.schema.test_days import USUAL as USUAL_DAYS
+from planner.inputs.scenario.schema.test_days import Assurance, TestDay
 from planner.inputs.scenario.schema.topology import (
     PlacedService,
     Placement,
@@ -83,6 +85,7 @@ __all__ = [
     "Source",
     "Spot",
     "Starts",
+    "TestDay",
     "Tier",
     "Topology",
     "Traffic",
@@ -115,6 +118,13 @@ class Scenario(Section):
     policies: Annotated[
         list[Annotated[AnyPolicy, BeforeValidator(named)]], Field(min_length=1, max_length=100)
     ] = [policy_of(name) for name in USUAL]
+    # What a policy has to pass. Each kind of day has its default level of assurance.
+    test_days: Annotated[
+        list[Annotated[TestDay, Field(discriminator="kind")]], Field(max_length=50)
+    ] = list(USUAL_DAYS)
+    # Which of the days are required. economy: past and drawn days. balanced: also a slower profile
+    # and the loss of a replica. safe: all days.
+    assurance: Assurance = "balanced"
     forecast: Forecast = Forecast()
     objective: Objective = Objective()
     horizon: Horizon = Horizon()

@@ -54,17 +54,16 @@ def carried_out(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Callable[[Path], dict[str, Any]]]:
     """The comparison that an example makes of its own traffic, made once; of a day a quarter.
-    Rehearsals have tests of their own, and take as long again; so have sizes."""
+    Test days have tests of their own, and take as long again; so have sizes."""
 
     @cache
     def made(path: Path) -> dict[str, Any]:
         folder = tmp_path_factory.mktemp(path.stem)
-        options = compare.Options(rehearse=0)
         scenario, traces = example(path, folder)
         short = min(scenario.horizon.duration_s or QUARTER_S, QUARTER_S)
         horizon = scenario.horizon.model_copy(update={"duration_s": short})
-        scenario = scenario.model_copy(update={"horizon": horizon})
-        return compare.run(scenario, traces, options, progress=silent).document
+        scenario = scenario.model_copy(update={"horizon": horizon, "test_days": []})
+        return compare.run(scenario, traces, compare.Options(), progress=silent).document
 
     with coarse_sizes():
         yield made

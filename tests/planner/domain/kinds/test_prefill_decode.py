@@ -23,7 +23,7 @@ MIXED, PREFILL, DECODE = (
     SPEED | ({} if role == "mixed" else {"role": role}) for role in ("mixed", "prefill", "decode")
 )
 ROLES = {"mixed", "prefill", "decode"}
-ONCE = compare.Options(rehearse=0)  # rehearsals have tests of their own
+ONCE = compare.Options()
 
 
 def apart(*profiles: dict[str, Any], **changes: Any) -> Scenario:

@@ -221,8 +221,7 @@ def test_what_the_plan_lends_is_lent_in_its_replay(stored: dict[str, StoredTrace
         },
         policies=["lt-h"],
     )
-    # On the forecast as it is: a rehearsal would plan for another share of it.
-    document = compare.run(either, stored, compare.Options(rehearse=0), progress=silent).document
+    document = compare.run(either, stored, compare.Options(), progress=silent).document
     replayed = document["policies"]["lt-h"]["donated_gpu_hours"]
     planned_alone = plan.run(either, stored, plan.Options(), progress=silent).document["plan"]
     assert planned_alone["lent_gpu_hours"] > 1

@@ -222,7 +222,7 @@ def test_too_little_history_is_said_and_the_tiers_share_stands_in(stored: Stored
     assert "Too little" in planned.why and planned.covered is None
 
 
-def test_it_is_chosen_once_for_the_windows_that_are_rehearsed_on(stored: StoredTrace) -> None:
+def test_it_is_chosen_once_for_all_windows_of_a_study(stored: StoredTrace) -> None:
     inputs = plan_input(asked(), stored)
     inputs = replace(inputs, quantiles=quantiles_of(inputs))
     day = 24 * HOUR

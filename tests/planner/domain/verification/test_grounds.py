@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from planner.domain.planning.planning import plan_window
 from planner.domain.progress import silent
-from planner.domain.replay.backtest_windows import Earlier
 from planner.domain.verification.correction_windows import (
     drawn_anew,
     grounds_of,
@@ -25,12 +23,9 @@ def test_they_came_before_the_first_decision(tmp_path: Path) -> None:
     assert len(ground.study.trace) > 0 and "hindsight" not in ground.words
 
 
-def test_without_any_the_windows_own_are_drawn_anew_and_it_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shared = study(tmp_path)
-    monkeypatch.setattr(Earlier, "studies", ())
-    planned = plan_window(shared.plan_input, silent)
+def test_without_any_the_windows_own_are_drawn_anew_and_it_is_said(tmp_path: Path) -> None:
+    shared = study(tmp_path, horizon={"period_s": 300, "lead_s": 120, "duration_s": 2100})
+    planned = plan_window(shared.plan_input, silent, method="perfect")
     (ground,) = grounds_of(shared, planned, 1, silent)
     assert "in hindsight" in ground.words
     assert ground.study.window is shared.window and len(ground.study.trace) == len(shared.trace)

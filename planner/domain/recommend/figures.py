@@ -1,0 +1,118 @@
+"""Describe the test days and the recommendation of each level of assurance, as results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from planner.domain.recommend.rule import Candidate, Choice, Interval
+from planner.domain.recommend.test_days import TestDay
+from planner.inputs.scenario.schema.test_days import LEVELS
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOnDay:
+    """What the candidate of a policy did on a test day; costs are scaled to the planned window."""
+
+    cost_usd: float | None
+    attainment: dict[str, float | None]
+    passes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TestDayFigures:
+    """A test day with the results of the policies that were tried on it.
+
+    ``cases`` is the number of simulated days. ``not_applicable`` says why it does not apply.
+    """
+
+    name: str
+    kind: str
+    parameters: dict[str, float | str]
+    required: bool
+    weight: float
+    cases: int
+    pass_share: float
+    not_applicable: str
+    policies: dict[str, PolicyOnDay]
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Expected cost and attainment by tier, with 80% intervals, from the weighted test days."""
+
+    cost_usd: Interval | None
+    attainment: dict[str, Interval | None]
+
+
+@dataclass(frozen=True, slots=True)
+class AssuranceFigures:
+    """The policy that a level of assurance recommends.
+
+    If no policy passes every required day, ``qualifies`` is False: the policy is the nearest, and
+    ``failing`` names the days that it fails.
+    """
+
+    policy: str
+    label: str
+    parameters: dict[str, float]
+    cost_usd: float | None
+    qualifies: bool
+    failing: tuple[str, ...]
+    spare: bool  # whether it keeps a spare replica (N+1)
+    expected: Expected
+
+
+def day_figures(
+    days: Sequence[TestDay], candidates: Sequence[Candidate], level: int
+) -> tuple[TestDayFigures, ...]:
+    """Return the figures of every test day, with the candidates that were tried on it."""
+    return tuple(
+        TestDayFigures(
+            name=day.name,
+            kind=day.kind,
+            parameters=day.parameters,
+            required=day.required_at(level),
+            weight=day.weight,
+            cases=len(day.cases),
+            pass_share=day.pass_share,
+            not_applicable=day.reason,
+            policies={
+                candidate.policy: PolicyOnDay(result.cost_usd, result.attainment, result.passes)
+                for candidate in candidates
+                if (result := candidate.on(i, day)) is not None
+            },
+        )
+        for i, day in enumerate(days)
+    )
+
+
+def assurance_figures(
+    choices: Mapping[str, Choice], days: Sequence[TestDay]
+) -> dict[str, AssuranceFigures]:
+    """Return the recommendation of each level of assurance, in the order of LEVELS."""
+    return {level: _of(choices[level], days) for level in LEVELS if level in choices}
+
+
+def _of(choice: Choice, days: Sequence[TestDay]) -> AssuranceFigures:
+    candidate = choice.candidate
+    tiers = dict.fromkeys(
+        tier
+        for i, day in enumerate(days)
+        if day.weight
+        for case in candidate.results.get(i, ())
+        for tier in case.attainment
+    )
+    return AssuranceFigures(
+        policy=candidate.policy,
+        label=candidate.label,
+        parameters=candidate.parameters,
+        cost_usd=candidate.expected(days),
+        qualifies=choice.qualifies,
+        failing=choice.failing,
+        spare=candidate.spare,
+        expected=Expected(
+            candidate.interval(days),
+            {tier: candidate.interval(days, tier) for tier in tiers},
+        ),
+    )

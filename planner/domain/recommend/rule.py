@@ -1,0 +1,186 @@
+"""The rule that recommends a policy.
+
+A candidate is a policy with one value of its parameter. It qualifies if it meets every tier on
+every required test day. The qualifying candidate with the lowest expected cost over the weighted
+days is recommended. Of candidates within TIE of that cost, the simplest is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from planner.domain.recommend.test_days import TestDay
+from planner.policies.registry import simplicity
+
+TIE = 0.01  # candidates within this share of the lowest cost count as equal
+ROUNDING = 1e-9  # tolerance of shares of requests
+INTERVAL = (0.1, 0.9)  # 80% intervals
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """What a candidate did on one simulated day.
+
+    ``attainment`` is the share of requests within every limit, by tier; None: no request.
+    ``shortfall`` is how far the worst tier stays below its target, as a fraction. If ``cut``, the
+    simulation ended early because a tier was sure to miss its target, and figures are unknown.
+    """
+
+    cost_usd: float
+    attainment: dict[str, float | None]
+    shortfall: float
+    energy_kwh: float = 0.0
+    carbon_kg: float = 0.0
+    gpu_hours: float = 0.0
+    tokens_in_time: int = 0
+    ttft_ms: float | None = None  # P95 of the slowest interactive tier
+    e2e_ms: float | None = None
+    survives: float | None = None  # share of the time in which any one replica may be lost
+    cut: bool = False
+    reason: str = ""  # why the policy cannot run on the day
+
+    @property
+    def passes(self) -> bool:
+        """Return whether every tier meets its target."""
+        return self.shortfall <= ROUNDING
+
+
+@dataclass(frozen=True, slots=True)
+class DayResult:
+    """What a candidate did on a test day: the mean over its cases, and whether it passes."""
+
+    cost_usd: float
+    attainment: dict[str, float | None]
+    shortfall: float  # of the worst case that counts
+    passes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Mean of a figure, and the ends of its 80% interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """A policy with one parameter value, and its results by index of test day and case."""
+
+    policy: str
+    label: str
+    value: float | None
+    spare: bool  # whether its plan keeps a spare replica (N+1)
+    parameters: dict[str, float]
+    results: Mapping[int, tuple[CaseResult, ...]] = field(default_factory=dict)
+
+    def on(self, index: int, day: TestDay) -> DayResult | None:
+        """Return the result on test day number ``index``; None if it was not simulated whole."""
+        cases = self.results.get(index, ())
+        if not cases or len(cases) < len(day.cases):
+            return None
+        shortfalls = sorted(case.shortfall for case in cases)
+        counts = shortfalls[: len(shortfalls) - day.may_fail]
+        tiers = dict.fromkeys(tier for case in cases for tier in case.attainment)
+        return DayResult(
+            float(np.mean([case.cost_usd for case in cases])),
+            {tier: _mean([case.attainment.get(tier) for case in cases]) for tier in tiers},
+            counts[-1],
+            counts[-1] <= ROUNDING,
+        )
+
+    def qualifies(self, days: Sequence[TestDay], level: int) -> bool:
+        """Return whether it passes every day that ``level`` of assurance requires."""
+        return all(
+            (result := self.on(i, day)) is not None and result.passes
+            for i, day in enumerate(days)
+            if day.required_at(level)
+        )
+
+    def shortfall(self, days: Sequence[TestDay], level: int) -> float:
+        """Return the shortfall on its worst required day, as a fraction; 1 if one is unknown."""
+        results = [self.on(i, day) for i, day in enumerate(days) if day.required_at(level)]
+        return max((1.0 if its is None else its.shortfall for its in results), default=0.0)
+
+    def expected(self, days: Sequence[TestDay], figure: str = "cost_usd") -> float:
+        """Return the mean of ``figure`` over the weighted test days; infinite if unknown."""
+        total = weights = 0.0
+        for i, day in enumerate(days):
+            if not day.weight or not day.cases:
+                continue
+            cases = self.results.get(i, ())
+            if len(cases) < len(day.cases):
+                return float("inf")
+            total += day.weight * float(np.mean([getattr(case, figure) for case in cases]))
+            weights += day.weight
+        return total / weights if weights else float("inf")
+
+    def interval(self, days: Sequence[TestDay], tier: str | None = None) -> Interval | None:
+        """Return the expected cost, or attainment of ``tier``, with its 80% interval.
+
+        The cases of all weighted days count by the weight of their day. None: nothing is known.
+        """
+        values, weights = [], []
+        for i, day in enumerate(days):
+            for case in self.results.get(i, ()):
+                value = case.cost_usd if tier is None else case.attainment.get(tier)
+                if day.weight and value is not None:
+                    values.append(value)
+                    weights.append(day.weight / len(day.cases))
+        if not values:
+            return None
+        order = np.argsort(values, kind="stable")
+        sorted_values, share = np.array(values)[order], np.array(weights)[order]
+        middle = (np.cumsum(share) - share / 2) / share.sum()
+        low, high = np.interp(INTERVAL, middle, sorted_values)
+        return Interval(float(np.average(values, weights=weights)), float(low), float(high))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """The candidate that a level of assurance recommends.
+
+    If none qualifies, it is the one nearest to it: that with the smallest shortfall on its worst
+    required day. Then ``qualifies`` is False, and ``failing`` names the days that it fails.
+    """
+
+    candidate: Candidate
+    qualifies: bool
+    failing: tuple[str, ...]
+    runner_up: Candidate | None  # the next cheapest of the qualifying candidates of other policies
+
+
+def recommend(
+    candidates: Sequence[Candidate], days: Sequence[TestDay], level: int, figure: str = "cost_usd"
+) -> Choice | None:
+    """Return the choice at ``level`` of assurance, by the lowest expected ``figure``."""
+    qualifying = [c for c in candidates if c.qualifies(days, level)]
+    if not qualifying:
+        return _nearest(candidates, days, level)
+    lowest = min(c.expected(days, figure) for c in qualifying)
+    equal = [c for c in qualifying if c.expected(days, figure) <= lowest * (1 + TIE)]
+    best = min(equal, key=lambda c: (simplicity(c.policy), c.expected(days, figure)))
+    others = [c for c in qualifying if c.policy != best.policy]
+    runner_up = min(others, key=lambda c: c.expected(days, figure), default=None)
+    return Choice(best, True, (), runner_up)
+
+
+def _nearest(candidates: Sequence[Candidate], days: Sequence[TestDay], level: int) -> Choice | None:
+    if not candidates:
+        return None
+    nearest = min(candidates, key=lambda c: (c.shortfall(days, level), c.expected(days)))
+    failing = tuple(
+        day.name
+        for i, day in enumerate(days)
+        if day.required_at(level) and not ((its := nearest.on(i, day)) and its.passes)
+    )
+    return Choice(nearest, False, failing, None)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None

@@ -1,0 +1,294 @@
+"""Build the test days of a study from their declarations in the scenario.
+
+Most days change the *forecast day*: the drawn day of median size. So they contain the growth that
+the forecast expects. No policy knows of the change before it happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from planner.domain.planning.planning import flat_at_peak
+from planner.domain.replay.backtest_windows import past_studies
+from planner.domain.study import Study
+from planner.domain.traffic.changes import busier, longer_outputs, scaled
+from planner.domain.traffic.demand import Demand
+from planner.domain.traffic.drawn_days import DrawnDays, draw_days, requests_of_path, with_path
+from planner.domain.traffic.traffic import AMOUNTS
+from planner.domain.traffic.window import HOUR_S, Window
+from planner.domain.traffic.window_rank import span_words
+from planner.domain.verification.profile_error import slower_or_faster, stated_error
+from planner.inputs.scenario.schema import test_days as schema
+from planner.inputs.scenario.settings import SpareSettings
+from simulation.faults import FailedStarts, RegionOutage
+from simulation.fleet import Fleet, Pool
+from simulation.trace import Trace
+
+# 90% quantile of a half-normal error over its mean. At least half of the errors are below the mean.
+NINE_OF_TEN = 2.06
+N_PLUS_1 = SpareSettings(instances=1, by_pool=False)
+PATHS = 10  # drawn days from which the forecast day is taken if the scenario has none
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """One simulated day.
+
+    ``unexpected`` changes the fleet after the policy was built, so the policy does not know of it.
+    ``sizing`` is the study on which a static fleet is sized for the case; None: it cannot be.
+    """
+
+    study: Callable[[], Study]
+    unexpected: Callable[[Fleet], Fleet] | None = None
+    sizing: Callable[[], Study] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TestDay:
+    """A test that a policy may have to pass; ``pass_share`` of its cases have to meet every tier.
+
+    ``level`` is the index of the lowest level of assurance that requires it; None: no level. With
+    ``by_capacity``, the capacity left after the loss of a replica counts instead of a simulation.
+    ``reason`` says why it does not apply; "" if it does.
+    """
+
+    name: str
+    kind: str
+    parameters: dict[str, float | str]
+    weight: float
+    level: int | None
+    cases: tuple[Case, ...]
+    pass_share: float = 1.0
+    by_capacity: bool = False
+    reason: str = ""
+
+    def required_at(self, level: int) -> bool:
+        """Return whether the day has to be passed at ``level`` of assurance."""
+        return bool(self.cases) and self.level is not None and self.level <= level
+
+    @property
+    def may_fail(self) -> int:
+        """Return how many cases may miss a tier."""
+        return int(np.floor(len(self.cases) * (1 - self.pass_share) + 1e-9))
+
+
+@dataclass(eq=False)
+class TestDays:
+    """Test days of a study, and the forecast day that most of them change."""
+
+    study: Study
+    declared: Sequence[schema.TestDay]
+    seed: int
+
+    @cached_property
+    def every(self) -> tuple[TestDay, ...]:
+        """Return all test days, in the order of the scenario.
+
+        If no day has a weight, the forecast day is added, so that costs are compared on one.
+        """
+        days = [day for declared in self.declared for day in self._days(declared)]
+        if not any(day.weight and day.cases for day in days):
+            days.append(TestDay("Forecast day", "drawn", {}, 1.0, 0, (self.forecast_day,)))
+        return tuple(days)
+
+    @cached_property
+    def past(self) -> tuple[Study, ...]:
+        """Return the past windows of the study, at most three: see ``past_windows``."""
+        return past_studies(self.study)
+
+    @cached_property
+    def drawn(self) -> DrawnDays:
+        """Return the paths that are drawn from the forecast."""
+        paths = max((d.paths for d in self.declared if isinstance(d, schema.Drawn)), default=PATHS)
+        study = self.study
+        method = study.settings.plan.forecast.method
+        return draw_days(study.traffic, study.window, method, paths, self.seed)
+
+    @cached_property
+    def forecast_day(self) -> Case:
+        """Return the drawn day with the median number of requests."""
+        order = np.argsort(self.drawn.requests.sum(axis=(1, 2)), kind="stable")
+        study = self.path(int(order[len(order) // 2]))
+        return _case(study)
+
+    def path(self, path: int) -> Study:
+        """Return the study on one drawn path."""
+        study, days = self.study, self.drawn
+        pattern = self.past[0].trace if self.past else study.trace.rows(slice(0))
+        trace = requests_of_path(
+            study.traffic, study.window, days, path, pattern, self.seed, cells=study.cells
+        )
+        demand = with_path(study.traffic.demand, days, path)
+        carried = self.past[0].carried if self.past else None
+        return replace(changed(study, trace, demand), carried=carried)
+
+    def _days(self, declared: schema.TestDay) -> list[TestDay]:
+        """Return the test days of a declaration; past windows are one day each."""
+        kind, level = declared.kind, schema.level_of(declared)
+        common = {"kind", "name", "weight", "required"}
+        parameters = declared.model_dump(exclude=common)
+
+        def day(
+            name: str, *cases: Case, reason: str = "", number: int = 0, **rules: Any
+        ) -> TestDay:
+            shown = name if declared.name is None else f"{declared.name} {number or ''}".strip()
+            return TestDay(
+                shown, kind, parameters, declared.weight, level, cases, reason=reason, **rules
+            )  # fmt: skip
+
+        match declared:
+            case schema.Past():
+                return self._past_days(declared, day)
+            case schema.Drawn():
+                return [self._drawn_day(declared, day)]
+            case schema.SlowerProfile():
+                return [self._slower(declared, day)]
+            case schema.MoreDemand():
+                name = f"Demand x {declared.times:g}"
+                return [day(name, self._busier(declared.times, self.study.window))]
+            case schema.Crowd():
+                name = f"Crowd: x {declared.times:g} for {declared.hours:g} h"
+                return [day(name, self._busier(declared.times, self._peak(declared.hours)))]
+            case schema.LongerOutputs():
+                return [day(f"Outputs x {declared.times:g}", self._longer(declared.times))]
+            case schema.ReplicaLost():
+                if all(tier.deferrable for tier in self.study.hardware.tiers):
+                    return [day("Replica lost (N+1)", reason="No tier is interactive.")]
+                return [day("Replica lost (N+1)", self.forecast_day, by_capacity=True)]
+            case schema.RegionLost():
+                return [self._without_region(declared, day)]
+            case schema.SlowStart():
+                late = partial(_slow_starts, times=declared.times)
+                return [day(f"Starts x {declared.times:g}, first fails", self._with(late, True))]
+
+    def _past_days(self, declared: schema.Past, day: Callable[..., TestDay]) -> list[TestDay]:
+        past = self.past[: declared.windows]
+        if not past:
+            return [day("Past days", reason="The traffic has no earlier window.")]
+        clock = self.study.traffic.clock
+        spans = [span_words(its.window.start_s, its.window.end_s, clock) for its in past]
+        return [
+            day(f"Past: {span}", _case(its), number=i + 1)
+            for i, (span, its) in enumerate(zip(spans, past, strict=True))
+        ]
+
+    def _drawn_day(self, declared: schema.Drawn, day: Callable[..., TestDay]) -> TestDay:
+        largest_first = np.argsort(-self.drawn.requests.sum(axis=(1, 2)), kind="stable")
+        makers = [partial(self.path, int(p)) for p in largest_first[: declared.paths]]
+        cases = [Case(make, sizing=make) for make in makers]
+        return day("Drawn from the forecast", *cases, pass_share=declared.pass_share)
+
+    def _with(self, change: Callable[[Fleet], Fleet], static_unaffected: bool = False) -> Case:
+        sizing = self.forecast_day.sizing if static_unaffected else None
+        return Case(self.forecast_day.study, change, sizing)
+
+    def _slower(self, declared: schema.SlowerProfile, day: Callable[..., TestDay]) -> TestDay:
+        hardware = self.study.hardware
+        factor = 1.0 if declared.error == "half" else NINE_OF_TEN
+        errors = {
+            place: factor * error.value
+            for place, profile in hardware.profiles.items()
+            if (error := stated_error(profile)) is not None
+        }
+        if not errors:
+            return day("Profile slower", reason="No profile states an error.")
+        slower = {
+            place: slower_or_faster(profile, errors[place], 1) if place in errors else profile
+            for place, profile in hardware.profiles.items()
+        }
+
+        def off(pool: Pool) -> Pool:
+            place = next(p for p, its in hardware.profiles.items() if its is pool.profile)
+            return replace(pool, profile=slower[place])
+
+        def change(fleet: Fleet) -> Fleet:
+            known = {id(profile) for profile in hardware.profiles.values()}
+            pools = tuple(off(p) if id(p.profile) in known else p for p in fleet.pools)
+            return replace(fleet, pools=pools)
+
+        def sizing() -> Study:
+            study = self.forecast_day.study()
+            return replace(study, hardware=replace(study.hardware, profiles=slower))
+
+        name = f"Profile slower by {max(errors.values()):.0%}"
+        return day(name, Case(self.forecast_day.study, change, sizing))
+
+    def _busier(self, factor: float, when: Window) -> Case:
+        study = self.forecast_day.study()
+        trace = busier(study.trace, factor, when.start_s, when.end_s, study.window, self.seed)
+        demand = scaled(study.traffic.demand, AMOUNTS, factor, when.start_s, when.end_s)
+        return _case(changed(study, trace, demand))
+
+    def _peak(self, hours: float) -> Window:
+        """Return the busiest part of the forecast day, ``hours`` long or all of a shorter day."""
+        study = self.forecast_day.study()
+        window, trace = study.window, study.trace
+        length_s = min(hours * HOUR_S, window.duration_s)
+        begins = np.arange(0.0, window.duration_s - length_s + 1e-6, min(300.0, length_s))
+        edges = np.searchsorted(trace.arrival_s, np.stack([begins, begins + length_s]))
+        at_s = window.start_s + float(begins[int(np.argmax(edges[1] - edges[0]))])
+        return replace(window, start_s=at_s, end_s=at_s + length_s)
+
+    def _longer(self, factor: float) -> Case:
+        study = self.forecast_day.study()
+        middle_s = study.window.start_s + study.window.duration_s / 2
+        trace = longer_outputs(study.trace, factor, study.window.duration_s / 2)
+        demand = scaled(
+            study.traffic.demand, ("output_tokens",), factor, middle_s, study.window.end_s
+        )
+        return _case(changed(study, trace, demand))
+
+    def _without_region(self, declared: schema.RegionLost, day: Callable[..., TestDay]) -> TestDay:
+        regions = self.study.hardware.regions
+        if len(regions) < 2:
+            return day("Region lost", reason="The scenario has one region.")
+        peak, begin = self._peak(declared.hours), self.study.window.start_s
+        cases = [
+            self._with(partial(
+                _with_fault,
+                fault=RegionOutage(region.name, peak.start_s - begin, peak.end_s - begin),
+            ))
+            for region in regions
+        ]  # fmt: skip
+        return day(f"Region lost for {declared.hours:g} h", *cases)
+
+
+def spared(study: Study) -> Study:
+    """Return the study whose plans keep a spare replica (N+1), unless the scenario says more."""
+    plan = study.settings.plan
+    if plan.spare:
+        return study
+    return replace(study, settings=replace(study.settings, plan=replace(plan, spare=N_PLUS_1)))
+
+
+def changed(study: Study, trace: Trace, demand: Demand) -> Study:
+    """Return the study on other traffic in its window, known to policies only as it comes."""
+    traffic = replace(study.traffic, demand=demand)
+    sizes = replace(study.sizes, later=(), at=None)
+    made = replace(study, traffic=traffic, sizes=sizes, trace=trace)
+    peak, misfit = flat_at_peak(made.plan_input)
+    return replace(made, peak=peak, misfit=misfit)
+
+
+def _case(study: Study) -> Case:
+    return Case(lambda: study, sizing=lambda: study)
+
+
+def _with_fault(fleet: Fleet, fault: RegionOutage | FailedStarts) -> Fleet:
+    return replace(fleet, faults=(*fleet.faults, fault))
+
+
+def _slow_starts(fleet: Fleet, times: float) -> Fleet:
+    def slow(pool: Pool) -> Pool:
+        start = pool.start_up
+        if start is not None:
+            start = replace(start, local_s=start.local_s * times, remote_s=start.remote_s * times)
+        return replace(pool, startup_s=pool.startup_s * times, start_up=start)
+
+    fleet = replace(fleet, pools=tuple(slow(pool) for pool in fleet.pools))
+    return _with_fault(fleet, FailedStarts(nth=(1,)))

@@ -1,0 +1,121 @@
+"""Test days: what a policy has to pass before it is recommended (docs/recommendation.md).
+
+Each kind has a default name, weight and level. ``required: true`` or ``false`` replaces the level,
+so that the day counts at every level of assurance, or at none.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field
+
+from planner.schema_types import Name, Section
+
+Assurance = Literal["economy", "balanced", "safe"]
+LEVELS: tuple[str, ...] = get_args(Assurance)
+Weight = Annotated[float, Field(ge=0, le=1000)]
+Times = Annotated[float, Field(gt=0, le=100)]
+Hours = Annotated[float, Field(gt=0, le=24)]
+
+
+class _TestDay(Section):
+    name: Name | None = None
+    weight: Weight = 0.0  # of its cost in the expected cost
+    required: bool | None = None  # default: at its level of assurance and above
+
+
+class Past(_TestDay):
+    """Past windows as they were: the last day, the same weekday, and the busiest day known."""
+
+    kind: Literal["past"]
+    windows: Annotated[int, Field(ge=1, le=3)] = 3
+    weight: Weight = 1.0  # each
+
+
+class Drawn(_TestDay):
+    """Days drawn from the forecast, with its growth and its uncertainty."""
+
+    kind: Literal["drawn"]
+    paths: Annotated[int, Field(ge=1, le=100)] = 10
+    pass_share: Annotated[float, Field(gt=0, le=1)] = 0.9  # of the paths that have to pass
+    weight: Weight = 3.0
+
+
+class SlowerProfile(_TestDay):
+    """The forecast day on profiles that are slower by their stated error."""
+
+    kind: Literal["slower_profile"]
+    error: Literal["half", "nine-of-ten"] = "half"  # of all profiles stay within this error
+
+
+class MoreDemand(_TestDay):
+    """The forecast day with more requests all day; no forecast knows of them."""
+
+    kind: Literal["more_demand"]
+    times: Times = 1.25
+
+
+class Crowd(_TestDay):
+    """The forecast day with a crowd at its busiest time; no forecast knows of it."""
+
+    kind: Literal["crowd"]
+    times: Times = 3.0
+    hours: Hours = 1.0
+
+
+class LongerOutputs(_TestDay):
+    """The forecast day with longer outputs in its second half."""
+
+    kind: Literal["longer_outputs"]
+    times: Times = 2.0
+
+
+class ReplicaLost(_TestDay):
+    """The forecast day without any one replica of a model in a region (N+1), by capacity."""
+
+    kind: Literal["replica_lost"]
+
+
+class RegionLost(_TestDay):
+    """The forecast day on which any one region fails at its busiest time."""
+
+    kind: Literal["region_lost"]
+    hours: Hours = 1.0
+
+
+class SlowStart(_TestDay):
+    """The forecast day on which starts take longer, and the first start of each pool fails."""
+
+    kind: Literal["slow_start"]
+    times: Times = 2.0
+
+
+TestDay = (
+    Past | Drawn | SlowerProfile | MoreDemand | Crowd | LongerOutputs | ReplicaLost | RegionLost
+    | SlowStart
+)  # fmt: skip
+
+USUAL: tuple[TestDay, ...] = (
+    Past(kind="past"),
+    Drawn(kind="drawn"),
+    SlowerProfile(kind="slower_profile"),
+    ReplicaLost(kind="replica_lost"),
+    SlowerProfile(kind="slower_profile", error="nine-of-ten"),
+    MoreDemand(kind="more_demand"),
+    Crowd(kind="crowd"),
+    LongerOutputs(kind="longer_outputs"),
+    RegionLost(kind="region_lost"),
+    SlowStart(kind="slow_start"),
+)
+
+
+def level_of(day: TestDay) -> int | None:
+    """Return the index in LEVELS of the lowest level that requires ``day``; None: no level."""
+    if day.required is not None:
+        return 0 if day.required else None
+    if isinstance(day, Past | Drawn):
+        return 0
+    if isinstance(day, ReplicaLost) or (isinstance(day, SlowerProfile) and day.error == "half"):
+        return 1
+    return 2

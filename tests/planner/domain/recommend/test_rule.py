@@ -1,0 +1,111 @@
+"""The rule: the cheapest candidate that passes every required day, by brute force and by hand."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.domain.recommend.rule import TIE, Candidate, CaseResult, recommend
+from planner.domain.recommend.test_days import Case, TestDay
+from planner.policies.registry import simplicity
+
+NAMES = ("flat-before", "lt-i", "lt-g", "hpa")
+
+
+def a_day(
+    level: int | None = 0, weight: float = 1.0, cases: int = 1, share: float = 1.0
+) -> TestDay:
+    case = Case(lambda: pytest.fail("the rule simulates nothing"))
+    return TestDay("a day", "past", {}, weight, level, (case,) * cases, share)
+
+
+def result(usd: float, shortfall: float = 0.0, attainment: float = 0.99) -> CaseResult:
+    return CaseResult(usd, {"chat": attainment}, shortfall)
+
+
+def candidate(policy: str, *days: tuple[CaseResult, ...]) -> Candidate:
+    return Candidate(policy, policy, None, False, {}, dict(enumerate(days)))
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(st.floats(1, 100), st.sampled_from([0.0, 0.0, 0.02])), min_size=2, max_size=2
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_the_choice_is_that_of_brute_force(table: list[list[tuple[float, float]]]) -> None:
+    days = [a_day(weight=1.0), a_day(weight=3.0)]
+    candidates = [
+        candidate(name, *((result(usd, short),) for usd, short in row))
+        for name, row in zip(NAMES, table, strict=False)
+    ]
+    choice = recommend(candidates, days, 0)
+    assert choice is not None
+    passing = [c for c, row in zip(candidates, table, strict=True) if not any(s for _, s in row)]
+    costs = {
+        c.policy: (row[0][0] + 3 * row[1][0]) / 4 for c, row in zip(candidates, table, strict=True)
+    }
+    assert choice.qualifies == bool(passing)
+    if not passing:
+        worst = {c.policy: max(s for _, s in row) for c, row in zip(candidates, table, strict=True)}
+        assert worst[choice.candidate.policy] == min(worst.values())
+        return
+    least = min(costs[c.policy] for c in passing)
+    tied = [c.policy for c in passing if costs[c.policy] <= least * (1 + TIE)]
+    assert choice.candidate.policy == min(tied, key=lambda p: (simplicity(p), costs[p]))
+
+
+def test_a_level_requires_its_days_and_those_of_the_levels_below() -> None:
+    days = [a_day(0), a_day(1, 0.0), a_day(2, 0.0), a_day(None, 0.0)]
+    fails = [
+        candidate(name, *((result(10, 0.1 if i == failed else 0.0),) for i in range(4)))
+        for failed, name in enumerate(NAMES)
+    ]
+    passes = [[c.qualifies(days, level) for level in range(3)] for c in fails]
+    assert passes == [[False] * 3, [True, False, False], [True, True, False], [True] * 3]
+
+
+def test_a_drawn_day_passes_with_its_share_of_paths() -> None:
+    day = a_day(cases=10, share=0.9)
+    shortfalls = [0.0] * 9 + [0.3]
+    for order in itertools.islice(itertools.permutations(shortfalls), 3):
+        one = candidate("lt-i", tuple(result(1, short) for short in order))
+        assert one.qualifies([day], 0)
+    two = candidate("lt-i", tuple(result(1, short) for short in [0.0] * 8 + [0.3, 0.1]))
+    assert not two.qualifies([day], 0)
+    assert two.shortfall([day], 0) == 0.1  # the worse path may fail
+
+
+def test_a_day_that_does_not_apply_is_not_required() -> None:
+    day = TestDay("region", "region_lost", {}, 0.0, 0, (), reason="one region")
+    one = candidate("lt-i", (result(5),), ())
+    assert one.qualifies([a_day(), day], 0) and one.on(1, day) is None
+
+
+def test_a_candidate_that_was_not_simulated_on_a_required_day_does_not_qualify() -> None:
+    days = [a_day(), a_day()]
+    known = candidate("lt-i", (result(50),), (result(50),))
+    unknown = candidate("hpa", (result(1),))
+    choice = recommend([known, unknown], days, 0)
+    assert choice is not None and choice.candidate is known and unknown.expected(days) == np.inf
+
+
+def test_the_interval_contains_the_mean_and_four_of_five_cases() -> None:
+    values = np.random.default_rng(1).gamma(5.0, 20.0, 200)
+    day = a_day(cases=200)
+    one = candidate("lt-i", tuple(result(float(usd)) for usd in values))
+    interval = one.interval([day])
+    assert interval is not None and interval.mean == pytest.approx(values.mean())
+    inside = (values >= interval.low) & (values <= interval.high)
+    assert inside.mean() == pytest.approx(0.8, abs=0.01)
+
+
+def test_without_a_candidate_there_is_no_choice() -> None:
+    assert recommend([], [a_day()], 0) is None

@@ -1,0 +1,212 @@
+"""Trials: the value that is found is the cheapest that passes, as trying every value shows."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from planner.domain.preparation import study_of
+from planner.domain.progress import silent
+from planner.domain.recommend.rule import Candidate
+from planner.domain.recommend.test_days import TestDays, spared
+from planner.domain.recommend.trials import Trial, Trials, bisect_first
+from planner.domain.replay.replay import run_policy
+from planner.domain.run_parts import IN_PROCESS
+from planner.domain.study import Study
+from planner.domain.traffic.changes import busier, longer_outputs
+from planner.inputs.scenario.own_hardware import NOTHING
+from planner.inputs.scenario.schema import Scenario
+from planner.policies.choice import policy_of
+from tests.planner.domain import builders as make
+
+DAYS = [
+    {"kind": "past", "windows": 2},
+    {"kind": "drawn", "paths": 3, "pass_share": 0.6},
+    {"kind": "replica_lost"},
+    {"kind": "more_demand"},
+    {"kind": "crowd", "times": 2},
+    {"kind": "longer_outputs"},
+    {"kind": "region_lost"},
+    {"kind": "slow_start"},
+    {"kind": "slower_profile"},
+]
+POLICIES = ["lt-i", "lt-g", "flat-before", "flat-g", "today"]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Scenario, Study]:
+    """Four days of a daily cycle, of which the last three hours are planned."""
+    hours = np.arange(4 * 96) / 4
+    counts = np.rint(1800 * (1 + 0.6 * np.sin(2 * np.pi * (hours - 15) / 24)))
+    stored = make.demand_file(
+        tmp_path_factory.mktemp("trials"), {"chat": counts.tolist()}, bin_s=900.0
+    )
+    lengths = {
+        "input_tokens": {"mean": 300, "cv": 0.5}, "output_tokens": {"mean": 3000, "cv": 0.5},
+        "series": "chat",
+    }  # fmt: skip
+    scenario = make.scenario(
+        traffic__sources=[make.source(**lengths)],
+        horizon={"duration_s": 10_800, "period_s": 1800},
+        policies=["lt-i"],
+        test_days=DAYS,
+        fleet={
+            "startup_s": 60,
+            "today": [{"model": "m", "region": "east", "gpu": "G", "replicas": 3}],
+        },
+    )
+    return scenario, study_of(scenario, {"t": stored}, NOTHING, silent)
+
+
+@pytest.fixture(scope="module")
+def trials(small: tuple[Scenario, Study]) -> Trials:
+    scenario, study = small
+    return Trials(study, TestDays(study, scenario.test_days, 1), 1, IN_PROCESS)
+
+
+@pytest.fixture(scope="module")
+def choices(trials: Trials) -> dict[str, tuple[Candidate, list[Candidate]]]:
+    made = trials.choices([policy_of(name) for name in POLICIES])
+    return {level: (choice.candidate, every) for level, (choice, every) in made.items()}
+
+
+def passing(trials: Trials, policy: str, value: float, level: int, spare: bool) -> bool:
+    """Simulate every case of every required day to its end."""
+    for i, day in enumerate(trials.days):
+        if not day.required_at(level):
+            continue
+        results = [
+            trials._simulate(
+                policy_of(policy), Trial(policy, value, spare, i, case), silent, whole=True
+            )
+            for case in range(len(day.cases))
+        ]
+        if sum(not result.passes for result in results) > day.may_fail:
+            return False
+    return True
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_the_value_found_passes_and_the_cheaper_one_fails(
+    trials: Trials, choices: dict[str, tuple[Candidate, list[Candidate]]], level: int
+) -> None:
+    _, candidates = choices[["economy", "balanced"][level]]
+    tried = [
+        c for c in candidates if c.policy in ("lt-i", "lt-g") and c.qualifies(trials.days, level)
+    ]
+    assert tried or any(c.qualifies(trials.days, level) for c in candidates)
+    for candidate in tried:
+        values = policy_of(candidate.policy).free.values
+        index = values.index(candidate.value)
+        assert passing(trials, candidate.policy, candidate.value, level, candidate.spare)
+        if index:
+            assert not passing(trials, candidate.policy, values[index - 1], level, candidate.spare)
+
+
+def test_a_safer_level_costs_no_less(
+    trials: Trials, choices: dict[str, tuple[Candidate, list[Candidate]]]
+) -> None:
+    costs = [
+        choices[level][0].expected(trials.days)
+        for i, level in enumerate(("economy", "balanced", "safe"))
+        if choices[level][0].qualifies(trials.days, i)
+    ]
+    assert len(costs) >= 2 and all(a <= b * 1.01 for a, b in itertools.pairwise(costs))
+
+
+def test_at_balanced_any_one_replica_may_be_lost(
+    trials: Trials, choices: dict[str, tuple[Candidate, list[Candidate]]]
+) -> None:
+    candidate, _ = choices["balanced"]
+    lost = next(i for i, day in enumerate(trials.days) if day.kind == "replica_lost")
+    (result,) = candidate.results[lost]
+    assert candidate.spare and result.survives is not None and result.survives >= 0.95
+
+
+def test_the_static_fleet_is_the_smallest_that_passes(
+    trials: Trials,
+    choices: dict[str, tuple[Candidate, list[Candidate]]],
+    small: tuple[Scenario, Study],
+) -> None:
+    """One replica fewer in the only pool misses a past day, or more drawn days than may."""
+    fleet = trials.static_fleet(0, False)
+    assert fleet.sum() > 1
+    fails = 0
+    for day in trials.days:
+        if day.required_at(0):
+            runs = [
+                run_policy(
+                    case.study(), policy_of("flat-before"), seed=1, progress=silent,
+                    static=lambda: fleet - 1, detailed=False,
+                )
+                for case in day.cases
+            ]  # fmt: skip
+            fails += sum(not run.meets_slo for run in runs) > day.may_fail
+    assert fails
+
+
+def test_days_that_cannot_apply_say_why(trials: Trials) -> None:
+    reasons = {day.kind: day.reason for day in trials.days}
+    assert reasons["region_lost"] and not reasons["crowd"]
+    assert all(bool(day.reason) != bool(day.cases) for day in trials.days)
+
+
+def test_nothing_of_the_window_is_in_a_test_day(
+    trials: Trials, small: tuple[Scenario, Study]
+) -> None:
+    """Past days end before the first decision, and drawn days differ from the traffic to come."""
+    _, study = small
+    for past in trials.test_days.past:
+        assert past.window.end_s <= study.window.origins_s[0]
+    actual = study.trace.arrival_s
+    for day in trials.days:
+        for case in day.cases:
+            made = case.study()
+            if made.window == study.window:
+                assert not np.array_equal(made.trace.arrival_s, actual)
+
+
+@pytest.mark.parametrize(
+    ("change", "times"),
+    [
+        (lambda study: busier(study.trace, 2.5, study.window.start_s, study.window.end_s,
+                              study.window, 1), 2.5),
+        (lambda study: busier(study.trace, 3.0, study.window.start_s + 3600,
+                              study.window.start_s + 7200, study.window, 1), None),
+    ],
+)  # fmt: skip
+def test_more_demand_multiplies_the_requests(
+    small: tuple[Scenario, Study], change: Callable[[Study], object], times: float | None
+) -> None:
+    _, study = small
+    more = change(study)
+    if times is not None:
+        assert len(more) == pytest.approx(times * len(study.trace), rel=0.02)
+        return
+    inside = lambda trace: ((trace.arrival_s >= 3600) & (trace.arrival_s < 7200)).sum()  # noqa: E731
+    outside = len(study.trace) - inside(study.trace)
+    assert inside(more) == pytest.approx(3 * inside(study.trace), rel=0.02)
+    assert len(more) - inside(more) == pytest.approx(outside, rel=0.02)
+
+
+def test_longer_outputs_change_the_second_half_alone(small: tuple[Scenario, Study]) -> None:
+    _, study = small
+    half = study.window.duration_s / 2
+    longer = longer_outputs(study.trace, 2.0, half)
+    late = study.trace.arrival_s >= half
+    assert np.array_equal(longer.output_tokens[~late], study.trace.output_tokens[~late])
+    assert np.array_equal(longer.output_tokens[late], 2 * study.trace.output_tokens[late])
+
+
+def test_a_spare_of_the_scenario_is_kept(small: tuple[Scenario, Study]) -> None:
+    _, study = small
+    once = spared(study)
+    assert once.settings.plan.spare.instances == 1 and spared(once) is once
+
+
+@pytest.mark.parametrize("first", range(8))
+def test_bisection_finds_the_first_that_passes(first: int) -> None:
+    assert bisect_first(lambda index: index >= first, 0, 7) == min(first, 7)
