@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from django.db.models import QuerySet
 
-from planner.domain.whatif.figures import FIGURES, Cell, Figure, grades
+from planner.domain.whatif.figures import FIGURES, Cell, Figure, RankedCell, ranked
 from planner.errors import PlannerError
 from planner.models import Run, Sweep
 from planner.selectors.lookup import row_by_number
@@ -45,28 +46,12 @@ def run_figure(result: Document, name: str) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class SweepCell:
-    """One run of the grid; ``run`` is None if it was removed.
-
-    ``place`` runs from 0, the least value, to 1, the largest. It is None without a value.
-    """
-
-    run: int | None
-    state: str
-    values: tuple[Any, ...]  # of the settings, by axis
-    value: float | None
-    place: float | None
-    best: bool
-    problem: str
-
-
-@dataclass(frozen=True, slots=True)
 class Grid:
     """The cells by value of the first setting, and in each row by value of the second."""
 
     figure: str
     unit: str
-    rows: tuple[tuple[SweepCell, ...], ...]
+    rows: tuple[tuple[RankedCell, ...], ...]
     done: int
     failed: int
     going: int
@@ -92,25 +77,11 @@ def figure_by_name(name: str) -> Figure:
     raise PlannerError(f"figure: there is no {name!r}; choose from {known}.")
 
 
-def grid_shape(sweep: Sweep) -> tuple[int, int]:
-    """Return the number of values of the first and of the second setting; 1 without a second."""
-    counts = [len(axis["values"]) for axis in sweep.axes]
-    return counts[0], (counts[1] if len(counts) > 1 else 1)
-
-
-def values_at(sweep: Sweep, cell: int) -> tuple[Any, ...]:
-    """Return the values of the settings in a cell."""
-    places = divmod(cell, grid_shape(sweep)[1])
-    return tuple(axis["values"][place] for axis, place in zip(sweep.axes, places, strict=False))
-
-
 def sweep_cells(sweep: Sweep) -> list[Cell]:
     """Return every cell with the figures of its run, row by row."""
-    runs = {run.cell: run for run in _runs(sweep)}
-    rows, columns = grid_shape(sweep)
-    cells = []
-    for place in range(rows * columns):
-        run, values = runs.get(place), values_at(sweep, place)
+    runs, cells = {run.cell: run for run in _runs(sweep)}, []
+    for place, values in enumerate(product(*(axis["values"] for axis in sweep.axes))):
+        run = runs.get(place)
         if run is None:
             cells.append(Cell(values, {}, "removed"))
             continue
@@ -126,35 +97,30 @@ def _runs(sweep: Sweep) -> QuerySet[Run]:
 
 def sweep_grid(sweep: Sweep, figure: Figure = DEFAULT) -> Grid:
     """Return the grid of a figure of the runs, with the best cells and the time left."""
-    cells = sweep_cells(sweep)
-    shown = [
-        SweepCell(cell.run, cell.state, cell.values, grade.value, grade.place, grade.best,
-                  cell.problem)
-        for cell, grade in zip(cells, grades(cells, figure), strict=True)
-    ]  # fmt: skip
-    columns = grid_shape(sweep)[1]
+    cells = ranked(sweep_cells(sweep), figure)
+    columns = len(sweep.axes[1]["values"]) if sweep.axes[1:] else 1
     states = [cell.state for cell in cells if cell.run is not None]
-    unfinished = sum(state in (Run.State.PENDING, Run.State.RUNNING) for state in states)
+    going = sum(state in (Run.State.PENDING, Run.State.RUNNING) for state in states)
     done = states.count(Run.State.COMPLETED)
     return Grid(
         figure=figure.name,
         unit=figure.unit,
-        rows=tuple(tuple(shown[i : i + columns]) for i in range(0, len(shown), columns)),
+        rows=tuple(tuple(cells[i : i + columns]) for i in range(0, len(cells), columns)),
         done=done,
-        failed=len(states) - unfinished - done,
-        going=unfinished,
-        seconds_left=_seconds_left(list(_runs(sweep)), unfinished) if unfinished else None,
+        failed=len(states) - going - done,
+        going=going,
+        seconds_left=_seconds_left(list(_runs(sweep)), going) if going else None,
     )
 
 
-def _seconds_left(runs: list[Run], unfinished: int) -> float | None:
+def _seconds_left(runs: list[Run], going: int) -> float | None:
     """Return the seconds until the rest is done.
 
     The pace is that from the first start to the last end.
     """
     spans = [(run.started_at, run.finished_at) for run in runs]
     ended = [(begun, end) for begun, end in spans if begun is not None and end is not None]
-    if not ended or not unfinished:
+    if not ended or not going:
         return None
     first, last = min(begun for begun, _ in ended), max(end for _, end in ended)
-    return float((last - first).total_seconds() / len(ended) * unfinished)
+    return float((last - first).total_seconds() / len(ended) * going)

@@ -22,8 +22,11 @@ from planner.domain.kinds.plan import (
 )
 from planner.domain.kinds.registry import KINDS
 from planner.domain.options import options_of
+from planner.domain.report import Report
+from planner.domain.reports.whatif import Varied, grid_report
 from planner.domain.whatif.answer import StoredPlan, answer
-from planner.domain.whatif.figures import WhatIf
+from planner.domain.whatif.figures import FIGURES, Figure, WhatIf
+from planner.domain.whatif.objectives import BOUNDS
 from planner.domain.whatif.plan_inputs import from_arrays
 from planner.domain.whatif.settings import (
     SHARE,
@@ -37,11 +40,14 @@ from planner.domain.whatif.variations import Axis, Variation, cells_of, varied_d
 from planner.errors import KeyReused, NotReady, PlannerError
 from planner.inputs.scenario import document as text
 from planner.inputs.scenario.build import build_hardware
+from planner.inputs.scenario.settings import ALL
 from planner.models import Run, Scenario, Sweep, User, take_numbers
+from planner.optimizer.pareto_front import SLACK
 from planner.policies.base import SEPARATOR
 from planner.selectors.policies import default_policy
 from planner.selectors.run_hardware import stored_hardware
 from planner.selectors.runs import run_result
+from planner.selectors.sweeps import sweep_cells
 from planner.services import runs
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.execution import BASIS
@@ -180,6 +186,19 @@ def what_if_trade_off(*, run: Run, user: User, pair: str) -> Run:
     return document_run(document=document, owner=user, kind=Run.Kind.PARETO, options={"of": pair})
 
 
+def front_values(run: Run, plan: int) -> dict[str, Any]:
+    """Return the values by address that make a scenario plan a point of a front, from 0."""
+    result = run_result(run)
+    first, second = result["of"]
+    if not 0 <= plan < len(result["points"]):
+        raise PlannerError(f"cell: this front has {len(result['points'])} plans.")
+    bound = result["points"][plan]["second"] * (1 + SLACK)
+    return {
+        "objective.minimise": first, "objective.weights": None, "objective.periods": ALL,
+        BOUNDS[second]: bound,
+    }  # fmt: skip
+
+
 def _simulation(run: Run, changes: Variation) -> tuple[str, str]:
     """Return the scenario with only the recommended policy of the run, and that policy."""
     result = run_result(run)
@@ -305,6 +324,18 @@ def scenario_settings(document: str) -> dict[str, Setting]:
     scenario = text.parse(document)
     known = stored_hardware(resolve_scenario(scenario))
     return settings_for(scenario, build_hardware(scenario, known, spot=True))
+
+
+def sweep_report(sweep: Sweep, figure: Figure) -> Report:
+    """Return the report of a grid of runs, with ``figure`` as its chart."""
+    keys = [axis["key"] for axis in sweep.axes]
+    settings = {} if all(map(is_address, keys)) else scenario_settings(sweep.document)
+    varied = [
+        Varied(settings[axis["key"]].label if axis["key"] in settings else axis["key"],
+               axis["values"], ["not set" if v is None else str(v) for v in axis["values"]])
+        for axis in sweep.axes
+    ]  # fmt: skip
+    return grid_report(sweep.name, sweep_cells(sweep), varied, figure, FIGURES)
 
 
 def sweep_cancel(*, sweep: Sweep, user: User) -> int:

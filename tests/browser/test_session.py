@@ -35,9 +35,9 @@ def test_from_an_answer_to_what_if(
     site.get_by_role("tab", name="What-if").click()
     site.get_by_label("Setting 1").select_option("price.G")
     site.locator("#value-1").fill("2")
-    expect(site.locator("#what-if-table")).to_contain_text("+100.0%")
+    expect(site.locator("#what-if-answers")).to_contain_text("+100.0%")
     site.locator("#to-1").fill("4")
-    expect(site.locator("#what-if-rows tbody tr")).to_have_count(5)
+    expect(site.locator("#cell option")).to_have_count(5)
     drawn(site)
     site.locator("#to-1").fill("")
 
@@ -61,8 +61,7 @@ def test_from_an_answer_to_what_if(
     first.save()
     grid = live_server.url + reverse("web:what-if", args=[sweep.pk])
     site.goto(grid)
-    expect(site.locator("#what-if-rows")).to_contain_text("$")
-    expect(site.get_by_role("status")).to_contain_text("1 of 2 still to come")
+    expect(site.get_by_role("status")).to_contain_text("1 still to come")
 
     for size in (PHONE, {"width": 1280, "height": 900}):
         site.set_viewport_size(size)

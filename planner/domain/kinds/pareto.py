@@ -5,16 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
+import polars as pl
 from pydantic import Field, field_validator
 
-from planner.domain.columns import (
-    COUNT,
-    NUMBER,
-    SECONDS,
-    TEXT,
-    Column,
-    Columns,
-)
 from planner.domain.options import RunOptions
 from planner.domain.outcome import (
     Outcome,
@@ -33,8 +26,9 @@ from planner.domain.results.basis import (
     frame_of,
 )
 from planner.domain.serialise import (
-    COLUMNS,
+    KEY,
     MERGED,
+    as_json,
 )
 from planner.domain.whatif.answer import StoredPlan
 from planner.domain.whatif.figures import WhatIf
@@ -56,29 +50,41 @@ from planner.optimizer.pareto_front import FrontPoint, knee
 
 POINTS, MOST_POINTS = 9, 25
 SOLVE_S = 10.0  # time limit of the solver per point
-Point = FrontPoint[tuple[WhatIf, Variation]]
 
 
-def _plan(point: Point) -> WhatIf:
-    return point.plan[0]
+@dataclass(frozen=True, slots=True)
+class FrontPlan:
+    """One plan of a front: its two objectives, and its totals over the window."""
 
+    first: float
+    second: float
+    first_bound: float  # no plan has less of the first with at most this much of the second
+    status: str
+    cost: float
+    gpu_hours: float = field(metadata={KEY: "gpu-hours"})
+    energy: float
+    carbon: float
+    starts: int
+    peak_instances: int  # over all regions
+    seconds: float  # of the solver
 
-FRONT = Columns(
-    (
-        Column("first", NUMBER, "of the first objective, over the window"),
-        Column("second", NUMBER, "of the second"),
-        Column("first_bound", NUMBER, "no plan has less of the first at that much of the second"),
-        Column("status", TEXT, "of the plan", lambda point: _plan(point).status),
-        *(Column(name, NUMBER, UNITS[measure],
-                 lambda point, name=name: total(_plan(point), name))  # type: ignore[misc]
-          for name, measure in MEASURE.items()),
-        Column("starts", COUNT, "of instances",
-               lambda point: int(getattr(_plan(point).totals, "starts", 0))),
-        Column("peak_instances", COUNT, "at a time, over all regions",
-               lambda point: _plan(point).most),
-        Column("seconds", SECONDS, "of the solver", lambda point: _plan(point).solve_seconds),
-    )
-)  # fmt: skip
+    @classmethod
+    def of(cls, point: FrontPoint[tuple[WhatIf, Variation]]) -> FrontPlan:
+        """Return the figures of a point."""
+        answer, _ = point.plan
+        return cls(
+            first=point.first,
+            second=point.second,
+            first_bound=point.first_bound,
+            status=answer.status,
+            cost=total(answer, "cost"),
+            gpu_hours=total(answer, "gpu-hours"),
+            energy=total(answer, "energy"),
+            carbon=total(answer, "carbon"),
+            starts=0 if answer.totals is None else answer.totals.starts,
+            peak_instances=answer.most,
+            seconds=answer.solve_seconds,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -89,7 +95,7 @@ class ParetoResult:
     frame: Frame = field(metadata={MERGED: True})
     of: tuple[str, str]
     units: tuple[str, str]
-    points: tuple[Point, ...] = field(metadata={COLUMNS: FRONT})
+    points: tuple[FrontPlan, ...]
     knee: int | None
     headline: str
     seconds: float
@@ -130,7 +136,8 @@ def run(
     basis = basis_of(study, planned_of(study, part(progress, 0.3, 0.5)))
     pair = pair_of(options.of)
     base = StoredPlan(scenario, known, basis, solve_s=SOLVE_S)
-    points = front(base, pair, options.points, part(progress, 0.5, 1.0))
+    found = front(base, pair, options.points, part(progress, 0.5, 1.0))
+    points = tuple(map(FrontPlan.of, found))
     if not points:
         raise Infeasible("There is no plan for either objective; run plan to see what conflicts.")
     best = knee([(point.first, point.second) for point in points])
@@ -144,7 +151,7 @@ def run(
             headline=_headline(*pair, points, best),
             seconds=time.perf_counter() - begun,
         ),
-        {"front": FRONT.table(points)},
+        {"front": pl.DataFrame(as_json(points), infer_schema_length=None)},
         basis,
     )
 
@@ -155,7 +162,7 @@ def planned_together(scenario: Scenario) -> Scenario:
     return scenario.model_copy(update={"objective": objective})
 
 
-def _headline(first: str, second: str, front: tuple[Point, ...], best: int | None) -> str:
+def _headline(first: str, second: str, front: tuple[FrontPlan, ...], best: int | None) -> str:
     """Return the ends of the front and its knee in sentences."""
     low, high = front[0], front[-1]
     units = UNITS[MEASURE[first]], UNITS[MEASURE[second]]

@@ -8,10 +8,11 @@ from typing import Any, Generic, TypeVar
 
 from planner.domain.deserialise import from_json
 from planner.domain.kinds.outlook import OutlookResult
+from planner.domain.kinds.pareto import ParetoResult
 from planner.domain.kinds.pd_ratio import PdRatioResult
 from planner.domain.kinds.size import SizeResult
 from planner.domain.report import Report
-from planner.domain.reports import outlook, pd_ratio, size
+from planner.domain.reports import outlook, pd_ratio, size, whatif
 from planner.domain.reports.tables import Tables
 
 T = TypeVar("T")
@@ -31,6 +32,7 @@ class ReportKind(Generic[T]):
 
 REPORTS: dict[str, ReportKind[Any]] = {
     "outlook": ReportKind(OutlookResult, outlook.report),
+    "pareto": ReportKind(ParetoResult, whatif.front_report),
     "pd-ratio": ReportKind(PdRatioResult, pd_ratio.report),
     "size": ReportKind(SizeResult, size.report),
 }

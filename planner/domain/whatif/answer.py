@@ -12,10 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from planner.domain.planning.figures import (
-    PlanFigures,
-    plan_figures,
-)
+from planner.domain.planning.figures import plan_figures
 from planner.domain.planning.inputs import (
     Load,
     PlanInput,
@@ -161,7 +158,7 @@ def what_if(base: StoredPlan, variation: Variation, progress: Progress = silent)
         plan = plan_load(inputs, load_of(basis, change), progress)
     except Infeasible as problem:
         return _no_plan(str(problem), own_sizes, notes)
-    return _answer(inputs, plan, own_sizes, [*notes, NOT_SIMULATED])
+    return _answer(inputs, plan, own_sizes, notes)
 
 
 def _of_flat(
@@ -181,20 +178,8 @@ def _of_flat(
     target = np.broadcast_to(counts, (len(load.tps), *counts.shape))
     unsure = [IN_PROPORTION] if (needed != held).any() else []
     unsure += [STATIC_FLEET] if change.level is not None else []
-    return WhatIf(
-        status="flat",
-        totals=taken_by(inputs, load, counts),
-        gap=None,
-        least=int(counts.sum()),
-        most=int(counts.sum()),
-        periods=_periods(inputs, target, load.tps.max(axis=3)),
-        sizes=sizes,
-        gpus=_gpus(inputs.hardware, target),
-        binding=(),
-        conflict="",
-        notes=(*notes, *unsure, NOT_SIMULATED),
-        flat=True,
-    )
+    described = _described(inputs, target, load.tps.max(axis=3), sizes, [*notes, *unsure])
+    return replace(described, status="flat", totals=taken_by(inputs, load, counts), flat=True)
 
 
 def demand_change(before: Scenario, after: Scenario, variation: Variation) -> DemandChange:
@@ -311,23 +296,33 @@ def _answer(
     inputs: PlanInput, plan: ScalingPlan, sizes: tuple[SizeChange, ...], notes: Sequence[str]
 ) -> WhatIf:
     """Return the answer for a plan."""
-    figures: PlanFigures = plan_figures(inputs, plan)
-    replicas = plan.target.sum(axis=(1, 2, 3))
-    return WhatIf(
+    figures = plan_figures(inputs, plan)
+    return replace(
+        _described(inputs, plan.target, plan.demand_tps, sizes, notes),
         status=figures.status,
         totals=figures.totals,
         gap=figures.gap,
-        least=int(replicas.min()),
-        most=int(replicas.max()),
-        periods=_periods(inputs, plan.target, plan.demand_tps),
-        sizes=sizes,
-        gpus=_gpus(inputs.hardware, plan.target),
         binding=tuple(limit.sentence for limit in figures.binding[:3]),
         conflict=" ".join(figures.conflicts),
-        notes=tuple(notes),
         bound=figures.bound,
         solve_seconds=figures.solve_seconds,
     )
+
+
+def _described(
+    inputs: PlanInput,
+    target: IntArray,
+    demand_tps: FloatArray,
+    sizes: tuple[SizeChange, ...],
+    notes: Sequence[str],
+) -> WhatIf:
+    """Return an answer with the replicas of ``target`` ``[p, l, r, g]``, without its totals."""
+    replicas = target.sum(axis=(1, 2, 3))
+    return WhatIf(
+        "", None, None, int(replicas.min()), int(replicas.max()),
+        _periods(inputs, target, demand_tps), sizes, _gpus(inputs.hardware, target), (), "",
+        (*notes, NOT_SIMULATED),
+    )  # fmt: skip
 
 
 def _gpus(hardware: Hardware, target: IntArray) -> tuple[PeakGpus, ...]:

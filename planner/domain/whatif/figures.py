@@ -89,6 +89,7 @@ FIGURES = (
         lambda answer: None if answer.totals is None else float(answer.most),
     ),
 )  # fmt: skip
+PLANNED = tuple(figure for figure in FIGURES if figure.name != "attainment")  # not simulated
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,25 +104,29 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Grade:
-    """The rank of a cell: from 0, the least value, to 1, the largest; None without a value."""
+class RankedCell:
+    """A cell with one figure. ``place`` is from 0, the least value, to 1; None without a value."""
 
+    run: int | None
+    state: str
+    values: tuple[Any, ...]
     value: float | None
     place: float | None
     best: bool
+    problem: str
 
 
-def grades(cells: Sequence[Cell], figure: Figure) -> list[Grade]:
-    """Return the rank of each cell by a figure; no cell is the best if all are equal."""
+def ranked(cells: Sequence[Cell], figure: Figure) -> list[RankedCell]:
+    """Return the cells ranked by a figure; no cell is the best if all are equal."""
     values = [cell.figures.get(figure.name) for cell in cells]
     known = [value for value in values if value is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
-    best = low if figure.better == LESS else high
+    best, spread = low if figure.better == LESS else high, (high - low) or 1.0
     return [
-        Grade(None, None, False) if value is None
-        else Grade(value, (value - low) / (high - low) if high > low else 0.0,
-                   low < high and value == best)
-        for value in values
+        RankedCell(cell.run, cell.state, cell.values, value,
+                   None if value is None else (value - low) / spread,
+                   low < high and value == best, cell.problem)
+        for cell, value in zip(cells, values, strict=True)
     ]  # fmt: skip
 
 

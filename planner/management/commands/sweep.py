@@ -14,18 +14,14 @@ from planner.errors import EXPECTED, PlannerError
 from planner.inputs.scenario.document import values_of
 from planner.management.base import HeadroomCommand, load_scenario
 from planner.models import Sweep
-from planner.outputs.table_text import listed, shown
-from planner.selectors.sweeps import (
-    DEFAULT,
-    figure_by_name,
-    sweep_grid,
-)
-from planner.services.whatif import sweep_create
+from planner.outputs.render.terminal import terminal_text
+from planner.selectors.sweeps import DEFAULT, figure_by_name, sweep_grid
+from planner.services.whatif import sweep_create, sweep_report
 from planner.services.worker import run_execute
-from planner.templatetags.headroom import setting
 
 
 class Command(HeadroomCommand):
+    sweep: Sweep
     help = "Run a scenario once for every pair of values, as --vary tiers[chat].ttft_ms=500,1000."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -42,12 +38,12 @@ class Command(HeadroomCommand):
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         axes = [_axis(text) for text in options["vary"]]
         document, _ = load_scenario(options["scenario"], self.progress)
-        sweep = sweep_create(
+        self.sweep = sweep_create(
             owner=None, document=document, axes=axes, kind=options["kind"], enqueue=False
         )
-        self._execute(sweep)
-        grid: dict[str, Any] = as_json(sweep_grid(sweep, figure_by_name(options["figure"])))
-        return {"sweep": sweep.pk, "kind": sweep.kind, "axes": sweep.axes, **grid}
+        self._execute(self.sweep)
+        grid: dict[str, Any] = as_json(sweep_grid(self.sweep, figure_by_name(options["figure"])))
+        return {"sweep": self.sweep.pk, "kind": self.sweep.kind, "axes": self.sweep.axes, **grid}
 
     def _execute(self, sweep: Sweep) -> None:
         """Execute the runs one after the other in this process.
@@ -63,22 +59,8 @@ class Command(HeadroomCommand):
                 continue  # its cell shows the error
 
     def words(self, answer: dict[str, Any]) -> str:
-        figure = figure_by_name(answer["figure"])
-        columns = {axis["key"]: str(i) for i, axis in enumerate(answer["axes"])}
-        columns |= {f"{figure.label} ({figure.unit})": "value", "": "mark"}
-        rows = [
-            {str(i): "not set" if value is None else setting(value)
-             for i, value in enumerate(cell["values"])}
-            | {"value": "" if cell["value"] is None else shown(cell["value"], figure.unit, 2),
-               "mark": "best" if cell["best"] else _problem(cell)}
-            for row in answer["rows"] for cell in row
-        ]  # fmt: skip
-        return "\n".join([f"Sweep {answer['sweep']}", *listed(rows, columns)])
-
-
-def _problem(cell: dict[str, Any]) -> str:
-    """Return why a cell has no value; "" if it has one."""
-    return f"run {cell['run']} {cell['state']}: {cell['problem']}" if cell["problem"] else ""
+        report = sweep_report(self.sweep, figure_by_name(answer["figure"]))
+        return terminal_text(report, colour=self.stdout.isatty())
 
 
 def _axis(text: str) -> Axis:

@@ -6,21 +6,20 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from typing import Any
 
-from planner.domain.formats import figure
+from planner.domain.reports.whatif import answer_report
 from planner.domain.serialise import as_json
+from planner.domain.whatif.figures import WhatIf
 from planner.domain.whatif.settings import chosen_of
 from planner.errors import PlannerError
 from planner.inputs.scenario.document import values_of
 from planner.management.base import HeadroomCommand
-from planner.outputs.table_text import listed
+from planner.outputs.render.terminal import terminal_text
 from planner.selectors.runs import run_get
 from planner.services.whatif import what_if_answer
 
-SIZES = {"model": "model", "replica": "replica", "input tokens/s": "input_tps:,.0f",
-         "before": "before_tps:,.0f"}  # fmt: skip
-
 
 class Command(HeadroomCommand):
+    found: WhatIf
     help = "Answer a what-if from the stored plan of a run, without a simulation."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -51,27 +50,13 @@ class Command(HeadroomCommand):
             "values": dict(_set(text) for text in options["set"]),
             "tiers": tiers,
         }
-        answer: dict[str, Any] = as_json(what_if_answer(run_get(options["run"]), chosen_of(sent)))
-        return {"run": options["run"], **answer}
+        self.found = what_if_answer(run_get(options["run"]), chosen_of(sent))
+        document: dict[str, Any] = as_json(self.found)
+        return {"run": options["run"], **document}
 
     def words(self, answer: dict[str, Any]) -> str:
-        taken = answer["totals"]
-        if taken is None:
-            return f"No {'such fleet' if answer['flat'] else 'plan'}. {answer['conflict']}"
-        lines = [
-            f"{figure(taken['usd'], '$')}, {taken['gpu_hours']:,.1f} GPU-hours, "
-            f"{_range(answer['least'], answer['most'])} ({answer['status']})",
-            *listed(answer["sizes"], SIZES),
-            *(f"binds: {sentence}" for sentence in answer["binding"]),
-            *answer["notes"],
-        ]
-        return "\n".join(lines)
-
-
-def _range(least: int, most: int) -> str:
-    """Return a range of replicas as text."""
-    count = f"{most:,}" if least == most else f"{least:,} to {most:,}"
-    return f"{count} replica{'s' * (most != 1)}"
+        report = answer_report(f"What-if of run {answer['run']}", None, self.found)
+        return terminal_text(report, colour=self.stdout.isatty())
 
 
 def _pairs(flag: str, texts: Sequence[str]) -> list[tuple[str, float]]:

@@ -7,7 +7,6 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
-from planner.errors import PlannerError
 from planner.models import Run
 from planner.outputs.files import formats_of
 from planner.selectors.runs import run_get
@@ -15,7 +14,13 @@ from planner.selectors.scenarios import scenario_get
 from planner.selectors.sweeps import sweep_get, sweeps_list
 from planner.services import whatif
 from planner.web.errors import planners_only
-from planner.web.pages.whatif import answers_context, page_context, question_of, sweep_context
+from planner.web.pages.whatif import (
+    answers_context,
+    page_context,
+    question_of,
+    sweep_context,
+    values_sent,
+)
 from planner.web.paging import paged
 from planner.web.request import Request
 
@@ -27,8 +32,7 @@ def of_run(request: Request, pk: int) -> HttpResponse:
     """Show the settings and the answers; htmx requests the answers alone after a change."""
     run = run_get(pk)
     if request.htmx and request.htmx.target == ANSWERS:
-        context = {"run": run, "address": request.path, **answers_context(run, request.GET)}
-        return render(request, "web/_what_if_answers.html", context)
+        return render(request, "web/_what_if_answers.html", answers_context(run, request.GET))
     template = "web/_what_if.html" if request.htmx else "web/runs/what_if.html"
     context = page_context(run, request.GET)
     return render(request, template, context | {"exports": formats_of(run)})
@@ -42,17 +46,16 @@ def start(request: Request, pk: int) -> HttpResponse:
     if action == "trade-off":
         started = whatif.what_if_trade_off(run=run, user=user, pair=request.POST.get("of", ""))
         return redirect("web:run", started.pk)
-    question = question_of(whatif.base_of(run).settings, request.POST)
     if action == "grid":
+        question = question_of(whatif.base_of(run).settings, request.POST)
         sweep = whatif.what_if_grid(run=run, user=user, chosen=question.fixed, axes=question.axes)
         return redirect("web:what-if", sweep.pk)
-    if question.axes:
-        raise PlannerError("A range has several values. Simulate the grid, or choose one row.")
+    chosen = values_sent(run, request.POST)
     if action == "scenario":
-        scenario = whatif.what_if_scenario(run=run, user=user, chosen=question.fixed)
+        scenario = whatif.what_if_scenario(run=run, user=user, chosen=chosen)
         messages.success(request, f"Stored as a new scenario: {scenario.name}.")
         return redirect("web:scenario", scenario.pk)
-    started = whatif.what_if_simulate(run=run, user=user, chosen=question.fixed)
+    started = whatif.what_if_simulate(run=run, user=user, chosen=chosen)
     return redirect("web:run", started.pk)
 
 
@@ -76,7 +79,7 @@ def listing(request: Request) -> HttpResponse:
 @require_safe
 def of_sweep(request: Request, pk: int) -> HttpResponse:
     """Show a grid of runs; htmx requests it again while runs are active."""
-    context = {"address": request.path, **sweep_context(sweep_get(pk), request.GET)}
+    context = sweep_context(sweep_get(pk), request.GET)
     part = request.htmx and request.htmx.target == ANSWERS
     return render(request, "web/_what_if_answers.html" if part else "web/what_if.html", context)
 

@@ -30,8 +30,11 @@ def test_a_cell_is_the_run_by_itself(folder: Path) -> None:
 
 def test_a_cell_that_cannot_be_says_why_and_others_go_on(folder: Path) -> None:
     vary = "regions[east].capacity.G=0,32"
-    code, out, err = command("sweep", folder / "plan.yml", "--vary", vary, "--figure", "replicas")
-    assert code == 0 and "failed" in out and "run " in out and not err
-    assert "best" not in out  # the other cell has none to be better than
+    asked = "sweep", folder / "plan.yml", "--vary", vary, "--figure", "replicas"
+    cells = [cell for row in answer(*asked)["rows"] for cell in row]
+    assert [cell["state"] for cell in cells] == ["failed", "completed"] and cells[0]["problem"]
+    assert not any(cell["best"] for cell in cells)  # the other cell has none to be better than
+    code, out, err = command(*asked)
+    assert code == 0 and cells[0]["problem"] in out and not err
     code, _, err = command("sweep", folder / "plan.yml", "--vary", "seed")
     assert code == 2 and "KEY=A,B" in err

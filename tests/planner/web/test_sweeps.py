@@ -125,7 +125,8 @@ def test_the_pages(planner: User, viewer: User, scenario: Scenario, sweep: Sweep
     address = reverse("web:what-if", args=[sweep.pk])
     page = reader.get(address)
     assert (page.context["grid"].done, page.context["going"]) == (1, 5)
-    assert "$12" in text_of(page)
+    (cells,) = [s for s in page.context["sections"] if s.section.title == "All cells"]
+    assert 12.0 in cells.section.tables[0].rows[1]
     done = reverse("web:run", args=[sweep.runs.get(cell=1).pk])
     assert done in page.content.decode()
     assert reader.get(address, {"figure": "beauty"}).status_code == 400

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.urls import reverse
 from rest_framework.test import APIClient
 
+from planner.domain.report import Chart, Table
 from planner.domain.whatif.answer import (
     ESTIMATED_SIZES,
     NOT_SIMULATED,
@@ -149,7 +151,7 @@ def test_the_what_if_of_a_flat_fleet_is_that_fleet(folder: Path, viewer: User) -
     many = asked(run, growth=20.0)
     assert many.totals is None and "in east needs" in many.conflict
     code, out, _ = command("whatif", run.pk, "--growth", 20)
-    assert code == 0 and out.startswith("No such fleet.")
+    assert code == 0 and out.startswith("No such fleet")
     page = signed_in(viewer).get(reverse("web:run-what-if", args=[run.pk]))
     assert 'value="growth"' in page.content.decode()
     assert 'value="quantile"' not in page.content.decode()
@@ -201,9 +203,9 @@ def _command(run: Run) -> None:
     flags = ("--price", "G=2", "--limit", "chat.ttft_ms=1000", "--growth", "1")
     assert answer("whatif", run.pk, *flags)["totals"]["usd"] == pytest.approx(2 * own(run)[0])
     code, out, _ = command("whatif", run.pk, "--without", "G")
-    assert code == 0 and out.startswith("No plan.")
+    assert code == 0 and out.startswith("No such plan")
     code, out, _ = command("whatif", run.pk)
-    assert code == 0 and "GPU-hours" in out and "binds: " in out
+    assert code == 0 and "GPU-hours" in out
     code, _, err = command("whatif", run.pk, "--price", "G")
     assert code == 2 and "NAME=NUMBER" in err
 
@@ -227,9 +229,7 @@ def _pages(run: Run, planner: User, viewer: User) -> None:
     assert reader.get(address, {"setting": "x", "value": "1"}).status_code == 400
     panel = writer.get(address, one)
     assert start in panel.content.decode() and forms_with_token_in_address(panel) == []
-    assert panel.context["cell"] == [
-        ("setting", "price.G"), ("value", "2.0"), ("setting", "spare"), ("value", "1.0")
-    ]  # fmt: skip
+    assert panel.context["choices"] == [""] and page.context["choices"] == []
     _ranges(run, address, start, planner)
     # The answer that is started is the one that was shown.
     assert reader.post(start, one).status_code == 403
@@ -252,13 +252,20 @@ def _ranges(run: Run, address: str, start: str, planner: User) -> None:
     shown = writer.get(address, line)
     while shown.context["going"]:
         shown = writer.get(address, line)
-    assert shown.context["chart"]["data"][0]["x"] == [1.0, 1.5, 2.0]
-    usd = [totals(asked(run, growth=value))[0] for value in (1.0, 1.5, 2.0)]
-    assert shown.context["chart"]["data"][0]["y"] == pytest.approx(usd)
+    (series,) = drawn(shown, Chart).series
+    assert series.x == (1.0, 1.5, 2.0)
+    assert series.y == pytest.approx([totals(asked(run, growth=x))[0] for x in series.x])
     two = {name: [value, "0" if name == "value" else "1" if name == "to" else "spare"]
            for name, value in line.items() if name != "steps"}  # fmt: skip
     grid = writer.get(address, two | {"steps": ["3", "2"], "figure": "replicas"})
-    assert [len(cells) for _, cells in grid.context["heat"]] == [2, 2, 2]
+    heat = drawn(grid, Table)
+    assert [len(row) for row in heat.rows] == [3, 3, 3] and len(grid.context["choices"]) == 6
+    # A row is started by its place.
+    writer.post(start, line | {"action": "scenario", "cell": "1"})
+    stored = Scenario.objects.latest("pk")
+    assert flat(parse(stored.document))["traffic.sources[0].scale"] == 1.5
+    stored.delete()
+    assert writer.post(start, line | {"action": "scenario", "cell": "9"}).status_code == 400
     many = line | {"steps": "50"}
     assert writer.get(address, many).status_code == 400
     sweep = writer.post(start, line | {"action": "grid"})
@@ -267,6 +274,27 @@ def _ranges(run: Run, address: str, start: str, planner: User) -> None:
     assert [flat(parse(cell.document))["traffic.sources[0].scale"]
             for cell in made.runs.order_by("cell")] == [1.0, 1.5, 2.0]  # fmt: skip
     assert "Demand" in text_of(writer.get(sweep.url))
+
+
+def drawn(page: Any, kind: type[Any]) -> Any:
+    """Return the first block of a kind in the report of a page."""
+    blocks = [block for section in page.context["report"].sections for block in section.blocks]
+    return next(block for block in blocks if isinstance(block, kind))
+
+
+def test_a_front_s_plans_become_scenarios(folder: Path, planner: User) -> None:
+    run = Run.objects.get(pk=answer("pareto", folder / "plan.yml", "--points", 3)["run"])
+    writer = signed_in(planner)
+    for name in ("run", "run-what-if"):
+        page = writer.get(reverse(f"web:{name}", args=[run.pk]))
+        assert len(page.context["choices"]) == len(run.result["points"])
+    start = reverse("web:run-what-if-start", args=[run.pk])
+    writer.post(start, {"action": "scenario", "cell": "0"})
+    values = flat(parse(Scenario.objects.get().document))
+    assert values["objective.minimise"] == "cost" and values["objective.periods"] == "all"
+    least = run.result["points"][0]["second"]
+    assert values["objective.limits.carbon_kg"] == pytest.approx(least, rel=1e-5)
+    assert writer.post(start, {"action": "scenario", "cell": "99"}).status_code == 400
 
 
 def test_cells_are_answered_within_the_time_and_continue(folder: Path) -> None:

@@ -1,0 +1,243 @@
+"""Report what-ifs: one answer, a grid of cells, and the Pareto front of two objectives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import product
+from typing import Any
+
+from planner.domain.columns import COUNT, KG, LESS, SHARE
+from planner.domain.formats import figure, signed_percent
+from planner.domain.kinds.pareto import ParetoResult, amount
+from planner.domain.report import (
+    Axis,
+    Block,
+    Chart,
+    Fact,
+    Facts,
+    Form,
+    Head,
+    Note,
+    Report,
+    Role,
+    Section,
+    Series,
+    Shape,
+    Table,
+    sources_section,
+    table,
+)
+from planner.domain.reports.tables import Tables
+from planner.domain.whatif.figures import PLANNED, Cell, Figure, RankedCell, WhatIf, ranked
+from planner.domain.whatif.objectives import NAMES
+from planner.inputs.scenario.settings import MEASURE, UNITS
+
+FORMS = {SHARE: Form.SHARE, COUNT: Form.COUNT}  # of figures by unit; others: numbers
+UNIT_TEXTS = {SHARE: "", COUNT: "", KG: "kg"}  # other units are their own text
+TILES = tuple(one for one in PLANNED if one.name != "starts")
+
+
+@dataclass(frozen=True, slots=True)
+class Varied:
+    """A setting of a grid, with its values as numbers and as text."""
+
+    label: str
+    values: Sequence[Any]
+    texts: Sequence[str]
+
+
+def answer_report(title: str, before: WhatIf | None, now: WhatIf) -> Report:
+    """Return the report of one what-if; ``before`` is the plan without the change, if known."""
+    blocks: list[Block] = [Facts(tuple(_fact(one, before, now) for one in TILES))]
+    periods = [(plan, label, role) for plan, label, role in
+               ((before, "Before", Role.BASELINE), (now, "Now", Role.RECOMMENDED))
+               if plan is not None and plan.periods]  # fmt: skip
+    if now.totals is None:
+        blocks = [Note(now.conflict)]
+    elif periods:
+        drawn = tuple(_replicas(*shown) for shown in periods)
+        blocks.append(Chart("Replicas", Axis(), Axis(form=Form.COUNT), drawn))
+    changed = [size for size in now.sizes if size.input_tps != size.before_tps]
+    if changed:
+        blocks.append(
+            table(
+                changed,
+                (Head("Model"), lambda size: size.model),
+                (Head("Replica"), lambda size: size.replica),
+                (Head("Before", Form.NUMBER, "tokens/s"), lambda size: size.before_tps),
+                (Head("Now", Form.NUMBER, "tokens/s"), lambda size: size.input_tps),
+                title="Capacity of one replica, input tokens",
+            )
+        )
+    details = [Note(sentence) for sentence in (*now.binding, *now.notes)]
+    return Report(
+        title,
+        _headline(now),
+        (Section("Before and now" if before else "Plan", tuple(blocks)), _notes(details)),
+    )
+
+
+def _headline(now: WhatIf) -> str:
+    """Return the cost and the replicas of an answer."""
+    if now.totals is None:
+        return f"No such {'fleet' if now.flat else 'plan'}"
+    count = f"{now.least:,}" if now.least == now.most else f"{now.least:,} to {now.most:,}"
+    return f"{figure(now.totals.usd, '$')}, {count} replica{'s' * (now.most != 1)} ({now.status})"
+
+
+def _fact(one: Figure, before: WhatIf | None, now: WhatIf) -> Fact:
+    """Return a figure with its change."""
+    is_, was = one.planned(now), None if before is None else one.planned(before)
+    changed = was is not None and is_ is not None and is_ != was
+    return Fact(
+        one.label, is_, _unit(one), FORMS.get(one.unit, Form.NUMBER),
+        change=signed_percent(is_ / was - 1) if changed and was and is_ is not None else "",
+        note=f"before: {Fact('', was, _unit(one), FORMS.get(one.unit, Form.NUMBER)).text}"
+        if changed else "",
+    )  # fmt: skip
+
+
+def _unit(one: Figure) -> str:
+    return UNIT_TEXTS.get(one.unit, one.unit)
+
+
+def _replicas(plan: WhatIf, label: str, role: Role) -> Series:
+    begins = tuple(datetime.fromisoformat(period.begins) for period in plan.periods)
+    counts = tuple(float(period.replicas) for period in plan.periods)
+    return Series(label, begins, counts, role, Shape.STEP)
+
+
+def _notes(notes: Sequence[Block]) -> Section:
+    return Section("Limits and uncertainty", tuple(notes), "Notes")
+
+
+def grid_report(
+    title: str,
+    cells: Sequence[Cell],
+    varied: Sequence[Varied],
+    chosen: Figure,
+    figures: Sequence[Figure],
+    notes: Sequence[str] = (),
+) -> Report:
+    """Return the report of a grid: a line or a heat map of ``chosen``, and a table of all cells."""
+    places = ranked(cells, chosen)
+    best = frozenset(i for i, cell in enumerate(places) if cell.best)
+    drawn = _heat_map(places, varied, chosen) if varied[1:] else _curve(places, varied[0], chosen)
+    labels = list(product(*(one.texts for one in varied)))
+    every = Table(
+        (*(Head(one.label, wide=2) for one in varied),
+         *(Head(one.label, FORMS.get(one.unit, Form.NUMBER), _unit(one)) for one in figures),
+         Head("Problem", wide=3)),
+        tuple((*labels[i], *(cell.figures.get(one.name) for one in figures), _problem(cell))
+              for i, cell in enumerate(cells)),
+        marked=best,
+    )  # fmt: skip
+    answer = ""
+    if best:
+        named = zip((one.label for one in varied), labels[min(best)], strict=True)
+        word = "Lowest" if chosen.better == LESS else "Highest"
+        answer = f"{word}: {', '.join(f'{label} {text}' for label, text in named)}"
+    sections = [
+        Section(chosen.label, (drawn,)),
+        Section("All cells", (every,), folded=len(varied) > 1),
+    ]
+    if notes:
+        sections.append(_notes([Note(note) for note in notes]))
+    return Report(title, answer, tuple(sections))
+
+
+def _problem(cell: Cell) -> str:
+    """Return why a cell has no figures, or the state of its run; "" if it has figures."""
+    state = "" if cell.state in ("planned", "completed") else cell.state
+    run = f"run {cell.run} {state}".rstrip() if cell.run and state else state
+    return ": ".join(filter(None, (run, cell.problem)))
+
+
+def _curve(cells: Sequence[RankedCell], varied: Varied, chosen: Figure) -> Chart:
+    """Return a figure over the values of one setting."""
+    numbers = all(isinstance(value, int | float) for value in varied.values)
+    x = tuple(varied.values if numbers else varied.texts)
+    y = tuple(cell.value for cell in cells)
+    return Chart(
+        chosen.label,
+        Axis(varied.label),
+        Axis(unit=_unit(chosen), form=FORMS.get(chosen.unit, Form.NUMBER)),
+        (Series(chosen.label, x, y, Role.RECOMMENDED),),
+    )
+
+
+def _heat_map(cells: Sequence[RankedCell], varied: Sequence[Varied], chosen: Figure) -> Table:
+    """Return a figure over the values of two settings."""
+    first, second = varied
+    form, width = FORMS.get(chosen.unit, Form.NUMBER), len(second.texts)
+    lines = [cells[i : i + width] for i in range(0, len(cells), width)]
+    return Table(
+        heads=(
+            Head(f"{first.label} by {second.label}"),
+            *(Head(text, form) for text in second.texts),
+        ),
+        rows=tuple(
+            (text, *(cell.value for cell in line))
+            for text, line in zip(first.texts, lines, strict=True)
+        ),
+        shades=tuple((None, *(cell.place for cell in line)) for line in lines),
+        title=f"{chosen.label} ({_unit(chosen)})" if _unit(chosen) else chosen.label,
+    )
+
+
+def _name(objective: str) -> str:
+    """Return an objective as people write it, such as GPU-hours."""
+    return objective.capitalize().replace("Gpu", "GPU")
+
+
+def front_report(result: ParetoResult, _: Tables) -> Report:
+    """Return the report of a Pareto front."""
+    points = result.points
+    first, second = result.of
+    units = {name: UNITS[MEASURE[name]] for name in NAMES}
+    x = tuple(point.second for point in points)
+
+    def series(label: str, key: str, role: Role, shown: slice = slice(None)) -> Series:
+        y = tuple(getattr(point, key) for point in points[shown])
+        return Series(
+            label, x[shown], y, role, Shape.POINTS if role is Role.MEASURED else Shape.LINE
+        )
+
+    drawn = [
+        series("Proven lower bound", "first_bound", Role.LIMIT),
+        series("Plans", "first", Role.RECOMMENDED),
+    ]
+    bend = result.knee
+    if bend is not None:
+        drawn.append(series("Knee", "first", Role.MEASURED, slice(bend, bend + 1)))
+    plans = table(
+        enumerate(points, start=1),
+        (Head("Plan", Form.COUNT), lambda row: row[0]),
+        (Head("Cost", Form.NUMBER, "$"), lambda row: row[1].cost),
+        (Head("GPU-hours", Form.NUMBER, "h"), lambda row: row[1].gpu_hours),
+        (Head("Energy", Form.NUMBER, "kWh"), lambda row: row[1].energy),
+        (Head("Carbon", Form.NUMBER, "kg"), lambda row: row[1].carbon),
+        (Head("Starts", Form.COUNT), lambda row: row[1].starts),
+        (Head("Peak replicas", Form.COUNT), lambda row: row[1].peak_instances),
+        (Head("Status"), lambda row: row[1].status),
+        marked=lambda row: row[0] - 1 == bend,
+        note="The marked plan is the knee. All periods are planned together, on data from before "
+        "the window.",
+    )  # fmt: skip
+    axes = Axis(_name(second), units[second]), Axis(_name(first), units[first])
+    chart = Chart(f"{_name(first)} against {second}", *axes, tuple(drawn))
+    why = "" if bend is None else (
+        f"Knee: {amount(points[bend].first, units[first])} and "
+        f"{amount(points[bend].second, units[second])}"
+    )  # fmt: skip
+    return Report(
+        title=result.frame.scenario,
+        answer=result.headline,
+        why=why,
+        sections=(
+            Section("Pareto front", (chart, plans) if len(points) > 1 else (plans,)),
+            *sources_section(result.frame.provenance, result.frame.notes),
+        ),
+    )
