@@ -203,6 +203,7 @@ def reader(name: str) -> Reader:
         "scenario": scenario,
         "trace-csv": trace(".csv"),
         "trace-jsonl": trace(".jsonl"),
+        "trace-json": trace(".json"),
         "trace-parquet": trace(".parquet"),
         "trace-gz": trace(".csv.gz"),
         "benchmark-csv": lambda data: read_benchmarks(written(data, ".csv")),
@@ -290,6 +291,20 @@ def _texts(*texts: str) -> Callable[[], Iterator[bytes]]:
     return lambda: (text.encode() for text in texts)
 
 
+def _of_connectors(ending: str, *texts: str) -> Callable[[], Iterator[bytes]]:
+    """The texts, and the examples of the connectors whose files end so."""
+
+    def made() -> Iterator[bytes]:
+        from planner.inputs.ingest.connectors import CONNECTORS
+
+        yield from (text.encode() for text in texts)
+        for connector in CONNECTORS.values():
+            if connector.example["file"].endswith(ending):
+                yield connector.example["text"].lstrip().encode()
+
+    return made
+
+
 def _packed() -> Iterator[bytes]:
     import gzip
 
@@ -331,8 +346,9 @@ PRICES = "prices:\n- {region: us-east, gpu: H100-SXM, on_demand: 2.5, spot: 1.1}
 KERNELS = "op,latency_us,gpu,m,n,k,dtype\ngemm,12.5,H100-SXM,16,4096,4096,bf16\n"
 SEEDS: dict[str, Callable[[], Iterator[bytes]]] = {
     "scenario": _examples("*.yml"),
-    "trace-csv": _texts(TRACE, DEMAND),
-    "trace-jsonl": _texts(LINE),
+    "trace-csv": _of_connectors(".csv", TRACE, DEMAND),
+    "trace-jsonl": _of_connectors(".jsonl", LINE),
+    "trace-json": _of_connectors(".json", f"[{LINE}]"),
     "trace-parquet": _parquet,
     "trace-gz": _packed,
     "benchmark-csv": _texts(ROWS),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from planner.domain.trace_statistics.context_limits import EVERY_LABEL, beyond_context
 from planner.domain.traffic.binned import FILE_CV
 from planner.domain.verification.profile_error import stated_error
 from planner.inputs import catalogue
@@ -53,6 +54,7 @@ def draft_assumptions(trace: Trace, document: str, serving: Serving) -> tuple[As
     draft = parse(document)
     return (
         *_models(trace, serving),
+        *_context(trace, serving),
         *_region(trace, draft),
         *_limits(trace, draft),
         *_lengths(trace, draft, serving.profile),
@@ -72,6 +74,26 @@ def _models(trace: Trace, serving: Serving) -> Iterator[Assumption]:
             f"{_serving_reason(served, label, named)}; its speed is "
             f"{profile.provenance.kind}{error_words}",
             _other_models_note(trace, profile),
+        )
+
+
+def _context(trace: Trace, serving: Serving) -> Iterator[Assumption]:
+    """Yield the requests that the chosen models cannot serve, because they are too long."""
+    if trace.kind != Trace.Kind.REQUESTS or not trace.store:
+        return
+    served = serving.labels or {EVERY_LABEL: serving}
+    contexts = {
+        label: (each.profile.model, catalogue.shape(each.profile.model).max_context)
+        for label, each in served.items()
+    }
+    for beyond in beyond_context(row_arrays.held(trace.store), contexts):
+        yield Assumption(
+            "models",
+            "Requests beyond the context",
+            f"{beyond.requests:,} of {trace.requests:,}",
+            f"{beyond.model} takes {beyond.context:,} tokens and the longest request has "
+            f"{beyond.longest:,}",
+            "These requests are rejected. Choose a model with a larger context to serve them.",
         )
 
 

@@ -40,7 +40,9 @@ TTFT_MS = 1000
 LONG_PROMPT_FACTOR = 3  # factor on the mean: the 95th percentile of an exponential distribution
 # three more: a partial first bin, an incomplete last bin, one spare
 HISTORY_BINS = MIN_OBSERVED + 3
-SHORT_BIN_S, SHORT_PERIOD_S = 60, 300  # for a trace that is too short for the usual window
+SHORT_PERIOD_S = 300  # for a trace that is too short for the usual window
+SHORT_BINS_S = (60, 30, 10, 5, 1)  # bins of such a trace: the widest that cut it into SHORT_BINS
+SHORT_BINS = 4
 HOUR_S, DAY_S, WEEK_S = 3600, 86_400, 604_800
 MAX_REPLAYED_REQUESTS = (
     2_000_000  # requests of a window; a comparison replays them about a hundred times
@@ -156,7 +158,10 @@ def _fit_window(
     """
     rates = _series_rates(trace)
     span = min(seconds for seconds, _ in rates)
-    bin_s = max(SHORT_BIN_S, trace.report.get("bin_s") or 0)
+    shortest = next(
+        (width for width in SHORT_BINS_S if width <= span / SHORT_BINS), SHORT_BINS_S[-1]
+    )
+    bin_s = max(shortest, trace.report.get("bin_s") or 0)
     window: float = DAY_S if span >= 2 * DAY_S else span / 2
     room_s = span - ceil(STARTUP_S / bin_s) * bin_s - HISTORY_BINS * bin_s
     period = ceil(SHORT_PERIOD_S / bin_s) * bin_s

@@ -16,7 +16,9 @@ from django.db import DatabaseError, IntegrityError, transaction
 from django.utils.text import slugify
 
 from planner.domain.trace_statistics.cache import character_written
-from planner.errors import Choice, IngestError, NotReady, PlannerError, Unreached
+from planner.domain.trace_statistics.context_limits import beyond_context
+from planner.errors import CatalogueError, Choice, IngestError, NotReady, PlannerError, Unreached
+from planner.inputs.catalogue.hardware import model_name, shape
 from planner.inputs.ingest import (
     IngestOptions,
     IngestReport,
@@ -44,6 +46,7 @@ from planner.storage import row_arrays
 UPLOADS = "uploads"
 TRACES = "traces"
 ADDED_OPTIONS = ("amounts", "timezone", "dates", "where", "sample")
+CHECKED_MODELS = 200  # models of a trace that are looked up in the catalogue
 NAME_TRIES = 20  # another upload may take the free name first
 
 
@@ -261,9 +264,7 @@ def trace_ingest_upload(*, run: Run, progress: Callable[[float, str], None]) -> 
     upload = run.options["upload"]
     path = row_arrays.held(upload)
     try:
-        done = trace_read(
-            trace=trace, path=path, progress=lambda done: progress(done, "Reading the file")
-        )
+        trace_read(trace=trace, path=path, progress=lambda done: progress(done, "Reading the file"))
     except (Unreached, DatabaseError):  # the file is not at fault and is read again
         raise
     except PlannerError as problem:
@@ -282,7 +283,8 @@ def trace_ingest_upload(*, run: Run, progress: Callable[[float, str], None]) -> 
             row_arrays.remove(upload)
         raise
     row_arrays.remove(upload)
-    return done.as_dict()
+    trace.refresh_from_db()
+    return dict(trace.report)
 
 
 def trace_read(
@@ -341,7 +343,7 @@ def _read(trace: Trace, path: Path, progress: Callable[[float], None]) -> Ingest
     calendar = report.clock == "utc"  # otherwise times count from the start of the trace
     trace.start_at = datetime.fromisoformat(report.start) if calendar else None
     trace.end_at = datetime.fromisoformat(report.end) if calendar else None
-    trace.report = report.as_dict()
+    trace.report = report.as_dict() | _model_limits(report, row_arrays.folder(store))
     trace.store = store
     _check_exists(trace)  # save() would create a removed row again; the sweep clears its folder
     trace.save()
@@ -378,6 +380,19 @@ def _register_trace(
         else:
             return trace, True
     raise NotReady(f"{file_name} could not be named, too many are coming in at once; try again.")
+
+
+def _model_limits(report: IngestReport, store: Path) -> dict[str, Any]:
+    """Return requests beyond the context of their model, and models that the catalogue lacks."""
+    contexts: dict[str, tuple[str, int]] = {}
+    unknown = []
+    for label in report.models[:CHECKED_MODELS]:
+        try:
+            contexts[label] = model_name(label), shape(label).max_context
+        except CatalogueError:
+            unknown.append(label)
+    beyond = beyond_context(store, contexts) if contexts and report.kind == "requests" else ()
+    return {"beyond_context": [asdict(each) for each in beyond], "unknown_models": unknown}
 
 
 def _free_name(file_name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
@@ -95,9 +96,12 @@ def repository(name: str) -> str:
 
 
 def gpu_name(name: str) -> str:
-    """Return the catalogue's name of a GPU type; raises CatalogueError with the nearest ones."""
+    """Return the catalogue's name of a GPU type, which may be named by a cloud instance.
+
+    Raises CatalogueError with the nearest names.
+    """
     known = _gpu_names()
-    canonical = known.get(names.plain(name))
+    canonical = known.get(names.plain(name)) or _gpu_of_instance(names.plain(name))
     if canonical is None:
         raise names.unknown("GPU", name, known)
     return canonical
@@ -105,7 +109,8 @@ def gpu_name(name: str) -> str:
 
 def known_as(name: str) -> str:
     """Return the catalogue's name of a GPU type, or ``name`` if it has none."""
-    return _gpu_names().get(names.plain(name), name)
+    plain = names.plain(name)
+    return _gpu_names().get(plain) or _gpu_of_instance(plain) or name
 
 
 def published_precision(name: str) -> str:
@@ -165,6 +170,14 @@ def _gpu_entry(name: str) -> Mapping[str, Any]:
 def _gpu_names() -> dict[str, str]:
     entries = read("gpus")["gpus"]
     return names.aliases((e["name"], e["aliases"]) for e in entries)
+
+
+def _gpu_of_instance(name: str) -> str | None:
+    """Return the GPU type of a cloud instance, or None."""
+    for gpu_type, patterns in read("gpus")["instances"].items():
+        if any(re.fullmatch(pattern, name) for pattern in patterns):
+            return str(gpu_type)
+    return None
 
 
 @cache

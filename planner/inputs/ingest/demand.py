@@ -15,7 +15,13 @@ import polars as pl
 from planner.errors import IngestError
 from planner.inputs.ingest import clock
 from planner.inputs.ingest.checks import Names, amounts, first_reasons, labels
-from planner.inputs.ingest.columns import Amounts, DemandLayout, Expression, demand_layout
+from planner.inputs.ingest.columns import (
+    Amounts,
+    DemandLayout,
+    Expression,
+    Resolver,
+    demand_layout,
+)
 from planner.inputs.ingest.connectors import Connector
 from planner.inputs.ingest.consistency import Evidence, only_grows
 from planner.inputs.ingest.grid import (
@@ -359,13 +365,23 @@ class _Metrics:
 
     reading: Reading
     connector: Connector
+    metric: str  # the column of names
+    value: str
+    time: str
     others: dict[str, None]  # names of metrics that are not read
 
     @classmethod
     def of(cls, reading: Reading) -> _Metrics | None:
         """Return the table's metrics, or None for a table of one row per bin."""
         connector = reading.format.connector
-        return cls(reading, connector, {}) if connector and connector.metric else None
+        if not connector or not connector.metric:
+            return None
+        named = {compact(column): column for column in reading.table.columns}
+        metric, value = (
+            named.get(compact(column), column) for column in (connector.metric, connector.value)
+        )
+        find = Resolver(reading.table.columns, reading.options, reading.name, connector.columns)
+        return cls(reading, connector, metric, value, find.time("time")[0][0], {})
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -373,10 +389,10 @@ class _Metrics:
 
     def layout(self, layout: DemandLayout) -> DemandLayout:
         """Return the layout with the column of values as the amounts."""
-        value = Expression(((self.connector.value,),))
+        value = Expression(((self.value,),))
         source = layout.sources[0]
         amounts = dict.fromkeys(self.connector.metrics, value)
-        named = self.connector.metric in self.columns
+        named = self.metric in self.columns
         unknown = not named and self.reading.options.amounts == AUTO
         basis = dict.fromkeys(amounts, self.reading.options.amounts)
         stated = basis if self.reading.options.amounts in RATES else {}
@@ -389,7 +405,7 @@ class _Metrics:
 
     def known(self, batch: Batch) -> Batch:
         """Return the rows of the metrics that are load."""
-        metric = self.connector.metric
+        metric = self.metric
         if metric not in batch.frame.columns:
             return batch
         fields = self._fields(batch.frame)
@@ -411,7 +427,7 @@ class _Metrics:
 
     def _fields(self, frame: pl.DataFrame) -> pl.Series:
         """Return the field of each row's metric; null for a metric that is no load."""
-        names = frame[self.connector.metric].cast(pl.String)
+        names = frame[self.metric].cast(pl.String)
         by_name: dict[str, str] = {}
         for name in names.drop_nulls().unique().to_list():
             for field, words in self.connector.metrics.items():
@@ -422,17 +438,13 @@ class _Metrics:
             if len(same) > 1:
                 raise IngestError(
                     f"{self.reading.name}: {' and '.join(same[:3])} are both {field}. Keep one: "
-                    f'where={self.connector.metric} = "{same[0]}".'
+                    f'where={self.metric} = "{same[0]}".'
                 )
         return names.replace_strict(by_name, default=None, return_dtype=pl.String)
 
     def identity(self, frame: pl.DataFrame) -> IntArray:
         """Return a number for each row that rows of one counter share."""
-        others = [
-            c
-            for c in frame.columns
-            if c not in (self.connector.columns["time"], self.connector.value)
-        ]
+        others = [c for c in frame.columns if c not in (self.time, self.value)]
         if not others:
             return np.zeros(frame.height, dtype=np.int64)
         return frame.select(others).hash_rows(seed=0).to_numpy().view(np.int64)
@@ -441,7 +453,7 @@ class _Metrics:
         self, frame: pl.DataFrame, values: Mapping[str, pl.Series]
     ) -> dict[str, pl.Series]:
         """Return the value of each row under the field of its metric."""
-        if self.connector.metric not in frame.columns:
+        if self.metric not in frame.columns:
             return {"requests": values["requests"]}
         fields = self._fields(frame)
         return {

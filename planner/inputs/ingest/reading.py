@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from planner.inputs.ingest.clock import (
 )
 from planner.inputs.ingest.connectors import Connector
 from planner.inputs.ingest.consistency import Evidence, Question, run
+from planner.inputs.ingest.names import compact
 from planner.inputs.ingest.options import REQUEST_FIELDS, IngestOptions
 from planner.inputs.ingest.report import RELATIVE, SeriesReport
 from planner.inputs.ingest.rows import Batch, Fault
@@ -127,7 +128,12 @@ class Reading:
             for condition in where.parse(text)
         ]
         if self.options.filter is None:  # a declaration may name columns that this file lacks
-            found = [each for each in found if each[0].column in self.table.columns]
+            named = {compact(column): column for column in self.table.columns}
+            found = [
+                (replace(condition, column=named[key]), reason)
+                for condition, reason in found
+                if (key := compact(condition.column)) in named
+            ]
         where.columns_of([each for each, _ in found], self.table.columns, self.name)
         return tuple(found)
 

@@ -65,7 +65,9 @@ def read_request_file(reading: Reading) -> Content:
         reading.name,
         before=np.asarray(totals)[:-1],
         after=np.asarray(totals)[1:],
-        unit_stated=reading.options.format != AUTO or format.connector is not None,
+        unit_stated=reading.options.format != AUTO
+        or format.connector is not None
+        or "arrival" in reading.options.mapping,
     )
     reading.check(("growing_tokens",), evidence)
     reader = _Reader(reading, layout, when)

@@ -45,7 +45,7 @@ def trace_context(trace: Trace, params: Mapping[str, str]) -> dict[str, Any]:
         "more_series": len(trace.report.get("series", ())) > len(series),
         "kinds": kinds,
         "by": by,
-        "stands_out": list(_stands_out(character)),
+        "stands_out": [*_model_limits(trace.report), *_stands_out(character)],
         "rates": _rates(trace, character, by),
         "stretch_s": _stretch_s(trace, by),
         "week": _week(character),
@@ -126,6 +126,18 @@ def _lengths(character: Character, by: str, volumes: list[Any]) -> dict[str, Fig
         if lines:
             figures[field] = lengths_figure(lines, character["levels"], places)
     return figures
+
+
+def _model_limits(report: Mapping[str, Any]) -> Iterator[str]:
+    """List prompts beyond a model's context, and models that the catalogue lacks."""
+    for each in report.get("beyond_context", ())[:ROWS]:
+        yield (
+            f"{each['requests']:,} requests are longer than the context of {each['model']} "
+            f"({each['context']:,} tokens). The longest has {each['longest']:,}."
+        )
+    if unknown := report.get("unknown_models"):
+        more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
+        yield f"The catalogue lacks these models: {', '.join(unknown[:5])}{more}."
 
 
 def _stands_out(character: Character) -> Iterator[str]:

@@ -221,3 +221,15 @@ def test_gpus_are_those_of_the_table_of_specs():
 
 def test_plain_names():
     assert plain("meta-llama/Llama 3.1_8B ") == "llama-3.1-8b"
+
+
+@pytest.mark.parametrize(
+    ("instance", "gpu"),
+    [("p5.48xlarge", "H100-SXM"), ("a3-highgpu-8g", "H100-SXM"), ("ND H100 v5", "H100-SXM"),
+     ("Standard_ND96isr_H100_v5", "H100-SXM"), ("p5en.48xlarge", "H200"), ("p5e.48xlarge", "H200"),
+     ("a3-ultragpu-8g", "H200"), ("p4de.24xlarge", "A100-80GB"), ("g6e.12xlarge", "L40S"),
+     ("ml.p4d.24xlarge", "A100-40GB"), ("g6.xlarge", "L4"), ("Standard_NC24ads_A100_v4",
+     "A100-80GB-PCIe"), ("p6-b200.48xlarge", "B200"), ("ND MI300X v5", "MI300X")],
+)  # fmt: skip
+def test_cloud_instances_resolve_to_their_gpus(instance, gpu):
+    assert catalogue.hardware.gpu_name(instance) == gpu
