@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -156,12 +158,92 @@ def _profile(path: Path, _: Values) -> Attempt:
     return Attempt("read", {"format": kernels.format, "rows": kernels.rows})
 
 
+def _scenario(path: Path, case: Values) -> Attempt:
+    """Read a scenario with its traffic, as every run of it begins."""
+    from planner.domain.traffic.traffic import build_traffic
+    from planner.inputs.scenario.document import parse
+    from planner.inputs.scenario.settings import settings_of
+    from planner.management.base import load_scenario
+    from planner.models import Trace
+    from planner.services.execution import stored_traces
+    from planner.services.scenario_warnings import scenario_warnings
+
+    document, _ = load_scenario(str(path), lambda *_: None)
+    scenario = parse(document)
+    traces = stored_traces(scenario)
+    traffic = build_traffic(settings_of(scenario).traffic, traces)
+    if case["verdict"] == "refuse" and (problems := scenario_warnings(document)):
+        return Attempt("refuse", words=" ".join(problems))
+    demand, measured = traffic.demand, traffic.measured
+    values: dict[str, Any] = {}
+    if len(measured):
+        bin_s = float(_first(case).get("peak_bin_s", 60))
+        arrived = measured.arrival_s + measured.start_s
+        values = {
+            "requests": len(measured),
+            "input_tokens": int(measured.input_tokens.sum(dtype=np.int64)),
+            "output_tokens": int(measured.output_tokens.sum(dtype=np.int64)),
+            "rate_mean": len(measured) / float(arrived[-1] - arrived[0]),
+            "rate_peak": float(np.bincount((arrived // bin_s).astype(int)).max()) / bin_s,
+        }
+    else:
+        sums = {name: float(np.nansum(getattr(demand, name))) for name in AMOUNTS}
+        values = sums | {
+            "rate_mean": sums["requests"] / (demand.end_s - demand.start_s),
+            "mean_input": sums["input_tokens"] / sums["requests"],
+            "mean_output": sums["output_tokens"] / sums["requests"],
+        }
+    for trace in Trace.objects.filter(name__in=traces):
+        values |= _beyond(trace.report.get("beyond_context", ()))
+    return Attempt("read", values)
+
+
+def _beyond(found: Sequence[Values]) -> Values:
+    return {
+        key: value
+        for each in found[:1]
+        for key, value in (
+            ("requests_beyond_context", each["requests"]),
+            ("context", each["context"]),
+            ("longest_request", each["longest"]),
+        )
+    }
+
+
+def _draft(path: Path, _: Values) -> Attempt:
+    """Draft a scenario from a file, and begin it as a run does."""
+    from dataclasses import asdict
+
+    from planner.domain.trace_statistics.context_limits import EVERY_LABEL, beyond_context
+    from planner.inputs import catalogue
+    from planner.management.base import load_trace
+    from planner.services.draft_profiles import choose_serving
+    from planner.services.drafts import scenario_draft
+    from planner.services.scenario_warnings import scenario_warnings
+    from planner.storage import row_arrays
+
+    trace = load_trace(str(path), lambda *_: None)
+    serving = choose_serving(trace)
+    document = scenario_draft(trace, serving=serving)
+    if problems := scenario_warnings(document):
+        return Attempt("refuse", words=" ".join(problems))
+    model = serving.profile.model
+    context = catalogue.shape(model).max_context
+    found = beyond_context(row_arrays.held(trace.store), {EVERY_LABEL: (model, context)})
+    span_s = (trace.report["end_ns"] - trace.report["start_ns"]) / 1e9
+    values = {"requests": trace.requests, "span_s": span_s, **_beyond([asdict(f) for f in found])}
+    return Attempt("read", values)
+
+
 DOORS: Mapping[str, Callable[[Path, Values], Attempt]] = {
     "ingest": _traffic,
     "evidence": _evidence,
     "model": _model,
     "profile": _profile,
+    "scenario": _scenario,
+    "draft": _draft,
 }
+AMOUNTS = ("requests", "input_tokens", "output_tokens")
 
 
 def attempt(path: Path, case: Values) -> Attempt:
@@ -259,6 +341,24 @@ def own_outcomes() -> Iterator[tuple[Values, Attempt]]:
             yield case, attempt(path, case | {"reading": options})
 
 
+@contextmanager
+def application() -> Iterator[None]:
+    """Set the application up on an empty database in a temporary folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ.pop("DATABASE_URL", None)
+        os.environ["HEADROOM_DATA_DIR"] = folder
+        os.environ.setdefault("DJANGO_SETTINGS_MODULE", "planner.config.settings")
+        import django
+        from django.core.management import call_command
+
+        django.setup()
+        call_command("migrate", verbosity=0)
+        from planner.models.workspace import MAIN, within
+
+        with within(MAIN):
+            yield
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
@@ -271,7 +371,8 @@ def main() -> None:
     if listed.is_file():
         cases = json.loads(listed.read_text())
         cases = [case for case in cases if options.only in f"{case['file']} {case['door']}"]
-        outcomes = [(case, attempt(options.cases / case["file"], case)) for case in cases]
+        with application():
+            outcomes = [(case, attempt(options.cases / case["file"], case)) for case in cases]
         for case, got in outcomes:
             right, _, why = judge(case, got)
             if not right:

@@ -19,7 +19,10 @@ from simulation.trace import Trace
 
 MAX_REQUESTS = 200_000_000  # measured requests: about 50 bytes each
 MAX_DRAWN = 50_000_000  # drawn or scaled requests: they take several times that memory
-REPEAT_JITTER_S = 30.0  # with a scale above 1, least half-width around the original for repeats
+REPEAT_JITTER_S = 30.0  # with a scale above 1, largest distance of a repeat from the original
+SAMPLE_SCALE = 10.0  # from this scale on requests are a sample, and copies spread over bins
+SAMPLE_BINS_S = (60, 300, 900, 3600)
+SAMPLE_ROWS = 10  # requests of a sample that such a bin holds on average
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +42,9 @@ def measured_source(
     """Return a source's requests with their model, region and tier, and with its scale applied.
 
     ``shell`` holds the scenario's names. A scale below 1 keeps a random part. Above 1, requests
-    are repeated near the original, within about as many neighbours as the scale. A request without
-    an answer becomes one with an answer of one token, which the prefill makes. Only unscaled
-    requests keep their prompt blocks.
+    are repeated within ``REPEAT_JITTER_S`` of the original, and those of a sample within its bin.
+    A request without an answer becomes one with an answer of one token, which the prefill makes.
+    Only unscaled requests keep their prompt blocks.
 
     Raise ScenarioError if a label is missing or unknown, or if there are too many requests.
     """
@@ -68,7 +71,7 @@ def measured_source(
             rng.random(rows.stop - rows.start)
     else:
         keep = np.arange(count) if keep is None else keep
-        arrival, original = _scaled(arrival, source.scale, float(arrived[-1]), rng)
+        arrival, original = _scaled(arrival, source.scale, columns.start_s, float(arrived[-1]), rng)
         keep = keep[original]
 
     def of_kept(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -122,24 +125,34 @@ def measured_source(
 
 
 def _scaled(
-    arrived: FloatArray, scale: float, last_s: float, rng: np.random.Generator
+    arrived: FloatArray, scale: float, start_s: float, last_s: float, rng: np.random.Generator
 ) -> tuple[FloatArray, IntArray]:
     """Return the scaled arrivals in order, and the index of each one's original in ``arrived``."""
     times = int(scale) + (rng.random(len(arrived)) < scale % 1.0)
     original = np.repeat(np.arange(len(arrived)), times)
     repeats = np.concatenate([[False], np.diff(original) == 0]) if len(original) else original > 0
     arrival = arrived[original]
-    # Copies within a few seconds would be a burst that the traffic never had. As many originals as
-    # the scale share the stretch of a copy, so that counts spread about as those of the sample.
-    beside = int(np.ceil(scale / 2))
-    place = np.arange(len(arrived))
-    before = arrived - arrived[np.maximum(place - beside, 0)]
-    after = arrived[np.minimum(place + beside, len(arrived) - 1)] - arrived
-    half = np.maximum(np.maximum(before, after), REPEAT_JITTER_S)[original[repeats]]
-    arrival[repeats] += rng.uniform(-1.0, 1.0, int(repeats.sum())) * half
+    if scale < SAMPLE_SCALE:
+        arrival[repeats] += rng.uniform(-REPEAT_JITTER_S, REPEAT_JITTER_S, int(repeats.sum()))
+    else:  # a sample: copies within seconds would be a burst that the traffic never had
+        low, high = _stretch(arrived, start_s, last_s)
+        copies = original[repeats]
+        arrival[repeats] = rng.uniform(low[copies], high[copies])
     arrival = np.clip(arrival, 0.0, last_s)
     order = np.argsort(arrival, kind="stable")
     return arrival[order], original[order]
+
+
+def _stretch(arrived: FloatArray, start_s: float, last_s: float) -> tuple[FloatArray, FloatArray]:
+    """Return begin and end of the stretch over which copies of each request spread.
+
+    It is the bin of the clock around the request. Bins hold about SAMPLE_ROWS requests, so that
+    counts spread as those of the sample do. ``start_s`` is the time of arrival 0.
+    """
+    rate = len(arrived) / max(last_s, 1e-9)
+    width = next((each for each in SAMPLE_BINS_S if each * rate >= SAMPLE_ROWS), SAMPLE_BINS_S[-1])
+    low = np.floor((arrived + start_s) / width) * width - start_s
+    return np.maximum(low, 0.0), np.minimum(low + width, last_s)
 
 
 def check_requests(count: float, where: str, field: str, most: int) -> None:

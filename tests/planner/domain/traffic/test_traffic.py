@@ -84,6 +84,20 @@ def test_whole_scale_repeats_every_request_exactly(tmp_path: Path, scale: int) -
     assert traffic.measured.arrival_s.min() >= 0 and traffic.measured.arrival_s.max() <= 1200.001
 
 
+def test_a_sample_has_the_counts_of_its_bins_and_no_bursts_of_its_own(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    arrival_s = np.sort(rng.uniform(0, 72_000, 7_200))  # one in a hundred of 10 requests/s
+    stored = replace(make.request_file(tmp_path, arrival_s), sample=100.0)
+    measured = traffic_of(stored).measured
+    assert len(measured) == 100 * len(arrival_s)
+    hours = np.bincount((measured.arrival_s // 3600).astype(int), minlength=20)
+    sampled = np.bincount(((arrival_s - arrival_s[0]) // 3600).astype(int), minlength=20)
+    assert hours.tolist() == pytest.approx(100 * sampled, rel=0.02)
+    seconds = np.bincount(measured.arrival_s.astype(int))[60:-60]
+    # The sample itself is Poisson: its bins of about ten rows vary by a third.
+    assert seconds.var() / seconds.mean() < 3
+
+
 @pytest.mark.parametrize("scale", [0.1, 0.5, 1.7])
 def test_fractional_scale_holds_on_average(tmp_path: Path, scale: float) -> None:
     arrival_s = make.steady(10, 2000)
