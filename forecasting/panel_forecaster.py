@@ -120,7 +120,7 @@ class _PanelPart:
         self.first = max(1, int(FIRST * panel.bins))
         self.stride = max(1, -(-(panel.bins - self.first) // ORIGINS))
         self.fits = MethodFits(self.names, panel, self.first)
-        self._restart(self.window)
+        self._restart(2 * self.window)  # gaps at the end need more than a window
 
     def _restart(self, reach: int) -> None:
         """Forecast from all origins again, ``reach`` bins ahead."""
