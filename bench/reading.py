@@ -153,9 +153,11 @@ def _model(path: Path, _: Values) -> Attempt:
     )
 
 
-def _profile(path: Path, _: Values) -> Attempt:
-    kernels = read_kernels(path, shapes={}, gpus={})
-    return Attempt("read", {"format": kernels.format, "rows": kernels.rows})
+def _profile(path: Path, case: Values) -> Attempt:
+    gpu = str(GIVEN["gpu"]) if "gpu" in case.get("needs", ()) else ""
+    kernels = read_kernels(path, shapes={}, gpus={}, gpu=gpu)
+    values = {"format": kernels.format, "rows": kernels.rows}
+    return Attempt("read", values | ({"gpu": next(iter(kernels.by_gpu))} if not gpu else {}))
 
 
 def _scenario(path: Path, case: Values) -> Attempt:

@@ -14,6 +14,7 @@ import polars as pl
 from django.db import IntegrityError, transaction
 
 from planner.errors import IngestError
+from planner.inputs.catalogue.hardware import known_as
 from planner.inputs.estimates.deployment_rows import named_fields
 from planner.inputs.estimates.row_files import read_rows
 from planner.inputs.ingest.benchmarks import (
@@ -153,7 +154,7 @@ def _read_and_save(
     }
     if options.format in (KERNELS, *KERNEL_FORMATS) or _has_kernels(path, file_name, options):
         format = AUTO if options.format == KERNELS else options.format
-        kernels = read_kernel_file(path, file_name, format)
+        kernels = read_kernel_file(path, file_name, format, options.gpu or "")
         row = Calibration(
             kind=Calibration.Kind.KERNELS,
             format=kernels.format,
@@ -197,12 +198,21 @@ def _serving_columns(path: Path, name: str, file: BenchmarkFile) -> pl.DataFrame
     return pl.DataFrame(values, schema=dict.fromkeys(present, pl.String))
 
 
-def read_kernel_file(path: Path, name: str, format: str) -> KernelFile:
-    """Return measured kernels; files that name a model get its shape from the catalogue."""
+def read_kernel_file(path: Path, name: str, format: str, gpu: str = "") -> KernelFile:
+    """Return measured kernels; files that name a model get its shape from the catalogue.
+
+    ``gpu`` is the type for a file that names none.
+    """
     shapes = {e.name: e.spec.shape for e in models_list() if e.spec.shape is not None}
     gpus = {entry.name: entry.spec for entry in gpus_list()}
     return read_kernels(
-        path, shapes=shapes, gpus=gpus, name=name, format=format, max_bytes=MAX_UPLOAD_BYTES
+        path,
+        shapes=shapes,
+        gpus=gpus,
+        name=name,
+        format=format,
+        gpu=known_as(gpu) if gpu else "",
+        max_bytes=MAX_UPLOAD_BYTES,
     )
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +29,7 @@ from planner.errors import IngestError
 from planner.inputs.ingest.kernel_files import aic, layers, native
 from planner.inputs.ingest.kernel_files.frame import Frame
 from planner.inputs.ingest.kernel_files.plausibility import plausible
+from planner.inputs.ingest.kernel_files.published import with_known_names
 from planner.inputs.ingest.options import IngestOptions
 from planner.inputs.ingest.source import Source
 from planner.inputs.ingest.tables import LIBRARY, open_table, refusals_of_libraries
@@ -91,17 +92,19 @@ def read_kernels(
     gpus: Mapping[str, GpuSpec],
     name: str = "",
     format: str = "auto",
+    gpu: str = "",
     max_bytes: int = LIMIT_BYTES,
 ) -> KernelFile:
     """Return the measured kernels in a file.
 
     ``shapes`` are models by name, for formats that name a model instead of layer sizes. ``gpus``
-    are the catalogue's types. Rows are checked against the peaks of known types. The file may have
-    ``max_bytes``, and four times that unpacked.
+    are the catalogue's types. ``gpu`` is the type for a file that names none. Rows are checked
+    against the peaks of known types. The file may have ``max_bytes``, and four times that unpacked.
 
     Raises IngestError with file, line or column, and the remedy.
     """
     frame = read_frame(Path(path), name, max_bytes)
+    frame = replace(frame, data=with_known_names(frame.data, gpu, frame.name))
     kind = format if format != "auto" else detect(frame.data.columns, frame.name)
     if kind not in FORMATS:
         raise IngestError(
@@ -140,7 +143,7 @@ def kernel_format(path: Path, name: str = "", max_bytes: int = LIMIT_BYTES) -> s
     options = _options(name, max_bytes)
     with tempfile.TemporaryDirectory() as scratch, refusals_of_libraries(name or path.name):
         table = open_table(Source(path, options), options, Path(scratch))
-        return detect(table.columns, name)
+        return detect(with_known_names(table.probe, "any", name).columns, name)
 
 
 def detect(columns: Sequence[str], name: str) -> str:

@@ -257,3 +257,28 @@ def test_every_published_file_can_be_uploaded(name: str) -> None:
     file = read_kernels(path, shapes=shapes, gpus=hardware.gpus(), max_bytes=MAX_UPLOAD_BYTES)
     assert file.format == kernel_format(path, name, MAX_UPLOAD_BYTES)
     assert any(rows.seconds.size for tables in file.by_gpu.values() for rows in tables)
+
+
+def test_tables_as_vidur_and_aiconfigurator_publish_them(tmp_path: Path) -> None:
+    network = (
+        ",time_stats.all_reduce.median,rank,num_workers,size,collective,devices_per_node\n"
+        "0,0.037,0,8,2048,all_reduce,8\n1,0.05,0,8,4096,all_reduce,8\n"
+    )
+    path = tmp_path / "all_reduce.csv"
+    path.write_text(network, encoding="utf-8")
+    with pytest.raises(IngestError, match="GPU"):
+        read_kernels(path, shapes={}, gpus={})
+    read_network = read_kernels(path, shapes={}, gpus={}, gpu="H100-SXM")
+    assert (read_network.format, read_network.rows) == ("vidur_network", 2)
+    assert only(read_network, "H100-SXM").seconds.tolist() == pytest.approx([37e-6, 50e-6])
+    table = pl.DataFrame(
+        {
+            "device": "NVIDIA H200", "op_name": "all_reduce", "kernel_source": "SGLang",
+            "allreduce_dtype": "half", "num_gpus": [4, 4], "message_size": [128, 128],
+            "latency": [0.0045, 0.02], "backend": ["sglang_graph", "sglang_eager"],
+        }
+    )  # fmt: skip
+    table.write_parquet(tmp_path / "perf.parquet")
+    read_table = read_kernels(tmp_path / "perf.parquet", shapes={}, gpus={})
+    assert read_table.format == "aic_custom_allreduce" and list(read_table.by_gpu) == ["H200"]
+    assert sum(read_table.set_aside.values()) == 1
