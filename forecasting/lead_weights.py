@@ -82,6 +82,9 @@ class LeadWeights:
         done = min((means.end for means in self.errors), default=len(self.origins))
         self.paths = self.paths[:, :, done - self.first :].copy()
         self.first = done
+
+    def keep_needed(self) -> None:
+        """Drop the means that no later origin needs."""
         self.errors = [
             means.keep_last(-(-end // self.stride))
             for means, (_, end) in zip(self.errors, self.blocks, strict=True)

@@ -249,6 +249,7 @@ class _PanelPart:
             paths=np.concatenate([record.paths, selected.path], axis=1),
             lifts=np.concatenate([record.lifts, selected.lift], axis=1),
         )
+        self.leads.keep_needed()
         self.bias, self.errors, self.mixed = (
             means.keep_last(self._lag) for means in (self.bias, self.errors, self.mixed)
         )
