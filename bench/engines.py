@@ -18,7 +18,7 @@ from bench import reference
 from planner.inputs.catalogue import hardware
 from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.catalogue.estimate_calibration import estimate_fit
-from planner.inputs.ingest.kernel_files import read_kernels
+from planner.inputs.profiles.kernel_files import read_kernels
 from simulation.arrays import FloatArray
 from simulation.engine.run import simulate
 from simulation.performance.compiled_graph import GraphProfile

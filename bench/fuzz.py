@@ -146,13 +146,13 @@ def reader(name: str) -> Reader:
         ingest_file,
     )
     from planner.inputs.ingest.benchmarks.reader import read_benchmarks
-    from planner.inputs.ingest.kernel_files.reader import read_kernels
-    from planner.inputs.ingest.prometheus.address import address_of
-    from planner.inputs.ingest.prometheus.client import (
+    from planner.inputs.live.prometheus.address import address_of
+    from planner.inputs.live.prometheus.client import (
         Access,
         Prometheus,
         Steps,
     )
+    from planner.inputs.profiles.kernel_files.reader import read_kernels
     from planner.inputs.scenario.document import (
         outline,
         parse,

@@ -34,8 +34,8 @@ from planner.inputs.catalogue.hardware import model_name
 from planner.inputs.catalogue.huggingface import shape_of
 from planner.inputs.ingest.benchmarks import read_benchmarks
 from planner.inputs.ingest.connectors import CONNECTORS
-from planner.inputs.ingest.kernel_files import read_kernels
 from planner.inputs.ingest.reader import with_choice
+from planner.inputs.profiles.kernel_files import read_kernels
 
 CASES = Path(__file__).parents[2] / "shared" / "cases"
 GIVEN = {"model": "llama-3.1-8b", "gpu": "H100-SXM", "tp": 1}  # facts that a file may lack

@@ -21,7 +21,7 @@ class Source(InWorkspace):
 
     name = models.SlugField(max_length=80)  # how scenarios refer to it
     kind = models.CharField(max_length=16, choices=Kind.choices)
-    settings = models.JSONField(default=dict, blank=True)  # planner.inputs.ingest.live.settings
+    settings = models.JSONField(default=dict, blank=True)  # planner.inputs.live.settings
     bin_s = models.PositiveIntegerField(default=300)
     every_s = models.PositiveIntegerField(default=300)  # how often it is read
     paused = models.BooleanField(default=False)

@@ -7,8 +7,8 @@ from datetime import datetime
 
 from django.db.models import QuerySet
 
-from planner.inputs.ingest.live.samples import Samples
-from planner.inputs.ingest.live.series_store import GrowingSeries
+from planner.inputs.live.samples import Samples
+from planner.inputs.live.series_store import GrowingSeries
 from planner.models import Source, SourceReading
 from planner.selectors.lookup import row_by_name
 from planner.storage import row_arrays

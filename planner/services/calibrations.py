@@ -22,14 +22,14 @@ from planner.inputs.ingest.benchmarks import (
     BenchmarkFile,
     read_benchmarks,
 )
-from planner.inputs.ingest.kernel_files import FORMATS as KERNEL_FORMATS
-from planner.inputs.ingest.kernel_files import (
+from planner.inputs.ingest.source import check_regular
+from planner.inputs.profiles.kernel_files import FORMATS as KERNEL_FORMATS
+from planner.inputs.profiles.kernel_files import (
     KernelFile,
     Sharing,
     kernel_format,
     read_kernels,
 )
-from planner.inputs.ingest.source import check_regular
 from planner.models import Calibration, User
 from planner.selectors.calibrations import (
     CALIBRATIONS,

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from planner.domain.retrospective.figures import HeldPool
-from planner.inputs.ingest.live.replica_speed import (
+from planner.inputs.live.replica_speed import (
     Served,
     served_of,
 )

@@ -9,8 +9,8 @@ from typing import Any
 from django.conf import settings
 
 from planner.errors import SourceError
-from planner.inputs.ingest.bucket import address_in
-from planner.inputs.ingest.prometheus.address import allowed_address
+from planner.inputs.live.bucket import address_in
+from planner.inputs.live.prometheus.address import allowed_address
 
 
 def check_allowed(kind: str, source_settings: Any) -> None:

@@ -23,14 +23,14 @@ from planner.inputs.ingest import (
     ingest_file,
     sha256_file,
 )
-from planner.inputs.ingest.bucket import (
+from planner.inputs.live.bucket import (
     READ_S,
     Bucket,
     Keys,
     NotCopied,
 )
-from planner.inputs.ingest.live.files import samples_of_file
-from planner.inputs.ingest.live.settings import (
+from planner.inputs.live.files import samples_of_file
+from planner.inputs.live.settings import (
     BucketSettings,
     FolderSettings,
     settings_of,

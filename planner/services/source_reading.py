@@ -17,25 +17,25 @@ from django.urls import reverse
 from django.utils import timezone
 
 from planner.errors import EXPECTED, NotReady
-from planner.inputs.ingest.live.samples import AMOUNTS
-from planner.inputs.ingest.live.settings import (
-    PrometheusSettings,
-    settings_of,
-)
-from planner.inputs.ingest.prometheus.address import allowed_address
-from planner.inputs.ingest.prometheus.client import (
+from planner.inputs.live.prometheus.address import allowed_address
+from planner.inputs.live.prometheus.client import (
     TIMEOUT_S,
     Access,
     Prometheus,
 )
-from planner.inputs.ingest.prometheus.queries import (
+from planner.inputs.live.prometheus.queries import (
     MetricQuery,
     queries,
 )
-from planner.inputs.ingest.prometheus.reading import (
+from planner.inputs.live.prometheus.reading import (
     Span,
     find,
     read_span,
+)
+from planner.inputs.live.samples import AMOUNTS
+from planner.inputs.live.settings import (
+    PrometheusSettings,
+    settings_of,
 )
 from planner.models import Source, SourceReading, User
 from planner.models.notification import Event

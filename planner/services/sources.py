@@ -14,21 +14,21 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from planner.errors import NotReady, SourceError
-from planner.inputs.ingest.live.publication import (
+from planner.inputs.ingest.report import IngestReport
+from planner.inputs.live.publication import (
     FORMAT,
     publish,
 )
-from planner.inputs.ingest.live.pushed_samples import (
+from planner.inputs.live.pushed_samples import (
     Sent,
     samples_of,
 )
-from planner.inputs.ingest.live.samples import (
+from planner.inputs.live.samples import (
     Samples,
     no_histograms,
 )
-from planner.inputs.ingest.live.series_store import GrowingSeries
-from planner.inputs.ingest.live.settings import settings_of
-from planner.inputs.ingest.report import IngestReport
+from planner.inputs.live.series_store import GrowingSeries
+from planner.inputs.live.settings import settings_of
 from planner.inputs.scenario import document as text
 from planner.models import ActivePlan, Source, SourceReading, Trace, User
 from planner.services.access import check_may_plan, check_may_remove

@@ -29,7 +29,7 @@ from planner.files.atomic_write import (
     is_draft,
     whole_file,
 )
-from planner.inputs.ingest.bucket import (
+from planner.inputs.live.bucket import (
     Bucket,
     Keys,
 )

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import expect
 
 from bench.access import violations
-from planner.inputs.ingest.live.replica_speed import served_of
+from planner.inputs.live.replica_speed import served_of
 from planner.models import ActivePlan, Firing, Schedule, Source, User
 from planner.services.scenarios import scenario_create
 from planner.services.schedule_firings import schedules_tick

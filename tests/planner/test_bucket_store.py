@@ -16,7 +16,7 @@ from django.core.exceptions import ImproperlyConfigured
 from planner.domain.run_parts import IN_PROCESS
 from planner.errors import Damaged, NotReady, Unreached
 from planner.inputs.ingest import IngestOptions
-from planner.inputs.ingest.live.pushed_samples import (
+from planner.inputs.live.pushed_samples import (
     Sample,
     Sent,
     samples_of,

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from planner.inputs import catalogue
-from planner.inputs.ingest.kernel_files import (
+from planner.inputs.profiles.kernel_files import (
     native,
     read_kernels,
 )

@@ -25,12 +25,12 @@ import polars as pl
 
 from planner.inputs.catalogue import hardware
 from planner.inputs.catalogue.efficiency import efficiencies
-from planner.inputs.ingest.kernel_files import (
+from planner.inputs.profiles.kernel_files import (
     KernelFile,
     read_frame,
     read_kernels,
 )
-from planner.inputs.ingest.kernel_files.layers import v1_layers
+from planner.inputs.profiles.kernel_files.layers import v1_layers
 from simulation.performance.efficiency import Efficiencies
 from simulation.performance.kernel_tables import (
     KernelRows,

@@ -11,7 +11,7 @@ from planner.api.serializers.strict_fields import (
     FiniteField,
     StrictSerializer,
 )
-from planner.inputs.ingest.live.pushed_samples import HISTOGRAM_FIELDS
+from planner.inputs.live.pushed_samples import HISTOGRAM_FIELDS
 from planner.models import Source, SourceReading
 from planner.selectors.sources import source_gaps
 

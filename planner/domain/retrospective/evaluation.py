@@ -40,7 +40,7 @@ from planner.domain.study import (
 )
 from planner.domain.traffic.forecasts import SeriesForecast
 from planner.errors import Infeasible
-from planner.inputs.ingest.live.replica_speed import Served
+from planner.inputs.live.replica_speed import Served
 from planner.inputs.scenario.own_hardware import Known
 from planner.inputs.scenario.schema import Scenario
 from planner.optimizer.pools import together

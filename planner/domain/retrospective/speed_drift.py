@@ -17,7 +17,7 @@ from planner.domain.retrospective.figures import (
     SpeedDrift,
 )
 from planner.domain.retrospective.requested_replicas import held_counts
-from planner.inputs.ingest.live.replica_speed import Served
+from planner.inputs.live.replica_speed import Served
 from planner.inputs.scenario.build import (
     Hardware,
     build_hardware,

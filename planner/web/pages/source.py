@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 from django.utils import timezone
 
-from planner.inputs.ingest.live.publication import series_name
+from planner.inputs.live.publication import series_name
 from planner.models import Source
 from planner.outputs.render.figure import (
     MAX_POINTS,

@@ -23,7 +23,7 @@ from planner.domain.provisioning.pools import Images
 from planner.domain.traffic.sources import StoredTrace
 from planner.errors import CatalogueError
 from planner.inputs import catalogue
-from planner.inputs.ingest.kernel_files import Sharing
+from planner.inputs.profiles.kernel_files import Sharing
 from planner.inputs.scenario.own_hardware import (
     KernelSource,
     Known,

@@ -14,7 +14,7 @@ from planner.domain.retrospective.figures import (
     HeldPool,
 )
 from planner.errors import ScenarioError
-from planner.inputs.ingest.live.replica_speed import Served
+from planner.inputs.live.replica_speed import Served
 from planner.inputs.scenario.own_hardware import NOTHING
 from tests.planner.domain import builders as make
 from tests.simulation.performance.fitting.test_kalman import TRUE, profile, watched

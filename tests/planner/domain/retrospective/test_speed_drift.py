@@ -11,8 +11,12 @@ import pytest
 
 from planner.domain.retrospective.demand_drift import speed_drift
 from planner.domain.retrospective.speed_drift import _drift, observations_of
-from planner.inputs.ingest.live.replica_speed import MOST, Served, served_of
-from planner.inputs.ingest.live.samples import bins_frame
+from planner.inputs.live.replica_speed import (
+    MOST,
+    Served,
+    served_of,
+)
+from planner.inputs.live.samples import bins_frame
 from simulation.engine.run import simulate
 from simulation.performance.linear import LinearProfile
 from simulation.policies.static import Static

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from planner.errors import SourceError
-from planner.inputs.ingest.live.samples import (
+from planner.inputs.live.samples import (
     AMOUNTS,
     GAUGES,
     HISTOGRAMS,

@@ -14,8 +14,6 @@ from planner.errors import IngestError
 from planner.files.atomic_write import whole_folder
 from planner.inputs.ingest.demand import series_reports, total
 from planner.inputs.ingest.grid import Grid, gap_counts
-from planner.inputs.ingest.live.lengths import sample_of
-from planner.inputs.ingest.live.samples import AMOUNTS, KEYS, Samples
 from planner.inputs.ingest.report import UTC, IngestReport, moment
 from planner.inputs.ingest.store import (
     DEMAND,
@@ -24,6 +22,12 @@ from planner.inputs.ingest.store import (
     write_demand,
     write_lengths,
     write_report,
+)
+from planner.inputs.live.lengths import sample_of
+from planner.inputs.live.samples import (
+    AMOUNTS,
+    KEYS,
+    Samples,
 )
 from simulation.arrays import FloatArray
 

@@ -25,7 +25,7 @@ from urllib.request import (
 import numpy as np
 
 from planner.errors import SourceError
-from planner.inputs.ingest.prometheus.address import Address
+from planner.inputs.live.prometheus.address import Address
 from simulation.arrays import FloatArray
 
 MOST_POINTS = 11_000  # points of one series in one response, Prometheus' own limit

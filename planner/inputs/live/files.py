@@ -8,7 +8,9 @@ import numpy as np
 import polars as pl
 
 from planner.errors import IngestError
-from planner.inputs.ingest.live.samples import (
+from planner.inputs.ingest.report import UTC, IngestReport
+from planner.inputs.ingest.store import DemandColumns, bin_requests, read_demand, scan_requests
+from planner.inputs.live.samples import (
     AMOUNTS,
     HISTOGRAMS,
     KEYS,
@@ -16,8 +18,6 @@ from planner.inputs.ingest.live.samples import (
     bins_frame,
     no_histograms,
 )
-from planner.inputs.ingest.report import UTC, IngestReport
-from planner.inputs.ingest.store import DemandColumns, bin_requests, read_demand, scan_requests
 from simulation.arrays import FloatArray
 
 STEPS = 4  # buckets of lengths per doubling of tokens

@@ -13,7 +13,7 @@ import polars as pl
 
 from planner.errors import IngestError
 from planner.inputs.catalogue.names import find_model, plain
-from planner.inputs.ingest.kernel_files.frame import Frame
+from planner.inputs.profiles.kernel_files.frame import Frame
 from simulation.arrays import FloatArray
 from simulation.performance.graph import OperatorGraph, operator_graph
 from simulation.performance.graph_parts import split

@@ -13,20 +13,20 @@ from planner.inputs.ingest import (
     read_demand,
     read_report,
 )
-from planner.inputs.ingest.live.lengths import sample_of
-from planner.inputs.ingest.live.publication import publish
-from planner.inputs.ingest.live.pushed_samples import (
+from planner.inputs.live.lengths import sample_of
+from planner.inputs.live.publication import publish
+from planner.inputs.live.pushed_samples import (
     MOST_SAMPLES,
     of_rows,
     samples_of,
 )
-from planner.inputs.ingest.live.samples import (
+from planner.inputs.live.samples import (
     HISTOGRAMS,
     Samples,
     bins_frame,
     no_histograms,
 )
-from planner.inputs.ingest.live.series_store import (
+from planner.inputs.live.series_store import (
     MOST_PARTS,
     GrowingSeries,
 )

@@ -1,7 +1,7 @@
 """Read measured operators (kernels) from files into tables of ``simulation.performance``."""
 
-from planner.inputs.ingest.kernel_files.native import Sharing
-from planner.inputs.ingest.kernel_files.reader import (
+from planner.inputs.profiles.kernel_files.native import Sharing
+from planner.inputs.profiles.kernel_files.reader import (
     FORMATS,
     KernelFile,
     kernel_format,

@@ -21,7 +21,7 @@ import polars as pl
 from planner.errors import Damaged
 from planner.files.atomic_write import whole_file
 from planner.files.damage import damage_reported
-from planner.inputs.ingest.live.samples import (
+from planner.inputs.live.samples import (
     AMOUNTS,
     BINS,
     COUNTED,

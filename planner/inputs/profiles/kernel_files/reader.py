@@ -26,13 +26,17 @@ import numpy as np
 import polars as pl
 
 from planner.errors import IngestError
-from planner.inputs.ingest.kernel_files import aic, layers, native
-from planner.inputs.ingest.kernel_files.frame import Frame
-from planner.inputs.ingest.kernel_files.plausibility import plausible
-from planner.inputs.ingest.kernel_files.published import with_known_names
 from planner.inputs.ingest.options import IngestOptions
 from planner.inputs.ingest.source import Source
 from planner.inputs.ingest.tables import LIBRARY, open_table, refusals_of_libraries
+from planner.inputs.profiles.kernel_files import (
+    aic,
+    layers,
+    native,
+)
+from planner.inputs.profiles.kernel_files.frame import Frame
+from planner.inputs.profiles.kernel_files.plausibility import plausible
+from planner.inputs.profiles.kernel_files.published import with_known_names
 from simulation.errors import SimulationError
 from simulation.performance.kernel_tables import KernelRows
 from simulation.performance.specs import GpuSpec, ModelShape

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from planner.errors import IngestError
-from planner.inputs.ingest.kernel_files.frame import Frame
+from planner.inputs.profiles.kernel_files.frame import Frame
 from simulation.performance.kernel_tables import KernelRows
 from simulation.performance.specs import ModelShape
 

@@ -14,21 +14,21 @@ import numpy as np
 import pytest
 
 from planner.errors import SourceError
-from planner.inputs.ingest.prometheus.address import (
+from planner.inputs.live.prometheus.address import (
     address_of,
     allowed_address,
 )
-from planner.inputs.ingest.prometheus.client import (
+from planner.inputs.live.prometheus.client import (
     MOST_POINTS,
     Access,
     Prometheus,
     Steps,
 )
-from planner.inputs.ingest.prometheus.names import (
+from planner.inputs.live.prometheus.names import (
     ENGINES,
     chosen,
 )
-from planner.inputs.ingest.prometheus.reading import Span
+from planner.inputs.live.prometheus.reading import Span
 
 MATRIX = (
     b'{"status": "success", "data": {"resultType": "matrix", '

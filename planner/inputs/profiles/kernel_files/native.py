@@ -40,7 +40,7 @@ import numpy as np
 import polars as pl
 
 from planner.errors import IngestError
-from planner.inputs.ingest.kernel_files.frame import Frame
+from planner.inputs.profiles.kernel_files.frame import Frame
 from simulation.performance.kernel_tables import KernelRows
 from simulation.performance.specs import BYTES, ModelShape
 

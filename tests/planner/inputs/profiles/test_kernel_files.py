@@ -12,7 +12,7 @@ import pytest
 
 from planner.errors import IngestError
 from planner.inputs.catalogue import hardware
-from planner.inputs.ingest.kernel_files import (
+from planner.inputs.profiles.kernel_files import (
     KernelFile,
     kernel_format,
     read_kernels,

@@ -10,7 +10,32 @@ import numpy as np
 import polars as pl
 
 from planner.errors import SourceError
-from planner.inputs.ingest.live.samples import (
+from planner.inputs.live.prometheus.client import (
+    MOST_POINTS,
+    Course,
+    Prometheus,
+    Steps,
+)
+from planner.inputs.live.prometheus.counters import (
+    increases,
+    wants_extremes,
+)
+from planner.inputs.live.prometheus.names import (
+    POWER,
+    Engine,
+    Kind,
+    Metric,
+    chosen,
+)
+from planner.inputs.live.prometheus.queries import (
+    Readable,
+    braced,
+    open_bin,
+    parts_of,
+    power_query,
+    query_of,
+)
+from planner.inputs.live.samples import (
     AMOUNTS,
     GAUGES,
     HISTOGRAMS,
@@ -19,18 +44,7 @@ from planner.inputs.ingest.live.samples import (
     bins_frame,
     no_histograms,
 )
-from planner.inputs.ingest.live.settings import PrometheusSettings
-from planner.inputs.ingest.prometheus.client import MOST_POINTS, Course, Prometheus, Steps
-from planner.inputs.ingest.prometheus.counters import increases, wants_extremes
-from planner.inputs.ingest.prometheus.names import POWER, Engine, Kind, Metric, chosen
-from planner.inputs.ingest.prometheus.queries import (
-    Readable,
-    braced,
-    open_bin,
-    parts_of,
-    power_query,
-    query_of,
-)
+from planner.inputs.live.settings import PrometheusSettings
 from simulation.arrays import BoolArray, FloatArray
 
 Key = tuple[str, str, str]  # model, region, tier; "" if unknown
