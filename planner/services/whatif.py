@@ -330,11 +330,13 @@ def sweep_report(sweep: Sweep, figure: Figure) -> Report:
     """Return the report of a grid of runs, with ``figure`` as its chart."""
     keys = [axis["key"] for axis in sweep.axes]
     settings = {} if all(map(is_address, keys)) else scenario_settings(sweep.document)
-    varied = [
-        Varied(settings[axis["key"]].label if axis["key"] in settings else axis["key"],
-               axis["values"], ["not set" if v is None else str(v) for v in axis["values"]])
-        for axis in sweep.axes
-    ]  # fmt: skip
+    varied = []
+    for axis in sweep.axes:
+        setting = settings.get(axis["key"])
+        texts = ["not set" if value is None else str(value) for value in axis["values"]]
+        if setting is not None:
+            texts = [f"{text} {setting.unit}" for text in texts]
+        varied.append(Varied(setting.label if setting else axis["key"], axis["values"], texts))
     return grid_report(sweep.name, sweep_cells(sweep), varied, figure, FIGURES)
 
 

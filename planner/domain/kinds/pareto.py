@@ -148,7 +148,7 @@ def run(
             units=(UNITS[MEASURE[pair[0]]], UNITS[MEASURE[pair[1]]]),
             points=points,
             knee=best,
-            headline=_headline(*pair, points, best),
+            headline=_headline(*pair, points),
             seconds=time.perf_counter() - begun,
         ),
         {"front": pl.DataFrame(as_json(points), infer_schema_length=None)},
@@ -162,23 +162,15 @@ def planned_together(scenario: Scenario) -> Scenario:
     return scenario.model_copy(update={"objective": objective})
 
 
-def _headline(first: str, second: str, front: tuple[FrontPlan, ...], best: int | None) -> str:
-    """Return the ends of the front and its knee in sentences."""
-    low, high = front[0], front[-1]
+def _headline(first: str, second: str, plans: tuple[FrontPlan, ...]) -> str:
+    """Return the ends of the front."""
+    lean, cheap = plans[0], plans[-1]
+    if lean is cheap:
+        return f"One plan has the least {first} and the least {second}: no trade-off"
     units = UNITS[MEASURE[first]], UNITS[MEASURE[second]]
-    if len(front) == 1:
-        return f"One plan is best in {first} and {second}: there is nothing to trade."
-    sentence = (
-        f"From {amount(high.second, units[1])} to {amount(low.second, units[1])} of {second}, "
-        f"{first} goes from {amount(high.first, units[0])} to {amount(low.first, units[0])}."
-    )
-    if best is None:
-        return sentence
-    bend = front[best]
-    return (
-        f"{sentence} The curve bends at {amount(bend.first, units[0])} and "
-        f"{amount(bend.second, units[1])}."
-    )
+    costs = " to ".join(amount(plan.first, units[0]) for plan in (cheap, lean))
+    bounds = " to ".join(amount(plan.second, units[1]) for plan in (cheap, lean))
+    return f"{first.capitalize()} {costs} for {second} {bounds}".replace("Gpu", "GPU")
 
 
 def amount(value: float, unit: str) -> str:

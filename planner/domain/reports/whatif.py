@@ -140,7 +140,7 @@ def grid_report(
         word = "Lowest" if chosen.better == LESS else "Highest"
         answer = f"{word}: {', '.join(f'{label} {text}' for label, text in named)}"
     sections = [
-        Section(chosen.label, (drawn,)),
+        Section(f"{chosen.label} ({_unit(chosen)})".removesuffix(" ()"), (drawn,)),
         Section("All cells", (every,), folded=len(varied) > 1),
     ]
     if notes:
@@ -183,7 +183,6 @@ def _heat_map(cells: Sequence[RankedCell], varied: Sequence[Varied], chosen: Fig
             for text, line in zip(first.texts, lines, strict=True)
         ),
         shades=tuple((None, *(cell.place for cell in line)) for line in lines),
-        title=f"{chosen.label} ({_unit(chosen)})" if _unit(chosen) else chosen.label,
     )
 
 

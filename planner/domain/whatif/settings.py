@@ -196,7 +196,7 @@ def _plan(scenario: Scenario) -> Iterator[Setting]:
     if len(scenario.regions) > 1:
         yield Setting(
             "epsilon", "Least share served in the home region", PLAN, PERCENT,
-            100.0 * objective.epsilon, 0.0, 100.0, {"objective.epsilon": objective.epsilon},
+            100.0 * objective.epsilon, 1.0, 100.0, {"objective.epsilon": objective.epsilon},
             per=100.0,
         )  # fmt: skip
     if any(region.spot for region in scenario.regions):

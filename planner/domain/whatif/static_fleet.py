@@ -64,12 +64,6 @@ def what_lacks(hardware: Hardware, counts: IntArray) -> str:
             f"{hardware.regions[r].name} needs {taken[r, t]:,} {hardware.type_names[t]} and has "
             f"{hardware.capacity_gpus[r, t]:,}. Simulate to find another fleet."
         )
-    lost = np.argwhere((counts > 0) & (hardware.maximum == 0)).tolist()
-    for m, r, g in lost:
-        return (
-            f"{hardware.models[m].name} may no longer run on {hardware.gpus[g].name} in "
-            f"{hardware.regions[r].name}. Simulate to find another fleet."
-        )
     return ""
 
 

@@ -181,7 +181,7 @@ def answers_context(run: Run, params: QueryDict) -> dict[str, Any]:
         (now,) = found
         if isinstance(now, PlannerError):
             return context | {"problem": str(now)}
-        report = answer_report(run.name, before, now or before)
+        report = answer_report(run.name, before if question.fixed else None, now or before)
         return context | {"choices": [""] if question.fixed else [], **_shown(report)}
     cells = [
         planned_cell(values, answer)

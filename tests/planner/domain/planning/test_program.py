@@ -173,7 +173,7 @@ def test_a_front_of_cost_and_carbon(stored: dict[str, StoredTrace]) -> None:
     assert all(a["first"] > b["first"] for a, b in itertools.pairwise(points))
     assert all(point["first_bound"] <= point["first"] for point in points)
     assert points[0]["cost"] == pytest.approx(points[0]["second"])
-    assert front["headline"].endswith(".")
+    assert front["headline"]
 
 
 @pytest.mark.parametrize(
