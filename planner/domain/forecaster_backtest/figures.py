@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
+import polars as pl
 
 from forecasting.backtest import coverage, peak_wape, wape
-from planner.domain.columns import (
-    FLAG,
-    NUMBER,
-    SHARE,
-    TEXT,
-    USD,
-    Column,
-    Columns,
-)
 from planner.domain.forecaster_backtest.equal_attainment import (
     Figures,
     Matched,
@@ -27,6 +19,7 @@ from planner.domain.forecaster_backtest.replay import (
     PERFECT,
     height_at,
 )
+from planner.domain.serialise import as_json
 from planner.domain.traffic.forecast_percentile import PlannedQuantile
 from planner.domain.traffic.forecasts import SeriesForecast
 
@@ -88,70 +81,116 @@ class Beside:
     instances: int | None = None  # of a static fleet
 
 
-def _equal(name: str) -> Callable[[Any], Any]:
-    return lambda row: None if row.equal is None else getattr(row.equal.figures, name)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForecasterFigures:
+    """Figures of a forecaster: at equal attainment, then with the percentile chosen before."""
+
+    method: str
+    order: str
+    cost_usd: float | None
+    gpu_hours: float | None
+    starts: float | None
+    stops: float | None
+    attainment: dict[str, float | None] | None  # by tier
+    spare: float | None  # attainment above the target
+    equal: bool  # whether it attains the target within 0.1 points
+    at: str  # what of the forecast is planned for
+    replays: int
+    quantile: tuple[PlannedQuantile, ...]
+    as_run: Figures | None
+    as_run_cost_usd: float | None
+    as_run_spare: float | None
+    confirmed: Figures | None  # of a replay, where matching had none
+    plan_usd: float | None  # charged by the objective
+    hindsight_usd: float | None  # least cost that serves as much (oracle)
+    hindsight_bound_usd: float | None
+    regret: float | None  # excess of the plan over the oracle
+    served: float | None  # share of actual demand within the plan's capacity
+    wape: float | None
+    peak_wape: float | None
+    bias: float | None
+    coverage80: float | None
+    fit_seconds: float
+
+    @classmethod
+    def of(cls, row: Forecaster) -> ForecasterFigures:
+        """Return the figures of a forecaster."""
+        matched, as_run, oracle = row.equal, row.as_run, row.hindsight
+        equal = matched.figures if matched else None
+        return cls(
+            method=row.method,
+            order=row.order,
+            cost_usd=equal.cost_usd if equal else None,
+            gpu_hours=equal.gpu_hours if equal else None,
+            starts=equal.starts if equal else None,
+            stops=equal.stops if equal else None,
+            attainment=equal.attainment if equal else None,
+            spare=equal.spare if equal else None,
+            equal=matched is not None and matched.equal,
+            at=row.at,
+            replays=matched.replays if matched else 0,
+            quantile=row.quantile,
+            as_run=as_run,
+            as_run_cost_usd=as_run.cost_usd if as_run else None,
+            as_run_spare=as_run.spare if as_run else None,
+            confirmed=row.confirmed,
+            plan_usd=oracle.plan_usd if oracle else None,
+            hindsight_usd=oracle.least_usd if oracle else None,
+            hindsight_bound_usd=oracle.bound_usd if oracle else None,
+            regret=oracle.regret if oracle else None,
+            served=oracle.served if oracle else None,
+            wape=row.wape,
+            peak_wape=row.peak_wape,
+            bias=row.bias,
+            coverage80=row.coverage80,
+            fit_seconds=row.fit_seconds,
+        )
 
 
-def _of(where: str, name: str) -> Callable[[Any], Any]:
-    return lambda row: None if (it := getattr(row, where)) is None else getattr(it, name)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineFigures:
+    """Figures of a policy without a forecast; ``word`` names any use of future data."""
+
+    name: str
+    label: str
+    word: str
+    cost_usd: float
+    gpu_hours: float
+    starts: float
+    stops: float
+    attainment: dict[str, float | None]
+    spare: float
+    meets: bool
+    value: float | None  # tuned parameter
+    instances: int | None  # of a static fleet
+
+    @classmethod
+    def of(cls, row: Beside) -> BaselineFigures:
+        """Return the figures of a policy."""
+        figures = row.figures
+        return cls(
+            name=row.name,
+            label=row.label,
+            word=row.word,
+            cost_usd=figures.cost_usd,
+            gpu_hours=figures.gpu_hours,
+            starts=figures.starts,
+            stops=figures.stops,
+            attainment=figures.attainment,
+            spare=figures.spare,
+            meets=row.meets,
+            value=row.value,
+            instances=row.instances,
+        )
 
 
-FORECASTERS = Columns(
-    (
-        Column("method", TEXT, "of the forecaster"),
-        Column("order", TEXT, "of the model it fitted", flat=False),
-        Column("cost_usd", USD, "at equal attainment", _equal("cost_usd")),
-        Column("gpu_hours", NUMBER, "at equal attainment", _equal("gpu_hours")),
-        Column("starts", NUMBER, "at equal attainment", _equal("starts")),
-        Column("stops", NUMBER, "at equal attainment", _equal("stops")),
-        Column("attainment", SHARE, "by tier", _equal("attainment"), flat=False),
-        Column("spare", SHARE, "attained beyond what is asked for", _equal("spare")),
-        Column("equal", FLAG, "whether it attains what is asked for within 0.1 points",
-               lambda row: row.equal is not None and row.equal.equal),
-        Column("at", TEXT, "what of the forecast is planned for then"),
-        Column("replays", NUMBER, "tried for it",
-               lambda row: 0 if row.equal is None else row.equal.replays),
-        Column("quantile", TEXT, "that the days before chose, and why", flat=False),
-        Column("as_run", TEXT, "figures with that", flat=False),
-        Column("as_run_cost_usd", USD, "with the quantile of the days before",
-               _of("as_run", "cost_usd")),
-        Column("as_run_spare", SHARE, "attained with it beyond what is asked for",
-               _of("as_run", "spare")),
-        Column("confirmed", TEXT, "figures of a replay, where matching had none", flat=False),
-        Column("plan_usd", USD, "that the objective charges for the plan",
-               _of("hindsight", "plan_usd")),
-        Column("hindsight_usd", USD, "least that serves as much, knowing what came",
-               _of("hindsight", "least_usd")),
-        Column("hindsight_bound_usd", USD, "below which nothing does",
-               _of("hindsight", "bound_usd")),
-        Column("regret", SHARE, "of that: what the plan costs more", _of("hindsight", "regret")),
-        Column("served", SHARE, "of what came, that the plan has room for",
-               _of("hindsight", "served")),
-        Column("wape", SHARE, "of demand: absolute errors of the mean"),
-        Column("peak_wape", SHARE, "of each period's peak"),
-        Column("bias", SHARE, "of demand: what the mean was too high by"),
-        Column("coverage80", SHARE, "of bins in the 10 to 90% band"),
-        Column("fit_seconds", NUMBER, "that fitting took"),
-    ),
-    key="method",
-)  # fmt: skip
-BESIDE = Columns(
-    (
-        Column("name", TEXT, "of the policy"),
-        Column("label", TEXT, "for people"),
-        Column("word", TEXT, "on what nobody could have known"),
-        Column("cost_usd", USD, "as it was replayed", _of("figures", "cost_usd")),
-        Column("gpu_hours", NUMBER, "likewise", _of("figures", "gpu_hours")),
-        Column("starts", NUMBER, "likewise", _of("figures", "starts")),
-        Column("stops", NUMBER, "likewise", _of("figures", "stops")),
-        Column("attainment", SHARE, "by tier", _of("figures", "attainment"), flat=False),
-        Column("spare", SHARE, "attained beyond what is asked for", _of("figures", "spare")),
-        Column("meets", FLAG, "whether every tier is met"),
-        Column("value", NUMBER, "of the parameter that was tuned"),
-        Column("instances", NUMBER, "of a flat fleet"),
-    ),
-    key="name",
-)
+NESTED = ("order", "attainment", "quantile", "as_run", "confirmed")  # not in flat tables
+
+
+def flat_table(rows: Sequence[ForecasterFigures] | Sequence[BaselineFigures]) -> pl.DataFrame:
+    """Return rows as a table of single values."""
+    flat = [{k: v for k, v in as_json(row).items() if k not in NESTED} for row in rows]
+    return pl.DataFrame(flat, infer_schema_length=None)
 
 
 def errors_of(forecasts: Sequence[SeriesForecast], per_period: int) -> dict[str, float | None]:

@@ -23,11 +23,12 @@ from planner.domain.forecaster_backtest.evaluation import (
     judged,
 )
 from planner.domain.forecaster_backtest.figures import (
-    BESIDE,
-    FORECASTERS,
     SAME_AS_NOW,
+    BaselineFigures,
     Beside,
     Forecaster,
+    ForecasterFigures,
+    flat_table,
     verdict,
 )
 from planner.domain.forecaster_backtest.replay import (
@@ -61,7 +62,6 @@ from planner.domain.run_parts import (
     Parts,
 )
 from planner.domain.serialise import (
-    COLUMNS,
     MERGED,
 )
 from planner.domain.study import Study
@@ -78,14 +78,14 @@ from planner.policies.choice import policy_of
 
 REPLAY, COVERAGE = "replay", "coverage"
 BY = {
-    REPLAY: "Attainment is that of replays.",
-    COVERAGE: "Attainment was matched by coverage, the share of tokens in bins that the plan has "
-    "room for, and is not that of a replay.",
+    REPLAY: "SLO attainment is from simulations.",
+    COVERAGE: "SLO attainment was not simulated: coverage stands for it, the share of tokens "
+    "within the plan's capacity.",
 }
 CONFIRMED = (
-    "Replays of so many requests would take too long: attainment was matched by coverage, the "
-    "share of tokens in bins that the plan has room for; the cheapest forecaster, repeating the "
-    "last value and what needs no forecast are replayed once."
+    "Too many requests to simulate for every plan: coverage stands for SLO attainment, the share "
+    "of tokens within the plan's capacity. The cheapest forecaster, last-value and the policies "
+    "without a forecast are simulated once."
 )
 # Most requests over all replays, which take some minutes. Above it, attainment is matched by
 # coverage.
@@ -139,8 +139,8 @@ class BacktestResult:
     goals: dict[str, float]  # target attainment by interactive tier
     matched_on: str  # replay or coverage
     best: str | None
-    methods: tuple[Forecaster, ...] = field(metadata={COLUMNS: FORECASTERS})
-    beside: tuple[Beside, ...] = field(metadata={COLUMNS: BESIDE})
+    methods: dict[str, ForecasterFigures]
+    beside: dict[str, BaselineFigures]
     left_out: tuple[str, ...]
     how: str
     seconds: float
@@ -212,6 +212,8 @@ def run(
     matched_on = REPLAY if by_replay else COVERAGE
     sentence = verdict([*rows.values()], beside, goals)
     frame = frame_of(study)
+    methods_by_name = {name: ForecasterFigures.of(row) for name, row in rows.items()}
+    baselines = {row.name: BaselineFigures.of(row) for row in beside}
     return Outcome(
         BacktestResult(
             frame=frame,
@@ -219,15 +221,15 @@ def run(
             goals=goals,
             matched_on=matched_on,
             best=best,
-            methods=tuple(rows.values()),
-            beside=tuple(beside),
+            methods=methods_by_name,
+            beside=baselines,
             left_out=tuple(left_out),
             how=BY[matched_on] if by_replay or options.by_coverage else CONFIRMED,
             seconds=time.perf_counter() - begun,
         ),
         {
-            "methods": FORECASTERS.table([*rows.values()]),
-            **({"beside": BESIDE.table(beside)} if beside else {}),
+            "methods": flat_table([*methods_by_name.values()]),
+            **({"beside": flat_table([*baselines.values()])} if beside else {}),
         },
     )
 

@@ -77,7 +77,6 @@ from planner.domain.results.basis import (
     window_facts,
 )
 from planner.domain.serialise import (
-    COLUMNS,
     OPTIONAL,
 )
 from planner.domain.sources import (
@@ -259,7 +258,7 @@ class ProvisionResult:
     warnings: tuple[str, ...]
     levels: dict[str, figures.Total]
     savings: dict[str, Savings]
-    pools: tuple[Case, ...] = field(metadata={COLUMNS: figures.POOLS})
+    pools: tuple[figures.PoolFigures, ...]
     window: WindowFacts
     provenance: tuple[Fact, ...]
     notes: tuple[str, ...]
@@ -374,7 +373,7 @@ def run(
         ),
         levels={level: totals[level] for level in options.levels},
         savings=saved,
-        pools=tuple(cases),
+        pools=tuple(map(figures.PoolFigures.of, cases)),
         window=window_facts(window, traffic),
         provenance=(*provenance, *sources.facts(chosen)),
         notes=(*course_words.won, *shared_words.won, *dict.fromkeys(notes)),

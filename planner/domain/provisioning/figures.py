@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
 
-from planner.domain.columns import COUNT, FLAG, MS, NUMBER, SHARE, TEXT, Column, Columns
 from planner.domain.provisioning import sources
+from planner.domain.provisioning.algorithm1_comparison import Method
+from planner.domain.provisioning.block import BlockFigures
 from planner.domain.provisioning.unit import MODEL, OPERATOR, WORDS, Case, groups
 from planner.domain.serialise import MERGED, OPTIONAL, so_many_gpus
 from simulation.provisioning.level import FALLBACK_METHODS, Level
 from simulation.provisioning.savings import Savings, saved_shares, savings
 
-WHAT = (("memory", "memory"), ("energy", "power"))
+LEVEL_NAMES = {
+    "operator": "Operators",
+    "module": "Layers",
+    "model": "Whole replicas",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +192,6 @@ def _trade(level: Level) -> Trade | None:
     return Trade(other.devices, other.power_w, other.memory_bytes / 1e9, other.latency_s * 1e3)
 
 
-def _levels(case: Case) -> dict[str, LevelFigures]:
-    return {name: level_figures(case, level) for name, level in case.levels.items()}
-
-
 def _savings(case: Case) -> dict[str, Savings]:
     of_replicas = case.levels.get(MODEL)
     finer = {name: level for name, level in case.levels.items() if name != MODEL}
@@ -200,76 +200,72 @@ def _savings(case: Case) -> dict[str, Savings]:
     )
 
 
-def _images(case: Case) -> float:
-    return case.service.image_tokens and case.service.images
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolFigures:
+    """One phase of a model in a region on a GPU type, with its load, its limit and its levels."""
 
+    model: str
+    region: str
+    gpu: str
+    phase: str
+    weights: str  # precision
+    chosen: bool  # counts in the totals
+    requests_s: float  # of the busiest hour
+    isl: float
+    osl: float
+    slo_ms: float
+    slo_source: str  # whose limit that is
+    start_ms: float  # before a prompt's first iteration, part of latency and limit
+    order: str  # of waiting prompts: fcfs or shortest
+    images: float  # of a request, for an encoder
+    image_tokens: float  # of an image
+    capacity: int  # GPUs of the type in the region
+    times: float  # duration of operators relative to their kernels
+    levels: dict[str, LevelFigures]
+    savings: dict[str, Savings]  # against whole replicas
+    methods: tuple[Method, ...]  # at operator level
+    block: BlockFigures | None
 
-def _image_tokens(case: Case) -> float:
-    return case.service.image_tokens and case.service.image_tokens / case.service.images
-
-
-def _of_load(name: str, unit: str, help: str) -> Column:
-    return Column(name, unit, help, attrgetter(f"service.{name}"))
-
-
-POOLS = Columns(
-    (
-        Column("model", TEXT, "its name"),
-        Column("region", TEXT, "where requests arise"),
-        Column("gpu", TEXT, "GPU type"),
-        Column("phase", TEXT, "prefill or decode"),
-        Column("weights", TEXT, "precision"),
-        Column("chosen", FLAG, "whether it is in the totals"),
-        _of_load("requests_s", NUMBER, "requests/s of the busiest hour"),
-        _of_load("isl", COUNT, "input tokens of a request"),
-        _of_load("osl", COUNT, "output tokens of a request"),
-        Column("slo_ms", MS, "limit on the phase", lambda case: 1e3 * case.service.slo_s),
-        Column("slo_source", TEXT, "whose limit that is", attrgetter("limit.source")),
-        Column(
-            "start_ms",
-            MS,
-            "of TTFT before a prompt's first iteration, part of latency and limit",
-            lambda case: 1e3 * case.service.start_s,
-        ),
-        Column(
-            "order",
-            TEXT,
-            "of prompts that wait: fcfs as they come, shortest short ones first",
-            attrgetter("service.order"),
-        ),
-        Column("images", NUMBER, "of a request, for an encoder", _images),
-        Column("image_tokens", COUNT, "that the encoder reads of one", _image_tokens),
-        Column("capacity", COUNT, "GPUs of the type in the region"),
-        Column(
-            "times", NUMBER, "of their kernels that operators take", attrgetter("measured.times")
-        ),
-        Column("levels", NUMBER, "what each needs, by its name", _levels),
-        Column("savings", SHARE, "of each against whole replicas", _savings),
-        Column("methods", NUMBER, "algorithm 1 in both readings beside ours and the exact plan"),
-        Column("block", NUMBER, "of the operators asked for, every plan beside those methods"),
-    )
-)
+    @classmethod
+    def of(cls, case: Case) -> PoolFigures:
+        """Return the figures of a case."""
+        load = case.service
+        return cls(
+            model=case.model,
+            region=case.region,
+            gpu=case.gpu,
+            phase=case.phase,
+            weights=case.weights,
+            chosen=case.chosen,
+            requests_s=load.requests_s,
+            isl=load.isl,
+            osl=load.osl,
+            slo_ms=1e3 * load.slo_s,
+            slo_source=case.limit.source,
+            start_ms=1e3 * load.start_s,
+            order=load.order,
+            images=load.image_tokens and load.images,
+            image_tokens=load.image_tokens and load.image_tokens / load.images,
+            capacity=case.capacity,
+            times=case.measured.times,
+            levels={name: level_figures(case, level) for name, level in case.levels.items()},
+            savings=_savings(case),
+            methods=case.methods,
+            block=case.block,
+        )
 
 
 def headline(totals: Mapping[str, Total], saved: Mapping[str, Savings]) -> str:
-    """Return the main result in a sentence: the best level and its savings."""
+    """Return the level with the fewest GPUs and its savings."""
     gpus = totals[MODEL].needs.gpus
     if not saved:
-        return f"Whole replicas need {so_many_gpus(gpus)}."
-    best = min(saved, key=lambda name: totals[name].needs.amounts[:2])
-    fewer, share = saved[best].gpus or 0.0, saved[best]
+        return f"Whole replicas need {so_many_gpus(gpus)}"
     if not pays(saved):
-        shares = [(getattr(share, key) or 0.0, name) for key, name in WHAT]
-        what = [f"{_percent(part)} {name}" for part, name in shares if abs(part) >= 0.005]
-        also = f" (it takes {' and '.join(what)})" if what else ""
-        return (
-            "Provisioning below the replica does not pay here: whole replicas need "
-            f"{so_many_gpus(gpus)}, and {WORDS[best]} it is as many{also}."
-        )
+        return f"No savings below the replica: {so_many_gpus(gpus)} at every level"
+    best = min(saved, key=lambda name: totals[name].needs.amounts[:2])
     return (
-        f"{WORDS[best].capitalize()} {so_many_gpus(totals[best].needs.gpus)} can do what whole "
-        f"replicas need {gpus} for: {fewer:.0%} fewer, {_percent(share.energy)} power and "
-        f"{_percent(share.memory)} memory."
+        f"{LEVEL_NAMES[best]}: {so_many_gpus(totals[best].needs.gpus)} instead of {gpus}, "
+        f"{saved[best].gpus or 0.0:.0%} fewer"
     )
 
 
@@ -285,12 +281,6 @@ def without_savings(saved: Mapping[str, Savings]) -> list[str]:
         for name, share in saved.items()
         if pays(saved) and (share.gpus or 0.0) <= 0
     ]
-
-
-def _percent(saving: float | None) -> str:
-    if saving is None or abs(saving) < 0.005:
-        return "as much"
-    return f"{abs(saving):.0%} {'less' if saving > 0 else 'more'}"
 
 
 def fallen(cases: list[Case]) -> list[str]:

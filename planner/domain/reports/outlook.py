@@ -58,9 +58,12 @@ def _facts(result: OutlookResult) -> Iterator[Fact]:
                    change=f"{-saved:+.1%}", meaning=Meaning.SAVING)  # fmt: skip
     planned = [row for row in result.months if row.mean_replicas is not None]
     if planned:
-        last, peak = planned[-1], max(row.peak_replicas or 0 for row in planned)
-        yield Fact("Replicas, mean", planned[0].mean_replicas, note=planned[0].month,
-                   change=f"{figure(last.mean_replicas)} in {last.month}")  # fmt: skip
+        first, last = planned[0], planned[-1]
+        peak = max(row.peak_replicas or 0 for row in planned)
+        grown = (
+            f"{figure(last.mean_replicas)} in {last.month}" if last.growth != first.growth else ""
+        )
+        yield Fact("Replicas, mean", first.mean_replicas, change=grown, note=first.month)
         yield Fact("Peak replicas", peak, form=Form.COUNT)
     yield Fact("Energy", totals.energy_kwh, "kWh", note=f"{figure(totals.carbon_kg)} kg CO2e")
 

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from planner.domain.deserialise import from_json
+from planner.domain.kinds.backtest import BacktestResult
 from planner.domain.kinds.outlook import OutlookResult
 from planner.domain.kinds.pareto import ParetoResult
 from planner.domain.kinds.pd_ratio import PdRatioResult
+from planner.domain.kinds.provision import ProvisionResult
 from planner.domain.kinds.size import SizeResult
 from planner.domain.report import Report
-from planner.domain.reports import outlook, pd_ratio, size, whatif
+from planner.domain.reports import backtest, outlook, pd_ratio, provision, size, whatif
 from planner.domain.reports.tables import Tables
 
 T = TypeVar("T")
@@ -31,8 +33,10 @@ class ReportKind(Generic[T]):
 
 
 REPORTS: dict[str, ReportKind[Any]] = {
+    "backtest": ReportKind(BacktestResult, backtest.report),
     "outlook": ReportKind(OutlookResult, outlook.report),
     "pareto": ReportKind(ParetoResult, whatif.front_report),
     "pd-ratio": ReportKind(PdRatioResult, pd_ratio.report),
+    "provision": ReportKind(ProvisionResult, provision.report),
     "size": ReportKind(SizeResult, size.report),
 }

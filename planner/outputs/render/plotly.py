@@ -41,14 +41,16 @@ def figure_of(chart: Chart, clock: str = "utc") -> Figure:
         for series in chart.series
         for trace in _traces(series, COLOURS.get(series.role) or next(others), chart, clock)
     ]
+    named = any(isinstance(x, str) for series in chart.series for x in series.x)
     moments = any(isinstance(x, datetime) for series in chart.series for x in series.x)
     relative = "hours since the trace began" if clock == "relative" else UTC
     layout: dict[str, Any] = {
-        "xaxis": _axis(chart.x), "yaxis": _axis(chart.y), "barmode": _barmode(chart),
-        "showlegend": len(chart.series) > 1,
+        # Names such as 2024-05 would be read as dates.
+        "xaxis": _axis(chart.x) | ({"type": "category"} if named else {}),
+        "yaxis": _axis(chart.y), "barmode": _barmode(chart), "showlegend": len(chart.series) > 1,
     }  # fmt: skip
     if chart.horizontal:
-        layout["yaxis"] = {"autorange": "reversed", "automargin": True}
+        layout["yaxis"] = {"autorange": "reversed", "type": "category", "automargin": True}
         layout["xaxis"] = _axis(chart.y)
     if chart.right:
         layout["yaxis2"] = _axis(chart.right) | {

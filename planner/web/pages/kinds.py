@@ -12,7 +12,7 @@ from django.http import QueryDict
 from planner.models import Run
 from planner.services.outlook_simulation import month_to_replay
 from planner.services.provisioning import SWEEPS
-from planner.web.pages import backtest, place, provision, report, whatif
+from planner.web.pages import place, provision, report, whatif
 from planner.web.pages.explanation import why_context
 from planner.web.pages.forecast import forecast_context, moment_context
 from planner.web.pages.modules import modules_context
@@ -54,24 +54,17 @@ RESULTS = Page(  # for kinds that forecast, plan and replay
         "charts": ("web/_charts.html", None),
     },
 )
-PROVISION = Page(
-    "provision",
-    provision.page_context,
-    {
-        "pool": ("web/_provision_pool.html", None),
-        "sensitivity": ("web/_sensitivity.html", provision.sensitivity_context),
-        **{by: ("web/_sweep.html", partial(provision.sweep_context, by)) for by in SWEEPS},
-    },
-)
 
 
-def report_with(template: str, context: Context) -> Page:
+def report_with(
+    template: str, context: Context, parts: Mapping[str, tuple[str, Context | None]] | None = None
+) -> Page:
     """Return the page of a kind whose report has something to ask or to do beside it."""
 
     def whole(run: Run, params: QueryDict) -> dict[str, Any]:
         return report.page_context(run, params) | {"beside": template} | context(run, params)
 
-    return Page("report", whole)
+    return Page("report", whole, parts or {})
 
 
 def outlook_context(run: Run, _: QueryDict) -> dict[str, Any]:
@@ -79,17 +72,22 @@ def outlook_context(run: Run, _: QueryDict) -> dict[str, Any]:
     return {"to_replay": month_to_replay(run)}
 
 
+PROVISION_PARTS: dict[str, tuple[str, Context | None]] = {
+    "pool": ("web/_provision_pool.html", provision.page_context),
+    "sensitivity": ("web/_sensitivity.html", provision.sensitivity_context),
+    **{by: ("web/_sweep.html", partial(provision.sweep_context, by)) for by in SWEEPS},
+}
 REPORT = Page("report", report.page_context)  # for kinds that a report shows in full
 PAGES: dict[str, Page] = {
     Run.Kind.FORECAST: RESULTS,
     Run.Kind.PLAN: RESULTS,
     Run.Kind.SIMULATE: RESULTS,
     Run.Kind.COMPARE: RESULTS,
-    Run.Kind.PROVISION: PROVISION,
+    Run.Kind.PROVISION: report_with("web/_provision.html", provision.page_context, PROVISION_PARTS),
     Run.Kind.PLACE: Page("place", place.page_context, {"tree": ("web/_place_tree.html", None)}),
     Run.Kind.SIZE: REPORT,
     Run.Kind.PD_RATIO: REPORT,
-    Run.Kind.BACKTEST: Page("backtest", backtest.page_context),
+    Run.Kind.BACKTEST: REPORT,
     Run.Kind.OUTLOOK: report_with("web/_outlook_simulation.html", outlook_context),
     Run.Kind.PARETO: Page("what_if", whatif.page_context),
 }

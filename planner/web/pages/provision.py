@@ -1,4 +1,4 @@
-"""Build the page of a provisioning run: the levels, and one pool's graph and devices."""
+"""Build the part of a provisioning page beside its report: one pool's graph and devices."""
 
 from __future__ import annotations
 
@@ -8,39 +8,21 @@ from typing import Any
 import polars as pl
 
 from planner.domain.kinds.provision import Options
+from planner.domain.provisioning.figures import LEVEL_NAMES
 from planner.models import Run
-from planner.selectors.runs import run_result, run_table, run_tables
+from planner.selectors.runs import run_result, run_table
 from planner.services import provisioning as service
 from planner.web.forms.options import OptionsForm
 from planner.web.pages import provision_figures as figures
 
 KEYS = ("model", "region", "gpu", "phase", "weights")  # of a pool
 LEVELS = ("operator", "module", "model")
-LABELS = {"operator": "By operators", "module": "By layers", "model": "By whole replicas"}
-WAYS = {
-    "apart": "Each phase on GPUs of its own",
-    "together": "By operators, both on common GPUs",
-    "chunked_model": "Prompts in chunks among decodes, by whole replicas",
-    "chunked_operator": "Prompts in chunks among decodes, by operators",
-}
 
 
 def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
-    """Return the levels of all pools together, and the pool that ``params`` choose."""
-    result = run_result(run)
-    window = result.get("window") or {}
-    levels = result.get("levels") or {}
-    return {
-        "run": run,
-        "result": result,
-        "tables": run_tables(run),
-        "window": window,
-        "clock": window.get("clock", "utc"),
-        "levels": [(LABELS[name], name, levels[name]) for name in LEVELS if name in levels],
-        "savings": result.get("savings") or {},
-        "form": OptionsForm(Options, without=("level",), initial=run.options),
-        **pool_context(run, result, params),
-    }
+    """Return the pool that ``params`` choose, and the form to provision again."""
+    form = OptionsForm(Options, without=("level",), initial=run.options)
+    return {"run": run, "form": form, **pool_context(run, run_result(run), params)}
 
 
 def pool_context(run: Run, result: dict[str, Any], params: Mapping[str, str]) -> dict[str, Any]:
@@ -61,55 +43,18 @@ def pool_context(run: Run, result: dict[str, Any], params: Mapping[str, str]) ->
         "phase": phase,
         "phases": ("prefill", "decode"),
         "level": level,
-        "level_choices": [(level, LABELS[level]) for level in planned],
-        "pool_levels": [(LABELS[level], level, pool["levels"][level]) for level in planned],
+        "level_choices": [(level, LEVEL_NAMES[level]) for level in planned],
+        "pool_levels": [(LEVEL_NAMES[level], level, pool["levels"][level]) for level in planned],
     }
     if level:
         context |= plan_context(run, pool, level)
-    if "sharing" in result and pool["chosen"]:
-        context |= sharing_context(result["sharing"], pool)
     if "over_time" in result and pool["chosen"]:
-        context |= course_context(run, result["over_time"], pool)
+        context["course_figure"] = figures.course_figure(_rows(run, "courses", pool))
     return context
 
 
 def _one_of(known: list[str], name: str) -> str:
     return name if name in known else known[0]
-
-
-def sharing_context(sharing: dict[str, Any], pool: dict[str, Any]) -> dict[str, Any]:
-    """Return both phases of the pool's model, on separate and on shared GPUs."""
-    services = [row for row in sharing["services"] if _of_pool(row, pool)]
-    if not services:
-        return {}
-    (shared,) = services
-    return {
-        "ways": [(WAYS[name], name, way) for name, way in shared["ways"].items()],
-        "best_way": shared["best"],
-        "chunk_tokens": shared["chunk_tokens"],
-        "shared_models": [
-            group
-            for group in sharing["models"]
-            if group["region"] == pool["region"] and pool["model"] in group["models"]
-        ],
-    }
-
-
-def course_context(run: Run, over_time: dict[str, Any], pool: dict[str, Any]) -> dict[str, Any]:
-    """Return the pool by window: a row per level, and the GPUs of each level over time."""
-    course = next(row for row in over_time["pools"] if _of_pool(row, pool))
-    levels = course["levels"]
-    return {
-        "over_time": over_time,
-        "course_levels": [(LABELS[name], name, levels[name]) for name in LEVELS if name in levels],
-        "course_savings": course["savings"],
-        "replayed_windows": course.get("replayed_windows", 0),
-        "course_figure": figures.course_figure(_rows(run, "courses", pool)),
-    }
-
-
-def _of_pool(row: dict[str, Any], pool: dict[str, Any]) -> bool:
-    return all(row[key] == pool[key] for key in KEYS if key in row)
 
 
 def plan_context(run: Run, pool: dict[str, Any], level: str) -> dict[str, Any]:

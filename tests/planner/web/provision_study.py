@@ -45,9 +45,11 @@ def provisioned(
         enqueue=False,
     )
     with patch.object(
-        level_confirmation, "finer", _alone if busy else level_confirmation.confirmed_level
+        level_confirmation,
+        "confirmed_level",
+        _alone if busy else level_confirmation.confirmed_level,
     ):
-        return run_execute(run_id=run.pk, surface=True)
+        return run_execute(run_id=run.pk, raise_errors=True)
 
 
 def provisioned_once(owner: User, tmp_path: Path) -> Run:

@@ -164,7 +164,10 @@ def test_a_backtest_leads_with_its_verdict_and_shows_every_forecaster(
     study.result |= {
         "kind": "backtest", "verdict": "ARIMA saves 4% over last value.", "goals": {"chat": 0.95},
         "matched_on": "replay", "how": "Attainment is that of replays.", "best": "arima",
-        "methods": {"last-value": row | {"cost_usd": 100.0, "equal": False}, "arima": row},
+        "methods": {
+            "last-value": row | {"method": "last-value", "cost_usd": 100.0, "equal": False},
+            "arima": row | {"method": "arima"},
+        },
         "beside": {"flat-min": figures | {"name": "flat-min", "label": "Smallest flat fleet",
                                           "word": "sized in hindsight", "meets": True,
                                           "value": None, "instances": 6}},
@@ -173,10 +176,14 @@ def test_a_backtest_leads_with_its_verdict_and_shows_every_forecaster(
     study.save()
     answer = client.get(f"/runs/{study.pk}/")
     page = text_of(answer)
-    assert page.index("ARIMA saves 4%") < page.index("arima cheapest") < page.index("not equal")
-    assert "interactive: 0.8" in page and "Smallest flat fleet (6)" in page
-    assert "auto is left out" in page and "Attainment is that of replays" in page
-    figure = json_in(answer, "decisions-data")
-    assert [trace["name"] for trace in figure["data"]] == [
-        "At equal attainment", "As the days before chose", "Without a forecast",
-    ]  # fmt: skip
+    assert "ARIMA saves 4%" in page and "auto is left out" in page
+    report = run_report(study)
+    (methods,), (baselines,) = tables_of(report, "Forecasters"), tables_of(report, "Baselines")
+    first, second = rows_of(methods)
+    assert str(first["Forecaster"]) == "arima" and methods.marked == {0}  # equal ones first
+    assert (first["Cost"], first["Cost as chosen before"]) == (96.0, 99.0)
+    assert str(second["Forecaster"]).startswith("last-value")
+    (flat,) = rows_of(baselines)
+    assert (flat["Policy"], flat["Replicas"]) == ("Smallest flat fleet", 6)
+    figure = json_in(answer, "forecasters-1-data")
+    assert [trace["y"] for trace in figure["data"]] == [[96.0, 100.0], [99.0, 99.0], [96.0]]

@@ -1,0 +1,155 @@
+"""Report the forecasters by the cost of their plans on past traffic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from planner.domain.forecaster_backtest.figures import ForecasterFigures
+from planner.domain.forecaster_backtest.replay import PERFECT
+from planner.domain.kinds.backtest import BacktestResult
+from planner.domain.report import (
+    Axis,
+    Chart,
+    Fact,
+    Form,
+    Head,
+    Report,
+    Role,
+    Section,
+    Series,
+    Shape,
+    Table,
+    table,
+)
+from planner.domain.reports.frame import basis_sections, window_text
+from planner.domain.reports.tables import Tables
+
+
+def report(result: BacktestResult, _: Tables) -> Report:
+    """Return the report of ``backtest``."""
+    window = result.frame.window
+    methods = sorted(
+        result.methods.values(), key=lambda row: (not row.equal, row.cost_usd or float("inf"))
+    )
+    return Report(
+        title=result.frame.scenario,
+        answer=result.verdict,
+        about=f"{window_text(window)} · {result.how}",
+        facts=tuple(_facts(result)),
+        warnings=result.left_out,
+        sections=(
+            Section(
+                "Forecasters at equal SLO attainment",
+                (_chart(result, methods), _forecasters(result, methods)),
+                "Forecasters",
+            ),
+            *_baselines(result),
+            Section("Forecast errors", (_errors(methods),), folded=True),
+            *basis_sections(result.frame),
+        ),
+        clock=window.clock,
+    )
+
+
+def _facts(result: BacktestResult) -> Iterator[Fact]:
+    """Yield the cheapest forecaster with its cost, and the oracle."""
+    if result.best is None:
+        return
+    best = result.methods[result.best]
+    yield Fact("Cheapest forecaster", best.method, note=f"plans for {best.at}" if best.at else "")
+    yield Fact("Cost", best.cost_usd, "$", note="at equal SLO attainment")
+    yield Fact("Excess over the oracle", best.regret, form=Form.CHANGE)
+    perfect = result.methods.get(PERFECT)
+    if perfect is not None:
+        yield Fact("Cost with a perfect forecast", perfect.cost_usd, "$")
+
+
+def _forecasters(result: BacktestResult, methods: Sequence[ForecasterFigures]) -> Table:
+    """Return a row per forecaster, the cheapest marked."""
+    return table(
+        methods,
+        (Head("Forecaster", wide=2), _name),
+        (Head("Cost", Form.NUMBER, "$"), lambda row: row.cost_usd),
+        (Head("GPU-hours", Form.NUMBER), lambda row: row.gpu_hours),
+        (Head("Starts", Form.NUMBER), lambda row: row.starts),
+        (Head("Stops", Form.NUMBER), lambda row: row.stops),
+        (Head("Above target", Form.CHANGE), lambda row: row.spare),
+        (Head("Plans for", wide=2), lambda row: row.at),
+        (Head("Above the oracle", Form.CHANGE), lambda row: row.regret),
+        (Head("Cost as chosen before", Form.NUMBER, "$"), lambda row: row.as_run_cost_usd),
+        (Head("Above target then", Form.CHANGE), lambda row: row.as_run_spare),
+        marked=lambda row: row.method == result.best,
+        note="Equal attainment uses the window itself (oracle). An operator gets the cost as "
+        "chosen before, from earlier days.",
+    )
+
+
+def _name(row: ForecasterFigures) -> str:
+    """Return the method, with what sets it apart."""
+    remarks = (
+        "uses future data" if row.method == PERFECT else "",
+        "" if row.equal else "other attainment",
+    )
+    return ", ".join(filter(None, (row.method, *remarks)))
+
+
+def _errors(methods: Sequence[ForecasterFigures]) -> Table:
+    """Return the errors of each forecast."""
+    return table(
+        methods,
+        (Head("Forecaster"), lambda row: row.method),
+        (Head("Model", wide=2), lambda row: row.order),
+        (Head("WAPE", Form.SHARE), lambda row: row.wape),
+        (Head("Peak WAPE", Form.SHARE), lambda row: row.peak_wape),
+        (Head("Bias", Form.CHANGE), lambda row: row.bias),
+        (Head("Coverage of the 80% band", Form.SHARE), lambda row: row.coverage80),
+        (Head("Fit", Form.NUMBER, "s"), lambda row: row.fit_seconds),
+    )
+
+
+def _baselines(result: BacktestResult) -> Iterator[Section]:
+    """Yield the policies without a forecast."""
+    if result.beside:
+        rows = table(
+            result.beside.values(),
+            (Head("Policy", wide=2), lambda row: row.label),
+            (Head("Replicas", Form.COUNT), lambda row: row.instances),
+            (Head("Cost", Form.NUMBER, "$"), lambda row: row.cost_usd),
+            (Head("GPU-hours", Form.NUMBER), lambda row: row.gpu_hours),
+            (Head("Starts", Form.NUMBER), lambda row: row.starts),
+            (Head("Stops", Form.NUMBER), lambda row: row.stops),
+            (Head("Above target", Form.CHANGE), lambda row: row.spare),
+            (Head("Remark"), lambda row: row.word),
+        )
+        yield Section("Policies without a forecast", (rows,), "Baselines")
+
+
+def _chart(result: BacktestResult, methods: Sequence[ForecasterFigures]) -> Chart:
+    """Return the cost over the attainment above the target, with a point per plan."""
+    series = (
+        _points(
+            "Equal attainment", Role.RECOMMENDED,
+            [(row.method, row.spare, row.cost_usd) for row in methods],
+        ),
+        _points(
+            "As chosen before", Role.MEASURED,
+            [(row.method, row.as_run_spare, row.as_run_cost_usd) for row in methods],
+        ),
+        _points(
+            "Without a forecast", Role.BASELINE,
+            [(row.label, row.spare, row.cost_usd) for row in result.beside.values()],
+        ),
+    )  # fmt: skip
+    return Chart(
+        "Cost by SLO attainment", Axis("attainment above target", form=Form.CHANGE),
+        Axis(unit="$"), tuple(line for line in series if line.x),
+    )  # fmt: skip
+
+
+def _points(
+    label: str, role: Role, rows: Sequence[tuple[str, float | None, float | None]]
+) -> Series:
+    """Return the rows that have both values as named points."""
+    known = [(name, x, y) for name, x, y in rows if x is not None and y is not None]
+    xs, ys = tuple(x for _, x, _ in known), tuple(y for *_, y in known)
+    return Series(label, xs, ys, role, Shape.POINTS, notes=tuple(name for name, *_ in known))

@@ -1,0 +1,257 @@
+"""Report the GPUs that a load needs by operators, by layers and by whole replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from planner.domain.formats import when
+from planner.domain.kinds.provision import ProvisionResult
+from planner.domain.provisioning.algorithm1_comparison import Method
+from planner.domain.provisioning.block import BlockChoice, BlockMethod
+from planner.domain.provisioning.figures import LEVEL_NAMES, PoolFigures
+from planner.domain.provisioning.sharing import SharedService, SharingWay
+from planner.domain.provisioning.window_report import CourseFigures, CoursePool
+from planner.domain.report import (
+    Fact,
+    Form,
+    Head,
+    Meaning,
+    Report,
+    Section,
+    Table,
+    Value,
+    sources_section,
+    table,
+)
+from planner.domain.reports.tables import Tables
+
+WAYS = {
+    "apart": "Prefill and decode on separate GPUs",
+    "together": "Operators, common GPUs",
+    "chunked_model": "Whole replicas, chunked prefill",
+    "chunked_operator": "Operators, chunked prefill",
+}
+
+
+def report(result: ProvisionResult, _: Tables) -> Report:
+    """Return the report of ``provision``."""
+    window = result.window
+    pools = [pool for pool in result.pools if pool.chosen]
+    span = f"{when(window.start, window.clock)} to {when(window.end, window.clock)}"
+    return Report(
+        title=result.scenario,
+        answer=result.headline,
+        about=f"Busiest hour of {span} · method: {result.method} · prefill and decode on "
+        "separate GPUs",
+        facts=tuple(_facts(result)),
+        warnings=result.warnings,
+        sections=(
+            Section("GPUs by level", (_levels(result), _pools(pools)), "Levels"),
+            *_sharing(result),
+            *_over_time(result),
+            *_methods(pools),
+            *_blocks(pools),
+            *sources_section(result.provenance, result.notes),
+        ),
+        clock=window.clock,
+    )
+
+
+def _facts(result: ProvisionResult) -> Iterator[Fact]:
+    """Yield the GPUs of each level, with the savings over whole replicas."""
+    for name, total in result.levels.items():
+        saved = result.savings.get(name)
+        share = saved.gpus if saved else None
+        yield Fact(
+            LEVEL_NAMES[name],
+            total.needs.gpus,
+            "GPUs",
+            Form.COUNT,
+            change=f"{-share:+.0%} vs whole replicas" if share else "",
+            note=f"{total.needs.energy_w:,.0f} W · {total.needs.memory_gb:,.0f} GB",
+            meaning=Meaning.SAVING if share and share > 0 else Meaning.NEUTRAL,
+        )
+
+
+def _levels(result: ProvisionResult) -> Table:
+    """Return a row per level."""
+
+    def saved(measure: str, item: tuple[str, object]) -> float | None:
+        shares = result.savings.get(item[0])
+        share = getattr(shares, measure) if shares else None
+        return None if share is None else -share
+
+    return table(
+        result.levels.items(),
+        (Head("Level"), lambda item: LEVEL_NAMES[item[0]]),
+        (Head("GPUs", Form.COUNT), lambda item: item[1].needs.gpus),
+        (Head("Change", Form.CHANGE), partial(saved, "gpus")),
+        (Head("Power", Form.COUNT, "W"), lambda item: item[1].needs.energy_w),
+        (Head("Change", Form.CHANGE), partial(saved, "energy")),
+        (Head("Memory", Form.COUNT, "GB"), lambda item: item[1].needs.memory_gb),
+        (Head("Change", Form.CHANGE), partial(saved, "memory")),
+        (Head("Latency", Form.NUMBER, "ms"), lambda item: item[1].needs.latency_ms),
+        (Head("Limit", Form.NUMBER, "ms"), lambda item: item[1].needs.slo_ms),
+        (Head("Tightest phase", wide=2), lambda item: item[1].tightest),
+        (Head("Gap to the bound", Form.SHARE), lambda item: item[1].needs.gap),
+        note="Changes are against whole replicas. The gap is to a proven lower bound of GPUs.",
+    )
+
+
+def _pools(pools: list[PoolFigures]) -> Table:
+    """Return a row per pool with its load, its limit and the GPUs of each level."""
+
+    def gpus(level: str, pool: PoolFigures) -> int | None:
+        return pool.levels[level].needs.gpus if level in pool.levels else None
+
+    def replayed(level: str, name: str, pool: PoolFigures) -> float | None:
+        came = pool.levels[level].replayed if level in pool.levels else None
+        return getattr(came, name) if came else None
+
+    names = [name for name in LEVEL_NAMES if any(name in pool.levels for pool in pools)]
+    return table(
+        pools,
+        (Head("Phase"), lambda pool: pool.phase),
+        (Head("Model", wide=2), lambda pool: pool.model),
+        (Head("Region"), lambda pool: pool.region),
+        (Head("GPU"), lambda pool: pool.gpu),
+        (Head("Load", Form.NUMBER, "req/s"), lambda pool: pool.requests_s),
+        (Head("ISL", Form.COUNT), lambda pool: pool.isl),
+        (Head("OSL", Form.COUNT), lambda pool: pool.osl),
+        (Head("Limit", Form.NUMBER, "ms"), lambda pool: pool.slo_ms),
+        *((Head(LEVEL_NAMES[name], Form.COUNT, "GPUs"), partial(gpus, name)) for name in names),
+        *(
+            (Head(f"{LEVEL_NAMES[name]}: p95", Form.NUMBER, "ms"),
+             partial(replayed, name, "p95_ms"))
+            for name in names
+        ),
+        *(
+            (Head(f"{LEVEL_NAMES[name]}: within limit", Form.SHARE),
+             partial(replayed, name, "attainment"))
+            for name in names
+        ),
+        title="Pools",
+        note="p95 and the share within the limit are from a simulation of the busiest hour.",
+    )  # fmt: skip
+
+
+def _sharing(result: ProvisionResult) -> Iterator[Section]:
+    """Yield what prefill and decode need together, in each way of sharing GPUs."""
+    if result.sharing is None or not result.sharing.services:
+        return
+    rows: list[tuple[SharedService, str, SharingWay]] = [
+        (service, name, way)
+        for service in result.sharing.services
+        for name, way in service.ways.items()
+    ]
+    ways = table(
+        rows,
+        (Head("Model", wide=2), lambda row: row[0].model),
+        (Head("Region"), lambda row: row[0].region),
+        (Head("GPU"), lambda row: row[0].gpu),
+        (Head("Placement", wide=2), lambda row: WAYS[row[1]]),
+        (Head("GPUs", Form.COUNT), lambda row: row[2].gpus),
+        (Head("Power", Form.COUNT, "W"), lambda row: row[2].energy_w),
+        (Head("Memory", Form.COUNT, "GB"), lambda row: row[2].memory_gb),
+        marked=lambda row: row[1] == row[0].best,
+    )
+    yield Section("Prefill and decode together", (ways,), "Together")
+
+
+def _over_time(result: ProvisionResult) -> Iterator[Section]:
+    """Yield the levels over all windows of the traffic."""
+    course = result.over_time
+    if course is None:
+        return
+    rows: list[tuple[CoursePool, str, CourseFigures]] = [
+        (pool, name, level) for pool in course.pools for name, level in pool.levels.items()
+    ]
+
+    def held(name: str, row: tuple[CoursePool, str, CourseFigures]) -> float | None:
+        return getattr(row[2].held, name) if row[2].held else None
+
+    levels = table(
+        rows,
+        (Head("Phase"), lambda row: row[0].phase),
+        (Head("Model", wide=2), lambda row: row[0].model),
+        (Head("Level"), lambda row: LEVEL_NAMES[row[1]]),
+        (Head("GPU-hours", Form.NUMBER), lambda row: row[2].gpu_hours),
+        (Head("Peak", Form.COUNT, "GPUs"), lambda row: row[2].gpus_most),
+        (Head("Energy", Form.NUMBER, "kWh"), lambda row: row[2].kwh),
+        (Head("Memory", Form.COUNT, "GB"), lambda row: row[2].memory_gb),
+        (Head("Within limit", Form.SHARE), lambda row: row[2].attainment),
+        (Head("Headroom", Form.SHARE), lambda row: row[2].headroom),
+        (Head("Fixed plan", Form.NUMBER, "GPU-hours"), partial(held, "gpu_hours")),
+        (Head("Fixed plan: within limit", Form.SHARE), partial(held, "attainment")),
+        note=f"{course.windows:,} windows of {course.window_s:g} s, planned on {course.known} "
+        "load. The fixed plan is that of the busiest hour.",
+    )
+    yield Section("Over time", (levels,))
+
+
+def _methods(pools: list[PoolFigures]) -> Iterator[Section]:
+    """Yield the plans of all methods at operator level."""
+    rows: list[tuple[PoolFigures, Method]] = [
+        (pool, method) for pool in pools for method in pool.methods
+    ]
+    if rows:
+        methods = table(
+            rows,
+            (Head("Pool", wide=2), lambda row: pool_name(row[0])),
+            (Head("Method", wide=2), lambda row: row[1].method),
+            (Head("Slots", Form.COUNT), lambda row: row[1].slots),
+            (Head("Mean latency", Form.NUMBER, "ms"), lambda row: row[1].latency_ms),
+            (Head("Above the fewest", Form.SHARE), lambda row: row[1].above),
+            note="Before placement. A method without slots found no plan.",
+        )
+        yield Section("Methods at operator level", (methods,), "Methods", folded=True)
+
+
+def _blocks(pools: list[PoolFigures]) -> Iterator[Section]:
+    """Yield the plans of all methods on the block that was enumerated."""
+    rows: list[tuple[PoolFigures, BlockMethod]] = [
+        (pool, method) for pool in pools if pool.block for method in pool.block.methods
+    ]
+    refused = [(pool, pool.block.refused) for pool in pools if pool.block and pool.block.refused]
+    blocks: list[Table] = []
+    if rows:
+        blocks.append(
+            table(
+                rows,
+                (Head("Pool", wide=2), lambda row: pool_name(row[0])),
+                (Head("Method", wide=2), lambda row: row[1].method),
+                (Head("Used", Form.NUMBER, "GPUs"), lambda row: row[1].gpus),
+                (Head("Above the fewest", Form.SHARE), lambda row: row[1].above),
+                (Head("After placement", Form.COUNT, "GPUs"), lambda row: row[1].devices),
+                (Head("Planned latency", Form.NUMBER, "ms"), lambda row: row[1].latency_ms),
+                (Head("Simulated p95", Form.NUMBER, "ms"), lambda row: row[1].p95_ms),
+                (Head("Within limit", Form.SHARE), lambda row: row[1].attainment),
+                (Head("Replicas", wide=3), lambda row: _choices(row[1].operators)),
+                note="Every plan of the block was tried. A method without GPUs found no plan.",
+            )
+        )
+    if refused:
+        blocks.append(
+            table(
+                refused,
+                (Head("Pool", wide=2), lambda row: pool_name(row[0])),
+                (Head("Not tried", wide=3), lambda row: row[1]),
+            )
+        )
+    if blocks:
+        yield Section("Every plan of the block", tuple(blocks), "Block", folded=True)
+
+
+def pool_name(pool: PoolFigures) -> str:
+    """Return the phase, the model and the GPU type of a pool."""
+    return f"{pool.phase} of {pool.model} in {pool.region} on {pool.gpu}"
+
+
+def _choices(choices: tuple[BlockChoice, ...]) -> Value:
+    """Return the configuration of each operator."""
+    return "; ".join(
+        f"{choice.operator}: {choice.replicas} x {choice.gpus} GPU, batch {choice.batch}"
+        + (f", {choice.sm_share:.0%} of SMs" if choice.sm_share < 1 else "")
+        for choice in choices
+    )
