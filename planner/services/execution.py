@@ -101,4 +101,5 @@ def stored_trace(trace: Trace) -> StoredTrace:
         clock=trace.report.get("clock", "utc"),
         store=row_arrays.held(trace.store),
         sample=trace.report.get("sample", 1.0),
+        assumptions=tuple(trace.report.get("assumptions", ())),
     )

@@ -34,6 +34,7 @@ class StoredTrace:
     clock: str  # "utc" or "relative"
     store: Path
     sample: float = 1.0  # the file holds one in this many requests
+    assumptions: tuple[str, ...] = ()  # of its reading, as sentences
 
 
 def measured_source(

@@ -200,6 +200,13 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
         if source.scale != 1:
             name = f"{source.series} of {stored.name}" if source.series else stored.name
             notes.append(f"{name} is scaled to {source.scale:g} times its requests.")
+    used = {source.trace for source in settings.sources if source.launch is None}
+    notes += [
+        f"{stored.name}: {words}"
+        for key, stored in traces.items()
+        if key in used
+        for words in stored.assumptions
+    ]
     clocks = {
         traces[source.trace or ""].clock for source in settings.sources if source.launch is None
     }

@@ -287,6 +287,27 @@ def test_a_refused_file_is_mapped_on_its_page(client: Client) -> None:
     assert client.post("/traces/odd/map/", {})["Location"] == "/traces/odd/"  # nothing is left
 
 
+def test_a_file_with_several_readings_is_asked_about_on_its_page(client: Client) -> None:
+    rows = "".join(f"{137 * n},100,10\n" for n in range(40))
+    upload = SimpleUploadedFile("rel.csv", f"t,prompt_tokens,completion_tokens\n{rows}".encode())
+    client.post("/traces/upload/", {"file": upload})
+    run_execute(run_id=Run.objects.order_by("-pk")[0].pk)
+    trace = Trace.objects.get()
+    choices = trace.report["choices"]
+    assert trace.state == "refused" and [each["value"] for each in choices] == [
+        "arrival=t:s", "arrival=t:ms",
+    ]  # fmt: skip
+    words = text_of(client.get("/traces/rel/"))
+    assert all(each["label"] in words and each["figures"] in words for each in choices)
+    assert client.post("/traces/rel/map/", {"reading": "9"}).status_code == 409
+    assert client.post("/traces/rel/map/", {"reading": "1"})["Location"] == "/traces/rel/"
+    run = run_execute(run_id=Run.objects.order_by("-pk")[0].pk)
+    trace.refresh_from_db()
+    assert (run.problem, trace.state) == ("", "ready")
+    assert trace.report["end_ns"] == 137 * 39 * 10**6
+    assert any("counts from the start" in each for each in trace.report["assumptions"])
+
+
 def test_a_file_without_lengths_of_answers_is_read_by_a_tick(client: Client) -> None:
     refused_file(client)
     client.post(
