@@ -22,7 +22,7 @@ from planner.domain.report import (
 from planner.domain.sources import Fact as Source
 from planner.models import Run
 from planner.outputs.plan_charts import charts_of, costs_of
-from planner.outputs.policy_tables import labelled, parameter_words
+from planner.outputs.policy_tables import labelled, levels_of, parameter_words
 from planner.selectors.runs import run_result
 from planner.selectors.savings import savings
 
@@ -260,7 +260,7 @@ def _test_days(result: dict[str, Any], take: dict[str, Any]) -> Iterator[Section
 
 def _assurance(result: dict[str, Any], take: dict[str, Any]) -> Iterator[Section]:
     """Yield the recommendation of each level of assurance."""
-    levels = result.get("assurance") or {}
+    levels = levels_of(result)
     if not levels:
         return
     tiers = list(dict.fromkeys(t for row in levels.values() for t in row["expected"]["attainment"]))

@@ -14,6 +14,7 @@ from planner.domain.results.figures import (
     REQUEST_TABLE,
     START_TABLE,
 )
+from planner.inputs.scenario.schema.test_days import LEVELS
 from planner.outputs.table_text import (
     Cell,
     FigureTable,
@@ -125,9 +126,15 @@ def _on_day(figures: Mapping[str, Any] | None) -> Cell:
     return Cell(figure(figures["cost_usd"]), _shares(figures["attainment"]), figures["passes"])
 
 
+def levels_of(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the recommendations by level of assurance, in order; the database keeps no order."""
+    known = result.get("assurance") or {}
+    return {level: known[level] for level in LEVELS if level in known}
+
+
 def assurance_table(result: Mapping[str, Any]) -> FigureTable:
     """Return a row per level of assurance: its policy, expected cost and expected attainment."""
-    levels = result.get("assurance") or {}
+    levels = levels_of(result)
     heads = (
         Head("Policy", numeric=False),
         Head("Parameters", numeric=False),

@@ -17,6 +17,7 @@ class PolicyOnDay:
     cost_usd: float | None
     attainment: dict[str, float | None]
     passes: bool
+    reason: str  # why it cannot run on the day; "" if it can
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,8 @@ class TestDayFigures:
 
     ``cases`` is the number of simulated days. ``not_applicable`` says why it does not apply.
     """
+
+    __test__ = False  # no class of tests, although its name begins like one
 
     name: str
     kind: str
@@ -78,7 +81,9 @@ def day_figures(
             pass_share=day.pass_share,
             not_applicable=day.reason,
             policies={
-                candidate.policy: PolicyOnDay(result.cost_usd, result.attainment, result.passes)
+                candidate.policy: PolicyOnDay(
+                    result.cost_usd, result.attainment, result.passes, result.reason
+                )
                 for candidate in candidates
                 if (result := candidate.on(i, day)) is not None
             },

@@ -56,6 +56,7 @@ class DayResult:
     attainment: dict[str, float | None]
     shortfall: float  # of the worst case that counts
     passes: bool
+    reason: str = ""  # why the policy cannot run on the day
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,7 @@ class Candidate:
             {tier: _mean([case.attainment.get(tier) for case in cases]) for tier in tiers},
             counts[-1],
             counts[-1] <= ROUNDING,
+            next((case.reason for case in cases if case.reason), ""),
         )
 
     def qualifies(self, days: Sequence[TestDay], level: int) -> bool:

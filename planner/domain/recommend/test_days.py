@@ -57,6 +57,8 @@ class TestDay:
     ``reason`` says why it does not apply; "" if it does.
     """
 
+    __test__ = False  # no class of tests, although its name begins like one
+
     name: str
     kind: str
     parameters: dict[str, float | str]
@@ -80,6 +82,8 @@ class TestDay:
 @dataclass(eq=False)
 class TestDays:
     """Test days of a study, and the forecast day that most of them change."""
+
+    __test__ = False
 
     study: Study
     declared: Sequence[schema.TestDay]
@@ -178,8 +182,9 @@ class TestDays:
         ]
 
     def _drawn_day(self, declared: schema.Drawn, day: Callable[..., TestDay]) -> TestDay:
-        largest_first = np.argsort(-self.drawn.requests.sum(axis=(1, 2)), kind="stable")
-        makers = [partial(self.path, int(p)) for p in largest_first[: declared.paths]]
+        totals = self.drawn.requests[: declared.paths].sum(axis=(1, 2))
+        largest_first = np.argsort(-totals, kind="stable")
+        makers = [partial(self.path, int(p)) for p in largest_first]
         cases = [Case(make, sizing=make) for make in makers]
         return day("Drawn from the forecast", *cases, pass_share=declared.pass_share)
 

@@ -20,7 +20,6 @@ from planner.domain.planning.planning import plan_window
 from planner.domain.progress import Progress, part, silent
 from planner.domain.recommend.rule import (
     ROUNDING,
-    TIE,
     Candidate,
     CaseResult,
     Choice,
@@ -30,6 +29,7 @@ from planner.domain.recommend.test_days import Case, TestDays, spared
 from planner.domain.replay.policy_context import Loads
 from planner.domain.replay.rated_signals import PressureTests
 from planner.domain.replay.replay import run_policy
+from planner.domain.replay.replica_loss import with_spare
 from planner.domain.replay.static_replay import Known
 from planner.domain.replay.static_search import smallest_flat
 from planner.domain.run_parts import Part, Parts
@@ -46,6 +46,8 @@ from simulation.metrics import Summary
 T = TypeVar("T")
 FORECAST_DAY = -1  # index of the day on which all policies are compared first
 MOST_HELD = 12_000_000  # requests of drawn days that are kept in memory
+PRUNED = 0.05  # a policy this much dearer on the forecast day than the best is not tried further
+CENT = 0.005  # dollars, of rounding
 STEPS = 3  # values tried one by one above the first that passes the forecast day
 STATIC = "flat-before"  # the static fleet that is sized on the required days
 
@@ -104,6 +106,17 @@ class Trials:
     def __post_init__(self) -> None:
         self.days = self.test_days.every
         self._tests = PressureTests(self.study, self._making)
+        self.progress = rising(self.progress)
+        forecast_day = self.test_days.forecast_day
+        # The day on which all policies are compared first: a listed one if it is listed as it is.
+        self._screen_day = next(
+            (
+                i
+                for i, day in enumerate(self.days)
+                if day.cases == (forecast_day,) and not day.by_capacity
+            ),
+            FORECAST_DAY,
+        )
 
     def spare_at(self, level: int) -> bool:
         """Return whether candidates keep a spare replica at ``level`` of assurance."""
@@ -113,7 +126,7 @@ class Trials:
         """Return the choice of each level of assurance, and the candidates it was made among."""
         able = [policy for policy in policies if not policy.traits.knows_what_came]
         out: dict[str, tuple[Choice, list[Candidate]]] = {}
-        first: dict[str, int] = {}
+        first: dict[tuple[str, bool], int] = {}
         for level, name in enumerate(LEVELS):
             report = part(self.progress, level / len(LEVELS), (level + 1) / len(LEVELS))
             candidates = self._search(able, level, first, report)
@@ -135,8 +148,13 @@ class Trials:
         key = level, spare
         with self._making:
             if key not in self._static:
-                studies = [self._variant(make(), spare) for make in self._sizing(level)]
-                self._static[key] = smallest_flat(*studies, seed=self.seed, known=self._known)
+                studies = [make() for make in self._sizing(level)]
+                counts = smallest_flat(*studies, seed=self.seed, known=self._known)
+                if spare:
+                    forecast_day = spared(self.test_days.forecast_day.study())
+                    target = spare_target(forecast_day)
+                    counts = with_spare([forecast_day], counts, target)
+                self._static[key] = counts
             return self._static[key]
 
     def _sizing(self, level: int) -> list[Callable[[], Study]]:
@@ -151,7 +169,11 @@ class Trials:
         return makers or [self.test_days.forecast_day.study]
 
     def _search(
-        self, policies: Sequence[Policy], level: int, first: dict[str, int], progress: Progress
+        self,
+        policies: Sequence[Policy],
+        level: int,
+        first: dict[tuple[str, bool], int],
+        progress: Progress,
     ) -> list[Candidate]:
         """Return a candidate of each policy that can win at ``level``.
 
@@ -162,7 +184,7 @@ class Trials:
         spare = self.spare_at(level)
 
         def screened(policy: Policy, report: Progress) -> Screened:
-            return self._screen(policy, spare, level, first.get(policy.key, 0), report)
+            return self._screen(policy, spare, level, first.get((policy.key, spare), 0), report)
 
         found = self._map(
             [Part(f"Screen: {policy.title}", partial(screened, policy)) for policy in policies],
@@ -183,11 +205,10 @@ class Trials:
         for i, (cost, policy, index) in enumerate(starts):
             report = part(progress, 0.3 + 0.7 * i / len(starts), 0.3 + 0.7 * (i + 1) / len(starts))
             if best is not None:
-                # It could only tie with the best, and the simpler of two wins a tie.
-                dearer = cost > (1 - TIE) * self._on_forecast_day(best)
-                if dearer and policy.traits.complexity >= simplest:
-                    continue
-                if cost > (1 + TIE) * self._on_forecast_day(best):
+                of_best = self._on_forecast_day(best)
+                # A policy of equal cost could only tie, and the simpler of two wins a tie.
+                tied = abs(cost - of_best) <= CENT and policy.traits.complexity >= simplest
+                if tied or cost > (1 + PRUNED) * of_best:
                     continue
             at = self._first_passing(policy, index, spare, level, report)
             candidate = self._candidate(policy, self._last(policy) if at is None else at, spare,
@@ -195,7 +216,7 @@ class Trials:
             candidates.append(candidate)
             if at is None:
                 continue
-            first[policy.key] = at
+            first[policy.key, spare] = at
             if best is None or candidate.expected(self.days) < best.expected(self.days):
                 best, simplest = candidate, policy.traits.complexity
         if best is None:
@@ -220,7 +241,7 @@ class Trials:
         results: dict[Trial, CaseResult] = {}
 
         def passes(index: int) -> bool:
-            trial = Trial(policy.key, _values(policy, level)[index], spare, FORECAST_DAY, 0)
+            trial = Trial(policy.key, _values(policy, level)[index], spare, self._screen_day, 0)
             result = self.results.get(trial) or self._simulate(policy, trial, report)
             results[trial] = result
             return result.passes
@@ -399,10 +420,10 @@ class Trials:
 
     def _known_cost(self, policy: Policy, index: int, spare: bool, level: int) -> float:
         value = _values(policy, level)[index]
-        return self.results[Trial(policy.key, value, spare, FORECAST_DAY, 0)].cost_usd
+        return self.results[Trial(policy.key, value, spare, self._screen_day, 0)].cost_usd
 
     def _on_forecast_day(self, candidate: Candidate) -> float:
-        trial = Trial(candidate.policy, candidate.value, candidate.spare, FORECAST_DAY, 0)
+        trial = Trial(candidate.policy, candidate.value, candidate.spare, self._screen_day, 0)
         result = self.results.get(trial)
         return float("inf") if result is None else result.cost_usd
 
@@ -441,6 +462,24 @@ def _targets(study: Study) -> dict[str, float]:
     return {tier.name: tier.attainment for tier in study.hardware.tiers}
 
 
+def spare_target(study: Study) -> float:
+    """Return the share of time in which any one replica may be lost: the highest SLO target."""
+    tiers = [tier for tier in study.hardware.tiers if not tier.deferrable]
+    return max((tier.attainment for tier in tiers), default=0.0)
+
+
+def rising(progress: Progress) -> Progress:
+    """Return ``progress`` without steps back, since the number of trials is not known before."""
+    most = 0.0
+
+    def report(done: float, what: str) -> None:
+        nonlocal most
+        most = max(most, done)
+        progress(most, what)
+
+    return report
+
+
 def shortfall(summary: Summary, targets: dict[str, float]) -> float:
     """Return how far the worst tier's attainment is below its target, as a fraction."""
     gaps = [
@@ -474,8 +513,7 @@ def _by_capacity(result: CaseResult, study: Study) -> CaseResult:
     """Return the result of the loss of a replica: the share of time with enough capacity left."""
     share = result.survives
     tiers = [tier for tier in study.hardware.tiers if not tier.deferrable]
-    target = max((tier.attainment for tier in tiers), default=0.0)
-    short = 0.0 if share is None else max(0.0, target - share)
+    short = 0.0 if share is None else max(0.0, spare_target(study) - share)
     return replace(result, attainment={tier.name: share for tier in tiers}, shortfall=short)
 
 

@@ -96,10 +96,11 @@ def lacking(study: Study, survives: float | None) -> float:
     return max(0.0, max(shares, default=0.0) - survives)
 
 
-def with_spare(windows: Sequence[Study], counts: IntArray) -> IntArray:
+def with_spare(windows: Sequence[Study], counts: IntArray, share: float = 1.0) -> IntArray:
     """Return ``counts`` ``[pools]`` of a static fleet with the spare replicas of the scenario.
 
-    The fleet then carries the demand of every bin of the ``windows`` after any possible loss.
+    The fleet then carries the demand of a ``share`` of the bins of each of the ``windows`` after
+    any possible loss.
     Replicas are added where they gain most capacity for their price, as far as the limits allow.
     Without a spare in the scenario the counts stay as they are.
     """
@@ -107,7 +108,9 @@ def with_spare(windows: Sequence[Study], counts: IntArray) -> IntArray:
     spare = study.settings.plan.spare
     if not spare:
         return counts
-    need = np.max([asked(of_window).max(axis=0) for of_window in windows], axis=0)  # [l, k]
+    need = np.max(
+        [np.quantile(asked(window), share, axis=0, method="higher") for window in windows], axis=0
+    )  # [l, k]
 
     def lacks(fleets: IntArray) -> FloatArray:
         return np.asarray(np.maximum(need - _left_of(study, fleets), 0.0).sum(axis=(1, 2)))

@@ -12,11 +12,19 @@ from simulation.arrays import FloatArray
 
 
 def demand_paths(
-    traffic: Traffic, window: Window, method: str, count: int, seed: int, unit: str = REQUESTS
+    traffic: Traffic,
+    window: Window,
+    method: str,
+    count: int,
+    seed: int,
+    unit: str = REQUESTS,
+    *,
+    with_lead: bool = False,
 ) -> FloatArray:
     """Return ``count`` paths of demand, ``[count, keys of the demand, bins of the window]``.
 
-    Amounts are in ``unit`` per bin, as of the window's first decision. Errors stay together over
+    Amounts are in ``unit`` per bin, as of the window's first decision. ``with_lead`` puts the bins
+    from that decision to the window's start before those of the window. Errors stay together over
     hours, models, regions and tiers. The paths include the scenario's growth. If the scenario
     describes the traffic, the description is the mean, and paths keep their ratio to the mean of
     the forecast. Raise SeriesTooShort if a series is too short for ``method``.
@@ -28,11 +36,12 @@ def demand_paths(
     series = [traffic.demand.series(i, unit) for i in range(len(keys))]
     series = [demand.window(demand.start_s, known_s) for demand in series]
     forecast = panel_forecast(series, method, window.bins_per_period, lead + bins)
-    paths = joint_paths(forecast, count, seed)[:, :, lead:]
+    paths = joint_paths(forecast, count, seed)
     for i, key in enumerate(keys):
         described = traffic.described(key.model, key.region, {key.tier}, unit, window)
         if described is not None:
-            mean = forecast.mean[i, lead:]
-            ratio = np.divide(paths[:, i], mean, out=np.ones_like(paths[:, i]), where=mean > 0)
-            paths[:, i] = described * ratio
-    return np.asarray(paths * window.grown, np.float64)
+            mean, drawn = forecast.mean[i, lead:], paths[:, i, lead:]
+            ratio = np.divide(drawn, mean, out=np.ones_like(drawn), where=mean > 0)
+            paths[:, i, lead:] = described * ratio
+    paths[:, :, lead:] *= window.grown
+    return np.asarray(paths if with_lead else paths[:, :, lead:], np.float64)

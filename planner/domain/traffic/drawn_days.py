@@ -1,47 +1,24 @@
-"""Draw days from the joint distribution of the forecast.
-
-Each path has the demand of every series in every bin of a window. Its deviation from the forecast
-is that of one past day, for all series and bins together. So errors stay together over hours,
-models and regions, and the paths contain the growth and the uncertainty of the forecast.
-"""
+"""Turn paths of demand that are drawn from the forecast into days to simulate."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
-from forecasting.backtest import rolling_forecasts
-from forecasting.demand import REQUESTS, DemandSeries
+from forecasting.demand import REQUESTS
 from forecasting.errors import ForecastError
-from forecasting.forecast import Forecast
-from forecasting.selection import forecaster
-from planner.domain.random_streams import (
-    Stream,
-    generator,
-)
+from planner.domain.random_streams import Stream, generator
 from planner.domain.traffic.demand import Demand
-from planner.domain.traffic.traffic import (
-    AMOUNTS,
-    Traffic,
-    merge,
-)
-from planner.domain.traffic.window import (
-    DAY_S,
-    Window,
-)
+from planner.domain.traffic.demand_paths import demand_paths
+from planner.domain.traffic.traffic import AMOUNTS, Traffic, merge
+from planner.domain.traffic.window import Window
 from simulation.arrays import FloatArray, IntArray
 from simulation.synthesis import EmpiricalLengths
 from simulation.trace import Trace
 
-PAST_DAYS = 14  # most past days whose forecast errors are resampled
-# Prior for the logarithm of a day's requests over its forecast, worth PRIOR_DAYS observed days.
-# Assumed: the total of a day deviates by 15% (standard deviation) from a day-ahead forecast.
-PRIOR_SPREAD = 0.15
-PRIOR_DAYS = 3
-MOST = 4.0  # largest factor of one bin on its forecast
+SHORT = "last-value"  # method of series that are too short for the scenario's
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,103 +26,20 @@ class DrawnDays:
     """Paths of demand over a window and its lead time, in requests.
 
     ``requests`` has the shape ``[paths, keys, bins]``, in bins of ``Demand.bin_s`` from
-    ``start_s`` on. ``days`` is the number of past days whose errors were known.
+    ``start_s`` on.
     """
 
     start_s: float
     requests: FloatArray
-    days: int
 
 
 def draw_days(traffic: Traffic, window: Window, method: str, paths: int, seed: int) -> DrawnDays:
-    """Return ``paths`` equally likely paths of demand from the first decision of ``window`` on.
-
-    The total of a day deviates from the forecast by a log-normal factor. Its spread combines the
-    errors of past days with a prior (``PRIOR_SPREAD``). The factors are stratified, so few paths
-    cover the distribution. Bins deviate from the total as on one past day, drawn at random.
-    """
-    demand = traffic.demand
-    start_s = float(window.origins_s[0])
-    bins = round((window.end_s - start_s) / window.bin_s)
-    lead = round((window.start_s - start_s) / window.bin_s)
-    means = np.zeros((len(demand.keys), bins))
-    errors = np.full((PAST_DAYS, len(demand.keys), bins), np.nan)
-    for k, key in enumerate(demand.keys):
-        series = demand.series(k, REQUESTS)
-        described = traffic.described(key.model, key.region, {key.tier}, REQUESTS, window)
-        now, past = _forecasts(series, start_s, bins, method)
-        means[k] = now.mean
-        if described is not None:
-            means[k, lead:] = described
-        for day, forecast in past.items():
-            actual = series.window(forecast.start_s, forecast.start_s + bins * series.bin_s).values
-            if len(actual) == bins:
-                floor = max(1e-9, 0.05 * float(np.mean(forecast.mean)))
-                errors[day - 1, k] = actual / np.maximum(forecast.mean, floor)
-    if window.ahead:
-        means[:, lead:] *= window.grown
-    known = [day for day in range(PAST_DAYS) if not np.isnan(errors[day]).all()]
-    rng = generator(seed, Stream.DRAWN)
-    totals = _total_errors(errors[known], means)
-    spread = _spread(totals)
-    centre = float(np.sum(np.log(totals))) / (len(totals) + PRIOR_DAYS)
-    strata = (rng.permutation(paths) + 0.5) / paths
-    factors = np.exp(centre + spread * _normal_quantile(strata))
-    shapes = [errors[day] / total for day, total in zip(known, totals, strict=True)]
-    out = np.empty((paths, *means.shape))
-    for path, factor in enumerate(factors):
-        shape = shapes[rng.integers(len(shapes))] if shapes else np.ones_like(means)
-        shape = np.clip(np.where(np.isnan(shape), 1.0, shape), 0.0, MOST)
-        total = (shape * means).sum()
-        shape = shape * (means.sum() / total) if total > 0 else shape
-        out[path] = means * factor * shape
-    return DrawnDays(start_s, out, len(known))
-
-
-def _forecasts(
-    series: DemandSeries, start_s: float, bins: int, method: str
-) -> tuple[Forecast, dict[int, Forecast]]:
-    """Return the forecast from ``start_s`` on, and those made one to PAST_DAYS days earlier.
-
-    A forecast is only made if its bins are over before ``start_s``. Days without enough history
-    are left out. Raises ForecastError if not even the last value is known.
-    """
-    first = int(np.ceil(bins * series.bin_s / DAY_S))
-    days = [
-        day
-        for day in range(PAST_DAYS, first - 1, -1)
-        if start_s - day * DAY_S >= series.start_s + DAY_S
-    ]
-    for tried, back in ((method, days), (method, []), ("last-value", [])):
-        origins = [*(start_s - day * DAY_S for day in back), start_s]
-        try:
-            *past, now = rolling_forecasts(
-                series, forecaster(tried, horizon_bins=bins), origins, bins
-            )
-        except ForecastError:
-            if tried == "last-value":
-                raise
-            continue
-        return now, dict(zip(back, past, strict=True))
-    raise AssertionError("the last attempt returns or raises")
-
-
-def _total_errors(errors: FloatArray, means: FloatArray) -> FloatArray:
-    """Return the total of each past day over its forecast, ``[days]``, weighted as ``means``."""
-    seen = ~np.isnan(errors)
-    weights = np.where(seen, means, 0.0)
-    totals = (np.where(seen, errors, 0.0) * weights).sum(axis=(1, 2))
-    return np.asarray(np.clip(totals / np.maximum(weights.sum(axis=(1, 2)), 1e-12), 0.05, MOST))
-
-
-def _spread(totals: FloatArray) -> float:
-    """Return the standard deviation of the logarithm of a day's total over its forecast."""
-    squares = float(np.sum(np.log(totals) ** 2)) + PRIOR_DAYS * PRIOR_SPREAD**2
-    return float(np.sqrt(squares / (len(totals) + PRIOR_DAYS)))
-
-
-def _normal_quantile(shares: FloatArray) -> FloatArray:
-    return np.array([NormalDist().inv_cdf(float(share)) for share in shares])
+    """Return ``paths`` equally likely paths of demand from the first decision of ``window`` on."""
+    try:
+        requests = demand_paths(traffic, window, method, paths, seed, with_lead=True)
+    except ForecastError:
+        requests = demand_paths(traffic, window, SHORT, paths, seed, with_lead=True)
+    return DrawnDays(float(window.origins_s[0]), requests)
 
 
 def with_path(demand: Demand, days: DrawnDays, path: int) -> Demand:

@@ -124,7 +124,7 @@ def test_a_row_per_level_of_assurance_has_its_expected_cost() -> None:
     }  # fmt: skip
     nearest = row | {"qualifies": False, "failing": ["Region lost"]}
     nearest["expected"] = {"cost_usd": None, "attainment": {}}
-    table = assurance_table({"assurance": {"economy": row, "safe": nearest}})
+    table = assurance_table({"assurance": {"safe": nearest, "economy": row}})
     economy, safe = table.lines
     assert (economy.name, safe.name) == ("economy", "safe")
     assert [line.cells[2].met for line in table.lines] == [True, False]

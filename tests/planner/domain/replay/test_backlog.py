@@ -9,7 +9,7 @@ import pytest
 
 from planner.domain.progress import silent
 from planner.domain.replay.backlog import carried_into
-from planner.domain.replay.backtest_windows import Earlier
+from planner.domain.replay.backtest_windows import past_studies
 from planner.domain.replay.replay import run_policy
 from planner.domain.study import Study
 from planner.policies.choice import policy_of
@@ -52,8 +52,10 @@ def test_a_replay_counts_the_same_requests_and_pays_less_for_work_after_it(toy: 
     assert full.recurring_usd == pytest.approx(empty.recurring_usd, rel=1e-6)
 
 
-def test_earlier_windows_begin_with_theirs(toy: Study) -> None:
-    for its in Earlier(toy).studies:
+def test_past_windows_begin_with_theirs(toy: Study) -> None:
+    studies = past_studies(toy)
+    assert studies
+    for its in studies:
         if its.window.start_s > toy.traffic.demand.start_s + 120:
             assert its.carried is not None
             assert np.isin(its.carried.model, np.unique(its.trace.model)).all()
