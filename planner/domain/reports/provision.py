@@ -50,6 +50,7 @@ def report(result: ProvisionResult, _: Tables) -> Report:
             Section("GPUs by level", (_levels(result), _pools(pools)), "Levels"),
             *_sharing(result),
             *_over_time(result),
+            *_latencies(pools),
             *_methods(pools),
             *_blocks(pools),
             *sources_section(result.provenance, result.notes),
@@ -99,41 +100,57 @@ def _levels(result: ProvisionResult) -> Table:
     )
 
 
+POOL = (
+    (Head("Phase"), lambda pool: pool.phase),
+    (Head("Model", wide=2), lambda pool: pool.model),
+    (Head("Region"), lambda pool: pool.region),
+    (Head("GPU"), lambda pool: pool.gpu),
+)
+
+
 def _pools(pools: list[PoolFigures]) -> Table:
     """Return a row per pool with its load, its limit and the GPUs of each level."""
 
     def gpus(level: str, pool: PoolFigures) -> int | None:
         return pool.levels[level].needs.gpus if level in pool.levels else None
 
-    def replayed(level: str, name: str, pool: PoolFigures) -> float | None:
-        came = pool.levels[level].replayed if level in pool.levels else None
-        return getattr(came, name) if came else None
-
-    names = [name for name in LEVEL_NAMES if any(name in pool.levels for pool in pools)]
     return table(
         pools,
-        (Head("Phase"), lambda pool: pool.phase),
-        (Head("Model", wide=2), lambda pool: pool.model),
-        (Head("Region"), lambda pool: pool.region),
-        (Head("GPU"), lambda pool: pool.gpu),
+        *POOL,
         (Head("Load", Form.NUMBER, "req/s"), lambda pool: pool.requests_s),
         (Head("ISL", Form.COUNT), lambda pool: pool.isl),
         (Head("OSL", Form.COUNT), lambda pool: pool.osl),
         (Head("Limit", Form.NUMBER, "ms"), lambda pool: pool.slo_ms),
-        *((Head(LEVEL_NAMES[name], Form.COUNT, "GPUs"), partial(gpus, name)) for name in names),
         *(
-            (Head(f"{LEVEL_NAMES[name]}: p95", Form.NUMBER, "ms"),
-             partial(replayed, name, "p95_ms"))
-            for name in names
-        ),
-        *(
-            (Head(f"{LEVEL_NAMES[name]}: within limit", Form.SHARE),
-             partial(replayed, name, "attainment"))
-            for name in names
+            (Head(label, Form.COUNT, "GPUs"), partial(gpus, name))
+            for name, label in LEVEL_NAMES.items()
         ),
         title="Pools",
-        note="p95 and the share within the limit are from a simulation of the busiest hour.",
-    )  # fmt: skip
+    )
+
+
+def _latencies(pools: list[PoolFigures]) -> Iterator[Section]:
+    """Yield the latency of each level in the simulation of the busiest hour."""
+
+    def simulated(level: str, name: str, pool: PoolFigures) -> float | None:
+        came = pool.levels[level].replayed if level in pool.levels else None
+        return getattr(came, name) if came else None
+
+    latencies = table(
+        pools,
+        *POOL,
+        *(
+            (Head(f"{label}: p95", Form.NUMBER, "ms"), partial(simulated, name, "p95_ms"))
+            for name, label in LEVEL_NAMES.items()
+        ),
+        *(
+            (Head(f"{label}: within limit", Form.SHARE), partial(simulated, name, "attainment"))
+            for name, label in LEVEL_NAMES.items()
+        ),
+    )
+    if len(latencies.heads) > len(POOL):
+        title = "Latency in the simulation of the busiest hour"
+        yield Section(title, (latencies,), "Latency", folded=True)
 
 
 def _sharing(result: ProvisionResult) -> Iterator[Section]:

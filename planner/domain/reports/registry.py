@@ -11,10 +11,11 @@ from planner.domain.kinds.backtest import BacktestResult
 from planner.domain.kinds.outlook import OutlookResult
 from planner.domain.kinds.pareto import ParetoResult
 from planner.domain.kinds.pd_ratio import PdRatioResult
+from planner.domain.kinds.place import PlaceResult
 from planner.domain.kinds.provision import ProvisionResult
 from planner.domain.kinds.size import SizeResult
 from planner.domain.report import Report
-from planner.domain.reports import backtest, outlook, pd_ratio, provision, size, whatif
+from planner.domain.reports import backtest, outlook, pd_ratio, place, provision, size, whatif
 from planner.domain.reports.tables import Tables
 
 T = TypeVar("T")
@@ -37,6 +38,7 @@ REPORTS: dict[str, ReportKind[Any]] = {
     "outlook": ReportKind(OutlookResult, outlook.report),
     "pareto": ReportKind(ParetoResult, whatif.front_report),
     "pd-ratio": ReportKind(PdRatioResult, pd_ratio.report),
+    "place": ReportKind(PlaceResult, place.report),
     "provision": ReportKind(ProvisionResult, provision.report),
     "size": ReportKind(SizeResult, size.report),
 }

@@ -66,17 +66,6 @@ def bias(load: float) -> Bias:
     return next(errors for limit, errors in BIAS if load <= limit)
 
 
-def bias_in_words() -> str:
-    """Return the biases of closed forms as a part of a sentence."""
-    by_load = ", ".join(
-        f"{errors.ttft:+.0%} and {errors.tbt:+.0%} {errors.loads}" for _, errors in BIAS
-    )
-    return (
-        "closed forms are too fast where there is much load: p95 of TTFT and TBT off by "
-        f"{by_load} of saturation (medians)"
-    )
-
-
 def expected(what: str, load: float) -> SizeError:
     """Return the expected error of ``what`` at ``load``, a share of the saturated rate.
 

@@ -84,7 +84,9 @@ PAGES: dict[str, Page] = {
     Run.Kind.SIMULATE: RESULTS,
     Run.Kind.COMPARE: RESULTS,
     Run.Kind.PROVISION: report_with("web/_provision.html", provision.page_context, PROVISION_PARTS),
-    Run.Kind.PLACE: Page("place", place.page_context, {"tree": ("web/_place_tree.html", None)}),
+    Run.Kind.PLACE: report_with(
+        "web/_place.html", place.page_context, {"tree": ("web/_place_tree.html", None)}
+    ),
     Run.Kind.SIZE: REPORT,
     Run.Kind.PD_RATIO: REPORT,
     Run.Kind.BACKTEST: REPORT,

@@ -1,4 +1,4 @@
-"""Build the page of a placement run: a comparison of methods, and the tree filled by one."""
+"""Build the part of a placement page beside its report: the tree filled by one method."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import polars as pl
 from planner.domain.placement.methods import METHODS
 from planner.domain.serialise import so_many_gpus
 from planner.models import Run
-from planner.selectors.runs import run_result, run_table, run_tables
+from planner.selectors.runs import run_result, run_table
 
 STATES = {
     "start": "As it is",
@@ -32,18 +32,10 @@ BAR = 160  # width of a bar that represents several nodes
 
 
 def page_context(run: Run, params: Mapping[str, str]) -> dict[str, Any]:
-    """Return all methods, and the tree for the method, state and region in ``params``."""
+    """Return the tree for the method, state and region in ``params``."""
     result = run_result(run)
-    methods = result["methods"]
-    names = [name for name in METHODS if name in methods]
-    return {
-        "run": run,
-        "result": result,
-        "tables": run_tables(run),
-        "methods": [methods[name] for name in names],
-        "simulated": [methods[name] for name in names if methods[name]["simulated"]],
-        **tree_context(run, result, names, params),
-    }
+    names = [name for name in METHODS if name in result["methods"]]
+    return {"run": run, **tree_context(run, result, names, params)}
 
 
 def tree_context(

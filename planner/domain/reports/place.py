@@ -1,0 +1,115 @@
+"""Report the placements of replicas in the network, by method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from planner.domain.kinds.place import PlaceResult
+from planner.domain.placement.figures import MethodFigures
+from planner.domain.placement.methods import METHODS
+from planner.domain.report import (
+    Fact,
+    Form,
+    Head,
+    Meaning,
+    Report,
+    Section,
+    Table,
+    sources_section,
+    table,
+)
+from planner.domain.reports.tables import Tables
+
+
+def report(result: PlaceResult, _: Tables) -> Report:
+    """Return the report of ``place``."""
+    methods = [result.methods[name] for name in METHODS if name in result.methods]
+    return Report(
+        title=result.scenario,
+        answer=result.headline,
+        about=_about(result),
+        facts=tuple(map(_fact, methods)),
+        warnings=result.warnings,
+        sections=(
+            Section("Placements", (_placements(methods),)),
+            *_simulation(result, methods),
+            *sources_section(result.provenance, result.notes),
+        ),
+    )
+
+
+def _about(result: PlaceResult) -> str:
+    """Return what is placed and the network of each region."""
+    trees = (
+        f"{tree.region}: {tree.gpus:,} GPUs, {tree.nodes:,} nodes, {tree.s1:,} S1 and "
+        f"{tree.s2:,} S2 switches"
+        for tree in result.topology
+    )
+    return " · ".join((f"Instances of {result.counts_from}", *trees))
+
+
+def _fact(method: MethodFigures) -> Fact:
+    """Return the KV bandwidth that a method loses, with its units."""
+    start = method.start
+    missing = f"{start.unplaced_units:,} without a place" if start.unplaced_units else ""
+    return Fact(
+        f"KV bandwidth lost, {method.label}",
+        start.bandwidth_lost,
+        form=Form.SHARE,
+        change=missing,
+        note=f"{start.units:,} units placed",
+        meaning=Meaning.RISK if missing else Meaning.NEUTRAL,
+    )
+
+
+def _placements(methods: list[MethodFigures]) -> Table:
+    """Return a row per method."""
+    return table(
+        methods,
+        (Head("Method", wide=2), lambda row: row.label),
+        (Head("Units", Form.COUNT), lambda row: row.start.units),
+        (Head("Unplaced", Form.COUNT), lambda row: row.start.unplaced_units),
+        (Head("Affinity honoured", Form.SHARE), lambda row: row.start.affinity_honoured),
+        (Head("Affinity missed", Form.COUNT), lambda row: row.start.affinity_missed),
+        (Head("Split", Form.COUNT), lambda row: row.start.split_units),
+        (Head("KV bandwidth lost", Form.SHARE), lambda row: row.start.bandwidth_lost),
+        (Head("High priority free", Form.COUNT, "GPUs"), lambda row: row.start.high_free_gpus),
+        (Head("Left over", Form.COUNT, "GPUs"), lambda row: row.start.fragmented_gpus),
+        (Head("Fallback", Form.COUNT, "GPUs"), lambda row: row.start.fallback_gpus),
+        (Head("Points", Form.NUMBER), lambda row: row.start.points),
+        (Head("Gap", Form.SHARE), lambda row: row.start.gap),
+        (Head("Time", Form.NUMBER, "s"), lambda row: row.start.seconds),
+        note="A unit is the smallest set of instances in the ratio. Split: prefill and decode in "
+        "different RDMA subgroups. Left over: free GPUs on partly used nodes.",
+    )
+
+
+def _simulation(result: PlaceResult, methods: list[MethodFigures]) -> Iterator[Section]:
+    """Yield the latencies of each placement in the simulation."""
+    shown = [(row.label, row.simulated) for row in methods if row.simulated is not None]
+    if not shown:
+        return
+    tiers = list(dict.fromkeys(tier for _, row in shown for tier in row.replay.slo_attainment))
+    simulated = result.simulation
+    latencies = table(
+        shown,
+        (Head("Method", wide=2), lambda row: row[0]),
+        (Head("TTFT p95", Form.NUMBER, "ms"), lambda row: row[1].replay.ttft_ms.p95),
+        (Head("TPOT p95", Form.NUMBER, "ms"), lambda row: row[1].replay.tbt_ms.p95),
+        (Head("E2E p95", Form.NUMBER, "ms"), lambda row: row[1].replay.e2e_ms.p95),
+        (
+            Head("E2E p95 of the worst unit", Form.NUMBER, "ms"),
+            lambda row: (row[1].worst_unit or row[1].replay).e2e_ms.p95,
+        ),
+        *(
+            (
+                Head(f"SLO attainment: {tier}", Form.SHARE),
+                partial(lambda tier, row: row[1].replay.slo_attainment.get(tier), tier),
+            )
+            for tier in tiers
+        ),
+        note=f"{simulated.requests or 0:,} requests of {simulated.duration_s or 0:,.0f} s from "
+        f"{simulated.start}, with the KV bandwidth of each placement (modelled).",
+    )
+    yield Section("Effect on requests", (latencies,), "Requests")
