@@ -86,7 +86,10 @@ _NOT_WORDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """Columns whose sum is a field: the first alternative with a value counts."""
+    """Columns whose sum is a field: the first alternative with a value counts.
+
+    Without columns it is 0 in every row.
+    """
 
     alternatives: tuple[tuple[str, ...], ...]
 
@@ -109,6 +112,8 @@ class Expression:
         """
         if self.single is not None:
             return frame[self.single]
+        if not self.alternatives:
+            return pl.Series([0]).new_from_index(0, frame.height)
         total = pl.Series([None], dtype=pl.Float64).new_from_index(0, frame.height)
         for parts in self.alternatives:
             values = [
@@ -174,8 +179,22 @@ class RequestLayout:
     @property
     def columns(self) -> Mapping[str, str]:
         """Return field to column; several columns are joined as in a mapping."""
-        tokens = {name: str(each) for name, each in self.tokens.items()}
+        tokens = {name: str(each) for name, each in self.tokens.items() if each.alternatives}
         return {"arrival": "+".join(self.arrival), **tokens, **self.fields}
+
+
+NO_ANSWERS = Expression(())
+
+
+def without_answers(probe: pl.DataFrame) -> bool:
+    """Return whether rows are requests without answers: their prompt is all of their tokens."""
+    find = Resolver(probe.columns, IngestOptions(), "")
+    prompt, total = find.expression("input_tokens"), find.expression("total_tokens")
+    known = find.expression("arrival") and not find.expression("output_tokens")
+    if not known or prompt is None or total is None or find.expression("requests"):
+        return False
+    prompts, totals = numbers(prompt.series(probe))[0], numbers(total.series(probe))[0]
+    return bool(np.array_equal(prompts, totals, equal_nan=True))
 
 
 def counts_per_bin(columns: Sequence[str]) -> bool:
@@ -336,6 +355,8 @@ def request_layout(
     tokens: dict[str, Expression] = {}
     for field in ("input_tokens", "output_tokens")[: 2 if answers else 1]:
         found = find.expression(field)
+        if found is None and field == "output_tokens" and without_answers(probe):
+            found = NO_ANSWERS
         if found is None:
             raise find.missing(field, _NO_ANSWERS if field == "output_tokens" else "")
         tokens[field] = found

@@ -15,13 +15,14 @@ import numpy as np
 from planner.errors import Choice, IngestError
 from planner.inputs.ingest.clock import Clock, folding_zones
 from planner.inputs.ingest.options import COUNTER, COUNTS
-from planner.inputs.ingest.report import RELATIVE
+from planner.inputs.ingest.report import RELATIVE, moment
 from simulation.arrays import FloatArray, IntArray
 
 FEW_TIMES = 20  # fewer times show no rate
 SLOW_GAP = 20.0  # mean gap from which numbers may be milliseconds as well as seconds
 FAST_RATE = 100.0  # requests per second that a trace in milliseconds hardly has
 STRAY_SHARE = 0.01  # most rows that may be set aside for their clock
+FAR_HOURS = 2 * 8766  # a gap that no trace of one service has
 STRAY_SPANS = 10  # a stray row lies this many spans of the others away, and a day
 HOUR_NS = 3_600_000_000_000
 FEW_BINS = 12  # fewer bins do not show a counter
@@ -53,6 +54,7 @@ class Evidence:
     before: FloatArray | None = None  # amounts of a series, and those that follow them
     after: FloatArray | None = None
     values: FloatArray | None = None  # amounts of one field
+    repeats: int = 0  # rows with the id of another row and another time
     unit_stated: bool = True  # name, cells, format or caller state how amounts are meant
 
 
@@ -137,8 +139,20 @@ def _is_double(hour: int, rows: int, evidence: Evidence) -> bool:
 
 
 def _stray_clocks(evidence: Evidence) -> Finding | None:
-    """Refuse times of which many lie decades from the others; few are set aside elsewhere."""
-    return None if stray_bounds(evidence.hours) is None else Finding("rows set aside")
+    """Refuse times of which many lie years from the others; few are set aside elsewhere."""
+    bounds = stray_bounds(evidence.hours)
+    low, high = bounds or (min(evidence.hours, default=0), max(evidence.hours, default=0))
+    places = np.array(sorted(place for place in evidence.hours if low <= place <= high))
+    gaps = np.diff(places)
+    if gaps.size and gaps.max() > FAR_HOURS and sum(evidence.hours.values()) >= FEW_TIMES:
+        before = int(places[int(gaps.argmax())])
+        kind = evidence.clock.kind if evidence.clock else RELATIVE
+        raise IngestError(
+            f"{evidence.name}: no row lies in the {gaps.max() / 8766:,.1f} years after "
+            f"{moment(before * HOUR_NS, kind)}. Correct the clock of those rows, or keep one part "
+            "by where."
+        )
+    return None if bounds is None else Finding("Rows far from the others in time are set aside.")
 
 
 def stray_bounds(hours: Mapping[int, int]) -> tuple[int, int] | None:
@@ -182,6 +196,16 @@ def only_grows(before: FloatArray, after: FloatArray) -> bool:
         return False
     fell = after < before
     return bool(fell.mean() <= FALLS and (after[fell] <= RESTART * before[fell]).all())
+
+
+def _repeated_ids(evidence: Evidence) -> Finding | None:
+    """State that ids come again at other times, as retries and events do."""
+    if not evidence.repeats:
+        return None
+    return Finding(
+        f"{evidence.repeats:,} of the first rows repeat a value of {evidence.column} at another "
+        "time. Each counts as a request of its own; filter events with where."
+    )
 
 
 def _counter(evidence: Evidence) -> Finding | None:
@@ -253,6 +277,7 @@ CHECKS: Mapping[str, Check] = {
         Check("time_unit", "rate and gaps of times in seconds and in milliseconds", _time_unit),
         Check("repeated_hour", "local times at the end of summer time", _repeated_hour),
         Check("stray_clocks", "rows far from the rest in time", _stray_clocks),
+        Check("repeated_ids", "ids that come again at other times", _repeated_ids),
         Check("counter", "amounts that only grow", _counter),
         Check("growing_tokens", "tokens of requests that only grow", _growing_tokens),
         Check("bare_amounts", "the unit of a panel's numbers", _bare_amounts),

@@ -248,7 +248,7 @@ class _Reader:
         if counters:
             instants = bool(self._metrics)
             table = growth(table, keys, sorted(counters), instants=instants)
-        if self._metrics:
+        if self._metrics or (connector and connector.repeated == "sum"):
             sums = [
                 pl.when(pl.col(field).is_not_nan().any())
                 .then(pl.col(field).fill_nan(0.0).sum())

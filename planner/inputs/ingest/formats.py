@@ -10,7 +10,7 @@ import polars as pl
 from planner.errors import IngestError
 from planner.inputs.ingest import options
 from planner.inputs.ingest.arrivals import read_arrivals
-from planner.inputs.ingest.columns import counts_per_bin, panel_like
+from planner.inputs.ingest.columns import counts_per_bin, panel_like, without_answers
 from planner.inputs.ingest.connectors import CONNECTORS, Connector
 from planner.inputs.ingest.demand import read_demand_file
 from planner.inputs.ingest.options import (
@@ -45,7 +45,9 @@ DEMAND = Format(
     title="Demand: counts per bin (CSV or Parquet)",
     words="counts per bin, one or more series, with or without tokens: `time=..., requests=...`",
     read=read_demand_file,
-    suits=lambda probe: counts_per_bin(probe.columns) or panel_like(probe),
+    suits=lambda probe: (
+        not without_answers(probe) and (counts_per_bin(probe.columns) or panel_like(probe))
+    ),
     fields=DEMAND_FIELDS,
 )
 _READERS = {

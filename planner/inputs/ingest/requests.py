@@ -70,6 +70,10 @@ def read_request_file(reading: Reading) -> Content:
         or "arrival" in reading.options.mapping,
     )
     reading.check(("growing_tokens",), evidence)
+    if (column := layout.fields.get("request_id")) and layout.arrival:
+        rows = table.probe.select(column, *layout.arrival).drop_nulls(column).unique()
+        repeats = rows.height - rows[column].n_unique()
+        reading.check(("repeated_ids",), Evidence(reading.name, column, repeats=repeats))
     reader = _Reader(reading, layout, when)
     columns = list(dict.fromkeys([*when.columns, *reader.columns]))
     for batch in table.batches(columns, ids=ids):

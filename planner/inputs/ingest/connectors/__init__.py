@@ -12,6 +12,7 @@ A declaration has these keys:
 - ``where``: conditions with the reason why other rows are no load.
 - ``metric``, ``value``, ``[metrics]``: for one row per metric: the columns of its name and value,
   and words of names by field.
+- ``repeated``: ``sum`` if rows of one bin are parts of it, such as those of several keys.
 - ``amounts``: how amounts are meant, such as ``counter``.
 - ``[example]``: ``file``, ``text`` and ``expect`` of a small file, which a test reads.
 """
@@ -41,6 +42,7 @@ class Connector:
     rows: str = ""
     unit: str = ""
     missing: str = ""
+    repeated: str = ""
     amounts: str = ""
     written: str = ""
     no_output: str = ""

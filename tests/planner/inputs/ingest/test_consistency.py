@@ -225,3 +225,37 @@ def test_json_arrays_and_documents(ingest):
         "\n".join(json.dumps(row, indent=1) for row in rows),
     ):  # fmt: skip
         assert ingest(content, "rows.json").requests == 9
+
+
+def test_rows_of_several_keys_are_parts_of_their_bin(ingest):
+    head = "date,api_key,model,api_requests,prompt_tokens,completion_tokens\n"
+    rows = "".join(f"2025-06-{d:02},{k},m,10,100,20\n" for d in (1, 2, 3) for k in "ab")
+    report = ingest(head + rows)
+    assert (report.requests, report.input_tokens, report.rejected) == (60, 600, 0)
+
+
+def test_requests_that_have_a_total_alone_are_embeddings(ingest):
+    row = '{{"timestamp": {}, "usage": {{"prompt_tokens": 40, "total_tokens": 40}}}}\n'
+    report = ingest("".join(row.format(T0 + i) for i in range(9)), "e.jsonl")
+    assert (report.kind, report.requests, report.output_tokens) == ("requests", 9, 0)
+
+
+def test_two_groups_of_rows_years_apart_are_refused(ingest):
+    times = [T0 + i for i in range(50)] + [T0 + 86_400 * 4000 + i for i in range(50)]
+    with pytest.raises(IngestError, match="where"):
+        ingest(HEAD + "".join(f"{t},10,20\n" for t in times))
+    report = ingest(HEAD + "".join(f"{t},10,20\n" for t in times), where=f"timestamp < {T0 + 99}")
+    assert report.requests == 50
+
+
+def test_ids_that_come_again_later_are_stated(ingest):
+    rows = "".join(f"r{i // 2},{T0 + i},10,20\n" for i in range(60))
+    report = ingest("request_id," + HEAD + rows)
+    assert report.requests == 60 and report.checks["repeated_ids"] in report.assumptions
+
+
+def test_tokens_that_only_grow_are_asked(ingest):
+    choices = asked(
+        ingest, HEAD + "".join(f"{T0 + 60 * i},{90 * i + 5},{i + 1}\n" for i in range(40))
+    )
+    assert set(choices) == {("format", "csv"), ("format", "demand")}
