@@ -210,88 +210,36 @@ def errors_of(forecasts: Sequence[SeriesForecast], per_period: int) -> dict[str,
     return {name: float(value) if np.isfinite(value) else None for name, value in errors.items()}
 
 
-def verdict(
-    rows: Sequence[Forecaster], beside: Sequence[Beside], goals: Mapping[str, float]
-) -> str:
-    """Return a few sentences: the cheapest forecaster, and any cheaper policy without a forecast.
+def verdict(rows: Sequence[Forecaster], beside: Sequence[Beside]) -> str:
+    """Return the cheapest forecaster at equal SLO attainment, and any cheaper policy without one.
 
-    The forecaster is compared with repeating the last value, the perfect forecast and the oracle.
+    The forecaster is compared with repeating the last value.
     """
     known = {row.method: row.usd for row in rows}
     costs = {method: usd for method, usd in known.items() if usd is not None and method != PERFECT}
     if not costs:
-        return "No forecaster could be brought to the attainment that is asked for."
+        return "No forecaster reaches the SLO target"
     best = min(costs, key=lambda method: costs[method])
-    usd = costs[best]
-    sentences = [_against_now(best, costs, goals)]
-    cheaper = [
-        other for other in beside if other.meets and other.figures.cost_usd < usd * (1 - AS_MUCH)
-    ]
-    dearer = [other for other in beside if other.meets and other not in cheaper]
-    if cheaper:
-        nearest = min(cheaper, key=lambda it: it.figures.cost_usd)
-        less = 1 - nearest.figures.cost_usd / usd
-        sentences.append(
-            f"{_beside(nearest)} is cheaper than any of them, by {less:.0%}{_word(nearest)}."
-        )
-    elif dearer:
-        nearest = min(dearer, key=lambda it: it.figures.cost_usd)
-        more = nearest.figures.cost_usd / usd - 1
-        what = "as much" if more < AS_MUCH else f"{more:.0%} more"
-        sentences.append(f"{_beside(nearest)} costs {what}{_word(nearest)}.")
-    perfect = known.get(PERFECT)
-    if perfect is not None:
-        sentences.append(_against_perfect(1 - perfect / usd))
-    sentences += _against_hindsight(next(row for row in rows if row.method == best))
-    if any(row.usd is not None and row.equal is not None and not row.equal.equal for row in rows):
-        sentences.append("Not all attain just that: whole instances allowed nothing nearer.")
-    return " ".join(sentences)
-
-
-def _against_perfect(less: float) -> str:
-    """Compare with a plan on the actual demand, scaled to just attain the target.
-
-    This is no lower bound on the cost: the best margin differs from period to period.
-    """
-    if less >= AS_MUCH:
-        return f"Planned on what then came it would cost {less:.0%} less."
-    if less <= -AS_MUCH:
-        return (
-            f"Planned on what then came, as many times as it takes, it would cost {-less:.0%} "
-            "more: a nearer forecast alone saves nothing."
-        )
-    return "Planned on what then came it would cost as much: a nearer forecast alone saves nothing."
-
-
-def _against_hindsight(row: Forecaster) -> list[str]:
-    """Say how much the planning program could save with known demand, from both bounds."""
-    hindsight = row.hindsight
-    if hindsight is None or hindsight.plan_usd <= 0:
-        return []
-    least, most = (
-        1 - usd / hindsight.plan_usd for usd in (hindsight.least_usd, hindsight.bound_usd)
+    cheapest = min(
+        (row for row in beside if row.meets), key=lambda row: row.figures.cost_usd, default=None
     )
-    if most < AS_MUCH:
-        return ["Knowing all that came, its own program finds no cheaper plan that serves as much."]
-    saved = f"{max(0.0, least):.0%}"
-    upto = "" if most - least < AS_MUCH else f", and at most {most:.0%}"
-    return [f"Knowing all that came, its own program serves as much for {saved}{upto} less."]
+    saving = 0.0 if cheapest is None else 1 - cheapest.figures.cost_usd / costs[best]
+    if cheapest is None or saving < AS_MUCH:
+        return _against_last_value(best, costs)
+    return f"{_against_last_value(best, costs)}. {_beside(cheapest)} costs {saving:.0%} less"
 
 
-def _against_now(best: str, costs: Mapping[str, float], goals: Mapping[str, float]) -> str:
-    """Compare the best forecaster with repeating the last value, in a sentence."""
-    attained = ", ".join(f"{share:.1%} of {tier}" for tier, share in goals.items())
-    slo = f"at equal SLO ({attained} in time)"
+def _against_last_value(best: str, costs: Mapping[str, float]) -> str:
+    """Compare the best forecaster with repeating the last value."""
     now = costs.get(SAME_AS_NOW)
     if now is None:
-        return f"{_named(best)} is the cheapest forecaster {slo}: ${costs[best]:,.2f}."
+        return f"{_named(best)} is the cheapest forecaster: ${costs[best]:,.2f}"
     saves = 1 - costs[best] / now
-    if best == SAME_AS_NOW or saves < AS_MUCH:
-        others = [method for method in costs if method != SAME_AS_NOW]
-        if not others:
-            return f"Repeating the last value costs ${now:,.2f} {slo}."
-        return f"No forecaster pays for itself: none saves over repeating the last value {slo}."
-    return f"{_named(best)} saves {saves:.0%} over last value {slo}."
+    if best != SAME_AS_NOW and saves >= AS_MUCH:
+        return f"{_named(best)} saves {saves:.0%} over {SAME_AS_NOW}"
+    if len(costs) == 1:
+        return f"Forecast by {SAME_AS_NOW}: ${now:,.2f}"
+    return f"No forecaster saves over {SAME_AS_NOW}"
 
 
 def _named(method: str) -> str:
@@ -299,10 +247,6 @@ def _named(method: str) -> str:
 
 
 def _beside(row: Beside) -> str:
-    if row.instances is not None:
-        return f"A flat fleet of {row.instances:,}"
-    return row.label
-
-
-def _word(row: Beside) -> str:
-    return f" ({row.word})" if row.word else ""
+    """Return a policy by name, with any use of future data."""
+    name = row.label if row.instances is None else f"A static fleet of {row.instances:,}"
+    return f"{name} ({row.word})" if row.word else name

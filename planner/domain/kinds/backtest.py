@@ -210,7 +210,7 @@ def run(
                 left_out.append(done)
     parts.close()
     matched_on = REPLAY if by_replay else COVERAGE
-    sentence = verdict([*rows.values()], beside, goals)
+    sentence = verdict([*rows.values()], beside)
     frame = frame_of(study)
     methods_by_name = {name: ForecasterFigures.of(row) for name, row in rows.items()}
     baselines = {row.name: BaselineFigures.of(row) for row in beside}

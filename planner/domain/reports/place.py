@@ -79,7 +79,7 @@ def _placements(methods: list[MethodFigures]) -> Table:
         (Head("Fallback", Form.COUNT, "GPUs"), lambda row: row.start.fallback_gpus),
         (Head("Points", Form.NUMBER), lambda row: row.start.points),
         (Head("Gap", Form.SHARE), lambda row: row.start.gap),
-        (Head("Time", Form.NUMBER, "s"), lambda row: row.start.seconds),
+        (Head("Time", Form.SECONDS), lambda row: row.start.seconds),
         note="A unit is the smallest set of instances in the ratio. Split: prefill and decode in "
         "different RDMA subgroups. Left over: free GPUs on partly used nodes.",
     )
