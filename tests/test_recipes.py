@@ -224,6 +224,45 @@ def test_a_column_of_a_result(tmp_path: Path) -> None:
     assert tree.touched == {figures, "docs/results.md"}
 
 
+PER_GPU = (
+    '        (Head("Per GPU", Form.NUMBER, "req/s"),\n'
+    "         lambda pool: pool.sized.max_rps / pool.sized.replica.tp),\n"
+    '        (Head("Input", Form.NUMBER, "tokens/s")'
+)
+EVERY_FORMAT = """
+import io, os, zipfile
+os.environ["DJANGO_SETTINGS_MODULE"] = "planner.config.settings"
+import django; django.setup()
+from planner.domain.report import Report, Section
+from planner.domain.reports.size import _capacity
+from planner.outputs.cover import Cover
+from planner.outputs.render.html import html_of
+from planner.outputs.render.terminal import terminal_text
+from planner.outputs.render.xlsx import xlsx_of
+from types import SimpleNamespace as Made
+
+replica = Made(model="m", arrangement="4 x G", role="mixed", tp=4)
+sized = Made(replica=replica, tier="chat", max_rps=10.0, input_tps=1.0, bound_by="ttft",
+             ttft_ms=1.0, tbt_ms=1.0)
+again = {"max_rps_if_slower": 1.0, "max_rps_if_faster": 1.0}
+pool = Made(sized=sized, percentile=95, expected_error=0.1, again=again)
+report = Report("a", "b", (Section("c", (_capacity(Made(pools=(pool,))),)),))
+cover = Cover(1, "", "", "", "")
+assert "Per GPU (req/s)" in terminal_text(report) and "2.50" in terminal_text(report)
+assert "Per GPU" in html_of(report, cover)
+book = zipfile.ZipFile(io.BytesIO(xlsx_of(report, cover)))
+assert "Per GPU (req/s)" in book.read("xl/sharedStrings.xml").decode()
+"""
+
+
+def test_a_column_of_a_report(tmp_path: Path) -> None:
+    tree = copy_of_the_tree(tmp_path)
+    reports = "planner/domain/reports/size.py"
+    tree.patch(reports, '        (Head("Input", Form.NUMBER, "tokens/s")', PER_GPU)
+    tree.run(EVERY_FORMAT)
+    assert tree.touched == {reports}
+
+
 REMARK = """class Options(RunOptions):
     remark: str = Field(
         "", title="Remark", max_length=80, description="Kept among the notes of the result."
