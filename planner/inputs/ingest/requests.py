@@ -60,11 +60,13 @@ def read_request_file(reading: Reading) -> Content:
             )
         ids = None
     when = reading.clock(layout.arrival, layout.arrival_unit)
-    totals = sum(numbers(each.series(table.probe))[0] for each in layout.tokens.values())
+    # Counters of one table grow together, so the one that grows least decides.
+    counted = [numbers(each.series(table.probe))[0] for each in layout.tokens.values()]
+    totals = min(counted, key=lambda values: (np.diff(values) > 0).mean() if values.size > 1 else 0)
     evidence = Evidence(
         reading.name,
-        before=np.asarray(totals)[:-1],
-        after=np.asarray(totals)[1:],
+        before=totals[:-1],
+        after=totals[1:],
         unit_stated=reading.options.format != AUTO
         or format.connector is not None
         or "arrival" in reading.options.mapping,

@@ -259,3 +259,8 @@ def test_tokens_that_only_grow_are_asked(ingest):
         ingest, HEAD + "".join(f"{T0 + 60 * i},{90 * i + 5},{i + 1}\n" for i in range(40))
     )
     assert set(choices) == {("format", "csv"), ("format", "demand")}
+
+
+def test_prompts_that_grow_beside_answers_that_do_not_are_requests(ingest):
+    rows = "".join(f"{T0 + 60 * i},{90 * i + 5},10\n" for i in range(40))
+    assert ingest(HEAD + rows).requests == 40
