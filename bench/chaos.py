@@ -192,10 +192,7 @@ def _requests(number: int) -> bytes:
 
 def _verdict(asked: list[int]) -> dict[str, int]:
     from planner.models import Run, Trace
-    from planner.services.runs import (
-        MAX_FAILURES,
-        WORKER_DIED,
-    )
+    from planner.services.runs import MAX_FAILURES, WORKER_DIED
     from planner.storage import row_arrays
 
     runs = {run.pk: run for run in Run.objects.filter(pk__in=asked)}

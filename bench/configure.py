@@ -25,14 +25,8 @@ from dataclasses import replace
 from typing import Any
 
 from planner.domain.deployment_search.query import DeploymentQuery
-from planner.domain.deployment_search.results import (
-    Row,
-    profiles_of,
-)
-from planner.domain.deployment_search.search import (
-    Configured,
-    configure,
-)
+from planner.domain.deployment_search.results import Row, profiles_of
+from planner.domain.deployment_search.search import Configured, configure
 from planner.domain.kinds import size
 from planner.domain.progress import silent
 from planner.inputs.scenario.schema import Scenario

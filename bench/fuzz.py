@@ -141,22 +141,12 @@ def reader(name: str) -> Reader:
     from planner.inputs.catalogue.carbon import hourly_of_csv
     from planner.inputs.catalogue.huggingface import shape_of
     from planner.inputs.catalogue.price_lists import read_price_list
-    from planner.inputs.ingest import (
-        IngestOptions,
-        ingest_file,
-    )
+    from planner.inputs.ingest import IngestOptions, ingest_file
     from planner.inputs.ingest.benchmarks.reader import read_benchmarks
     from planner.inputs.live.prometheus.address import address_of
-    from planner.inputs.live.prometheus.client import (
-        Access,
-        Prometheus,
-        Steps,
-    )
+    from planner.inputs.live.prometheus.client import Access, Prometheus, Steps
     from planner.inputs.profiles.kernel_files.reader import read_kernels
-    from planner.inputs.scenario.document import (
-        outline,
-        parse,
-    )
+    from planner.inputs.scenario.document import outline, parse
     from planner.services.imports import read_description
 
     folder = Path(tempfile.mkdtemp(prefix="headroom-fuzz-"))

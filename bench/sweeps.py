@@ -17,12 +17,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from planner.inputs.catalogue import (
-    gpu_name,
-    gpus,
-    model_name,
-    models,
-)
+from planner.inputs.catalogue import gpu_name, gpus, model_name, models
 from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.catalogue.estimate_calibration import estimate_fit
 from simulation.performance.fitting.compare import SERVED_TBT, SERVED_TTFT, compare_with

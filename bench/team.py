@@ -32,10 +32,7 @@ from planner.services.audit import record
 from planner.services.plan_outcomes import outcomes_tick
 from planner.services.proposals import comment, propose
 from planner.services.schedules import schedule_create
-from planner.services.sources import (
-    samples_store,
-    source_create,
-)
+from planner.services.sources import samples_store, source_create
 from planner.services.whatif import sweep_create
 
 BIN_MIN, DAYS = 15, 28  # of the source's samples

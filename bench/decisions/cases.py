@@ -13,10 +13,7 @@ from bench.decisions.data import DATA, TRACES, UNSEEN, Data
 from bench.decisions.outcome import Decision, decided
 from planner.domain.traffic.sources import StoredTrace
 from planner.errors import PlannerError
-from planner.inputs.ingest import (
-    IngestOptions,
-    ingest_file,
-)
+from planner.inputs.ingest import IngestOptions, ingest_file
 from planner.inputs.scenario.document import parse
 from simulation.errors import SimulationError
 

@@ -11,10 +11,7 @@ import polars as pl
 
 from bench.experiments.sageserve_day import ARRIVALS, TRACES, Day
 from planner.domain.traffic.sources import StoredTrace
-from planner.inputs.ingest import (
-    IngestOptions,
-    ingest_file,
-)
+from planner.inputs.ingest import IngestOptions, ingest_file
 
 CLIENTS = TRACES / "servegen_mm-image_clients_10min.parquet"
 LENGTHS = TRACES / "servegen_token_stats_6h.csv.gz"

@@ -36,10 +36,7 @@ from bench.experiments.sageserve_fleet import fleet, week
 from planner.domain.planning.planning import plan_window
 from planner.domain.progress import silent
 from planner.domain.replay import replay as played
-from planner.domain.study import (
-    PolicyRun,
-    Study,
-)
+from planner.domain.study import PolicyRun, Study
 from planner.policies.choice import policy_of
 
 # On the scenario's own forecast; LT-UA with both readings of section 6.4.

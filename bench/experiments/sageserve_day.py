@@ -16,10 +16,7 @@ from planner.domain.progress import silent
 from planner.domain.study import Study
 from planner.domain.traffic.sources import StoredTrace
 from planner.inputs import catalogue
-from planner.inputs.ingest import (
-    IngestOptions,
-    ingest_file,
-)
+from planner.inputs.ingest import IngestOptions, ingest_file
 from planner.inputs.scenario.document import parse
 from planner.inputs.scenario.own_hardware import NOTHING
 from simulation.performance.linear import LinearProfile

@@ -15,12 +15,7 @@ import numpy as np
 
 from bench.provision.savings import MEASURES, SEED
 from bench.provision.services import DATA, GPUS, LIMITS, MODELS, PHASES, trace
-from planner.domain.provisioning.levels import (
-    Judge,
-    Measurements,
-    Rules,
-    solve,
-)
+from planner.domain.provisioning.levels import Judge, Measurements, Rules, solve
 from planner.inputs.catalogue import hardware
 from simulation.provisioning.levels import LEVELS
 from simulation.provisioning.savings import savings

@@ -11,10 +11,7 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from planner.config.startup_checks import (
-    serves_while_upgraded,
-    unknown_migrations,
-)
+from planner.config.startup_checks import serves_while_upgraded, unknown_migrations
 from planner.models import Run
 from planner.version import VERSION
 

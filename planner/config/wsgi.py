@@ -10,10 +10,7 @@ from importlib import import_module
 from django.conf import settings
 from django.core.wsgi import get_wsgi_application
 
-from planner.config.startup_checks import (
-    check_migrations_known,
-    exit_with_sentence,
-)
+from planner.config.startup_checks import check_migrations_known, exit_with_sentence
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "planner.config.settings")
 

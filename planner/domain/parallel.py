@@ -7,10 +7,7 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from threading import Lock
 from typing import TypeVar
 
-from planner.domain.progress import (
-    Progress,
-    shared,
-)
+from planner.domain.progress import Progress, shared
 from simulation.trace_replay import is_long
 
 T = TypeVar("T")

@@ -7,10 +7,7 @@ from dataclasses import replace
 from planner.domain.outcome import Traces
 from planner.domain.planning.inputs import Planned
 from planner.domain.planning.planning import plan_window
-from planner.domain.progress import (
-    Progress,
-    part,
-)
+from planner.domain.progress import Progress, part
 from planner.domain.replay.backlog import carried_into
 from planner.domain.replay.cells import cells_of
 from planner.domain.replay.replay import prepare
@@ -18,10 +15,7 @@ from planner.domain.sizing.curves import unforeseen
 from planner.domain.sizing.sizing import size_over_time
 from planner.domain.study import Study
 from planner.domain.traffic.forecast_requests import requests_ahead
-from planner.domain.traffic.known_lengths import (
-    foreseen,
-    known_lengths,
-)
+from planner.domain.traffic.known_lengths import foreseen, known_lengths
 from planner.domain.traffic.traffic import build_traffic
 from planner.domain.traffic.window import resolve_window
 from planner.inputs.scenario.build import build_hardware

@@ -14,10 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from planner.domain.parallel import (
-    AT_ONCE,
-    side_by_side,
-)
+from planner.domain.parallel import AT_ONCE, side_by_side
 from planner.domain.progress import Progress
 
 T = TypeVar("T")

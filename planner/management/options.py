@@ -6,11 +6,7 @@ from argparse import ArgumentParser
 from collections.abc import Mapping
 from typing import Any
 
-from planner.domain.options import (
-    RunOptions,
-    options_in,
-    options_of,
-)
+from planner.domain.options import RunOptions, options_in, options_of
 from planner.errors import OptionsRefused
 
 

@@ -7,11 +7,7 @@ from planner.models.deployment import DeploymentName
 from planner.models.external_identity import ExternalIdentity
 from planner.models.hardware import OwnGpu, OwnModel, PriceList
 from planner.models.login_attempt import AttemptWindow
-from planner.models.notification import (
-    Channel,
-    Delivery,
-    Event,
-)
+from planner.models.notification import Channel, Delivery, Event
 from planner.models.profile import Calibration, Profile, ProfileVersion
 from planner.models.proposal import Proposal, ProposalEntry, ReviewRules
 from planner.models.run import Run

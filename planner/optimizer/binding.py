@@ -26,11 +26,7 @@ from planner.optimizer.formatting import (
 from planner.optimizer.objective import BUDGET, CARBON, CHURN, caps, totals
 from planner.optimizer.pools import carried_by_pools
 from planner.optimizer.problem import Binding, PlanningProblem
-from planner.optimizer.roles import (
-    Side,
-    carried_tps,
-    sides,
-)
+from planner.optimizer.roles import Side, carried_tps, sides
 from simulation.arrays import FloatArray, IntArray
 
 

@@ -34,10 +34,7 @@ from planner.optimizer.objective import caps
 from planner.optimizer.pools import fewest
 from planner.optimizer.problem import PlanningProblem, alone
 from planner.optimizer.program.conflict import conflicting_set
-from planner.optimizer.roles import (
-    Side,
-    sides,
-)
+from planner.optimizer.roles import Side, sides
 from simulation.arrays import FloatArray, IntArray
 
 # With more GPU types, only single types and all together: subsets double with each type.

@@ -11,10 +11,7 @@ from planner.optimizer.figures import TOLERANCE, gpus_used
 from planner.optimizer.objective import price, start_price
 from planner.optimizer.pools import Curves
 from planner.optimizer.problem import PlanningProblem
-from planner.optimizer.roles import (
-    Side,
-    sides,
-)
+from planner.optimizer.roles import Side, sides
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
 ROUNDING = 1e-12  # share of a need

@@ -11,11 +11,7 @@ from planner.optimizer.figures import global_need_tps, local_need_tps
 from planner.optimizer.objective import price
 from planner.optimizer.pools import carried_by_pools, curve
 from planner.optimizer.problem import PlanningProblem
-from planner.optimizer.roles import (
-    Side,
-    carried_tps,
-    sides,
-)
+from planner.optimizer.roles import Side, carried_tps, sides
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
 LOOSE = 1e-9  # share of the served traffic that rounding may take

@@ -8,10 +8,7 @@ from typing import Any
 import polars as pl
 
 from planner.errors import NotReady, PlannerError
-from planner.files.csv_cells import (
-    FORMULA,
-    safe_cell,
-)
+from planner.files.csv_cells import FORMULA, safe_cell
 from planner.models import Run
 from planner.selectors.runs import run_result, run_table, run_table_rows, run_tables
 

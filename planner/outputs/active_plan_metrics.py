@@ -14,18 +14,8 @@ from zoneinfo import ZoneInfo
 from planner.models import ActivePlan
 from planner.outputs.manifests.common import METRIC
 from planner.outputs.object_names import label_of
-from planner.outputs.prometheus_text import (
-    family,
-    labels,
-)
-from planner.outputs.weekly_pattern import (
-    CYCLES,
-    UNKNOWN,
-    Repeat,
-    Step,
-    folded,
-    minute_of,
-)
+from planner.outputs.prometheus_text import family, labels
+from planner.outputs.weekly_pattern import CYCLES, UNKNOWN, Repeat, Step, folded, minute_of
 
 IN_FORCE, COVERED = "headroom_plan_in_force", "headroom_plan_covers_now"
 

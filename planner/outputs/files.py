@@ -12,16 +12,9 @@ from functools import partial
 
 from planner.errors import PlannerError
 from planner.models import Run
-from planner.outputs import (
-    json_text,
-    main_table,
-    run_csv,
-)
+from planner.outputs import json_text, main_table, run_csv
 from planner.outputs.cover import cover_of
-from planner.outputs.manifests.kinds import (
-    MANIFESTS,
-    manifest_text,
-)
+from planner.outputs.manifests.kinds import MANIFESTS, manifest_text
 from planner.outputs.options import ExportOptions
 from planner.outputs.plans import KINDS as PLANS
 from planner.outputs.render.html import html_of

@@ -16,13 +16,7 @@ from planner.inputs.scenario.address import flat
 from planner.inputs.scenario.document import parse
 from planner.models import ActivePlan
 from planner.outputs.active_plan_metrics import steps_of
-from planner.outputs.weekly_pattern import (
-    DAYS,
-    UNKNOWN,
-    WEEK,
-    folded,
-    in_utc,
-)
+from planner.outputs.weekly_pattern import DAYS, UNKNOWN, WEEK, folded, in_utc
 from planner.selectors.run_comparison_figures import Setting
 from simulation.arrays import IntArray
 

@@ -16,22 +16,9 @@ from planner.models import Run
 from planner.outputs.deployments import names_kept
 from planner.outputs.object_names import told_apart
 from planner.outputs.options import ExportOptions
-from planner.outputs.plan_guard import (
-    Guard,
-    guards_of,
-)
-from planner.outputs.pool_facts import (
-    Facts,
-    Key,
-    facts_of,
-)
-from planner.outputs.weekly_pattern import (
-    DAY,
-    UNKNOWN,
-    Repeat,
-    Step,
-    folded,
-)
+from planner.outputs.plan_guard import Guard, guards_of
+from planner.outputs.pool_facts import Facts, Key, facts_of
+from planner.outputs.weekly_pattern import DAY, UNKNOWN, Repeat, Step, folded
 from planner.policies.registry import traits_of
 from planner.selectors.review import proposal_approved
 from planner.selectors.runs import run_result, run_table, run_tables

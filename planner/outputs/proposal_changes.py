@@ -22,10 +22,7 @@ from planner.outputs.plans import plan_of
 from planner.outputs.weekly_pattern import Step
 from planner.policies.registry import traits_of
 from planner.selectors.policies import default_policy
-from planner.selectors.run_comparison import (
-    compare_runs,
-    windows,
-)
+from planner.selectors.run_comparison import compare_runs, windows
 from planner.selectors.run_comparison_figures import (
     BETTER,
     WORSE,

@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from planner.models import Run
-from planner.outputs.prometheus_text import (
-    family,
-    labels,
-)
-from planner.selectors.queue_statistics import (
-    UnfinishedRuns,
-    WorkStatistics,
-)
+from planner.outputs.prometheus_text import family, labels
+from planner.selectors.queue_statistics import UnfinishedRuns, WorkStatistics
 
 WAITING = "waiting"  # label of the state that the database calls pending
 

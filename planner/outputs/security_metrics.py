@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from planner.outputs.prometheus_text import (
-    family,
-    labels,
-)
+from planner.outputs.prometheus_text import family, labels
 
 
 def exposition(events: Mapping[str, int], refusals: Mapping[tuple[int, str], int]) -> str:

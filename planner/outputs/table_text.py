@@ -6,13 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from planner.domain.columns import (
-    REASONS,
-    SHARE,
-    TEXT,
-    Column,
-    Columns,
-)
+from planner.domain.columns import REASONS, SHARE, TEXT, Column, Columns
 from planner.domain.formats import figure, milliseconds, percent
 
 Row = Mapping[str, Any]

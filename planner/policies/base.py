@@ -10,15 +10,8 @@ from typing import Annotated, Any, ClassVar, Self
 import numpy as np
 from pydantic import Field, PrivateAttr
 
-from planner.policies.context import (
-    Making,
-    Plan,
-    Ready,
-)
-from planner.schema_types import (
-    Name,
-    Section,
-)
+from planner.policies.context import Making, Plan, Ready
+from planner.schema_types import Name, Section
 
 Factor = Annotated[float, Field(ge=0, le=1000)]
 Above = Annotated[float, Field(gt=0, le=1000)]

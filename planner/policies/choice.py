@@ -11,10 +11,7 @@ from pydantic_core import CoreSchema
 
 from planner.policies.base import Group, Policy
 from planner.policies.registry import TRAITS, TYPES, name_of
-from planner.policies.user_policies import (
-    Own,
-    policy_names,
-)
+from planner.policies.user_policies import Own, policy_names
 from planner.policies.user_policy_settings import own_policies
 
 ALL = "all"  # every known policy

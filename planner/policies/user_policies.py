@@ -15,15 +15,9 @@ from pydantic import Field, field_validator
 
 from planner.errors import ScenarioError
 from planner.policies.base import Policy, Traits
-from planner.policies.context import (
-    Making,
-    Ready,
-)
+from planner.policies.context import Making, Ready
 from planner.policies.registry import POLICIES, traits_of
-from planner.policies.user_policy_settings import (
-    SETTING,
-    own_policies,
-)
+from planner.policies.user_policy_settings import SETTING, own_policies
 from planner.schema_types import Name
 
 

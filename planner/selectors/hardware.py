@@ -11,15 +11,9 @@ from django.db import OperationalError, ProgrammingError
 
 from planner.errors import NotFound
 from planner.inputs import catalogue
-from planner.inputs.scenario.own_hardware import (
-    NOTHING,
-    Known,
-)
+from planner.inputs.scenario.own_hardware import NOTHING, Known
 from planner.models import OwnGpu, OwnModel, PriceList
-from planner.selectors.hardware_rows import (
-    gpu_of,
-    model_of,
-)
+from planner.selectors.hardware_rows import gpu_of, model_of
 from planner.selectors.lookup import matches
 from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
 

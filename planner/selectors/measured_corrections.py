@@ -17,16 +17,9 @@ from planner.inputs.estimates.measured_corrections import (
     measurements,
     own_of,
 )
-from planner.inputs.scenario.own_hardware import (
-    NOTHING,
-    Known,
-)
+from planner.inputs.scenario.own_hardware import NOTHING, Known
 from planner.models import Calibration
-from planner.selectors.calibrations import (
-    SERVED_COLUMNS,
-    SERVING_TABLE,
-    calibration_table,
-)
+from planner.selectors.calibrations import SERVED_COLUMNS, SERVING_TABLE, calibration_table
 from planner.storage import row_arrays
 
 MS_COLUMNS = {"ttft_s": "ttft_ms", "tbt_s": "tbt_ms"}

@@ -13,10 +13,7 @@ from django.db.models import Count, OuterRef, Subquery
 from planner.errors import NotFound
 from planner.inputs import catalogue
 from planner.inputs.catalogue.contradictions import contradictions
-from planner.inputs.catalogue.rule_based_profiles import (
-    Modelled,
-    modelled,
-)
+from planner.inputs.catalogue.rule_based_profiles import Modelled, modelled
 from planner.models import Calibration, Profile, ProfileVersion
 from planner.selectors.hardware_rows import profile_of
 from planner.selectors.lookup import matches

@@ -21,12 +21,7 @@ from planner.domain.columns import (
     Column,
 )
 from planner.domain.replay.equal_attainment import EQUAL_SLO
-from planner.domain.results.figures import (
-    POLICIES,
-    POLICY_TABLE,
-    REQUEST_TABLE,
-    START_TABLE,
-)
+from planner.domain.results.figures import POLICIES, POLICY_TABLE, REQUEST_TABLE, START_TABLE
 
 TOLERANCE = 0.005  # relative difference within which neither figure is marked better
 BETTER, WORSE = "better", "worse"

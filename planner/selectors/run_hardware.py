@@ -10,17 +10,10 @@ from typing import Any
 
 from planner.errors import CatalogueError
 from planner.inputs.catalogue.price_lists import OwnPrice
-from planner.inputs.scenario.own_hardware import (
-    KernelSource,
-    Known,
-)
+from planner.inputs.scenario.own_hardware import KernelSource, Known
 from planner.models import Calibration, ProfileVersion
 from planner.selectors.calibrations import CALIBRATIONS, KERNEL_FILE
-from planner.selectors.hardware_rows import (
-    gpu_from_facts,
-    model_from_facts,
-    profile_of,
-)
+from planner.selectors.hardware_rows import gpu_from_facts, model_from_facts, profile_of
 from planner.selectors.measured_corrections import measurements_of_files
 from planner.storage import row_arrays
 from simulation.performance.estimate.measured_corrections import Times

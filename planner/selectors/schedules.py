@@ -10,10 +10,7 @@ from typing import Any
 from django.db.models import QuerySet
 
 from planner.models import ActivePlan, Firing, Outcome, Schedule, Source
-from planner.selectors.lookup import (
-    row_by_name,
-    row_by_number,
-)
+from planner.selectors.lookup import row_by_name, row_by_number
 
 MAX_OUTCOMES = 100  # newest judged plans that are searched for speeds of a profile
 

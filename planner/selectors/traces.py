@@ -9,22 +9,11 @@ import polars as pl
 from django.db.models import QuerySet
 
 from forecasting.demand import DemandSeries
-from planner.domain.trace_statistics.cache import (
-    character_kept,
-    rates_kept,
-    total_kept,
-)
+from planner.domain.trace_statistics.cache import character_kept, rates_kept, total_kept
 from planner.domain.traffic.window import UTC_CLOCK
-from planner.domain.traffic.window_rank import (
-    WindowRank,
-    window_rank,
-)
+from planner.domain.traffic.window_rank import WindowRank, window_rank
 from planner.errors import NotReady
-from planner.inputs.ingest import (
-    DemandColumns,
-    bin_requests,
-    read_demand,
-)
+from planner.inputs.ingest import DemandColumns, bin_requests, read_demand
 from planner.models import Trace
 from planner.selectors.lookup import row_by_name
 from planner.storage import row_arrays

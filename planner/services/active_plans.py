@@ -12,15 +12,8 @@ from django.db import transaction
 from planner.errors import NotAllowed, NotReady, PlannerError
 from planner.models import ActivePlan, Event, Proposal, Run, User
 from planner.outputs.options import ExportOptions
-from planner.outputs.plans import (
-    Plan,
-    plan_of,
-)
-from planner.selectors.active_plans import (
-    active_plan,
-    active_plan_of_run,
-    active_plans,
-)
+from planner.outputs.plans import Plan, plan_of
+from planner.selectors.active_plans import active_plan, active_plan_of_run, active_plans
 from planner.selectors.review import review_rules
 from planner.services.access import check_may_approve
 from planner.services.audit import record

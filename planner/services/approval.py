@@ -13,10 +13,7 @@ from planner.outputs.options import ExportOptions
 from planner.selectors.review import approvals_of, authors_of, review_rules
 from planner.selectors.runs import run_result
 from planner.services.access import check_may_approve, may_administer
-from planner.services.active_plans import (
-    activatable_plan,
-    plans_replaced_by,
-)
+from planner.services.active_plans import activatable_plan, plans_replaced_by
 
 MONTH_S = 30 * 86_400.0
 

@@ -38,10 +38,7 @@ from planner.models import (
     Workspace,
 )
 from planner.models.workspace import MAIN, within
-from planner.services.audit import (
-    record,
-    without_triggers,
-)
+from planner.services.audit import record, without_triggers
 from planner.services.execution import RUNS
 from planner.services.row_documents import (
     Loaded,

@@ -17,32 +17,16 @@ from planner.errors import IngestError
 from planner.inputs.catalogue.hardware import known_as
 from planner.inputs.estimates.deployment_rows import named_fields
 from planner.inputs.estimates.row_files import read_rows
-from planner.inputs.ingest.benchmarks import (
-    BENCHMARK_FORMATS,
-    BenchmarkFile,
-    read_benchmarks,
-)
+from planner.inputs.ingest.benchmarks import BENCHMARK_FORMATS, BenchmarkFile, read_benchmarks
 from planner.inputs.ingest.source import check_regular
 from planner.inputs.profiles.kernel_files import FORMATS as KERNEL_FORMATS
-from planner.inputs.profiles.kernel_files import (
-    KernelFile,
-    Sharing,
-    kernel_format,
-    read_kernels,
-)
+from planner.inputs.profiles.kernel_files import KernelFile, Sharing, kernel_format, read_kernels
 from planner.models import Calibration, User
-from planner.selectors.calibrations import (
-    CALIBRATIONS,
-    KERNEL_FILE,
-    SERVING_TABLE,
-)
+from planner.selectors.calibrations import CALIBRATIONS, KERNEL_FILE, SERVING_TABLE
 from planner.selectors.hardware import gpus_list, models_list
 from planner.selectors.hardware_rows import rows_table
 from planner.services.access import check_may_plan, check_may_remove
-from planner.services.idempotency import (
-    Key,
-    request_key,
-)
+from planner.services.idempotency import Key, request_key
 from planner.storage import row_arrays
 from simulation.performance.specs import WIDTHS
 

@@ -8,14 +8,8 @@ from pathlib import Path
 from django.db import transaction
 
 from planner.inputs import catalogue
-from planner.inputs.demo.scenario import (
-    DEMO_NAME,
-    DEMO_SCENARIO,
-)
-from planner.inputs.demo.traffic import (
-    demand_week,
-    services,
-)
+from planner.inputs.demo.scenario import DEMO_NAME, DEMO_SCENARIO
+from planner.inputs.demo.traffic import demand_week, services
 from planner.inputs.ingest import IngestOptions
 from planner.inputs.scenario.document import parse
 from planner.models import Run, User

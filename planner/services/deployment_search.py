@@ -6,37 +6,21 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from planner.domain.deployment_search.query import (
-    DeploymentQuery,
-    price_of,
-)
+from planner.domain.deployment_search.query import DeploymentQuery, price_of
 from planner.domain.deployment_search.search import configure
-from planner.domain.progress import (
-    Progress,
-    silent,
-)
+from planner.domain.progress import Progress, silent
 from planner.domain.serialise import as_json
 from planner.errors import NotReady, PlannerError
 from planner.inputs import catalogue
-from planner.inputs.scenario.document import (
-    edit,
-    outline,
-    parse,
-)
+from planner.inputs.scenario.document import edit, outline, parse
 from planner.inputs.scenario.schema.regions import Region
 from planner.models import Trace
 from planner.selectors.hardware import own_hardware
 from planner.selectors.scenarios import scenario_get
 from planner.selectors.traces import trace_get
-from planner.services.draft_windows import (
-    DEFAULT_WINDOW,
-    window_choices,
-)
+from planner.services.draft_windows import DEFAULT_WINDOW, window_choices
 from planner.services.drafts import scenario_draft
-from planner.services.estimates import (
-    STORED_MEASUREMENTS,
-    MeasurementSource,
-)
+from planner.services.estimates import STORED_MEASUREMENTS, MeasurementSource
 
 NO_LIMITS: Mapping[str, float | None] = {}
 

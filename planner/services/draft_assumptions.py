@@ -18,13 +18,8 @@ from planner.inputs.scenario.document import parse
 from planner.inputs.scenario.schema import Scenario
 from planner.models import Trace
 from planner.services import drafts
-from planner.services.draft_profiles import (
-    Serving,
-    built_in_profiles,
-)
-from planner.services.draft_profiles import (
-    is_name_of as names,
-)
+from planner.services.draft_profiles import Serving, built_in_profiles
+from planner.services.draft_profiles import is_name_of as names
 from planner.storage import row_arrays
 from simulation.performance.profile import Profile
 from simulation.sizing.queueing import largest_rate

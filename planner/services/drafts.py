@@ -14,17 +14,11 @@ from typing import Any
 from forecasting.models.series_end import MIN_OBSERVED
 from planner.errors import NotReady
 from planner.inputs import catalogue
-from planner.inputs.scenario.document import (
-    dump_mapping,
-    parse,
-)
+from planner.inputs.scenario.document import dump_mapping, parse
 from planner.models import Trace
 from planner.policies.choice import USUAL
 from planner.services.draft_horizons import HorizonChoice
-from planner.services.draft_profiles import (
-    Serving,
-    choose_serving,
-)
+from planner.services.draft_profiles import Serving, choose_serving
 from planner.services.draft_windows import WindowChoice
 from planner.services.scenarios import free_name
 from simulation.performance.profile import Profile, iteration_s

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.domain.kinds.forecast import (
-    TraceOptions,
-    run_series,
-)
+from planner.domain.kinds.forecast import TraceOptions, run_series
 from planner.domain.kinds.registry import KINDS
 from planner.domain.options import options_of
 from planner.domain.outcome import Outcome

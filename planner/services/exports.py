@@ -7,10 +7,7 @@ from pathlib import Path
 
 from planner.errors import PlannerError
 from planner.models import Run, User
-from planner.outputs.files import (
-    File,
-    export_file,
-)
+from planner.outputs.files import File, export_file
 from planner.outputs.options import ExportOptions
 from planner.services.audit import record
 

@@ -15,10 +15,7 @@ from planner.inputs.catalogue import user_hardware
 from planner.inputs.catalogue.fact_types import KINDS
 from planner.inputs.scenario import document as text
 from planner.models import OwnGpu, OwnModel, Profile, Scenario, User
-from planner.selectors.hardware_rows import (
-    gpu_facts,
-    model_facts,
-)
+from planner.selectors.hardware_rows import gpu_facts, model_facts
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
 from simulation.performance.specs import ModelSpec, Provenance

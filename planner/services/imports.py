@@ -15,10 +15,7 @@ from planner.errors import CatalogueError
 from planner.files.document_limits import fault_of_extent
 from planner.inputs import catalogue
 from planner.inputs.catalogue import user_hardware
-from planner.inputs.catalogue.huggingface import (
-    precision_of,
-    shape_of,
-)
+from planner.inputs.catalogue.huggingface import precision_of, shape_of
 from planner.models import OwnGpu, OwnModel, User
 from planner.selectors.hardware import gpus_list, models_list
 from planner.services.access import check_may_plan

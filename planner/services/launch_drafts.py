@@ -15,10 +15,7 @@ from planner.errors import CatalogueError, NotFound, ScenarioError
 from planner.inputs import catalogue
 from planner.inputs.catalogue.shapes import shapes
 from planner.inputs.scenario.build import build_hardware
-from planner.inputs.scenario.document import (
-    dump_mapping,
-    parse,
-)
+from planner.inputs.scenario.document import dump_mapping, parse
 from planner.policies.choice import USUAL
 from planner.selectors.hardware import gpu_get, model_get, own_hardware
 from planner.selectors.model_memory import fit_on_gpu

@@ -18,10 +18,7 @@ from django.urls import reverse
 from planner.errors import TooManyAttempts
 from planner.models import User
 from planner.services.attempts import failed_attempt
-from planner.services.client_address import (
-    client_address,
-    client_network,
-)
+from planner.services.client_address import client_address, client_network
 from planner.services.refused_requests import record_limit_reached
 
 logger = logging.getLogger(__name__)

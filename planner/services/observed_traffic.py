@@ -8,17 +8,11 @@ import numpy as np
 import polars as pl
 
 from planner.domain.retrospective.figures import HeldPool
-from planner.inputs.live.replica_speed import (
-    Served,
-    served_of,
-)
+from planner.inputs.live.replica_speed import Served, served_of
 from planner.inputs.scenario import document as text
 from planner.models import ActivePlan, Run, Source, Trace
 from planner.outputs.active_plan_metrics import desired
-from planner.services.sources import (
-    current_trace,
-    source_series,
-)
+from planner.services.sources import current_trace, source_series
 
 READ_EVERY = timedelta(minutes=15)  # interval at which replicas are read off a plan
 

@@ -35,10 +35,7 @@ from planner.models.workspace import within, workspace_of
 from planner.selectors.people import admins_active
 from planner.services import outgoing_requests
 from planner.services.audit import record
-from planner.services.identity_provider_settings import (
-    ROLES,
-    IdentityProvider,
-)
+from planner.services.identity_provider_settings import ROLES, IdentityProvider
 
 ALGORITHMS = ["RS256", "PS256", "ES256"]  # "none" and shared secrets (HS256) are not accepted
 LEEWAY_S = 60

@@ -16,11 +16,7 @@ from planner.errors import PlannerError, TooManyAttempts
 from planner.models import User
 from planner.services.attempts import attempt_count
 from planner.services.audit import record
-from planner.services.notifications import (
-    check_mailbox,
-    mail_configured,
-    site_url,
-)
+from planner.services.notifications import check_mailbox, mail_configured, site_url
 from planner.services.people import password_path
 from planner.services.sessions import sessions_end
 

@@ -12,14 +12,8 @@ from datetime import UTC, datetime, timedelta
 from django.db import IntegrityError, transaction
 
 from forecasting.demand import SeriesKey
-from planner.domain.progress import (
-    Progress,
-    silent,
-)
-from planner.domain.retrospective.evaluation import (
-    Forecast,
-    came_true,
-)
+from planner.domain.progress import Progress, silent
+from planner.domain.retrospective.evaluation import Forecast, came_true
 from planner.domain.retrospective.figures import ForecastBin
 from planner.domain.serialise import as_json
 from planner.errors import EXPECTED
@@ -32,11 +26,7 @@ from planner.selectors.runs import run_table, run_tables
 from planner.services import kernel_compilation
 from planner.services.execution import stored_traces
 from planner.services.notifications import notify
-from planner.services.observed_traffic import (
-    live_trace_name,
-    observed_speeds,
-    planned_pools,
-)
+from planner.services.observed_traffic import live_trace_name, observed_speeds, planned_pools
 
 logger = logging.getLogger(__name__)
 

@@ -11,23 +11,11 @@ import polars as pl
 from planner.errors import CatalogueError, PlannerError
 from planner.inputs.catalogue.estimate_calibration import estimate_fit
 from planner.inputs.profiles.computed_profiles import computed_profile
-from planner.inputs.profiles.report import (
-    parameter_documents,
-    range_of,
-    residual_table,
-)
-from planner.inputs.profiles.spec import (
-    COMPUTED,
-    KINDS,
-    ProfileSpec,
-)
+from planner.inputs.profiles.report import parameter_documents, range_of, residual_table
+from planner.inputs.profiles.spec import COMPUTED, KINDS, ProfileSpec
 from planner.models import Calibration, ProfileVersion, User
 from planner.selectors.calibrations import KERNEL_FILE, calibration_rows
-from planner.selectors.hardware import (
-    gpu_get,
-    model_get,
-    model_in_precision,
-)
+from planner.selectors.hardware import gpu_get, model_get, model_in_precision
 from planner.selectors.profiles import profile_get
 from planner.services.access import check_may_plan
 from planner.services.calibrations import read_kernel_file
@@ -41,11 +29,7 @@ from simulation.performance.fitting.first_token_wait import Waiting
 from simulation.performance.fitting.fit import MAX_BATCH_TOKENS, fit
 from simulation.performance.fitting.fit_linear import lacks_prefill
 from simulation.performance.fitting.fit_sweep import is_sweep
-from simulation.performance.kernel_tables import (
-    KernelRows,
-    Kernels,
-    kernels,
-)
+from simulation.performance.kernel_tables import KernelRows, Kernels, kernels
 from simulation.performance.linear import kv_capacity_tokens
 from simulation.performance.rows import BenchmarkRows
 from simulation.performance.specs import Provenance

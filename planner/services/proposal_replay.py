@@ -20,21 +20,10 @@ from planner.inputs.scenario.schema import Scenario
 from planner.models import ActivePlan, Run, User
 from planner.outputs.active_plan_metrics import steps_of
 from planner.outputs.proposal_changes import REPLAYED
-from planner.outputs.weekly_pattern import (
-    CYCLES,
-    DAY,
-    UNKNOWN,
-    WEEK,
-    Repeat,
-    folded,
-    minute_of,
-)
+from planner.outputs.weekly_pattern import CYCLES, DAY, UNKNOWN, WEEK, Repeat, folded, minute_of
 from planner.policies.builtin.periodic import MOST_STEPS, WEEKDAYS
 from planner.schema_types import ROLES
-from planner.selectors.run_comparison import (
-    compare_runs,
-    windows,
-)
+from planner.selectors.run_comparison import compare_runs, windows
 from planner.selectors.runs import run_result
 from planner.services.runs import run_create
 from simulation.arrays import IntArray

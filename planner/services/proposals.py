@@ -24,16 +24,8 @@ from planner.models import Event, Proposal, ProposalEntry, Run, ScenarioVersion,
 from planner.models.workspace import current_workspace
 from planner.outputs.options import ExportOptions
 from planner.outputs.plans import Plan
-from planner.selectors.review import (
-    UNDECIDED,
-    authors_of,
-)
-from planner.services.access import (
-    check_may_approve,
-    check_may_plan,
-    may_administer,
-    may_approve,
-)
+from planner.selectors.review import UNDECIDED, authors_of
+from planner.services.access import check_may_approve, check_may_plan, may_administer, may_approve
 from planner.services.active_plans import (
     activatable_plan,
     plan_activate,
@@ -50,10 +42,7 @@ from planner.services.approval import (
 )
 from planner.services.audit import record
 from planner.services.notifications import notify
-from planner.services.proposal_replay import (
-    active_replay_start,
-    proposed_replay_start,
-)
+from planner.services.proposal_replay import active_replay_start, proposed_replay_start
 
 Kind, State = ProposalEntry.Kind, Proposal.State
 EVENTS = {

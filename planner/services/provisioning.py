@@ -13,12 +13,7 @@ from django.core.cache import cache
 
 from planner.domain.kinds.provision import Options
 from planner.domain.options import options_of
-from planner.domain.provisioning.levels import (
-    Measurements,
-    measured_on,
-    problem_of,
-    solve,
-)
+from planner.domain.provisioning.levels import Measurements, measured_on, problem_of, solve
 from planner.domain.serialise import as_json
 from planner.errors import NotFound, NotReady
 from planner.inputs.catalogue.hardware import shape

@@ -22,10 +22,7 @@ from planner.models.notification import Event
 from planner.models.workspace import within
 from planner.selectors.run_hardware import stored_hardware
 from planner.services.notifications import notify
-from planner.services.observed_traffic import (
-    observed_speeds,
-    planned_pools,
-)
+from planner.services.observed_traffic import observed_speeds, planned_pools
 
 logger = logging.getLogger(__name__)
 

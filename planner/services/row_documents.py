@@ -25,10 +25,7 @@ from django.db import DataError, IntegrityError, connections
 from django.db.models import CharField, Model
 
 from planner.errors import PlannerError
-from planner.files.stored_text import (
-    storable,
-    unstorable_character,
-)
+from planner.files.stored_text import storable, unstorable_character
 from planner.models import AttemptWindow, RunPart, Session, User
 from planner.models.workspace import current_workspace
 

@@ -23,20 +23,14 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from planner.domain.encoding import (
-    decode,
-    encode,
-)
+from planner.domain.encoding import decode, encode
 from planner.domain.kinds.registry import KINDS
 from planner.domain.parallel import AT_ONCE
 from planner.domain.progress import Progress
 from planner.domain.run_parts import Part
 from planner.models import Run, RunPart
 from planner.services.database_retry import with_database_retries
-from planner.services.queues import (
-    LONG,
-    notify_workers,
-)
+from planner.services.queues import LONG, notify_workers
 from planner.services.run_queue import queued_run_ids
 from planner.version import code_version
 

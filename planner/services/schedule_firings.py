@@ -24,25 +24,14 @@ from planner.models.notification import Event
 from planner.models.workspace import current_workspace
 from planner.outputs.active_plan_metrics import steps_of
 from planner.outputs.options import ExportOptions
-from planner.outputs.plans import (
-    Plan,
-    tiers_missed,
-)
+from planner.outputs.plans import Plan, tiers_missed
 from planner.outputs.weekly_pattern import in_utc
 from planner.selectors.review import UNDECIDED
 from planner.selectors.runs import run_result, run_table, run_tables
 from planner.services.access import check_may_plan
-from planner.services.active_plans import (
-    activatable_plan,
-    plans_replaced_by,
-)
+from planner.services.active_plans import activatable_plan, plans_replaced_by
 from planner.services.notifications import notify
-from planner.services.plan_difference import (
-    ActivationRule,
-    Difference,
-    PoolPlan,
-    plan_difference,
-)
+from planner.services.plan_difference import ActivationRule, Difference, PoolPlan, plan_difference
 from planner.services.proposals import amend, approve, propose
 from planner.services.runs import run_create
 from planner.services.schedules import cron_of

@@ -18,43 +18,19 @@ from django.utils import timezone
 
 from planner.errors import EXPECTED, NotReady
 from planner.inputs.live.prometheus.address import allowed_address
-from planner.inputs.live.prometheus.client import (
-    TIMEOUT_S,
-    Access,
-    Prometheus,
-)
-from planner.inputs.live.prometheus.queries import (
-    MetricQuery,
-    queries,
-)
-from planner.inputs.live.prometheus.reading import (
-    Span,
-    find,
-    read_span,
-)
+from planner.inputs.live.prometheus.client import TIMEOUT_S, Access, Prometheus
+from planner.inputs.live.prometheus.queries import MetricQuery, queries
+from planner.inputs.live.prometheus.reading import Span, find, read_span
 from planner.inputs.live.samples import AMOUNTS
-from planner.inputs.live.settings import (
-    PrometheusSettings,
-    settings_of,
-)
+from planner.inputs.live.settings import PrometheusSettings, settings_of
 from planner.models import Source, SourceReading, User
 from planner.models.notification import Event
 from planner.models.workspace import within
 from planner.services.access import check_may_plan
 from planner.services.notifications import notify
-from planner.services.source_allowlist import (
-    check_allowed,
-    read_secret,
-)
-from planner.services.source_files import (
-    preview_files,
-    read_bucket,
-    read_folder,
-)
-from planner.services.sources import (
-    reading_store,
-    speeds_judge_enqueue,
-)
+from planner.services.source_allowlist import check_allowed, read_secret
+from planner.services.source_files import preview_files, read_bucket, read_folder
+from planner.services.sources import reading_store, speeds_judge_enqueue
 
 logger = logging.getLogger(__name__)
 

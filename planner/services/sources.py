@@ -15,18 +15,9 @@ from django.utils import timezone
 
 from planner.errors import NotReady, SourceError
 from planner.inputs.ingest.report import IngestReport
-from planner.inputs.live.publication import (
-    FORMAT,
-    publish,
-)
-from planner.inputs.live.pushed_samples import (
-    Sent,
-    samples_of,
-)
-from planner.inputs.live.samples import (
-    Samples,
-    no_histograms,
-)
+from planner.inputs.live.publication import FORMAT, publish
+from planner.inputs.live.pushed_samples import Sent, samples_of
+from planner.inputs.live.samples import Samples, no_histograms
 from planner.inputs.live.series_store import GrowingSeries
 from planner.inputs.live.settings import settings_of
 from planner.inputs.scenario import document as text
@@ -34,10 +25,7 @@ from planner.models import ActivePlan, Source, SourceReading, Trace, User
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
 from planner.services.source_allowlist import check_allowed
-from planner.services.trace_removal import (
-    ACTIVE_STATES,
-    check_unused,
-)
+from planner.services.trace_removal import ACTIVE_STATES, check_unused
 from planner.services.traces import TRACES
 from planner.storage import row_arrays
 

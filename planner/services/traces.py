@@ -29,18 +29,12 @@ from planner.inputs.ingest import (
     sha256_file,
 )
 from planner.inputs.ingest.reader import with_choice
-from planner.inputs.ingest.source import (
-    base_name,
-    check_regular,
-)
+from planner.inputs.ingest.source import base_name, check_regular
 from planner.models import Run, Trace, User
 from planner.services import quota, runs
 from planner.services.access import check_may_plan
 from planner.services.audit import record
-from planner.services.trace_removal import (
-    ACTIVE_STATES,
-    uploads_remove,
-)
+from planner.services.trace_removal import ACTIVE_STATES, uploads_remove
 from planner.storage import row_arrays
 
 UPLOADS = "uploads"

@@ -16,10 +16,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from planner.domain.kinds.pareto import planned_together
-from planner.domain.kinds.plan import (
-    Options,
-    with_objective,
-)
+from planner.domain.kinds.plan import Options, with_objective
 from planner.domain.kinds.registry import KINDS
 from planner.domain.options import options_of
 from planner.domain.report import Report

@@ -29,28 +29,13 @@ from planner.domain.run_parts import IN_PROCESS
 from planner.errors import EXPECTED, PastLimit, RunCancelled, of_input, reason_of
 from planner.models import Run, RunPart
 from planner.models.workspace import within
-from planner.services import (
-    kernel_compilation,
-    runs,
-)
+from planner.services import kernel_compilation, runs
 from planner.services.database_retry import with_database_retries
 from planner.services.execution import run_body
 from planner.services.log_format import logging_run
-from planner.services.queues import (
-    LONG,
-    notify_workers,
-)
-from planner.services.run_limits import (
-    ENDED_WITH_RUN,
-    RunLimits,
-)
-from planner.services.run_parts import (
-    SPREADING,
-    NothingToDo,
-    SharedParts,
-    run_to_help,
-    worker_id,
-)
+from planner.services.queues import LONG, notify_workers
+from planner.services.run_limits import ENDED_WITH_RUN, RunLimits
+from planner.services.run_parts import SPREADING, NothingToDo, SharedParts, run_to_help, worker_id
 from planner.services.run_queue import queued_run_ids
 from planner.version import code_version
 

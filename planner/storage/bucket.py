@@ -25,14 +25,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from planner.errors import Damaged, SourceError, Unreached
-from planner.files.atomic_write import (
-    is_draft,
-    whole_file,
-)
-from planner.inputs.live.bucket import (
-    Bucket,
-    Keys,
-)
+from planner.files.atomic_write import is_draft, whole_file
+from planner.inputs.live.bucket import Bucket, Keys
 from planner.storage.bucket_settings import ArraysBucket
 
 logger = logging.getLogger(__name__)

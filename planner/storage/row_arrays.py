@@ -23,12 +23,7 @@ import polars as pl
 from django.conf import settings
 
 from planner.errors import Damaged, NotFound
-from planner.files.damage import (
-    ARRAY_ERRORS,
-    TABLE_ERRORS,
-    damage_reported,
-    decodes,
-)
+from planner.files.damage import ARRAY_ERRORS, TABLE_ERRORS, damage_reported, decodes
 from planner.storage.bucket_settings import ArraysBucket
 
 if TYPE_CHECKING:

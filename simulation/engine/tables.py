@@ -29,13 +29,7 @@ from numba.core.typing.templates import (
     infer_global,
     signature,
 )
-from numba.extending import (
-    intrinsic,
-    lower_builtin,
-    lower_getattr_generic,
-    models,
-    register_model,
-)
+from numba.extending import intrinsic, lower_builtin, lower_getattr_generic, models, register_model
 from numba.np.numpy_support import from_dtype
 
 Array = npt.NDArray[Any]

@@ -10,12 +10,7 @@ from functools import partial
 from simulation.arrays import FloatArray
 from simulation.performance.compiled_graph import GraphProfile, Timing, compile_graph
 from simulation.performance.curves import Curve, slower_by_sequence
-from simulation.performance.efficiency import (
-    Efficiencies,
-    kind_of,
-    modelled_s,
-    precision_of,
-)
+from simulation.performance.efficiency import Efficiencies, kind_of, modelled_s, precision_of
 from simulation.performance.graph import OperatorGraph, operator_graph
 from simulation.performance.specs import Arrangement, GpuSpec, ModelShape, Provenance
 from simulation.performance.work import Iteration, Operator, iteration

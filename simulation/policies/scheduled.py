@@ -6,14 +6,8 @@ from dataclasses import dataclass
 
 from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import Fleet
-from simulation.policies.parts.schedule import (
-    ByClock,
-    Course,
-)
-from simulation.policies.parts.step_function import (
-    Counts,
-    Times,
-)
+from simulation.policies.parts.schedule import ByClock, Course
+from simulation.policies.parts.step_function import Counts, Times
 from simulation.policy import Actions, Observation, ScalingPolicy
 
 

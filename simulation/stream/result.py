@@ -7,12 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulation.arrays import Array, FloatArray
-from simulation.metrics import (
-    GroupSummary,
-    Summary,
-    least_hour,
-    summary_of,
-)
+from simulation.metrics import GroupSummary, Summary, least_hour, summary_of
 from simulation.results import COMPLETED, NOT_DUE, REJECTED, UNFINISHED, Replay
 from simulation.stream.tally import Tally
 

@@ -18,11 +18,7 @@ from planner.models import ActivePlan, Firing, Schedule, Source, User
 from planner.services.scenarios import scenario_create
 from planner.services.schedule_firings import schedules_tick
 from planner.services.source_reading import source_read
-from planner.services.sources import (
-    current_trace,
-    source_change,
-    source_series,
-)
+from planner.services.sources import current_trace, source_change, source_series
 from planner.services.tokens import token_create
 from planner.services.worker import run_execute
 from tests.browser.test_review import as_somebody

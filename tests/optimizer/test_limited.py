@@ -9,12 +9,7 @@ import pytest
 from planner.errors import ScenarioError
 from planner.optimizer.figures import gpus_used, is_feasible
 from planner.optimizer.horizon import HorizonProblem, solve_horizon
-from planner.optimizer.limited_capacity import (
-    GREEDY,
-    by_tier,
-    serve_limited,
-    unserved,
-)
+from planner.optimizer.limited_capacity import GREEDY, by_tier, serve_limited, unserved
 from planner.optimizer.problem import INFEASIBLE, OPTIMAL, PlanningProblem
 from tests.optimizer.problems import every_fleet, problem, random_problem, serve_exactly, worth_left
 

@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 
 from planner.optimizer import solve_window
-from planner.optimizer.marginal_values import (
-    again,
-    worth_of_capacity,
-)
+from planner.optimizer.marginal_values import again, worth_of_capacity
 from tests.optimizer.problems import best_by_counting, counted, problem, random_problem
 
 SEEDS = [seed for seed in range(60) if counted(seed) is not None]

@@ -26,11 +26,7 @@ from planner.models import (
     User,
 )
 from planner.models.workspace import current_workspace
-from planner.selectors.hardware_rows import (
-    gpu_facts,
-    model_facts,
-    profile_columns,
-)
+from planner.selectors.hardware_rows import gpu_facts, model_facts, profile_columns
 from planner.services.scenarios import scenario_create
 from planner.services.sources import source_create
 from planner.services.tokens import token_create

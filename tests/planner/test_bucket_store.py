@@ -16,37 +16,18 @@ from django.core.exceptions import ImproperlyConfigured
 from planner.domain.run_parts import IN_PROCESS
 from planner.errors import Damaged, NotReady, Unreached
 from planner.inputs.ingest import IngestOptions
-from planner.inputs.live.pushed_samples import (
-    Sample,
-    Sent,
-    samples_of,
-)
+from planner.inputs.live.pushed_samples import Sample, Sent, samples_of
 from planner.models import Run, Source, Trace
 from planner.selectors.traces import trace_character
-from planner.services import (
-    arrays,
-    backups,
-    orphaned_files,
-)
+from planner.services import arrays, backups, orphaned_files
 from planner.services.execution import run_body
 from planner.services.runs import run_remove
-from planner.services.sources import (
-    reading_store,
-    source_create,
-    source_series,
-)
+from planner.services.sources import reading_store, source_create, source_series
 from planner.services.traces import trace_upload
-from planner.storage import (
-    bucket as bucket_store,
-)
-from planner.storage import (
-    row_arrays,
-)
+from planner.storage import bucket as bucket_store
+from planner.storage import row_arrays
 from planner.storage.bucket import BucketStore
-from planner.storage.bucket_settings import (
-    ArraysBucket,
-    arrays_bucket,
-)
+from planner.storage.bucket_settings import ArraysBucket, arrays_bucket
 from tests.planner.s3 import s3_server
 from tests.planner.samples import demand_table
 from tests.planner.services.test_source_reading import requests_csv

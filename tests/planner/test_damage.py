@@ -4,11 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from planner.domain.trace_statistics.cache import (
-    character_written,
-    rates_kept,
-    total_kept,
-)
+from planner.domain.trace_statistics.cache import character_written, rates_kept, total_kept
 from planner.errors import Damaged
 from planner.files.damage import decodes
 from planner.inputs.ingest import (

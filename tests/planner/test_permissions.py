@@ -19,10 +19,7 @@ from django.urls import reverse
 from rest_framework.test import APIClient
 
 from planner.api.urls import urlpatterns as api_patterns
-from planner.models import (
-    User,
-    Workspace,
-)
+from planner.models import User, Workspace
 from planner.models.workspace import current_workspace, within
 from planner.web.urls import urlpatterns as web_patterns
 from tests.planner.objects import Objects, made

@@ -9,12 +9,7 @@ from pathlib import Path
 import pytest
 
 from planner.errors import RunCancelled
-from planner.files.atomic_write import (
-    is_draft,
-    meant_for,
-    whole_file,
-    whole_folder,
-)
+from planner.files.atomic_write import is_draft, meant_for, whole_file, whole_folder
 from planner.storage import row_arrays
 
 WRITERS, TIMES = 4, 40

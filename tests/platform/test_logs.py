@@ -7,10 +7,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from planner.config.environment import env_choice
-from planner.services.log_format import (
-    JsonLines,
-    logging_run,
-)
+from planner.services.log_format import JsonLines, logging_run
 
 
 def line(message: str, *values: object, error: BaseException | None = None) -> dict[str, object]:

@@ -14,10 +14,7 @@ from django.utils import timezone
 from planner.config.health import WAITS_S
 from planner.config.public_addresses import STRANGER_BYTES
 from planner.models import ApiToken, Run, Session, User
-from planner.services.client_address import (
-    client_address,
-    client_network,
-)
+from planner.services.client_address import client_address, client_network
 from planner.services.tokens import token_create
 from planner.version import VERSION
 from tests.platform.conftest import manage

@@ -7,10 +7,7 @@ from simulation.engine.run import simulate
 from simulation.faults import Crash, FailedStarts, RandomCrashes, RegionOutage, SlowInstance
 from simulation.fleet import BATCHING, KvLink, Tier
 from simulation.policy import Actions
-from simulation.start_times import (
-    Registration,
-    StartUp,
-)
+from simulation.start_times import Registration, StartUp
 from tests.simulation.builders import fleet, pool, profile, trace
 
 TIERS = ("fast", "slow", "late")

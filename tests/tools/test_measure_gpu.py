@@ -8,10 +8,7 @@ import json
 import pytest
 
 from planner.inputs import catalogue
-from planner.inputs.profiles.kernel_files import (
-    native,
-    read_kernels,
-)
+from planner.inputs.profiles.kernel_files import native, read_kernels
 from tools.catalogue import measure_gpu
 from tools.catalogue.measure_gpu import (
     COLUMNS,

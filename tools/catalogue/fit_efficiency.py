@@ -30,10 +30,7 @@ from planner.inputs.profiles.kernel_files.aic import experts
 from planner.inputs.profiles.kernel_files.plausibility import plausible
 from planner.inputs.profiles.kernel_files.reader import read_frame
 from simulation.performance.efficiency import Efficiencies, Efficiency, combine
-from simulation.performance.kernel_tables import (
-    KernelRows,
-    kernels,
-)
+from simulation.performance.kernel_tables import KernelRows, kernels
 from simulation.performance.profile import check
 from simulation.performance.specs import BYTES, GpuSpec
 from tools.catalogue import operator_checks

@@ -24,10 +24,7 @@ import numpy as np
 import polars as pl
 from ruamel.yaml import YAML
 
-from planner.inputs.catalogue import (
-    gpus,
-    models,
-)
+from planner.inputs.catalogue import gpus, models
 from planner.inputs.catalogue.efficiency import efficiencies
 from simulation.performance.fitting.compare import (
     FITTED,

@@ -25,18 +25,10 @@ import polars as pl
 
 from planner.inputs.catalogue import hardware
 from planner.inputs.catalogue.efficiency import efficiencies
-from planner.inputs.profiles.kernel_files import (
-    KernelFile,
-    read_frame,
-    read_kernels,
-)
+from planner.inputs.profiles.kernel_files import KernelFile, read_frame, read_kernels
 from planner.inputs.profiles.kernel_files.layers import v1_layers
 from simulation.performance.efficiency import Efficiencies
-from simulation.performance.kernel_tables import (
-    KernelRows,
-    Kernels,
-    kernels,
-)
+from simulation.performance.kernel_tables import KernelRows, Kernels, kernels
 from simulation.performance.memory import largest_batch
 from simulation.performance.operator import operator_profile
 from simulation.performance.profile import Profile, check, iteration_s

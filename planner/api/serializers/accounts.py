@@ -10,11 +10,7 @@ from planner.api.serializers.strict_fields import StrictSerializer
 from planner.models import ApiToken, User, Workspace
 from planner.services.quota import disk_usage
 from planner.services.run_queue import waiting_count
-from planner.services.tokens import (
-    DEFAULT_DAYS,
-    LOGIN,
-    MAX_DAYS,
-)
+from planner.services.tokens import DEFAULT_DAYS, LOGIN, MAX_DAYS
 
 
 class Login(StrictSerializer):

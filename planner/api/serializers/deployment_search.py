@@ -4,10 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from planner.api.serializers.strict_fields import (
-    FiniteField,
-    StrictSerializer,
-)
+from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
 from planner.domain.deployment_search.query import (
     MOST_MS,
     MOST_RPS,

@@ -5,10 +5,7 @@ from typing import Any
 from rest_framework import serializers
 
 from planner.api.serializers.hardware import ProvenanceField
-from planner.api.serializers.strict_fields import (
-    FiniteField,
-    StrictSerializer,
-)
+from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
 from planner.inputs.estimates.measured_corrections import MOST_ROWS
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.estimate.defaults import MOST_RECV

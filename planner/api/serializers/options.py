@@ -12,28 +12,13 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from planner.api.serializers.strict_fields import (
-    FiniteField,
-    StrictSerializer,
-)
-from planner.domain.kinds import (
-    forecast,
-    plan,
-)
+from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
+from planner.domain.kinds import forecast, plan
 from planner.domain.kinds.registry import KINDS
-from planner.domain.options import (
-    Option,
-    RunOptions,
-    options_in,
-    options_of,
-)
+from planner.domain.options import Option, RunOptions, options_in, options_of
 from planner.errors import IngestError, OptionsRefused
 from planner.inputs.ingest.formats import OFFERED
-from planner.inputs.ingest.options import (
-    IngestOptions,
-    Offered,
-    column_mapping,
-)
+from planner.inputs.ingest.options import IngestOptions, Offered, column_mapping
 from planner.inputs.ingest.source import KINDS_OF_FILE
 from planner.models import Run
 

@@ -9,22 +9,12 @@ from rest_framework.reverse import reverse
 
 from planner.api.serializers.hardware import ProvenanceField
 from planner.api.serializers.options import BytesField
-from planner.api.serializers.strict_fields import (
-    FiniteField,
-    StrictSerializer,
-)
-from planner.inputs.profiles.spec import (
-    COMPUTED,
-    KINDS,
-    ProfileSpec,
-)
+from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
+from planner.inputs.profiles.spec import COMPUTED, KINDS, ProfileSpec
 from planner.inputs.profiles.tuning import MAX_OBSERVATIONS
 from planner.models import Calibration, ProfileVersion
 from planner.selectors.profiles import KnownProfile
-from planner.services.calibrations import (
-    CALIBRATION_FORMATS,
-    CalibrationOptions,
-)
+from planner.services.calibrations import CALIBRATION_FORMATS, CalibrationOptions
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.specs import BYTES
 

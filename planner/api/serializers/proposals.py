@@ -6,10 +6,7 @@ from rest_framework import serializers
 
 from planner.api.serializers.active_plans import TAKEN
 from planner.api.serializers.options import chosen, field_of
-from planner.api.serializers.strict_fields import (
-    FiniteField,
-    StrictSerializer,
-)
+from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
 from planner.domain.options import options_in
 from planner.models import Proposal, ProposalEntry, ReviewRules
 from planner.outputs.options import ExportOptions

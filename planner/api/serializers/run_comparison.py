@@ -4,10 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from planner.selectors.run_comparison import (
-    MAX_RUNS,
-    MIN_RUNS,
-)
+from planner.selectors.run_comparison import MAX_RUNS, MIN_RUNS
 
 
 class BesideAsked(serializers.Serializer[Any]):

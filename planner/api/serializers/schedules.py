@@ -8,10 +8,7 @@ from typing import Any
 from rest_framework import serializers
 from rest_framework.reverse import reverse
 
-from planner.api.serializers.strict_fields import (
-    FiniteField,
-    StrictSerializer,
-)
+from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
 from planner.models import Firing, Outcome, Schedule
 from planner.selectors.scenarios import scenario_get
 

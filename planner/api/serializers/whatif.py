@@ -4,10 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from planner.api.serializers.strict_fields import (
-    FiniteField,
-    StrictSerializer,
-)
+from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
 from planner.domain.whatif.settings import TIER_LIMITS, chosen_of
 
 

@@ -28,10 +28,7 @@ from planner.domain.serialise import as_json
 from planner.errors import NotFound
 from planner.models import ActivePlan
 from planner.outputs.options import ExportOptions
-from planner.outputs.plan_comparison import (
-    PlansBetween,
-    plans_between,
-)
+from planner.outputs.plan_comparison import PlansBetween, plans_between
 from planner.selectors.active_plans import (
     activated_plan_get,
     activated_plans,
@@ -39,11 +36,7 @@ from planner.selectors.active_plans import (
     active_plans,
 )
 from planner.selectors.runs import run_get
-from planner.services.active_plans import (
-    plan_activate,
-    plan_end,
-    plan_restore,
-)
+from planner.services.active_plans import plan_activate, plan_end, plan_restore
 from planner.services.scenarios import plan_branch
 
 NONE = "No plan is in force; put one there with POST and the number of its run."

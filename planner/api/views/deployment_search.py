@@ -15,10 +15,7 @@ from planner.api.serializers.deployment_search import (
     ScenarioText,
 )
 from planner.domain.deployment_search.query import DeploymentQuery
-from planner.services.deployment_search import (
-    scenario_with_deployments,
-    search_deployments,
-)
+from planner.services.deployment_search import scenario_with_deployments, search_deployments
 from planner.services.estimates import MeasurementSource
 
 

@@ -9,10 +9,7 @@ from planner.api.base import ApiView
 from planner.api.results import schema_of
 from planner.api.schema import operation
 from planner.domain.serialise import as_json
-from planner.selectors.explanation import (
-    Chain,
-    explanation_chains,
-)
+from planner.selectors.explanation import Chain, explanation_chains
 from planner.selectors.runs import run_get
 
 

@@ -16,10 +16,7 @@ from planner.api.serializers.workspaces import (
     DeliveryItem,
 )
 from planner.models import Delivery
-from planner.selectors.notifications import (
-    channels_of,
-    deliveries_of,
-)
+from planner.selectors.notifications import channels_of, deliveries_of
 from planner.services import notifications
 from planner.services.access import may_administer
 

@@ -28,10 +28,7 @@ from planner.api.serializers.proposals import (
 from planner.domain.serialise import as_json
 from planner.errors import NotFound
 from planner.models import Proposal, User
-from planner.outputs.proposal_changes import (
-    Proposed,
-    proposed_of,
-)
+from planner.outputs.proposal_changes import Proposed, proposed_of
 from planner.selectors.people import person_get
 from planner.selectors.review import proposal_get, proposals_list
 from planner.selectors.runs import run_get

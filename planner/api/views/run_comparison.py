@@ -10,11 +10,7 @@ from planner.api.results import schema_of
 from planner.api.schema import operation
 from planner.api.serializers.run_comparison import BesideAsked
 from planner.domain.serialise import as_json
-from planner.selectors.run_comparison import (
-    RunComparison,
-    compare_runs,
-    runs_to_compare,
-)
+from planner.selectors.run_comparison import RunComparison, compare_runs, runs_to_compare
 
 
 class RunsBesideView(ApiView):

@@ -31,10 +31,7 @@ from planner.api.serializers.runs import (
 from planner.domain.options import options_of
 from planner.errors import NotReady
 from planner.models import Run
-from planner.outputs import (
-    CSV_ROWS,
-    PARQUET,
-)
+from planner.outputs import CSV_ROWS, PARQUET
 from planner.outputs.files import FORMATS
 from planner.outputs.options import ExportOptions
 from planner.selectors.runs import (
@@ -48,11 +45,7 @@ from planner.selectors.runs import (
 )
 from planner.selectors.savings import savings
 from planner.services.exports import run_export
-from planner.services.provisioning import (
-    operator_sensitivity,
-    pool_of_run,
-    savings_sweep,
-)
+from planner.services.provisioning import operator_sensitivity, pool_of_run, savings_sweep
 from planner.services.runs import run_cancel, run_delete
 
 MEDIA = dict.fromkeys(form.media.partition(";")[0] for form in FORMATS.values())

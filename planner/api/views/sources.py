@@ -29,16 +29,8 @@ from planner.api.serializers.sources import (
 from planner.inputs.live.pushed_samples import of_rows
 from planner.models import Source, SourceReading
 from planner.selectors.sources import readings_list, source_get, source_series, sources_list
-from planner.services.source_reading import (
-    source_preview,
-    source_request_reading,
-)
-from planner.services.sources import (
-    samples_store,
-    source_change,
-    source_create,
-    source_delete,
-)
+from planner.services.source_reading import source_preview, source_request_reading
+from planner.services.sources import samples_store, source_change, source_create, source_delete
 
 MOST_BINS = 50_000  # most bins in one answer
 

@@ -17,12 +17,7 @@ from planner.domain.serialise import as_json
 from planner.domain.whatif.variations import Axis
 from planner.models import Sweep
 from planner.selectors.scenarios import scenario_get
-from planner.selectors.sweeps import (
-    figure_by_name,
-    sweep_get,
-    sweep_grid,
-    sweeps_list,
-)
+from planner.selectors.sweeps import figure_by_name, sweep_get, sweep_grid, sweeps_list
 from planner.services.whatif import sweep_cancel, sweep_create, sweep_delete
 
 EXAMPLES = {

@@ -15,10 +15,7 @@ from planner.api.renderers import AcceptOnly
 from planner.api.schema import KEY, LOCATION, operation, removal
 from planner.api.serializers.options import ReadingRequest, UploadRequest
 from planner.api.serializers.runs import RunDetail
-from planner.api.serializers.trace_statistics import (
-    CharacterAnswer,
-    CharacterAsked,
-)
+from planner.api.serializers.trace_statistics import CharacterAnswer, CharacterAsked
 from planner.api.serializers.traces import (
     Demand,
     DemandAsked,

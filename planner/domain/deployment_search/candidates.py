@@ -17,17 +17,10 @@ from planner.inputs.catalogue.serving import (
     starts_after,
     typical_context,
 )
-from planner.inputs.scenario.measured_corrections import (
-    Move,
-    deployed,
-    moves,
-)
+from planner.inputs.scenario.measured_corrections import Move, deployed, moves
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink
-from simulation.performance.adjusted_profile import (
-    AdjustedProfile,
-    adjusted,
-)
+from simulation.performance.adjusted_profile import AdjustedProfile, adjusted
 from simulation.performance.curves import slower_by_sequence
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.estimate.measured_corrections import Times

@@ -7,15 +7,8 @@ from dataclasses import dataclass, replace
 
 from planner.domain.deployment_search.query import DeploymentQuery
 from planner.inputs.catalogue.estimate_calibration import EstimateFit
-from planner.inputs.estimates.measured_corrections import (
-    Change,
-    OwnMeasurements,
-    changes,
-)
-from planner.inputs.scenario.measured_corrections import (
-    deployed,
-    moves,
-)
+from planner.inputs.estimates.measured_corrections import Change, OwnMeasurements, changes
+from planner.inputs.scenario.measured_corrections import deployed, moves
 from simulation.performance.specs import ModelShape
 from simulation.search.values import Rated
 

@@ -6,17 +6,11 @@ from collections.abc import Sequence
 from functools import partial
 
 from planner.domain.forecaster_backtest.figures import Beside
-from planner.domain.forecaster_backtest.replay import (
-    figures_of,
-    spare,
-)
+from planner.domain.forecaster_backtest.replay import figures_of, spare
 from planner.domain.progress import Progress
 from planner.domain.recommend.trials import bisect_first, shortfall
 from planner.domain.replay.replay import run_policy
-from planner.domain.study import (
-    PolicyRun,
-    Study,
-)
+from planner.domain.study import PolicyRun, Study
 from planner.policies.base import Policy
 from planner.policies.choice import policy_of
 

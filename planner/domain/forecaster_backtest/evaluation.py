@@ -4,20 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from planner.domain.forecaster_backtest.equal_attainment import (
-    Figures,
-    Matched,
-    matched,
-)
-from planner.domain.forecaster_backtest.figures import (
-    Forecaster,
-    errors_of,
-)
-from planner.domain.forecaster_backtest.oracle import (
-    Hindsight,
-    covered,
-    hindsight,
-)
+from planner.domain.forecaster_backtest.equal_attainment import Figures, Matched, matched
+from planner.domain.forecaster_backtest.figures import Forecaster, errors_of
+from planner.domain.forecaster_backtest.oracle import Hindsight, covered, hindsight
 from planner.domain.forecaster_backtest.replay import (
     HIGH,
     LOW,
@@ -27,10 +16,7 @@ from planner.domain.forecaster_backtest.replay import (
     knob_of,
 )
 from planner.domain.planning.inputs import Planned
-from planner.domain.progress import (
-    Progress,
-    part,
-)
+from planner.domain.progress import Progress, part
 from planner.domain.traffic.forecast_percentile import PlannedQuantile
 from planner.errors import Infeasible
 

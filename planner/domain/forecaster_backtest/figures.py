@@ -10,15 +10,9 @@ import numpy as np
 import polars as pl
 
 from forecasting.backtest import coverage, peak_wape, wape
-from planner.domain.forecaster_backtest.equal_attainment import (
-    Figures,
-    Matched,
-)
+from planner.domain.forecaster_backtest.equal_attainment import Figures, Matched
 from planner.domain.forecaster_backtest.oracle import Hindsight
-from planner.domain.forecaster_backtest.replay import (
-    PERFECT,
-    height_at,
-)
+from planner.domain.forecaster_backtest.replay import PERFECT, height_at
 from planner.domain.serialise import as_json
 from planner.domain.traffic.forecast_percentile import PlannedQuantile
 from planner.domain.traffic.forecasts import SeriesForecast

@@ -7,10 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.domain.forecaster_backtest.replay import Driver
-from planner.domain.planning.inputs import (
-    PlanInput,
-    Planned,
-)
+from planner.domain.planning.inputs import PlanInput, Planned
 from planner.domain.planning.solving import Periods
 from planner.domain.progress import Progress
 from planner.errors import PlannerError

@@ -12,41 +12,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from planner.domain.forecaster_backtest.equal_attainment import Figures
-from planner.domain.planning.inputs import (
-    PlanInput,
-    Planned,
-    quantiles_of,
-)
-from planner.domain.planning.planning import (
-    load_of,
-    plan_load,
-)
-from planner.domain.progress import (
-    Progress,
-    part,
-)
+from planner.domain.planning.inputs import PlanInput, Planned, quantiles_of
+from planner.domain.planning.planning import load_of, plan_load
+from planner.domain.progress import Progress, part
 from planner.domain.replay.replay import run_policy
-from planner.domain.study import (
-    PolicyRun,
-    Study,
-)
-from planner.domain.traffic.forecast_percentile import (
-    TOP,
-    Past,
-    PlannedQuantile,
-    share_covered,
-)
-from planner.domain.traffic.forecasts import (
-    Height,
-    Rolled,
-    SeriesForecast,
-    rolled,
-)
-from planner.domain.traffic.groups import (
-    Group,
-    groups_of,
-    series_of,
-)
+from planner.domain.study import PolicyRun, Study
+from planner.domain.traffic.forecast_percentile import TOP, Past, PlannedQuantile, share_covered
+from planner.domain.traffic.forecasts import Height, Rolled, SeriesForecast, rolled
+from planner.domain.traffic.groups import Group, groups_of, series_of
 from planner.policies.choice import policy_of
 from simulation.metrics import Summary
 

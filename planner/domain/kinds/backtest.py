@@ -13,15 +13,9 @@ from functools import partial
 from pydantic import Field
 
 from forecasting.errors import ForecastError
-from planner.domain.forecaster_backtest.baselines import (
-    beside_of,
-    names_of,
-)
+from planner.domain.forecaster_backtest.baselines import beside_of, names_of
 from planner.domain.forecaster_backtest.equal_attainment import TRIES
-from planner.domain.forecaster_backtest.evaluation import (
-    confirmed,
-    judged,
-)
+from planner.domain.forecaster_backtest.evaluation import confirmed, judged
 from planner.domain.forecaster_backtest.figures import (
     SAME_AS_NOW,
     BaselineFigures,
@@ -31,47 +25,19 @@ from planner.domain.forecaster_backtest.figures import (
     flat_table,
     verdict,
 )
-from planner.domain.forecaster_backtest.replay import (
-    PERFECT,
-    Driver,
-)
-from planner.domain.options import (
-    PolicyKey,
-    RunOptions,
-    Seed,
-)
-from planner.domain.outcome import (
-    Outcome,
-    Traces,
-)
-from planner.domain.preparation import (
-    seeded,
-    study_of,
-)
-from planner.domain.progress import (
-    Progress,
-    part,
-)
-from planner.domain.results.basis import (
-    Frame,
-    frame_of,
-)
-from planner.domain.run_parts import (
-    IN_PROCESS,
-    Part,
-    Parts,
-)
-from planner.domain.serialise import (
-    MERGED,
-)
+from planner.domain.forecaster_backtest.replay import PERFECT, Driver
+from planner.domain.options import PolicyKey, RunOptions, Seed
+from planner.domain.outcome import Outcome, Traces
+from planner.domain.preparation import seeded, study_of
+from planner.domain.progress import Progress, part
+from planner.domain.results.basis import Frame, frame_of
+from planner.domain.run_parts import IN_PROCESS, Part, Parts
+from planner.domain.serialise import MERGED
 from planner.domain.study import Study
 from planner.domain.traffic.groups import by_model_and_region
 from planner.domain.traffic.window import DAY_S
 from planner.errors import EXPECTED, Infeasible, ScenarioError
-from planner.inputs.scenario.own_hardware import (
-    NOTHING,
-    Known,
-)
+from planner.inputs.scenario.own_hardware import NOTHING, Known
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.planning import Method
 from planner.policies.choice import policy_of

@@ -13,36 +13,15 @@ from pydantic import Field
 
 from forecasting.errors import ForecastError
 from planner.domain.module_figures import ModuleFigures
-from planner.domain.options import (
-    PolicyKeyOrAll,
-    RunOptions,
-    Seed,
-)
-from planner.domain.outcome import (
-    Outcome,
-    Traces,
-)
+from planner.domain.options import PolicyKeyOrAll, RunOptions, Seed
+from planner.domain.outcome import Outcome, Traces
 from planner.domain.parallel import replays_at_once
-from planner.domain.pd.plan_ratios import (
-    StatedRatio,
-    stated_ratios,
-)
-from planner.domain.planning.figures import (
-    PlanFigures,
-    plan_figures,
-)
+from planner.domain.pd.plan_ratios import StatedRatio, stated_ratios
+from planner.domain.planning.figures import PlanFigures, plan_figures
 from planner.domain.planning.inputs import Planned
 from planner.domain.planning.planning import forecast_load
-from planner.domain.preparation import (
-    planned_of,
-    seeded,
-    study_of,
-)
-from planner.domain.progress import (
-    Progress,
-    part,
-    silent,
-)
+from planner.domain.preparation import planned_of, seeded, study_of
+from planner.domain.progress import Progress, part, silent
 from planner.domain.recommend.figures import (
     AssuranceFigures,
     TestDayFigures,
@@ -53,54 +32,21 @@ from planner.domain.recommend.test_days import TestDays, spared
 from planner.domain.recommend.trials import STATIC, Trials
 from planner.domain.replay.equal_attainment import with_flat_costs
 from planner.domain.replay.module_report import module_figures
-from planner.domain.replay.policy_selection import (
-    policies_chosen,
-    standing,
-)
+from planner.domain.replay.policy_selection import policies_chosen, standing
 from planner.domain.replay.rated_signals import PressureTests
 from planner.domain.replay.replay import run_policy
 from planner.domain.results import tables
-from planner.domain.results.answer import (
-    answer_of,
-    timetable_tables,
-    timetables_table,
-)
-from planner.domain.results.basis import (
-    Forecasts,
-    Frame,
-    frame_of,
-    quiet,
-    unused,
-)
+from planner.domain.results.answer import answer_of, timetable_tables, timetables_table
+from planner.domain.results.basis import Forecasts, Frame, frame_of, quiet, unused
 from planner.domain.results.plan_versus_replay import plan_beside_replay
-from planner.domain.results.ranking import (
-    Chosen,
-    PolicyComparison,
-    compare,
-)
-from planner.domain.run_parts import (
-    IN_PROCESS,
-    Part,
-    Parts,
-)
-from planner.domain.serialise import (
-    MERGED,
-    OPTIONAL,
-)
-from planner.domain.study import (
-    PolicyRun,
-    Study,
-)
-from planner.domain.verification.profile_error import (
-    ProfileError,
-    profile_errors,
-)
+from planner.domain.results.ranking import Chosen, PolicyComparison, compare
+from planner.domain.run_parts import IN_PROCESS, Part, Parts
+from planner.domain.serialise import MERGED, OPTIONAL
+from planner.domain.study import PolicyRun, Study
+from planner.domain.verification.profile_error import ProfileError, profile_errors
 from planner.domain.whatif.plan_inputs import basis_of
 from planner.errors import Infeasible, ScenarioError
-from planner.inputs.scenario.own_hardware import (
-    NOTHING,
-    Known,
-)
+from planner.inputs.scenario.own_hardware import NOTHING, Known
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.test_days import LEVELS, Assurance
 from planner.policies.base import Policy

@@ -13,28 +13,12 @@ from forecasting.backtest import Backtest
 from forecasting.cleaning import clean
 from forecasting.demand import DemandSeries
 from forecasting.forecast import Forecast
-from forecasting.multi_series import (
-    backtest_each,
-    backtest_each_or_none,
-    forecast_each,
-    steps_of,
-)
-from planner.domain.columns import (
-    NUMBER,
-    SECONDS,
-    TEXT,
-    Column,
-)
+from forecasting.multi_series import backtest_each, backtest_each_or_none, forecast_each, steps_of
+from planner.domain.columns import NUMBER, SECONDS, TEXT, Column
 from planner.domain.options import RunOptions
-from planner.domain.outcome import (
-    Outcome,
-    Traces,
-)
+from planner.domain.outcome import Outcome, Traces
 from planner.domain.planning.inputs import usd_per_tps
-from planner.domain.progress import (
-    Progress,
-    part,
-)
+from planner.domain.progress import Progress, part
 from planner.domain.results import tables
 from planner.domain.results.basis import (
     SERIES,
@@ -44,54 +28,23 @@ from planner.domain.results.basis import (
     series_columns,
     window_facts,
 )
-from planner.domain.serialise import (
-    COLUMNS,
-    moment,
-)
+from planner.domain.serialise import COLUMNS, moment
 from planner.domain.sizing.sizing import size_over_time
 from planner.domain.traffic.forecast_percentile import Quantiles
-from planner.domain.traffic.forecasts import (
-    SeriesForecast,
-    forecast_window,
-)
+from planner.domain.traffic.forecasts import SeriesForecast, forecast_window
 from planner.domain.traffic.groups import groups_of
 from planner.domain.traffic.known_lengths import known_lengths
-from planner.domain.traffic.past_forecasts import (
-    against_naive,
-    looked_back,
-    series_looked_back,
-)
+from planner.domain.traffic.past_forecasts import against_naive, looked_back, series_looked_back
 from planner.domain.traffic.series import uncounted
-from planner.domain.traffic.traffic import (
-    Traffic,
-    build_traffic,
-)
-from planner.domain.traffic.window import (
-    Window,
-    resolve_window,
-)
+from planner.domain.traffic.traffic import Traffic, build_traffic
+from planner.domain.traffic.window import Window, resolve_window
 from planner.errors import ScenarioError
-from planner.inputs.scenario.build import (
-    Hardware,
-    build_hardware,
-)
-from planner.inputs.scenario.holidays import (
-    GIVE,
-    Holiday,
-    holidays_of,
-    in_words,
-)
-from planner.inputs.scenario.own_hardware import (
-    NOTHING,
-    Known,
-)
+from planner.inputs.scenario.build import Hardware, build_hardware
+from planner.inputs.scenario.holidays import GIVE, Holiday, holidays_of, in_words
+from planner.inputs.scenario.own_hardware import NOTHING, Known
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.planning import Method
-from planner.inputs.scenario.settings import (
-    ALL,
-    Settings,
-    settings_of,
-)
+from planner.inputs.scenario.settings import ALL, Settings, settings_of
 from planner.schema_types import BinS
 from simulation.arrays import FloatArray
 

@@ -15,24 +15,9 @@ import polars as pl
 from pydantic import Field
 
 from planner.domain.options import RunOptions
-from planner.domain.outcome import (
-    Outcome,
-    Traces,
-)
-from planner.domain.outlook.calendar import (
-    WEEK_S,
-    HorizonName,
-    Month,
-    months_of,
-    weights,
-)
-from planner.domain.outlook.commitments import (
-    Commitment,
-    Use,
-    UseStep,
-    commit,
-    steps,
-)
+from planner.domain.outcome import Outcome, Traces
+from planner.domain.outlook.calendar import WEEK_S, HorizonName, Month, months_of, weights
+from planner.domain.outlook.commitments import Commitment, Use, UseStep, commit, steps
 from planner.domain.outlook.figures import (
     MonthFigures,
     PlannedMonth,
@@ -41,49 +26,21 @@ from planner.domain.outlook.figures import (
     pool_months,
     uses,
 )
-from planner.domain.planning.inputs import (
-    Load,
-    PlanInput,
-)
-from planner.domain.planning.planning import (
-    forecast_load,
-    plan_load,
-)
+from planner.domain.planning.inputs import Load, PlanInput
+from planner.domain.planning.planning import forecast_load, plan_load
 from planner.domain.preparation import study_at
-from planner.domain.progress import (
-    Progress,
-    part,
-)
-from planner.domain.results.basis import (
-    Frame,
-    frame_of,
-)
-from planner.domain.run_parts import (
-    IN_PROCESS,
-    Part,
-    Parts,
-)
-from planner.domain.serialise import (
-    MERGED,
-    moments,
-)
-from planner.domain.sources import (
-    Fact,
-    facts_of,
-)
+from planner.domain.progress import Progress, part
+from planner.domain.results.basis import Frame, frame_of
+from planner.domain.run_parts import IN_PROCESS, Part, Parts
+from planner.domain.serialise import MERGED, moments
+from planner.domain.sources import Fact, facts_of
 from planner.domain.study import Study
 from planner.errors import Infeasible
 from planner.inputs.scenario.build import Hardware
-from planner.inputs.scenario.own_hardware import (
-    NOTHING,
-    Known,
-)
+from planner.inputs.scenario.own_hardware import NOTHING, Known
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.planning import Horizon
-from planner.inputs.scenario.settings import (
-    ALL,
-    NO_GROWTH,
-)
+from planner.inputs.scenario.settings import ALL, NO_GROWTH
 from planner.optimizer.problem import ScalingPlan
 
 RHYTHM_S = 2 * WEEK_S  # shortest traffic that shows a weekly rhythm

@@ -9,43 +9,20 @@ import polars as pl
 from pydantic import Field, field_validator
 
 from planner.domain.options import RunOptions
-from planner.domain.outcome import (
-    Outcome,
-    Traces,
-)
-from planner.domain.preparation import (
-    planned_of,
-    study_of,
-)
-from planner.domain.progress import (
-    Progress,
-    part,
-)
-from planner.domain.results.basis import (
-    Frame,
-    frame_of,
-)
-from planner.domain.serialise import (
-    KEY,
-    MERGED,
-    as_json,
-)
+from planner.domain.outcome import Outcome, Traces
+from planner.domain.preparation import planned_of, study_of
+from planner.domain.progress import Progress, part
+from planner.domain.results.basis import Frame, frame_of
+from planner.domain.serialise import KEY, MERGED, as_json
 from planner.domain.whatif.answer import StoredPlan
 from planner.domain.whatif.figures import WhatIf
 from planner.domain.whatif.objectives import NAMES, front, pair_of, total
 from planner.domain.whatif.plan_inputs import basis_of
 from planner.domain.whatif.variations import Variation
 from planner.errors import Infeasible
-from planner.inputs.scenario.own_hardware import (
-    NOTHING,
-    Known,
-)
+from planner.inputs.scenario.own_hardware import NOTHING, Known
 from planner.inputs.scenario.schema import Scenario
-from planner.inputs.scenario.settings import (
-    ALL,
-    MEASURE,
-    UNITS,
-)
+from planner.inputs.scenario.settings import ALL, MEASURE, UNITS
 from planner.optimizer.pareto_front import FrontPoint, knee
 
 POINTS, MOST_POINTS = 9, 25

@@ -8,10 +8,7 @@ import polars as pl
 from pydantic import Field
 
 from planner.domain.options import RunOptions
-from planner.domain.outcome import (
-    Outcome,
-    Traces,
-)
+from planner.domain.outcome import Outcome, Traces
 from planner.domain.pd.figures import (
     BestFigures,
     Limits,
@@ -22,12 +19,7 @@ from planner.domain.pd.figures import (
     RatioFigures,
     RatioRow,
 )
-from planner.domain.pd.ratio_drift import (
-    Drift,
-    Sensitivity,
-    over_time,
-    sensitivity,
-)
+from planner.domain.pd.ratio_drift import Drift, Sensitivity, over_time, sensitivity
 from planner.domain.pd.ratio_search import judgement
 from planner.domain.pd.service_pools import (
     MOST_INSTANCES,
@@ -36,30 +28,15 @@ from planner.domain.pd.service_pools import (
     strictest_split,
     usual_instances,
 )
-from planner.domain.progress import (
-    Progress,
-    part,
-)
+from planner.domain.progress import Progress, part
 from planner.domain.serialise import as_json, milliseconds
-from planner.domain.sizing.curves import (
-    CurveKey,
-    curve_of,
-)
-from planner.domain.sources import (
-    Fact,
-    facts_of,
-)
+from planner.domain.sizing.curves import CurveKey, curve_of
+from planner.domain.sources import Fact, facts_of
 from planner.domain.traffic.known_lengths import known_traffic
 from planner.domain.traffic.lengths import Lengths
 from planner.errors import PlannerError
-from planner.inputs.scenario.build import (
-    Hardware,
-    build_hardware,
-)
-from planner.inputs.scenario.own_hardware import (
-    NOTHING,
-    Known,
-)
+from planner.inputs.scenario.build import Hardware, build_hardware
+from planner.inputs.scenario.own_hardware import NOTHING, Known
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import settings_of
 from simulation.errors import SimulationError

@@ -11,71 +11,28 @@ import numpy as np
 from pydantic import Field
 
 from planner.domain.options import RunOptions
-from planner.domain.outcome import (
-    Outcome,
-    Traces,
-)
+from planner.domain.outcome import Outcome, Traces
 from planner.domain.placement import figures
-from planner.domain.placement.methods import (
-    LABELS,
-    METHODS,
-    START,
-    Method,
-    Placer,
-    States,
-)
-from planner.domain.placement.services import (
-    apart,
-    as_today,
-    placed_services,
-)
-from planner.domain.placement.simulation import (
-    busiest,
-    replayed,
-)
+from planner.domain.placement.methods import LABELS, METHODS, START, Method, Placer, States
+from planner.domain.placement.services import apart, as_today, placed_services
+from planner.domain.placement.simulation import busiest, replayed
 from planner.domain.placement.tables import tables_of
 from planner.domain.planning.inputs import PlanInput
 from planner.domain.planning.planning import plan_window
-from planner.domain.progress import (
-    Progress,
-    part,
-)
+from planner.domain.progress import Progress, part
 from planner.domain.serialise import OPTIONAL
 from planner.domain.sizing.sizing import size_over_time
-from planner.domain.sources import (
-    Fact,
-    facts_of,
-)
-from planner.domain.traffic.known_lengths import (
-    foreseen,
-    known_lengths,
-)
-from planner.domain.traffic.traffic import (
-    Traffic,
-    build_traffic,
-)
-from planner.domain.traffic.window import (
-    UNGROWN,
-    Window,
-    resolve_window,
-    words_of,
-)
+from planner.domain.sources import Fact, facts_of
+from planner.domain.traffic.known_lengths import foreseen, known_lengths
+from planner.domain.traffic.traffic import Traffic, build_traffic
+from planner.domain.traffic.window import UNGROWN, Window, resolve_window, words_of
 from planner.errors import ScenarioError
-from planner.inputs.scenario.build import (
-    Hardware,
-    build_hardware,
-)
-from planner.inputs.scenario.own_hardware import (
-    NOTHING,
-    Known,
-)
+from planner.inputs.scenario.build import Hardware, build_hardware
+from planner.inputs.scenario.own_hardware import NOTHING, Known
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.planning import TimeLimit
 from planner.inputs.scenario.settings import settings_of
-from planner.inputs.scenario.topology import (
-    kv_shares,
-    topology_of,
-)
+from planner.inputs.scenario.topology import kv_shares, topology_of
 from planner.optimizer.placement import PlacementProblem
 from simulation.arrays import IntArray
 from simulation.performance.specs import Provenance

@@ -8,57 +8,23 @@ from dataclasses import dataclass, field
 from pydantic import Field, ValidationError
 
 from planner.domain.options import RunOptions
-from planner.domain.outcome import (
-    Outcome,
-    Traces,
-)
-from planner.domain.pd.plan_ratios import (
-    StatedRatio,
-    stated_ratios,
-)
-from planner.domain.planning.figures import (
-    PlanFigures,
-    plan_figures,
-)
+from planner.domain.outcome import Outcome, Traces
+from planner.domain.pd.plan_ratios import StatedRatio, stated_ratios
+from planner.domain.planning.figures import PlanFigures, plan_figures
 from planner.domain.planning.marginal_values import worth_of
 from planner.domain.planning.spare_replicas import spare_of
-from planner.domain.preparation import (
-    planned_of,
-    study_of,
-)
-from planner.domain.progress import (
-    Progress,
-    part,
-)
+from planner.domain.preparation import planned_of, study_of
+from planner.domain.progress import Progress, part
 from planner.domain.results import tables
 from planner.domain.results.answer import timetable_tables
-from planner.domain.results.basis import (
-    Forecasts,
-    Frame,
-    frame_of,
-)
-from planner.domain.results.recommended_policy import (
-    RecommendedPlan,
-    recommended_plan,
-)
-from planner.domain.serialise import (
-    MERGED,
-    OPTIONAL,
-)
-from planner.domain.verification.profile_error import (
-    ProfileError,
-    profile_errors,
-)
-from planner.domain.verification.verify import (
-    Verification,
-    verify,
-)
+from planner.domain.results.basis import Forecasts, Frame, frame_of
+from planner.domain.results.recommended_policy import RecommendedPlan, recommended_plan
+from planner.domain.serialise import MERGED, OPTIONAL
+from planner.domain.verification.profile_error import ProfileError, profile_errors
+from planner.domain.verification.verify import Verification, verify
 from planner.domain.whatif.plan_inputs import basis_of
 from planner.errors import ScenarioError
-from planner.inputs.scenario.own_hardware import (
-    NOTHING,
-    Known,
-)
+from planner.inputs.scenario.own_hardware import NOTHING, Known
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.planning import (
     Gap,

@@ -17,22 +17,10 @@ import numpy as np
 from pydantic import Field, ValidationInfo, field_validator
 
 from planner.domain.options import RunOptions
-from planner.domain.outcome import (
-    Outcome,
-    Traces,
-)
-from planner.domain.progress import (
-    Progress,
-    part,
-)
-from planner.domain.provisioning import (
-    figures,
-    sharing,
-    sources,
-)
-from planner.domain.provisioning import (
-    window_report as over_time,
-)
+from planner.domain.outcome import Outcome, Traces
+from planner.domain.progress import Progress, part
+from planner.domain.provisioning import figures, sharing, sources
+from planner.domain.provisioning import window_report as over_time
 from planner.domain.provisioning.block import BlockOptions
 from planner.domain.provisioning.levels import (
     BATCHES,
@@ -45,11 +33,7 @@ from planner.domain.provisioning.levels import (
     Source,
     measured_on,
 )
-from planner.domain.provisioning.load import (
-    lengths_of,
-    limit_of,
-    peak_hours,
-)
+from planner.domain.provisioning.load import lengths_of, limit_of, peak_hours
 from planner.domain.provisioning.pools import (
     PHASES,
     Images,
@@ -59,42 +43,18 @@ from planner.domain.provisioning.pools import (
     variants,
 )
 from planner.domain.provisioning.tables import tables_of
-from planner.domain.provisioning.unit import (
-    MODEL,
-    OPERATOR,
-    Case,
-    Sentences,
-)
-from planner.domain.provisioning.windows import (
-    METHOD,
-    OFF,
-    Following,
-    PlannedOn,
-)
+from planner.domain.provisioning.unit import MODEL, OPERATOR, Case, Sentences
+from planner.domain.provisioning.windows import METHOD, OFF, Following, PlannedOn
 from planner.domain.provisioning.windows import journeys as journeys_of
-from planner.domain.results.basis import (
-    WindowFacts,
-    window_facts,
-)
-from planner.domain.serialise import (
-    OPTIONAL,
-)
-from planner.domain.sources import (
-    Fact,
-    facts_of,
-)
+from planner.domain.results.basis import WindowFacts, window_facts
+from planner.domain.serialise import OPTIONAL
+from planner.domain.sources import Fact, facts_of
 from planner.domain.traffic.known_lengths import asked_by
 from planner.domain.traffic.traffic import build_traffic
-from planner.domain.traffic.window import (
-    UNGROWN,
-    resolve_window,
-)
+from planner.domain.traffic.window import UNGROWN, resolve_window
 from planner.errors import Infeasible
 from planner.inputs.scenario.build import build_hardware
-from planner.inputs.scenario.own_hardware import (
-    NOTHING,
-    Known,
-)
+from planner.inputs.scenario.own_hardware import NOTHING, Known
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import settings_of
 from simulation.provisioning.enumeration import Choices

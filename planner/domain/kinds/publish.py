@@ -7,11 +7,7 @@ from pathlib import Path
 
 from planner.domain.kinds.forecast import TraceOptions
 from planner.domain.kinds.registry import KINDS
-from planner.domain.options import (
-    Option,
-    RunOptions,
-    options_in,
-)
+from planner.domain.options import Option, RunOptions, options_in
 
 PAGE = Path(__file__).parents[3] / "docs" / "options.md"
 HEAD = """\

@@ -23,10 +23,7 @@ from planner.domain.kinds import (
     size,
 )
 from planner.domain.options import RunOptions
-from planner.domain.outcome import (
-    Outcome,
-    Traces,
-)
+from planner.domain.outcome import Outcome, Traces
 from planner.domain.progress import Progress
 from planner.domain.run_parts import Parts
 from planner.inputs.scenario.own_hardware import Known

@@ -8,48 +8,21 @@ from dataclasses import dataclass, field
 from pydantic import Field
 
 from planner.domain.module_figures import ModuleFigures
-from planner.domain.options import (
-    PolicyKey,
-    RunOptions,
-    Seed,
-)
-from planner.domain.outcome import (
-    REQUESTS,
-    Outcome,
-    Traces,
-)
-from planner.domain.preparation import (
-    seeded,
-    study_of,
-)
-from planner.domain.progress import (
-    Progress,
-    part,
-)
+from planner.domain.options import PolicyKey, RunOptions, Seed
+from planner.domain.outcome import REQUESTS, Outcome, Traces
+from planner.domain.preparation import seeded, study_of
+from planner.domain.progress import Progress, part
 from planner.domain.replay.module_report import module_figures
 from planner.domain.replay.policy_selection import policy_chosen
 from planner.domain.replay.replay import run_policy
 from planner.domain.results import tables
-from planner.domain.results.basis import (
-    Frame,
-    frame_of,
-)
+from planner.domain.results.basis import Frame, frame_of
 from planner.domain.results.figures import POLICIES
-from planner.domain.results.ranking import (
-    PolicyComparison,
-    compare,
-)
-from planner.domain.serialise import (
-    COLUMNS,
-    MERGED,
-    OPTIONAL,
-)
+from planner.domain.results.ranking import PolicyComparison, compare
+from planner.domain.serialise import COLUMNS, MERGED, OPTIONAL
 from planner.domain.study import PolicyRun
 from planner.errors import ScenarioError
-from planner.inputs.scenario.own_hardware import (
-    NOTHING,
-    Known,
-)
+from planner.inputs.scenario.own_hardware import NOTHING, Known
 from planner.inputs.scenario.schema import Scenario
 
 MOST_KEPT = 50_000_000  # most requests to keep a row of: all rows are in memory at once

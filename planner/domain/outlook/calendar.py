@@ -9,10 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from planner.domain.traffic.window import (
-    DAY_S,
-    UTC_CLOCK,
-)
+from planner.domain.traffic.window import DAY_S, UTC_CLOCK
 from simulation.arrays import FloatArray, IntArray
 
 HorizonName = Literal["week", "month", "quarter", "year"]

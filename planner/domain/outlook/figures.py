@@ -8,10 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.domain.outlook.calendar import Month
-from planner.domain.outlook.commitments import (
-    Commitment,
-    Use,
-)
+from planner.domain.outlook.commitments import Commitment, Use
 from planner.inputs.scenario.build import Hardware
 from planner.optimizer.problem import ScalingPlan
 from simulation.arrays import FloatArray

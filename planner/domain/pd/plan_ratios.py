@@ -7,10 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from planner.domain.pd.figures import BestFigures
 from planner.domain.pd.ratio_search import judgement
-from planner.domain.pd.service_pools import (
-    pairs_of,
-    usual_instances,
-)
+from planner.domain.pd.service_pools import pairs_of, usual_instances
 from planner.domain.serialise import MERGED, OPTIONAL
 from planner.domain.traffic.lengths import Lengths
 from planner.inputs.scenario.build import Hardware

@@ -19,15 +19,8 @@ from planner.domain.placement.methods import (
     States,
 )
 from planner.domain.placement.services import Placed
-from planner.domain.placement.simulation import (
-    MethodReplay,
-    Replay,
-)
-from planner.domain.serialise import (
-    MERGED,
-    OPTIONAL,
-    so_many_gpus,
-)
+from planner.domain.placement.simulation import MethodReplay, Replay
+from planner.domain.serialise import MERGED, OPTIONAL, so_many_gpus
 from planner.inputs.scenario.build import Hardware
 from planner.optimizer.placement import PlacementProblem, service_share
 from planner.optimizer.placement.problem import TIERS

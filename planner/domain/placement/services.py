@@ -10,11 +10,7 @@ import numpy as np
 from planner.errors import ScenarioError
 from planner.inputs.scenario.build import Hardware
 from planner.inputs.scenario.columns import SHOWN
-from planner.inputs.scenario.schema import (
-    PlacedService,
-    Replicas,
-    Scenario,
-)
+from planner.inputs.scenario.schema import PlacedService, Replicas, Scenario
 from planner.inputs.scenario.topology import rules_of
 from planner.optimizer.placement import Part, Role, Service
 from simulation.arrays import IntArray

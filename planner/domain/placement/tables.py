@@ -7,10 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from planner.domain.placement.methods import (
-    State,
-    States,
-)
+from planner.domain.placement.methods import State, States
 from planner.optimizer.placement import PlacementProblem
 from planner.optimizer.placement.problem import HIGH, TIERS
 from simulation.arrays import IntArray

@@ -17,11 +17,7 @@ import numpy as np
 
 from forecasting.demand import DemandSeries
 from planner.domain.planning.inputs import PlanInput
-from planner.domain.traffic.groups import (
-    DEFERRABLE,
-    by_model_and_region,
-    interactive,
-)
+from planner.domain.traffic.groups import DEFERRABLE, by_model_and_region, interactive
 from simulation.arrays import FloatArray
 from simulation.fleet import Tier
 

@@ -11,16 +11,8 @@ import numpy as np
 from planner.domain.planning.inputs import PlanInput
 from planner.domain.planning.marginal_values import PlanWorth
 from planner.domain.planning.spare_replicas import PlanSpare
-from planner.domain.replicas import (
-    Replica,
-    replica_of,
-)
-from planner.domain.serialise import (
-    KEY,
-    MERGED,
-    OPTIONAL,
-    moment,
-)
+from planner.domain.replicas import Replica, replica_of
+from planner.domain.serialise import KEY, MERGED, OPTIONAL, moment
 from planner.domain.sizing.sizing import Sizes
 from planner.inputs.scenario.build import Hardware
 from planner.optimizer.pools import together

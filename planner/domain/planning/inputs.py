@@ -8,18 +8,12 @@ import numpy as np
 
 from planner.domain.progress import Progress
 from planner.domain.sizing.sizing import Sizes
-from planner.domain.traffic.forecast_percentile import (
-    PlannedQuantile,
-    Quantiles,
-)
+from planner.domain.traffic.forecast_percentile import PlannedQuantile, Quantiles
 from planner.domain.traffic.forecasts import SeriesForecast
 from planner.domain.traffic.traffic import Traffic
 from planner.domain.traffic.window import Window
 from planner.inputs.scenario.build import Hardware
-from planner.inputs.scenario.settings import (
-    ALL,
-    PlanSettings,
-)
+from planner.inputs.scenario.settings import ALL, PlanSettings
 from planner.optimizer.problem import ScalingPlan
 from simulation.arrays import FloatArray, IntArray
 

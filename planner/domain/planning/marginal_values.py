@@ -10,30 +10,15 @@ from typing import Any
 import numpy as np
 import scipy
 
-from planner.domain.columns import (
-    NUMBER,
-    TEXT,
-    Column,
-    Columns,
-)
-from planner.domain.planning.inputs import (
-    PlanInput,
-    Planned,
-)
+from planner.domain.columns import NUMBER, TEXT, Column, Columns
+from planner.domain.planning.inputs import PlanInput, Planned
 from planner.domain.planning.program import problem
-from planner.domain.progress import (
-    Progress,
-    part,
-)
+from planner.domain.progress import Progress, part
 from planner.domain.serialise import COLUMNS
 from planner.domain.sizing.sizing import size
 from planner.errors import PlannerError
 from planner.optimizer import solve_window
-from planner.optimizer.marginal_values import (
-    Worth,
-    again,
-    worth_of_capacity,
-)
+from planner.optimizer.marginal_values import Worth, again, worth_of_capacity
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, PlanningProblem, WindowPlan
 from simulation.errors import SimulationError
 from simulation.fleet import Tier

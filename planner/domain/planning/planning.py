@@ -7,30 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.domain.planning.deferred import (
-    deferred_tps,
-    flat_tps,
-)
-from planner.domain.planning.inputs import (
-    Foreseen,
-    Load,
-    PlanInput,
-    Planned,
-)
+from planner.domain.planning.deferred import deferred_tps, flat_tps
+from planner.domain.planning.inputs import Foreseen, Load, PlanInput, Planned
 from planner.domain.planning.program import problem
-from planner.domain.planning.solving import (
-    Periods,
-    solve_periods,
-)
-from planner.domain.progress import (
-    Progress,
-    part,
-)
-from planner.domain.traffic.forecasts import (
-    MEAN,
-    SeriesForecast,
-    forecast_window,
-)
+from planner.domain.planning.solving import Periods, solve_periods
+from planner.domain.progress import Progress, part
+from planner.domain.traffic.forecasts import MEAN, SeriesForecast, forecast_window
 from planner.domain.traffic.groups import (
     DEFERRABLE,
     INTERACTIVE,
@@ -38,10 +20,7 @@ from planner.domain.traffic.groups import (
     groups_of,
     interactive,
 )
-from planner.domain.traffic.window import (
-    DAY_S,
-    Window,
-)
+from planner.domain.traffic.window import DAY_S, Window
 from planner.inputs.scenario.settings import ALL
 from planner.optimizer import solve_window
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, ScalingPlan

@@ -7,10 +7,7 @@ from typing import Any
 import numpy as np
 
 from planner.domain.planning.inputs import PlanInput
-from planner.inputs.scenario.power import (
-    host_of,
-    power_at_load,
-)
+from planner.inputs.scenario.power import host_of, power_at_load
 from planner.optimizer.problem import PlanningProblem
 from simulation.arrays import FloatArray
 from simulation.fleet import Region

@@ -7,14 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.domain.planning.inputs import (
-    Load,
-    PlanInput,
-)
-from planner.domain.planning.program import (
-    instance_kw,
-    problem,
-)
+from planner.domain.planning.inputs import Load, PlanInput
+from planner.domain.planning.program import instance_kw, problem
 from planner.domain.progress import Progress
 from planner.domain.traffic.window import words_of
 from planner.errors import Infeasible
@@ -23,23 +17,11 @@ from planner.optimizer import serve_limited, solve_window
 from planner.optimizer.binding import binding_constraints
 from planner.optimizer.figures import fleet_usd, start_usd
 from planner.optimizer.horizon import HorizonPlan, HorizonProblem, solve_horizon
-from planner.optimizer.horizon.cross_region import (
-    rerouted,
-    shares_planned,
-)
+from planner.optimizer.horizon.cross_region import rerouted, shares_planned
 from planner.optimizer.horizon.figures import by_window
-from planner.optimizer.limited_capacity import (
-    EXACT,
-    by_tier,
-)
+from planner.optimizer.limited_capacity import EXACT, by_tier
 from planner.optimizer.objective import totals
-from planner.optimizer.problem import (
-    FEASIBLE,
-    INFEASIBLE,
-    PlanningProblem,
-    ScalingPlan,
-    WindowPlan,
-)
+from planner.optimizer.problem import FEASIBLE, INFEASIBLE, PlanningProblem, ScalingPlan, WindowPlan
 from simulation.arrays import FloatArray, IntArray
 
 BY_TIER = "tier"

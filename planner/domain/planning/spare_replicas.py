@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from planner.domain.planning.inputs import (
-    PlanInput,
-    Planned,
-)
+from planner.domain.planning.inputs import PlanInput, Planned
 from planner.domain.planning.planning import plan_load
 from planner.domain.progress import Progress
 from planner.errors import Infeasible

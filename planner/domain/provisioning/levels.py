@@ -18,11 +18,7 @@ from planner.errors import CatalogueError, ScenarioError
 from planner.inputs import catalogue
 from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.catalogue.power import power_model
-from planner.inputs.profiles.kernel_files import (
-    KernelFile,
-    Sharing,
-    read_kernels,
-)
+from planner.inputs.profiles.kernel_files import KernelFile, Sharing, read_kernels
 from planner.inputs.scenario.own_hardware import Known
 from simulation.arrays import IntArray
 from simulation.errors import SimulationError

@@ -9,31 +9,11 @@ from functools import partial
 
 from planner.domain.progress import Progress
 from planner.domain.provisioning.algorithm1_comparison import methods_of
-from planner.domain.provisioning.block import (
-    BlockOptions,
-    block_figures,
-    checked,
-)
-from planner.domain.provisioning.levels import (
-    Judge,
-    Measurements,
-    Rules,
-    problem_of,
-    solve,
-)
-from planner.domain.provisioning.load import (
-    Limit,
-    Peak,
-)
-from planner.domain.provisioning.speeds import (
-    start_of,
-    times_of,
-)
-from planner.domain.provisioning.unit import (
-    MODEL,
-    OPERATOR,
-    Case,
-)
+from planner.domain.provisioning.block import BlockOptions, block_figures, checked
+from planner.domain.provisioning.levels import Judge, Measurements, Rules, problem_of, solve
+from planner.domain.provisioning.load import Limit, Peak
+from planner.domain.provisioning.speeds import start_of, times_of
+from planner.domain.provisioning.unit import MODEL, OPERATOR, Case
 from planner.errors import ScenarioError
 from planner.inputs.scenario.build import Hardware
 from simulation.arrays import IntArray

@@ -7,18 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.domain.provisioning.speeds import (
-    TYPICAL,
-    compared,
-)
-from planner.domain.provisioning.unit import (
-    Case,
-    groups,
-)
-from planner.domain.sources import (
-    Fact,
-    facts_of,
-)
+from planner.domain.provisioning.speeds import TYPICAL, compared
+from planner.domain.provisioning.unit import Case, groups
+from planner.domain.sources import Fact, facts_of
 from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.catalogue.power import power_model
 from planner.inputs.scenario.power import power_facts

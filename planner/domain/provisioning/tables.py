@@ -9,10 +9,7 @@ import numpy as np
 import polars as pl
 
 from planner.domain.provisioning import sources
-from planner.domain.provisioning.unit import (
-    OPERATOR,
-    Case,
-)
+from planner.domain.provisioning.unit import OPERATOR, Case
 from simulation.performance.memory import MEMORY_SHARE
 from simulation.provisioning.level import Level
 from simulation.provisioning.levels import LEVELS

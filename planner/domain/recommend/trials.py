@@ -18,13 +18,7 @@ from planner.domain.parallel import AT_ONCE, replays_at_once
 from planner.domain.planning.inputs import Planned
 from planner.domain.planning.planning import plan_window
 from planner.domain.progress import Progress, part, silent
-from planner.domain.recommend.rule import (
-    ROUNDING,
-    Candidate,
-    CaseResult,
-    Choice,
-    recommend,
-)
+from planner.domain.recommend.rule import ROUNDING, Candidate, CaseResult, Choice, recommend
 from planner.domain.recommend.test_days import Case, TestDays, spared
 from planner.domain.replay.policy_context import Loads
 from planner.domain.replay.rated_signals import PressureTests

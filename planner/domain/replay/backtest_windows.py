@@ -6,17 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.domain.planning.planning import (
-    flat_at_peak,
-    flat_before,
-)
+from planner.domain.planning.planning import flat_at_peak, flat_before
 from planner.domain.replay.backlog import carried_into
 from planner.domain.study import Study
 from planner.domain.traffic.demand import Demand
-from planner.domain.traffic.window import (
-    DAY_S,
-    Window,
-)
+from planner.domain.traffic.window import DAY_S, Window
 
 WEEK = 7  # days
 NEARLY = 0.75  # a past window of this share of the length counts as full

@@ -10,10 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from planner.domain.serialise import (
-    moments,
-    times,
-)
+from planner.domain.serialise import moments, times
 from planner.domain.study import Detail
 from planner.inputs.scenario.columns import SHOWN
 from simulation.arrays import FloatArray

@@ -7,27 +7,13 @@ from collections.abc import Callable
 import numpy as np
 
 from planner.domain.planning.inputs import Load
-from planner.domain.planning.planning import (
-    asked_s,
-    schedule,
-)
-from planner.domain.planning.solving import (
-    Answer,
-    Periods,
-    plan_of,
-    shares_of,
-    solve_period,
-)
+from planner.domain.planning.planning import asked_s, schedule
+from planner.domain.planning.solving import Answer, Periods, plan_of, shares_of, solve_period
 from planner.domain.study import Study
 from planner.optimizer.problem import ScalingPlan
 from planner.policies.context import Followed
 from simulation.arrays import FloatArray, IntArray
-from simulation.policies.parts.schedule import (
-    ByClock,
-    Course,
-    Decided,
-    PlannedStep,
-)
+from simulation.policies.parts.schedule import ByClock, Course, Decided, PlannedStep
 
 
 class Rolling:

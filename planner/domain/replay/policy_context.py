@@ -9,41 +9,22 @@ from threading import RLock
 
 import numpy as np
 
-from planner.domain.planning.inputs import (
-    Load,
-    Planned,
-)
-from planner.domain.planning.planning import (
-    forecast_load,
-    plan_load,
-)
+from planner.domain.planning.inputs import Load, Planned
+from planner.domain.planning.planning import forecast_load, plan_load
 from planner.domain.planning.solving import Periods
-from planner.domain.progress import (
-    Progress,
-    part,
-)
+from planner.domain.progress import Progress, part
 from planner.domain.replay.backtest_windows import past_studies
 from planner.domain.replay.module_hardware import modules_of_pools
-from planner.domain.replay.plan_execution import (
-    as_decided,
-    by_clock,
-)
+from planner.domain.replay.plan_execution import as_decided, by_clock
 from planner.domain.replay.rated_signals import PressureTests
 from planner.domain.replay.static_search import smallest_flat
 from planner.domain.study import Study
-from planner.domain.traffic.groups import (
-    by_model_and_region,
-    interactive,
-)
+from planner.domain.traffic.groups import by_model_and_region, interactive
 from planner.domain.traffic.window import DAY_S
 from planner.errors import ScenarioError
 from planner.inputs.scenario.settings import ALL
 from planner.optimizer.problem import ScalingPlan
-from planner.policies.context import (
-    Followed,
-    Making,
-    Plan,
-)
+from planner.policies.context import Followed, Making, Plan
 from simulation.arrays import IntArray
 
 

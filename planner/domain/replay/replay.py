@@ -8,15 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from planner.domain.placement.placing_policy import OnNetwork
-from planner.domain.planning.inputs import (
-    PlanInput,
-    Planned,
-    quantiles_of,
-)
-from planner.domain.planning.planning import (
-    flat_at_peak,
-    flat_before,
-)
+from planner.domain.planning.inputs import PlanInput, Planned, quantiles_of
+from planner.domain.planning.planning import flat_at_peak, flat_before
 from planner.domain.progress import Progress, part, silent
 from planner.domain.replay.detail import detail_of
 from planner.domain.replay.initial_fleet import beginning

@@ -11,11 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from planner.domain.replay.replica_loss import (
-    asked,
-    carried,
-    left,
-)
+from planner.domain.replay.replica_loss import asked, carried, left
 from planner.domain.serialise import moments
 from planner.domain.study import Study
 from simulation.arrays import IntArray

@@ -7,23 +7,10 @@ from functools import partial
 
 import numpy as np
 
-from planner.domain.progress import (
-    Progress,
-    silent,
-)
+from planner.domain.progress import Progress, silent
 from planner.domain.replay.replica_loss import with_spare
-from planner.domain.replay.smallest_counts import (
-    Meets,
-    fewest,
-    trimmed,
-)
-from planner.domain.replay.static_replay import (
-    FlatWindow,
-    Known,
-    Requests,
-    of_models,
-    pools_of,
-)
+from planner.domain.replay.smallest_counts import Meets, fewest, trimmed
+from planner.domain.replay.static_replay import FlatWindow, Known, Requests, of_models, pools_of
 from planner.domain.study import Study
 from simulation.arrays import BoolArray, IntArray
 

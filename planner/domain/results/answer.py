@@ -10,24 +10,11 @@ import numpy as np
 import polars as pl
 
 from planner.domain.planning.spare_replicas import gone_words
-from planner.domain.replicas import (
-    REPLICA,
-    Replica,
-    replica_of,
-)
+from planner.domain.replicas import REPLICA, Replica, replica_of
 from planner.domain.results.equal_attainment_savings import beside
-from planner.domain.serialise import (
-    moment,
-    per_cent,
-)
-from planner.domain.study import (
-    PolicyRun,
-    Study,
-)
-from planner.domain.traffic.window_rank import (
-    day_words,
-    moment_words,
-)
+from planner.domain.serialise import moment, per_cent
+from planner.domain.study import PolicyRun, Study
+from planner.domain.traffic.window_rank import day_words, moment_words
 from planner.inputs.scenario.build import Hardware
 from planner.optimizer.problem import ScalingPlan
 from planner.policies.base import Traits

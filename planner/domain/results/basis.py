@@ -11,49 +11,24 @@ from typing import Any
 from forecasting.demand import REQUESTS
 from forecasting.drift import drift
 from forecasting.past_forecasts import PastPeaks
-from planner.domain.columns import (
-    FLAG,
-    NUMBER,
-    SECONDS,
-    SHARE,
-    TEXT,
-    Column,
-    Columns,
-)
-from planner.domain.replicas import (
-    Replica,
-    replica_of,
-)
+from planner.domain.columns import FLAG, NUMBER, SECONDS, SHARE, TEXT, Column, Columns
+from planner.domain.replicas import Replica, replica_of
 from planner.domain.results.assumptions import (
     Assumption,
     assumptions_of,
     replay_of,
     today_stands_in,
 )
-from planner.domain.serialise import (
-    COLUMNS,
-    MERGED,
-    milliseconds,
-    moment,
-)
+from planner.domain.serialise import COLUMNS, MERGED, milliseconds, moment
 from planner.domain.sizing.sizing import Sizes
-from planner.domain.sources import (
-    Fact,
-    facts_of,
-)
+from planner.domain.sources import Fact, facts_of
 from planner.domain.study import Study
 from planner.domain.traffic.forecast_percentile import PlannedQuantile
 from planner.domain.traffic.forecasts import SeriesForecast
-from planner.domain.traffic.traffic import (
-    MEASURED,
-    Traffic,
-)
+from planner.domain.traffic.traffic import MEASURED, Traffic
 from planner.domain.traffic.window import Window
 from planner.domain.traffic.window_rank import ALL as EVERYTHING
-from planner.domain.traffic.window_rank import (
-    WindowRank,
-    window_rank,
-)
+from planner.domain.traffic.window_rank import WindowRank, window_rank
 from planner.inputs.scenario.build import Hardware
 from simulation.performance.profile import provenance_at
 from simulation.sizing.capacity import Capacity

@@ -32,10 +32,7 @@ from planner.domain.columns import (
     Column,
     Columns,
 )
-from planner.domain.replay.detail import (
-    OUTCOMES,
-    PERCENTILES,
-)
+from planner.domain.replay.detail import OUTCOMES, PERCENTILES
 from planner.domain.results.notes import note_of
 from planner.domain.study import PolicyRun
 from simulation.metrics import GroupSummary

@@ -5,15 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from planner.domain.columns import (
-    Column,
-    Columns,
-)
-from planner.domain.results.figures import (
-    GROUPS,
-    POLICIES,
-    TIERS,
-)
+from planner.domain.columns import Column, Columns
+from planner.domain.results.figures import GROUPS, POLICIES, TIERS
 
 PATH = Path(__file__).parents[3] / "docs" / "results.md"
 TABLES = {"policies": POLICIES, "tiers": TIERS, "groups": GROUPS}

@@ -9,10 +9,7 @@ from planner.domain.recommend.rule import Choice
 from planner.domain.recommend.test_days import TestDay
 from planner.domain.recommend.trials import shortfall as shortfall_of
 from planner.domain.results import warnings as cautions
-from planner.domain.results.answer import (
-    Answer,
-    missed,
-)
+from planner.domain.results.answer import Answer, missed
 from planner.domain.results.equal_attainment_savings import (
     EqualSlo,
     amount,
@@ -21,14 +18,8 @@ from planner.domain.results.equal_attainment_savings import (
     saving,
 )
 from planner.domain.results.figures import BY_NAME
-from planner.domain.results.recommended_policy import (
-    Recommended,
-    recommended_of,
-)
-from planner.domain.serialise import (
-    COLUMNS,
-    KEY,
-)
+from planner.domain.results.recommended_policy import Recommended, recommended_of
+from planner.domain.serialise import COLUMNS, KEY
 from planner.domain.study import PolicyRun
 from planner.policies.registry import the_plan
 

@@ -8,16 +8,9 @@ from dataclasses import dataclass
 from planner.domain.recommend.figures import Expected, assurance_figures
 from planner.domain.recommend.rule import Choice
 from planner.domain.recommend.test_days import TestDay
-from planner.domain.results.answer import (
-    Fact,
-    Timetable,
-    plan_answer,
-)
+from planner.domain.results.answer import Fact, Timetable, plan_answer
 from planner.domain.serialise import shares_in_time
-from planner.domain.study import (
-    PolicyRun,
-    Study,
-)
+from planner.domain.study import PolicyRun, Study
 from planner.inputs.scenario.schema.test_days import LEVELS
 from planner.optimizer.problem import ScalingPlan
 from planner.policies.registry import traits_of

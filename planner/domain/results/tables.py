@@ -12,10 +12,7 @@ from forecasting.demand import DemandSeries, SeriesKey
 from planner.domain.planning.figures import decisions
 from planner.domain.planning.inputs import Planned
 from planner.domain.replicas import REPLICA
-from planner.domain.results.figures import (
-    policies_table,
-    tiers_table,
-)
+from planner.domain.results.figures import policies_table, tiers_table
 from planner.domain.results.ranking import PolicyComparison
 from planner.domain.serialise import times
 from planner.domain.sizing.sizing import Sizes

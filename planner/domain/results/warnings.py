@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.domain.results.equal_attainment_savings import (
-    amount,
-    apart,
-)
+from planner.domain.results.equal_attainment_savings import amount, apart
 from planner.domain.results.plan_versus_replay import plan_says
 from planner.domain.study import PolicyRun
 from simulation.performance.profile import BEYOND

@@ -4,20 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.domain.random_streams import (
-    Stream,
-    generator,
-)
-from planner.domain.retrospective.figures import (
-    LengthDrift,
-    SpeedDrift,
-)
+from planner.domain.random_streams import Stream, generator
+from planner.domain.retrospective.figures import LengthDrift, SpeedDrift
 from planner.domain.serialise import moment
-from planner.domain.traffic.known_lengths import (
-    LEAST,
-    differ,
-    observed,
-)
+from planner.domain.traffic.known_lengths import LEAST, differ, observed
 from planner.domain.traffic.traffic import Traffic
 from planner.domain.traffic.window import Window
 from simulation.arrays import FloatArray

@@ -13,31 +13,16 @@ import numpy as np
 from forecasting.demand import SeriesKey
 from planner.domain.outcome import Traces
 from planner.domain.planning.inputs import Load
-from planner.domain.planning.planning import (
-    forecast_load,
-    plan_load,
-)
+from planner.domain.planning.planning import forecast_load, plan_load
 from planner.domain.preparation import study_of
-from planner.domain.progress import (
-    Progress,
-    part,
-)
+from planner.domain.progress import Progress, part
 from planner.domain.replay.replay import replayed
 from planner.domain.retrospective.demand_drift import length_drift
-from planner.domain.retrospective.figures import (
-    CameTrue,
-    DemandError,
-    ForecastBin,
-    HeldPool,
-    Hour,
-)
+from planner.domain.retrospective.figures import CameTrue, DemandError, ForecastBin, HeldPool, Hour
 from planner.domain.retrospective.requested_replicas import held_counts
 from planner.domain.retrospective.speed_drift import speed_drifts
 from planner.domain.serialise import moment
-from planner.domain.study import (
-    PolicyRun,
-    Study,
-)
+from planner.domain.study import PolicyRun, Study
 from planner.domain.traffic.forecasts import SeriesForecast
 from planner.errors import Infeasible
 from planner.inputs.live.replica_speed import Served

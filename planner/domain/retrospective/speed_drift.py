@@ -12,16 +12,10 @@ import numpy as np
 
 from planner.domain.replicas import replica_of
 from planner.domain.retrospective.demand_drift import speed_drift
-from planner.domain.retrospective.figures import (
-    HeldPool,
-    SpeedDrift,
-)
+from planner.domain.retrospective.figures import HeldPool, SpeedDrift
 from planner.domain.retrospective.requested_replicas import held_counts
 from planner.inputs.live.replica_speed import Served
-from planner.inputs.scenario.build import (
-    Hardware,
-    build_hardware,
-)
+from planner.inputs.scenario.build import Hardware, build_hardware
 from planner.inputs.scenario.own_hardware import Known
 from planner.inputs.scenario.schema import Scenario
 from simulation.arrays import FloatArray, IntArray

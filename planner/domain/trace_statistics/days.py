@@ -8,10 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from forecasting.demand import DemandSeries
-from planner.domain.trace_statistics.figures import (
-    Day,
-    Days,
-)
+from planner.domain.trace_statistics.figures import Day, Days
 from planner.domain.trace_statistics.grid import Grid
 from planner.domain.traffic.window import DAY_S
 from planner.domain.traffic.window_rank import (

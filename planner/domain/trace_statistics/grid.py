@@ -10,10 +10,7 @@ from typing import Any
 import numpy as np
 
 from forecasting.demand import DemandSeries
-from planner.domain.trace_statistics.figures import (
-    BY,
-    UNSAID,
-)
+from planner.domain.trace_statistics.figures import BY, UNSAID
 from planner.domain.traffic.window import DAY_S
 from planner.domain.traffic.window_rank import ALL
 from planner.inputs.ingest.options import LABELS

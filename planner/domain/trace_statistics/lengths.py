@@ -8,19 +8,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from planner.domain.trace_statistics.figures import (
-    LEVELS,
-    UNSAID,
-    Lengths,
-)
+from planner.domain.trace_statistics.figures import LEVELS, UNSAID, Lengths
 from planner.domain.trace_statistics.grid import Grid
 from planner.domain.trace_statistics.volumes import LISTED
 from planner.inputs.ingest.options import LABELS
-from planner.inputs.ingest.store import (
-    label_code,
-    labels_of,
-    scan_requests,
-)
+from planner.inputs.ingest.store import label_code, labels_of, scan_requests
 from simulation.arrays import FloatArray, IntArray
 
 ROOM = 1 << 31  # larger than any length, so that a label and a length pack into one number

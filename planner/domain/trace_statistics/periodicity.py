@@ -7,15 +7,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from planner.domain.trace_statistics.figures import (
-    Burstiness,
-    Rhythm,
-)
-from planner.domain.traffic.window import (
-    DAY_S,
-    HOUR_S,
-    UTC_CLOCK,
-)
+from planner.domain.trace_statistics.figures import Burstiness, Rhythm
+from planner.domain.traffic.window import DAY_S, HOUR_S, UTC_CLOCK
 from planner.domain.traffic.window_rank import WEEK_S
 from planner.inputs.ingest.store import scan_requests
 from simulation.arrays import FloatArray

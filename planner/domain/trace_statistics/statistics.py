@@ -6,28 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from forecasting.outages import (
-    Outage,
-    find_outages,
-    may_have_outages,
-    outage_mask,
-    unknown_sums,
-)
+from forecasting.outages import Outage, find_outages, may_have_outages, outage_mask, unknown_sums
 from planner.domain.trace_statistics.days import days
-from planner.domain.trace_statistics.figures import (
-    LEVELS,
-    Character,
-    Characterisation,
-    LostBins,
-)
-from planner.domain.trace_statistics.grid import (
-    Grid,
-    stored_grid,
-)
-from planner.domain.trace_statistics.lengths import (
-    mean_lengths,
-    request_lengths,
-)
+from planner.domain.trace_statistics.figures import LEVELS, Character, Characterisation, LostBins
+from planner.domain.trace_statistics.grid import Grid, stored_grid
+from planner.domain.trace_statistics.lengths import mean_lengths, request_lengths
 from planner.domain.trace_statistics.periodicity import (
     burstiness,
     fine_counts,
@@ -44,10 +27,7 @@ from planner.domain.trace_statistics.volumes import (
 )
 from planner.domain.traffic.window import HOUR_S
 from planner.inputs.ingest.report import IngestReport
-from planner.inputs.ingest.store import (
-    LENGTHS,
-    read_report,
-)
+from planner.inputs.ingest.store import LENGTHS, read_report
 
 _LENGTHS = {"prompts": "input_tokens", "answers": "output_tokens"}
 MAX_OUTAGES = 100  # most outages in the list; all are counted

@@ -8,12 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from planner.domain.trace_statistics.figures import (
-    UNSAID,
-    Cell,
-    Imbalance,
-    Volume,
-)
+from planner.domain.trace_statistics.figures import UNSAID, Cell, Imbalance, Volume
 from planner.domain.trace_statistics.grid import Grid
 from planner.domain.trace_statistics.periodicity import day_and_week
 from planner.inputs.ingest.options import LABELS

@@ -9,10 +9,7 @@ import numpy as np
 from forecasting.demand import SeriesKey
 from planner.domain.traffic.demand import Demand
 from planner.inputs.ingest.store import DemandColumns
-from planner.inputs.scenario.schema import (
-    Launch,
-    Lengths,
-)
+from planner.inputs.scenario.schema import Launch, Lengths
 from simulation.arrays import FloatArray, Int32Array
 from simulation.synthesis import (
     IndependentLengths,

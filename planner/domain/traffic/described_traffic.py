@@ -10,21 +10,11 @@ from math import ceil, floor
 
 import numpy as np
 
-from planner.domain.traffic.window import (
-    DAY_S,
-    HOUR_S,
-    UTC_CLOCK,
-)
+from planner.domain.traffic.window import DAY_S, HOUR_S, UTC_CLOCK
 from planner.errors import ScenarioError
-from planner.inputs.catalogue.shapes import (
-    DayShape,
-    shapes,
-)
+from planner.inputs.catalogue.shapes import DayShape, shapes
 from planner.inputs.ingest.store import DemandColumns
-from planner.inputs.scenario.schema.traffic import (
-    Launch,
-    Source,
-)
+from planner.inputs.scenario.schema.traffic import Launch, Source
 from simulation.arrays import FloatArray
 from simulation.performance.specs import Provenance
 

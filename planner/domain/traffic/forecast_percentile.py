@@ -23,17 +23,9 @@ from forecasting.selection import forecaster
 from planner.domain.progress import Progress
 from planner.domain.serialise import moment
 from planner.domain.traffic.forecasts import Height
-from planner.domain.traffic.groups import (
-    Group,
-    groups_of,
-    series_of,
-)
+from planner.domain.traffic.groups import Group, groups_of, series_of
 from planner.domain.traffic.traffic import Traffic
-from planner.domain.traffic.window import (
-    DAY_S,
-    Window,
-    words_of,
-)
+from planner.domain.traffic.window import DAY_S, Window, words_of
 from planner.inputs.scenario.build import Hardware
 from planner.inputs.scenario.schema import Forecast as ForecastSection
 from planner.inputs.scenario.schema.planning import MEAN

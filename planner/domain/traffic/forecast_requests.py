@@ -10,20 +10,10 @@ import numpy as np
 from forecasting.demand import REQUESTS
 from forecasting.errors import SeriesTooShort
 from forecasting.selection import forecaster
-from planner.domain.random_streams import (
-    Stream,
-    generator,
-)
+from planner.domain.random_streams import Stream, generator
 from planner.domain.traffic.binned import all_from
-from planner.domain.traffic.sources import (
-    MAX_DRAWN,
-    check_requests,
-)
-from planner.domain.traffic.traffic import (
-    FORECAST,
-    Traffic,
-    merge,
-)
+from planner.domain.traffic.sources import MAX_DRAWN, check_requests
+from planner.domain.traffic.traffic import FORECAST, Traffic, merge
 from planner.domain.traffic.window import Window
 from simulation.arrays import FloatArray
 from simulation.sizing.workload import Burstiness, unit_arrivals

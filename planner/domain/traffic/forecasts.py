@@ -13,10 +13,7 @@ from forecasting.forecast import Forecast
 from forecasting.past_forecasts import PastPeaks
 from forecasting.selection import forecaster
 from planner.domain.progress import Progress
-from planner.domain.traffic.groups import (
-    Group,
-    series_of,
-)
+from planner.domain.traffic.groups import Group, series_of
 from planner.domain.traffic.traffic import Traffic
 from planner.domain.traffic.window import Window
 from simulation.arrays import FloatArray

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.domain.random_streams import (
-    Stream,
-    generator,
-)
+from planner.domain.random_streams import Stream, generator
 from planner.domain.traffic.traffic import Traffic
 from planner.domain.traffic.window import DAY_S
 from simulation.arrays import FloatArray, IntArray

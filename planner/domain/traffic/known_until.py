@@ -10,11 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.domain.traffic.demand import Demand
-from planner.domain.traffic.window import (
-    DAY_S,
-    UTC_CLOCK,
-    words_of,
-)
+from planner.domain.traffic.window import DAY_S, UTC_CLOCK, words_of
 from planner.errors import ScenarioError
 from planner.inputs.ingest.store import DemandColumns
 from simulation.arrays import FloatArray

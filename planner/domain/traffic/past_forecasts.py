@@ -15,21 +15,10 @@ from forecasting.multi_series import past_forecasts_each
 from forecasting.rules.registry import AUTO
 from forecasting.selection import forecaster
 from planner.domain.progress import Progress
-from planner.domain.traffic.forecasts import (
-    MEAN,
-    QUANTILES,
-    SeriesForecast,
-    rolled,
-)
-from planner.domain.traffic.groups import (
-    Group,
-    series_of,
-)
+from planner.domain.traffic.forecasts import MEAN, QUANTILES, SeriesForecast, rolled
+from planner.domain.traffic.groups import Group, series_of
 from planner.domain.traffic.traffic import Traffic
-from planner.domain.traffic.window import (
-    DAY_S,
-    Window,
-)
+from planner.domain.traffic.window import DAY_S, Window
 from simulation.arrays import FloatArray
 
 NAIVE = {

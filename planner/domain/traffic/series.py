@@ -16,11 +16,7 @@ from forecasting.demand import (
 )
 from planner.domain.traffic.sources import StoredTrace
 from planner.errors import NotReady
-from planner.inputs.ingest.store import (
-    DemandColumns,
-    bin_requests,
-    read_demand,
-)
+from planner.inputs.ingest.store import DemandColumns, bin_requests, read_demand
 from simulation.arrays import FloatArray
 
 LABEL_ALL = "all"  # label if the file does not state the model, region or tier

@@ -8,19 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from forecasting.demand import INPUT_TOKENS, OUTPUT_TOKENS
-from planner.domain.random_streams import (
-    Stream,
-    generator,
-)
+from planner.domain.random_streams import Stream, generator
 from planner.domain.traffic.binned import BinnedSource
-from planner.domain.traffic.demand import (
-    Demand,
-    bin_demand,
-)
-from planner.domain.traffic.described_traffic import (
-    described,
-    rates,
-)
+from planner.domain.traffic.demand import Demand, bin_demand
+from planner.domain.traffic.described_traffic import described, rates
 from planner.domain.traffic.known_until import (
     Measured,
     bins_by,
@@ -29,10 +20,7 @@ from planner.domain.traffic.known_until import (
     known_by,
     until_words,
 )
-from planner.domain.traffic.lengths import (
-    Lengths,
-    mixed,
-)
+from planner.domain.traffic.lengths import Lengths, mixed
 from planner.domain.traffic.prefixes import joined
 from planner.domain.traffic.sources import (
     MAX_DRAWN,
@@ -43,20 +31,10 @@ from planner.domain.traffic.sources import (
     measured_source,
     span,
 )
-from planner.domain.traffic.window import (
-    UTC_CLOCK,
-    Window,
-)
+from planner.domain.traffic.window import UTC_CLOCK, Window
 from planner.errors import ScenarioError
-from planner.inputs.ingest.store import (
-    COLUMNS,
-    read_demand,
-    read_requests,
-)
-from planner.inputs.scenario.holidays import (
-    holidays_of,
-    in_words,
-)
+from planner.inputs.ingest.store import COLUMNS, read_demand, read_requests
+from planner.inputs.scenario.holidays import holidays_of, in_words
 from planner.inputs.scenario.settings import TrafficSettings
 from simulation.arrays import BoolArray, FloatArray
 from simulation.sizing.trial import SharedPrompts

@@ -12,10 +12,7 @@ import numpy as np
 
 from forecasting.demand import DemandSeries, SeriesKey
 from forecasting.outages import without_outages
-from planner.domain.traffic.window import (
-    DAY_S,
-    UTC_CLOCK,
-)
+from planner.domain.traffic.window import DAY_S, UTC_CLOCK
 from simulation.arrays import FloatArray, IntArray
 
 WEEK_S = 7 * DAY_S

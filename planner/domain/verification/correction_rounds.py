@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from planner.domain.replay.detail import ALL
-from planner.domain.study import (
-    PolicyRun,
-    Study,
-)
+from planner.domain.study import PolicyRun, Study
 from planner.domain.verification.correction_windows import FEW
 
 EQUAL = 0.002  # misses up to this attainment count as met (methods.md X4: 0.2 points)

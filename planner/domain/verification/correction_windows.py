@@ -9,10 +9,7 @@ import numpy as np
 from planner.domain.planning.inputs import Planned
 from planner.domain.planning.planning import plan_window
 from planner.domain.progress import Progress
-from planner.domain.random_streams import (
-    Stream,
-    generator,
-)
+from planner.domain.random_streams import Stream, generator
 from planner.domain.replay.backtest_windows import past_studies
 from planner.domain.study import Study
 from planner.domain.traffic.window import words_of

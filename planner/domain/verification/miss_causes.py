@@ -11,19 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.domain.planning.inputs import Planned
-from planner.domain.planning.planning import (
-    plan_load,
-    plan_window,
-)
-from planner.domain.progress import (
-    Progress,
-    part,
-)
+from planner.domain.planning.planning import plan_load, plan_window
+from planner.domain.progress import Progress, part
 from planner.domain.replay.replay import run_policy
-from planner.domain.study import (
-    PolicyRun,
-    Study,
-)
+from planner.domain.study import PolicyRun, Study
 from planner.domain.verification.correction_windows import PERFECT
 from planner.errors import Infeasible
 from planner.policies.choice import policy_of

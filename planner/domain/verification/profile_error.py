@@ -9,10 +9,7 @@ import numpy as np
 
 from planner.domain.planning.inputs import Planned
 from planner.domain.planning.planning import plan_load
-from planner.domain.progress import (
-    Progress,
-    part,
-)
+from planner.domain.progress import Progress, part
 from planner.domain.sizing.sizing import size
 from planner.domain.study import Study
 from planner.errors import Infeasible, ScenarioError, SolverFailed

@@ -12,30 +12,12 @@ from dataclasses import dataclass, replace
 
 from planner.domain.planning.inputs import Planned
 from planner.domain.planning.planning import plan_load
-from planner.domain.progress import (
-    Progress,
-    part,
-)
+from planner.domain.progress import Progress, part
 from planner.domain.replay.replay import run_policy
-from planner.domain.study import (
-    PolicyRun,
-    Study,
-)
-from planner.domain.verification.correction import (
-    HALF,
-    Correction,
-    Standing,
-    standings,
-)
-from planner.domain.verification.correction_rounds import (
-    Miss,
-    Round,
-    misses,
-)
-from planner.domain.verification.correction_windows import (
-    Ground,
-    grounds_of,
-)
+from planner.domain.study import PolicyRun, Study
+from planner.domain.verification.correction import HALF, Correction, Standing, standings
+from planner.domain.verification.correction_rounds import Miss, Round, misses
+from planner.domain.verification.correction_windows import Ground, grounds_of
 from planner.domain.verification.miss_causes import (
     ANY_SIZE,
     FAULTS,

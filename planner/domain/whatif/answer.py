@@ -13,18 +13,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from planner.domain.planning.figures import plan_figures
-from planner.domain.planning.inputs import (
-    Load,
-    PlanInput,
-)
+from planner.domain.planning.inputs import Load, PlanInput
 from planner.domain.planning.planning import flat_for, plan_load
 from planner.domain.progress import Progress, silent
 from planner.domain.serialise import moment
 from planner.domain.sizing.sizing import Sizes
-from planner.domain.traffic.groups import (
-    DEFERRABLE,
-    INTERACTIVE,
-)
+from planner.domain.traffic.groups import DEFERRABLE, INTERACTIVE
 from planner.domain.whatif.closed_form_capacity import closed_rps
 from planner.domain.whatif.figures import PeakGpus, PeriodPlan, SizeChange, WhatIf
 from planner.domain.whatif.gpu_shares import ROUNDS, capacities_for, share_notes
@@ -38,10 +32,7 @@ from planner.domain.whatif.static_fleet import (
 )
 from planner.domain.whatif.variations import Variation, varied
 from planner.errors import Infeasible, ScenarioError
-from planner.inputs.scenario.build import (
-    Hardware,
-    build_hardware,
-)
+from planner.inputs.scenario.build import Hardware, build_hardware
 from planner.inputs.scenario.own_hardware import Known
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.planning import MEAN

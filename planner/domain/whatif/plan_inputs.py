@@ -12,10 +12,7 @@ import numpy.typing as npt
 from forecasting.forecast import interpolate_quantiles
 from planner.domain.planning.inputs import Planned
 from planner.domain.planning.planning import peaks_before
-from planner.domain.sizing.sizing import (
-    Sizes,
-    in_large_pools,
-)
+from planner.domain.sizing.sizing import Sizes, in_large_pools
 from planner.domain.study import Study
 from planner.domain.traffic.demand import Demand
 from planner.domain.traffic.forecasts import SeriesForecast

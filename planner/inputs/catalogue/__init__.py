@@ -5,11 +5,7 @@ The facts are the YAML files of this package. ``tools/catalogue/fit_profiles.py`
 ``carbon.yaml``. Every figure is ``measured``, ``published``, ``modelled`` or ``assumed``.
 """
 
-from planner.inputs.catalogue.carbon import (
-    cycles,
-    grid,
-    grids,
-)
+from planner.inputs.catalogue.carbon import cycles, grid, grids
 from planner.inputs.catalogue.fact_types import (
     CatalogueRegion,
     Cycle,
@@ -34,12 +30,7 @@ from planner.inputs.catalogue.hardware import (
     repository,
     shape,
 )
-from planner.inputs.catalogue.measured_profiles import (
-    engine_of,
-    engine_title,
-    fits,
-    profiles,
-)
+from planner.inputs.catalogue.measured_profiles import engine_of, engine_title, fits, profiles
 from planner.inputs.catalogue.regions import regions
 
 __all__ = [

@@ -15,10 +15,7 @@ import numpy as np
 
 from planner.errors import CatalogueError
 from planner.inputs.catalogue.carbon_cycle import design
-from planner.inputs.catalogue.fact_types import (
-    Cycle,
-    Grid,
-)
+from planner.inputs.catalogue.fact_types import Cycle, Grid
 from planner.inputs.catalogue.files import read
 from simulation.fleet import HOURS
 from simulation.performance.specs import Provenance

@@ -8,10 +8,7 @@ from dataclasses import fields
 from functools import cache
 from typing import Any
 
-from planner.inputs.catalogue import (
-    mixers,
-    names,
-)
+from planner.inputs.catalogue import mixers, names
 from planner.inputs.catalogue.files import read
 from simulation.performance.memory import kv_bytes_per_token, weight_bytes
 from simulation.performance.specs import GpuSpec, ModelShape, ModelSpec, Provenance

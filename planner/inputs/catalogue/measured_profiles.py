@@ -6,15 +6,9 @@ import math
 from functools import cache
 from typing import Any
 
-from planner.inputs.catalogue.fact_types import (
-    ProfileFit,
-    ProfileKey,
-)
+from planner.inputs.catalogue.fact_types import ProfileFit, ProfileKey
 from planner.inputs.catalogue.files import read
-from planner.inputs.catalogue.hardware import (
-    gpus,
-    models,
-)
+from planner.inputs.catalogue.hardware import gpus, models
 from simulation.performance.linear import LinearProfile
 from simulation.performance.memory import kv_capacity_tokens
 from simulation.performance.profile import Check

@@ -7,11 +7,7 @@ from functools import cache
 from typing import Any
 
 from planner.inputs.catalogue import carbon
-from planner.inputs.catalogue.fact_types import (
-    CatalogueRegion,
-    Grid,
-    Price,
-)
+from planner.inputs.catalogue.fact_types import CatalogueRegion, Grid, Price
 from planner.inputs.catalogue.files import read
 from planner.inputs.catalogue.gpu_prices import prices
 from simulation.performance.specs import Provenance

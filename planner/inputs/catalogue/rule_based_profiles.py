@@ -11,22 +11,9 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from planner.inputs.catalogue.efficiency import efficiencies
-from planner.inputs.catalogue.hardware import (
-    gpus,
-    models,
-    published_precision,
-    shape,
-)
-from planner.inputs.catalogue.measured_profiles import (
-    engine_title,
-    profiles,
-)
-from planner.inputs.catalogue.serving import (
-    ENGINE,
-    MAX_BATCH,
-    MAX_BATCH_TOKENS,
-    serving_limits,
-)
+from planner.inputs.catalogue.hardware import gpus, models, published_precision, shape
+from planner.inputs.catalogue.measured_profiles import engine_title, profiles
+from planner.inputs.catalogue.serving import ENGINE, MAX_BATCH, MAX_BATCH_TOKENS, serving_limits
 from simulation.performance.compiled_graph import GraphProfile
 from simulation.performance.curves import Curve
 from simulation.performance.memory import largest_batch

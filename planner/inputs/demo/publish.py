@@ -9,10 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
-from planner.inputs.demo.traffic import (
-    demand_week,
-    services,
-)
+from planner.inputs.demo.traffic import demand_week, services
 
 FOLDER = Path(__file__).parents[3] / "docs" / "examples"
 CODE_MODEL, CHAT_MODEL = "llama-3.1-8b", "llama-3.1-70b"

@@ -9,11 +9,7 @@ from typing import Any
 from planner.errors import IngestError
 from planner.inputs.ingest import IngestOptions
 from planner.inputs.ingest.source import Source
-from planner.inputs.ingest.tables import (
-    open_table,
-    plain,
-    refusals_of_libraries,
-)
+from planner.inputs.ingest.tables import open_table, plain, refusals_of_libraries
 
 MOST_ROWS = 100_000
 CHUNK_BYTES = 1 << 20  # small, so that a file with far too many rows is refused early

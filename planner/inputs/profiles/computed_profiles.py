@@ -5,10 +5,7 @@ from __future__ import annotations
 from planner.errors import CatalogueError
 from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.catalogue.serving import serving_limits
-from planner.inputs.profiles.spec import (
-    COMPUTED,
-    ProfileSpec,
-)
+from planner.inputs.profiles.spec import COMPUTED, ProfileSpec
 from simulation.performance import profile as core
 from simulation.performance.kernel_tables import Kernels
 from simulation.performance.operator import operator_profile

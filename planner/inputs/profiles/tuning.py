@@ -13,10 +13,7 @@ import polars as pl
 from planner.errors import CatalogueError, IngestError
 from planner.inputs.estimates.row_files import read_rows
 from planner.inputs.ingest.source import short_name
-from planner.inputs.profiles.report import (
-    beside,
-    range_words,
-)
+from planner.inputs.profiles.report import beside, range_words
 from simulation.arrays import FloatArray
 from simulation.performance.fitting.kalman import Observations, Tuned, tune
 from simulation.performance.linear import LinearProfile

@@ -7,15 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from planner.errors import ScenarioError
-from planner.inputs.scenario.columns import (
-    SHOWN,
-    Column,
-)
-from planner.inputs.scenario.schema import (
-    Profile,
-    Replicas,
-    Scenario,
-)
+from planner.inputs.scenario.columns import SHOWN, Column
+from planner.inputs.scenario.schema import Profile, Replicas, Scenario
 from planner.schema_types import ROLES
 from simulation.arrays import FloatArray, IntArray
 from simulation.performance.profile import Profile as Speed

@@ -24,15 +24,8 @@ from planner.inputs.scenario.columns import (
 )
 from planner.inputs.scenario.faults import faults_of
 from planner.inputs.scenario.links import links_of
-from planner.inputs.scenario.own_hardware import (
-    NOTHING,
-    Known,
-)
-from planner.inputs.scenario.power import (
-    host_of,
-    power_at_load,
-    power_facts,
-)
+from planner.inputs.scenario.own_hardware import NOTHING, Known
+from planner.inputs.scenario.power import host_of, power_at_load, power_facts
 from planner.inputs.scenario.regions import (
     CommittedPrice,
     committed_of,
@@ -40,27 +33,14 @@ from planner.inputs.scenario.regions import (
     region_of,
     spot_price_of,
 )
-from planner.inputs.scenario.schema import (
-    Fault,
-    Profile,
-    Scenario,
-    Serving,
-    Spot,
-    Starts,
-)
-from planner.inputs.scenario.specs import (
-    gpu_of,
-    model_of,
-)
+from planner.inputs.scenario.schema import Fault, Profile, Scenario, Serving, Spot, Starts
+from planner.inputs.scenario.specs import gpu_of, model_of
 from planner.inputs.scenario.speeds import speed_of
 from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.fleet import Fleet, KvLink, Pool, Region, Routing, Tier
 from simulation.performance.profile import Profile as Speed
 from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
-from simulation.start_times import (
-    Registration,
-    StartUp,
-)
+from simulation.start_times import Registration, StartUp
 
 AFTER_PREFILL = {"fcfs": "fcfs", "edf": "fcfs", "pf": "pf", "dpa": "pf"}  # schedulers of decodes
 NO_SPOT = Spot(capacity=0)

@@ -16,10 +16,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from planner.errors import ScenarioError
 from planner.files.document_limits import fault_of_extent
-from planner.inputs.scenario.address import (
-    place_of,
-    steps_of,
-)
+from planner.inputs.scenario.address import place_of, steps_of
 from planner.inputs.scenario.references import references
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.faults import FAULT_KINDS

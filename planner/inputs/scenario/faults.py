@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.inputs.scenario.schema import (
-    Scenario,
-    faults,
-)
+from planner.inputs.scenario.schema import Scenario, faults
 from planner.schema_types import ROLES
 from simulation.faults import (
     ControllerOutage,

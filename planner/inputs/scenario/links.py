@@ -8,10 +8,7 @@ from collections.abc import Mapping, Sequence
 from planner.errors import ScenarioError
 from planner.inputs.catalogue.serving import typical_context
 from planner.inputs.scenario.columns import Column
-from planner.inputs.scenario.schema import (
-    KvTransfer,
-    Profile,
-)
+from planner.inputs.scenario.schema import KvTransfer, Profile
 from simulation.fleet import KvLink
 from simulation.performance.memory import kv_bytes_per_token
 from simulation.performance.profile import Profile as Speed

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from planner.inputs.catalogue.power import (
-    host_watts,
-    power_model,
-)
+from planner.inputs.catalogue.power import host_watts, power_model
 from simulation.errors import SimulationError
 from simulation.performance.attention_ffn import AttentionFfnProfile
 from simulation.performance.compiled_graph import GraphProfile

@@ -9,10 +9,7 @@ from planner.errors import ScenarioError
 from planner.inputs import catalogue
 from planner.inputs.catalogue.hardware import known_as as gpu_known_as
 from planner.inputs.catalogue.price_lists import OwnPrice
-from planner.inputs.scenario.own_hardware import (
-    NOTHING,
-    Known,
-)
+from planner.inputs.scenario.own_hardware import NOTHING, Known
 from planner.inputs.scenario.schema import Region as RegionSection
 from simulation.fleet import Region
 from simulation.performance.specs import Provenance

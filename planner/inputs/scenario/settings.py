@@ -12,12 +12,7 @@ from typing import Literal
 import numpy as np
 
 from planner.errors import ScenarioError
-from planner.inputs.scenario.schema import (
-    Forecast,
-    Objective,
-    Scenario,
-    Source,
-)
+from planner.inputs.scenario.schema import Forecast, Objective, Scenario, Source
 from planner.inputs.scenario.schema.fleet import ScaleIn
 from planner.optimizer.problem import Weights
 from simulation.arrays import FloatArray

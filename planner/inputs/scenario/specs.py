@@ -11,11 +11,7 @@ from planner.inputs import catalogue
 from planner.inputs.catalogue import user_hardware
 from planner.inputs.catalogue.huggingface import shape_of
 from planner.inputs.scenario.own_hardware import Known
-from planner.inputs.scenario.schema import (
-    Gpu,
-    Model,
-    Scenario,
-)
+from planner.inputs.scenario.schema import Gpu, Model, Scenario
 from simulation.errors import SimulationError
 from simulation.performance.specs import GpuSpec, ModelShape, ModelSpec, Provenance
 

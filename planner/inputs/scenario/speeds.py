@@ -15,10 +15,7 @@ from planner.inputs.catalogue.serving import (
     serving_limits,
     typical_context,
 )
-from planner.inputs.scenario.measured_corrections import (
-    engine_of,
-    measured_speed,
-)
+from planner.inputs.scenario.measured_corrections import engine_of, measured_speed
 from planner.inputs.scenario.own_hardware import Known
 from planner.inputs.scenario.schema import Profile
 from planner.inputs.scenario.schema.hardware import AttentionFfn

@@ -8,11 +8,7 @@ import numpy as np
 
 from planner.errors import ScenarioError
 from planner.inputs.scenario.build import Hardware
-from planner.inputs.scenario.schema import (
-    PlacedService,
-    Region,
-    Scenario,
-)
+from planner.inputs.scenario.schema import PlacedService, Region, Scenario
 from simulation.errors import SimulationError
 from simulation.performance.specs import Provenance
 from simulation.topology import (

@@ -9,10 +9,7 @@ from typing import Any
 from planner.errors import PlannerError
 from planner.management.base import HeadroomCommand
 from planner.models import AuditRecord
-from planner.outputs.audit import (
-    audit_csv,
-    audit_json,
-)
+from planner.outputs.audit import audit_csv, audit_json
 from planner.services.audit import record
 
 WRITERS = {".csv": audit_csv, ".json": audit_json}

@@ -9,11 +9,7 @@ from typing import Any
 
 from planner.errors import CatalogueError
 from planner.inputs.catalogue import grid
-from planner.inputs.catalogue.carbon import (
-    MOST_G_PER_KWH,
-    hourly,
-    hourly_of_csv,
-)
+from planner.inputs.catalogue.carbon import MOST_G_PER_KWH, hourly, hourly_of_csv
 from planner.management.base import HeadroomCommand
 
 LARGEST_BYTES = 20_000_000  # room for years of five-minute values

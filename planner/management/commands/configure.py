@@ -5,10 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, ArgumentTypeError
 from typing import Any
 
-from planner.domain.deployment_search.query import (
-    TOP,
-    DeploymentQuery,
-)
+from planner.domain.deployment_search.query import TOP, DeploymentQuery
 from planner.management.base import HeadroomCommand
 from planner.outputs.table_text import listed
 from planner.services.deployment_search import search_deployments

@@ -9,18 +9,8 @@ from planner.domain.columns import SHARE
 from planner.domain.formats import NOTHING, signed_percent
 from planner.domain.serialise import as_json
 from planner.management.base import HeadroomCommand
-from planner.outputs.table_text import (
-    Cell,
-    FigureTable,
-    Head,
-    Line,
-    shown,
-    text_table,
-)
-from planner.selectors.run_comparison import (
-    compare_runs,
-    runs_to_compare,
-)
+from planner.outputs.table_text import Cell, FigureTable, Head, Line, shown, text_table
+from planner.selectors.run_comparison import compare_runs, runs_to_compare
 from planner.templatetags.headroom import setting
 
 

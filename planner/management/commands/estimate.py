@@ -7,11 +7,7 @@ from typing import Any
 
 from planner.errors import PlannerError
 from planner.management.base import HeadroomCommand
-from planner.services.estimates import (
-    estimate_file,
-    estimate_one,
-    measurements_from_file,
-)
+from planner.services.estimates import estimate_file, estimate_one, measurements_from_file
 
 WIDTHS = ("tp", "pp", "attention-dp", "moe-tp", "moe-ep")
 NEEDED = ("model", "gpu", "isl", "osl", "concurrency")

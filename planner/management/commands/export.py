@@ -16,10 +16,7 @@ from planner.models import Run
 from planner.outputs import load_result
 from planner.outputs.files import FORMATS
 from planner.outputs.options import ExportOptions
-from planner.selectors.runs import (
-    latest_plan,
-    run_get,
-)
+from planner.selectors.runs import latest_plan, run_get
 from planner.services.exports import run_write
 
 

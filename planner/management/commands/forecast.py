@@ -6,10 +6,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-from planner.domain.kinds.forecast import (
-    Options,
-    TraceOptions,
-)
+from planner.domain.kinds.forecast import Options, TraceOptions
 from planner.errors import PlannerError
 from planner.management.base import HeadroomCommand, execute, load_scenario, load_trace
 from planner.management.options import add_options, flag_of, options_said

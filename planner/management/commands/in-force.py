@@ -22,11 +22,7 @@ from planner.selectors.active_plans import (
     active_plans,
 )
 from planner.selectors.runs import run_get
-from planner.services.active_plans import (
-    plan_activate,
-    plan_end,
-    plan_restore,
-)
+from planner.services.active_plans import plan_activate, plan_end, plan_restore
 
 LEFT_OUT = ("table", "namespace", "prometheus", "at", "form")  # export options that do not apply
 COLUMNS = {"pool": "pool", "region": "region", "replicas now": "replicas"}

@@ -9,24 +9,13 @@ from typing import Any
 
 from planner.errors import CatalogueError, PlannerError
 from planner.inputs import catalogue
-from planner.inputs.profiles.spec import (
-    COMPUTED,
-    KINDS,
-    ProfileSpec,
-)
+from planner.inputs.profiles.spec import COMPUTED, KINDS, ProfileSpec
 from planner.management.base import HeadroomCommand
 from planner.models import Calibration
 from planner.selectors.measured_corrections import deployment_rows
 from planner.selectors.profiles import KnownProfile, profile_get, profile_versions, profiles_list
-from planner.services.calibrations import (
-    CALIBRATION_FORMATS,
-    CalibrationOptions,
-    calibration_path,
-)
-from planner.services.profile_fits import (
-    profile_compute,
-    profile_fit,
-)
+from planner.services.calibrations import CALIBRATION_FORMATS, CalibrationOptions, calibration_path
+from planner.services.profile_fits import profile_compute, profile_fit
 from simulation.performance.estimate.calibration import ENGINES
 
 

@@ -17,19 +17,10 @@ from planner.inputs.scenario.document import values_of
 from planner.management.base import HeadroomCommand, load_scenario
 from planner.models import Firing, Outcome, Scenario, Schedule
 from planner.outputs.table_text import listed
-from planner.selectors.schedules import (
-    firings_list,
-    outcomes_list,
-    schedule_get,
-    schedules_list,
-)
+from planner.selectors.schedules import firings_list, outcomes_list, schedule_get, schedules_list
 from planner.services.plan_outcomes import outcomes_tick
 from planner.services.scenarios import scenario_create
-from planner.services.schedule_firings import (
-    firing_settle,
-    schedule_fire,
-    schedules_tick,
-)
+from planner.services.schedule_firings import firing_settle, schedule_fire, schedules_tick
 from planner.services.schedules import (
     schedule_change,
     schedule_create,

@@ -10,10 +10,7 @@ from typing import Any
 
 from planner.management.base import RunCommand
 from planner.models import Run
-from planner.outputs.policy_tables import (
-    policy_words,
-    settings_words,
-)
+from planner.outputs.policy_tables import policy_words, settings_words
 from planner.storage import row_arrays
 
 OUT_NAMES = {"replicas.parquet": "series.parquet"}

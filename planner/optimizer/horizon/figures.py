@@ -8,13 +8,7 @@ import numpy as np
 
 from planner.optimizer.figures import fleet_usd
 from planner.optimizer.objective import per_hour, per_start, price
-from planner.optimizer.problem import (
-    MEASURES,
-    HorizonPlan,
-    HorizonProblem,
-    Totals,
-    WindowPlan,
-)
+from planner.optimizer.problem import MEASURES, HorizonPlan, HorizonProblem, Totals, WindowPlan
 from simulation.arrays import IntArray
 
 

@@ -13,10 +13,7 @@ from planner.optimizer.figures import global_need_tps
 from planner.optimizer.highs import now_and_then
 from planner.optimizer.horizon.cross_region import rerouted
 from planner.optimizer.horizon.figures import costs, totals
-from planner.optimizer.horizon.start_plans import (
-    greedy_plan,
-    period_by_period,
-)
+from planner.optimizer.horizon.start_plans import greedy_plan, period_by_period
 from planner.optimizer.objective import STICKINESS, true_bound
 from planner.optimizer.problem import INFEASIBLE, Binding, HorizonPlan, HorizonProblem
 from planner.optimizer.program.conflict import conflicting_set

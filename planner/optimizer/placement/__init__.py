@@ -8,13 +8,7 @@ placements.
 from planner.optimizer.placement.algorithm4 import schedule
 from planner.optimizer.placement.exact import place_exact
 from planner.optimizer.placement.measures import Measures, measure, service_share
-from planner.optimizer.placement.problem import (
-    Part,
-    Placement,
-    PlacementProblem,
-    Role,
-    Service,
-)
+from planner.optimizer.placement.problem import Part, Placement, PlacementProblem, Role, Service
 from planner.optimizer.placement.topology_blind import place_blind
 
 __all__ = [

@@ -12,10 +12,7 @@ from planner.optimizer.placement.classes import Where, classes
 from planner.optimizer.placement.free_slots import Room
 from planner.optimizer.placement.improve import improve
 from planner.optimizer.placement.measures import Measures, measure
-from planner.optimizer.placement.node_assignment import (
-    placement_of,
-    realise,
-)
+from planner.optimizer.placement.node_assignment import placement_of, realise
 from planner.optimizer.placement.problem import Placement, PlacementProblem, Unplaced
 from planner.optimizer.placement.program import build, solve
 from planner.optimizer.placement.topology_blind import place_blind

@@ -11,11 +11,7 @@ from planner.optimizer.objective import per_hour, per_start, price, start_cost
 from planner.optimizer.pools import bent
 from planner.optimizer.problem import HorizonProblem
 from planner.optimizer.program.pools import Pools
-from planner.optimizer.roles import (
-    Side,
-    carried_tps,
-    sides,
-)
+from planner.optimizer.roles import Side, carried_tps, sides
 from planner.optimizer.solving.arrays import Builder, Entry
 from simulation.arrays import FloatArray, IntArray
 

@@ -14,10 +14,7 @@ from pulp.apis.coin_api import pulp_cbc_path
 from planner.errors import SolverFailed
 from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT
 from planner.optimizer.solving.arrays import KEPT, LinearProgram
-from planner.optimizer.solving.deadline import (
-    Solved,
-    watched,
-)
+from planner.optimizer.solving.deadline import Solved, watched
 from planner.optimizer.solving.export import as_pulp
 from simulation.arrays import FloatArray
 

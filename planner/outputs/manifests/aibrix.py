@@ -21,16 +21,8 @@ from planner.outputs.manifests.common import (
     unguarded,
     with_head,
 )
-from planner.outputs.plans import (
-    Plan,
-    Pool,
-)
-from planner.outputs.weekly_pattern import (
-    DAY,
-    UNKNOWN,
-    Slot,
-    slots,
-)
+from planner.outputs.plans import Plan, Pool
+from planner.outputs.weekly_pattern import DAY, UNKNOWN, Slot, slots
 from simulation.arrays import IntArray
 
 API, KIND = "autoscaling.aibrix.ai/v1alpha1", "PodAutoscaler"

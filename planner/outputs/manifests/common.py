@@ -10,14 +10,8 @@ from typing import Any
 from planner.domain.formats import duration
 from planner.outputs.object_names import label_of
 from planner.outputs.options import ExportOptions
-from planner.outputs.plans import (
-    Plan,
-    Pool,
-)
-from planner.outputs.weekly_pattern import (
-    DAY,
-    WEEK,
-)
+from planner.outputs.plans import Plan, Pool
+from planner.outputs.weekly_pattern import DAY, WEEK
 
 OURS = "headroom"
 METRIC = "headroom_desired_replicas"  # metric of Headroom's /metrics, by label ``pool``

@@ -17,10 +17,7 @@ from planner.outputs.manifests.common import (
     place_words,
     with_head,
 )
-from planner.outputs.manifests.groups import (
-    Service,
-    services,
-)
+from planner.outputs.manifests.groups import Service, services
 from planner.outputs.object_names import name_of
 from planner.outputs.plans import Pool
 

@@ -17,16 +17,9 @@ from planner.outputs.manifests.common import (
     scale_target,
     with_head,
 )
-from planner.outputs.manifests.rules import (
-    loads_of,
-    pod_metric,
-)
+from planner.outputs.manifests.rules import loads_of, pod_metric
 from planner.outputs.object_names import label_of
-from planner.outputs.plans import (
-    Plan,
-    Pool,
-    Rule,
-)
+from planner.outputs.plans import Plan, Pool, Rule
 
 API, KIND = "autoscaling/v2", "HorizontalPodAutoscaler"
 

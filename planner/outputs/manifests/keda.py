@@ -20,25 +20,10 @@ from planner.outputs.manifests.common import (
     scale_target,
     with_head,
 )
-from planner.outputs.manifests.rules import (
-    loads_of,
-    query_of,
-)
-from planner.outputs.object_names import (
-    LONGEST,
-    name_of,
-)
-from planner.outputs.plans import (
-    Plan,
-    Pool,
-)
-from planner.outputs.weekly_pattern import (
-    DAY,
-    DAYS,
-    Slot,
-    dated,
-    slots,
-)
+from planner.outputs.manifests.rules import loads_of, query_of
+from planner.outputs.object_names import LONGEST, name_of
+from planner.outputs.plans import Plan, Pool
+from planner.outputs.weekly_pattern import DAY, DAYS, Slot, dated, slots
 
 API, KIND = "keda.sh/v1alpha1", "ScaledObject"
 POLL_S, ROUND_S = 30, 15  # KEDA's default; interval of the HPA controller

@@ -7,19 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from planner.models import Run
-from planner.outputs.manifests import (
-    aibrix,
-    dynamo,
-    hpa,
-    keda,
-    kserve,
-    llmd,
-    wva,
-)
-from planner.outputs.manifests.common import (
-    Document,
-    Export,
-)
+from planner.outputs.manifests import aibrix, dynamo, hpa, keda, kserve, llmd, wva
+from planner.outputs.manifests.common import Document, Export
 from planner.outputs.options import ExportOptions
 from planner.outputs.plans import plan_of
 from planner.outputs.yaml_text import yaml_text

@@ -13,10 +13,7 @@ from planner.outputs.manifests.common import (
     place_words,
     with_head,
 )
-from planner.outputs.manifests.groups import (
-    Service,
-    services,
-)
+from planner.outputs.manifests.groups import Service, services
 from planner.outputs.plans import Pool
 
 API, KIND = "serving.kserve.io/v1alpha2", "LLMInferenceService"

@@ -12,10 +12,7 @@ from planner.outputs.manifests.common import (
     unguarded,
     with_head,
 )
-from planner.outputs.manifests.groups import (
-    Service,
-    services,
-)
+from planner.outputs.manifests.groups import Service, services
 from planner.outputs.plans import Pool
 
 

@@ -13,10 +13,7 @@ import numpy as np
 
 from planner.errors import PlannerError
 from planner.outputs.plan_guard import Guard
-from planner.outputs.plans import (
-    Pool,
-    Rule,
-)
+from planner.outputs.plans import Pool, Rule
 from simulation.policies.proportional import PILED_UP
 
 WAITING, RUNNING = "vllm:num_requests_waiting", "vllm:num_requests_running"

@@ -6,10 +6,7 @@ separate object, VariantAutoscaling.
 
 from __future__ import annotations
 
-from planner.outputs.manifests import (
-    hpa,
-    keda,
-)
+from planner.outputs.manifests import hpa, keda
 from planner.outputs.manifests.common import (
     Document,
     Export,

@@ -29,17 +29,7 @@ from reportlab.platypus import Table as Grid
 
 from planner.domain.report import Chart, Fact, Facts, Head, Note, Report, Section, Table
 from planner.outputs.cover import Cover
-from planner.outputs.render.drawing import (
-    BLUE,
-    GRID,
-    INK,
-    SIZE,
-    Box,
-    Drawing,
-    Path,
-    Text,
-    drawn,
-)
+from planner.outputs.render.drawing import BLUE, GRID, INK, SIZE, Box, Drawing, Path, Text, drawn
 
 FONT, BOLD, CODE = "Helvetica", "Helvetica-Bold", "cp1252"
 MARGIN, FOOT = 16 * mm, 10 * mm

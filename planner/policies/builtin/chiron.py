@@ -8,20 +8,11 @@ import numpy as np
 from pydantic import Field
 
 from planner.policies.base import Group, Interval, Knob, Policy, Step, Traits, factors
-from planner.policies.context import (
-    Making,
-    Ready,
-)
-from planner.schema_types import (
-    Count,
-    Share,
-)
+from planner.policies.context import Making, Ready
+from planner.schema_types import Count, Share
 from simulation.fleet import Fleet
 from simulation.policies.chiron import Chiron as Rule
-from simulation.policies.parts.tier_pools import (
-    CHIRON_START,
-    chiron_fleet,
-)
+from simulation.policies.parts.tier_pools import CHIRON_START, chiron_fleet
 
 
 class Chiron(Policy):

@@ -6,10 +6,7 @@ from typing import ClassVar, Literal
 
 from planner.policies.base import Group, Knob, Traits
 from planner.policies.builtin.pd_coordination import Latencies
-from planner.policies.context import (
-    Making,
-    Ready,
-)
+from planner.policies.context import Making, Ready
 from planner.schema_types import Milliseconds
 from simulation.policies.feedback import TBT, TTFT
 

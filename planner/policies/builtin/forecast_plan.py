@@ -6,12 +6,7 @@ from dataclasses import replace
 from typing import ClassVar, Literal
 
 from planner.policies.base import Group, Knob, LoadFactor, Policy, Style, Traits, factors
-from planner.policies.context import (
-    Followed,
-    Making,
-    Plan,
-    Ready,
-)
+from planner.policies.context import Followed, Making, Plan, Ready
 from simulation.policies.scheduled import Scheduled
 
 LOAD = Knob("load_factor", factors(0.5, 2.0))  # a larger plan is dearer and safer

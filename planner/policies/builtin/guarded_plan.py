@@ -21,16 +21,8 @@ from planner.policies.base import (
     Traits,
     factors,
 )
-from planner.policies.context import (
-    Making,
-    Plan,
-    Pressure,
-    Ready,
-)
-from planner.schema_types import (
-    Count,
-    Delay,
-)
+from planner.policies.context import Making, Plan, Pressure, Ready
+from planner.schema_types import Count, Delay
 from simulation.arrays import FloatArray, IntArray
 from simulation.policies.feedback import TTFT
 from simulation.policies.guarded_plan import Guarded as Rule

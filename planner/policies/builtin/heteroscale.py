@@ -7,14 +7,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from planner.policies.base import Group, Knob, Traits
-from planner.policies.builtin.pd_coordination import (
-    Latencies,
-    Tps,
-)
-from planner.policies.context import (
-    Making,
-    Ready,
-)
+from planner.policies.builtin.pd_coordination import Latencies, Tps
+from planner.policies.context import Making, Ready
 from planner.schema_types import Delay
 from simulation.policies.feedback import TBT, TTFT
 from simulation.policies.proportional import SignalName

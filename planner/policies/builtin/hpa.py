@@ -7,21 +7,12 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from planner.policies.base import Above, Factor, Group, Interval, Knob, Policy, Traits, factors
-from planner.policies.context import (
-    Making,
-    Ready,
-)
-from planner.schema_types import (
-    Count,
-    Delay,
-)
+from planner.policies.context import Making, Ready
+from planner.schema_types import Count, Delay
 from simulation.arrays import FloatArray
 from simulation.policies.hpa import Hpa as Rule
 from simulation.policies.hpa import Keda as KedaRule
-from simulation.policies.parts.pool_metrics import (
-    SHARES,
-    Metric,
-)
+from simulation.policies.parts.pool_metrics import SHARES, Metric
 
 # Published defaults. Metrics without one get their target from a pressure test.
 TARGETS: dict[Metric, float] = {

@@ -6,14 +6,8 @@ from typing import ClassVar, Literal
 
 from planner.policies.base import Factor, Group, Knob, Step, Traits, factors
 from planner.policies.builtin.pd_coordination import Steady
-from planner.policies.context import (
-    Making,
-    Ready,
-)
-from planner.schema_types import (
-    Delay,
-    Share,
-)
+from planner.policies.context import Making, Ready
+from planner.schema_types import Delay, Share
 from simulation.policies.kv_aware import KvAware as Rule
 
 

@@ -10,11 +10,7 @@ from pydantic import Field
 
 from planner.errors import ScenarioError
 from planner.policies.base import Above, Group, Interval, Knob, Policy, Traits, factors
-from planner.policies.context import (
-    Making,
-    Modules,
-    Ready,
-)
+from planner.policies.context import Making, Modules, Ready
 from planner.schema_types import Share
 from simulation.arrays import IntArray
 from simulation.fleet import Fleet, Pool

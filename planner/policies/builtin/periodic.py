@@ -8,21 +8,9 @@ import numpy as np
 from pydantic import Field
 
 from planner.policies.base import Group, Knob, LoadFactor, Policy, Traits
-from planner.policies.builtin.forecast_plan import (
-    LOAD,
-    followed,
-)
-from planner.policies.context import (
-    Making,
-    Ready,
-)
-from planner.schema_types import (
-    ROLES,
-    Count,
-    Name,
-    Role,
-    Section,
-)
+from planner.policies.builtin.forecast_plan import LOAD, followed
+from planner.policies.context import Making, Ready
+from planner.schema_types import ROLES, Count, Name, Role, Section
 from simulation.arrays import IntArray
 from simulation.fleet import Pool
 from simulation.policies.periodic import DAY_S

@@ -7,14 +7,8 @@ from typing import ClassVar, Self
 from pydantic import model_validator
 
 from planner.policies.base import Group, Knob, Traits
-from planner.policies.builtin.pd_coordination import (
-    Steady,
-    Tps,
-)
-from planner.policies.context import (
-    Making,
-    Ready,
-)
+from planner.policies.builtin.pd_coordination import Steady, Tps
+from planner.policies.context import Making, Ready
 from simulation.policies.proportional import SIGNALS, SignalName
 
 LINES: dict[SignalName, tuple[str, str]] = {

@@ -6,15 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from planner.models import Outcome
-from planner.outputs.render.figure import (
-    BLUE,
-    GREY,
-    ORANGE,
-    UTC,
-    Figure,
-    figure,
-    line,
-)
+from planner.outputs.render.figure import BLUE, GREY, ORANGE, UTC, Figure, figure, line
 
 PERCENT = "%{y:.1%}"
 

@@ -7,13 +7,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from planner.outputs.render.figure import (
-    DASHES,
-    PALETTE,
-    Figure,
-    figure,
-    line,
-)
+from planner.outputs.render.figure import DASHES, PALETTE, Figure, figure, line
 from planner.web.charts.over_time import axis_title, steps, times
 
 HOUR_MS = 3.6e6

@@ -11,18 +11,8 @@ from typing import Any
 import polars as pl
 
 from planner.domain.trace_statistics.volumes import OTHERS
-from planner.domain.traffic.window import (
-    DAY_S,
-    UTC_CLOCK,
-)
-from planner.outputs.render.figure import (
-    BLUE,
-    GREY,
-    ORANGE,
-    PALETTE,
-    Figure,
-    plain_figure,
-)
+from planner.domain.traffic.window import DAY_S, UTC_CLOCK
+from planner.outputs.render.figure import BLUE, GREY, ORANGE, PALETTE, Figure, plain_figure
 from planner.web.charts.over_time import axis_title
 
 LOST = "rgba(213, 94, 0, 0.30)"

@@ -9,18 +9,8 @@ import numpy as np
 
 from planner.models import ActivePlan
 from planner.outputs.plan_comparison import pools_by_minute
-from planner.outputs.render.figure import (
-    DASHES,
-    FEW_REPLICAS,
-    PALETTE,
-    Figure,
-    figure,
-    line,
-)
-from planner.outputs.weekly_pattern import (
-    UNKNOWN,
-    WEEK,
-)
+from planner.outputs.render.figure import DASHES, FEW_REPLICAS, PALETTE, Figure, figure, line
+from planner.outputs.weekly_pattern import UNKNOWN, WEEK
 from simulation.arrays import IntArray
 
 MONDAY = datetime(2024, 1, 1)  # an arbitrary week: only its weekdays and hours are shown

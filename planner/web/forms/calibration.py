@@ -8,14 +8,8 @@ from typing import Any
 from django import forms
 
 from planner.inputs.ingest.benchmarks import BENCHMARK_FORMATS
-from planner.inputs.profiles.spec import (
-    KINDS,
-    ProfileSpec,
-)
-from planner.services.calibrations import (
-    KERNELS,
-    CalibrationOptions,
-)
+from planner.inputs.profiles.spec import KINDS, ProfileSpec
+from planner.services.calibrations import KERNELS, CalibrationOptions
 from planner.web.forms.choices import WIDTHS
 from planner.web.forms.widgets import DressedForm, dress
 from simulation.performance.estimate.calibration import ENGINES

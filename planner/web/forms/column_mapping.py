@@ -8,10 +8,7 @@ from typing import Any
 from django import forms
 from django.forms import BoundField
 
-from planner.inputs.ingest import (
-    IngestOptions,
-    Preview,
-)
+from planner.inputs.ingest import IngestOptions, Preview
 from planner.inputs.ingest.clock import UNITS_NS
 from planner.inputs.ingest.formats import ARRIVALS
 from planner.inputs.ingest.options import AUTO

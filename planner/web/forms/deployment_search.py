@@ -8,12 +8,7 @@ from typing import Any
 from django import forms
 from django.http import QueryDict
 
-from planner.domain.deployment_search.query import (
-    MOST_MS,
-    MOST_RPS,
-    MOST_TOKENS,
-    DeploymentQuery,
-)
+from planner.domain.deployment_search.query import MOST_MS, MOST_RPS, MOST_TOKENS, DeploymentQuery
 from planner.errors import PlannerError
 from planner.web.forms.widgets import DressedForm
 from simulation.performance.estimate.calibration import ENGINES

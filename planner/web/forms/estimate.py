@@ -11,10 +11,7 @@ from planner.inputs.estimates.at_rate import MOST_RPS
 from planner.web.forms.choices import WIDTHS
 from planner.web.forms.widgets import DressedForm, dress
 from simulation.performance.estimate.calibration import ENGINES
-from simulation.performance.estimate.defaults import (
-    MOST_DRAFTED,
-    MOST_RECV,
-)
+from simulation.performance.estimate.defaults import MOST_DRAFTED, MOST_RECV
 from simulation.performance.specs import BYTES
 
 OPTIONS = (

@@ -10,10 +10,7 @@ from django import forms
 from holidays.registry import COUNTRIES
 from pydantic import TypeAdapter, ValidationError
 
-from planner.inputs.scenario.holidays import (
-    GIVE,
-    Holiday,
-)
+from planner.inputs.scenario.holidays import GIVE, Holiday
 
 MOST = 100  # as in the schema
 _ONE: TypeAdapter[str] = TypeAdapter(Holiday)

@@ -7,12 +7,7 @@ from typing import Any
 from django import forms
 from django.http import QueryDict
 
-from planner.domain.options import (
-    Option,
-    RunOptions,
-    options_in,
-    options_of,
-)
+from planner.domain.options import Option, RunOptions, options_in, options_of
 from planner.errors import OptionsRefused
 
 LABELS = {  # of choices; others are shown as they are

@@ -5,10 +5,7 @@ from __future__ import annotations
 from django import forms
 
 from planner.models import ApiToken
-from planner.services.tokens import (
-    DEFAULT_DAYS,
-    MAX_DAYS,
-)
+from planner.services.tokens import DEFAULT_DAYS, MAX_DAYS
 from planner.web.forms.widgets import DressedForm
 
 

@@ -9,10 +9,7 @@ from django import forms
 from planner.errors import IngestError
 from planner.inputs.ingest import IngestOptions
 from planner.inputs.ingest.formats import OFFERED
-from planner.inputs.ingest.options import (
-    Offered,
-    column_mapping,
-)
+from planner.inputs.ingest.options import Offered, column_mapping
 from planner.web.forms.widgets import dress
 
 

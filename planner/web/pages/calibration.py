@@ -12,11 +12,7 @@ from planner.inputs import catalogue
 from planner.models import Calibration
 from planner.selectors.calibrations import calibration_table
 from planner.web.forms.calibration import CompareForm, FitForm, arrangement_key
-from planner.web.hardware_names import (
-    choice_names,
-    kernel_choices,
-    profile_choices,
-)
+from planner.web.hardware_names import choice_names, kernel_choices, profile_choices
 
 PREVIEW_ROWS = 12
 UNITS = {"isl": "tokens", "osl": "tokens", "throughput": "tokens/s", "power_share": "of TDP"}

@@ -10,15 +10,7 @@ import numpy as np
 import polars as pl
 
 from planner.models import Run
-from planner.outputs.render.figure import (
-    BLUE,
-    GREY,
-    ORANGE,
-    SKY,
-    Figure,
-    figure,
-    line,
-)
+from planner.outputs.render.figure import BLUE, GREY, ORANGE, SKY, Figure, figure, line
 from planner.selectors.runs import run_result, run_table, run_tables
 from planner.web.charts.over_time import BAND, axis_title, times
 from planner.web.charts.traffic import week_figure

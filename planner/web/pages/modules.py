@@ -9,16 +9,7 @@ from typing import Any
 import polars as pl
 
 from planner.models import Run
-from planner.outputs.render.figure import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PALETTE,
-    Figure,
-    figure,
-    line,
-)
+from planner.outputs.render.figure import BLUE, GREEN, GREY, ORANGE, PALETTE, Figure, figure, line
 from planner.selectors.runs import run_result, run_table, run_tables
 from planner.web.charts.over_time import axis_title, steps, times
 

@@ -9,40 +9,18 @@ from typing import Any
 
 from planner.domain.formats import figure
 from planner.models import Proposal, ProposalEntry, Run, User
-from planner.outputs.proposal_changes import (
-    REPLAYED,
-    Proposed,
-    outcome_of,
-    proposed_of,
-    replay_of,
-)
-from planner.outputs.render.figure import (
-    RED,
-    Figure,
-    points,
-)
+from planner.outputs.proposal_changes import REPLAYED, Proposed, outcome_of, proposed_of, replay_of
+from planner.outputs.render.figure import RED, Figure, points
 from planner.selectors.policies import policies_in_order
 from planner.selectors.review import approvals_of, authors_of, proposal_entries, review_rules
 from planner.selectors.run_comparison import ComparedRun
 from planner.selectors.run_comparison_figures import ComparedFigure
 from planner.selectors.runs import run_result, run_tables
 from planner.services.access import may_administer, may_approve, may_plan
-from planner.services.approval import (
-    missing_approvals,
-    why_not_approvable,
-    why_outdated,
-)
+from planner.services.approval import missing_approvals, why_not_approvable, why_outdated
 from planner.services.proposals import CHART, SETTING
-from planner.web.charts.run_comparison import (
-    Course,
-    course_figure,
-)
-from planner.web.pages.run_comparison import (
-    Line,
-    course_of,
-    figure_line,
-    setting_line,
-)
+from planner.web.charts.run_comparison import Course, course_figure
+from planner.web.pages.run_comparison import Line, course_of, figure_line, setting_line
 
 REPLICAS, COST = "replicas", "cost"  # charts that may be commented on (data-about)
 STATE_COLOURS = {

@@ -8,32 +8,17 @@ from typing import Any
 
 import polars as pl
 
-from planner.domain.columns import (
-    SHARE,
-    TEXT,
-)
+from planner.domain.columns import SHARE, TEXT
 from planner.domain.formats import NOTHING, figure, signed_percent
 from planner.models import Run
 from planner.outputs.render.figure import Figure
 from planner.outputs.table_text import shown
 from planner.selectors.policies import policies_in_order
-from planner.selectors.run_comparison import (
-    ComparedRun,
-    RunComparison,
-    compare_runs,
-)
-from planner.selectors.run_comparison_figures import (
-    BETTER,
-    ComparedFigure,
-    Group,
-    Setting,
-)
+from planner.selectors.run_comparison import ComparedRun, RunComparison, compare_runs
+from planner.selectors.run_comparison_figures import BETTER, ComparedFigure, Group, Setting
 from planner.selectors.runs import run_result, run_tables
 from planner.templatetags.headroom import setting
-from planner.web.charts.run_comparison import (
-    Course,
-    course_figure,
-)
+from planner.web.charts.run_comparison import Course, course_figure
 from planner.web.results import replica_steps
 
 

@@ -7,14 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from planner.domain.replay.detail import (
-    ALL,
-    GROUPED,
-)
-from planner.domain.results.figures import (
-    GROUP_TABLE,
-    GROUPS,
-)
+from planner.domain.replay.detail import ALL, GROUPED
+from planner.domain.results.figures import GROUP_TABLE, GROUPS
 from planner.models import Run
 from planner.outputs.table_text import figure_table
 from planner.selectors.policies import default_policy, policies_in_order

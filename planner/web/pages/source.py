@@ -10,14 +10,7 @@ from django.utils import timezone
 
 from planner.inputs.live.publication import series_name
 from planner.models import Source
-from planner.outputs.render.figure import (
-    MAX_POINTS,
-    PALETTE,
-    UTC,
-    Figure,
-    line,
-    plain_figure,
-)
+from planner.outputs.render.figure import MAX_POINTS, PALETTE, UTC, Figure, line, plain_figure
 from planner.selectors.sources import source_gaps, source_series
 
 DAYS = 7

@@ -7,10 +7,7 @@ from typing import Any
 
 from planner.domain.formats import digits, duration, percent
 from planner.domain.serialise import moment
-from planner.domain.trace_statistics.volumes import (
-    LINES,
-    LISTED,
-)
+from planner.domain.trace_statistics.volumes import LINES, LISTED
 from planner.models import Trace
 from planner.outputs.render.figure import Figure
 from planner.selectors.traces import trace_character, trace_rates

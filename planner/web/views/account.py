@@ -17,10 +17,7 @@ from planner.services.account_removal import account_data
 from planner.services.client_address import client_network
 from planner.services.notifications import mail_configured
 from planner.services.oidc import provider
-from planner.services.password_confirmation import (
-    check_verified,
-    needs_password,
-)
+from planner.services.password_confirmation import check_verified, needs_password
 from planner.services.passwords import password_changed, password_forgotten
 from planner.services.second_factor import factor_of
 from planner.services.sessions import row_key_of

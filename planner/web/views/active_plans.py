@@ -10,15 +10,9 @@ from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from planner.models import ActivePlan, Outcome
-from planner.outputs.active_plan_metrics import (
-    desired,
-    steps_of,
-)
+from planner.outputs.active_plan_metrics import desired, steps_of
 from planner.outputs.plan_comparison import plans_between
-from planner.selectors.active_plans import (
-    activated_plan_get,
-    activated_plans,
-)
+from planner.selectors.active_plans import activated_plan_get, activated_plans
 from planner.selectors.lookup import id_of
 from planner.services.access import may_approve
 from planner.services.active_plans import plan_restore

@@ -15,16 +15,9 @@ from planner.models import Calibration
 from planner.selectors.calibrations import calibration_get, calibrations_list
 from planner.selectors.lookup import version_of
 from planner.services import calibrations
-from planner.services.profile_fits import (
-    profile_compare,
-    profile_fit,
-)
+from planner.services.profile_fits import profile_compare, profile_fit
 from planner.web.errors import planners_only, require_planner
-from planner.web.form_responses import (
-    attempt,
-    go,
-    refused,
-)
+from planner.web.form_responses import attempt, go, refused
 from planner.web.forms.calibration import CompareForm, MeasurementsForm
 from planner.web.hardware_names import choice_names
 from planner.web.pages.calibration import compare_form, fit_form, page_context

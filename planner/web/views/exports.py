@@ -15,26 +15,13 @@ from planner.domain.options import options_of
 from planner.errors import NotReady, PlannerError
 from planner.models import Run
 from planner.outputs.active_plan_metrics import desired
-from planner.outputs.files import (
-    FIGURES,
-    FORMATS,
-    formats_of,
-)
+from planner.outputs.files import FIGURES, FORMATS, formats_of
 from planner.outputs.options import ExportOptions
-from planner.outputs.plans import (
-    Plan,
-    plan_of,
-)
-from planner.selectors.active_plans import (
-    active_plan_of_run,
-    active_plans,
-)
+from planner.outputs.plans import Plan, plan_of
+from planner.selectors.active_plans import active_plan_of_run, active_plans
 from planner.selectors.runs import run_get, run_result
 from planner.services.access import may_approve
-from planner.services.active_plans import (
-    plan_activate,
-    plan_end,
-)
+from planner.services.active_plans import plan_activate, plan_end
 from planner.services.deployments import deployment_names_save
 from planner.services.exports import run_export
 from planner.web.errors import planners_only, status_of

@@ -16,17 +16,11 @@ from planner.inputs.catalogue import user_hardware
 from planner.models import PriceList
 from planner.selectors import hardware as known
 from planner.selectors.lookup import version_of
-from planner.selectors.model_memory import (
-    fits_by_gpu,
-    model_memory,
-)
+from planner.selectors.model_memory import fits_by_gpu, model_memory
 from planner.selectors.profiles import profiles_list
 from planner.services import hardware, imports, price_lists
 from planner.web.errors import planners_only
-from planner.web.form_responses import (
-    attempt,
-    refused,
-)
+from planner.web.form_responses import attempt, refused
 from planner.web.forms.hardware import GpuForm, ImportForm, ModelForm
 from planner.web.paging import paged
 from planner.web.request import Request

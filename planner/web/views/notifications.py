@@ -10,22 +10,13 @@ from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
-from planner.selectors.notifications import (
-    channels_of,
-    deliveries_of,
-)
+from planner.selectors.notifications import channels_of, deliveries_of
 from planner.services import notifications
 from planner.services.access import may_administer
-from planner.services.password_confirmation import (
-    check_verified,
-    needs_password,
-)
+from planner.services.password_confirmation import check_verified, needs_password
 from planner.services.passwords import mailbox_set
 from planner.web.form_responses import attempt
-from planner.web.forms.notifications import (
-    ChannelForm,
-    MailboxForm,
-)
+from planner.web.forms.notifications import ChannelForm, MailboxForm
 from planner.web.request import Request
 
 

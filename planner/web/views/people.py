@@ -16,10 +16,7 @@ from planner.models import User
 from planner.selectors.people import people_list, person_get
 from planner.services import people, workspaces
 from planner.services.access import check_may_administer
-from planner.services.account_removal import (
-    account_remove,
-    owned_row_count,
-)
+from planner.services.account_removal import account_remove, owned_row_count
 from planner.services.passwords import password_changed
 from planner.services.second_factor import factor_reset
 from planner.web.form_responses import attempt

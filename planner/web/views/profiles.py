@@ -8,10 +8,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from planner.errors import IngestError
-from planner.inputs.profiles.tuning import (
-    MAX_FILE_BYTES,
-    observations_of_file,
-)
+from planner.inputs.profiles.tuning import MAX_FILE_BYTES, observations_of_file
 from planner.models import ProfileVersion
 from planner.outputs import csv_text
 from planner.selectors import profiles as known
@@ -21,10 +18,7 @@ from planner.services.profile_tuning import profile_tune
 from planner.web.errors import planners_only
 from planner.web.form_responses import attempt
 from planner.web.forms.calibration import ComputedForm
-from planner.web.hardware_names import (
-    choice_names,
-    kernel_choices,
-)
+from planner.web.hardware_names import choice_names, kernel_choices
 from planner.web.pages.profile import page_context
 from planner.web.paging import paged
 from planner.web.request import Request

@@ -8,10 +8,7 @@ from django.views.decorators.http import require_safe
 
 from planner.errors import PlannerError
 from planner.models import Run
-from planner.selectors.run_comparison import (
-    MIN_RUNS,
-    runs_to_compare,
-)
+from planner.selectors.run_comparison import MIN_RUNS, runs_to_compare
 from planner.selectors.runs import run_get, runs_list
 from planner.web.pages.run_comparison import page_context
 from planner.web.request import Request

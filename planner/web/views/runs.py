@@ -12,11 +12,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from planner.errors import NotFound
 from planner.models import Run
-from planner.outputs import (
-    PARQUET,
-    json_text,
-    run_csv,
-)
+from planner.outputs import PARQUET, json_text, run_csv
 from planner.outputs.files import formats_of
 from planner.selectors.runs import run_get, run_table_path, runs_list
 from planner.services import runs

@@ -25,24 +25,11 @@ from planner.selectors.traces import trace_get, traces_list
 from planner.services import scenarios
 from planner.services.deployment_search import scenario_with_deployments
 from planner.services.draft_assumptions import draft_assumptions
-from planner.services.draft_horizons import (
-    DAY_S,
-    HORIZONS,
-)
-from planner.services.draft_profiles import (
-    built_in_profiles,
-    choose_serving,
-    model_labels,
-)
-from planner.services.draft_windows import (
-    DEFAULT_WINDOW,
-    window_choices,
-)
+from planner.services.draft_horizons import DAY_S, HORIZONS
+from planner.services.draft_profiles import built_in_profiles, choose_serving, model_labels
+from planner.services.draft_windows import DEFAULT_WINDOW, window_choices
 from planner.services.drafts import scenario_draft
-from planner.services.launch_drafts import (
-    launch_assumptions,
-    launch_draft,
-)
+from planner.services.launch_drafts import launch_assumptions, launch_draft
 from planner.services.scenario_warnings import scenario_warnings
 from planner.web.errors import planners_only, require_planner
 from planner.web.forms.deployment_search import chosen_posted

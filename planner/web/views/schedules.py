@@ -29,11 +29,7 @@ from planner.services.schedules import (
     schedule_pause,
     schedule_resume,
 )
-from planner.web.charts.retrospective import (
-    demand_figure,
-    hours_figure,
-    weeks_figure,
-)
+from planner.web.charts.retrospective import demand_figure, hours_figure, weeks_figure
 from planner.web.errors import planners_only
 from planner.web.form_responses import attempt
 from planner.web.forms.schedule import FIELDS, ScheduleForm

@@ -18,10 +18,7 @@ from django.views.decorators.http import require_http_methods
 from planner.errors import PlannerError
 from planner.models import User
 from planner.services import second_factor
-from planner.services.password_confirmation import (
-    check_verified,
-    needs_password,
-)
+from planner.services.password_confirmation import check_verified, needs_password
 from planner.web.forms.second_factor import CodeForm
 from planner.web.request import Request
 

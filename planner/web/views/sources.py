@@ -13,10 +13,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from planner.models import Source
 from planner.selectors.sources import readings_list, source_gaps, source_get, sources_list
-from planner.services.source_reading import (
-    source_preview,
-    source_request_reading,
-)
+from planner.services.source_reading import source_preview, source_request_reading
 from planner.services.sources import source_change, source_create, source_delete
 from planner.web.errors import planners_only
 from planner.web.form_responses import attempt

@@ -15,10 +15,7 @@ from planner.services.access import may_plan
 from planner.services.quota import disk_quota
 from planner.services.retention import removal_sentence
 from planner.web.errors import planners_only
-from planner.web.form_responses import (
-    attempt,
-    go,
-)
+from planner.web.form_responses import attempt, go
 from planner.web.form_responses import refused as form_refused
 from planner.web.forms.column_mapping import MappingForm
 from planner.web.forms.upload import UploadForm

@@ -13,11 +13,7 @@ from planner.inputs.scenario.sections import PARTS
 from planner.models import Scenario, ScenarioVersion
 from planner.selectors.lookup import id_of
 from planner.selectors.scenarios import scenario_get, scenarios_list
-from planner.selectors.versions import (
-    compare_versions,
-    version_get,
-    versions_changing,
-)
+from planner.selectors.versions import compare_versions, version_get, versions_changing
 from planner.services.scenarios import scenario_branch, scenario_restore
 from planner.web.errors import planners_only
 from planner.web.pages.run_comparison import setting_line

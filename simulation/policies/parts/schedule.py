@@ -11,11 +11,7 @@ import numpy as np
 from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
-from simulation.policies.parts.step_function import (
-    Counts,
-    Steps,
-    Times,
-)
+from simulation.policies.parts.step_function import Counts, Steps, Times
 from simulation.policy import Observation
 
 

@@ -6,15 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bench.modules.study import (
-    Deployment,
-    Setting,
-    fleet_of,
-    layout_of,
-    run,
-    study,
-    under,
-)
+from bench.modules.study import Deployment, Setting, fleet_of, layout_of, run, study, under
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
 from simulation.performance.linear import LinearProfile

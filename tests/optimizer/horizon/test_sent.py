@@ -5,10 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from planner.optimizer.horizon.cross_region import (
-    rerouted,
-    shares_planned,
-)
+from planner.optimizer.horizon.cross_region import rerouted, shares_planned
 from planner.optimizer.problem import HorizonProblem
 from tests.optimizer.problems import problem
 

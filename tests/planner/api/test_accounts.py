@@ -7,11 +7,7 @@ from rest_framework.test import APIClient
 
 from planner.errors import PlannerError
 from planner.models import ApiToken, User
-from planner.services.tokens import (
-    MAX_TOKENS,
-    token_create,
-    token_of,
-)
+from planner.services.tokens import MAX_TOKENS, token_create, token_of
 
 TOKEN = "/api/v1/token/"
 ME = "/api/v1/me/"

@@ -5,15 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from planner.domain.encoding import (
-    decode,
-    encode,
-)
+from planner.domain.encoding import decode, encode
 from planner.domain.progress import Progress
-from planner.domain.run_parts import (
-    InProcess,
-    Part,
-)
+from planner.domain.run_parts import InProcess, Part
 
 T = TypeVar("T")
 

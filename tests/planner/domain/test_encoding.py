@@ -10,10 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.domain.encoding import (
-    decode,
-    encode,
-)
+from planner.domain.encoding import decode, encode
 from planner.domain.replay.backtest_windows import Goals
 from planner.errors import Damaged
 from planner.policies.base import Group

@@ -6,20 +6,10 @@ import re
 
 import pytest
 
-from planner.domain.kinds import (
-    compare,
-    place,
-    plan,
-)
-from planner.domain.kinds.publish import (
-    PAGE,
-    page_text,
-)
+from planner.domain.kinds import compare, place, plan
+from planner.domain.kinds.publish import PAGE, page_text
 from planner.domain.kinds.registry import KINDS
-from planner.domain.options import (
-    options_in,
-    options_of,
-)
+from planner.domain.options import options_in, options_of
 from planner.errors import OptionsRefused
 from planner.models import Run
 from tests.planner.domain import builders as make

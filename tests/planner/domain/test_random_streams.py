@@ -8,10 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.domain.random_streams import (
-    Stream,
-    generator,
-)
+from planner.domain.random_streams import Stream, generator
 
 STUDIES = Path(__file__).parents[3] / "planner" / "domain"
 

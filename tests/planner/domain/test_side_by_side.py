@@ -7,15 +7,8 @@ from functools import partial
 
 import pytest
 
-from planner.domain.parallel import (
-    MOST,
-    replays_at_once,
-    side_by_side,
-)
-from planner.domain.progress import (
-    Progress,
-    silent,
-)
+from planner.domain.parallel import MOST, replays_at_once, side_by_side
+from planner.domain.progress import Progress, silent
 from simulation.trace_replay import LONG
 
 WAIT_S = 20.0  # for another thread, that is for ever

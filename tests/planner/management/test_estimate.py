@@ -13,12 +13,7 @@ import polars as pl
 import pytest
 from django.core.management import call_command
 
-from planner.services.estimates import (
-    BASIS,
-    UNSEEN,
-    estimate_many,
-    estimate_one,
-)
+from planner.services.estimates import BASIS, UNSEEN, estimate_many, estimate_one
 
 pytestmark = pytest.mark.django_db
 

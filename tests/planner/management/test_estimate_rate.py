@@ -9,11 +9,7 @@ import pytest
 
 from planner.errors import PlannerError
 from planner.inputs import catalogue
-from planner.services.estimates import (
-    MeasurementSource,
-    estimate_many,
-    estimate_one,
-)
+from planner.services.estimates import MeasurementSource, estimate_many, estimate_one
 from simulation.fleet import Tier
 from simulation.sizing.capacity import capacity
 from tests.planner.management.test_estimate import answered, refused

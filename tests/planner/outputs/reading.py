@@ -9,12 +9,7 @@ from typing import Any
 import numpy as np
 from ruamel.yaml import YAML
 
-from planner.outputs.weekly_pattern import (
-    DAY,
-    DAYS,
-    WEEK,
-    Step,
-)
+from planner.outputs.weekly_pattern import DAY, DAYS, WEEK, Step
 from simulation.arrays import BoolArray, IntArray
 
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")

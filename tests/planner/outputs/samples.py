@@ -7,16 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 from planner.outputs.manifests.common import Export
 from planner.outputs.options import ExportOptions
-from planner.outputs.plans import (
-    Plan,
-    Pool,
-    Rule,
-)
+from planner.outputs.plans import Plan, Pool, Rule
 from planner.outputs.pool_facts import Facts
-from planner.outputs.weekly_pattern import (
-    Repeat,
-    Step,
-)
+from planner.outputs.weekly_pattern import Repeat, Step
 
 MONDAY = datetime(2026, 5, 18)
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)

@@ -9,20 +9,10 @@ from django.test import Client
 
 from planner.errors import NotAllowed, NotReady
 from planner.models import ActivePlan, Run, Scenario, User
-from planner.outputs.active_plan_metrics import (
-    desired,
-    exposition,
-)
+from planner.outputs.active_plan_metrics import desired, exposition
 from planner.outputs.options import ExportOptions
-from planner.selectors.active_plans import (
-    active_plan,
-    active_plan_of_run,
-    active_plans,
-)
-from planner.services.active_plans import (
-    plan_activate,
-    plan_end,
-)
+from planner.selectors.active_plans import active_plan, active_plan_of_run, active_plans
+from planner.services.active_plans import plan_activate, plan_end
 from planner.services.runs import run_remove
 from planner.services.scenarios import scenario_create
 from tests.planner.samples import client_of

@@ -14,51 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import PlannerError
-from planner.outputs.manifests import (
-    aibrix,
-    dynamo,
-    keda,
-    kserve,
-    llmd,
-    wva,
-)
+from planner.outputs.manifests import aibrix, dynamo, keda, kserve, llmd, wva
 from planner.outputs.manifests.kinds import MANIFESTS
-from planner.outputs.object_names import (
-    LONGEST,
-    checked_name,
-    name_of,
-    told_apart,
-)
+from planner.outputs.object_names import LONGEST, checked_name, name_of, told_apart
 from planner.outputs.plan_guard import Guard
 from planner.outputs.plans import Rule
-from planner.outputs.validation import (
-    NAMES,
-    SCHEMAS,
-    check,
-    faults,
-)
-from planner.outputs.weekly_pattern import (
-    DAY,
-    WEEK,
-    Slot,
-    Step,
-    folded,
-    slots,
-)
+from planner.outputs.validation import NAMES, SCHEMAS, check, faults
+from planner.outputs.weekly_pattern import DAY, WEEK, Slot, Step, folded, slots
 from planner.outputs.yaml_text import yaml_text
-from tests.planner.outputs.reading import (
-    objects_of,
-    steps_of_cron,
-    week_of_cron,
-    week_of_schedules,
-)
-from tests.planner.outputs.samples import (
-    MONDAY,
-    asked,
-    plan_of,
-    pool_of,
-    steps_of,
-)
+from tests.planner.outputs.reading import objects_of, steps_of_cron, week_of_cron, week_of_schedules
+from tests.planner.outputs.samples import MONDAY, asked, plan_of, pool_of, steps_of
 from tests.shared import SHARED, shared
 from tools.export_schemas import pruned, text_of
 

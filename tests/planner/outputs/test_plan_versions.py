@@ -13,10 +13,7 @@ from planner.outputs.active_plan_metrics import desired
 from planner.outputs.options import ExportOptions
 from planner.outputs.plan_comparison import plans_between
 from planner.selectors.active_plans import active_plans
-from planner.services.active_plans import (
-    plan_activate,
-    plan_restore,
-)
+from planner.services.active_plans import plan_activate, plan_restore
 from planner.services.runs import run_remove
 from planner.services.scenarios import plan_branch, scenario_create, scenario_edit
 from tests.planner.proposed import planned_run

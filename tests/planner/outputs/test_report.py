@@ -15,10 +15,7 @@ import pytest
 from planner.domain.report import Axis, Chart, Form, Head, Series, Shape, Table
 from planner.errors import NotReady
 from planner.models import Run
-from planner.outputs.files import (
-    export_file,
-    formats_of,
-)
+from planner.outputs.files import export_file, formats_of
 from planner.outputs.options import ExportOptions
 from planner.outputs.plan_report import plan_report
 from planner.outputs.plans import plan_of

@@ -8,10 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from planner.errors import ScenarioError
-from planner.inputs.scenario.document import (
-    dump,
-    parse,
-)
+from planner.inputs.scenario.document import dump, parse
 from planner.policies.choice import known_policy, policy_groups, policy_of
 from planner.policies.registry import POLICIES
 from planner.policies.user_policies import policy_names

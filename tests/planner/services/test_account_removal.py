@@ -22,11 +22,7 @@ from planner.models import (
     Workspace,
 )
 from planner.models.workspace import MAIN, current_workspace, within
-from planner.services.account_removal import (
-    SECRET_COLUMNS,
-    account_data,
-    account_remove,
-)
+from planner.services.account_removal import SECRET_COLUMNS, account_data, account_remove
 from planner.services.second_factor import factor_begin
 from planner.services.tokens import token_create
 from tests.planner.objects import WHEN, made

@@ -9,10 +9,7 @@ from django.db import DatabaseError, connection, transaction
 
 from planner.errors import NotAllowed
 from planner.models import AuditRecord
-from planner.services.audit import (
-    has_triggers,
-    record,
-)
+from planner.services.audit import has_triggers, record
 
 TABLE = AuditRecord._meta.db_table
 

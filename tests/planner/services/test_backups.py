@@ -22,11 +22,7 @@ from planner.models import (
     User,
 )
 from planner.services import backups
-from planner.services.audit import (
-    has_triggers,
-    record,
-    without_triggers,
-)
+from planner.services.audit import has_triggers, record, without_triggers
 from planner.services.backups import backup, restore
 from planner.services.row_documents import tables_of_rows
 from planner.services.sources import source_create

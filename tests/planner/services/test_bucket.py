@@ -12,11 +12,7 @@ from planner.errors import SourceError
 from planner.models import Source
 from planner.services import source_files
 from planner.services.source_reading import source_preview, source_read
-from planner.services.sources import (
-    current_trace,
-    source_create,
-    source_series,
-)
+from planner.services.sources import current_trace, source_create, source_series
 from tests.planner.s3 import s3_server
 from tests.planner.services.test_source_reading import requests_csv
 

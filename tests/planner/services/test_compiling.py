@@ -3,10 +3,7 @@
 import pytest
 
 from planner.models import Run
-from planner.services import (
-    kernel_compilation,
-    worker,
-)
+from planner.services import kernel_compilation, worker
 from planner.services.scenarios import scenario_run
 
 

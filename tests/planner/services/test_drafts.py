@@ -11,10 +11,7 @@ from planner.inputs.scenario.document import parse
 from planner.inputs.scenario.schema import Scenario
 from planner.models import Trace
 from planner.services.draft_assumptions import draft_assumptions
-from planner.services.draft_profiles import (
-    built_in_profiles,
-    choose_serving,
-)
+from planner.services.draft_profiles import built_in_profiles, choose_serving
 from planner.services.drafts import scenario_draft
 from simulation.performance.profile import iteration_s
 

@@ -10,11 +10,7 @@ import pytest
 from planner.errors import ScenarioError
 from planner.inputs.scenario.document import parse
 from planner.services.draft_horizons import HORIZONS
-from planner.services.launch_drafts import (
-    LaunchDescription,
-    launch_assumptions,
-    launch_draft,
-)
+from planner.services.launch_drafts import LaunchDescription, launch_assumptions, launch_draft
 from planner.services.scenario_warnings import scenario_warnings
 
 pytestmark = pytest.mark.django_db

@@ -23,11 +23,7 @@ from planner.errors import NotAllowed
 from planner.models import ExternalIdentity, User, Workspace
 from planner.models.workspace import MAIN, workspace_of
 from planner.services import oidc
-from planner.services.identity_provider_settings import (
-    Grant,
-    IdentityProvider,
-    identity_provider,
-)
+from planner.services.identity_provider_settings import Grant, IdentityProvider, identity_provider
 from tests.planner.web.pages import text_of
 
 SECRET = "s3cret:with/signs"

@@ -9,10 +9,7 @@ from django.urls import reverse
 from planner.errors import NotAllowed, PlannerError
 from planner.models import User
 from planner.services import people
-from planner.services.tokens import (
-    token_create,
-    token_of,
-)
+from planner.services.tokens import token_create, token_of
 
 
 def choose(path: str, password: str) -> int:

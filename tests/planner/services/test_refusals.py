@@ -10,11 +10,7 @@ from django.test import Client
 
 from planner.models import Scenario, User
 from planner.services.login_limits import NAME_ATTEMPTS
-from planner.services.refused_requests import (
-    MAX_RECORDS,
-    limits_reached,
-    record_limit_reached,
-)
+from planner.services.refused_requests import MAX_RECORDS, limits_reached, record_limit_reached
 from planner.services.second_factor import factor_begin, factor_confirm, factor_end
 from planner.services.tokens import token_create
 from planner.services.workspaces import installation_admin

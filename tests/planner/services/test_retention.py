@@ -21,11 +21,7 @@ from planner.models import (
     Trace,
     User,
 )
-from planner.services.retention import (
-    NOTICE_PERIOD,
-    removal_sentence,
-    retention_sweep,
-)
+from planner.services.retention import NOTICE_PERIOD, removal_sentence, retention_sweep
 from planner.services.scenarios import scenario_create
 from planner.storage import row_arrays
 from tests.planner.samples import DOCUMENT

@@ -20,12 +20,7 @@ from planner.services.source_reading import (
     source_request_reading,
     sources_enqueue,
 )
-from planner.services.sources import (
-    current_trace,
-    source_change,
-    source_create,
-    source_series,
-)
+from planner.services.sources import current_trace, source_change, source_create, source_series
 from planner.storage import row_arrays
 from tests.prometheus import Engine, await_value, exporter, prometheus
 

@@ -17,10 +17,7 @@ from planner.services.plan_outcomes import outcomes_tick
 from planner.services.replica_speeds import speeds_judge
 from planner.services.runs import run_create
 from planner.services.scenarios import scenario_create
-from planner.services.sources import (
-    samples_store,
-    source_create,
-)
+from planner.services.sources import samples_store, source_create
 from planner.services.worker import run_execute
 from tests.planner.toy import FLEET
 from tests.planner.web.pages import signed_in, text_of

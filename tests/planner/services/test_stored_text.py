@@ -8,11 +8,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
 from planner.errors import Malformed
-from planner.files.stored_text import (
-    REPLACEMENT,
-    storable,
-    unstorable_character,
-)
+from planner.files.stored_text import REPLACEMENT, storable, unstorable_character
 from planner.models import AuditRecord, Run, Scenario
 from planner.services.audit import record
 from planner.services.worker import run_execute

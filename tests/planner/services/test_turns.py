@@ -9,12 +9,7 @@ from planner.domain.whatif.variations import Axis
 from planner.errors import NotReady, RunCancelled
 from planner.models import Run, Sweep, User
 from planner.models.workspace import Workspace, within
-from planner.services import (
-    run_limits,
-    run_queue,
-    runs,
-    worker,
-)
+from planner.services import run_limits, run_queue, runs, worker
 from planner.services.queues import LONG, SHORT
 from planner.services.scenarios import document_run
 from planner.services.whatif import sweep_create

@@ -18,10 +18,7 @@ from planner.services import people, workspaces
 from planner.services.passwords import password_mail
 from planner.services.runs import run_create
 from planner.services.scenarios import scenario_create
-from planner.services.tokens import (
-    token_create,
-    token_of,
-)
+from planner.services.tokens import token_create, token_of
 from planner.services.worker import run_execute
 from tests.planner.samples import DOCUMENT, client_of
 from tests.planner.web.pages import signed_in, text_of

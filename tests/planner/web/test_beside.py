@@ -12,10 +12,7 @@ from rest_framework.test import APIClient
 
 from planner.errors import NotReady, PlannerError
 from planner.models import Run, User
-from planner.selectors.run_comparison import (
-    compare_runs,
-    runs_to_compare,
-)
+from planner.selectors.run_comparison import compare_runs, runs_to_compare
 from planner.selectors.runs import run_table
 from planner.storage import row_arrays
 from tests.planner.web.pages import json_in, signed_in, text_of

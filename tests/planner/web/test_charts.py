@@ -15,19 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.domain.formats import digits, duration, figure, percent, when
-from planner.outputs.render.figure import (
-    MAX_POINTS,
-    PALETTE,
-)
+from planner.outputs.render.figure import MAX_POINTS, PALETTE
 from planner.outputs.render.figure import figure as chart
 from planner.outputs.render.figure import points as plain_points
-from planner.web.charts.over_time import (
-    POLICY_LINES,
-    forecast_figure,
-    replica_figure,
-    steps,
-    thin,
-)
+from planner.web.charts.over_time import POLICY_LINES, forecast_figure, replica_figure, steps, thin
 
 START = datetime(2024, 5, 18, tzinfo=UTC)
 

@@ -9,11 +9,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 
 from planner.domain.kinds.registry import KINDS
-from planner.inputs.scenario.document import (
-    edit,
-    outline,
-    parse,
-)
+from planner.inputs.scenario.document import edit, outline, parse
 from planner.models import Run
 from planner.web.forms.document import (
     LISTS,

@@ -11,22 +11,12 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
-from planner.inputs.scenario.document import (
-    edit,
-    outline,
-)
+from planner.inputs.scenario.document import edit, outline
 from planner.models import Calibration, OwnGpu, OwnModel, Profile, User
 from planner.selectors.hardware import model_get
 from planner.selectors.run_hardware import stored_hardware
-from planner.services.calibrations import (
-    CalibrationOptions,
-    calibration_path,
-)
-from planner.services.estimates import (
-    MeasurementSource,
-    estimate_one,
-    estimate_sweep,
-)
+from planner.services.calibrations import CalibrationOptions, calibration_path
+from planner.services.estimates import MeasurementSource, estimate_one, estimate_sweep
 from planner.services.scenarios import scenario_create, scenario_run
 from planner.web.forms.choices import names_of
 from planner.web.forms.document import row_changes

@@ -10,11 +10,7 @@ from django.utils import timezone
 
 from planner.models import Session, User
 from planner.services.people import person_change
-from planner.services.sessions import (
-    SEEN_INTERVAL,
-    key_hash,
-    sessions_sweep,
-)
+from planner.services.sessions import SEEN_INTERVAL, key_hash, sessions_sweep
 from tests.planner.web.pages import signed_in, text_of
 
 PAGE = "/account/sessions/"

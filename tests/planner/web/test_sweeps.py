@@ -9,11 +9,7 @@ from rest_framework.test import APIClient
 from planner.domain.whatif.variations import Axis
 from planner.errors import NotAllowed, NotReady, PlannerError, ScenarioError
 from planner.inputs.scenario.address import flat
-from planner.inputs.scenario.document import (
-    edit,
-    parse,
-    values_of,
-)
+from planner.inputs.scenario.document import edit, parse, values_of
 from planner.models import Run, Scenario, Sweep, User
 from planner.selectors.sweeps import sweep_grid
 from planner.services.scenarios import scenario_create

@@ -10,20 +10,12 @@ from django.urls import reverse
 from rest_framework.test import APIClient
 
 from planner.domain.report import Chart, Table
-from planner.domain.whatif.answer import (
-    ESTIMATED_SIZES,
-    NOT_SIMULATED,
-    STATIC_FLEET,
-    WhatIf,
-)
+from planner.domain.whatif.answer import ESTIMATED_SIZES, NOT_SIMULATED, STATIC_FLEET, WhatIf
 from planner.domain.whatif.settings import chosen_of
 from planner.domain.whatif.static_fleet import IN_PROPORTION
 from planner.errors import NotReady, PlannerError
 from planner.inputs.scenario.address import flat
-from planner.inputs.scenario.document import (
-    edit,
-    parse,
-)
+from planner.inputs.scenario.document import edit, parse
 from planner.models import Run, Scenario, Sweep, User
 from planner.services.whatif import base_of, what_if_answer, what_if_cells, what_if_replay
 from tests.planner.management.test_commands import SCENARIO, answer, command

@@ -7,10 +7,7 @@ from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.faults import RegionOutage
 from simulation.fleet import KvLink
-from simulation.start_times import (
-    Registration,
-    StartUp,
-)
+from simulation.start_times import Registration, StartUp
 from tests.simulation.asking import Asking
 from tests.simulation.builders import fleet, pool, profile, trace
 

@@ -7,10 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.inputs.catalogue import (
-    gpus,
-    models,
-)
+from planner.inputs.catalogue import gpus, models
 from planner.inputs.catalogue.efficiency import efficiencies
 from simulation.errors import SimulationError
 from simulation.performance.attention_ffn import (

@@ -9,11 +9,7 @@ from hypothesis import strategies as st
 
 from simulation.performance.collectives import line, monotone
 from simulation.performance.graph import operator_graph
-from simulation.performance.kernel_tables import (
-    KernelRows,
-    kernels,
-    surface,
-)
+from simulation.performance.kernel_tables import KernelRows, kernels, surface
 from simulation.performance.specs import Arrangement, ModelShape
 from simulation.performance.work import iteration
 

@@ -12,10 +12,7 @@ from simulation.performance.compiled_graph import GraphProfile
 from simulation.performance.curves import Curve, evaluate
 from simulation.performance.efficiency import KINDS, Efficiencies, Efficiency, combine
 from simulation.performance.graph import operator_graph
-from simulation.performance.kernel_tables import (
-    KernelRows,
-    kernels,
-)
+from simulation.performance.kernel_tables import KernelRows, kernels
 from simulation.performance.operator import KERNEL_SPREAD, operator_profile
 from simulation.performance.profile import Profile, iteration_s, measured_range
 from simulation.performance.roofline import roofline_profile

@@ -29,11 +29,7 @@ from planner.errors import IngestError
 from planner.inputs.ingest.options import IngestOptions
 from planner.inputs.ingest.source import Source
 from planner.inputs.ingest.tables import LIBRARY, open_table, refusals_of_libraries
-from planner.inputs.profiles.kernel_files import (
-    aic,
-    layers,
-    native,
-)
+from planner.inputs.profiles.kernel_files import aic, layers, native
 from planner.inputs.profiles.kernel_files.frame import Frame
 from planner.inputs.profiles.kernel_files.plausibility import plausible
 from planner.inputs.profiles.kernel_files.published import with_known_names

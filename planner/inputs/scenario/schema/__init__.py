@@ -12,53 +12,17 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from planner.inputs.scenario.schema.faults import Fault
-from planner.inputs.scenario.schema.fleet import (
-    Fleet,
-    Replicas,
-    Starts,
-)
-from planner.inputs.scenario.schema.hardware import (
-    Gpu,
-    Model,
-    Profile,
-    Shape,
-)
-from planner.inputs.scenario.schema.planning import (
-    Forecast,
-    Horizon,
-    Objective,
-)
-from planner.inputs.scenario.schema.regions import (
-    Committed,
-    Region,
-    Spot,
-)
-from planner.inputs.scenario.schema.serving import (
-    KvTransfer,
-    Routing,
-    Serving,
-)
+from planner.inputs.scenario.schema.fleet import Fleet, Replicas, Starts
+from planner.inputs.scenario.schema.hardware import Gpu, Model, Profile, Shape
+from planner.inputs.scenario.schema.planning import Forecast, Horizon, Objective
+from planner.inputs.scenario.schema.regions import Committed, Region, Spot
+from planner.inputs.scenario.schema.serving import KvTransfer, Routing, Serving
 from planner.inputs.scenario.schema.test_days import USUAL as USUAL_DAYS
 from planner.inputs.scenario.schema.test_days import Assurance, TestDay
-from planner.inputs.scenario.schema.topology import (
-    PlacedService,
-    Placement,
-    Topology,
-)
-from planner.inputs.scenario.schema.traffic import (
-    Growth,
-    Launch,
-    Lengths,
-    Source,
-    Tier,
-    Traffic,
-)
+from planner.inputs.scenario.schema.topology import PlacedService, Placement, Topology
+from planner.inputs.scenario.schema.traffic import Growth, Launch, Lengths, Source, Tier, Traffic
 from planner.policies.choice import USUAL, AnyPolicy, policy_of
-from planner.schema_types import (
-    Name,
-    Section,
-    named,
-)
+from planner.schema_types import Name, Section, named
 
 __all__ = [
     "Committed",

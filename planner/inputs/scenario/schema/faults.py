@@ -6,12 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from planner.schema_types import (
-    Count,
-    Name,
-    Role,
-    Section,
-)
+from planner.schema_types import Count, Name, Role, Section
 
 At = Annotated[float, Field(ge=0, le=366 * 86_400)]
 

@@ -7,14 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from planner.inputs.scenario.schema.serving import Routing
-from planner.schema_types import (
-    Count,
-    Delay,
-    Name,
-    Precision,
-    Role,
-    Section,
-)
+from planner.schema_types import Count, Delay, Name, Precision, Role, Section
 
 
 class Replicas(Section):

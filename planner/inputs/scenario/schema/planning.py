@@ -7,15 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from planner.inputs.scenario.holidays import Holiday
-from planner.schema_types import (
-    Buffer,
-    Delay,
-    Moment,
-    Name,
-    Quantile,
-    Section,
-    Share,
-)
+from planner.schema_types import Buffer, Delay, Moment, Name, Quantile, Section, Share
 
 MEAN = "mean"
 LEVEL_KINDS = "[quantile]", "[mean]"

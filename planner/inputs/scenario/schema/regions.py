@@ -7,14 +7,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from planner.inputs.scenario.schema.topology import Topology
-from planner.schema_types import (
-    Count,
-    Grams,
-    LatencyMs,
-    Name,
-    Section,
-    Usd,
-)
+from planner.schema_types import Count, Grams, LatencyMs, Name, Section, Usd
 
 UNLIMITED = "unlimited"
 # GPUs of a type in an unlimited region: above any plan, and still small enough to replay.

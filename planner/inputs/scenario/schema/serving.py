@@ -6,13 +6,7 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from planner.schema_types import (
-    Delay,
-    Name,
-    PeakGb,
-    Section,
-    Share,
-)
+from planner.schema_types import Delay, Name, PeakGb, Section, Share
 
 
 class KvTransfer(Section):

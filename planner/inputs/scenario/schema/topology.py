@@ -6,11 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from planner.schema_types import (
-    Name,
-    Section,
-    Share,
-)
+from planner.schema_types import Name, Section, Share
 
 Parts = Annotated[int, Field(ge=1, le=10_000)]
 

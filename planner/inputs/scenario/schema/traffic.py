@@ -7,14 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from planner.schema_types import (
-    BinS,
-    Milliseconds,
-    Moment,
-    Name,
-    Section,
-    Share,
-)
+from planner.schema_types import BinS, Milliseconds, Moment, Name, Section, Share
 
 
 class Tier(Section):

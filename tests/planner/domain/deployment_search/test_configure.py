@@ -13,15 +13,9 @@ from planner.domain.deployment_search.candidates import (
     instances_of,
     precisions,
 )
-from planner.domain.deployment_search.query import (
-    DeploymentQuery,
-    price_of,
-)
+from planner.domain.deployment_search.query import DeploymentQuery, price_of
 from planner.domain.deployment_search.results import profiles_of
-from planner.domain.deployment_search.search import (
-    Configured,
-    configure,
-)
+from planner.domain.deployment_search.search import Configured, configure
 from planner.errors import EXPECTED
 from planner.inputs import catalogue
 from planner.inputs.catalogue.serving import sequence_s

@@ -9,22 +9,12 @@ from typing import Any
 import pytest
 
 from planner.domain.deployment_search.candidates import instances_of
-from planner.domain.deployment_search.query import (
-    DeploymentQuery,
-    price_of,
-)
+from planner.domain.deployment_search.query import DeploymentQuery, price_of
 from planner.domain.deployment_search.results import WIDTHS
-from planner.domain.deployment_search.search import (
-    Configured,
-    configure,
-)
+from planner.domain.deployment_search.search import Configured, configure
 from planner.inputs import catalogue
 from planner.inputs.catalogue.estimate_calibration import estimate_fit
-from planner.inputs.estimates.measured_corrections import (
-    OwnMeasurements,
-    measurements,
-    own_of,
-)
+from planner.inputs.estimates.measured_corrections import OwnMeasurements, measurements, own_of
 from planner.inputs.scenario.own_hardware import Known
 from planner.inputs.scenario.schema import Profile
 from planner.inputs.scenario.speeds import speed_of

@@ -10,25 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.domain.forecaster_backtest.equal_attainment import (
-    Figures,
-    Matched,
-)
-from planner.domain.forecaster_backtest.figures import (
-    Beside,
-    Forecaster,
-    verdict,
-)
-from planner.domain.forecaster_backtest.oracle import (
-    came_tps,
-    covered,
-    hindsight,
-    served_tps,
-)
-from planner.domain.forecaster_backtest.replay import (
-    Driver,
-    height_at,
-)
+from planner.domain.forecaster_backtest.equal_attainment import Figures, Matched
+from planner.domain.forecaster_backtest.figures import Beside, Forecaster, verdict
+from planner.domain.forecaster_backtest.oracle import came_tps, covered, hindsight, served_tps
+from planner.domain.forecaster_backtest.replay import Driver, height_at
 from planner.domain.kinds import backtest
 from planner.domain.planning.solving import Periods
 from planner.domain.progress import silent
@@ -39,14 +24,7 @@ from planner.errors import ScenarioError
 from planner.inputs.scenario.settings import settings_of
 from planner.optimizer.horizon import HorizonProblem
 from planner.optimizer.horizon.figures import costs
-from tests.planner.domain.builders import (
-    WEST,
-    demand_file,
-    parts,
-    scenario,
-    sizes,
-    source,
-)
+from tests.planner.domain.builders import WEST, demand_file, parts, scenario, sizes, source
 from tests.planner.domain.one_by_one import OneByOne
 
 HOUR = 3600.0

@@ -5,19 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from planner.domain.forecaster_backtest.equal_attainment import (
-    NEAR,
-    TRIES,
-    Figures,
-    matched,
-)
-from planner.domain.forecaster_backtest.replay import (
-    HIGH,
-    KNOBS,
-    LOW,
-    height_at,
-    knob_of,
-)
+from planner.domain.forecaster_backtest.equal_attainment import NEAR, TRIES, Figures, matched
+from planner.domain.forecaster_backtest.replay import HIGH, KNOBS, LOW, height_at, knob_of
 from planner.domain.traffic.forecast_percentile import HEIGHTS
 from planner.domain.traffic.forecasts import Height
 

@@ -6,10 +6,7 @@ from typing import Any
 
 import pytest
 
-from planner.domain.kinds import (
-    simulate,
-    size,
-)
+from planner.domain.kinds import simulate, size
 from planner.domain.progress import silent
 from planner.domain.traffic.sources import StoredTrace
 from planner.errors import ScenarioError

@@ -12,14 +12,8 @@ import pytest
 from planner.domain.kinds import compare
 from planner.domain.progress import silent
 from planner.domain.traffic.sources import StoredTrace
-from planner.inputs.ingest import (
-    IngestOptions,
-    ingest_file,
-)
-from planner.inputs.scenario.document import (
-    parse,
-    with_traces,
-)
+from planner.inputs.ingest import IngestOptions, ingest_file
+from planner.inputs.scenario.document import parse, with_traces
 from planner.inputs.scenario.schema import Scenario
 from tests.planner.coarse import coarse_sizes
 from tests.planner.domain.builders import ROOT

@@ -8,10 +8,7 @@ from typing import Any
 from planner.domain.kinds.compare import _followed
 from planner.domain.planning.inputs import Planned
 from planner.domain.study import Setting
-from planner.domain.traffic.forecast_percentile import (
-    CHOSEN,
-    PlannedQuantile,
-)
+from planner.domain.traffic.forecast_percentile import CHOSEN, PlannedQuantile
 from planner.policies.registry import traits_of
 
 

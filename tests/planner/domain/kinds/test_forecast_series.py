@@ -5,10 +5,7 @@ import pytest
 
 from forecasting.demand import INPUT_TOKENS, REQUESTS, DemandSeries, SeriesKey
 from forecasting.multi_series import backtest_each_or_none
-from planner.domain.kinds.forecast import (
-    TraceOptions,
-    run_series,
-)
+from planner.domain.kinds.forecast import TraceOptions, run_series
 from planner.domain.progress import silent
 
 DAY = 100 + 80 * np.sin(np.arange(240) * 2 * np.pi / 24)

@@ -8,10 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from planner.domain.kinds import (
-    compare,
-    plan,
-)
+from planner.domain.kinds import compare, plan
 from planner.domain.outcome import Outcome
 from planner.domain.progress import silent
 from planner.domain.traffic.sources import StoredTrace

@@ -12,12 +12,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from planner.domain.kinds import (
-    compare,
-    forecast,
-    plan,
-    simulate,
-)
+from planner.domain.kinds import compare, forecast, plan, simulate
 from planner.domain.outcome import Outcome
 from planner.domain.progress import silent
 from planner.domain.traffic.sources import StoredTrace

@@ -11,25 +11,10 @@ import numpy as np
 import pytest
 
 from planner.domain.kinds import outlook
-from planner.domain.outlook.calendar import (
-    WEEK_S,
-    Month,
-    months_of,
-    weights,
-)
-from planner.domain.outlook.commitments import (
-    Use,
-    commit,
-    steps,
-)
-from planner.domain.outlook.figures import (
-    month_figures,
-    uses,
-)
-from planner.domain.planning.planning import (
-    forecast_load,
-    plan_load,
-)
+from planner.domain.outlook.calendar import WEEK_S, Month, months_of, weights
+from planner.domain.outlook.commitments import Use, commit, steps
+from planner.domain.outlook.figures import month_figures, uses
+from planner.domain.planning.planning import forecast_load, plan_load
 from planner.domain.progress import silent
 from planner.errors import ScenarioError
 from tests.planner.domain import builders as make

@@ -16,11 +16,7 @@ from planner.inputs.scenario.build import build_hardware
 from planner.inputs.scenario.topology import network_of
 from planner.optimizer.placement import measure
 from tests.planner.domain import builders as make
-from tests.planner.domain.placement.test_placement import (
-    EAST,
-    MIXED_REGION,
-    disaggregated,
-)
+from tests.planner.domain.placement.test_placement import EAST, MIXED_REGION, disaggregated
 from tests.simulation.asking import Asking
 from tests.simulation.policies.observed import seen
 

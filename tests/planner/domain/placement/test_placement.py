@@ -10,10 +10,7 @@ import polars as pl
 import pytest
 
 from planner.domain.kinds import place
-from planner.domain.placement.services import (
-    apart,
-    placed_services,
-)
+from planner.domain.placement.services import apart, placed_services
 from planner.domain.placement.simulation import placed_fleet
 from planner.domain.progress import silent
 from planner.domain.traffic.sources import StoredTrace

@@ -12,17 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.domain.planning.deferred import (
-    Work,
-    deferred_tps,
-    flat_level,
-    level,
-)
+from planner.domain.planning.deferred import Work, deferred_tps, flat_level, level
 from planner.domain.planning.inputs import PlanInput
-from planner.domain.planning.planning import (
-    flat_at_peak,
-    plan_window,
-)
+from planner.domain.planning.planning import flat_at_peak, plan_window
 from planner.domain.progress import silent
 from tests.planner.domain import builders as make
 

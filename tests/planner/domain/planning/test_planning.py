@@ -13,16 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.domain.planning.figures import plan_figures
-from planner.domain.planning.inputs import (
-    PlanInput,
-    Planned,
-)
-from planner.domain.planning.planning import (
-    flat_at_peak,
-    flat_before,
-    plan_window,
-    schedule,
-)
+from planner.domain.planning.inputs import PlanInput, Planned
+from planner.domain.planning.planning import flat_at_peak, flat_before, plan_window, schedule
 from planner.domain.planning.spare_replicas import spare_of
 from planner.domain.progress import silent
 from planner.domain.traffic.window import Window

@@ -9,22 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.domain.kinds import (
-    compare,
-    pareto,
-    plan,
-)
+from planner.domain.kinds import compare, pareto, plan
 from planner.domain.options import options_of
 from planner.domain.progress import silent
 from planner.domain.traffic.sources import StoredTrace
 from planner.domain.whatif.objectives import pair_of
 from planner.errors import Infeasible, OptionsRefused, ScenarioError
-from tests.planner.domain.builders import (
-    WEST,
-    demand_file,
-    scenario,
-    source,
-)
+from tests.planner.domain.builders import WEST, demand_file, scenario, source
 
 EAST = {
     "name": "east", "capacity": {"G": 32}, "usd_per_gpu_hour": {"G": 2},

@@ -9,25 +9,15 @@ from typing import Any
 import pytest
 
 from planner.domain.kinds import provision
-from planner.domain.kinds.provision import (
-    IMAGE_TOKENS,
-    Options,
-)
+from planner.domain.kinds.provision import IMAGE_TOKENS, Options
 from planner.domain.progress import silent
-from planner.domain.provisioning.levels import (
-    interference_table,
-    measured_on,
-    problem_of,
-)
+from planner.domain.provisioning.levels import interference_table, measured_on, problem_of
 from planner.domain.provisioning.pools import Images
 from planner.domain.traffic.sources import StoredTrace
 from planner.errors import CatalogueError
 from planner.inputs import catalogue
 from planner.inputs.profiles.kernel_files import Sharing
-from planner.inputs.scenario.own_hardware import (
-    KernelSource,
-    Known,
-)
+from planner.inputs.scenario.own_hardware import KernelSource, Known
 from simulation.provisioning.workload import PhaseLoad
 from tests.planner.domain import builders as make
 from tests.planner.domain.provisioning.test_provisioning import small

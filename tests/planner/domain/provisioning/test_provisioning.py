@@ -16,11 +16,7 @@ from planner.domain.kinds import provision
 from planner.domain.kinds.provision import Options
 from planner.domain.outcome import Outcome
 from planner.domain.progress import silent
-from planner.domain.provisioning.load import (
-    Peak,
-    limit_of,
-    peak_hours,
-)
+from planner.domain.provisioning.load import Peak, limit_of, peak_hours
 from planner.domain.traffic.sources import StoredTrace
 from planner.domain.traffic.traffic import build_traffic
 from planner.domain.traffic.window import resolve_window

@@ -11,10 +11,7 @@ from planner.domain.kinds.provision import Options
 from planner.domain.progress import silent
 from planner.domain.traffic.sources import StoredTrace
 from tests.planner.domain import builders as make
-from tests.planner.domain.provisioning.test_provisioning import (
-    LENGTHS,
-    small,
-)
+from tests.planner.domain.provisioning.test_provisioning import LENGTHS, small
 
 
 @pytest.fixture(scope="module")

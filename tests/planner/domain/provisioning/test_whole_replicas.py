@@ -6,13 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.domain.provisioning.levels import (
-    Judge,
-    Rules,
-    problem_of,
-    solve,
-    with_plenty,
-)
+from planner.domain.provisioning.levels import Judge, Rules, problem_of, solve, with_plenty
 from planner.inputs.catalogue import hardware
 from simulation.performance.memory import MEMORY_SHARE
 from simulation.provisioning.levels import model_level

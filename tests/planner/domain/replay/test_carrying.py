@@ -10,12 +10,7 @@ import numpy as np
 import pytest
 
 from planner.domain.replay.replay import prepare
-from planner.domain.replay.serving_capacity import (
-    asked,
-    capacity_table,
-    serving,
-    survives,
-)
+from planner.domain.replay.serving_capacity import asked, capacity_table, serving, survives
 from planner.domain.study import Study
 from planner.inputs.scenario.settings import settings_of
 from tests.planner.domain import builders as make

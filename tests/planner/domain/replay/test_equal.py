@@ -10,16 +10,9 @@ import numpy as np
 import pytest
 
 from planner.domain.progress import silent
-from planner.domain.replay.equal_attainment import (
-    FlatFleets,
-    equally_good,
-    with_flat_costs,
-)
+from planner.domain.replay.equal_attainment import FlatFleets, equally_good, with_flat_costs
 from planner.domain.replay.replay import run_policy
-from planner.domain.study import (
-    PolicyRun,
-    Study,
-)
+from planner.domain.study import PolicyRun, Study
 from planner.policies.choice import policy_of
 from tests.planner.domain.replay.test_policies import study
 

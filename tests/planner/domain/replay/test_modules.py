@@ -9,15 +9,9 @@ import numpy as np
 import pytest
 
 from planner.domain.progress import silent
-from planner.domain.replay.replay import (
-    prepare,
-    run_policy,
-)
+from planner.domain.replay.replay import prepare, run_policy
 from planner.domain.sizing.sizing import size
-from planner.domain.study import (
-    PolicyRun,
-    Study,
-)
+from planner.domain.study import PolicyRun, Study
 from planner.errors import ScenarioError
 from planner.inputs.scenario.settings import settings_of
 from planner.policies.choice import policy_of

@@ -12,14 +12,8 @@ import pytest
 from planner.domain.preparation import planned_of
 from planner.domain.progress import silent
 from planner.domain.replay.policy_context import making_of
-from planner.domain.replay.rated_signals import (
-    PressureTests,
-    pressure_test,
-)
-from planner.domain.replay.replay import (
-    prepare,
-    run_policy,
-)
+from planner.domain.replay.rated_signals import PressureTests, pressure_test
+from planner.domain.replay.replay import prepare, run_policy
 from planner.domain.results.notes import note_of
 from planner.domain.sizing.sizing import size
 from planner.domain.study import Study

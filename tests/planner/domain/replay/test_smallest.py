@@ -6,11 +6,7 @@ import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from planner.domain.replay.smallest_counts import (
-    fewest,
-    spread,
-    trimmed,
-)
+from planner.domain.replay.smallest_counts import fewest, spread, trimmed
 from simulation.arrays import IntArray
 
 pools = st.lists(

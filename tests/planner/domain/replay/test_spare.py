@@ -12,18 +12,10 @@ import numpy as np
 import pytest
 
 from planner.domain.replay.replay import prepare
-from planner.domain.replay.replica_loss import (
-    asked,
-    lacking,
-    left,
-    with_spare,
-)
+from planner.domain.replay.replica_loss import asked, lacking, left, with_spare
 from planner.domain.replay.serving_capacity import survives
 from planner.domain.study import Study
-from planner.inputs.scenario.settings import (
-    SpareSettings,
-    settings_of,
-)
+from planner.inputs.scenario.settings import SpareSettings, settings_of
 from tests.planner.domain import builders as make
 
 LENGTHS = {"input_tokens": {"mean": 100}, "output_tokens": {"mean": 10}}

@@ -9,17 +9,9 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from planner.domain.results.answer import (
-    Row,
-    Timetable,
-    answer_of,
-    timetable_tables,
-)
+from planner.domain.results.answer import Row, Timetable, answer_of, timetable_tables
 from planner.domain.serialise import per_cent
-from planner.inputs.scenario.settings import (
-    SpareSettings,
-    Spending,
-)
+from planner.inputs.scenario.settings import SpareSettings, Spending
 from tests.planner.domain.results.test_verdict import run
 
 NO_SPARE, NO_LIMIT = SpareSettings(), Spending.of(None, None, None)

@@ -13,10 +13,7 @@ from planner.domain.kinds import plan
 from planner.domain.outcome import Outcome
 from planner.domain.preparation import study_of
 from planner.domain.progress import silent
-from planner.domain.results.assumptions import (
-    Assumption,
-    assumptions_of,
-)
+from planner.domain.results.assumptions import Assumption, assumptions_of
 from planner.domain.traffic.sources import StoredTrace
 from planner.inputs.scenario.own_hardware import NOTHING
 from tests.planner.domain import builders as make

@@ -9,10 +9,7 @@ from forecasting.demand import SeriesKey
 from planner.domain.progress import silent
 from planner.domain.retrospective.demand_drift import speed_drift
 from planner.domain.retrospective.evaluation import came_true
-from planner.domain.retrospective.figures import (
-    ForecastBin,
-    HeldPool,
-)
+from planner.domain.retrospective.figures import ForecastBin, HeldPool
 from planner.errors import ScenarioError
 from planner.inputs.live.replica_speed import Served
 from planner.inputs.scenario.own_hardware import NOTHING

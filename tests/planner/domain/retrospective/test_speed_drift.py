@@ -11,11 +11,7 @@ import pytest
 
 from planner.domain.retrospective.demand_drift import speed_drift
 from planner.domain.retrospective.speed_drift import _drift, observations_of
-from planner.inputs.live.replica_speed import (
-    MOST,
-    Served,
-    served_of,
-)
+from planner.inputs.live.replica_speed import MOST, Served, served_of
 from planner.inputs.live.samples import bins_frame
 from simulation.engine.run import simulate
 from simulation.performance.linear import LinearProfile

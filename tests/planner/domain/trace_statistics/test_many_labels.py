@@ -10,17 +10,10 @@ import pytest
 
 from planner.domain.trace_statistics.cache import character_written
 from planner.domain.trace_statistics.days import LISTED as LISTED_DAYS
-from planner.domain.trace_statistics.figures import (
-    LEVELS,
-    UNSAID,
-    Character,
-)
+from planner.domain.trace_statistics.figures import LEVELS, UNSAID, Character
 from planner.domain.trace_statistics.statistics import characterise
 from planner.domain.trace_statistics.volumes import LISTED
-from planner.inputs.ingest import (
-    IngestOptions,
-    ingest_file,
-)
+from planner.inputs.ingest import IngestOptions, ingest_file
 
 DAY = 86_400
 KINDS = ("model", "region", "tier")

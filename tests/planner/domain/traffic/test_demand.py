@@ -7,10 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.domain.traffic.demand import (
-    Demand,
-    bin_demand,
-)
+from planner.domain.traffic.demand import Demand, bin_demand
 from simulation.trace import Trace
 
 

@@ -13,10 +13,7 @@ from planner.domain.results.basis import growth_noted
 from planner.domain.traffic.demand_paths import demand_paths
 from planner.domain.traffic.forecast_requests import requests_ahead
 from planner.domain.traffic.forecasts import rolled
-from planner.inputs.scenario.settings import (
-    MONTH_S,
-    Growth,
-)
+from planner.inputs.scenario.settings import MONTH_S, Growth
 from tests.planner.domain import builders as make
 
 DAY = 86400.0

@@ -8,17 +8,8 @@ import pytest
 from planner.domain.kinds import forecast
 from planner.domain.progress import silent
 from planner.errors import ScenarioError
-from planner.inputs.scenario.holidays import (
-    holidays_of,
-    in_words,
-)
-from tests.planner.domain.builders import (
-    EPOCH,
-    demand_file,
-    parts,
-    scenario,
-    source,
-)
+from planner.inputs.scenario.holidays import holidays_of, in_words
+from tests.planner.domain.builders import EPOCH, demand_file, parts, scenario, source
 
 MONDAY = 19_856  # days to EPOCH
 

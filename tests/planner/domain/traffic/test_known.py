@@ -9,15 +9,8 @@ import pytest
 
 from planner.domain.preparation import study_of
 from planner.domain.progress import silent
-from planner.domain.sizing.sizing import (
-    Sizes,
-    size_over_time,
-)
-from planner.domain.traffic.known_lengths import (
-    KnownLengths,
-    foreseen,
-    known_lengths,
-)
+from planner.domain.sizing.sizing import Sizes, size_over_time
+from planner.domain.traffic.known_lengths import KnownLengths, foreseen, known_lengths
 from planner.domain.traffic.sources import StoredTrace
 from planner.domain.traffic.traffic import Traffic
 from planner.domain.traffic.window import Window

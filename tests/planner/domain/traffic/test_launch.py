@@ -12,10 +12,7 @@ from planner.domain.planning.planning import plan_window
 from planner.domain.progress import silent
 from planner.domain.traffic.described_traffic import rates
 from planner.domain.traffic.forecast_requests import requests_ahead
-from planner.domain.traffic.traffic import (
-    LAUNCHED,
-    build_traffic,
-)
+from planner.domain.traffic.traffic import LAUNCHED, build_traffic
 from planner.domain.traffic.window import resolve_window
 from planner.errors import ScenarioError
 from planner.inputs.catalogue.shapes import shapes

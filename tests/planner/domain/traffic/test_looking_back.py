@@ -10,10 +10,7 @@ import pytest
 
 from planner.domain.progress import silent
 from planner.domain.results.tables import looking_back_tables
-from planner.domain.traffic.forecasts import (
-    MEAN,
-    forecast_window,
-)
+from planner.domain.traffic.forecasts import MEAN, forecast_window
 from planner.domain.traffic.groups import groups_of
 from planner.domain.traffic.past_forecasts import (
     MOST_ORIGINS,
@@ -23,11 +20,7 @@ from planner.domain.traffic.past_forecasts import (
     origins,
 )
 from planner.domain.traffic.sources import StoredTrace
-from tests.planner.domain.builders import (
-    demand_file,
-    parts,
-    scenario,
-)
+from tests.planner.domain.builders import demand_file, parts, scenario
 
 HORIZON = {"duration_s": 6 * 3600, "period_s": 3600}
 

@@ -5,28 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.domain.traffic.prefixes import (
-    blocks_of,
-    joined,
-)
+from planner.domain.traffic.prefixes import blocks_of, joined
 from planner.domain.traffic.sources import measured_source
-from planner.domain.traffic.traffic import (
-    MEASURED,
-    build_traffic,
-    merge,
-)
-from planner.inputs.ingest.store import (
-    COLUMNS,
-    read_requests,
-)
+from planner.domain.traffic.traffic import MEASURED, build_traffic, merge
+from planner.inputs.ingest.store import COLUMNS, read_requests
 from planner.inputs.scenario.schema import Source
 from simulation.trace import Trace
-from tests.planner.domain.builders import (
-    ingested,
-    request_file,
-    source,
-    traffic_settings,
-)
+from tests.planner.domain.builders import ingested, request_file, source, traffic_settings
 
 ROWS = [
     {"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": [7, 9]},

@@ -11,15 +11,8 @@ import pytest
 
 from forecasting.demand import DemandSeries, SeriesKey
 from forecasting.selection import forecaster
-from planner.domain.planning.inputs import (
-    PlanInput,
-    quantiles_of,
-    usd_per_tps,
-)
-from planner.domain.planning.planning import (
-    forecast_load,
-    plan_window,
-)
+from planner.domain.planning.inputs import PlanInput, quantiles_of, usd_per_tps
+from planner.domain.planning.planning import forecast_load, plan_window
 from planner.domain.progress import silent
 from planner.domain.traffic.demand import Demand
 from planner.domain.traffic.forecast_percentile import (
@@ -36,16 +29,9 @@ from planner.domain.traffic.forecast_percentile import (
     past_origins,
     share_covered,
 )
-from planner.domain.traffic.forecasts import (
-    MEAN,
-    Height,
-)
+from planner.domain.traffic.forecasts import MEAN, Height
 from planner.domain.traffic.sources import StoredTrace
-from tests.planner.domain.builders import (
-    demand_file,
-    plan_input,
-    scenario,
-)
+from tests.planner.domain.builders import demand_file, plan_input, scenario
 
 HOUR = 3600.0
 

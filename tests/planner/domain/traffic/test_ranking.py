@@ -9,10 +9,7 @@ import polars as pl
 import pytest
 
 from forecasting.demand import REQUESTS, DemandSeries
-from planner.domain.traffic.window import (
-    DAY_S,
-    HOUR_S,
-)
+from planner.domain.traffic.window import DAY_S, HOUR_S
 from planner.domain.traffic.window_rank import (
     ALL,
     WEEK_S,

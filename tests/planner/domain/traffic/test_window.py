@@ -10,10 +10,7 @@ import pytest
 
 from forecasting.demand import SeriesKey
 from planner.domain.traffic.demand import Demand
-from planner.domain.traffic.window import (
-    Window,
-    resolve_window,
-)
+from planner.domain.traffic.window import Window, resolve_window
 from planner.errors import ScenarioError
 from tests.planner.domain import builders as make
 

@@ -10,10 +10,7 @@ import numpy as np
 import pytest
 
 from planner.domain.planning.inputs import Planned
-from planner.domain.planning.planning import (
-    plan_load,
-    plan_window,
-)
+from planner.domain.planning.planning import plan_load, plan_window
 from planner.domain.progress import silent
 from planner.domain.replay.replay import run_policy
 from planner.domain.study import Study

@@ -8,10 +8,7 @@ import numpy as np
 
 from planner.domain.planning.planning import plan_window
 from planner.domain.progress import silent
-from planner.domain.verification.correction_windows import (
-    drawn_anew,
-    grounds_of,
-)
+from planner.domain.verification.correction_windows import drawn_anew, grounds_of
 from tests.planner.domain.replay.test_replay import study
 
 

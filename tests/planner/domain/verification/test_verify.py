@@ -15,10 +15,7 @@ from planner.domain.planning.inputs import Planned
 from planner.domain.planning.planning import plan_window
 from planner.domain.progress import silent
 from planner.domain.replay.detail import ALL
-from planner.domain.study import (
-    PolicyRun,
-    Study,
-)
+from planner.domain.study import PolicyRun, Study
 from planner.domain.verification.correction import HALF
 from planner.domain.verification.correction_rounds import misses
 from planner.domain.verification.verify import (

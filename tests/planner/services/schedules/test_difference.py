@@ -7,11 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from planner.outputs.weekly_pattern import Step
-from planner.services.plan_difference import (
-    ActivationRule,
-    PoolPlan,
-    plan_difference,
-)
+from planner.services.plan_difference import ActivationRule, PoolPlan, plan_difference
 
 MONDAY = datetime(2024, 5, 13)
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)

@@ -11,10 +11,7 @@ import pytest
 from planner.errors import NotAllowed, NotReady, PlannerError
 from planner.models import ActivePlan, Firing, ReviewRules, Run, Schedule, User
 from planner.services.proposals import approve
-from planner.services.schedule_firings import (
-    schedule_fire,
-    schedules_tick,
-)
+from planner.services.schedule_firings import schedule_fire, schedules_tick
 from planner.services.schedules import (
     schedule_change,
     schedule_create,

@@ -10,10 +10,7 @@ from pathlib import Path
 import pytest
 
 from planner.models import ActivePlan, Outcome
-from planner.services.plan_outcomes import (
-    active_periods,
-    due_periods,
-)
+from planner.services.plan_outcomes import active_periods, due_periods
 from tests.planner.coarse import coarse_sizes
 
 SCRIPT = Path(__file__).parents[4] / "docs" / "examples" / "quarter.py"

@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 
 from simulation.errors import SimulationError
-from simulation.performance.adjusted_profile import (
-    AdjustedProfile,
-    adjusted,
-)
+from simulation.performance.adjusted_profile import AdjustedProfile, adjusted
 from simulation.performance.curves import Part, grid
 from simulation.performance.fitting.compare import (
     EXPECTED,
