@@ -20,6 +20,7 @@ from simulation.arrays import FloatArray, IntArray
 
 FEW_TIMES = 20  # fewer times show no rate
 SLOW_GAP = 20.0  # mean gap from which numbers may be milliseconds as well as seconds
+MINUTE_MS, LONGEST_BIN_S = 60_000.0, 31 * 86_400.0
 FAST_RATE = 100.0  # requests per second that a trace in milliseconds hardly has
 STRAY_SHARE = 0.01  # most rows that may be set aside for their clock
 FAR_HOURS = 2 * 8766  # a gap that no trace of one service has
@@ -49,6 +50,7 @@ class Evidence:
     clock: Clock | None = None
     numbers: FloatArray | None = None  # times of the first rows as they are written
     declared_unit: bool = False  # the format declares the unit
+    bins: bool = False  # the times are those of bins, not of requests
     jump_ns: IntArray | None = None  # local times that follow a jump back of about an hour
     hours: Mapping[int, int] = field(default_factory=dict)  # rows by hour
     before: FloatArray | None = None  # amounts of a series, and those that follow them
@@ -97,7 +99,11 @@ def _time_unit(evidence: Evidence) -> Finding | None:
     if gap <= 0:
         return None
     is_whole = bool((numbers % 1 == 0).all())
-    if clock.units == ("ms",):
+    if evidence.bins:  # bins have widths of the clock: a minute in ms would be 17 h in s
+        doubt = clock.units == ("s",) and (
+            gap > LONGEST_BIN_S or (gap >= MINUTE_MS and gap % 3600 != 0)
+        )
+    elif clock.units == ("ms",):
         doubt = (not is_whole and 1 / gap <= FAST_RATE) or 1e3 / gap > FAST_RATE
     else:
         doubt = not evidence.declared_unit and gap >= SLOW_GAP
@@ -107,7 +113,9 @@ def _time_unit(evidence: Evidence) -> Finding | None:
         f"{evidence.name}: {evidence.column} counts from the start of the trace in seconds or in "
         f"milliseconds ({1 / gap:,.3g} or {1e3 / gap:,.3g} rows per second).",
         tuple(
-            Choice(words, "map", f"arrival={evidence.column}:{unit}")
+            Choice(
+                words, "map", f"{'time' if evidence.bins else 'arrival'}={evidence.column}:{unit}"
+            )
             for unit, words in (("s", "seconds"), ("ms", "milliseconds"))
         ),
     )

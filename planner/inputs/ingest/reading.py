@@ -29,7 +29,7 @@ from planner.inputs.ingest.clock import (
 from planner.inputs.ingest.connectors import Connector
 from planner.inputs.ingest.consistency import Evidence, Question, run
 from planner.inputs.ingest.names import compact
-from planner.inputs.ingest.options import REQUEST_FIELDS, IngestOptions
+from planner.inputs.ingest.options import DEMAND_FIELDS, REQUEST_FIELDS, IngestOptions
 from planner.inputs.ingest.report import RELATIVE, SeriesReport
 from planner.inputs.ingest.rows import Batch, Fault
 from planner.inputs.ingest.tables import Table
@@ -100,7 +100,12 @@ class Reading:
         if len(columns) == 1:
             numbers = time_numbers(self.table.probe[column])
             evidence = Evidence(
-                self.name, column, when, numbers, declared_unit=bool(self.format.unit)
+                self.name,
+                column,
+                when,
+                numbers,
+                declared_unit=bool(self.format.unit),
+                bins=self.format.fields == DEMAND_FIELDS,
             )
             self.check(("time_unit",), evidence)
         return when

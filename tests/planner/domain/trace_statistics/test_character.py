@@ -237,7 +237,9 @@ def test_a_file_of_counts_has_means_and_says_what_it_has_not(stored: Build) -> N
 
 
 def test_a_file_of_tokens_is_ranked_by_tokens(stored: Build) -> None:
-    table = demand(np.zeros(72), 3600).select("time", total_tokens=pl.Series(np.arange(72.0)))
+    table = demand(np.zeros(72), 3600).select(
+        "time", total_tokens=pl.Series(np.repeat([1.0, 2.0, 3.0], 24))
+    )
     character = of(stored(table))
     assert character.unit == "total_tokens" and character.total.requests is None
     assert character.days.days[-1].rank == 1
