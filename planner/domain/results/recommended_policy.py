@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.domain.recommend.figures import Expected, assurance_figures
-from planner.domain.recommend.rule import Choice
+from planner.domain.recommend.rule import TIE, Choice
 from planner.domain.recommend.test_days import TestDay
 from planner.domain.results.answer import Fact, Timetable, plan_answer
 from planner.domain.serialise import shares_in_time
@@ -195,5 +195,6 @@ def _sentence(run: PolicyRun, choice: Choice, days: Sequence[TestDay], level: in
     other = choice.runner_up
     if other is not None:
         more = other.expected(days) / choice.candidate.expected(days) - 1
-        words += f" Next: {other.label}, {more:+.0%}."
+        costs = f"costs {more:.0%} more" if more > TIE else "costs about the same"
+        words += f" Next: {other.label} {costs}."
     return words

@@ -33,8 +33,8 @@ class Planned(Policy):
             style=Style("purple", "longdash", 2.0),
         ),
         "lt-i-last-value": Traits(
-            "Planned on last value",
-            "The plan, had the last period been repeated.",
+            "Forecast plan, last-value predictor",
+            "Assumes that the next interval equals the last.",
             Group.PLANNED,
             complexity=20,
             plan=Plan("last-value"),
@@ -42,8 +42,8 @@ class Planned(Policy):
             style=Style("purple", "dashdot"),
         ),
         "lt-i-seasonal": Traits(
-            "Planned on the day before",
-            "The plan, were each bin as it was a day before (seasonal naive).",
+            "Forecast plan, day-before predictor",
+            "Assumes that each bin equals the same bin a day before (seasonal naive).",
             Group.PLANNED,
             complexity=20,
             plan=Plan("seasonal-naive"),
@@ -51,7 +51,7 @@ class Planned(Policy):
             style=Style("green", "dashdot"),
         ),
         "lt-i-perfect": Traits(
-            "Planned on a perfect forecast",
+            "Forecast plan, perfect forecast",
             "The cheapest schedule found by replay, had the future been known.",
             Group.PLANNED,
             complexity=31,

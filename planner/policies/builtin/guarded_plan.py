@@ -43,8 +43,8 @@ class Guarded(Policy):
 
     kinds: ClassVar = {
         "lt-g": Traits(
-            "Planned, guarded by load (LT-G)",
-            "The plan's count, and more while more comes or waits than that serves.",
+            "Forecast plan + reactive guard (LT-G)",
+            "The plan, and more replicas while load exceeds what it serves.",
             Group.PLANNED,
             complexity=25,
             plan=Plan(),
@@ -54,7 +54,7 @@ class Guarded(Policy):
         ),
         "flat-g": Traits(
             "Static fleet + reactive guard",
-            "A static fleet, and more while more comes or waits than it serves.",
+            "A static fleet, and more replicas while load exceeds what it serves.",
             Group.REACTIVE,
             complexity=12,
             beyond=True,

@@ -24,8 +24,8 @@ class FixedFleet(Policy):
             style=Style("red", "dash"),
         ),
         "flat-before": Traits(
-            "Flat as the days before would have it",
-            "The smallest flat fleet for the days before and one busier: it can be run.",
+            "Static fleet sized on history",
+            "The smallest static fleet that passes the required test days.",
             Group.FIXED,
             complexity=1,
             flat=True,
@@ -34,7 +34,7 @@ class FixedFleet(Policy):
         ),
         "flat-peak": Traits(
             "Flat at peak",
-            "Sized in hindsight for the peak of the window.",
+            "A static fleet sized for the peak of the window.",
             Group.FIXED,
             complexity=2,
             flat=True,
@@ -43,8 +43,8 @@ class FixedFleet(Policy):
             style=Style("grey", "dash"),
         ),
         "flat-min": Traits(
-            "Smallest flat fleet that meets the SLO",
-            "Searched by replay: what any policy has to beat.",
+            "Minimum static fleet",
+            "The smallest static fleet that meets the SLO in the window.",
             Group.FIXED,
             complexity=3,
             flat=True,
