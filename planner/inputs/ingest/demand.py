@@ -15,13 +15,7 @@ import polars as pl
 from planner.errors import IngestError
 from planner.inputs.ingest import clock
 from planner.inputs.ingest.checks import Names, amounts, first_reasons, labels
-from planner.inputs.ingest.columns import (
-    Amounts,
-    DemandLayout,
-    Expression,
-    Resolver,
-    demand_layout,
-)
+from planner.inputs.ingest.columns import Amounts, DemandLayout, Expression, Resolver, demand_layout
 from planner.inputs.ingest.connectors import Connector
 from planner.inputs.ingest.consistency import Evidence, only_grows
 from planner.inputs.ingest.grid import (

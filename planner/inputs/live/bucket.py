@@ -16,10 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from planner.errors import SourceError
-from planner.inputs.live.prometheus.address import (
-    Address,
-    address_of,
-)
+from planner.inputs.live.prometheus.address import Address, address_of
 
 try:
     import botocore.session

@@ -24,11 +24,7 @@ from planner.inputs.ingest.store import (
     write_report,
 )
 from planner.inputs.live.lengths import sample_of
-from planner.inputs.live.samples import (
-    AMOUNTS,
-    KEYS,
-    Samples,
-)
+from planner.inputs.live.samples import AMOUNTS, KEYS, Samples
 from simulation.arrays import FloatArray
 
 FORMAT = "live"

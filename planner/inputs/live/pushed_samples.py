@@ -10,14 +10,7 @@ from typing import Any
 import polars as pl
 
 from planner.errors import SourceError
-from planner.inputs.live.samples import (
-    AMOUNTS,
-    GAUGES,
-    HISTOGRAMS,
-    KEYS,
-    Samples,
-    bins_frame,
-)
+from planner.inputs.live.samples import AMOUNTS, GAUGES, HISTOGRAMS, KEYS, Samples, bins_frame
 
 MOST_SAMPLES = 20_000  # in one request
 LARGEST = 1e12

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.domain.encoding import decode, encode
-from planner.domain.replay.backtest_windows import Goals
+from planner.domain.recommend.rule import CaseResult
 from planner.errors import Damaged
 from planner.policies.base import Group
 from simulation.fleet import KvLink
@@ -43,7 +43,7 @@ def test_arrays_come_back_to_the_last_bit(values):
 def test_dataclasses_tables_enums_and_moments_come_back():
     table = pl.DataFrame({"a": [1.5, None, nan], "b": ["x", "y", None]})
     value = (
-        Goals({"chat": 0.95}, True),
+        CaseResult(1.5, {"chat": 0.95}, 0.0),
         KvLink(kv_bytes_per_token=1.0, bytes_s=inf),
         Group.REACTIVE,
         datetime(2024, 5, 1, 12, tzinfo=UTC),
@@ -80,6 +80,6 @@ def test_damaged_bytes_are_named_as_such(content):
 
 def test_reading_builds_nothing_outside_the_project(monkeypatch):
     monkeypatch.setattr("planner.domain.encoding._name", lambda kind: ("subprocess", "Popen"))
-    content = encode(Goals({}, True))
+    content = encode(CaseResult(1.5, {}, 0.0))
     with pytest.raises(Damaged):
         decode(content)

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from planner.inputs.live.prometheus.names import (
-    POWER,
-    Engine,
-    Kind,
-    Metric,
-)
-from planner.inputs.live.samples import (
-    AMOUNTS,
-    WORDS,
-)
+from planner.inputs.live.prometheus.names import POWER, Engine, Kind, Metric
+from planner.inputs.live.samples import AMOUNTS, WORDS
 from planner.inputs.live.settings import PrometheusSettings
 
 # Each rank of a process exports the same gauges, so they must not add up.

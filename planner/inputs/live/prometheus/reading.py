@@ -10,23 +10,9 @@ import numpy as np
 import polars as pl
 
 from planner.errors import SourceError
-from planner.inputs.live.prometheus.client import (
-    MOST_POINTS,
-    Course,
-    Prometheus,
-    Steps,
-)
-from planner.inputs.live.prometheus.counters import (
-    increases,
-    wants_extremes,
-)
-from planner.inputs.live.prometheus.names import (
-    POWER,
-    Engine,
-    Kind,
-    Metric,
-    chosen,
-)
+from planner.inputs.live.prometheus.client import MOST_POINTS, Course, Prometheus, Steps
+from planner.inputs.live.prometheus.counters import increases, wants_extremes
+from planner.inputs.live.prometheus.names import POWER, Engine, Kind, Metric, chosen
 from planner.inputs.live.prometheus.queries import (
     Readable,
     braced,

@@ -8,11 +8,7 @@ from dataclasses import replace
 import pytest
 
 from planner.inputs import catalogue
-from planner.inputs.catalogue.contradictions import (
-    CONTRADICTED,
-    carries,
-    contradictions,
-)
+from planner.inputs.catalogue.contradictions import CONTRADICTED, carries, contradictions
 from planner.inputs.scenario.own_hardware import NOTHING
 from planner.inputs.scenario.schema import Profile
 from planner.inputs.scenario.speeds import speed_of

@@ -8,10 +8,7 @@ import pytest
 from planner.errors import CatalogueError
 from planner.inputs import catalogue
 from planner.inputs.catalogue.files import read
-from planner.inputs.catalogue.names import (
-    aliases,
-    plain,
-)
+from planner.inputs.catalogue.names import aliases, plain
 from simulation.performance.graph import operator_graph
 from simulation.performance.memory import gpu_weight_bytes, kv_bytes_per_token
 from simulation.performance.parameters import parameters

@@ -9,10 +9,7 @@ import pytest
 
 from planner.errors import CatalogueError
 from planner.inputs import catalogue
-from planner.inputs.catalogue.huggingface import (
-    precision_of,
-    shape_of,
-)
+from planner.inputs.catalogue.huggingface import precision_of, shape_of
 from tests.planner.inputs.catalogue.hf_configs import CONFIGS
 
 

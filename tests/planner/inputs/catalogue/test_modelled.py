@@ -6,12 +6,7 @@ from __future__ import annotations
 import pytest
 
 from planner.inputs import catalogue
-from planner.inputs.catalogue.rule_based_profiles import (
-    CONTEXT,
-    GPUS,
-    SEQUENCES,
-    modelled,
-)
+from planner.inputs.catalogue.rule_based_profiles import CONTEXT, GPUS, SEQUENCES, modelled
 from planner.inputs.scenario.own_hardware import NOTHING
 from planner.inputs.scenario.schema import Profile
 from planner.inputs.scenario.speeds import speed_of

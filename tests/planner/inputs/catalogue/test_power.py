@@ -4,11 +4,7 @@ import numpy as np
 import pytest
 
 from planner.inputs import catalogue
-from planner.inputs.catalogue.power import (
-    SIBLINGS,
-    host_watts,
-    power_model,
-)
+from planner.inputs.catalogue.power import SIBLINGS, host_watts, power_model
 from simulation.performance.graph import operator_graph
 from simulation.performance.power import PowerAtLoad
 from simulation.performance.specs import Arrangement

@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 
 from planner.errors import CatalogueError, ScenarioError
-from planner.inputs.catalogue.price_lists import (
-    OwnPrice,
-    read_price_list,
-)
+from planner.inputs.catalogue.price_lists import OwnPrice, read_price_list
 from planner.inputs.scenario.build import build_hardware
 from planner.inputs.scenario.document import parse
 from planner.inputs.scenario.own_hardware import Known

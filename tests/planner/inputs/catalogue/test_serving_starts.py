@@ -9,11 +9,7 @@ import pytest
 from planner.inputs import catalogue
 from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.catalogue.estimate_calibration import estimate_fit
-from planner.inputs.catalogue.serving import (
-    ENGINE,
-    serving_limits,
-    starts_after,
-)
+from planner.inputs.catalogue.serving import ENGINE, serving_limits, starts_after
 from planner.inputs.estimates.deployment_rows import deployment
 from planner.inputs.scenario.own_hardware import NOTHING
 from planner.inputs.scenario.schema import Profile

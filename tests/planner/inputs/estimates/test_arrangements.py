@@ -8,11 +8,7 @@ import pytest
 from bench.accuracy.consistent import most
 from planner.inputs import catalogue
 from planner.inputs.catalogue.efficiency import efficiencies
-from planner.inputs.estimates.narrower_replicas import (
-    as_given,
-    narrower,
-    wider_than_pays,
-)
+from planner.inputs.estimates.narrower_replicas import as_given, narrower, wider_than_pays
 from simulation.performance.efficiency import modelled_s
 from simulation.performance.estimate.defaults import Deployment
 from simulation.performance.specs import Arrangement

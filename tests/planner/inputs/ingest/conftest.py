@@ -10,11 +10,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from planner.inputs.ingest import (
-    IngestOptions,
-    IngestReport,
-    ingest_file,
-)
+from planner.inputs.ingest import IngestOptions, IngestReport, ingest_file
 from tests import shared as oracles
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"

@@ -12,12 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import IngestError
-from planner.inputs.ingest import (
-    IngestOptions,
-    ingest_file,
-    read_demand,
-    read_requests,
-)
+from planner.inputs.ingest import IngestOptions, ingest_file, read_demand, read_requests
 
 NAN = float("nan")
 

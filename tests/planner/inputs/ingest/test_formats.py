@@ -11,13 +11,7 @@ import polars as pl
 import pytest
 
 from planner.errors import IngestError
-from planner.inputs.ingest import (
-    IngestOptions,
-    ingest_file,
-    preview,
-    read_demand,
-    read_requests,
-)
+from planner.inputs.ingest import IngestOptions, ingest_file, preview, read_demand, read_requests
 from planner.inputs.ingest.connectors import CONNECTORS
 from planner.inputs.ingest.publish import PAGE, page_text
 

@@ -11,10 +11,7 @@ import zstandard
 
 from planner.errors import IngestError
 from planner.files.parquet_rows import Decoder
-from planner.inputs.ingest import (
-    IngestOptions,
-    ingest_file,
-)
+from planner.inputs.ingest import IngestOptions, ingest_file
 from planner.inputs.ingest.blocks import MAX_RECORD_BYTES
 from planner.inputs.ingest.preview import preview
 

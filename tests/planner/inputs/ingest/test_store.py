@@ -18,11 +18,7 @@ from planner.inputs.ingest import (
     read_requests,
     sha256_file,
 )
-from planner.inputs.ingest.ordering import (
-    Part,
-    part_path,
-    put_in_order,
-)
+from planner.inputs.ingest.ordering import Part, part_path, put_in_order
 
 HEAD = "time,input_tokens,output_tokens,model,tier\n"
 

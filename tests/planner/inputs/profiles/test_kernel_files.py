@@ -12,15 +12,8 @@ import pytest
 
 from planner.errors import IngestError
 from planner.inputs.catalogue import hardware
-from planner.inputs.profiles.kernel_files import (
-    KernelFile,
-    kernel_format,
-    read_kernels,
-)
-from simulation.performance.kernel_tables import (
-    KernelRows,
-    kernels,
-)
+from planner.inputs.profiles.kernel_files import KernelFile, kernel_format, read_kernels
+from simulation.performance.kernel_tables import KernelRows, kernels
 from simulation.performance.specs import ModelShape
 from tests.shared import PROFILES, shared
 

@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 
 from planner.errors import ScenarioError
-from planner.inputs.scenario.build import (
-    Hardware,
-    build_hardware,
-)
+from planner.inputs.scenario.build import Hardware, build_hardware
 from planner.inputs.scenario.schema import Scenario
 
 BIG, SMALL = "llama-3.1-70b", "llama-3.1-8b"

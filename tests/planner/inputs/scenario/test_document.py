@@ -12,17 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner.errors import ScenarioError
-from planner.inputs.scenario.document import (
-    dump,
-    edit,
-    outline,
-    parse,
-    with_traces,
-)
-from planner.inputs.scenario.publish import (
-    SCHEMA_PATH,
-    schema_text,
-)
+from planner.inputs.scenario.document import dump, edit, outline, parse, with_traces
+from planner.inputs.scenario.publish import SCHEMA_PATH, schema_text
 from planner.inputs.scenario.schema import Scenario
 
 TEXT = """\

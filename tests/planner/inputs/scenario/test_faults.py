@@ -7,10 +7,7 @@ from typing import Any
 import pytest
 
 from planner.errors import ScenarioError
-from planner.inputs.scenario.document import (
-    dump,
-    parse,
-)
+from planner.inputs.scenario.document import dump, parse
 from planner.inputs.scenario.faults import faults_of
 from simulation.faults import (
     ControllerOutage,
@@ -20,13 +17,7 @@ from simulation.faults import (
     RegionOutage,
     SlowInstance,
 )
-from tests.planner.inputs.scenario.test_columns import (
-    BIG,
-    SMALL,
-    Hardware,
-    built,
-    on,
-)
+from tests.planner.inputs.scenario.test_columns import BIG, SMALL, Hardware, built, on
 from tests.planner.inputs.scenario.test_serving import TEXT
 
 APART = [on(BIG, tp=8, role="prefill"), on(BIG, tp=8, role="decode"), on(SMALL)]

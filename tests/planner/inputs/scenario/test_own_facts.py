@@ -11,10 +11,7 @@ from pydantic import ValidationError
 
 from planner.errors import ScenarioError
 from planner.inputs import catalogue
-from planner.inputs.scenario.build import (
-    Hardware,
-    build_hardware,
-)
+from planner.inputs.scenario.build import Hardware, build_hardware
 from planner.inputs.scenario.schema import Scenario
 from simulation.performance.memory import capacity_tokens
 from simulation.performance.profile import iteration_s

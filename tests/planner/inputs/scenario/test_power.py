@@ -1,11 +1,7 @@
 """Pools of a scenario know their power: by load where model and GPU are built in."""
 
 from planner.inputs import catalogue
-from planner.inputs.scenario.power import (
-    host_of,
-    power_at_load,
-    power_facts,
-)
+from planner.inputs.scenario.power import host_of, power_at_load, power_facts
 from simulation.performance.specs import GpuSpec, ModelSpec, Provenance
 
 OWN = GpuSpec("mine", 80e9, 60.0, 400.0, 250.0, Provenance("assumed", "me"))

@@ -5,16 +5,8 @@ from __future__ import annotations
 import pytest
 
 from planner.errors import ScenarioError
-from planner.inputs.scenario.document import (
-    dump,
-    parse,
-)
-from tests.planner.inputs.scenario.test_columns import (
-    BIG,
-    SMALL,
-    built,
-    on,
-)
+from planner.inputs.scenario.document import dump, parse
+from tests.planner.inputs.scenario.test_columns import BIG, SMALL, built, on
 
 TEXT = """\
 version: 1

@@ -8,18 +8,11 @@ import numpy as np
 import pytest
 
 from planner.errors import ScenarioError
-from planner.inputs.scenario.build import (
-    Hardware,
-    build_hardware,
-)
+from planner.inputs.scenario.build import Hardware, build_hardware
 from planner.inputs.scenario.document import parse
 from planner.inputs.scenario.schema import Scenario
 from simulation.faults import RandomCrashes
-from tests.planner.inputs.scenario.test_columns import (
-    BIG,
-    SMALL,
-    on,
-)
+from tests.planner.inputs.scenario.test_columns import BIG, SMALL, on
 
 REGION = {
     "usd_per_gpu_hour": {"H100-SXM": 2},

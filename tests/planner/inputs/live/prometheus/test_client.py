@@ -14,20 +14,9 @@ import numpy as np
 import pytest
 
 from planner.errors import SourceError
-from planner.inputs.live.prometheus.address import (
-    address_of,
-    allowed_address,
-)
-from planner.inputs.live.prometheus.client import (
-    MOST_POINTS,
-    Access,
-    Prometheus,
-    Steps,
-)
-from planner.inputs.live.prometheus.names import (
-    ENGINES,
-    chosen,
-)
+from planner.inputs.live.prometheus.address import address_of, allowed_address
+from planner.inputs.live.prometheus.client import MOST_POINTS, Access, Prometheus, Steps
+from planner.inputs.live.prometheus.names import ENGINES, chosen
 from planner.inputs.live.prometheus.reading import Span
 
 MATRIX = (

@@ -6,10 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.inputs.live.prometheus.counters import (
-    increases,
-    wants_extremes,
-)
+from planner.inputs.live.prometheus.counters import increases, wants_extremes
 
 N = np.nan
 
