@@ -304,7 +304,9 @@ except OptionsRefused as refused:
     print(str(refused).partition(";")[0])
 assert "| `remark` |" in PAGE.read_text() == page_text()
 stored = make.demand_file(Path(tempfile.mkdtemp()), {"a": [900] * 60})
-print(size.run(make.scenario(), {"t": stored}, options, progress=silent).document["notes"][0])
+lengths = {"input_tokens": {"mean": 50, "cv": 1.0}, "output_tokens": {"mean": 9, "cv": 1.0}}
+scenario = make.scenario(traffic__sources=[make.source(series="a", **lengths)])
+print(size.run(scenario, {"t": stored}, options, progress=silent).document["notes"][0])
 """
 
 

@@ -89,7 +89,7 @@ def _clients(file: Path, to: Path) -> dict[str, Any]:
 
 def _demand(table: pl.DataFrame, to: Path, bin_s: float) -> dict[str, Any]:
     table.with_columns(series=pl.lit("all")).write_csv(to)
-    return {"format": "demand", "bin_s": bin_s}
+    return {"format": "demand", "bin_s": bin_s, "amounts": "counts"}
 
 
 def _as_it_is(file: Path, to: Path) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def vision(folder: Path, scale: float, name: str = "vision") -> Workload:
     path, store = folder / f"{name}.csv", folder / f"{name}.store"
     kept = table.select("time", "requests") if name == STEADY else table
     kept.with_columns(series=pl.lit("all")).write_csv(path)
-    ingest_file(path, store, IngestOptions(format="demand", bin_s=float(BIN_S)))
+    ingest_file(path, store, IngestOptions(format="demand", bin_s=float(BIN_S), amounts="counts"))
     lengths = {
         f"{kind}_tokens": {
             "mean": table[f"{kind}_tokens"].sum() / table["requests"].sum(),

@@ -90,7 +90,7 @@ def stored(table: pl.DataFrame, folder: Path, name: str) -> StoredTrace:
         requests=pl.col("requests"),
     ).write_csv(path)
     store = folder / f"{name}.store"
-    ingest_file(path, store, IngestOptions(format="demand", bin_s=10.0))
+    ingest_file(path, store, IngestOptions(format="demand", bin_s=10.0, amounts="counts"))
     return StoredTrace(path.name, "demand", "utc", store)
 
 

@@ -105,7 +105,7 @@ def write(folder: Path, data: Path, weeks: int, **settings: Any) -> Path:
             for name, hours in zip(("azure", "burstgpt"), both, strict=True):
                 for hour, count in enumerate(hours):
                     at = BEGINS + w * WEEK + hour * HOUR
-                    print(f"{at:%Y-%m-%dT%H:%M:%SZ},{name},{count:.3f}", file=file)
+                    print(f"{at:%Y-%m-%dT%H:%M:%SZ},{name},{count:.0f}", file=file)
     path = folder / "quarter.yml"
     path.write_text(SCENARIO.format(**settings), encoding="utf-8")
     return path

@@ -82,16 +82,16 @@ def notify(
 
 
 def channel_add(
-    *, user: User, kind: str, address: str, events: Sequence[str] = (), personal: bool = True
+    *, user: User, kind: str, address: str, events: Sequence[str] = (), mine: bool = True
 ) -> Channel:
-    """Add a personal address or, with ``personal`` false and by an admin, one of the workspace."""
-    if not personal:
+    """Add a personal address or, with ``mine`` false and by an admin, one of the workspace."""
+    if not mine:
         check_may_administer(user)
     row = Channel(
         kind=_checked_kind(kind),
         address=address.strip(),
         events=_checked_events(events),
-        user=user if personal else None,
+        user=user if mine else None,
         by=user,
         salt=secrets.token_hex(16),
     )
@@ -99,7 +99,7 @@ def channel_add(
     if Channel.objects.filter(user=row.user).count() >= MAX_CHANNELS:
         raise PlannerError(f"There are {MAX_CHANNELS} addresses already; remove one first.")
     row.save()
-    record("channel.added", row, by=user, kind=row.kind, mine=personal)
+    record("channel.added", row, by=user, kind=row.kind, mine=mine)
     return row
 
 

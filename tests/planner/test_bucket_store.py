@@ -36,8 +36,8 @@ ROOT = Path(__file__).parents[2]
 READ_ELSEWHERE = """
 import django; django.setup()
 import hashlib, sys
-from planner import storage
-held = storage.held(sys.argv[1])
+from planner.storage import row_arrays
+held = row_arrays.held(sys.argv[1])
 for path in sorted(p for p in held.rglob("*") if p.is_file()):
     print(path.relative_to(held), hashlib.sha256(path.read_bytes()).hexdigest())
 """

@@ -58,7 +58,9 @@ class ProfileItem(serializers.Serializer[Any]):
     model = serializers.CharField()
     gpu = serializers.CharField()
     tp = serializers.IntegerField(help_text="GPUs of one instance.")
-    telling = CheckField(allow_null=True, help_text="The check that it is judged by.")
+    telling = CheckField(
+        source="stated_check", allow_null=True, help_text="The check that it is judged by."
+    )
     provenance = serializers.SerializerMethodField()
     links = serializers.SerializerMethodField()
 

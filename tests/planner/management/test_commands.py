@@ -368,7 +368,7 @@ def test_compare(folder: Path) -> None:
     (day,) = result["test_days"]  # the forecast day: the scenario has no other
     assert day["kind"] == "drawn" and day["required"] and day["cases"] == 1
     for on_day in day["policies"].values():
-        assert on_day.keys() == {"cost_usd", "attainment", "passes"}
+        assert on_day.keys() == {"cost_usd", "attainment", "passes", "reason"}
     assert set(result["assurance"]) == {"economy", "balanced", "safe"}
     take = result["recommended"]
     chosen = result["assurance"][take["assurance"]]

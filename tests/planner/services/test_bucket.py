@@ -66,12 +66,12 @@ def test_a_bucket_that_files_are_dropped_into(planner, settings, put, monkeypatc
         after = read()
     assert after.problem.startswith("Refused: large.csv; ")
     problems = dict(
-        after.readings.exclude(problem="").exclude(what="").values_list("what", "problem")
+        after.readings.exclude(problem="").exclude(file_name="").values_list("file_name", "problem")
     )
     assert (
         set(problems) == {"no.csv", "large.csv"} and "is larger than the" in problems["large.csv"]
     )
-    assert after.readings.filter(what="z.csv", problem="").exists()
+    assert after.readings.filter(file_name="z.csv", problem="").exists()
     kept = list(source_series(source).folder.iterdir())
     assert all(path.suffix == ".parquet" for path in kept), kept  # no copy stays behind
 

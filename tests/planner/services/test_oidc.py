@@ -143,7 +143,7 @@ def test_who_comes_from_the_provider_has_the_roles_of_their_groups_at_each_sign_
     assert signed_in_by(idp, client)["Location"] == "/runs/"
     assert client.get("/runs/").status_code == 200
     olga = User.objects.get(username="olga")
-    assert {held_role.workspace.slug: held_role.role for held_role in olga.held} == {
+    assert {held_role.workspace.slug: held_role.role for held_role in olga.membership_list} == {
         "main": "approver"
     }
     assert not olga.has_usable_password()
@@ -151,7 +151,7 @@ def test_who_comes_from_the_provider_has_the_roles_of_their_groups_at_each_sign_
     idp.claims["preferred_username"] = "olga.new"  # a name may change, the subject stays
     signed_in_by(idp, Client())
     olga.refresh_from_db()
-    assert {held_role.workspace.slug: held_role.role for held_role in olga.held} == {
+    assert {held_role.workspace.slug: held_role.role for held_role in olga.membership_list} == {
         "search": "viewer"
     }
     assert (User.objects.count(), ExternalIdentity.objects.count()) == (1, 1)

@@ -66,7 +66,9 @@ def test_a_page_does_not_count_a_trace_anew(
     hours = [f"{hour * 3600},100,10" for hour in range(24 * 4)]
     path = tmp_path / "requests.csv"
     path.write_text("\n".join(["arrival,input_tokens,output_tokens", *hours]) + "\n")
-    trace = trace_ingest_path(path=path, options=IngestOptions(name=path.name))
+    trace = trace_ingest_path(
+        path=path, options=IngestOptions(name=path.name, mapping={"arrival": "arrival:s"})
+    )
     expected = window_choices(trace)
     assert expected
     for name in ("bin_requests", "read_demand", "open_store"):
@@ -79,7 +81,9 @@ def test_one_stretch_is_offered_once(tmp_path: Path) -> None:
     lines = ["time,requests"] + [f"{hour * 3600},{100 + hour}" for hour in range(24 * 6)]
     path = tmp_path / "growing.csv"
     path.write_text("\n".join(lines) + "\n")
-    trace = trace_ingest_path(path=path, options=IngestOptions(name=path.name, format="demand"))
+    trace = trace_ingest_path(
+        path=path, options=IngestOptions(name=path.name, format="demand", amounts="counts")
+    )
     assert [choice.key for choice in window_choices(trace)] == [BUSIEST_DAY]
 
 

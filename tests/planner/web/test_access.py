@@ -279,7 +279,9 @@ def test_the_log_says_who_was_refused_what_and_from_where(viewer, reader, scenar
     assert signed_in(viewer).post(page, REMOTE_ADDR="192.0.2.7").status_code == 403
     assert reader.delete(f"/api/v1/scenarios/{scenario.pk}/").status_code == 403
     Client().get("/nowhere/a%0Arefused")
-    assert [record.getMessage() for record in caplog.records if "refusals" in record.name] == [
+    assert [
+        record.getMessage() for record in caplog.records if "refused_requests" in record.name
+    ] == [
         f"refused with 403: POST '{page}' by 'vera' from 192.0.2.7",
         f"refused with 403: DELETE '/api/v1/scenarios/{scenario.pk}/' by 'vera' from 127.0.0.1",
         "refused with 404: GET '/nowhere/a\\nrefused' by 'nobody' from 127.0.0.1",

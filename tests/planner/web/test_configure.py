@@ -74,7 +74,7 @@ def test_a_search_says_how_far_it_is_while_it_goes_on(
         seen.append(text_of(client.get(how_far)))
         raise PlannerError("enough")
 
-    monkeypatch.setattr("planner.web.views.deployment_search.configured", search)
+    monkeypatch.setattr("planner.web.views.deployment_search.search_deployments", search)
     assert 'data-progress="searching"' in client.get(reverse("web:configure")).content.decode()
     assert "enough" in text_of(client.get(reverse("web:configure"), ASKED))
     assert "Simulating the best, 50% done" in seen[0]

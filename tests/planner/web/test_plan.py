@@ -66,26 +66,6 @@ def test_a_plan_kept_before_these_shows_what_it_has(client: Client, study: Run) 
     assert "What one more would be worth" not in page and "Not everything" not in page
 
 
-def test_a_front_shows_its_curve_and_where_it_bends(client: Client, study: Run) -> None:
-    points = [
-        {"first": first, "second": second, "first_bound": first - 1, "status": "optimal",
-         "cost": first, "gpu-hours": 3.0, "energy": 2.0, "carbon": second, "starts": 1,
-         "peak_instances": 4, "seconds": 0.1}
-        for first, second in ((50.0, 1.0), (20.0, 2.0), (10.0, 9.0))
-    ]  # fmt: skip
-    study.kind = Run.Kind.PARETO
-    study.result |= {"kind": "pareto", "of": ["cost", "carbon"], "units": ["$", "kg CO2"],
-                     "points": points, "knee": 1, "headline": "The curve bends."}  # fmt: skip
-    study.save()
-    answer = client.get(f"/runs/{study.pk}/")
-    page = text_of(answer)
-    assert "The curve bends." in page and "Cost against carbon" in page
-    assert page.count("bends here") == 1
-    figure = json_in(answer, "front-data")
-    assert figure["data"][1]["y"] == [50.0, 20.0, 10.0]
-    assert figure["data"][2]["x"] == [2.0]
-
-
 def test_an_outlook_has_a_row_by_month_and_says_what_does_not_fit(
     client: Client, study: Run
 ) -> None:

@@ -85,7 +85,7 @@ def test_a_story_in_pages(planner: User, approver: User, viewer: User) -> None:
     assert f"(approved: proposal {proposal.pk})" in manifest
     assert f"headroom/proposal: '{proposal.pk}'" in manifest.replace('"', "'")
     report = anna.get(f"/runs/{better.pk}/export/", {"to": "html"}).content.decode()
-    assert f"Proposal {proposal.pk}" in report and "by anna" in report
+    assert f"proposal {proposal.pk}" in report and "anna" in report
     exported = AuditRecord.objects.filter(action="run.exported")
     assert {json.loads(record.details)["to"] for record in exported} == {"keda", "html"}
 
