@@ -129,7 +129,9 @@ def run(
 
     def replayed(policy: Policy, asked: bool, report: Progress) -> PolicyRun | str:
         """Simulate a policy on the window, or return the reason to omit it."""
-        static = partial(trials.static_fleet, level if policy.name == STATIC else 0, spare)
+        sized = by_policy.get(policy.key) if policy.name == STATIC else None
+        at = 0 if sized is None or sized.value is None else int(sized.value)
+        static = partial(trials.static_fleet, at, spare)
         try:
             run = run_policy(
                 study, policy, seed=scenario.seed, progress=report, planned=planned, tests=tests,

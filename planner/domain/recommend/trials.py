@@ -19,7 +19,7 @@ from planner.domain.planning.inputs import Planned
 from planner.domain.planning.planning import plan_window
 from planner.domain.progress import Progress, part, silent
 from planner.domain.recommend.rule import ROUNDING, Candidate, CaseResult, Choice, recommend
-from planner.domain.recommend.test_days import Case, TestDays, spared
+from planner.domain.recommend.test_days import Case, TestDay, TestDays, spared
 from planner.domain.replay.policy_context import Loads
 from planner.domain.replay.rated_signals import PressureTests
 from planner.domain.replay.replay import run_policy
@@ -121,9 +121,14 @@ class Trials:
         able = [policy for policy in policies if not policy.traits.knows_what_came]
         out: dict[str, tuple[Choice, list[Candidate]]] = {}
         first: dict[tuple[str, bool], int] = {}
+        candidates: list[Candidate] = []
+        before: list[TestDay] | None = None
         for level, name in enumerate(LEVELS):
             report = part(self.progress, level / len(LEVELS), (level + 1) / len(LEVELS))
-            candidates = self._search(able, level, first, report)
+            required = [day for day in self.days if day.required_at(level)]
+            if required != before:  # else the level below asks for the same
+                candidates = self._search(able, level, first, report)
+            before = required
             choice = recommend(candidates, self.days, level)
             if choice is not None:
                 out[name] = choice, candidates
