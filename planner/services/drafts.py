@@ -15,7 +15,6 @@ from forecasting.models.series_end import MIN_OBSERVED
 from planner.errors import NotReady
 from planner.inputs import catalogue
 from planner.inputs.scenario.document import dump_mapping, parse
-from planner.inputs.scenario.schema.test_days import FIRST_ANSWER
 from planner.models import Trace
 from planner.policies.choice import USUAL
 from planner.services.draft_horizons import HorizonChoice
@@ -84,7 +83,7 @@ def scenario_draft(
         "traffic": {"sources": _sources(trace, serving)},
         "fleet": {"startup_s": STARTUP_S},
         "policies": list(USUAL),
-        "test_days": [dict(day) for day in FIRST_ANSWER],
+        "test_days": [],  # the forecast day alone: the full list takes minutes
     }
     _fit_window(data, trace, window, horizon)
     document = dump_mapping(data)

@@ -56,7 +56,7 @@ def test_a_launch_is_budgeted_without_any_trace(
     site.get_by_text("for the launch of qwen3-32b").wait_for()
     site.set_viewport_size({"width": 390, "height": 900})
     site.get_by_role("button", name="Save, and cost by month").click()
-    site.locator("#cost-chart[data-drawn]").wait_for(timeout=3 * MINUTE)
+    site.locator("#cost-chart[data-drawn]").wait_for(timeout=8 * MINUTE)
     months = site.locator("#months-table tbody tr")
     assert [row.split()[0] for row in months.all_inner_texts()] == [
         "2027-01", "2027-02", "2027-03", "2027-04",
@@ -86,7 +86,7 @@ def study(site: Any) -> str:
         scale.fill("0.005")
     site.get_by_role("button", name="Save, plan and compare").click()
     chart = site.locator("#replica-chart[data-drawn]")
-    chart.wait_for(timeout=3 * MINUTE)
+    chart.wait_for(timeout=8 * MINUTE)
     assert chart.locator(".scatterlayer .js-line").count() >= 3  # demand, the plan, the baseline
     return site.url.rstrip("/").rsplit("/", 1)[1]
 

@@ -109,12 +109,6 @@ USUAL: tuple[TestDay, ...] = (
     SlowStart(kind="slow_start"),
 )
 
-# A short list for drafts and the demo, so that a first answer does not take minutes.
-FIRST_ANSWER: tuple[dict[str, object], ...] = (
-    {"kind": "past", "windows": 1},
-    {"kind": "replica_lost"},
-)
-
 
 def level_of(day: TestDay) -> int | None:
     """Return the index in LEVELS of the lowest level that requires ``day``; None: no level."""
