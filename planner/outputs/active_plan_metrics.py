@@ -91,7 +91,7 @@ def _lines(plans: Sequence[ActivePlan], now: datetime) -> Iterator[str]:
     yield from family(COVERED, "Whether a plan in force says anything of this moment.")
     for plan, pools in zip(plans, by_plan, strict=True):
         yield f"{COVERED}{labels(_of(plan))} {int(bool(pools))}"
-    yield from family(METRIC, "Replicas that the plans in force ask for now.")
+    yield from family(METRIC, "Replicas that active plans request now.")
     for plan, pools in zip(plans, by_plan, strict=True):
         for pool in pools:
             of = {

@@ -32,12 +32,6 @@ class CaseResult:
     cost_usd: float
     attainment: dict[str, float | None]
     shortfall: float
-    energy_kwh: float = 0.0
-    carbon_kg: float = 0.0
-    gpu_hours: float = 0.0
-    tokens_in_time: int = 0
-    ttft_ms: float | None = None  # P95 of the slowest interactive tier
-    e2e_ms: float | None = None
     survives: float | None = None  # share of the time in which any one replica may be lost
     cut: bool = False
     reason: str = ""  # why the policy cannot run on the day
@@ -108,8 +102,8 @@ class Candidate:
         results = [self.on(i, day) for i, day in enumerate(days) if day.required_at(level)]
         return max((1.0 if its is None else its.shortfall for its in results), default=0.0)
 
-    def expected(self, days: Sequence[TestDay], figure: str = "cost_usd") -> float:
-        """Return the mean of ``figure`` over the weighted test days; infinite if unknown."""
+    def expected(self, days: Sequence[TestDay]) -> float:
+        """Return the mean cost over the weighted test days, in dollars; infinite if unknown."""
         total = weights = 0.0
         for i, day in enumerate(days):
             if not day.weight or not day.cases:
@@ -117,7 +111,7 @@ class Candidate:
             cases = self.results.get(i, ())
             if len(cases) < len(day.cases):
                 return float("inf")
-            total += day.weight * float(np.mean([getattr(case, figure) for case in cases]))
+            total += day.weight * float(np.mean([case.cost_usd for case in cases]))
             weights += day.weight
         return total / weights if weights else float("inf")
 
@@ -157,17 +151,17 @@ class Choice:
 
 
 def recommend(
-    candidates: Sequence[Candidate], days: Sequence[TestDay], level: int, figure: str = "cost_usd"
+    candidates: Sequence[Candidate], days: Sequence[TestDay], level: int
 ) -> Choice | None:
-    """Return the choice at ``level`` of assurance, by the lowest expected ``figure``."""
+    """Return the choice at ``level`` of assurance, by the lowest expected cost."""
     qualifying = [c for c in candidates if c.qualifies(days, level)]
     if not qualifying:
         return _nearest(candidates, days, level)
-    lowest = min(c.expected(days, figure) for c in qualifying)
-    equal = [c for c in qualifying if c.expected(days, figure) <= lowest * (1 + TIE)]
-    best = min(equal, key=lambda c: (simplicity(c.policy), c.expected(days, figure)))
+    lowest = min(c.expected(days) for c in qualifying)
+    equal = [c for c in qualifying if c.expected(days) <= lowest * (1 + TIE)]
+    best = min(equal, key=lambda c: (simplicity(c.policy), c.expected(days)))
     others = [c for c in qualifying if c.policy != best.policy]
-    runner_up = min(others, key=lambda c: c.expected(days, figure), default=None)
+    runner_up = min(others, key=lambda c: c.expected(days), default=None)
     return Choice(best, True, (), runner_up)
 
 

@@ -176,9 +176,9 @@ class Trials:
     ) -> list[Candidate]:
         """Return a candidate of each policy that can win at ``level``.
 
-        All policies are tried on the forecast day first. Then the cheapest there is tried on every
-        required day. The search ends at a policy that costs more on the forecast day than the best
-        candidate so far does.
+        All policies are tried on the forecast day first. Then each is tried on every required day,
+        the cheapest first. A policy is left out if it is over PRUNED dearer on the forecast day
+        than the best candidate so far, or could only tie with a simpler one.
         """
         spare = self.spare_at(level)
 
@@ -243,7 +243,7 @@ class Trials:
             trial = Trial(policy.key, _values(policy, level)[index], spare, self._screen_day, 0)
             result = self.results.get(trial) or self._simulate(policy, trial, report)
             results[trial] = result
-            return result.passes
+            return result.passes and (not spare or _by_capacity(result, self.study).passes)
 
         count = len(_values(policy, level))
         index = bisect_first(passes, min(low, count - 1), count)
@@ -312,6 +312,7 @@ class Trials:
     def _simulate_all(
         self, policy: Policy, trials: Sequence[Trial], progress: Progress, *, whole: bool = False
     ) -> None:
+        trials = [trial for trial in trials if not self._judge_spare(trial)]
         open_trials = [
             trial
             for trial in trials
@@ -325,7 +326,22 @@ class Trials:
             ],
             progress,
         )
-        self.results.update(zip(open_trials, done, strict=True))
+        for trial, result in zip(open_trials, done, strict=True):
+            lost = self.days[trial.day].by_capacity
+            self.results[trial] = _by_capacity(result, self.study) if lost else result
+
+    def _judge_spare(self, trial: Trial) -> bool:
+        """Set the result of a lost replica from the simulation of the forecast day.
+
+        Return False if the trial needs a simulation of its own.
+        """
+        if not self.days[trial.day].by_capacity:
+            return False
+        known = self.results.get(replace(trial, day=self._screen_day))
+        if known is None or known.cut:
+            return False
+        self.results[trial] = _by_capacity(known, self.study)
+        return True
 
     def _map(self, parts: Sequence[Part[T]], progress: Progress) -> list[T]:
         if not parts:
@@ -341,7 +357,6 @@ class Trials:
         A policy that cannot be built or planned on the day fails it.
         """
         case = self._case(trial)
-        test_day = None if trial.day == FORECAST_DAY else self.days[trial.day]
         try:
             shared = self._study(trial)
             study = shared.study
@@ -357,7 +372,7 @@ class Trials:
                 static=partial(self.static_fleet, level, trial.spare),
                 loads=shared.loads,
                 detailed=False,
-                spare=test_day is not None and test_day.by_capacity,
+                spare=case is self.test_days.forecast_day,
                 changed=case.unexpected,
                 bars=None if whole else _targets(study),
             )
@@ -365,10 +380,7 @@ class Trials:
             return CaseResult(float("inf"), {}, 1.0, cut=True)
         except EXPECTED as problem:
             return CaseResult(float("inf"), {}, 1.0, reason=str(problem))
-        result = _result(run, self.study, study)
-        if test_day is not None and test_day.by_capacity:
-            return _by_capacity(result, study)
-        return result
+        return _result(run, self.study, study)
 
     def _case(self, trial: Trial) -> Case:
         if trial.day == FORECAST_DAY:
@@ -498,12 +510,6 @@ def _result(run: PolicyRun, whole: Study, study: Study) -> CaseResult:
         cost_usd=summary.cost_usd * times,
         attainment=dict(summary.slo_attainment),
         shortfall=shortfall(summary, _targets(study)),
-        energy_kwh=summary.energy_kwh * times,
-        carbon_kg=summary.carbon_kg * times,
-        gpu_hours=summary.gpu_hours * times,
-        tokens_in_time=round(summary.tokens_in_time * times),
-        ttft_ms=slowest(run, "ttft_ms"),
-        e2e_ms=slowest(run, "e2e_ms"),
         survives=run.survives,
     )
 
@@ -514,18 +520,3 @@ def _by_capacity(result: CaseResult, study: Study) -> CaseResult:
     tiers = [tier for tier in study.hardware.tiers if not tier.deferrable]
     short = 0.0 if share is None else max(0.0, spare_target(study) - share)
     return replace(result, attainment={tier.name: share for tier in tiers}, shortfall=short)
-
-
-def slowest(run: PolicyRun, latency: str) -> float | None:
-    """Return the 95th percentile of ``latency`` of the slowest interactive tier.
-
-    Deferrable tiers may wait for hours, so a percentile over all requests would mean nothing.
-    """
-    tails = [
-        getattr(run.summary.tiers[tier.name], latency).p95
-        for tier in run.fleet.tiers
-        if not tier.deferrable and tier.name in run.summary.tiers
-    ]
-    known = [tail for tail in tails if tail is not None]
-    of_all: float | None = getattr(run.summary, latency).p95
-    return max(known, default=None) if tails else of_all
