@@ -32,6 +32,7 @@ from planner.errors import EXPECTED
 from planner.inputs import ingest
 from planner.inputs.catalogue.hardware import model_name
 from planner.inputs.catalogue.huggingface import shape_of
+from planner.inputs.fleet import read_fleet
 from planner.inputs.ingest.benchmarks import read_benchmarks
 from planner.inputs.ingest.connectors import CONNECTORS
 from planner.inputs.ingest.reader import with_choice
@@ -237,6 +238,14 @@ def _draft(path: Path, _: Values) -> Attempt:
     return Attempt("read", values)
 
 
+def _fleet(path: Path, _: Values) -> Attempt:
+    pools = [
+        {name: value for name, value in pool.as_dict().items() if value is not None}
+        for pool in read_fleet(path.read_text(encoding="utf-8"), path.name)
+    ]
+    return Attempt("read", {"pools": pools, **(pools[0] if len(pools) == 1 else {})})
+
+
 DOORS: Mapping[str, Callable[[Path, Values], Attempt]] = {
     "ingest": _traffic,
     "evidence": _evidence,
@@ -244,6 +253,7 @@ DOORS: Mapping[str, Callable[[Path, Values], Attempt]] = {
     "profile": _profile,
     "scenario": _scenario,
     "draft": _draft,
+    "fleet": _fleet,
 }
 AMOUNTS = ("requests", "input_tokens", "output_tokens")
 

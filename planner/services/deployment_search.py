@@ -101,7 +101,7 @@ def replace_deployments(
         changes["models"] = [*data["models"], model]
     needed = dict.fromkeys(str(row.get("gpu", "")) for row in profiles)
     changes["regions"] = [
-        _add_missing_gpus(row, region, needed)
+        add_missing_gpus(row, region, needed)
         for row, region in zip(data["regions"], before.regions, strict=True)
     ]
     text = edit(document, changes)
@@ -109,7 +109,7 @@ def replace_deployments(
     return text
 
 
-def _add_missing_gpus(
+def add_missing_gpus(
     row: Mapping[str, Any], region: Region, needed: Iterable[str]
 ) -> dict[str, Any]:
     """Return a region of the document with the GPU types that it lacks."""

@@ -35,7 +35,7 @@ def scenario_create(
 def scenario_update(
     *,
     scenario: Scenario,
-    user: User,
+    user: User | None,
     document: str,
     version: int | None = None,
     message: str = "",

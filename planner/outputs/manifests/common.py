@@ -81,6 +81,12 @@ def metadata(
             f"{OURS}/policy": plan.policy,
             f"{OURS}/covers": covers(plan),
             f"{OURS}/pool": f"{pool.model} in {pool.region}, {pool.arrangement}",
+            # planner/inputs/fleet reads these back.
+            f"{OURS}/model": pool.model,
+            f"{OURS}/region": pool.region,
+            f"{OURS}/gpu": pool.gpu,
+            f"{OURS}/gpus": str(pool.gpus),
+            f"{OURS}/role": pool.role,
             **(annotations or {}),
         },
     }

@@ -1,0 +1,126 @@
+"""Read Helm values and scenarios of serving charts: llm-d and vLLM's production stack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from planner.inputs.fleet.kubernetes import keda_triggers, pod_facts
+from planner.inputs.fleet.launch_lines import engine_facts, model_of_path
+from planner.inputs.fleet.pools import RunningPool, Trigger, gpu_type, rows, section, whole, words
+
+Body = Mapping[str, Any]
+SATURATION = "epp pool saturation"  # what llm-d's endpoint picker scales by, if nothing is stated
+
+
+def is_values(body: Body) -> bool:
+    """Return whether a document is values of a chart that this module reads."""
+    return bool(
+        body.get("scenario")
+        or section(body, "servingEngineSpec")
+        or section(body, "decode")
+        or section(body, "prefill")
+    )
+
+
+def values_pools(body: Body) -> Iterator[RunningPool]:
+    """Yield the pools of a document of values."""
+    listed = body.get("scenario")
+    if listed:
+        for each in rows(listed) or [section(listed)]:
+            yield from _llmd(each)
+    elif section(body, "servingEngineSpec"):
+        yield from _production_stack(section(body, "servingEngineSpec"))
+    else:
+        yield from _llmd(body)
+
+
+def _llmd(body: Body) -> Iterator[RunningPool]:
+    """Yield the pools of llm-d: decode, and prefill where it is enabled."""
+    model, artifacts = section(body, "model"), section(body, "modelArtifacts")
+    named = words(model.get("huggingfaceId") or model.get("name") or artifacts.get("name"))
+    named = named or model_of_path(words(artifacts.get("uri")))
+    scaling = section(body, "eppKedaSaturation")
+    alone = section(body, "standalone")
+    parts = {role: section(body, role) for role in ("prefill", "decode")}
+    on = {role: part for role, part in parts.items() if part and _runs(part)}
+    if alone and alone.get("enabled"):
+        on = {"decode": alone}
+    for role, part in on.items():
+        pool = _role(part)
+        pool = replace(
+            pool,
+            name=words(body.get("fullnameOverride") or body.get("name")),
+            model=named or pool.model,
+            role=role if len(on) > 1 else pool.role,
+            replicas=1 if (count := whole(part.get("replicas"))) is None else count,
+        )
+        if scaling.get("enabled") and role == "decode":
+            pool = _saturation(section(scaling, "scaledObject")).over(pool)
+        yield pool
+
+
+def _runs(part: Body) -> bool:
+    on = part.get("enabled", part.get("create", True))
+    return bool(on) and whole(part.get("replicas", 1)) != 0
+
+
+def _role(part: Body) -> RunningPool:
+    """Return the pool of one role of llm-d."""
+    pod = {**part, "containers": part.get("containers") or [part]}
+    found = pod_facts({"spec": pod}, always=True) or RunningPool()
+    degree, kind = section(part, "parallelism"), section(part, "acceleratorType")
+    stated = RunningPool(
+        tp=whole(degree.get("tensor")),
+        dp=whole(degree.get("data")),
+        gpu=gpu_type(words(kind.get("labelValue"))) if kind else "",
+    )
+    return stated.over(found)
+
+
+def _saturation(scaled: Body) -> RunningPool:
+    """Return the limits and the trigger of llm-d's autoscaling on its endpoint picker."""
+    stated = keda_triggers(
+        [{"type": "prometheus", "metadata": row} for row in rows(scaled.get("triggers"))]
+    )
+    return RunningPool(
+        minimum=whole(scaled.get("minReplicas")),
+        maximum=whole(scaled.get("maxReplicas")),
+        scaled=True,
+        triggers=stated or (Trigger("llm-d", SATURATION),),
+    )
+
+
+def _production_stack(spec: Body) -> Iterator[RunningPool]:
+    """Yield the pools of vLLM's production stack."""
+    for row in rows(spec.get("modelSpec")):
+        if row.get("enabled") is False:
+            continue
+        config, keda = section(row, "vllmConfig"), section(row, "keda")
+        extra = [
+            str(word) for word in config.get("extraArgs") or [] if not isinstance(word, Mapping)
+        ]
+        facts = engine_facts(["vllm", "serve", *extra])
+        terms = {"nodeSelectorTerms": row.get("nodeSelectorTerms")}
+        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+        placed = pod_facts({"spec": {"affinity": affinity, **row}}, always=True) or RunningPool()
+        count = whole(row.get("replicaCount"))
+        scaled = bool(keda.get("enabled"))
+        yield replace(
+            facts,
+            name=words(row.get("name")),
+            model=model_of_path(words(row.get("modelURL"))) or facts.model,
+            tp=whole(config.get("tensorParallelSize")) or facts.tp,
+            pp=whole(config.get("pipelineParallelSize")) or facts.pp,
+            gpus=whole(row.get("requestGPU")),
+            gpu=placed.gpu,
+            engine="vllm",
+            engine_version=words(row.get("tag")).removeprefix("v"),
+            max_batch=whole(config.get("maxNumSeqs")) or facts.max_batch,
+            replicas=1 if count is None else count,
+            minimum=whole(keda.get("minReplicaCount")) if scaled else None,
+            maximum=whole(keda.get("maxReplicaCount")) if scaled else None,
+            scaled=scaled,
+            triggers=keda_triggers(keda.get("triggers")) if scaled else (),
+        )

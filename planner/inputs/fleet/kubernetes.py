@@ -1,0 +1,414 @@
+"""Read Kubernetes objects: what serves, and what scales it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from planner.inputs.fleet.launch_lines import (
+    LAUNCH,
+    engine_facts,
+    engine_of_image,
+    is_known,
+    launch_pools,
+    model_of_path,
+    version_of_image,
+)
+from planner.inputs.fleet.pools import RunningPool, Trigger, gpu_type, rows, section, whole, words
+
+Body = Mapping[str, Any]
+GPUS = re.compile(r"^((nvidia|amd|habana)\.(com|ai)/(gpu|gaudi)|gpu)$")
+# Labels of nodes that name a GPU type or a cloud instance.
+GPU_LABELS = re.compile(
+    r"gpu[-.]?(product|name|type|model|class)|accelerator|instance-type|gpu-instance", re.IGNORECASE
+)
+MODEL_VARIABLES = ("MODEL_ID", "MODEL_NAME", "HF_MODEL_ID", "MODEL_PATH", "MODEL", "NIM_MODEL_NAME")
+ROLES = {"prefill": "prefill", "decode": "decode"}
+OURS = "headroom"
+KEDA_MOST = 100  # KEDA's own default of maxReplicaCount
+DEFAULT_BOUNDS = {"ScaledObject": (0, KEDA_MOST), "HorizontalPodAutoscaler": (1, None)}
+# Names of metrics inside a PromQL query.
+METRIC = re.compile(r"\b(?:vllm|sglang|tgi|trtllm|nv|triton|DCGM|llm_d|inference\w*)[:_]\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class Scaler:
+    """An autoscaler: the object that it scales, and the facts that it adds."""
+
+    target: str
+    namespace: str
+    kind: str
+    facts: RunningPool
+    rank: int  # of several on one object, the highest counts
+
+
+def kubernetes_pools(objects: Sequence[Body]) -> list[RunningPool]:
+    """Return the pools of Kubernetes objects; autoscalers join the object that they scale."""
+    pools = {(namespace_of(body), name): pool for body in objects for name, pool in _serving(body)}
+    scalers = sorted(filter(None, map(_scaler, objects)), key=lambda scaler: scaler.rank)
+    for scaler in scalers:
+        place = next(
+            (key for key in pools if key[1] == scaler.target and scaler.namespace in ("", key[0])),
+            (scaler.namespace, scaler.target),
+        )
+        scaled = pools.get(place) or replace(
+            _named_model(scaler.kind, scaler.target), name=scaler.target
+        )
+        pools[place] = scaler.facts.over(scaled)
+    return list(pools.values())
+
+
+def namespace_of(body: Body) -> str:
+    """Return the namespace of an object, or ""."""
+    return words(section(body, "metadata").get("namespace"))
+
+
+def _serving(body: Body) -> Iterator[tuple[str, RunningPool]]:
+    """Yield the pools of an object that serves, by the name under which it is scaled."""
+    reader = SERVING.get(words(body.get("kind")))
+    if reader is None:
+        return
+    name = words(section(body, "metadata").get("name"))
+    for suffix, pool in reader(body):
+        named = replace(pool, name=f"{name}{suffix}")
+        yield named.name, _marks(body, apart=bool(suffix)).over(named)
+
+
+def _workload(body: Body) -> Iterator[tuple[str, RunningPool]]:
+    """Yield the pool of a Deployment, StatefulSet or ReplicaSet."""
+    pool = pod_facts(section(body, "spec", "template"))
+    if pool is not None:
+        yield "", _counted(body, pool)
+
+
+def _leader_worker_set(body: Body) -> Iterator[tuple[str, RunningPool]]:
+    """Yield the pool of a LeaderWorkerSet, whose replica is a group of pods."""
+    group = section(body, "spec", "leaderWorkerTemplate")
+    size = whole(group.get("size")) or 1
+    worker = pod_facts(section(group, "workerTemplate"), always=True) or RunningPool()
+    leader = pod_facts(section(group, "leaderTemplate")) or worker
+    gpus = (leader.gpus or 0) + (size - 1) * (worker.gpus or 0)
+    pool = leader.over(worker)
+    yield "", _counted(body, replace(pool, gpus=gpus or None, tp=_spread(pool, gpus)))
+
+
+def _spread(pool: RunningPool, gpus: int) -> int | None:
+    """Return the tensor parallelism of a group: without a launch line, all its GPUs."""
+    return pool.tp if pool.tp is not None else gpus or None
+
+
+def _inference_service(body: Body) -> Iterator[tuple[str, RunningPool]]:
+    """Yield the pool of KServe's InferenceService."""
+    predictor = section(body, "spec", "predictor")
+    model = section(predictor, "model")
+    pod = {**predictor, "containers": predictor.get("containers") or ([model] if model else [])}
+    pool = pod_facts({"spec": pod}, always=True) or RunningPool()
+    uri = words(model.get("storageUri"))
+    least, most = (whole(predictor.get(key)) for key in ("minReplicas", "maxReplicas"))
+    metric, target = words(predictor.get("scaleMetric")), number(predictor.get("scaleTarget"))
+    yield (
+        "",
+        replace(
+            pool,
+            model=pool.model or (model_of_path(uri) if uri else ""),
+            replicas=1 if least is None else least,
+            minimum=least,
+            maximum=most,
+            scaled=most is not None and most != least,
+            triggers=(Trigger("kserve", metric, target),) if metric else (),
+        ),
+    )
+
+
+def _llm_inference_service(body: Body) -> Iterator[tuple[str, RunningPool]]:
+    """Yield the pools of KServe's LLMInferenceService: one, or prefill and decode."""
+    spec = section(body, "spec")
+    model = section(spec, "model")
+    name = words(model.get("name")) or model_of_path(words(model.get("uri")))
+    apart = bool(section(spec, "prefill"))
+    for suffix, part in (("", spec), ("-prefill", section(spec, "prefill"))):
+        if not part:
+            continue
+        pod = pod_facts({"spec": section(part, "template")}, always=True) or RunningPool()
+        degree = section(part, "parallelism")
+        scaling = section(part, "scaling")
+        replicas = whole(part.get("replicas"))
+        role = "prefill" if suffix else "decode" if apart else pod.role
+        stated = RunningPool(
+            model=name,
+            tp=whole(degree.get("tensor")),
+            pp=whole(degree.get("pipeline")),
+            dp=whole(degree.get("data")),
+            expert_parallel=True if degree.get("expert") else None,
+            role=role,
+            replicas=(1 if replicas is None else replicas) if not scaling else None,
+            minimum=whole(scaling.get("minReplicas")),
+            maximum=whole(scaling.get("maxReplicas")),
+            scaled=bool(scaling),
+            triggers=keda_triggers(section(scaling, "keda").get("triggers")),
+        )
+        yield suffix, stated.over(pod)
+
+
+def _dynamo_graph(body: Body) -> Iterator[tuple[str, RunningPool]]:
+    """Yield the pools of a Dynamo graph, which a scaling adapter names GRAPH-COMPONENT."""
+    spec = section(body, "spec")
+    engine = words(spec.get("backendFramework"))
+    parts = [(words(row.get("name")), row) for row in rows(spec.get("components"))]
+    parts += [(name, section(part)) for name, part in section(spec, "services").items()]
+    for name, part in parts:
+        kind = words(part.get("subComponentType") or part.get("type") or part.get("componentType"))
+        if kind not in ("worker", "prefill", "decode"):
+            continue
+        pod = section(part, "podTemplate") or {"spec": section(part, "extraPodSpec")}
+        main = section(pod, "spec", "mainContainer")
+        if main:
+            pod = {"spec": {**section(pod, "spec"), "containers": [main]}}
+        found = pod_facts(pod, always=True) or RunningPool()
+        gpus = _gpus(part) or found.gpus
+        nodes = whole(section(part, "multinode").get("nodeCount")) or 1
+        replicas = whole(part.get("replicas"))
+        yield (
+            f"-{name}",
+            replace(
+                found,
+                gpus=gpus and gpus * nodes,
+                engine=found.engine or engine,
+                role=ROLES.get(kind, ""),
+                replicas=1 if replicas is None else replicas,
+                tp=found.tp,
+            ),
+        )
+
+
+SERVING: Mapping[str, Callable[[Body], Iterator[tuple[str, RunningPool]]]] = {
+    "Deployment": _workload,
+    "StatefulSet": _workload,
+    "ReplicaSet": _workload,
+    "LeaderWorkerSet": _leader_worker_set,
+    "InferenceService": _inference_service,
+    "LLMInferenceService": _llm_inference_service,
+    "DynamoGraphDeployment": _dynamo_graph,
+}
+
+
+def _counted(body: Body, pool: RunningPool) -> RunningPool:
+    """Return a pool with the replicas of its object; Kubernetes runs one if none are stated."""
+    ready = whole(section(body, "status").get("replicas"))
+    stated = whole(section(body, "spec").get("replicas"))
+    return replace(pool, replicas=ready if ready is not None else 1 if stated is None else stated)
+
+
+def _marks(body: Body, *, apart: bool) -> RunningPool:
+    """Return the facts that labels and annotations state, as Headroom writes them."""
+    meta = section(body, "metadata")
+    noted, labels = section(meta, "annotations"), section(meta, "labels")
+    model = words(noted.get(f"{OURS}/model")) or words(noted.get("llm-d.ai/model-id"))
+    facts = RunningPool(model=model, region=words(noted.get(f"{OURS}/region") or labels.get(
+        "topology.kubernetes.io/region")))  # fmt: skip
+    if apart:  # the object holds several pools, and its notes are on one of them
+        return facts
+    width = whole(noted.get(f"{OURS}/gpus"))
+    return replace(
+        facts,
+        gpu=words(noted.get(f"{OURS}/gpu")),
+        gpus=width,
+        tp=width,
+        role=words(noted.get(f"{OURS}/role")).replace("both", "mixed"),
+    )
+
+
+def pod_facts(template: Body, *, always: bool = False) -> RunningPool | None:
+    """Return what a pod says of the engine in it, or None if it has neither engine nor GPUs."""
+    spec = section(template, "spec")
+    containers = rows(spec.get("containers"))
+    engines = [c for c in containers if _gpus(c) or LAUNCH.search(_command_text(c))] or [
+        c for c in containers if engine_of_image(words(c.get("image"))) and not _router(c)
+    ]
+    if not engines and not always:
+        return None
+    facts = RunningPool()
+    for container in engines[:1]:
+        facts = _container_facts(container)
+    labels = section(template, "metadata", "labels")
+    gpu, note = _gpu_of(spec)
+    return replace(
+        facts,
+        gpus=sum(_gpus(container) or 0 for container in engines) or None,
+        gpu=gpu,
+        role=facts.role or ROLES.get(words(labels.get("llm-d.ai/role")), ""),
+        region=words(section(spec, "nodeSelector").get("topology.kubernetes.io/region")),
+        notes=(note,) if note else (),
+    )
+
+
+def _router(container: Body) -> bool:
+    return "router" in words(container.get("image")) or "router" in words(container.get("name"))
+
+
+def _command_text(container: Body) -> str:
+    return " ".join(
+        str(word) for key in ("command", "args") for word in _listed(container.get(key))
+    )
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value] if isinstance(value, str) else []
+
+
+def _container_facts(container: Body) -> RunningPool:
+    """Return what the command, image and environment of a container say of its engine."""
+    image = words(container.get("image"))
+    variables = {
+        words(row.get("name")): words(row.get("value")) for row in rows(container.get("env"))
+    }
+    command = [str(word) for key in ("command", "args") for word in _listed(container.get(key))]
+    script = next((word for word in command if " " in word and LAUNCH.search(word)), "")
+    if script:
+        exports = "".join(f"{name}={value}\n" for name, value in variables.items())
+        facts = next(iter(launch_pools(exports + script)), RunningPool())
+    elif LAUNCH.search(" ".join(command)) or (command and engine_of_image(image)):
+        facts = engine_facts(command, variables, engine_of_image(image))
+    else:
+        facts = RunningPool(engine=engine_of_image(image))
+    named = next((variables[name] for name in MODEL_VARIABLES if variables.get(name)), "")
+    return replace(
+        facts,
+        model=facts.model or model_of_path(named),
+        engine_version=version_of_image(image) if facts.engine else "",
+    )
+
+
+def _gpus(container: Body) -> int | None:
+    """Return the GPUs that a container asks for."""
+    for kind in ("limits", "requests"):
+        asked = section(container, "resources", kind)
+        counts = [whole(value) for name, value in asked.items() if GPUS.match(str(name))]
+        if any(counts):
+            return sum(count or 0 for count in counts)
+    return None
+
+
+def _gpu_of(spec: Body) -> tuple[str, str]:
+    """Return the GPU type of the nodes that a pod may run on, and a note if it may be several."""
+    named = {key: [value] for key, value in section(spec, "nodeSelector").items()}
+    affinity = section(spec, "affinity", "nodeAffinity")
+    required = section(affinity, "requiredDuringSchedulingIgnoredDuringExecution")
+    terms = rows(required.get("nodeSelectorTerms"))
+    terms += [section(row, "preference") for row in rows(
+        affinity.get("preferredDuringSchedulingIgnoredDuringExecution"))]  # fmt: skip
+    for term in terms:
+        for match in rows(term.get("matchExpressions")):
+            if match.get("operator", "In") == "In" and isinstance(match.get("values"), list):
+                named.setdefault(words(match.get("key")), list(match["values"]))
+    types = dict.fromkeys(
+        gpu_type(words(value))
+        for key, values in named.items()
+        if GPU_LABELS.search(str(key))
+        for value in values
+        if words(value) not in ("", "true", "nvidia", "gpu", "amd")
+    )
+    if len(types) > 1:
+        return "", f"its pods may run on {', '.join(types)}; name the GPU that they run on"
+    return next(iter(types), ""), ""
+
+
+def _scaler(body: Body) -> Scaler | None:
+    """Return the autoscaler that an object is, or None."""
+    kind = words(body.get("kind"))
+    if kind not in SCALERS:
+        return None
+    spec = section(body, "spec")
+    kinds, rank = SCALERS[kind]
+    target = words(section(spec, "scaleTargetRef").get("name"))
+    least, most = (
+        whole(spec.get(f"{side}ReplicaCount", spec.get(f"{side}Replicas", default)))
+        for side, default in zip(
+            ("min", "max"), DEFAULT_BOUNDS.get(kind, (None, None)), strict=True
+        )
+    )
+    triggers = {
+        "keda": lambda: keda_triggers(spec.get("triggers")),
+        "hpa": lambda: _hpa_triggers(spec.get("metrics")),
+        "aibrix": lambda: _aibrix_triggers(spec.get("metricsSources")),
+    }.get(kinds, tuple)()
+    marks = _marks(body, apart=False)
+    facts = replace(
+        marks,
+        model=marks.model or words(spec.get("modelID")),
+        minimum=least,
+        maximum=most,
+        replicas=whole(section(body, "status").get("currentReplicas")),
+        scaled=True,
+        triggers=triggers,
+    )
+    name = target or words(section(body, "metadata").get("name"))
+    return Scaler(name, namespace_of(body), kinds, facts, rank)
+
+
+def _named_model(kind: str, target: str) -> RunningPool:
+    """Return the model that the name of a scale target is: AIBrix names both alike."""
+    if not target or (kind != "aibrix" and not is_known(target)):
+        return RunningPool()
+    return RunningPool(model=target, notes=("its model is taken from the name of its target",))
+
+
+SCALERS = {
+    "HorizontalPodAutoscaler": ("hpa", 1),
+    "VariantAutoscaling": ("wva", 0),
+    "PodAutoscaler": ("aibrix", 2),
+    "ScaledObject": ("keda", 3),  # KEDA makes an HPA of its own for the same object
+}
+
+
+def keda_triggers(listed: Any) -> tuple[Trigger, ...]:
+    """Return the triggers of KEDA by load, and its schedule as one of them."""
+    found = []
+    for row in rows(listed):
+        meta, kind = section(row, "metadata"), words(row.get("type"))
+        if kind == "cron":
+            continue
+        query = words(meta.get("query"))
+        names = list(dict.fromkeys(METRIC.findall(query)))
+        metric = words(meta.get("metricName")) or (names[0] if len(names) == 1 else query) or kind
+        value = number(meta.get("threshold", meta.get("value", meta.get("targetValue"))))
+        each = words(row.get("metricType")) != "Value"
+        found.append(Trigger("keda", metric, value, each, query))
+    return tuple(found)
+
+
+def _hpa_triggers(listed: Any) -> tuple[Trigger, ...]:
+    """Return the metrics of an HPA with their targets."""
+    found = []
+    for row in rows(listed):
+        kind = words(row.get("type"))
+        part = section(row, kind[:1].lower() + kind[1:])
+        metric = words(section(part, "metric").get("name")) or words(part.get("name"))
+        target = section(part, "target")
+        key = next((k for k in ("averageValue", "value", "averageUtilization") if k in target), "")
+        found.append(Trigger("hpa", metric, number(target.get(key)), key != "value"))
+    return tuple(found)
+
+
+def _aibrix_triggers(listed: Any) -> tuple[Trigger, ...]:
+    """Return the metrics of AIBrix with their targets."""
+    return tuple(
+        Trigger("aibrix", words(row.get("targetMetric")), number(row.get("targetValue")))
+        for row in rows(listed)
+    )
+
+
+SUFFIXES = {"m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30}
+
+
+def number(value: Any) -> float | None:
+    """Return a number or a Kubernetes quantity such as 500m, or None."""
+    found = re.fullmatch(r"([-+]?[\d.]+(?:[eE][-+]?\d+)?)([a-zA-Z]*)%?", words(value))
+    if found is None or (found[2] and found[2] not in SUFFIXES):
+        return None
+    try:
+        return float(found[1]) * SUFFIXES.get(found[2], 1.0)
+    except ValueError:
+        return None

@@ -1,0 +1,229 @@
+"""Read the launch line of an engine: vLLM, SGLang or TensorRT-LLM, in a shell or a container."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+
+from planner.errors import CatalogueError
+from planner.inputs.catalogue.hardware import model_name
+from planner.inputs.catalogue.names import PRECISION, stated_precision
+from planner.inputs.fleet.pools import RunningPool, section, whole
+
+# What starts an engine: in a command, and in the name of an image whose entry point is the engine.
+STARTS = {
+    "vllm": r"vllm\s+serve\b|vllm\.entrypoints\.(openai\.)?api_server\b|vllm\.entrypoints\.cli\S*",
+    "sglang": r"sglang\.launch_server\b|sglang\s+serve\b",
+    "trtllm": r"trtllm-serve\b",
+}
+IMAGES = {
+    "vllm": re.compile(r"\bvllm\b|vllm-openai|llm-d"),
+    "sglang": re.compile(r"sglang"),
+    "trtllm": re.compile(r"tensorrt-?llm|trtllm"),
+}
+LAUNCH = re.compile("|".join(STARTS.values()))
+VERSION = re.compile(r":v?(\d+\.\d+(?:\.\d+)*)")
+JOINT = re.compile(r"^[;&|]+$")
+VARIABLE = re.compile(r"\$(?:\{(\w+)(?::-([^}]*))?\}|\((\w+)\)|(\w+))")
+HUB = re.compile(r"models--([^/]+?)--([^/]+)")
+FLAG = re.compile(r"--?[A-Za-z]")
+
+# Flags of the engines, without leading hyphens and with hyphens for underscores.
+FLAGS = {
+    "model": ("model", "model-path", "hf-model"),
+    "served": ("served-model-name",),
+    "tp": ("tensor-parallel-size", "tp", "tp-size", "tensor-parallel"),
+    "pp": ("pipeline-parallel-size", "pp", "pp-size"),
+    "dp": ("data-parallel-size", "dp", "dp-size"),
+    "ep": ("expert-parallel-size", "ep-size", "ep"),
+    "expert": ("enable-expert-parallel", "enable-ep-moe"),
+    "attention": ("enable-dp-attention",),
+    "precision": ("quantization", "q"),
+    "kv": ("kv-cache-dtype",),
+    "batch": ("max-num-seqs", "max-running-requests", "max-batch-size"),
+    "batch-tokens": ("max-num-batched-tokens", "max-prefill-tokens", "max-num-tokens"),
+    "mode": ("disaggregation-mode",),
+    "transfer": ("kv-transfer-config",),
+}
+NAMES = {flag: name for name, flags in FLAGS.items() for flag in flags}
+ROLES = {"kv_producer": "prefill", "kv_consumer": "decode"}
+
+
+def launch_pools(text: str) -> list[RunningPool]:
+    """Return a pool for each launch line of a shell script; the file states no replicas."""
+    found = []
+    for command in _commands(text):
+        if LAUNCH.search(" ".join(command)) or _runs_image(command):
+            found.append(engine_facts(command, _assigned(text)))
+    return found
+
+
+def is_launch(text: str) -> bool:
+    """Return whether a text has a launch line of an engine."""
+    return bool(LAUNCH.search(text)) or any(_runs_image(c) for c in _commands(text))
+
+
+def engine_of_image(image: str) -> str:
+    """Return the engine that an image starts by itself, or ""."""
+    return next((engine for engine, pattern in IMAGES.items() if pattern.search(image)), "")
+
+
+def version_of_image(image: str) -> str:
+    """Return the version in the tag of an image, or ""."""
+    found = VERSION.search(image)
+    return found[1] if found else ""
+
+
+def _runs_image(command: Sequence[str]) -> bool:
+    """Return whether a command starts a container of an engine."""
+    runs = any(word in ("docker", "podman", "nerdctl") for word in command) and "run" in command
+    return runs and bool(_image(command))
+
+
+def _image(command: Sequence[str]) -> str:
+    """Return the image of a container that a command starts, or ""."""
+    names = [word for word in command if "/" in word and word[0].isalnum() and "=" not in word]
+    return next((n for n in names if any(p.search(n) for p in IMAGES.values())), "")
+
+
+def _commands(text: str) -> Iterator[list[str]]:
+    """Yield the words of each command of a shell script."""
+    joined = re.sub(r"\\\r?\n", " ", text)
+    for line in joined.splitlines():
+        try:
+            words = list(_words(line))
+        except ValueError:  # an open quote: the rest of a text block
+            words = line.split()
+        command: list[str] = []
+        for word in [*words, ";"]:
+            if not JOINT.fullmatch(word):
+                command.append(word)
+                continue
+            # sh -c "vllm serve ..." holds the launch line in one word.
+            inner = [word for word in command if " " in word and LAUNCH.search(word)]
+            if inner:
+                yield from _commands(inner[0])
+            elif command:
+                yield command
+            command = []
+
+
+def _words(line: str) -> Iterator[str]:
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|")
+    lexer.whitespace_split = True
+    lexer.commenters = "#"
+    yield from lexer
+
+
+def _assigned(text: str) -> dict[str, str]:
+    """Return the variables that a shell script sets."""
+    found = re.findall(r"^\s*(?:export\s+)?(\w+)=[\"']?([^\s\"';$]*)", text, re.MULTILINE)
+    return dict(found)
+
+
+def resolved(word: str, variables: Mapping[str, str]) -> str:
+    """Return a word with its variables replaced; "" if one has no known value."""
+    missing = False
+
+    def value(match: re.Match[str]) -> str:
+        nonlocal missing
+        braced, default, parens, plain = match.groups()
+        known = variables.get(braced or parens or plain) or default
+        missing = missing or not known
+        return known or ""
+
+    text = VARIABLE.sub(value, word)
+    return "" if missing else text
+
+
+def engine_facts(
+    command: Sequence[str], variables: Mapping[str, str] | None = None, engine: str = ""
+) -> RunningPool:
+    """Return what the words of a command say of an engine; ``engine`` is that of its image."""
+    text = " ".join(command)
+    engine = next((name for name, p in STARTS.items() if re.search(p, text)), engine)
+    engine = engine or engine_of_image(_image(command))
+    flags, first = _flags(command, variables or {})
+    tp = whole(flags.get("tp", "1"))
+    model = _model(flags.get("model") or first, flags.get("served", ""))
+    expert = "expert" in flags or (whole(flags.get("ep")) or 1) > 1
+    return RunningPool(
+        model=model,
+        tp=tp,
+        pp=whole(flags.get("pp")),
+        dp=whole(flags.get("dp")),
+        expert_parallel=expert or None,
+        attention_dp="attention" in flags or None,
+        precision=_precision(flags.get("precision", ""), model),
+        kv_precision="fp8" if "fp8" in flags.get("kv", "") else "",
+        engine=engine,
+        engine_version=version_of_image(_image(command)),
+        role=_role(flags),
+        max_batch=whole(flags.get("batch")) or None,
+        max_batch_tokens=whole(flags.get("batch-tokens")) or None,
+    )
+
+
+def _flags(command: Sequence[str], variables: Mapping[str, str]) -> tuple[dict[str, str], str]:
+    """Return the known flags of a command with their values, and its first positional argument."""
+    words = list(command[_start(command) :])
+    flags: dict[str, str] = {}
+    for place, word in enumerate(words):
+        if not FLAG.match(word):
+            continue
+        flag, equals, value = word.partition("=")
+        if not equals and place + 1 < len(words) and not FLAG.match(words[place + 1]):
+            value = words[place + 1]
+        if name := NAMES.get(flag.lstrip("-").replace("_", "-")):
+            flags[name] = resolved(value, variables)
+    first = words[0] if words and not FLAG.match(words[0]) else ""
+    return flags, resolved(first, variables)
+
+
+def _start(command: Sequence[str]) -> int:
+    """Return the place of the first argument of the engine."""
+    starts = [i for i, word in enumerate(command) if word in ("serve", "trtllm-serve")]
+    image = _image(command)
+    return max([*starts, command.index(image) if image else -1]) + 1
+
+
+def _model(path: str, served: str) -> str:
+    """Return the name of a model: a repository, or the last part of a path."""
+    hub = HUB.search(path)
+    if hub:
+        return f"{hub[1]}/{hub[2]}"
+    path = re.sub(r"^(hf|huggingface|pvc|s3|gs|oci|modelscope)(\+hf)?://", "", path).rstrip("/")
+    local = path.startswith(("/", ".", "~")) or path.count("/") > 1
+    name = path.rpartition("/")[2] if local else path
+    alias = served.split()[0].split(",")[0] if served.strip() else ""
+    return alias if alias and not is_known(name) and is_known(alias) else name or alias
+
+
+def is_known(name: str) -> bool:
+    """Return whether the catalogue has a model of this name."""
+    try:
+        return bool(name and model_name(name))
+    except CatalogueError:
+        return False
+
+
+def _precision(quantization: str, model: str) -> str:
+    stated = next((PRECISION[part] for part in PRECISION if part in quantization.lower()), "")
+    return stated or (stated_precision(model) or "" if model else "")
+
+
+def _role(flags: Mapping[str, str]) -> str:
+    if flags.get("mode") in ("prefill", "decode"):
+        return flags["mode"]
+    try:
+        transfer = json.loads(flags.get("transfer") or "{}")
+    except ValueError:
+        return ""
+    return ROLES.get(str(section(transfer).get("kv_role")), "")
+
+
+def model_of_path(path: str) -> str:
+    """Return the name of a model from its repository or path."""
+    return _model(path, "")

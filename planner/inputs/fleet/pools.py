@@ -1,0 +1,160 @@
+"""Describe the pools that run today, as a file of a cluster states them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from planner.inputs.catalogue.hardware import known_as
+
+# Vendors' words before the name of a GPU, and what a device plugin adds behind it.
+PREFIX = re.compile(r"^(nvidia|tesla|amd|instinct)[-_ ]+", re.IGNORECASE)
+SHARED = re.compile(r"-(shared|mig-\S+)$", re.IGNORECASE)
+# Metrics of engines, by the measure of the simulated autoscalers.
+MEASURES = {
+    "queue": ("num_requests_waiting", "num_queue_reqs", "queue_size"),
+    "memory": ("kv_cache_usage_perc", "gpu_cache_usage_perc", "token_usage"),
+    "gpu": ("DCGM_FI_DEV_GPU_UTIL", "gpu_utilization_share"),
+    "concurrency": ("num_requests_in_flight", "num_requests_running"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """What an autoscaler goes by."""
+
+    kind: str  # keda, hpa, aibrix, wva, kserve or llm-d
+    metric: str  # the name of the metric, or its query
+    value: float | None = None  # its target; None: the file states none
+    per_replica: bool = True  # the target is a mean over replicas
+    query: str = ""
+
+    @property
+    def measure(self) -> str:
+        """Return the measure of a simulated autoscaler that this metric is, or ""."""
+        text = self.query or self.metric
+        found = [name for name, parts in MEASURES.items() if any(part in text for part in parts)]
+        return "concurrency" if {"queue", "concurrency"} <= set(found) else "".join(found[:1])
+
+
+@dataclass(frozen=True, slots=True)
+class RunningPool:
+    """Replicas of one kind. An empty text or None is a fact that the file does not state."""
+
+    name: str = ""
+    model: str = ""
+    gpu: str = ""  # the catalogue's name, or that of the file without the vendor
+    gpus: int | None = None  # GPUs that the pods of one replica ask for
+    tp: int | None = None
+    pp: int | None = None
+    dp: int | None = None
+    expert_parallel: bool | None = None
+    attention_dp: bool | None = None  # SGLang: the data-parallel ranks share the TP group
+    precision: str = ""
+    kv_precision: str = ""
+    engine: str = ""
+    engine_version: str = ""
+    role: str = ""  # mixed, prefill or decode
+    region: str = ""
+    max_batch: int | None = None
+    max_batch_tokens: int | None = None
+    replicas: int | None = None
+    minimum: int | None = None  # limits of its autoscaler
+    maximum: int | None = None
+    scaled: bool = False  # an autoscaler sets the replicas
+    triggers: tuple[Trigger, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def over(self, other: RunningPool) -> RunningPool:
+        """Return this pool with the facts of ``other`` where it states none itself."""
+        mine = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(other, **{name: v for name, v in mine.items() if v not in ("", None, ())})
+
+    @property
+    def engines(self) -> int:
+        """Return the engines of one replica that do not share a model: plain data parallelism."""
+        return 1 if self.expert_parallel or self.attention_dp else (self.dp or 1)
+
+    @property
+    def width(self) -> int | None:
+        """Return the GPUs of one engine, or None if the file does not state them."""
+        if self.tp is None:
+            return self.gpus
+        shared = (self.dp or 1) if self.expert_parallel and not self.attention_dp else 1
+        return self.tp * (self.pp or 1) * shared
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Return the names of facts that a scenario needs and the file does not state."""
+        known = {"model": self.model, "gpu": self.gpu, "tp": self.width}
+        return tuple(name for name, value in known.items() if not value)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the pool for JSON. Without an autoscaler, its limits are its replicas."""
+        still = None if self.scaled else self.replicas
+        trigger = self.triggers[0] if self.triggers else None
+        return {
+            "name": self.name,
+            "model": self.model or None,
+            "gpu": self.gpu or None,
+            "gpus": self.gpus if self.width is None else self.width * self.engines,
+            "tp": self.tp if self.tp is not None else self.gpus,
+            "pp": self.pp,
+            "dp": self.dp,
+            "precision": self.precision or None,
+            "engine": self.engine or None,
+            "engine_version": self.engine_version or None,
+            "role": self.role or "mixed",
+            "region": self.region or None,
+            "replicas": self.replicas,
+            "replicas_min": still if self.minimum is None else self.minimum,
+            "replicas_max": still if self.maximum is None else self.maximum,
+            "trigger": trigger.metric if trigger else None,
+            "trigger_value": trigger.value if trigger else None,
+            "triggers": [
+                {
+                    "kind": each.kind, "metric": each.metric, "value": each.value,
+                    "per_replica": each.per_replica,
+                }
+                for each in self.triggers
+            ],
+            "needs": list(self.needs),
+            "notes": list(self.notes),
+        }  # fmt: skip
+
+
+def gpu_type(text: str) -> str:
+    """Return the catalogue's name of a GPU type or cloud instance, else the text shortened."""
+    text = SHARED.sub("", text.strip())
+    known = known_as(text)
+    return known if known != text else known_as(PREFIX.sub("", text))
+
+
+def section(value: Any, *keys: str) -> Mapping[str, Any]:
+    """Return a nested mapping, or an empty one where the document has something else."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value if isinstance(value, Mapping) else {}
+
+
+def rows(value: Any) -> list[Mapping[str, Any]]:
+    """Return the mappings of a list."""
+    return [row for row in value if isinstance(row, Mapping)] if isinstance(value, list) else []
+
+
+def whole(value: Any) -> int | None:
+    """Return a number of things, or None if the value is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return int(number) if 0 <= number <= 1_000_000 and number == int(number) else None
+
+
+def words(value: Any) -> str:
+    """Return a text of one line, or "" if the value is none."""
+    return str(value).strip() if isinstance(value, str | int | float) else ""

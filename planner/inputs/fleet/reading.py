@@ -1,0 +1,93 @@
+"""Read the fleet that runs today from the text of a file: YAML, JSON or a launch line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from planner.errors import ScenarioError
+from planner.files.document_limits import fault_of_extent
+from planner.inputs.fleet.helm_values import is_values, values_pools
+from planner.inputs.fleet.kubernetes import kubernetes_pools
+from planner.inputs.fleet.launch_lines import is_launch, launch_pools
+from planner.inputs.fleet.pools import RunningPool, rows, words
+
+MAX_CHARACTERS = 250_000  # a few seconds to read
+MAX_POOLS = 1000
+READS = (
+    "Deployment, StatefulSet, LeaderWorkerSet, InferenceService, LLMInferenceService, "
+    "DynamoGraphDeployment, ScaledObject, HorizontalPodAutoscaler, PodAutoscaler, values of llm-d "
+    "or vLLM's production stack, or a launch line of vLLM, SGLang or TensorRT-LLM"
+)
+
+
+def read_fleet(text: str, name: str = "fleet") -> list[RunningPool]:
+    """Return the pools that a text describes.
+
+    Raises ScenarioError if it cannot be read, or describes no pool.
+    """
+    text = text.removeprefix("\ufeff")
+    if len(text) > MAX_CHARACTERS:
+        raise ScenarioError(
+            f"{name}: longer than {MAX_CHARACTERS:,} characters. Split it by deployment."
+        )
+    try:
+        documents = list(_documents(text, name))
+    except ScenarioError:
+        if not is_launch(text):
+            raise
+        documents = []
+    pools = _pools(documents)
+    if not pools and not documents and is_launch(text):
+        pools = [_alone(pool) for pool in launch_pools(text)]
+    if not pools:
+        kinds = ", ".join(dict.fromkeys(words(d.get("kind")) for d in documents if d.get("kind")))
+        raise ScenarioError(
+            f"{name}: no model server and no autoscaler found"
+            f"{f' ({kinds[:200]} do not say what runs)' if kinds else ''}. Give {READS}."
+        )
+    if len(pools) > MAX_POOLS:
+        raise ScenarioError(f"{name}: more than {MAX_POOLS:,} pools. Split it by deployment.")
+    return pools
+
+
+def _pools(documents: list[Mapping[str, Any]]) -> list[RunningPool]:
+    objects = [each for each in documents if each.get("kind")]
+    values = [each for each in documents if not each.get("kind") and is_values(each)]
+    return [*kubernetes_pools(objects), *(pool for each in values for pool in values_pools(each))]
+
+
+def _alone(pool: RunningPool) -> RunningPool:
+    """Return the pool of a launch line, which starts one replica."""
+    return replace(pool, replicas=1, notes=("a launch line starts one replica",))
+
+
+def _documents(text: str, name: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the mappings of a YAML or JSON text, with the items of lists."""
+    if "{{" in text:
+        raise ScenarioError(
+            f"{name}: it is a template of a chart. Render it with `helm template`, and give that."
+        )
+    try:
+        loaded = list(YAML(typ="safe", pure=True).load_all(text.replace("\t", "    ")))
+    except MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise ScenarioError(
+            f"{name}, line {line}: not valid YAML: {error.problem}. Correct it or export it again."
+        ) from None
+    except (YAMLError, ValueError, TypeError, RecursionError):
+        raise ScenarioError(
+            f"{name}: not valid YAML. Correct it, or export it with `kubectl get -o yaml`."
+        ) from None
+    for document in loaded:
+        if fault := fault_of_extent(document):
+            raise ScenarioError(f"{name}: {fault}.")
+        if isinstance(document, list):
+            yield from rows(document)
+        elif isinstance(document, Mapping):
+            listed = rows(document.get("items"))
+            yield from listed if words(document.get("kind")).endswith("List") else [document]

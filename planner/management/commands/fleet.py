@@ -1,0 +1,85 @@
+"""``bin/manage fleet``: read what runs today, and write it into a scenario."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from planner.errors import PlannerError
+from planner.inputs.fleet import read_fleet
+from planner.inputs.fleet.reading import MAX_CHARACTERS
+from planner.inputs.ingest.source import check_regular
+from planner.management.base import HeadroomCommand, load_scenario
+from planner.outputs.table_text import listed
+from planner.selectors.scenarios import scenario_get
+from planner.services.fleet_imports import Given, fleet_import, with_fleet
+
+COLUMNS = {
+    "name": "name", "model": "model", "GPU": "gpu", "tp": "tp", "role": "role",
+    "replicas": "replicas", "least": "replicas_min", "most": "replicas_max", "trigger": "trigger",
+    "not stated": "needs",
+}  # fmt: skip
+
+
+class Command(HeadroomCommand):
+    help = "Read the current deployment from Kubernetes YAML, Helm values or a launch line."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("files", nargs="+", help="files that belong together; - for stdin")
+        parser.add_argument("--scenario", help="scenario whose fleet.today it becomes: name or id")
+        parser.add_argument("--out", help="write the scenario to this file instead of storing it")
+        parser.add_argument("--model", default="", help="model, if a file does not state it")
+        parser.add_argument("--gpu", default="", help="GPU type or cloud instance, likewise")
+        parser.add_argument("--tp", type=int, help="GPUs of one replica, likewise")
+        parser.add_argument("--region", default="", help="region of the scenario (the only one)")
+        parser.add_argument("--replicas", type=int, help="replicas, if a file does not state them")
+
+    def answer(self, options: dict[str, Any]) -> dict[str, Any]:
+        name = ", ".join(Path(file).name for file in options["files"])
+        text = "\n---\n".join(_text(file) for file in options["files"])
+        given = Given(**{key: options[key] for key in Given.__slots__})
+        if not options["scenario"]:
+            pools = read_fleet(text, name)
+            return {"pools": [pool.as_dict() for pool in pools], "scenario": None, "notes": []}
+        if options["out"]:
+            document, _ = load_scenario(options["scenario"], self.progress)
+            imported = with_fleet(document, text, name, given)
+            Path(options["out"]).write_text(imported.document, encoding="utf-8")
+            stored = options["out"]
+        else:
+            scenario, imported = fleet_import(
+                scenario=scenario_get(options["scenario"]),
+                user=None,
+                text=text,
+                name=name,
+                given=given,
+            )
+            stored = scenario.name
+        return {
+            "pools": [pool.as_dict() for pool in imported.pools],
+            "scenario": stored,
+            "notes": list(imported.notes),
+        }
+
+    def words(self, answer: dict[str, Any]) -> str:
+        rows = [{**pool, "needs": ", ".join(pool["needs"])} for pool in answer["pools"]]
+        lines = listed(rows, COLUMNS)
+        lines += [f"{pool['name']}: {note}" for pool in answer["pools"] for note in pool["notes"]]
+        lines += [note for note in answer["notes"] if note not in lines]
+        if answer["scenario"]:
+            lines.append(f"Written as fleet.today of {answer['scenario']}.")
+        return "\n".join(lines)
+
+
+def _text(file: str) -> str:
+    """Return the text of a file, or of stdin."""
+    if file == "-":
+        return sys.stdin.read(MAX_CHARACTERS + 1)
+    check_regular(Path(file))
+    try:
+        return Path(file).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise PlannerError(f"{file} is not UTF-8 text; give YAML or a launch line.") from None

@@ -1,0 +1,343 @@
+"""Write the fleet that runs today into a scenario, from the files that describe it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from planner.errors import CatalogueError, ScenarioError
+from planner.inputs import catalogue
+from planner.inputs.fleet import RunningPool, Trigger, read_fleet
+from planner.inputs.fleet.pools import gpu_type
+from planner.inputs.scenario.document import edit, outline, parse
+from planner.inputs.scenario.own_hardware import Known
+from planner.inputs.scenario.schema import Scenario
+from planner.models import Scenario as StoredScenario
+from planner.models import User
+from planner.selectors.hardware import own_hardware
+from planner.services.deployment_search import add_missing_gpus
+from planner.services.scenarios import scenario_update
+
+Row = dict[str, Any]
+LABEL = "today"  # of the policy that is the autoscaler of today
+NEEDS = {"model": "the model", "gpu": "the GPU type", "tp": "the GPUs of one replica"}
+SHARES = ("memory", "gpu")  # measures with a target of at most 1
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Facts for the pools whose file does not state them."""
+
+    model: str = ""
+    gpu: str = ""
+    tp: int | None = None
+    region: str = ""
+    replicas: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A scenario with the fleet of today, its pools, and what was assumed."""
+
+    document: str
+    pools: tuple[RunningPool, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A pool with every fact that a scenario needs, and the names of the scenario."""
+
+    pool: RunningPool
+    model: str
+    gpu: str
+    region: str
+    width: int  # GPUs of one replica of the scenario
+    replicas: int
+    notes: tuple[str, ...] = ()
+
+
+NOTHING_GIVEN = Given()
+
+
+def fleet_import(
+    *,
+    scenario: StoredScenario,
+    user: User | None,
+    text: str,
+    name: str = "fleet",
+    given: Given = NOTHING_GIVEN,
+    version: int | None = None,
+) -> tuple[StoredScenario, Imported]:
+    """Write the fleet that ``text`` describes into a stored scenario, as a new version."""
+    imported = with_fleet(scenario.document, text, name, given)
+    saved = scenario_update(
+        scenario=scenario,
+        user=user,
+        document=imported.document,
+        version=version,
+        message=f"Fleet of today read from {name}"[:200],
+    )
+    return saved, imported
+
+
+def with_fleet(document: str, text: str, name: str, given: Given = NOTHING_GIVEN) -> Imported:
+    """Return ``document`` with the fleet that ``text`` describes as ``fleet.today``.
+
+    Rows of the same models and regions are replaced. Missing profiles, models and GPUs of regions
+    are added. Raises ScenarioError for a fact that neither the file nor ``given`` states.
+    """
+    pools = read_fleet(text, name)
+    scenario, data = parse(document), outline(document)
+    known = own_hardware()
+    placed = [_placed(pool, scenario, given, known, name) for pool in pools]
+    places = {(each.model, each.region) for each in placed}
+    kept = [
+        row
+        for row in (data.get("fleet") or {}).get("today") or []
+        if (row.get("model"), row.get("region")) not in places
+    ]
+    models = [row.name for row in scenario.models]
+    new_models = [m for m in dict.fromkeys(each.model for each in placed) if m not in models]
+    profiles = list(_new_profiles(placed, scenario))
+    notes = [note for each in placed for note in each.notes]
+    changes: Row = {"fleet.today": [*kept, *_joined([_today(each) for each in placed])]}
+    changes["regions"] = [
+        _with_room(row, region, [each for each in placed if each.region == region.name])
+        for row, region in zip(data["regions"], scenario.regions, strict=True)
+    ]
+    if new_models:
+        changes["models"] = [*data["models"], *new_models]
+    if profiles:
+        changes["profiles"] = [*data["profiles"], *profiles]
+        notes += [f"profile added: {row['model']} on {row['gpu']}, estimated" for row in profiles]
+    policy, note = _policy([each.pool for each in placed])
+    notes += [note] if note else []
+    if policy:
+        others = [row for row in data.get("policies") or [] if _label(row) != LABEL]
+        changes["policies"] = [*others, policy] if others else None
+        if not others:
+            notes.append("its autoscaler is not added, because the scenario lists no policies")
+    written = edit(document, {key: value for key, value in changes.items() if value is not None})
+    parse(written, name)
+    return Imported(written, tuple(pools), tuple(dict.fromkeys(notes)))
+
+
+def _label(row: Any) -> str:
+    return str(row.get("label", "")) if isinstance(row, Mapping) else ""
+
+
+def _placed(
+    pool: RunningPool, scenario: Scenario, given: Given, known: Known, name: str
+) -> _Placed:
+    """Return a pool in the names of the scenario; raise ScenarioError for a missing fact."""
+    where = f"{name}, {pool.name}" if pool.name else name
+    if lacking := [fact for fact in pool.needs if not getattr(given, fact)]:
+        raise ScenarioError(
+            f"{where}: the file does not state {' and '.join(NEEDS[fact] for fact in lacking)}. "
+            f"Give {', '.join(lacking)}."
+        )
+    model = _model(pool.model or given.model, scenario, known, where)
+    gpu = _gpu(pool.gpu or given.gpu, scenario, known, where)
+    notes = [f"{pool.name}: {note}" for note in pool.notes]
+    engines = pool.engines
+    width = pool.width or given.tp or 1
+    if pool.dp and engines == 1 and not _has_experts(model, known):
+        engines, width = pool.dp, max(1, width // pool.dp)
+    replicas = pool.replicas if pool.replicas is not None else given.replicas
+    if replicas is None:
+        replicas = max(pool.minimum or 0, 0 if pool.minimum == 0 else 1)
+        notes.append(f"{pool.name}: replicas are not stated; its least, {replicas}, is assumed")
+    if engines > 1:
+        notes.append(f"{pool.name}: each pod runs {engines} engines, which count as replicas")
+    asked = pool.gpus
+    if asked and asked != width * engines:
+        notes.append(
+            f"{pool.name}: its pods ask for {asked} GPUs, its engine uses {width * engines}"
+        )
+    return _Placed(
+        replace(
+            pool,
+            minimum=None if pool.minimum is None else pool.minimum * engines,
+            maximum=None if pool.maximum is None else pool.maximum * engines,
+        ),
+        model,
+        gpu,
+        _region(pool.region, scenario, given, where),
+        width,
+        replicas * engines,
+        tuple(notes),
+    )
+
+
+def _canonical(name: str) -> str:
+    try:
+        return catalogue.model_name(name)
+    except CatalogueError:
+        return name
+
+
+def _model(name: str, scenario: Scenario, known: Known, where: str) -> str:
+    """Return the scenario's name of a model, or its own if the scenario lacks it."""
+    for listed in scenario.models:
+        if name == listed.name or _canonical(name) == _canonical(listed.name):
+            return listed.name
+    if name in known.models:
+        return name
+    try:
+        return catalogue.model_name(name)
+    except CatalogueError as problem:
+        raise ScenarioError(
+            f"{where}: {problem} Add it to your models, or give model for all pools."
+        ) from None
+
+
+def _has_experts(model: str, known: Known) -> bool:
+    spec = known.models.get(model) or catalogue.models().get(_canonical(model))
+    return bool(spec and spec.shape and spec.shape.experts)
+
+
+def _gpu(name: str, scenario: Scenario, known: Known, where: str) -> str:
+    """Return the scenario's name of a GPU type, or its own if the scenario lacks it."""
+    if name in known.gpus:
+        return name
+    try:
+        canonical = catalogue.gpu_name(gpu_type(name))
+    except CatalogueError as problem:
+        raise ScenarioError(f"{where}: {problem} Add it to your GPUs.") from None
+    listed = [
+        *(row.gpu for row in scenario.profiles),
+        *(g for r in scenario.regions for g in r.capacity),
+    ]
+    return next((each for each in listed if gpu_type(each) == canonical), canonical)
+
+
+def _region(name: str, scenario: Scenario, given: Given, where: str) -> str:
+    regions = [region.name for region in scenario.regions]
+    for each in (given.region, name):
+        if each in regions:
+            return each
+    if len(regions) == 1 and not given.region:
+        return regions[0]
+    raise ScenarioError(
+        f"{where}: region {given.region or name or 'not stated'}. Give one of the scenario's: "
+        f"{', '.join(regions)}."
+    )
+
+
+def _today(each: _Placed) -> Row:
+    """Return the row of ``fleet.today``."""
+    pool = each.pool
+    row: Row = {
+        "model": each.model,
+        "region": each.region,
+        "gpu": each.gpu,
+        "tp": each.width,
+        "precision": pool.precision or None,
+        "role": pool.role if pool.role in ("prefill", "decode") else None,
+        "replicas": each.replicas,
+        "minimum": pool.minimum,
+        "maximum": pool.maximum and max(pool.maximum, each.replicas),
+    }
+    return {key: value for key, value in row.items() if value is not None}
+
+
+def _joined(rows: Sequence[Row]) -> list[Row]:
+    """Return one row per kind of replica: pools of one kind are one pool of the scenario."""
+    joined: dict[tuple[Any, ...], Row] = {}
+    counts = ("replicas", "minimum", "maximum")
+    for row in rows:
+        key = tuple(value for name, value in row.items() if name not in counts)
+        if key in joined:
+            for name in counts:
+                if name in row or name in joined[key]:
+                    joined[key][name] = sum(
+                        each.get(name, each["replicas"]) for each in (joined[key], row)
+                    )
+        else:
+            joined[key] = dict(row)
+    return list(joined.values())
+
+
+def _with_room(row: Mapping[str, Any], region: Any, placed: Sequence[_Placed]) -> Row:
+    """Return a region with the GPU types of the pools, at least as many as run there."""
+    used: dict[str, int] = {}
+    for each in placed:
+        most = max(each.replicas, each.pool.maximum or 0)
+        used[each.gpu] = used.get(each.gpu, 0) + most * each.width
+    changed = add_missing_gpus(row, region, used)
+    capacity = dict(changed["capacity"])
+    for gpu, count in used.items():
+        capacity[gpu] = max(int(capacity[gpu]), count)
+    return {**changed, "capacity": capacity}
+
+
+def _new_profiles(placed: Sequence[_Placed], scenario: Scenario) -> Iterator[Row]:
+    """Yield the profiles that the scenario lacks: measured where built in, else estimated."""
+    have = {_key(row.model, row.gpu, _width(row), row.role) for row in scenario.profiles}
+    for each in placed:
+        pool = each.pool
+        role = pool.role if pool.role in ("prefill", "decode") else "mixed"
+        key = _key(each.model, each.gpu, each.width, role)
+        if key in have:
+            continue
+        have.add(key)
+        row: Row = {"model": each.model, "gpu": each.gpu}
+        built_in = (_canonical(each.model), each.gpu, each.width) in catalogue.profiles()
+        spread = _spread(pool, each.width)
+        if built_in and pool.precision in ("", "bf16") and not spread.keys() - {"tp"}:
+            row |= {"tp": each.width}
+        else:
+            row |= {"kind": "roofline", **spread}
+            row |= {"precision": pool.precision} if pool.precision else {}
+            row |= {"kv_precision": pool.kv_precision} if pool.kv_precision else {}
+            row |= {"engine": pool.engine} if pool.engine else {}
+        row |= {"role": role} if role != "mixed" else {}
+        row |= {"max_batch": pool.max_batch} if pool.max_batch else {}
+        row |= {"max_batch_tokens": pool.max_batch_tokens} if pool.max_batch_tokens else {}
+        yield row
+
+
+def _spread(pool: RunningPool, width: int) -> Row:
+    """Return how the GPUs of a replica share the model."""
+    shared = pool.dp or 1
+    if shared > 1 and (pool.expert_parallel or pool.attention_dp) and width % shared == 0:
+        experts = "moe_ep" if pool.expert_parallel else "moe_tp"
+        return {"tp": width // shared, "attention_dp": shared, experts: width}
+    if (pool.pp or 1) > 1 and width % (pool.pp or 1) == 0:
+        return {"tp": width // (pool.pp or 1), "pp": pool.pp}
+    return {"tp": width}
+
+
+def _width(row: Any) -> int:
+    return int(row.tp * row.pp * row.attention_dp)
+
+
+def _key(model: str, gpu: str, width: int, role: str) -> tuple[str, str, int, str]:
+    return model, gpu, width, role
+
+
+def _policy(pools: Sequence[RunningPool]) -> tuple[Row | None, str]:
+    """Return the autoscaler of today as a policy, and a note where it is none."""
+    triggers = {trigger for pool in pools for trigger in pool.triggers[:1]}
+    if not triggers:
+        return None, ""
+    if len(triggers) > 1 or any(len(pool.triggers) > 1 for pool in pools):
+        return None, "its autoscalers go by several metrics; add them as policies yourself"
+    trigger = next(iter(triggers))
+    row = _policy_row(trigger)
+    if row is None:
+        return None, f"no policy simulates its trigger on {trigger.metric[:80]}"
+    return row, ""
+
+
+def _policy_row(trigger: Trigger) -> Row | None:
+    """Return the policy that simulates a trigger, or None."""
+    measure, value = trigger.measure, trigger.value
+    if not measure or not value or not trigger.per_replica:
+        return None
+    if measure in SHARES and value > 1:
+        return None
+    name = "keda" if trigger.kind in ("keda", "kserve") else "hpa"
+    return {"name": name, "label": LABEL, "metric": measure, "target": value}
