@@ -38,7 +38,7 @@ from planner.domain.study import PolicyRun, Study
 from planner.domain.traffic.sources import StoredTrace
 from planner.inputs.ingest import IngestOptions, ingest_file
 from planner.inputs.scenario.document import parse
-from planner.inputs.scenario.own_hardware import NOTHING
+from planner.inputs.scenario.own_hardware import NO_USER_FACTS
 from planner.policies.choice import policy_of
 from simulation.arrays import FloatArray
 from simulation.arrival_pattern import dispersion
@@ -136,7 +136,7 @@ def study(case: Bursts, folder: Path) -> Study:
         "horizon": {"duration_s": half, "period_s": PERIOD_S},
         "policies": ["lt-i"],
     }
-    return study_of(parse(json.dumps(scenario)), {"t": stored}, NOTHING, silent)
+    return study_of(parse(json.dumps(scenario)), {"t": stored}, NO_USER_FACTS, silent)
 
 
 def replayed(its: Study, name: str = "lt-i-perfect", **parameters: Any) -> PolicyRun | None:

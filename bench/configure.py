@@ -26,7 +26,7 @@ from typing import Any
 
 from planner.domain.deployment_search.query import DeploymentQuery
 from planner.domain.deployment_search.results import Row, profiles_of
-from planner.domain.deployment_search.search import Configured, configure
+from planner.domain.deployment_search.search import DeploymentSearchResult, search_deployments
 from planner.domain.kinds import size
 from planner.domain.progress import silent
 from planner.inputs.scenario.schema import Scenario
@@ -73,9 +73,9 @@ def sized_rps(row: Row, asked: DeploymentQuery) -> float:
 
 def measured(asked: DeploymentQuery) -> dict[str, Any]:
     warm = replace(asked, model="llama-3.2-1b", gpus=("H100-SXM",), top=2)
-    configure(warm)
+    search_deployments(warm)
     begun = time.process_time()
-    configured: Configured = configure(asked)
+    configured: DeploymentSearchResult = search_deployments(asked)
     seconds = time.process_time() - begun
     best = configured.candidates[0]
     sized = sized_rps(best, asked)

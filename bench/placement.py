@@ -28,10 +28,10 @@ from planner.optimizer.placement import (
     PlacementProblem,
     Role,
     Service,
-    measure,
+    measure_placement,
     place_blind,
     place_exact,
-    schedule,
+    run_algorithm4,
 )
 
 METHODS = ("blind", "algorithm4", "exact")
@@ -74,7 +74,7 @@ def place(problem: PlacementProblem, method: str, seed: int) -> tuple[Placement,
     if method == "blind":
         return place_blind(problem, seed), None
     if method == "algorithm4":
-        return schedule(problem), None
+        return run_algorithm4(problem), None
     exact = place_exact(problem, time_limit_s=LIMIT_S)
     return exact.placement, exact.gap
 
@@ -87,7 +87,7 @@ def one_run(seed: int, nodes: int, fill: float, method: str) -> dict[str, Any]:
     began = perf_counter()
     placement, gap = place(problem, method, seed)
     seconds = perf_counter() - began
-    measures = measure(problem, placement)
+    measures = measure_placement(problem, placement)
     unsplit = int(measures.units.gpus[~measures.units.split].sum())
     return {
         "seed": seed,

@@ -140,10 +140,10 @@ def peak_wape(actual: FloatArray, mean: FloatArray) -> float:
     Both maxima are over the observed bins of the row. Rows without any are ignored.
     """
     seen = ~np.isnan(actual)
-    some = seen.any(axis=1)
-    top = np.where(seen, actual, -np.inf).max(axis=1)[some]
-    forecast_top = np.where(seen, mean, -np.inf).max(axis=1)[some]
-    return _ratio(np.abs(top - forecast_top).sum(), top.sum())
+    has_bins = seen.any(axis=1)
+    actual_peak = np.where(seen, actual, -np.inf).max(axis=1)[has_bins]
+    forecast_peak = np.where(seen, mean, -np.inf).max(axis=1)[has_bins]
+    return _ratio(np.abs(actual_peak - forecast_peak).sum(), actual_peak.sum())
 
 
 def mase(actual: FloatArray, mean: FloatArray, history: FloatArray) -> float:

@@ -90,9 +90,9 @@ def newly_cleaned(values: FloatArray, bin_s: float, since: int) -> tuple[IntArra
     Suspect is a zero that is not the last bin, or a bin far above those before ``since``.
     """
     late = values[:, since:]
-    most = np.fmax.reduce(values[:, :since], axis=1, initial=0.0)
+    largest_before = np.fmax.reduce(values[:, :since], axis=1, initial=0.0)
     suspect = (late[:, :-1] == 0).any(axis=1)
-    suspect |= np.fmax.reduce(late, axis=1, initial=-1.0) > OUTLIER * most
+    suspect |= np.fmax.reduce(late, axis=1, initial=-1.0) > OUTLIER * largest_before
     rows = np.flatnonzero(suspect)
     removed = np.isnan(clean(values[rows], bin_s).values) & ~np.isnan(values[rows])
     which, bins = np.nonzero(removed)

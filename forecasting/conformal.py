@@ -26,7 +26,7 @@ MOST_PRIOR_SCORES = 500
 FEWEST_SCORES = 20  # the outermost levels, 0.05 and 0.95, need one score in twenty beyond them
 
 
-def scores(actual: FloatArray, forecast: FloatArray, scale: FloatArray) -> FloatArray:
+def log_ratio_scores(actual: FloatArray, forecast: FloatArray, scale: FloatArray) -> FloatArray:
     """Return log ratios of actual to forecast amounts, NaN for gaps.
 
     ``scale`` is the mean of each series and broadcasts against both.
@@ -53,17 +53,17 @@ def quantiles(
     """
     if not past.shape[1]:
         past = np.full((len(past), 1, past.shape[2]), np.nan)
-    known = ~np.isnan(past)
-    count = known.sum(axis=1)
+    observed = ~np.isnan(past)
+    count = observed.sum(axis=1)
     few = count < FEWEST_SCORES
     adapted = np.tile(np.array(levels)[:, None], (len(past), 1, past.shape[2]))
     if adapt:
-        adapted = _adapted_levels(past, known, np.array(levels))
+        adapted = _adapted_levels(past, observed, np.array(levels))
     if prior is not None:
         added = np.broadcast_to(prior[:, None], (len(past), len(prior), past.shape[2]))
-        past, known = (
+        past, observed = (
             np.concatenate([past, added], axis=1),
-            np.pad(known, ((0, 0), (0, len(prior)), (0, 0)), constant_values=True),
+            np.pad(observed, ((0, 0), (0, len(prior)), (0, 0)), constant_values=True),
         )
         count = count + len(prior)
     ordered = np.sort(past, axis=1)  # NaN last
@@ -71,8 +71,8 @@ def quantiles(
     for row, column in zip(*np.nonzero(few), strict=True):
         amounts = history[row, ~np.isnan(history[row])]
         if amounts.size:
-            spread = scores(amounts, np.median(amounts), scale[row])
-            sample = np.concatenate([past[row, known[row, :, column], column], spread])
+            spread = log_ratio_scores(amounts, np.median(amounts), scale[row])
+            sample = np.concatenate([past[row, observed[row, :, column], column], spread])
             ratio[row, :, column] = np.quantile(sample, levels)
     amount = (forecast[:, None] + OFFSET * scale[:, None]) * np.exp(ratio)
     return np.maximum(0.0, amount - OFFSET * scale[:, None])
@@ -96,7 +96,7 @@ def growth_prior(days: float, count: int) -> FloatArray | None:
     return np.asarray(DAY_GROWTH * scipy.special.ndtri((np.arange(n) + 0.5) / n), np.float64)
 
 
-def _adapted_levels(past: FloatArray, known: BoolArray, levels: FloatArray) -> FloatArray:
+def _adapted_levels(past: FloatArray, observed: BoolArray, levels: FloatArray) -> FloatArray:
     """Return the sample levels that kept the share of each level: ``[s, levels, c]``.
 
     The rank of a score among those before it shows whether the quantile was exceeded.
@@ -104,9 +104,9 @@ def _adapted_levels(past: FloatArray, known: BoolArray, levels: FloatArray) -> F
     series, _, columns = past.shape
     adapted = np.broadcast_to(levels[:, None], (series, len(levels), columns)).copy()
     # Origins first, so that each step reads contiguous memory.
-    past, known = np.ascontiguousarray(past.swapaxes(0, 1)), known.swapaxes(0, 1)
-    before: IntArray = np.cumsum(known, axis=0) - known
-    ranked = known & (before >= FEWEST_SCORES)
+    past, observed = np.ascontiguousarray(past.swapaxes(0, 1)), observed.swapaxes(0, 1)
+    before: IntArray = np.cumsum(observed, axis=0) - observed
+    ranked = observed & (before >= FEWEST_SCORES)
     for o in np.flatnonzero(ranked.any(axis=(1, 2))):
         below = np.add.reduce(past[:o] < past[o], axis=0, dtype=np.int32)
         rank = below / np.maximum(before[o], 1)

@@ -19,7 +19,7 @@ import scipy
 
 from forecasting.arrays import BoolArray, FloatArray
 from forecasting.backtest import wape
-from forecasting.conformal import scores
+from forecasting.conformal import log_ratio_scores
 from forecasting.past_forecasts import PastPeaks
 
 ALARMS = 0.01  # share of false alarms for exchangeable errors
@@ -39,7 +39,7 @@ class Drift:
     sentence: str
 
 
-def drift(past: PastPeaks) -> Drift:
+def detect_drift(past: PastPeaks) -> Drift:
     """Test the forecast errors of the recent windows against those of the earlier ones."""
     seen = ~np.isnan(past.actual) & ~np.isnan(past.forecast)
     starts, actual, forecast = past.starts_s[seen], past.actual[seen], past.forecast[seen]
@@ -47,14 +47,14 @@ def drift(past: PastPeaks) -> Drift:
     recent, before = int(late.sum()), int((~late).sum())
     if recent < FEWEST or before < 3 * FEWEST:
         return Drift(False, None, f"{len(starts)} past windows are too few to see a drift.")
-    errors = np.abs(scores(actual, forecast, np.array(past.scale)))
+    errors = np.abs(log_ratio_scores(actual, forecast, np.array(past.scale)))
     now, then = (wape(actual[None, part], forecast[None, part]) for part in (late, ~late))
     largest, begin = _cusum(_normal_scores(errors[late], errors[~late]))
     figures = (
         f"Peaks of the last {recent} windows were off by {now:.1%}, of the {before} before by "
         f"{then:.1%}"
     )
-    if largest > _limit(recent) and now > then:
+    if largest > _alarm_limit(recent) and now > then:
         since = float(starts[before + begin])
         return Drift(True, since, f"{figures}: more, for longer, than chance explains.")
     return Drift(False, None, f"{figures}: no drift.")
@@ -76,19 +76,19 @@ def _normal_scores(errors: FloatArray, before: FloatArray) -> FloatArray:
     """Return the rank of each error among ``before`` as a standard normal score."""
     ordered = np.sort(before)
     below = np.searchsorted(ordered, errors, side="left")
-    upto = np.searchsorted(ordered, errors, side="right")
-    return np.asarray(scipy.special.ndtri(((below + upto) / 2 + 0.5) / (len(before) + 1)))
+    ranks_below = np.searchsorted(ordered, errors, side="right")
+    return np.asarray(scipy.special.ndtri(((below + ranks_below) / 2 + 0.5) / (len(before) + 1)))
 
 
 def _cusum(normal: FloatArray) -> tuple[float, int]:
     """Return the largest sum of scores above REFERENCE since it was last 0, and its begin."""
     path = np.concatenate([[0.0], np.cumsum(normal - REFERENCE)])
-    least = np.minimum.accumulate(path)
-    top = int(np.argmax(path - least))
-    return float(path[top] - least[top]), int(np.argmin(path[: top + 1]))
+    lowest_so_far = np.minimum.accumulate(path)
+    top = int(np.argmax(path - lowest_so_far))
+    return float(path[top] - lowest_so_far[top]), int(np.argmin(path[: top + 1]))
 
 
-def _limit(windows: int) -> float:
+def _alarm_limit(windows: int) -> float:
     """Return the sum that ``windows`` scores exceed by chance with probability ALARMS.
 
     Solves Siegmund's mean time to an alarm, ``(exp(2 k b) - 2 k b - 1) / (2 k^2)``, for ``b``,

@@ -24,16 +24,20 @@ def selection_reason(forecast: PanelForecast, row: int) -> str:
     """Return a sentence with the recent errors of the chosen and of the naive methods."""
     errors = dict(zip(forecast.candidates, forecast.errors[:, row], strict=True))
     chosen = forecast.methods[row]
-    known = {name: error for name, error in errors.items() if np.isfinite(error)}
-    if chosen not in known:
+    finite_errors = {name: error for name, error in errors.items() if np.isfinite(error)}
+    if chosen not in finite_errors:
         return f"{chosen}: too little was seen to try any method."
-    naive = [f"{name} {known[name]:.1%}" for name in NAIVE if name in known and name != chosen]
+    naive = [
+        f"{name} {finite_errors[name]:.1%}"
+        for name in NAIVE
+        if name in finite_errors and name != chosen
+    ]
     compared = f" ({', '.join(naive)})" if naive else ""
     if chosen == ENSEMBLE:
         why = f"no single method was {MARGIN:.0%} better"
     else:
         why = f"at least {MARGIN:.0%} better than all together"
     return (
-        f"{chosen}: lately its peaks were off by {known[chosen]:.1%} of mean demand; "
+        f"{chosen}: lately its peaks were off by {finite_errors[chosen]:.1%} of mean demand; "
         f"{why}{compared}."
     )

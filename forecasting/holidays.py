@@ -73,9 +73,11 @@ class HolidayRatio:
         if not usual.any():
             return None
         size = max(1, round(SMOOTHING_S / bin_s))
-        known = usual.sum(1) > 0
-        mean = np.where(known, usual.mean(axis=1), 1.0)[:, None]
-        level = np.where(known, actual.sum(1) / np.where(known, usual.sum(1), 1.0), 1.0)[:, None]
+        has_usual_days = usual.sum(1) > 0
+        mean = np.where(has_usual_days, usual.mean(axis=1), 1.0)[:, None]
+        level = np.where(
+            has_usual_days, actual.sum(1) / np.where(has_usual_days, usual.sum(1), 1.0), 1.0
+        )[:, None]
         smooth_actual, smooth_usual = (
             scipy.ndimage.uniform_filter1d(amounts, size, axis=1, mode="nearest")
             for amounts in (actual, usual)
@@ -113,8 +115,8 @@ def _usual_days(days: IntArray, holiday: int, holidays: Holidays) -> IntArray:
     """Return the observed days of the week before of the holiday's kind, or of any kind."""
     before = np.arange(holiday - DAYS_BEFORE, holiday)
     before = before[~np.isin(before, holidays.days) & np.isin(before, days)]
-    alike = before[_is_weekend(before) == _is_weekend(np.array([holiday]))]
-    return alike if alike.size else before
+    same_kind = before[_is_weekend(before) == _is_weekend(np.array([holiday]))]
+    return same_kind if same_kind.size else before
 
 
 def _is_weekend(days: IntArray) -> BoolArray:

@@ -41,8 +41,8 @@ class DiscountedMeans:
             return self
         # Origins first, so that each step reads contiguous memory.
         each = np.ascontiguousarray(np.moveaxis(figures, -1, 0))
-        known = ~np.isnan(each)
-        total, weight = np.where(known, each, 0.0), known.astype(np.float64)
+        has_value = ~np.isnan(each)
+        total, weight = np.where(has_value, each, 0.0), has_value.astype(np.float64)
         total[0] += self.decay * self.total
         weight[0] += self.decay * self.weight
         for o in range(1, len(each)):
@@ -71,12 +71,12 @@ def ensemble_weights(error: FloatArray) -> FloatArray:
 
     A method with an infinite error has the weight 0. All weights are 0 if no error is finite.
     """
-    known = np.isfinite(error)
-    least = np.where(known, error, np.inf).min(axis=0)
-    least = np.where(np.isfinite(least), least, 1.0)
+    finite = np.isfinite(error)
+    smallest = np.where(finite, error, np.inf).min(axis=0)
+    smallest = np.where(np.isfinite(smallest), smallest, 1.0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        relative = np.where(error > 0, least / error, 1.0)
-    weight = np.where(known, relative**POWER, 0.0)
+        relative = np.where(error > 0, smallest / error, 1.0)
+    weight = np.where(finite, relative**POWER, 0.0)
     return np.asarray(weight / np.maximum(weight.sum(axis=0), np.finfo(float).tiny))
 
 

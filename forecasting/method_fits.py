@@ -54,17 +54,17 @@ class MethodFits:
                 if not np.array_equal(lost, self._cleaned_since(panel, point, int(origins[later]))):
                     until = later
                     break
-            here, last = origins[start:until], int(origins[until - 1])
-            known = np.concatenate([fit.values, panel.values[:, point:last]], axis=1)
-            known[lost[0], lost[1]] = np.nan
+            origins_of_fit, last = origins[start:until], int(origins[until - 1])
+            values = np.concatenate([fit.values, panel.values[:, point:last]], axis=1)
+            values[lost[0], lost[1]] = np.nan
             ratio = np.ones(())
             if fit.holidays is not None:
                 factor = fit.holidays.factor(panel.start_s, panel.bin_s, last + steps)
-                known = known / factor[:, :last]
-                ratio = windows_at(factor, here, steps)
-            usual = replace(panel, values=known)
+                values = values / factor[:, :last]
+                ratio = windows_at(factor, origins_of_fit, steps)
+            usual = replace(panel, values=values)
             for m, rule in enumerate(fit.methods):
-                paths[m, :, start:until] = rule.paths(usual, here, steps) * ratio
+                paths[m, :, start:until] = rule.paths(usual, origins_of_fit, steps) * ratio
             start = until
         return paths
 
@@ -91,8 +91,8 @@ class MethodFits:
             usual = values
             if holidays is not None:
                 usual = values / holidays.factor(panel.start_s, panel.bin_s, bins)
-            known = replace(panel, values=usual)
-            methods = tuple(RULES[name].fit(known) for name in self.names)
+            usual_panel = replace(panel, values=usual)
+            methods = tuple(RULES[name].fit(usual_panel) for name in self.names)
             self.latest = _Fit(bins, values, methods, holidays)
         return self.latest
 
@@ -103,5 +103,5 @@ class MethodFits:
         """
         if origin <= self.fitted:
             return np.empty((2, 0), np.int64)
-        known = panel.values[:, :origin]
-        return np.stack(newly_cleaned(known, panel.bin_s, min(fit_bins, origin)))
+        values_so_far = panel.values[:, :origin]
+        return np.stack(newly_cleaned(values_so_far, panel.bin_s, min(fit_bins, origin)))

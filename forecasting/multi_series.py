@@ -59,7 +59,7 @@ def past_forecasts_each(
         origins = [part[0].bins - window * back for back in range(count, 0, -1)]
         try:
             steps = max(window, steps_of(part[0], ahead_s))
-            return _rolled(method, origins, window, steps, part)
+            return _rolling_forecasts_by_series(method, origins, window, steps, part)
         except SeriesTooShort:
             if len(part) == 1:
                 return [[]]
@@ -106,7 +106,7 @@ def _backtest(
         make = partial(forecaster, method, horizon_bins=steps)
         return [backtest(demand, make, steps, origins) for demand in series]
     origin_bins = last_origins(series[0], steps, origins, steps)
-    forecasts = _rolled(method, origin_bins.tolist(), steps, steps, series)
+    forecasts = _rolling_forecasts_by_series(method, origin_bins.tolist(), steps, steps, series)
     return [
         evaluate(demand, origin_bins, of_series)
         for demand, of_series in zip(series, forecasts, strict=True)
@@ -128,7 +128,7 @@ def _backtest_or_none(
         ]
 
 
-def _rolled(
+def _rolling_forecasts_by_series(
     method: str, origins: Sequence[int], window: int, steps: int, series: Sequence[DemandSeries]
 ) -> list[list[Forecast]]:
     """Forecast each series ``steps`` bins ahead from each origin, by series.

@@ -50,7 +50,7 @@ def find_outages(values: FloatArray, bin_s: float) -> tuple[Outage, ...]:
         runs = _runs(left == 0)
         improbable = np.zeros(len(runs), bool)
         for factor in SCALES:
-            improbable |= _improbable(left, runs, factor)
+            improbable |= _improbable_runs(left, runs, factor)
         improbable &= (runs[:, 1] - runs[:, 0]) * bin_s < DAY_S
         lost = [
             i for i in np.flatnonzero(improbable) if not _is_closed(left, runs[i].tolist(), bin_s)
@@ -59,7 +59,7 @@ def find_outages(values: FloatArray, bin_s: float) -> tuple[Outage, ...]:
             break
         for first, end in _extended_runs(left, runs[lost]).tolist():
             left[first:end] = np.nan
-    return _described(values, np.isnan(left) & ~np.isnan(values))
+    return _outages_of_runs(values, np.isnan(left) & ~np.isnan(values))
 
 
 def without_outages(series: DemandSeries) -> DemandSeries:
@@ -90,9 +90,9 @@ def may_have_outages(rows: FloatArray) -> BoolArray:
 
     Of a series whose bins are mostly empty, an empty bin says nothing.
     """
-    known = (~np.isnan(rows)).sum(axis=1)
+    observed_count = (~np.isnan(rows)).sum(axis=1)
     filled = (rows > 0).sum(axis=1)
-    return np.asarray((filled >= BUSY * known) & (rows == 0).any(axis=1))
+    return np.asarray((filled >= BUSY * observed_count) & (rows == 0).any(axis=1))
 
 
 def outage_mask(outages: Sequence[Outage], bins: int) -> BoolArray:
@@ -103,7 +103,7 @@ def outage_mask(outages: Sequence[Outage], bins: int) -> BoolArray:
     return lost
 
 
-def _improbable(values: FloatArray, runs: IntArray, factor: int) -> BoolArray:
+def _improbable_runs(values: FloatArray, runs: IntArray, factor: int) -> BoolArray:
     """Return which runs contain ``factor`` empty bins that their neighbours make improbable."""
     improbable = np.zeros(len(runs), bool)
     if not len(runs) or (runs[:, 1] - runs[:, 0]).max() < factor:
@@ -114,7 +114,7 @@ def _improbable(values: FloatArray, runs: IntArray, factor: int) -> BoolArray:
     level, variance = _neighbours(sums, empty)
     enough = level > SMALLEST_LEVEL
     empty, level, variance = empty[enough], level[enough], variance[enough]
-    firsts = empty[_chance(np.zeros(len(empty)), level, variance) < CHANCE, 0] * factor
+    firsts = empty[_chance_of_at_most(np.zeros(len(empty)), level, variance) < CHANCE, 0] * factor
     improbable[np.searchsorted(runs[:, 0], firsts, side="right") - 1] = True
     return improbable
 
@@ -130,8 +130,8 @@ def _neighbours(values: FloatArray, runs: IntArray) -> tuple[FloatArray, FloatAr
     seen = ~np.isnan(values)
     # Sums of squares lose digits unless values are centred.
     centre = float(values[seen].mean()) if seen.any() else 0.0
-    off = np.where(seen, values - centre, 0.0)
-    sums = [np.concatenate(([0.0], np.cumsum(part))) for part in (seen, off, off**2)]
+    deviations = np.where(seen, values - centre, 0.0)
+    sums = [np.concatenate(([0.0], np.cumsum(part))) for part in (seen, deviations, deviations**2)]
     first = np.maximum(runs[:, 0] - PARTIAL_BINS, 0)
     end = np.minimum(runs[:, 1] + BACKLOG_BINS, len(values))
     before = np.maximum(first - NEIGHBOURS, 0), first
@@ -144,15 +144,15 @@ def _neighbours(values: FloatArray, runs: IntArray) -> tuple[FloatArray, FloatAr
     return mean + centre, np.maximum(squares / count - mean**2, 0.0)
 
 
-def _chance(amounts: FloatArray, level: FloatArray, variance: FloatArray) -> FloatArray:
+def _chance_of_at_most(amounts: FloatArray, level: FloatArray, variance: FloatArray) -> FloatArray:
     """Return the probability of at most ``amounts`` in a bin; 1 if the level is unknown."""
-    known = ~np.isnan(level) & (level > 0)
-    mean = np.where(known, level, 1.0)
-    over = known & (variance > mean * (1 + 1e-9))
+    has_level = ~np.isnan(level) & (level > 0)
+    mean = np.where(has_level, level, 1.0)
+    over = has_level & (variance > mean * (1 + 1e-9))
     spread = np.where(over, variance, 2 * mean)
     binomial = scipy.stats.nbinom.cdf(np.floor(amounts), mean**2 / (spread - mean), mean / spread)
     chance = np.where(over, binomial, scipy.stats.poisson.cdf(np.floor(amounts), mean))
-    return np.asarray(np.where(known, chance, 1.0))
+    return np.asarray(np.where(has_level, chance, 1.0))
 
 
 def _is_closed(values: FloatArray, run: list[int], bin_s: float) -> bool:
@@ -175,12 +175,12 @@ def _extended_runs(values: FloatArray, runs: IntArray) -> IntArray:
     for side, step in ((0, -1), (1, 0)):
         edge = runs[:, side] + step
         amounts = values[np.clip(edge, 0, len(values) - 1)]
-        partial = _chance(np.nan_to_num(amounts, nan=np.inf), level, variance) < CHANCE
+        partial = _chance_of_at_most(np.nan_to_num(amounts, nan=np.inf), level, variance) < CHANCE
         extended[:, side] += np.where(partial, -1 if side == 0 else 1, 0)
     return extended
 
 
-def _described(values: FloatArray, lost: BoolArray) -> tuple[Outage, ...]:
+def _outages_of_runs(values: FloatArray, lost: BoolArray) -> tuple[Outage, ...]:
     runs = _runs(lost)
     if not len(runs):
         return ()

@@ -146,12 +146,12 @@ class _PanelPart:
         reach = max(self.window, steps) + int(ages.max(initial=0))
         if reach > self.record.reach:
             self._restart(block_edges(self.window, panel.season_bins(DAY_S), reach)[-1])
-        here = np.array([panel.bins])
-        paths = self._paths_from_end(here, max(steps, self.window))
+        end_of_panel = np.array([panel.bins])
+        paths = self._paths_from_end(end_of_panel, max(steps, self.window))
         recent = self._recent_errors(np.array([len(self.record.origins) + self._lag]))
         both = self._with_corrected(self._tops(paths), recent.bias)
         number = np.array([len(self.record.origins)])
-        last = self._last_values(here, paths)
+        last = self._last_values(end_of_panel, paths)
         selected = self._select(paths, both, recent, last, number, ages)
         mean = selected.path[:, 0, :steps]
         top = running_max(mean, self.horizon)
@@ -261,7 +261,7 @@ class _PanelPart:
         if over > self.bias.end:
             new = np.arange(self.bias.end, over)
             actual, tops = self._actual_tops(new), record.tops[:, :, new]
-            ratio = conformal.scores(actual, tops, self.scale)
+            ratio = conformal.log_ratio_scores(actual, tops, self.scale)
             self.bias = self.bias.append(np.clip(ratio, -LARGEST_BIAS, LARGEST_BIAS))
             both = self._with_corrected(tops, self.bias.at(new - self._lag))
             self.errors = self.errors.append(np.abs(both - actual))
@@ -275,12 +275,15 @@ class _PanelPart:
         before = origins - self._lag
         return RecentErrors(*(means.at(before) for means in (self.bias, self.errors, self.mixed)))
 
-    def _paths_from_end(self, here: IntArray, steps: int) -> FloatArray:
-        """Return paths of at least ``steps`` bins from ``here``, the end of the panel."""
-        known = self.end_paths
-        if known is None or known[0] < here[0] or known[1].shape[3] < steps:
-            known = self.end_paths = int(here[0]), self.fits.paths(self.panel, here, steps)
-        return known[1]
+    def _paths_from_end(self, end_of_panel: IntArray, steps: int) -> FloatArray:
+        """Return paths of at least ``steps`` bins from ``end_of_panel``, the end of the panel."""
+        paths = self.end_paths
+        if paths is None or paths[0] < end_of_panel[0] or paths[1].shape[3] < steps:
+            paths = self.end_paths = (
+                int(end_of_panel[0]),
+                self.fits.paths(self.panel, end_of_panel, steps),
+            )
+        return paths[1]
 
     def _last_values(self, origins: IntArray, paths: FloatArray) -> FloatArray:
         """Return the last value before each origin, 0 before the first, in place of a path."""
@@ -314,10 +317,12 @@ class _PanelPart:
         They are the last value while no error is known.
         """
         weights = _weights(both, errors)
-        known = weights.sum(axis=0) > 0
+        has_weight = weights.sum(axis=0) > 0
         top = (weights * np.nan_to_num(both)).sum(axis=0)
         path = np.einsum("mso,msok->sok", _sum_of_both(weights), np.nan_to_num(paths))
-        return np.where(known[:, :, None], path, last), np.where(known, top, self._tops(last))
+        return np.where(has_weight[:, :, None], path, last), np.where(
+            has_weight, top, self._tops(last)
+        )
 
     def _select(
         self,
@@ -342,15 +347,15 @@ class _PanelPart:
         top = np.take_along_axis(np.concatenate([both, mixed_top[None]]), chosen[None], axis=0)[0]
         path = np.where(np.isnan(path), last, path)
         path_top = self._tops(path)
-        known = (path_top > 0) & ~np.isnan(top)
-        lift = np.where(known, top / np.where(path_top > 0, path_top, 1), 1)
+        has_peaks = (path_top > 0) & ~np.isnan(top)
+        lift = np.where(has_peaks, top / np.where(path_top > 0, path_top, 1), 1)
         if self.method in (AUTO, ENSEMBLE):
             near = _sum_of_both(_weights(both, recent.errors))
-            known = near.sum(axis=0)[..., None] > 0
+            has_weight = near.sum(axis=0)[..., None] > 0
             for age in np.unique(ages):
                 rows = np.flatnonzero(ages == age)
                 later = self.leads.mix(rows, paths[:, rows], number, near[:, rows], int(age))
-                path[rows] = np.where(known[rows] & ~np.isnan(later), later, path[rows])
+                path[rows] = np.where(has_weight[rows] & ~np.isnan(later), later, path[rows])
         return SelectedForecast(path, lift, chosen)
 
     @property
@@ -407,8 +412,8 @@ class _PanelPart:
         lifts = self.record.lifts[rows][:, windows, None]
         forecast_tops = lifts * running_max(forecasts, self.horizon)
         return np.concatenate([
-            conformal.scores(actual, forecasts, scale)[:, :, age:],
-            conformal.scores(tops, forecast_tops, scale)[:, :, age:],
+            conformal.log_ratio_scores(actual, forecasts, scale)[:, :, age:],
+            conformal.log_ratio_scores(tops, forecast_tops, scale)[:, :, age:],
         ], axis=2)  # fmt: skip
 
 

@@ -47,7 +47,7 @@ EVEN_WORDS = '''"""Whole pairs of instances."""
 from typing import ClassVar, Literal
 
 from planner.policies.base import Group, Interval, Policy, Traits
-from planner.policies.context import Making, Ready
+from planner.policies.context import BuiltPolicy, PolicyContext
 from planner.schema_types import Count
 from simulation.policies.even import Even as Rule
 
@@ -63,8 +63,8 @@ class Even(Policy):
     pair: Count = Rule.pair
     interval_s: Interval = Rule.interval_s
 
-    def ready(self, making: Making) -> Ready:
-        return making.from_today(Rule(**self.arguments, name=self.key))
+    def build(self, context: PolicyContext) -> BuiltPolicy:
+        return context.with_current_fleet(Rule(**self.arguments, name=self.key))
 '''
 EVEN_TEST = """from simulation.policies.even import Even
 from simulation.policy_check import check

@@ -28,15 +28,19 @@ from typing import Any
 import numpy as np
 
 from planner.inputs import catalogue
-from planner.inputs.catalogue.contradictions import carries
+from planner.inputs.catalogue.contradictions import capacity_tokens_s
 from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.catalogue.estimate_calibration import estimate_fit
-from planner.inputs.catalogue.rule_based_profiles import modelled
+from planner.inputs.catalogue.rule_based_profiles import modelled_profiles
 from planner.inputs.catalogue.serving import serving_limits
 from planner.inputs.estimates.at_rate import at_rate
 from planner.inputs.estimates.deployment_rows import deployment
-from planner.inputs.estimates.narrower_replicas import alone, as_given, together
-from planner.inputs.scenario.own_hardware import NOTHING
+from planner.inputs.estimates.narrower_replicas import (
+    deployment_as_given,
+    narrower_deployments,
+    widest_deployments,
+)
+from planner.inputs.scenario.own_hardware import NO_USER_FACTS
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
 from simulation.performance.estimate.calibration import ENGINES
@@ -65,7 +69,11 @@ AT_ONCE = (1.0, 16.0, 64.0)  # decodes of an iteration
 
 def most(deployment: Deployment) -> float:
     """Tokens/s of its GPUs, however they are arranged; 0 where nothing fits."""
-    ways = [*as_given(deployment), *alone(deployment), *together(deployment)]
+    ways = [
+        *deployment_as_given(deployment),
+        *narrower_deployments(deployment),
+        *widest_deployments(deployment),
+    ]
     return max((way.tokens_per_s for way in ways), default=0.0)
 
 
@@ -91,7 +99,7 @@ def _estimates() -> dict[str, int]:
     for model, gpu, users in itertools.product(MODELS, GPUS, USERS):
         asked = [_deployment(model, gpu, tp, users) for tp in WIDTHS]
         best += _falls([most(case) for case in asked])
-        group += _falls([way.tokens_per_s for case in asked for way in as_given(case)])
+        group += _falls([way.tokens_per_s for case in asked for way in deployment_as_given(case)])
     return {"monotone_in_gpus": best, "monotone_in_gpus_one_group": group}
 
 
@@ -102,7 +110,9 @@ def _falls(rates: list[float]) -> int:
 def _built_in() -> int:
     known = catalogue.profiles()
     return sum(
-        few[:2] == many[:2] and few[2] < many[2] and carries(known[many]) < carries(known[few])
+        few[:2] == many[:2]
+        and few[2] < many[2]
+        and capacity_tokens_s(known[many]) < capacity_tokens_s(known[few])
         for few, many in itertools.permutations(known, 2)
     )
 
@@ -110,7 +120,7 @@ def _built_in() -> int:
 def _one_speed() -> dict[str, Any]:
     """The worst of every profile by rule on every engine, and which."""
     apart: dict[str, dict[str, float]] = {"decode": {}, "prompt": {}, "lone_ttft": {}}
-    for combination, engine in itertools.product(modelled(), ENGINES):
+    for combination, engine in itertools.product(modelled_profiles(), ENGINES):
         row = {
             "model": combination.model,
             "gpu": combination.gpu,
@@ -172,20 +182,20 @@ def _sizes() -> dict[str, Any]:
     known = [(model, gpu, tp, "bf16") for model, gpu, tp in catalogue.profiles()]
     known += [
         (combination.model, combination.gpu, combination.tp, combination.precision)
-        for combination in modelled()[::MODELLED]
+        for combination in modelled_profiles()[::MODELLED]
     ]
     apart: dict[str, dict[str, float]] = {"ttft": {}, "tbt": {}}
     for model, gpu, tp, precision in known:
         row = {"model": model, "gpu": gpu, "tp": tp, "precision": precision, "isl": ISL, "osl": OSL}
         case = deployment(row | {"concurrency": 1, "kv_cache": "bf16"})
-        profile = at_rate(case, TRICKLE, NOTHING, any_engine=True).profile
+        profile = at_rate(case, TRICKLE, NO_USER_FACTS, any_engine=True).profile
         pools, lengths = (pool_of(profile),), (np.full(1, int(ISL)), np.full(1, int(OSL)))
         tier = Tier("chat", ttft_s=1.0, tbt_s=0.1)
         try:
             rate = capacity(profile, lengths, tier, requests=SIZED).max_rps
         except SimulationError:  # too slow for the limits: at half of what goes through
             rate = Trial(pools, lengths, tier, seed=0, requests=SIZED).saturated_rps() / 2
-        answer = at_rate(case, rate, NOTHING, any_engine=True)
+        answer = at_rate(case, rate, NO_USER_FACTS, any_engine=True)
         log = Trial(pools, lengths, tier, seed=1, requests=REPLAYED).at(rate, draw=1).requests
         steady = slice(REPLAYED // 4, -REPLAYED // 4)  # of twice as many, in order of arrival
         for name in apart:

@@ -18,7 +18,7 @@ from planner.domain.run_parts import IN_PROCESS
 from planner.domain.study import PolicyRun, Study
 from planner.domain.traffic.sources import StoredTrace
 from planner.domain.verification.profile_error import slower_or_faster, stated_error
-from planner.inputs.scenario.own_hardware import NOTHING
+from planner.inputs.scenario.own_hardware import NO_USER_FACTS
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.test_days import LEVELS
 from planner.policies.base import Policy
@@ -40,7 +40,7 @@ def decided(name: str, scenario: Scenario, stored: StoredTrace) -> Decision:
     ``hindsight_usd`` is the cost of the smallest static fleet that meets the SLO in the window,
     and ``oracle_usd`` that of a plan on a perfect forecast, tuned in the window.
     """
-    study = study_of(scenario, {"t": stored}, NOTHING, silent)
+    study = study_of(scenario, {"t": stored}, NO_USER_FACTS, silent)
     policies = [*policies_chosen(scenario, study, [])[0], *standing(scenario, study, [])[0]]
     trials = Trials(study, TestDays(study, scenario.test_days, scenario.seed), scenario.seed,
                     IN_PROCESS)  # fmt: skip
@@ -136,10 +136,12 @@ def _static(study: Study, seed: int, counts: Any) -> PolicyRun:
 def _oracle_usd(study: Study, seed: int) -> float | None:
     """Return the cost of the cheapest plan on a perfect forecast that meets the SLO."""
     policy = policy_of("lt-i-perfect")
-    assert policy.free is not None
+    assert policy.parameter_to_tune is not None
     costs = []
-    for value in policy.free.values:
-        run = run_policy(study, policy.turned(value), seed=seed, progress=silent, detailed=False)
+    for value in policy.parameter_to_tune.values:
+        run = run_policy(
+            study, policy.with_value(value), seed=seed, progress=silent, detailed=False
+        )
         if run.meets_slo:
             costs.append(run.summary.cost_usd)
             break

@@ -36,7 +36,7 @@ from bench.experiments.heteroscale_readings import coarse, figures, plot, signal
 from bench.experiments.heteroscale_service import STEP_S, Service, drives, load_of, service
 from bench.experiments.heteroscale_workloads import SOURCES, Workload, dialogue
 from planner.domain.progress import silent
-from planner.domain.replay.policy_context import making_of
+from planner.domain.replay.policy_context import policy_context_of
 from planner.domain.replay.rated_signals import pressure_test
 from planner.policies.choice import policy_of
 from simulation.engine.run import simulate
@@ -148,7 +148,8 @@ def facts(served: Service) -> dict[str, Any]:
         "flat": served.flat.tolist(),
         "theta_tps": [round(float(value)) for value in served.theta_tps],
         "targets": {
-            name: round(float(shown.of(name)[drives(served, name)]), 3) for name in PROPORTIONAL
+            name: round(float(shown.signal_targets(name)[drives(served, name)]), 3)
+            for name in PROPORTIONAL
         },
     }
 
@@ -174,7 +175,7 @@ def headroom(served: Service) -> dict[str, Any]:
     """Control on decode TPS at parts of what the pressure test showed; with the latencies as safety
     and cooling as long as a start besides."""
     tested = pressure_test(served.study, BEST_RATIO)  # at the ratio that policies keep
-    shown = float(tested.of("decode-tps")[drives(served, "decode-tps")])
+    shown = float(tested.signal_targets("decode-tps")[drives(served, "decode-tps")])
     out = {}
     for part in HEADROOM:
         for name, settings in (("decode-tps", {}), ("heteroscale", SLOW)):
@@ -196,7 +197,9 @@ def replayed(
     served: Service, name: str, **settings: Any
 ) -> tuple[dict[str, Any], list[float], SimulationResult]:
     """Figures of one policy, its instances by ``STEP_S``, and all that came out."""
-    ready = policy_of(name, **settings).ready(making_of(served.study, seed=1, progress=silent))
+    ready = policy_of(name, **settings).build(
+        policy_context_of(served.study, seed=1, progress=silent)
+    )
     recording = ObservationLog(ready.policy, signals=False)
     result = simulate(
         served.study.trace,

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from bench.experiments.heteroscale_workloads import Workload
-from planner.domain.pd.ratio_search import judgement
+from planner.domain.pd.ratio_search import judge_ratios
 from planner.domain.pd.service_pools import PairColumns
 from planner.domain.preparation import study_of
 from planner.domain.progress import silent
 from planner.domain.study import Study
 from planner.inputs.scenario.document import parse
-from planner.inputs.scenario.own_hardware import NOTHING
+from planner.inputs.scenario.own_hardware import NO_USER_FACTS
 from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import Fleet
 from simulation.sizing.pool import curve_capacity, fewest_instances
@@ -44,7 +44,7 @@ def service(workload: Workload, hours: tuple[float, float], like: Service | None
     if like is None:
         study = _study(workload, hours)
         columns, lengths = roles(study), study.traffic.lengths[0]
-        pairs = judgement(study.hardware, 0, PairColumns(*columns), lengths, UNIT, 1)
+        pairs = judge_ratios(study.hardware, 0, PairColumns(*columns), lengths, UNIT, 1)
         curves = [study.sizes.pool_tps[0, g] for g in columns]
         peak = float(load_of(study, study.window.bin_s).max())
         flat = np.array([fewest_instances(curve, peak) for curve in curves], np.int64)
@@ -58,7 +58,7 @@ def service(workload: Workload, hours: tuple[float, float], like: Service | None
 
 def _study(workload: Workload, hours: tuple[float, float], flat: IntArray | None = None) -> Study:
     text = json.dumps(scenario(workload, hours, flat))
-    return study_of(parse(text), {"t": workload.stored}, NOTHING, silent)
+    return study_of(parse(text), {"t": workload.stored}, NO_USER_FACTS, silent)
 
 
 def scenario(

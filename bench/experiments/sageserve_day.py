@@ -18,7 +18,7 @@ from planner.domain.traffic.sources import StoredTrace
 from planner.inputs import catalogue
 from planner.inputs.ingest import IngestOptions, ingest_file
 from planner.inputs.scenario.document import parse
-from planner.inputs.scenario.own_hardware import NOTHING
+from planner.inputs.scenario.own_hardware import NO_USER_FACTS
 from simulation.performance.linear import LinearProfile
 
 TRACES = Path(__file__).parents[2] / "../shared/data/traces"
@@ -78,7 +78,7 @@ class Day:
             interactive=interactive,
             scheduler=scheduler,
         )
-        return study_of(parse(json.dumps(scenario)), {"t": self.stored}, NOTHING, silent)
+        return study_of(parse(json.dumps(scenario)), {"t": self.stored}, NO_USER_FACTS, silent)
 
 
 def stored(table: pl.DataFrame, folder: Path, name: str) -> StoredTrace:

@@ -18,7 +18,7 @@ from planner.domain.progress import silent
 from planner.domain.study import Study
 from planner.inputs import catalogue
 from planner.inputs.scenario.document import parse
-from planner.inputs.scenario.own_hardware import NOTHING
+from planner.inputs.scenario.own_hardware import NO_USER_FACTS
 
 MONDAY, DAYS = date(2024, 5, 13), 6  # to Saturday: of its week the trace has Sunday before it
 BUSIEST = date(2024, 5, 16)
@@ -39,7 +39,7 @@ def week(folder: Path, scale: float) -> Study:
     service = Service(MODEL["name"], MODEL, profile("H100-SXM"), "conv", scale, lengths())
     scenario = scenario_of([service], scale, MONDAY, days=DAYS)
     return study_of(
-        parse(json.dumps(scenario)), {"t": stored_as(table, folder, "week")}, NOTHING, silent
+        parse(json.dumps(scenario)), {"t": stored_as(table, folder, "week")}, NO_USER_FACTS, silent
     )
 
 
@@ -53,7 +53,7 @@ def fleet(folder: Path, scale: float) -> Study:
     ]
     scenario = scenario_of(services, scale, BUSIEST, gpu=GPU, starts=STARTS)
     return study_of(
-        parse(json.dumps(scenario)), {"t": stored_as(table, folder, "fleet")}, NOTHING, silent
+        parse(json.dumps(scenario)), {"t": stored_as(table, folder, "fleet")}, NO_USER_FACTS, silent
     )
 
 

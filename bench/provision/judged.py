@@ -18,7 +18,13 @@ from itertools import pairwise
 import numpy as np
 
 from bench.provision.services import device_bytes
-from planner.domain.provisioning.levels import Judge, Rules, problem_of, solve, with_plenty
+from planner.domain.provisioning.levels import (
+    Judge,
+    Rules,
+    problem_of,
+    solve_levels,
+    with_ample_replicas,
+)
 from planner.inputs.catalogue import hardware
 from simulation.arrays import IntArray
 from simulation.fleet import Tier
@@ -58,7 +64,7 @@ def everything(cases: int = CASES) -> dict[str, float]:
     rules = Rules(LEVELS, proofs=False)
     for seed in range(cases):
         load, isl, osl = service_of(seed)
-        phase, levels = solve(load, "bf16", rules, judge=Judge(isl, osl, ATTAINMENT, seed))
+        phase, levels = solve_levels(load, "bf16", rules, judge=Judge(isl, osl, ATTAINMENT, seed))
         room = device_bytes(load.gpu.name)
         fresh = LevelReplay(phase, [draw_requests(isl, osl, phase, seed=OTHER + seed)], room)
         coarser: list[Level] = []
@@ -102,7 +108,7 @@ def monotone_violations(cases: int) -> int:
 
 
 def _needs(load: PhaseLoad) -> tuple[float, float]:
-    phase, room = with_plenty(problem_of(load, "bf16")), device_bytes(load.gpu.name)
+    phase, room = with_ample_replicas(problem_of(load, "bf16")), device_bytes(load.gpu.name)
     whole_model = model_level(phase, room)
     if whole_model is None:
         return np.inf, np.inf
@@ -126,7 +132,7 @@ def visits_per_second(rounds: int = 3) -> float:
         hardware.shape("llama-3.1-8b"), hardware.gpu("A100-80GB"), "decode", 16.9,
         float(isl.mean()), float(osl.mean()), 0.05,
     )  # fmt: skip
-    phase, room = with_plenty(problem_of(load, "bf16")), device_bytes("A100-80GB")
+    phase, room = with_ample_replicas(problem_of(load, "bf16")), device_bytes("A100-80GB")
     level = plan_level("module", phase, room)
     assert level is not None
     judge = LevelReplay(phase, [draw_requests(isl, osl, phase)], room)

@@ -15,7 +15,7 @@ import numpy as np
 
 from bench.provision.savings import MEASURES, SEED
 from bench.provision.services import DATA, GPUS, LIMITS, MODELS, PHASES, trace
-from planner.domain.provisioning.levels import Judge, Measurements, Rules, solve
+from planner.domain.provisioning.levels import Judge, Measurements, Rules, solve_levels
 from planner.inputs.catalogue import hardware
 from simulation.provisioning.levels import LEVELS
 from simulation.provisioning.savings import savings
@@ -63,7 +63,7 @@ def table(rates: tuple[float, ...] = RATES) -> list[Row]:
                             float(isl.mean()), float(osl.mean()), limits[phase],
                         )  # fmt: skip
                         judge = Judge(isl, np.maximum(osl, 2), ATTAINMENT, 1)
-                        _, levels = solve(load, "bf16", RULES, measured, judge)
+                        _, levels = solve_levels(load, "bf16", RULES, measured, judge)
                         kept = {
                             key: its for key, its in levels.items()
                             if its.replayed is not None and its.replayed.attainment >= ATTAINMENT

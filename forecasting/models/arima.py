@@ -130,13 +130,13 @@ class Arima:
 
     def update(self, series: DemandSeries) -> Self:
         state = require_fitted(self._state, self.method)
-        known = state.history.values
-        history = replace(state.history, values=np.concatenate([known, series.values]))
+        old_values = state.history.values
+        history = replace(state.history, values=np.concatenate([old_values, series.values]))
         lost = newly_cleaned(history.values[None], history.bin_s, state.fitted_bins)[1]
         lost = lost[lost >= state.fitted_bins]
         # Start again from the fit if earlier bins turn out to be no demand only now.
-        restart = not np.array_equal(lost[lost < known.size], state.lost)
-        first = state.fitted_bins if restart else known.size
+        restart = not np.array_equal(lost[lost < old_values.size], state.lost)
+        first = state.fitted_bins if restart else old_values.size
         model = state.fitted_model if restart else state.model
         state = replace(state, end=state.end.extend(series), history=history, lost=lost)
         values = state.standardised(_with_gaps(history, lost))
@@ -240,8 +240,8 @@ class Arima:
             options = tuple(
                 option for option in options if option.daily >= day and option.weekly >= week
             )
-        most = options[-1].design(start_s, bin_s, bins)
-        residual = root - most @ harmonics.regress(root, 0, most)
+        full_design = options[-1].design(start_s, bin_s, bins)
+        residual = root - full_design @ harmonics.regress(root, 0, full_design)
         constant = _spread(residual, 0) <= SMALLEST_SPREAD
         d = 0 if constant else choose_differences(residual)
         return harmonics.choose_harmonics(root, d, start_s, bin_s, options), d

@@ -42,7 +42,7 @@ def choose_differences(values: FloatArray) -> int:
     autocorrelation for a unit root.
     """
     observed = values[~np.isnan(values)]
-    with _quiet():
+    with _no_warnings():
         statistic, _, _, critical = kpss(
             observed, regression="c", nlags="legacy", result_object=False
         )
@@ -56,7 +56,7 @@ def fit_orders(values: FloatArray, d: int, max_p: int, max_q: int) -> FittedOrde
     1. NaN bins add nothing to the likelihood. Orders that do not converge are skipped. (0, d, 0)
     always remains, since it has nothing to estimate.
     """
-    best = _white(values, d)
+    best = _white_noise_fit(values, d)
     for p in range(max_p + 1):
         for q in range(max_q + 1):
             candidate = _fit(values, (p, d, q)) if p + q else None
@@ -65,15 +65,15 @@ def fit_orders(values: FloatArray, d: int, max_p: int, max_q: int) -> FittedOrde
     return best
 
 
-def _white(values: FloatArray, d: int) -> FittedOrder:
-    with _quiet():
+def _white_noise_fit(values: FloatArray, d: int) -> FittedOrder:
+    with _no_warnings():
         results = ARIMA(values, order=(0, d, 0), trend="n").filter([1.0])
-    return _fitted(results, (0, d, 0))
+    return _fitted_order(results, (0, d, 0))
 
 
 def _fit(values: FloatArray, order: Order) -> FittedOrder | None:
     """Fit one order; return None if the optimiser did not converge."""
-    with _quiet():
+    with _no_warnings():
         try:
             model = ARIMA(values, order=order, trend="n", concentrate_scale=True)
             results = model.fit(cov_type="none", method_kwargs={"maxiter": 200})
@@ -81,10 +81,10 @@ def _fit(values: FloatArray, order: Order) -> FittedOrder | None:
             return None
     if not results.mle_retvals["converged"] or not np.isfinite(results.llf):
         return None
-    return _fitted(results, order)
+    return _fitted_order(results, order)
 
 
-def _fitted(results: Any, order: Order) -> FittedOrder:
+def _fitted_order(results: Any, order: Order) -> FittedOrder:
     p, _, q = order
     ssm = results.model.ssm
     selection = ssm["selection"]
@@ -105,7 +105,7 @@ def _fitted(results: Any, order: Order) -> FittedOrder:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _no_warnings() -> Iterator[None]:
     """Suppress warnings, since an order that fits badly loses by its AIC anyway."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")

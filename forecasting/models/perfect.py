@@ -24,12 +24,14 @@ class Perfect:
     def __init__(self, truth: DemandSeries) -> None:
         SeriesEnd.of(truth)  # checks its amounts
         index = np.arange(truth.bins)
-        known = ~np.isnan(truth.values)
-        if not known.any():
+        observed = ~np.isnan(truth.values)
+        if not observed.any():
             raise ForecastError(
                 f"{truth.key}: the truth holds no observed bin; give one that does."
             )
-        self._truth = replace(truth, values=np.interp(index, index[known], truth.values[known]))
+        self._truth = replace(
+            truth, values=np.interp(index, index[observed], truth.values[observed])
+        )
         self._end: SeriesEnd | None = None
 
     def fit(self, series: DemandSeries) -> Self:

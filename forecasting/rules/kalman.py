@@ -47,10 +47,10 @@ class Kalman:
         gains, totals = _gains(~np.isnan(values), np.array([RATIOS]))
         # The first bin only sets the level, so it has no error.
         errors = values.T[1:, :, None] - _levels(values, gains)[:-1]
-        known = ~np.isnan(errors)
-        squares = np.where(known, errors**2 / totals[1:], 0.0).sum(axis=0)
-        logs = np.where(known, np.log(totals[1:]), 0.0).sum(axis=0)
-        count = np.maximum(known.sum(axis=0), 1)
+        observed = ~np.isnan(errors)
+        squares = np.where(observed, errors**2 / totals[1:], 0.0).sum(axis=0)
+        logs = np.where(observed, np.log(totals[1:]), 0.0).sum(axis=0)
+        count = np.maximum(observed.sum(axis=0), 1)
         likelihood = -0.5 * (count * np.log(squares / count + SMALLEST_SQUARE) + logs)
         return LocalLevel(np.take(RATIOS, np.argmax(likelihood, axis=1)), scale)
 

@@ -56,8 +56,8 @@ class FittedRegression:
                     before = np.where(source >= 0, residual[:, np.maximum(source, 0)], 0.0)
                 ahead[:, :, step] += weight[:, None] * before
         amounts = self.scale.inverse(ahead + windows_at(cycle, origins - first, steps))
-        most = np.fmax.accumulate(panel.values[:, :bins], axis=1)[:, origins - 1, None]
-        return np.minimum(amounts, CEILING * np.nan_to_num(most))
+        largest_so_far = np.fmax.accumulate(panel.values[:, :bins], axis=1)[:, origins - 1, None]
+        return np.minimum(amounts, CEILING * np.nan_to_num(largest_so_far))
 
     def _filled(self, residual: FloatArray) -> FloatArray:
         """Fill the gaps of ``residual [series, bins]`` with the autoregression."""

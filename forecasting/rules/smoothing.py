@@ -31,7 +31,7 @@ class Level:
 
     def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
         levels = np.empty((len(panel.values), len(origins)))
-        for gain, rows in _groups(self.gain):
+        for gain, rows in _rows_by_value(self.gain):
             levels[rows] = discounted(panel.values[rows], gain)[:, origins - 1]
         return np.repeat(levels[:, :, None], steps, axis=2)
 
@@ -138,11 +138,11 @@ def _ratio(values: FloatArray, profile: FloatArray, gain: float, before: float =
 def _mean_error(actual: FloatArray, expected: FloatArray) -> FloatArray:
     """Return ``mean |actual - expected|`` of each series where both are known, else 0."""
     error = np.abs(actual - expected)
-    known = ~np.isnan(error)
-    return np.asarray(np.where(known, error, 0.0).sum(1) / np.maximum(known.sum(1), 1))
+    both_known = ~np.isnan(error)
+    return np.asarray(np.where(both_known, error, 0.0).sum(1) / np.maximum(both_known.sum(1), 1))
 
 
-def _groups(values: FloatArray) -> Iterator[tuple[float, IntArray]]:
+def _rows_by_value(values: FloatArray) -> Iterator[tuple[float, IntArray]]:
     """Yield each distinct value with the rows that have it."""
     for value in np.unique(values):
         yield float(value), np.flatnonzero(values == value)

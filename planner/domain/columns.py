@@ -84,5 +84,5 @@ class Columns:
 
     def table(self, items: Iterable[Any]) -> pl.DataFrame:
         """Return objects as a flat table."""
-        flat = [self.cells(self.row(item)) for item in items]
-        return pl.DataFrame(flat, infer_schema_length=None)
+        rows = [self.cells(self.row(item)) for item in items]
+        return pl.DataFrame(rows, infer_schema_length=None)

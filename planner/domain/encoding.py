@@ -57,13 +57,13 @@ class _Writer:
     """Turns values into JSON; arrays and tables are collected in ``arrays``."""
 
     def __init__(self, shared: Sequence[Any]) -> None:
-        self._places = {id(value): place for place, value in enumerate(shared)}
+        self._places = {id(value): index for index, value in enumerate(shared)}
         self.arrays: dict[str, np.ndarray[Any, Any]] = {}
 
     def plain(self, value: Any) -> Any:  # noqa: C901 - one case for each type
         """Return ``value`` as JSON, in which lists of [tag, ...] stand for what JSON lacks."""
-        if (place := self._places.get(id(value))) is not None:
-            return ["shared", place]
+        if (index := self._places.get(id(value))) is not None:
+            return ["shared", index]
         match value:
             case Enum():  # before str and int, which an enum may be as well
                 return ["enum", *_name(type(value)), value.name]

@@ -130,8 +130,8 @@ def options_of(declared: type[OptionsT], values: Mapping[str, Any]) -> OptionsT:
     try:
         return declared.model_validate(values)
     except ValidationError as error:
-        known = options_in(declared)
-        faults = [_fault(known, fault) for fault in _first_causes(error.errors())]
+        declared_options = options_in(declared)
+        faults = [_fault(declared_options, fault) for fault in _first_causes(error.errors())]
     distinct = {(fault.name, fault.value, fault.remedy): fault for fault in reversed(faults)}
     # A list can have the same fault at several places: report it once, at the first place.
     raise OptionsRefused.of([*distinct.values()][::-1])
@@ -147,8 +147,8 @@ def _first_causes(faults: Sequence[Any]) -> Iterator[Any]:
 
 def _fault(known: dict[str, Option], fault: Any) -> OptionFault:
     """Return a fault of pydantic as the option, its value and a remedy in words."""
-    name, sent = str(fault["loc"][0]), fault["input"]
-    value = str(sent) if isinstance(sent, str | int | float) else ""
+    name, value_sent = str(fault["loc"][0]), fault["input"]
+    value = str(value_sent) if isinstance(value_sent, str | int | float) else ""
     if fault["type"] == "extra_forbidden":
         value, remedy = "", f"this is not known here; there are: {', '.join(known) or 'none'}"
     elif fault["type"] == "missing" and len(fault["loc"]) == 1:

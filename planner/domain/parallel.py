@@ -11,17 +11,17 @@ from planner.domain.progress import Progress, shared
 from simulation.trace_replay import is_long
 
 T = TypeVar("T")
-AT_ONCE = 2
+DEFAULT_THREADS = 2
 # Largest replay in requests that runs in parallel: each request takes about 140 bytes.
-MOST = 4_000_000
-TELL_S = 0.2  # interval at which progress is passed on
+MAX_THREADS = 4_000_000
+REPORT_EVERY_S = 0.2  # interval at which progress is passed on
 
 
 class _Stopped(Exception):
     """Raised in a step to end it after another step or the caller has failed."""
 
 
-class _Telling:
+class _ThreadProgress:
     """The progress of the steps, collected from their threads for the calling thread.
 
     Only the calling thread may call its ``progress``, which can write to a database and can raise
@@ -59,22 +59,22 @@ class _Telling:
             progress(self._fraction, stage)
 
 
-def side_by_side(
-    steps: Sequence[Callable[[Progress], T]], progress: Progress, *, at_once: int = AT_ONCE
+def run_in_parallel(
+    steps: Sequence[Callable[[Progress], T]], progress: Progress, *, at_once: int = DEFAULT_THREADS
 ) -> list[T]:
     """Run ``steps`` in threads and return their results in order.
 
     Much of a replay is compiled code that releases Python's lock, so threads save time. If a step
     or ``progress`` raises, the other steps end at their next report. The exception is then raised.
     """
-    telling = _Telling()
+    telling = _ThreadProgress()
     each = shared(telling, len(steps))
     with ThreadPoolExecutor(at_once) as pool:
         begun = [pool.submit(step, report) for step, report in zip(steps, each, strict=True)]
         going = set(begun)
         try:
             while going:
-                done, going = wait(going, TELL_S, FIRST_COMPLETED)
+                done, going = wait(going, REPORT_EVERY_S, FIRST_COMPLETED)
                 for future in done:
                     future.result()
                 telling.pass_on(progress)
@@ -86,9 +86,9 @@ def side_by_side(
     return [future.result() for future in begun]
 
 
-def replays_at_once(requests: int) -> int:
+def parallel_replays(requests: int) -> int:
     """Return how many replays of ``requests`` requests each can run at the same time.
 
     The limit is memory. Long replays are streamed, so they need little.
     """
-    return AT_ONCE if requests <= MOST or is_long(requests) else 1
+    return DEFAULT_THREADS if requests <= MAX_THREADS or is_long(requests) else 1

@@ -11,15 +11,15 @@ from planner.domain.progress import Progress, part
 from planner.domain.replay.backlog import carried_into
 from planner.domain.replay.cells import cells_of
 from planner.domain.replay.replay import prepare
-from planner.domain.sizing.curves import unforeseen
+from planner.domain.sizing.curves import unsized_sentences
 from planner.domain.sizing.sizing import size_over_time
 from planner.domain.study import Study
 from planner.domain.traffic.forecast_requests import requests_ahead
-from planner.domain.traffic.known_lengths import foreseen, known_lengths
+from planner.domain.traffic.known_lengths import known_lengths, traffic_with_known_lengths
 from planner.domain.traffic.traffic import build_traffic
 from planner.domain.traffic.window import resolve_window
 from planner.inputs.scenario.build import build_hardware
-from planner.inputs.scenario.own_hardware import Known
+from planner.inputs.scenario.own_hardware import UserFacts
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import settings_of
 from planner.inputs.scenario.topology import network_of
@@ -30,7 +30,7 @@ def seeded(scenario: Scenario, seed: int | None) -> Scenario:
     return scenario if seed is None else scenario.model_copy(update={"seed": seed})
 
 
-def study_of(scenario: Scenario, traces: Traces, known: Known, progress: Progress) -> Study:
+def study_of(scenario: Scenario, traces: Traces, known: UserFacts, progress: Progress) -> Study:
     """Return the study of a scenario's window, with its requests.
 
     If the window is ahead of the trace, requests are drawn from the forecast.
@@ -44,24 +44,24 @@ def study_of(scenario: Scenario, traces: Traces, known: Known, progress: Progres
         traffic = replace(traffic, notes=traffic.notes + notes)
     else:
         requests = traffic.requests(window.start_s, window.end_s, settings.seed, cells=cells)
-    traffic = replace(traffic, notes=traffic.notes + unforeseen(study.hardware, requests))
+    traffic = replace(traffic, notes=traffic.notes + unsized_sentences(study.hardware, requests))
     study = replace(study, traffic=traffic, trace=requests, cells=cells)
     return replace(study, network=network_of(scenario, study.hardware), carried=carried_into(study))
 
 
-def study_at(scenario: Scenario, traces: Traces, known: Known, progress: Progress) -> Study:
+def study_at(scenario: Scenario, traces: Traces, known: UserFacts, progress: Progress) -> Study:
     """Return the study of a scenario's window without requests, which planning does not need."""
     hardware, settings = build_hardware(scenario, known, spot=True), settings_of(scenario)
     progress(0.0, "Reading the traffic")
     traffic = build_traffic(settings.traffic, traces)
     window = resolve_window(settings.window, traffic.demand, traffic.clock)
     lengths = known_lengths(traffic, window, settings.seed)
-    traffic = foreseen(traffic, lengths)
+    traffic = traffic_with_known_lengths(traffic, lengths)
     hardware = replace(hardware, asked=traffic.asked)
     sizes = size_over_time(hardware, lengths, settings.seed, part(progress, 0.2, 0.9))
     progress(0.9, "Preparing the requests")
-    nothing = traffic.measured.rows(slice(0))
-    return prepare(settings, hardware, traffic, window, sizes, nothing)
+    no_requests = traffic.measured.rows(slice(0))
+    return prepare(settings, hardware, traffic, window, sizes, no_requests)
 
 
 def planned_of(study: Study, progress: Progress) -> Planned:

@@ -25,11 +25,11 @@ def shared(progress: Progress, count: int) -> list[Progress]:
     """Return one progress for each of ``count`` parallel steps; the whole reports their mean."""
     done = [0.0] * count
 
-    def of(place: int) -> Progress:
+    def of(index: int) -> Progress:
         def report(fraction: float, stage: str) -> None:
-            done[place] = max(done[place], fraction)
+            done[index] = max(done[index], fraction)
             progress(sum(done) / count, stage)
 
         return report
 
-    return [of(place) for place in range(count)]
+    return [of(index) for index in range(count)]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from planner.domain.parallel import AT_ONCE, side_by_side
+from planner.domain.parallel import DEFAULT_THREADS, run_in_parallel
 from planner.domain.progress import Progress
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ class Parts(Protocol):
         progress: Progress,
         *,
         shared: Sequence[Any] = (),
-        at_once: int = AT_ONCE,
+        at_once: int = DEFAULT_THREADS,
     ) -> list[T]:
         """Return the result of every part, in order.
 
@@ -62,10 +62,10 @@ class InProcess:
         progress: Progress,
         *,
         shared: Sequence[Any] = (),
-        at_once: int = AT_ONCE,
+        at_once: int = DEFAULT_THREADS,
     ) -> list[T]:
         del shared  # nothing leaves this process
-        return side_by_side([part.compute for part in parts], progress, at_once=at_once)
+        return run_in_parallel([part.compute for part in parts], progress, at_once=at_once)
 
     def close(self) -> None:
         """Do nothing: nobody else takes part."""

@@ -9,7 +9,7 @@ import polars as pl
 
 from planner.domain.module_figures import ModuleRun
 from planner.domain.planning.inputs import PlanInput
-from planner.domain.planning.planning import Before
+from planner.domain.planning.planning import StaticBefore
 from planner.domain.sizing.sizing import Sizes
 from planner.domain.traffic.forecast_percentile import Quantiles
 from planner.domain.traffic.traffic import Traffic
@@ -40,7 +40,7 @@ class Study:
     trace: Trace  # the requests of the window
     peak: IntArray  # [l, r, g] minimum static fleet at peak
     misfit: str  # why that fleet does not cover the peak; "" if it does
-    before: Before  # static fleet of the time before the window
+    before: StaticBefore  # static fleet of the time before the window
     network: Network | None = None  # network in which instances are placed
     cells: int = 1  # equal cells of the fleet; ``trace`` holds the requests of one of them
     quantiles: Quantiles | None = None  # shared with backtest windows; None: chosen per window
@@ -75,8 +75,8 @@ class Study:
     def fleet(self, counts: IntArray) -> Fleet:
         """Return the fleet that starts with ``counts``, ``[pools]``."""
         initial = np.zeros(self.hardware.minimum.shape, np.int64)
-        for place, count in zip(self.hardware.pool_index, counts, strict=True):
-            initial[place] = count
+        for pool_index, count in zip(self.hardware.pool_index, counts, strict=True):
+            initial[pool_index] = count
         return self.hardware.fleet(initial)
 
 

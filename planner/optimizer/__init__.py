@@ -4,7 +4,7 @@ It is pure: arrays and frozen dataclasses, no Django, no files.
 
 Reading order: ``problem`` defines the problem, ``program`` the integer program and its families.
 ``window`` plans one period, ``sequence`` a day of them and ``horizon`` several at once.
-``decomposition`` is for large windows, ``limited`` for scarce capacity.
+``decomposition`` is for large windows, ``limited_capacity`` for scarce capacity.
 """
 
 from planner.optimizer.greedy import greedy_target

@@ -13,94 +13,98 @@ import numpy as np
 
 from planner.optimizer.figures import (
     TOLERANCE,
-    allowed,
+    cap_limit,
+    cap_use,
     global_need_tps,
     gpus_used,
     local_need_tps,
     local_served_tps,
-    spent,
 )
 from planner.optimizer.formatting import (
-    amount,
+    cap_words,
+    first_names,
     in_region,
-    instances,
-    listed,
-    share,
-    some,
-    tokens,
-    without,
+    instance_words,
+    join_names,
+    percent,
+    redundancy_words,
+    tokens_words,
 )
 from planner.optimizer.objective import caps
-from planner.optimizer.pools import fewest
-from planner.optimizer.problem import PlanningProblem, alone
+from planner.optimizer.pools import fewest_instances
+from planner.optimizer.problem import PlanningProblem, single_period
 from planner.optimizer.program.conflict import conflicting_set
-from planner.optimizer.roles import Side, sides
+from planner.optimizer.roles import Side, role_sides
 from simulation.arrays import FloatArray, IntArray
 
 # With more GPU types, only single types and all together: subsets double with each type.
 SUBSET_TYPES = 6
 
 
-def explain(problem: PlanningProblem) -> str:
+def conflict_sentences(problem: PlanningProblem) -> str:
     """Return the conflict of an infeasible ``problem`` as one or more sentences."""
     # A single region must serve all of the joint peaks, not only its local share, so test those
     # first.
     shortages = (_local_shortage, _global_shortage)[:: -1 if len(problem.regions) == 1 else 1]
-    for check in (_unservable, _minimums, *shortages, _maximums):
+    for check in (_models_without_gpu, _minimum_conflicts, *shortages, _maximum_conflicts):
         for sentence in check(problem):
             return sentence
-    return conflicting_set(alone(problem))
+    return conflicting_set(single_period(problem))
 
 
-def uncovered(problem: PlanningProblem, target: IntArray) -> str:
+def unserved_sentence(problem: PlanningProblem, target: IntArray) -> str:
     """Return the demand that an unproven target leaves unserved, as a sentence, or "" for none."""
     served = local_served_tps(problem, target)
     local = local_need_tps(problem) * (1 - TOLERANCE) - served
     total = global_need_tps(problem) * (1 - TOLERANCE) - served.sum(axis=1)
     short = [
-        f"{in_region(problem, model, region)} {tokens(local[model, region])}"
+        f"{in_region(problem, model, region)} {tokens_words(local[model, region])}"
         for model, region in np.argwhere(local > 0)
     ]
     short += [
-        f"{problem.models[model]} overall {tokens(total[model])}"
+        f"{problem.models[model]} overall {tokens_words(total[model])}"
         for (model,) in np.argwhere(total > 0)
     ]
     short += [
-        f"{amount(cap.family, over)} beyond the limit"
+        f"{cap_words(cap.family, over)} beyond the limit"
         for cap in caps(problem)
-        if (over := spent(problem, target, cap) - cap.limit) > allowed(cap) - cap.limit
+        if (over := cap_use(problem, target, cap) - cap.limit) > cap_limit(cap) - cap.limit
     ]
     if not short:
         return ""
     return (
         "The solver found no plan in time and the greedy one leaves uncovered: "
-        f"{some(short)}; allow more time, or add capacity."
+        f"{first_names(short)}; allow more time, or add capacity."
     )
 
 
-def _unservable(problem: PlanningProblem) -> Iterator[str]:
+def _models_without_gpu(problem: PlanningProblem) -> Iterator[str]:
     """Yield models with demand that no GPU type can run."""
     need, can_run = global_need_tps(problem), (problem.theta_tps > 0).any(axis=1)
     for (model,) in np.argwhere((need > 0) & ~can_run):
         yield (
             f"No GPU type here can serve {problem.models[model]}, whose demand peaks at "
-            f"{tokens(need[model])} over all regions: add a profile of it for one of "
-            f"{listed(problem.gpus)}, or another GPU type."
+            f"{tokens_words(need[model])} over all regions: add a profile of it for one of "
+            f"{join_names(problem.gpus)}, or another GPU type."
         )
 
 
-def _minimums(problem: PlanningProblem) -> Iterator[str]:
+def _minimum_conflicts(problem: PlanningProblem) -> Iterator[str]:
     """Yield regions with minimums above their capacity."""
     least_gpus = gpus_used(problem, problem.minimum)
     for region, gpu in np.argwhere(least_gpus > problem.capacity_gpus):
-        capacity, least = int(problem.capacity_gpus[region, gpu]), int(least_gpus[region, gpu])
+        capacity, needed_gpus = (
+            int(problem.capacity_gpus[region, gpu]),
+            int(least_gpus[region, gpu]),
+        )
         inside = problem.rows == gpu
         name = problem.row_names[gpu]
         parts = (problem.minimum[:, region] * problem.gpus_per_instance)[:, inside].sum(axis=1)
         yield (
-            f"{problem.regions[region]} has {_count(capacity, name)}, but the minimums "
-            f"there ask for {least:,} ({_by_model(problem, parts)}): lower a minimum, or add "
-            f"{least - capacity:,} {name}."
+            f"{problem.regions[region]} has {_count_words(capacity, name)}, but the minimums "
+            f"there ask for {needed_gpus:,} ({_words_by_model(problem, parts)}): lower a minimum, "
+            "or add "
+            f"{needed_gpus - capacity:,} {name}."
         )
 
 
@@ -113,12 +117,15 @@ def _local_shortage(problem: PlanningProblem) -> Iterator[str]:
         shortage = _shortage(problem, need[:, region], capacity, minimum)
         if shortage is None:
             continue
-        types, parts, there = shortage
-        least, gpus = int(parts.sum()), _types(problem, types)
+        types, parts, available = shortage
+        needed_gpus, gpus = int(parts.sum()), _type_words(problem, types)
         yield (
-            f"{name} needs at least {least:,} {gpus} to serve {share(problem.epsilon)} of its own "
-            f"peaks{without(problem)} ({_by_model(problem, parts)}) and has {there:,}: "
-            f"add {least - there:,}, or let more be served elsewhere with an epsilon below "
+            f"{name} needs at least {needed_gpus:,} {gpus} to serve {percent(problem.epsilon)} of "
+            "its own "
+            f"peaks{redundancy_words(problem)} ({_words_by_model(problem, parts)}) and has "
+            f"{available:,}: "
+            f"add {needed_gpus - available:,}, or let more be served elsewhere with an epsilon "
+            "below "
             f"{problem.epsilon:g}."
         )
 
@@ -130,37 +137,44 @@ def _global_shortage(problem: PlanningProblem) -> Iterator[str]:
     shortage = _shortage(problem, global_need_tps(problem), capacity, minimum)
     if shortage is None:
         return
-    types, parts, there = shortage
-    least, gpus = int(parts.sum()), _types(problem, types)
-    here = len(problem.regions) == 1
-    needs = f"{problem.regions[0]} needs" if here else "All regions together need"
+    types, parts, available = shortage
+    needed_gpus, gpus = int(parts.sum()), _type_words(problem, types)
+    single_region = len(problem.regions) == 1
+    needs = f"{problem.regions[0]} needs" if single_region else "All regions together need"
     yield (
-        f"{needs} at least {least:,} {gpus} to serve the {'' if here else 'joint '}peaks"
-        f"{without(problem)} ({_by_model(problem, parts)}) and {'has' if here else 'have'} "
-        f"{there:,}: add {least - there:,}{'' if here else ' in any region'}, or plan for less "
+        f"{needs} at least {needed_gpus:,} {gpus} to serve the "
+        f"{'' if single_region else 'joint '}peaks"
+        f"{redundancy_words(problem)} ({_words_by_model(problem, parts)}) and "
+        f"{'has' if single_region else 'have'} "
+        f"{available:,}: add "
+        f"{needed_gpus - available:,}{'' if single_region else ' in any region'}, or plan for less "
         "demand."
     )
 
 
-def _maximums(problem: PlanningProblem) -> Iterator[str]:
+def _maximum_conflicts(problem: PlanningProblem) -> Iterator[str]:
     """Yield models that serve too little at their maximums, within the capacity that they share."""
     size = np.maximum(1, problem.gpus_per_instance)[:, None, :]
-    most = np.minimum(problem.maximum, problem.room[None] // size)
-    served = local_served_tps(problem, most)
+    largest = np.minimum(problem.maximum, problem.room[None] // size)
+    served = local_served_tps(problem, largest)
     local, total = local_need_tps(problem), global_need_tps(problem)
     for model, region in np.argwhere(served < local * (1 - TOLERANCE)):
         yield (
             f"{in_region(problem, model, region)} may grow to "
-            f"{instances(int(most[model, region].sum()))}{without(problem)}, serving "
-            f"{served[model, region]:,.0f} of the {tokens(local[model, region])} it must serve "
+            f"{instance_words(int(largest[model, region].sum()))}{redundancy_words(problem)}, "
+            "serving "
+            f"{served[model, region]:,.0f} of the {tokens_words(local[model, region])} it must "
+            "serve "
             f"itself: raise its maximum or the capacity there, or lower epsilon below "
             f"{problem.epsilon:g}."
         )
     for (model,) in np.argwhere(served.sum(axis=1) < total * (1 - TOLERANCE)):
         yield (
-            f"{problem.models[model]} may grow to {instances(int(most[model].sum()))} over all "
-            f"regions{without(problem)}, serving {served[model].sum():,.0f} of its joint peak of "
-            f"{tokens(total[model])}: raise a maximum or the capacity somewhere."
+            f"{problem.models[model]} may grow to {instance_words(int(largest[model].sum()))} "
+            "over all "
+            f"regions{redundancy_words(problem)}, serving {served[model].sum():,.0f} of its joint "
+            "peak of "
+            f"{tokens_words(total[model])}: raise a maximum or the capacity somewhere."
         )
 
 
@@ -180,13 +194,13 @@ def _shortage(
     for types in _subsets(len(capacity)):
         inside = np.isin(problem.rows, types)
         parts: IntArray = minimum[:, inside].sum(axis=1)
-        for side in sides(problem):
+        for side in role_sides(problem):
             theta = problem.theta_tps * side.columns
             captive = (theta > 0).any(axis=1) & ~(theta > 0)[:, ~inside].any(axis=1)
             for (model,) in np.argwhere(captive & (need > 0)):
-                able = np.flatnonzero(inside & (theta[model] > 0)).tolist()
-                least = _fewest_gpus(problem, need[model], side, size, model, able)
-                parts[model] = max(parts[model], least)
+                usable_types = np.flatnonzero(inside & (theta[model] > 0)).tolist()
+                needed_gpus = _fewest_gpus(problem, need[model], side, size, model, usable_types)
+                parts[model] = max(parts[model], needed_gpus)
         available = int(capacity[list(types)].sum())
         if parts.sum() > available:
             return types, parts, available
@@ -194,20 +208,25 @@ def _shortage(
 
 
 def _fewest_gpus(
-    problem: PlanningProblem, need: float, side: Side, size: IntArray, model: int, able: list[int]
+    problem: PlanningProblem,
+    need: float,
+    side: Side,
+    size: IntArray,
+    model: int,
+    usable_types: list[int],
 ) -> int:
-    """Return a lower bound on the GPUs that ``need`` takes on types ``able``.
+    """Return a lower bound on the GPUs that ``need`` takes on types ``usable_types``.
 
     It is exact for one type in one region. Separate pools carry no more than one pool of all their
     instances.
     """
     need *= side.share * (1 - TOLERANCE)
-    if len(able) == 1:
-        return fewest(problem, model, able[0], need, int(side.lost[able[0]])) * int(
-            size[model, able[0]]
-        )
-    per_token = (size[model, able] / problem.theta_tps[model, able]).min()
-    return max(int(np.ceil(need * per_token)), int(size[model, able].min()))
+    if len(usable_types) == 1:
+        return fewest_instances(
+            problem, model, usable_types[0], need, int(side.lost[usable_types[0]])
+        ) * int(size[model, usable_types[0]])
+    per_token = (size[model, usable_types] / problem.theta_tps[model, usable_types]).min()
+    return max(int(np.ceil(need * per_token)), int(size[model, usable_types].min()))
 
 
 def _subsets(types: int) -> Iterator[tuple[int, ...]]:
@@ -216,17 +235,19 @@ def _subsets(types: int) -> Iterator[tuple[int, ...]]:
         yield from combinations(range(types), count)
 
 
-def _by_model(problem: PlanningProblem, parts: IntArray) -> str:
+def _words_by_model(problem: PlanningProblem, parts: IntArray) -> str:
     order = np.argsort(-parts, kind="stable")
-    return some([f"{problem.models[model]} {parts[model]:,}" for model in order if parts[model]])
+    return first_names(
+        [f"{problem.models[model]} {parts[model]:,}" for model in order if parts[model]]
+    )
 
 
-def _types(problem: PlanningProblem, types: tuple[int, ...]) -> str:
+def _type_words(problem: PlanningProblem, types: tuple[int, ...]) -> str:
     names = [problem.row_names[row] for row in types]
     if len(names) == 1:
         return names[0]
     return "GPUs" if len(names) == len(problem.row_names) else f"GPUs ({' or '.join(names)})"
 
 
-def _count(count: int, gpu: str) -> str:
+def _count_words(count: int, gpu: str) -> str:
     return f"{count:,} {gpu}" if count else f"no {gpu}"

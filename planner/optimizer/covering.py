@@ -9,9 +9,9 @@ import numpy as np
 
 from planner.optimizer.figures import TOLERANCE, gpus_used
 from planner.optimizer.objective import price, start_price
-from planner.optimizer.pools import Curves
+from planner.optimizer.pools import CapacityCurves
 from planner.optimizer.problem import PlanningProblem
-from planner.optimizer.roles import Side, sides
+from planner.optimizer.roles import Side, role_sides
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
 ROUNDING = 1e-12  # share of a need
@@ -41,10 +41,10 @@ class Covering:
         self.free: IntArray = problem.capacity_gpus - gpus_used(problem, self.target)
         self._problem = problem
         self._hourly, self._start = price(problem), start_price(problem)
-        self._curves = Curves.of(problem)
+        self._curves = CapacityCurves.of(problem)
         # Of several sides (prefill and decode, owned and spot), the one with fewest columns comes
         # first. An instance that helps several sides is charged to each in part.
-        self._sides = sorted(sides(problem), key=lambda side: int(side.columns.sum()))
+        self._sides = sorted(role_sides(problem), key=lambda side: int(side.columns.sum()))
         self._shared = np.maximum(1, sum(side.columns.astype(int) for side in self._sides))
 
     def cover(self, needs: Needs, *, single: bool = False) -> FloatArray:
@@ -59,10 +59,10 @@ class Covering:
         model = np.broadcast_to(needs.model[:, None], region.shape)
         left = np.zeros(len(needs.tps))
         for side in self._sides:
-            able = (self._problem.theta_tps[model, column] > 0) & side.columns[column]
-            pools = _Pools(model, region, column, able)
+            usable = (self._problem.theta_tps[model, column] > 0) & side.columns[column]
+            pools = _Pools(model, region, column, usable)
             carried = self._carried(pools, self.target[pools.at], side)
-            missing = needs.tps * side.share - np.where(able, carried, 0.0).sum(axis=1)
+            missing = needs.tps * side.share - np.where(usable, carried, 0.0).sum(axis=1)
             left = np.maximum(left, self._add(pools, missing, side, single) / side.share)
         return left
 
@@ -75,11 +75,11 @@ class Covering:
         going = np.flatnonzero(left > slack)
         while going.size:
             candidates = pools.of(going)
-            count, added, worth = self._step(candidates, left[going], side, single)
-            best = np.argmin(worth, axis=1)
+            count, added, price_per_token = self._step(candidates, left[going], side, single)
+            best = np.argmin(price_per_token, axis=1)
             rows = np.arange(len(going))
-            there = np.isfinite(worth[rows, best])
-            going, rows, best = going[there], rows[there], best[there]
+            possible = np.isfinite(price_per_token[rows, best])
+            going, rows, best = going[possible], rows[possible], best[possible]
             chosen = tuple(where[rows, best] for where in candidates.at)
             more = count[rows, best]
             self.target[chosen] += more
@@ -111,16 +111,16 @@ class Covering:
         room = np.where(pools.able, room, 0)
         running = problem.current[cells] - held
         # Running instances cost no start. Take them first and price new ones in a later step.
-        most = np.where(running > 0, np.minimum(room, running), room)
+        limit = np.where(running > 0, np.minimum(room, running), room)
         before = self._carried(pools, held, side)
         needed = self._curves.whole(model, column, before + need * (1 + ROUNDING))
         count = needed + side.lost[column] - held
-        count = np.clip(count, 1, 1 if single else np.maximum(most, 1))
+        count = np.clip(count, 1, 1 if single else np.maximum(limit, 1))
         added = self._carried(pools, held + count, side) - before
         starts = np.where(running > 0, 0.0, self._start[cells])
         charge = (self._hourly[cells] + starts) / self._shared[column] * count
-        worth = charge / np.maximum(np.minimum(added, need), ROUNDING * need)
-        return count, added, np.where(room > 0, worth, np.inf)
+        price_per_token = charge / np.maximum(np.minimum(added, need), ROUNDING * need)
+        return count, added, np.where(room > 0, price_per_token, np.inf)
 
     def _carried(self, pools: _Pools, count: IntArray, side: Side) -> FloatArray:
         model, _, column = pools.at

@@ -30,7 +30,7 @@ def local_served_tps(problem: PlanningProblem, target: IntArray) -> FloatArray:
     return served
 
 
-def without_a_region(problem: PlanningProblem, served: FloatArray) -> FloatArray:
+def served_without_largest_region(problem: PlanningProblem, served: FloatArray) -> FloatArray:
     """Return the capacity that remains if the largest region is lost, ``[l]``.
 
     ``served`` is by region, ``[l, r]``. If no region may be lost, it is just summed.
@@ -62,13 +62,13 @@ def start_usd(problem: PlanningProblem, target: IntArray) -> float:
     return float((start_price(problem) * np.maximum(0, target - problem.current)).sum())
 
 
-def spent(problem: PlanningProblem, target: IntArray, cap: Cap) -> float:
+def cap_use(problem: PlanningProblem, target: IntArray, cap: Cap) -> float:
     """Return how much of ``cap`` the plan uses, in the terms of its limit."""
     starts = np.maximum(0, target - problem.current)
     return float((cap.per_instance * target + cap.per_start * starts).sum())
 
 
-def allowed(cap: Cap) -> float:
+def cap_limit(cap: Cap) -> float:
     """Return the limit of ``cap`` with its tolerance."""
     return cap.limit + TOLERANCE * max(1.0, abs(cap.limit))
 
@@ -83,6 +83,8 @@ def is_feasible(problem: PlanningProblem, target: IntArray) -> bool:
         and np.all(gpus_used(problem, target) <= problem.capacity_gpus)
         and np.all(served >= local_need_tps(problem) * enough)
         and np.all(served.sum(axis=1) >= global_need_tps(problem) * enough)
-        and np.all(without_a_region(problem, served) >= global_need_tps(problem) * enough)
-        and all(spent(problem, target, cap) <= allowed(cap) for cap in caps(problem))
+        and np.all(
+            served_without_largest_region(problem, served) >= global_need_tps(problem) * enough
+        )
+        and all(cap_use(problem, target, cap) <= cap_limit(cap) for cap in caps(problem))
     )

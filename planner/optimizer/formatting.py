@@ -8,40 +8,40 @@ from collections.abc import Sequence
 from planner.optimizer.problem import PlanningProblem
 
 
-def tokens(tps: float) -> str:
+def tokens_words(tps: float) -> str:
     """Return a demand such as "5,401 tokens/s", rounded up so that it is never understated."""
     return f"{math.ceil(tps):,} tokens/s"
 
 
-def share(epsilon: float) -> str:
+def percent(epsilon: float) -> str:
     """Return a share as a percentage: "80%"."""
     return f"{epsilon * 100:g}%"
 
 
-def instances(count: int) -> str:
+def instance_words(count: int) -> str:
     """Return "1 instance" or "3 instances"."""
     return f"{count:,} instance" + ("" if count == 1 else "s")
 
 
-def amount(family: str, value: float) -> str:
+def cap_words(family: str, value: float) -> str:
     """Return an amount of a cap: "$12.50/h", "3.2 kg CO2/h", "4 starts and stops"."""
     if family == "budget":
         return f"${value:,.2f}/h"
     return f"{value:,.2f} kg CO2/h" if family == "carbon" else f"{value:,.0f} starts and stops"
 
 
-def listed(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """Join names as "a", "a and b" or "a, b and c"."""
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]])) if names else "none"
 
 
-def some(items: Sequence[str], most: int = 8) -> str:
-    """Return the first ``most`` items as a list, and the number of further ones."""
-    more = [f"{len(items) - most} more"] if len(items) > most else []
-    return listed([*items[:most], *more])
+def first_names(items: Sequence[str], count: int = 8) -> str:
+    """Return the first ``count`` items as a list, and the number of further ones."""
+    more = [f"{len(items) - count} more"] if len(items) > count else []
+    return join_names([*items[:count], *more])
 
 
-def without(problem: PlanningProblem) -> str:
+def redundancy_words(problem: PlanningProblem) -> str:
     """Return the redundancy as words: " with any instance of every pool gone", or ""."""
     if not problem.spare:
         return ""

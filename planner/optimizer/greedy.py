@@ -9,9 +9,9 @@ import numpy as np
 from planner.optimizer.covering import Covering, Needs
 from planner.optimizer.figures import global_need_tps, local_need_tps
 from planner.optimizer.objective import price
-from planner.optimizer.pools import carried_by_pools, curve
+from planner.optimizer.pools import capacity_curve, carried_by_pools
 from planner.optimizer.problem import PlanningProblem
-from planner.optimizer.roles import Side, carried_tps, sides
+from planner.optimizer.roles import Side, carried_tps, role_sides
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
 LOOSE = 1e-9  # share of the served traffic that rounding may take
@@ -36,8 +36,8 @@ def greedy_target(problem: PlanningProblem) -> IntArray:
     order = np.lexsort((-local, np.broadcast_to(choices[:, None], local.shape)), axis=0)
     for models in order:  # the next model of each region
         needed = np.flatnonzero(local[models, everywhere] > 0)
-        its = models[needed]
-        covering.cover(Needs(its, needed[:, None], local[its, needed]))
+        models_needed = models[needed]
+        covering.cover(Needs(models_needed, needed[:, None], local[models_needed, needed]))
     for model in np.lexsort((-total, choices)):
         if total[model] <= 0:
             continue
@@ -45,11 +45,11 @@ def greedy_target(problem: PlanningProblem) -> IntArray:
         for lost in everywhere if problem.lose_region else ():
             others = [region for region in everywhere if region != lost]
             covering.cover(Needs.one(model, others, float(total[model])))
-    _trim(problem, price(problem), covering.target, local, total)
+    _remove_unneeded(problem, price(problem), covering.target, local, total)
     return covering.target
 
 
-def _trim(
+def _remove_unneeded(
     problem: PlanningProblem,
     hourly: FloatArray,
     target: IntArray,
@@ -58,33 +58,33 @@ def _trim(
 ) -> None:
     """Remove instances that no need requires, the dearest first."""
     served_by = carried_tps(problem, target)  # by side
-    every = sides(problem)
-    droppable = np.argwhere(_loose(problem, every, served_by, target, local, total))
+    all_sides = role_sides(problem)
+    droppable = np.argwhere(_removable(problem, all_sides, served_by, target, local, total))
     prices = hourly[tuple(droppable.T)]
     for model, region, gpu in droppable[np.argsort(-prices, kind="stable")]:
         served, serves = served_by[:, model, region], served_by[:, model].min(axis=0)
         others = np.delete(serves, region)
         # Capacity of the other regions, without the largest if a region may be lost.
         others = others.sum() - (others.max(initial=0.0) if problem.lose_region else 0.0)
-        least = min(float(served.min()), max(local[model, region], total[model] - others))
+        required = min(float(served.min()), max(local[model, region], total[model] - others))
         held, fewer = int(target[model, region, gpu]), int(problem.minimum[model, region, gpu])
         drops = {}  # by side: tokens/s lost, by number of instances removed
-        for place, side in enumerate(every):
+        for side_index, side in enumerate(all_sides):
             if side.columns[gpu]:
-                pool = curve(problem, model, gpu, held, int(side.lost[gpu])) / side.share
-                drops[place] = pool[held] - pool[fewer : held + 1][::-1]
+                pool = capacity_curve(problem, model, gpu, held, int(side.lost[gpu])) / side.share
+                drops[side_index] = pool[held] - pool[fewer : held + 1][::-1]
         count = min(
-            int(np.searchsorted(drop, max(0.0, served[place] - least), side="right")) - 1
-            for place, drop in drops.items()
+            int(np.searchsorted(drop, max(0.0, served[side_index] - required), side="right")) - 1
+            for side_index, drop in drops.items()
         )
         target[model, region, gpu] -= count
-        for place, drop in drops.items():
-            served_by[place, model, region] -= drop[count]
+        for side_index, drop in drops.items():
+            served_by[side_index, model, region] -= drop[count]
 
 
-def _loose(
+def _removable(
     problem: PlanningProblem,
-    every: Sequence[Side],
+    all_sides: Sequence[Side],
     served_by: FloatArray,
     target: IntArray,
     local: FloatArray,
@@ -102,12 +102,12 @@ def _loose(
         second = np.take_along_axis(serves, ranked[:, -2:-1], axis=1)
         first = np.arange(serves.shape[1]) == ranked[:, -1:]
         others = others - np.where(first, second if second.size else 0.0, best)
-    least = np.minimum(serves, np.maximum(local, total[:, None] - others))
+    required = np.minimum(serves, np.maximum(local, total[:, None] - others))
     loose = target > problem.minimum
-    for side, served in zip(every, served_by, strict=True):
+    for side, served in zip(all_sides, served_by, strict=True):
         fewer = carried_by_pools(problem, target, side.lost) - carried_by_pools(
             problem, target - 1, side.lost
         )
-        spare = (served - least) * (1 + LOOSE) + LOOSE * served
+        spare = (served - required) * (1 + LOOSE) + LOOSE * served
         loose &= ~side.columns | (fewer / side.share <= spare[..., None])
     return loose

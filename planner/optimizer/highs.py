@@ -10,10 +10,10 @@ import highspy
 
 from planner.errors import SolverFailed
 
-LOOK_EVERY_S = 0.5  # interval between calls of ``check`` while a solver runs
+CHECK_EVERY_S = 0.5  # interval between calls of ``check`` while a solver runs
 
 
-def configured(*, time_limit_s: float, gap: float | None = None) -> highspy.Highs:
+def silent_highs(*, time_limit_s: float, gap: float | None = None) -> highspy.Highs:
     """Return a silent, single-threaded HiGHS, so that equal problems give equal answers.
 
     ``gap`` is relative to the objective; None for a linear program.
@@ -28,20 +28,20 @@ def configured(*, time_limit_s: float, gap: float | None = None) -> highspy.High
     return highs
 
 
-def load(highs: highspy.Highs, lp: highspy.HighsLp) -> None:
+def load_program(highs: highspy.Highs, lp: highspy.HighsLp) -> None:
     """Load a program and raise ``SolverFailed`` if HiGHS refuses it; HiGHS itself would run on."""
     if highs.passModel(lp) == highspy.HighsStatus.kError:
         raise SolverFailed("HiGHS refused the program: try the solver cbc.")
 
 
-def now_and_then(check: Callable[[], None]) -> Callable[[], None]:
-    """Return ``check`` throttled to one call per ``LOOK_EVERY_S``."""
-    asked = perf_counter()
+def throttled(check: Callable[[], None]) -> Callable[[], None]:
+    """Return ``check`` throttled to one call per ``CHECK_EVERY_S``."""
+    last_check = perf_counter()
 
     def ask() -> None:
-        nonlocal asked
-        if perf_counter() - asked >= LOOK_EVERY_S:
-            asked = perf_counter()
+        nonlocal last_check
+        if perf_counter() - last_check >= CHECK_EVERY_S:
+            last_check = perf_counter()
             check()
 
     return ask
@@ -69,8 +69,8 @@ def run(
 
     def look_inside(event: Any) -> None:
         look(event)
-        known = event.data_out
-        if enough is not None and enough(known.mip_primal_bound, known.mip_dual_bound):
+        solution = event.data_out
+        if enough is not None and enough(solution.mip_primal_bound, solution.mip_dual_bound):
             event.interrupt()
 
     highs.cbMipInterrupt.subscribe(look_inside)

@@ -21,11 +21,11 @@ from planner.errors import ScenarioError
 from planner.optimizer.covering import Covering, Needs
 from planner.optimizer.figures import (
     TOLERANCE,
+    cap_use,
     global_need_tps,
     gpus_used,
     local_need_tps,
     local_served_tps,
-    spent,
 )
 from planner.optimizer.objective import caps
 from planner.optimizer.problem import PlanningProblem
@@ -65,12 +65,12 @@ def serve_limited(
     weight: FloatArray,
     policy: str,
     tier_tps: FloatArray | None = None,
-    worth: FloatArray | None = None,
+    tier_weights: FloatArray | None = None,
 ) -> LimitedPlan:
     """Serve as much as capacity allows, by the ``weight[l]`` of a token/s of each model, above 0.
 
-    With ``tier_tps`` ``[k, l, r, w]``, the ``worth`` ``[k, l]`` of each tier replaces the weight.
-    Workloads are taken by falling weight, then by need. Minimums are always met.
+    With ``tier_tps`` ``[k, l, r, w]``, the ``tier_weights`` ``[k, l]`` of each tier replaces the
+    weight. Workloads are taken by falling weight, then by need. Minimums are always met.
 
     - ``None`` serves each workload whole or not at all.
     - ``PriorityExhaustive`` serves each as far as capacity allows before the next.
@@ -90,14 +90,14 @@ def serve_limited(
         raise ScenarioError("The greedy policies know no limit on changes: use Exact.")
     if not _within_caps(problem, problem.minimum):
         raise ScenarioError("The minimums take more than the budget or carbon cap: raise it.")
-    tiers = None if tier_tps is None or worth is None else (tier_tps, worth)
-    target = _greedy(problem, weight, policy, tiers)
-    local, joint = unserved(problem, target)
+    tiers = None if tier_tps is None or tier_weights is None else (tier_tps, tier_weights)
+    target = _greedy_by_policy(problem, weight, policy, tiers)
+    local, joint = unserved_demand(problem, target)
     target.setflags(write=False)
     return LimitedPlan(target, local, joint)
 
 
-def unserved(problem: PlanningProblem, target: IntArray) -> tuple[FloatArray, FloatArray]:
+def unserved_demand(problem: PlanningProblem, target: IntArray) -> tuple[FloatArray, FloatArray]:
     """Return the unserved tokens/s: local needs ``[l, r]``, and joint peaks beyond them ``[l]``."""
     served = local_served_tps(problem, target)
     need, peak = local_need_tps(problem), global_need_tps(problem)
@@ -106,7 +106,7 @@ def unserved(problem: PlanningProblem, target: IntArray) -> tuple[FloatArray, Fl
     return local, np.where(missing > TOLERANCE * peak, missing, 0.0)
 
 
-def _greedy(
+def _greedy_by_policy(
     problem: PlanningProblem,
     weight: FloatArray,
     policy: str,
@@ -120,7 +120,7 @@ def _greedy(
         """Add instances for ``work`` and return the rest of its need, tokens/s."""
         regions = range(len(problem.regions)) if work.region < 0 else (work.region,)
         need = work.need - passed.get((work.model, work.region), 0.0)
-        need = need if work.region >= 0 else _beyond(problem, target, work, need)
+        need = need if work.region >= 0 else _need_beyond_local(problem, target, work, need)
         needs = Needs.one(work.model, regions, need)
         if not capped:
             return float(covering.cover(needs, single=single)[0])
@@ -142,8 +142,8 @@ def _greedy(
             before = target.copy(), free.copy()
             if serve(work) > 0 and policy == NONE:
                 target[:], free[:] = before
-                place = work.model, work.region
-                passed[place] = passed.get(place, 0.0) + work.own
+                model_region = work.model, work.region
+                passed[model_region] = passed.get(model_region, 0.0) + work.own
         return target
     groups: list[Sequence[_Workload]] = [works]
     if policy == PRIORITY_ROUND_ROBIN:
@@ -159,31 +159,37 @@ def _greedy(
 
 
 def _within_caps(problem: PlanningProblem, target: IntArray) -> bool:
-    return all(spent(problem, target, cap) <= cap.limit * (1 + TOLERANCE) for cap in caps(problem))
+    return all(
+        cap_use(problem, target, cap) <= cap.limit * (1 + TOLERANCE) for cap in caps(problem)
+    )
 
 
-def by_tier(
-    local: FloatArray, joint: FloatArray, tier_tps: FloatArray, epsilon: float, worth: FloatArray
+def unserved_by_tier(
+    local: FloatArray,
+    joint: FloatArray,
+    tier_tps: FloatArray,
+    epsilon: float,
+    tier_weights: FloatArray,
 ) -> FloatArray:
     """Return the unserved tokens/s by tier and model, ``[k, l]``, the least worthy tiers first.
 
     ``local[l, r]`` is unserved local need, and ``joint[l]`` is unserved joint peak beyond. In a
     region, a tier loses at most ``epsilon`` of its peak there, from ``tier_tps`` ``[k, l, r, w]``.
-    Over all regions, it loses at most its whole demand. ``worth`` is ``[k, l]``.
+    Over all regions, it loses at most its whole demand. ``tier_weights`` is ``[k, l]``.
     """
     regional = epsilon * tier_tps.max(axis=3)
-    most = np.maximum(regional.sum(axis=2), tier_tps.sum(axis=2).max(axis=2))
-    out = np.zeros(worth.shape)
+    peak = np.maximum(regional.sum(axis=2), tier_tps.sum(axis=2).max(axis=2))
+    out = np.zeros(tier_weights.shape)
     for model in range(len(joint)):
-        order = np.argsort(worth[:, model], kind="stable")
-        for region, lacks in enumerate(local[model]):
+        order = np.argsort(tier_weights[:, model], kind="stable")
+        for region, missing in enumerate(local[model]):
             for tier in order:
-                unserved_part = min(float(lacks), float(regional[tier, model, region]))
+                unserved_part = min(float(missing), float(regional[tier, model, region]))
                 out[tier, model] += unserved_part
-                lacks -= unserved_part
+                missing -= unserved_part
         left = float(joint[model])
         for tier in order:
-            unserved_part = min(left, float(most[tier, model] - out[tier, model]))
+            unserved_part = min(left, float(peak[tier, model] - out[tier, model]))
             out[tier, model] += unserved_part
             left -= unserved_part
     return out
@@ -199,17 +205,19 @@ def _workloads(
     works = [
         work
         for model, region in np.argwhere(local > 0)
-        for work in _by_worth(weight, tiers, int(model), int(region), float(local[model, region]))
+        for work in _split_by_worth(
+            weight, tiers, int(model), int(region), float(local[model, region])
+        )
     ]
     works += [
         work
         for (model,) in np.argwhere(peak > 0)
-        for work in _by_worth(weight, tiers, int(model), -1, float(peak[model]))
+        for work in _split_by_worth(weight, tiers, int(model), -1, float(peak[model]))
     ]
     return sorted(works, key=lambda work: (-work.weight, work.region < 0, -work.own))
 
 
-def _by_worth(
+def _split_by_worth(
     weight: FloatArray,
     tiers: tuple[FloatArray, FloatArray] | None,
     model: int,
@@ -224,18 +232,20 @@ def _by_worth(
     if tiers is None:
         yield _Workload(float(weight[model]), model, region, need, need)
         return
-    tier_tps, worth = tiers
+    tier_tps, tier_weights = tiers
     of_model = tier_tps[:, model, region] if region >= 0 else tier_tps[:, model].sum(axis=1)
     total, before = float(of_model.sum(axis=0).max()), 0.0
-    for level in np.unique(worth[:, model])[::-1]:
-        so_far = float(of_model[worth[:, model] >= level].sum(axis=0).max())
-        upto = need * so_far / total if total > 0 else 0.0
-        if upto > before:
-            yield _Workload(float(level), model, region, upto, upto - before)
-        before = max(before, upto)
+    for level in np.unique(tier_weights[:, model])[::-1]:
+        so_far = float(of_model[tier_weights[:, model] >= level].sum(axis=0).max())
+        need_so_far = need * so_far / total if total > 0 else 0.0
+        if need_so_far > before:
+            yield _Workload(float(level), model, region, need_so_far, need_so_far - before)
+        before = max(before, need_so_far)
 
 
-def _beyond(problem: PlanningProblem, target: IntArray, work: _Workload, need: float) -> float:
+def _need_beyond_local(
+    problem: PlanningProblem, target: IntArray, work: _Workload, need: float
+) -> float:
     """Return the tokens/s to serve for a joint ``need``, less the unmet local needs.
 
     The unmet local needs are separate workloads.

@@ -13,19 +13,19 @@ import highspy
 import numpy as np
 
 from planner.optimizer.figures import by_row
-from planner.optimizer.highs import configured, load, run
+from planner.optimizer.highs import load_program, run, silent_highs
 from planner.optimizer.objective import price
-from planner.optimizer.problem import FEASIBLE, OPTIMAL, PlanningProblem, WindowPlan, alone
-from planner.optimizer.program.search import drafted
+from planner.optimizer.problem import FEASIBLE, OPTIMAL, PlanningProblem, WindowPlan, single_period
+from planner.optimizer.program.search import draft_program
 from planner.optimizer.window import solve_window
 from simulation.arrays import IntArray
 
 CAPACITY = "capacity"
-RELAX_S = 10.0  # limit for one linear relaxation
+RELAXATION_LIMIT_S = 10.0  # limit for one linear relaxation
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
+class MarginalValue:
     """The saving from moving one limit by ``step``, per hour of the objective."""
 
     family: str
@@ -37,41 +37,41 @@ class Worth:
     relaxed: float | None  # the same from the linear relaxation; for capacity, from its duals
 
 
-def worth_of_capacity(
+def capacity_values(
     problem: PlanningProblem,
     plan: WindowPlan,
     *,
     solver: str = "highs",
     gap: float = 1e-4,
     time_limit_s: float = 10.0,
-    most: int = 6,
+    count: int = 6,
     check: Callable[[], None] = lambda: None,
-) -> tuple[Worth, ...]:
+) -> tuple[MarginalValue, ...]:
     """Return the value of GPUs for one more instance, by GPU type and region.
 
-    Types and regions with enough free GPUs for another instance are omitted. The ``most`` pairs
+    Types and regions with enough free GPUs for another instance are omitted. The ``count`` pairs
     with the highest value in the relaxation are solved again. ``time_limit_s`` applies to each.
     """
     used = by_row(problem, np.einsum("lrg,lg->rg", plan.target, problem.gpus_per_instance))
-    optimum, duals = _relaxed(problem, check)
+    optimum, duals = _relaxation_duals(problem, check)
     scarce = []
     for region, row in np.argwhere(np.ones_like(used)):
-        able = (problem.theta_tps > 0) & (problem.rows == row)
-        if not able.any():
+        usable = (problem.theta_tps > 0) & (problem.rows == row)
+        if not usable.any():
             continue
-        if not np.all(price(problem)[:, region][able] > 0):
+        if not np.all(price(problem)[:, region][usable] > 0):
             continue  # The region does not have the type, nor a price for it.
-        step = int(problem.gpus_per_instance[able].max())
+        step = int(problem.gpus_per_instance[usable].max())
         if problem.capacity_gpus[region, row] - used[region, row] < step:
             dual = float(duals[region, row]) * step
             scarce.append((dual, int(region), int(row), step))
     out = []
-    for dual, region, row, step in sorted(scarce, reverse=True)[:most]:
+    for dual, region, row, step in sorted(scarce, reverse=True)[:count]:
         more = problem.capacity_gpus.copy()
         more[region, row] += step
         out.append(
-            again(
-                _wider(problem, more),
+            solve_moved(
+                _with_more_capacity(problem, more),
                 plan,
                 family=CAPACITY,
                 what=f"{step} more {problem.row_names[row]} in {problem.regions[region]}",
@@ -85,16 +85,16 @@ def worth_of_capacity(
     return tuple(out)
 
 
-def _wider(problem: PlanningProblem, capacity_gpus: IntArray) -> PlanningProblem:
+def _with_more_capacity(problem: PlanningProblem, capacity_gpus: IntArray) -> PlanningProblem:
     """Return ``problem`` with other capacity; maximums that do not limit now grow with it."""
     wider = replace(problem, capacity_gpus=capacity_gpus)
     size = np.maximum(1, problem.gpus_per_instance)[:, None, :]
-    fits, more = problem.room[None] // size, wider.room[None] // size
-    grown = problem.maximum + (problem.maximum >= fits) * (more - fits)
+    that_fit, that_fit_then = problem.room[None] // size, wider.room[None] // size
+    grown = problem.maximum + (problem.maximum >= that_fit) * (that_fit_then - that_fit)
     return replace(wider, maximum=grown)
 
 
-def again(
+def solve_moved(
     moved: PlanningProblem,
     plan: WindowPlan,
     *,
@@ -106,35 +106,38 @@ def again(
     relaxed: float | None = None,
     before: PlanningProblem | None = None,
     check: Callable[[], None] = lambda: None,
-) -> Worth:
+) -> MarginalValue:
     """Return the saving of ``moved`` against ``plan``, by solving it.
 
     With ``before`` (the problem of ``plan``), the linear relaxations of both are compared too. They
     show a value that whole instances hide.
     """
     if before is not None:
-        parts = [_relaxed(problem, check)[0] for problem in (before, moved)]
+        parts = [_relaxation_duals(problem, check)[0] for problem in (before, moved)]
         relaxed = None if None in parts else float(parts[0] or 0.0) - float(parts[1] or 0.0)
     other = solve_window(moved, check=check, **options)  # type: ignore[arg-type]
     if other.status not in (OPTIMAL, FEASIBLE):
-        return Worth(family, what, step, unit, None, 0.0, relaxed)
+        return MarginalValue(family, what, step, unit, None, 0.0, relaxed)
     saves = plan.objective_usd - other.objective_usd
     wide = (plan.objective_usd - plan.bound_usd) + (other.objective_usd - other.bound_usd)
-    return Worth(family, what, step, unit, saves, wide / 2, relaxed)
+    return MarginalValue(family, what, step, unit, saves, wide / 2, relaxed)
 
 
-def _relaxed(
+def _relaxation_duals(
     problem: PlanningProblem, check: Callable[[], None]
 ) -> tuple[float | None, np.ndarray]:
     """Return the optimum of the linear relaxation and the value of one more GPU, ``[r, t]``.
 
     The optimum is None if the relaxation was not solved.
     """
-    draft, duals = drafted(alone(problem), cuts=False), np.zeros(problem.capacity_gpus.shape)
+    draft, duals = (
+        draft_program(single_period(problem), cuts=False),
+        np.zeros(problem.capacity_gpus.shape),
+    )
     if not draft.builder.count:
         return None, duals
-    highs = configured(time_limit_s=RELAX_S)
-    load(highs, draft.builder.program().highs(relaxed=True))
+    highs = silent_highs(time_limit_s=RELAXATION_LIMIT_S)
+    load_program(highs, draft.builder.program().highs(relaxed=True))
     run(highs, check)
     if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         return None, duals

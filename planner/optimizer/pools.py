@@ -15,7 +15,7 @@ import numpy as np
 from planner.optimizer.problem import PlanningProblem
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
-LIKE = 1e-9  # share of theta within which two slopes are equal
+LINEAR_TOLERANCE = 1e-9  # share of theta within which two slopes are equal
 
 
 def carried_by_pools(
@@ -25,10 +25,12 @@ def carried_by_pools(
 
     ``lost`` is a number or ``[g]``. The result has the shape of ``target``.
     """
-    return together(problem.theta_tps, problem.pool_tps, np.maximum(0, target - lost))
+    return pool_capacity(problem.theta_tps, problem.pool_tps, np.maximum(0, target - lost))
 
 
-def together(theta_tps: FloatArray, pool_tps: FloatArray | None, target: IntArray) -> FloatArray:
+def pool_capacity(
+    theta_tps: FloatArray, pool_tps: FloatArray | None, target: IntArray
+) -> FloatArray:
     """Return C of each pool of ``target``.
 
     Shapes: ``theta_tps`` ``[l, g]``, ``pool_tps`` ``[l, g, n]``.
@@ -37,26 +39,26 @@ def together(theta_tps: FloatArray, pool_tps: FloatArray | None, target: IntArra
     if pool_tps is None:
         straight: FloatArray = target * theta
         return straight
-    known = np.concatenate([np.zeros((*theta_tps.shape, 1)), pool_tps], axis=2)
+    curves = np.concatenate([np.zeros((*theta_tps.shape, 1)), pool_tps], axis=2)
     model, _, column = np.ogrid[tuple(slice(size) for size in target.shape[-3:])]
     within = np.minimum(target, pool_tps.shape[2])
-    carried: FloatArray = known[model, column, within] + theta * (target - within)
+    carried: FloatArray = curves[model, column, within] + theta * (target - within)
     return carried
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Curves:
+class CapacityCurves:
     """The capacity curves of every model and column, evaluated for many pools at once."""
 
     theta: FloatArray  # [l, g]
     known: FloatArray  # [l, g, n + 1], C(0) to C(n)
 
     @classmethod
-    def of(cls, problem: PlanningProblem) -> Curves:
+    def of(cls, problem: PlanningProblem) -> CapacityCurves:
         none = np.zeros((*problem.theta_tps.shape, 1))
-        known = problem.pool_tps
+        curves = problem.pool_tps
         return cls(
-            problem.theta_tps, none if known is None else np.concatenate([none, known], axis=2)
+            problem.theta_tps, none if curves is None else np.concatenate([none, curves], axis=2)
         )
 
     def carried(self, model: IntArray, column: IntArray, count: IntArray) -> FloatArray:
@@ -67,70 +69,72 @@ class Curves:
 
     def whole(self, model: IntArray, column: IntArray, tps: FloatArray) -> IntArray:
         """Return the largest n with C(n) <= ``tps``, or 0 for a model that cannot run there."""
-        theta, known = self.theta[model, column], self.known[model, column]
-        runs, last = theta > 0, known.shape[-1] - 1
-        within = (known <= tps[..., None]).sum(axis=-1) - 1
-        beyond = np.maximum(tps - known[..., last], 0.0) / np.where(runs, theta, 1.0)
+        theta, curve = self.theta[model, column], self.known[model, column]
+        runs, last = theta > 0, curve.shape[-1] - 1
+        within = (curve <= tps[..., None]).sum(axis=-1) - 1
+        beyond = np.maximum(tps - curve[..., last], 0.0) / np.where(runs, theta, 1.0)
         more = np.where(within == last, np.floor(beyond), 0.0)
         return np.where(runs, within + more, 0).astype(np.int64)
 
 
-def curve(
-    problem: PlanningProblem, model: int, column: int, most: int, lost: int = 0
+def capacity_curve(
+    problem: PlanningProblem, model: int, column: int, max_count: int, lost: int = 0
 ) -> FloatArray:
-    """Return the capacity of 0 to ``most`` instances when ``lost`` of them are gone."""
+    """Return the capacity of 0 to ``max_count`` instances when ``lost`` of them are gone."""
     if lost:
-        rest = curve(problem, model, column, max(0, most - lost))
-        return np.concatenate([np.zeros(min(lost, most)), rest])[: most + 1]
+        rest = capacity_curve(problem, model, column, max(0, max_count - lost))
+        return np.concatenate([np.zeros(min(lost, max_count)), rest])[: max_count + 1]
     theta = float(problem.theta_tps[model, column])
     if problem.pool_tps is None:
-        straight: FloatArray = np.multiply(theta, np.arange(most + 1), dtype=float)
+        straight: FloatArray = np.multiply(theta, np.arange(max_count + 1), dtype=float)
         return straight
-    known = np.append(0.0, problem.pool_tps[model, column])[: most + 1]
-    beyond = np.arange(1, most + 2 - len(known))
-    carried: FloatArray = np.concatenate([known, known[-1] + theta * beyond])
+    full_curve = np.append(0.0, problem.pool_tps[model, column])[: max_count + 1]
+    beyond = np.arange(1, max_count + 2 - len(full_curve))
+    carried: FloatArray = np.concatenate([full_curve, full_curve[-1] + theta * beyond])
     return carried
 
 
-def fewest(problem: PlanningProblem, model: int, column: int, need: float, lost: int = 0) -> int:
+def fewest_instances(
+    problem: PlanningProblem, model: int, column: int, need: float, lost: int = 0
+) -> int:
     """Return the least n with C(n - ``lost``) >= ``need``; the model must run on the column."""
     if need <= 0:
         return 0
     if lost:
-        return lost + fewest(problem, model, column, need)
+        return lost + fewest_instances(problem, model, column, need)
     theta = float(problem.theta_tps[model, column])
     if problem.pool_tps is None:
         return max(0, int(np.ceil(need / theta)))
-    known = np.append(0.0, problem.pool_tps[model, column])
-    if need <= known[-1]:
-        return int(np.searchsorted(known, need))
-    return len(known) - 1 + int(np.ceil((need - known[-1]) / theta))
+    curve = np.append(0.0, problem.pool_tps[model, column])
+    if need <= curve[-1]:
+        return int(np.searchsorted(curve, need))
+    return len(curve) - 1 + int(np.ceil((need - curve[-1]) / theta))
 
 
-def kept(problem: PlanningProblem) -> FloatArray | None:
+def capacity_after_loss(problem: PlanningProblem) -> FloatArray | None:
     """Return the capacity of pools after the loss of spare instances, ``[l, g, n]``.
 
     Returns None if every instance carries theta.
     """
-    if not problem.spare and not bent(problem).any():
+    if not problem.spare and not is_nonlinear(problem).any():
         return None
-    known = problem.pool_tps
-    if known is None:
-        known = problem.theta_tps[:, :, None]
-    return np.concatenate([np.zeros((*known.shape[:2], problem.spare)), known], axis=2)
+    curves = problem.pool_tps
+    if curves is None:
+        curves = problem.theta_tps[:, :, None]
+    return np.concatenate([np.zeros((*curves.shape[:2], problem.spare)), curves], axis=2)
 
 
-def bent(problem: PlanningProblem) -> BoolArray:
+def is_nonlinear(problem: PlanningProblem) -> BoolArray:
     """Return True for each curve that is not theta n, ``[l, g]``."""
     if problem.pool_tps is None:
         return np.zeros(problem.theta_tps.shape, dtype=bool)
     straight = problem.theta_tps[:, :, None] * np.arange(1, problem.pool_tps.shape[2] + 1)
-    off = np.abs(problem.pool_tps - straight) > LIKE * np.maximum(straight, 1e-300)
-    return np.asarray(off.any(axis=2))
+    deviates = np.abs(problem.pool_tps - straight) > LINEAR_TOLERANCE * np.maximum(straight, 1e-300)
+    return np.asarray(deviates.any(axis=2))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pieces:
+class LinearPieces:
     """C(n) in stretches of equal slope.
 
     Slopes fall within a run of stretches, so a maximisation fills them in order. A run may be used
@@ -143,13 +147,13 @@ class Pieces:
     run: IntArray  # [s] from 0
 
 
-def pieces(carried: FloatArray, need: float) -> Pieces:
+def linear_pieces(carried: FloatArray, need: float) -> LinearPieces:
     """Return the pieces of C(0) to C(most), as far as ``need``; capacity beyond it has no value."""
     enough = min(int(np.searchsorted(carried, need)), len(carried) - 1)
     steps = np.diff(np.minimum(carried[: enough + 1], need))
-    like = LIKE * float(np.max(steps, initial=0.0))
+    like = LINEAR_TOLERANCE * float(np.max(steps, initial=0.0))
     new = np.append(True, np.abs(np.diff(steps)) > like)[: len(steps)]
     first = np.flatnonzero(new)
     slope = steps[first]
     run = np.cumsum(np.append(0, np.diff(slope) > 0)[: len(slope)])
-    return Pieces(first, np.diff(np.append(first, enough)), slope, run)
+    return LinearPieces(first, np.diff(np.append(first, enough)), slope, run)

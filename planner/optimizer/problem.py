@@ -240,8 +240,8 @@ class HorizonProblem:
 
     def within(self, period: int) -> str:
         """Return `` in period 2``, or "" for a single period without a name."""
-        alone = len(self.windows) == 1 and not self.names
-        return "" if alone else f" in {self.name(period)}"
+        is_single = len(self.windows) == 1 and not self.names
+        return "" if is_single else f" in {self.name(period)}"
 
     def changes(self, target: IntArray) -> IntArray:
         """Return the increase (or decrease, below 0) over the period before, ``[p, l, r, g]``."""
@@ -260,7 +260,7 @@ class HorizonProblem:
         return begun
 
 
-def alone(window: PlanningProblem) -> HorizonProblem:
+def single_period(window: PlanningProblem) -> HorizonProblem:
     """Return a window as a horizon of one period of an hour, so that hourly figures are totals."""
     return HorizonProblem((window,), 3600.0)
 

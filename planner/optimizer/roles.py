@@ -28,14 +28,17 @@ class Side:
     lost: IntArray  # [g] instances of each pool that are assumed gone
 
 
-def sides(problem: PlanningProblem) -> tuple[Side, ...]:
+def role_sides(problem: PlanningProblem) -> tuple[Side, ...]:
     """Return the sides of ``problem``.
 
     There is a single side without separate prefill and decode columns, a limit on spot, or
     different losses of instances in a region.
     """
-    every, none = np.ones(len(problem.gpus), dtype=bool), np.zeros(len(problem.gpus), np.int64)
-    staged = [Side(every, 1.0, "", none)]
+    all_columns, none = (
+        np.ones(len(problem.gpus), dtype=bool),
+        np.zeros(len(problem.gpus), np.int64),
+    )
+    staged = [Side(all_columns, 1.0, "", none)]
     if problem.stages is not None and problem.stages.any():
         staged = [
             Side(problem.stages != DECODE, 1.0, "prefill", none),
@@ -48,18 +51,18 @@ def sides(problem: PlanningProblem) -> tuple[Side, ...]:
             Side(side.columns & ~problem.spot, share, f"{side.name} on owned GPUs".strip(), none)
             for side in staged
         ]
-    return tuple(kept for side in (*staged, *owned) for kept in _with_spare(problem, side))
+    return tuple(kept for side in (*staged, *owned) for kept in _without_spares(problem, side))
 
 
-def _with_spare(problem: PlanningProblem, side: Side) -> list[Side]:
+def _without_spares(problem: PlanningProblem, side: Side) -> list[Side]:
     """Return ``side`` with its spare instances gone, once for every way to lose them."""
     if not problem.spare:
         return [side]
     if problem.by_pool:
         return [replace(side, lost=np.full(len(problem.gpus), problem.spare))]
-    able = np.flatnonzero(side.columns & (problem.theta_tps > 0).any(axis=0)).tolist()
-    ways = combinations_with_replacement(able or [0], problem.spare)
-    return [replace(side, lost=np.bincount(way, minlength=len(problem.gpus))) for way in ways]
+    usable = np.flatnonzero(side.columns & (problem.theta_tps > 0).any(axis=0)).tolist()
+    losses = combinations_with_replacement(usable or [0], problem.spare)
+    return [replace(side, lost=np.bincount(loss, minlength=len(problem.gpus))) for loss in losses]
 
 
 def carried_tps(problem: PlanningProblem, target: IntArray) -> FloatArray:
@@ -67,6 +70,6 @@ def carried_tps(problem: PlanningProblem, target: IntArray) -> FloatArray:
     return np.stack(
         [
             (carried_by_pools(problem, target, side.lost) * side.columns).sum(axis=2) / side.share
-            for side in sides(problem)
+            for side in role_sides(problem)
         ]
     )

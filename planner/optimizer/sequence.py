@@ -17,7 +17,7 @@ Solve = Callable[[PlanningProblem, int, Callable[[], None] | None], WindowPlan]
 Progress = Callable[[int, int], None]  # windows done, all windows
 
 
-def by_itself(
+def plan_single_window(
     problem: PlanningProblem, period: int, check: Callable[[], None] | None
 ) -> WindowPlan:
     """Plan the window with ``solve_window``."""
@@ -29,7 +29,7 @@ def plan_sequence(
     *,
     period_start_s: FloatArray,
     period_s: float,
-    solve: Solve = by_itself,
+    solve: Solve = plan_single_window,
     progress: Progress | None = None,
 ) -> ScalingPlan:
     """Solve ``problems`` in order with ``solve``, which gets the problem, its index and a check.

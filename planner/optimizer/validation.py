@@ -8,7 +8,7 @@ import numpy.typing as npt
 from planner.errors import ScenarioError
 from planner.optimizer.objective import price
 from planner.optimizer.problem import DECODE, MEASURES, HorizonProblem, PlanningProblem
-from planner.optimizer.roles import sides
+from planner.optimizer.roles import role_sides
 from simulation.arrays import BoolArray, FloatArray
 
 # Field and axes: l models, r regions, g columns, w windows, t rows of capacity, n instances.
@@ -50,12 +50,12 @@ def validate(problem: PlanningProblem) -> None:
         _check_shape(problem, field, axes, values)
         if field in WHOLE and not np.issubdtype(values.dtype, np.integer):
             raise ScenarioError(f"{field} must hold whole numbers, not {values.dtype}.")
-        _refuse(problem, field, values, ~np.isfinite(values.astype(float)), "give a number")
-        _refuse(problem, field, values, values.astype(float) < 0, "give 0 or more")
+        _raise_for(problem, field, values, ~np.isfinite(values.astype(float)), "give a number")
+        _raise_for(problem, field, values, values.astype(float) < 0, "give 0 or more")
     _check_columns(problem)
     _check_pools(problem)
     _check_objective(problem)
-    _check_sense(problem)
+    _check_feasibility(problem)
 
 
 def validate_horizon(problem: HorizonProblem) -> None:
@@ -144,11 +144,11 @@ def _check_columns(problem: PlanningProblem) -> None:
     """Check the arrays that describe columns: types, stages and spot."""
     if problem.types is not None:
         rows = problem.capacity_gpus.shape[1]
-        _refuse(problem, "types", problem.types, problem.types >= rows, f"give 0 to {rows - 1}")
+        _raise_for(problem, "types", problem.types, problem.types >= rows, f"give 0 to {rows - 1}")
     if problem.type_names and len(problem.type_names) != problem.capacity_gpus.shape[1]:
         raise ScenarioError("type_names must hold one name for every row of capacity_gpus.")
     if problem.stages is not None:
-        _refuse(problem, "stages", problem.stages, problem.stages > DECODE, "give 0, 1 or 2")
+        _raise_for(problem, "stages", problem.stages, problem.stages > DECODE, "give 0, 1 or 2")
     if problem.spot is not None and problem.spot.dtype != np.bool_:
         raise ScenarioError(f"spot must hold true or false, not {problem.spot.dtype}.")
     if not 0 <= problem.spot_share <= 1:
@@ -160,7 +160,7 @@ def _check_pools(problem: PlanningProblem) -> None:
     pool = problem.pool_tps
     if not problem.spare >= 0:
         raise ScenarioError(f"spare is {problem.spare}: give 0 or more instances.")
-    if len(sides(problem)) > MOST_WAYS:
+    if len(role_sides(problem)) > MOST_WAYS:
         raise ScenarioError(
             f"{problem.spare} spare instances by region may be gone in more than {MOST_WAYS} ways: "
             "keep fewer, or keep them by pool."
@@ -173,28 +173,30 @@ def _check_pools(problem: PlanningProblem) -> None:
     if pool is None:
         return
     each = pool / np.arange(1, pool.shape[2] + 1)
-    least = np.concatenate([np.zeros((*each.shape[:2], 1)), each[:, :, :-1]], axis=2)
-    falls = each < least * (1 - SLACK)
-    _refuse(problem, "pool_tps", pool, falls, "let what each instance carries never fall with more")
-    able, run = pool[:, :, -1] > 0, problem.theta_tps > 0
+    previous = np.concatenate([np.zeros((*each.shape[:2], 1)), each[:, :, :-1]], axis=2)
+    falls = each < previous * (1 - SLACK)
+    _raise_for(
+        problem, "pool_tps", pool, falls, "let what each instance carries never fall with more"
+    )
+    has_capacity, run = pool[:, :, -1] > 0, problem.theta_tps > 0
     beyond = problem.theta_tps < each[:, :, -1] * (1 - SLACK)
-    _refuse(
+    _raise_for(
         problem,
         "theta_tps",
         problem.theta_tps,
-        (able & beyond) | (able != run),
+        (has_capacity & beyond) | (has_capacity != run),
         "give what each instance of the largest pool of pool_tps carries, or more",
     )
 
 
-def _check_sense(problem: PlanningProblem) -> None:
+def _check_feasibility(problem: PlanningProblem) -> None:
     """Check that instances have GPUs and a price, and minimums a feasible place."""
     can_run = problem.theta_tps > 0
     in_region = np.broadcast_to(can_run[:, None, :], problem.minimum.shape)
     gpus, usd, charged = problem.gpus_per_instance, problem.usd_per_hour, price(problem)
-    _refuse(problem, "gpus_per_instance", gpus, can_run & (gpus < 1), "give 1 or more")
+    _raise_for(problem, "gpus_per_instance", gpus, can_run & (gpus < 1), "give 1 or more")
     could_be_bought = in_region & (problem.room > 0)
-    _refuse(
+    _raise_for(
         problem,
         "usd_per_hour",
         usd,
@@ -202,14 +204,14 @@ def _check_sense(problem: PlanningProblem) -> None:
         "give a price, a nominal one for GPUs you own, since what costs nothing is never saved",
     )
     minimum = problem.minimum
-    _refuse(
+    _raise_for(
         problem,
         "minimum",
         minimum,
         (minimum > 0) & ~in_region,
         "set it to 0, or give the model a profile on that GPU type",
     )
-    _refuse(problem, "minimum", minimum, minimum > problem.maximum, "keep it within the maximum")
+    _raise_for(problem, "minimum", minimum, minimum > problem.maximum, "keep it within the maximum")
 
 
 def _axes(problem: PlanningProblem) -> dict[str, tuple[str, ...]]:
@@ -239,7 +241,7 @@ def _check_shape(
         )
 
 
-def _refuse(
+def _raise_for(
     problem: PlanningProblem,
     field: str,
     values: npt.NDArray[np.generic],

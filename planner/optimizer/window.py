@@ -10,9 +10,9 @@ import numpy as np
 
 from planner.errors import ScenarioError, SolverFailed
 from planner.optimizer.binding import binding_constraints
-from planner.optimizer.conflict import explain, uncovered
+from planner.optimizer.conflict import conflict_sentences, unserved_sentence
 from planner.optimizer.decomposition import (
-    VAST,
+    MANY_CELLS,
     Cells,
     Outcome,
     compiled,
@@ -22,12 +22,18 @@ from planner.optimizer.decomposition import (
 )
 from planner.optimizer.figures import fleet_usd, is_feasible, start_usd
 from planner.optimizer.greedy import greedy_target
-from planner.optimizer.highs import now_and_then
+from planner.optimizer.highs import throttled
 from planner.optimizer.objective import price, start_price, totals, true_bound
-from planner.optimizer.pools import kept
-from planner.optimizer.problem import INFEASIBLE, TIMEOUT, PlanningProblem, WindowPlan, alone
+from planner.optimizer.pools import capacity_after_loss
+from planner.optimizer.problem import (
+    INFEASIBLE,
+    TIMEOUT,
+    PlanningProblem,
+    WindowPlan,
+    single_period,
+)
 from planner.optimizer.program.search import Effort, Search
-from planner.optimizer.roles import sides
+from planner.optimizer.roles import role_sides
 from planner.optimizer.solving import Solved
 from planner.optimizer.validation import validate
 from simulation.arrays import IntArray
@@ -72,7 +78,7 @@ def solve_window(
     Raises ``ScenarioError`` for invalid input.
     """
     validate(problem)
-    ask = now_and_then(check) if check else lambda: None
+    ask = throttled(check) if check else lambda: None
     effort = Effort(solver, gap, time_limit_s, stable, ask)
     if method not in METHODS:
         raise ScenarioError(f"Method {method!r} is not known: use one of {', '.join(METHODS)}.")
@@ -88,7 +94,7 @@ def solve_window(
             "the loss of a region, nor spare by region on several columns: use the method whole."
         )
     effort = replace(effort, gap=_objective_gap(problem, gap))
-    solve, began = _decomposed if method == DECOMPOSED else _whole, perf_counter()
+    solve, began = _solve_decomposed if method == DECOMPOSED else _solve_whole, perf_counter()
     try:
         outcome, build_seconds, solve_seconds = solve(problem, effort)
     except SolverFailed as failed:
@@ -104,10 +110,10 @@ def solve_window(
         outcome = Outcome(TIMEOUT, None, 0.0, "returned a plan that breaks its limits")
     conflict = ""
     if outcome.status == INFEASIBLE:
-        conflict = explain(problem)
+        conflict = conflict_sentences(problem)
     elif outcome.status == TIMEOUT:
         died = f"The solver {outcome.died}: try the other one. " if outcome.died else ""
-        conflict = (died + uncovered(problem, target)).strip()
+        conflict = (died + unserved_sentence(problem, target)).strip()
     target.setflags(write=False)
     objective, bound, relative = _certificate(problem, target, outcome.bound)
     return WindowPlan(
@@ -131,18 +137,18 @@ def can_decompose(problem: PlanningProblem) -> bool:
 
     Separate prefill and decode columns, a limit on spot or the loss of a region prevent that.
     """
-    return len(sides(problem)) == 1 and not problem.lose_region
+    return len(role_sides(problem)) == 1 and not problem.lose_region
 
 
-def _whole(problem: PlanningProblem, effort: Effort) -> tuple[Outcome, float, float]:
+def _solve_whole(problem: PlanningProblem, effort: Effort) -> tuple[Outcome, float, float]:
     """Solve one program and return the outcome, seconds to build and seconds to solve."""
     began = perf_counter()
-    search = Search.of(alone(problem), effort)
+    search = Search.of(single_period(problem), effort)
     built = perf_counter()
-    return _outcome(search, search.best()), built - began, perf_counter() - built
+    return _decomposition_outcome(search, search.best()), built - began, perf_counter() - built
 
 
-def _outcome(search: Search, solved: Solved) -> Outcome:
+def _decomposition_outcome(search: Search, solved: Solved) -> Outcome:
     bound = solved.bound if np.isfinite(solved.bound) else 0.0
     target = None
     if solved.values is not None:
@@ -150,17 +156,17 @@ def _outcome(search: Search, solved: Solved) -> Outcome:
     return Outcome(solved.status, target, bound, solved.died)
 
 
-def _decomposed(problem: PlanningProblem, effort: Effort) -> tuple[Outcome, float, float]:
+def _solve_decomposed(problem: PlanningProblem, effort: Effort) -> tuple[Outcome, float, float]:
     """Solve by decomposition, or as one program in the remaining time if that cannot decide.
 
     Returns the outcome, seconds to build and seconds to solve.
     """
     # Compile before the clock starts, so that the time limit does not pay for it.
-    if kept(problem) is not None:
+    if capacity_after_loss(problem) is not None:
         compiled_pools()
     else:
         compiled()
-    if problem.demand_tps[..., 0].size >= VAST:
+    if problem.demand_tps[..., 0].size >= MANY_CELLS:
         compiled_repair()
     began, limit_s = perf_counter(), effort.time_limit_s
     cells = Cells.of(problem)
@@ -171,14 +177,14 @@ def _decomposed(problem: PlanningProblem, effort: Effort) -> tuple[Outcome, floa
     solved = perf_counter()
     if outcome is None:
         left = replace(effort, time_limit_s=max(LEAST_S, limit_s - (solved - began)))
-        outcome, build_s, solve_s = _whole(problem, left)
+        outcome, build_s, solve_s = _solve_whole(problem, left)
         return outcome, built - began + build_s, solved - built + solve_s
     few, left_s = cells.need.size < STABLE_BELOW, limit_s - (solved - built)
     if effort.stable and few and left_s > 0 and outcome.target is not None:
-        search = replace(Search.of(alone(problem), effort), until=solved + left_s)
+        search = replace(Search.of(single_period(problem), effort), until=solved + left_s)
         values = search.draft.values_of(outcome.target[None])
         near = search.fewer_changes(Solved(outcome.status, values, outcome.bound))
-        outcome = replace(_outcome(search, near), bound=outcome.bound)
+        outcome = replace(_decomposition_outcome(search, near), bound=outcome.bound)
         solved = perf_counter()
     return outcome, built - began, solved - built
 

@@ -394,7 +394,7 @@ def _notes(
             "Its timetable alone is here, as what there is at the least: what the policy adds "
             "where load asks for it needs a trigger by load beside it, and room above."
         )
-    if rule is None and traits_of(policy).clairvoyant:
+    if rule is None and traits_of(policy).reads_future:
         yield "This policy was told what came: it is a yardstick that nobody can run."
     if part:
         yield "Only a part of the plan: other regions or models of it were left out as asked."

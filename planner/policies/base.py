@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Self
 import numpy as np
 from pydantic import Field, PrivateAttr
 
-from planner.policies.context import Making, Plan, Ready
+from planner.policies.context import BuiltPolicy, Plan, PolicyContext
 from planner.schema_types import Name, Section
 
 Factor = Annotated[float, Field(ge=0, le=1000)]
@@ -41,7 +41,7 @@ class Style:
 
 
 @dataclass(frozen=True, slots=True)
-class Knob:
+class TunedParameter:
     """The parameter of a policy that backtests tune (methods.md X5).
 
     ``values`` go from the cheapest to the safest. A policy that meets the SLO at one value is
@@ -52,9 +52,9 @@ class Knob:
     values: tuple[float, ...]
 
 
-def factors(least: float, most: float, count: int = 15) -> tuple[float, ...]:
-    """Return ``count`` values from ``least`` to ``most`` in equal ratios, to three digits."""
-    steps = np.geomspace(least, most, count)
+def factors(lowest: float, highest: float, count: int = 15) -> tuple[float, ...]:
+    """Return ``count`` values from ``lowest`` to ``highest`` in equal ratios, to three digits."""
+    steps = np.geomspace(lowest, highest, count)
     return tuple(float(f"{value:.3g}") for value in steps)
 
 
@@ -72,15 +72,15 @@ class Traits:
     beyond: bool = False  # may run more instances than its plan
     flat: bool = False  # a static fleet
     hindsight: bool = False  # sized on the demand of the window (oracle)
-    clairvoyant: bool = False  # reads the future demand, so it cannot be deployed
-    needs_today: bool = False  # needs the fleet that runs now
+    reads_future: bool = False  # reads the future demand, so it cannot be deployed
+    needs_current_fleet: bool = False  # needs the fleet that runs now
     always: bool = False  # in every comparison, even if the scenario does not list it (X1)
     style: Style | None = None
 
     @property
-    def knows_what_came(self) -> bool:
+    def uses_future_data(self) -> bool:
         """Return whether the policy uses future data (oracle baseline)."""
-        return self.hindsight or self.clairvoyant
+        return self.hindsight or self.reads_future
 
     @property
     def place(self) -> tuple[int, bool, int]:
@@ -125,19 +125,22 @@ class Policy(Section):
         return {k: v for k, v in self.model_dump().items() if k not in ("name", "label")}
 
     @property
-    def knob(self) -> Knob | None:
+    def tuned_parameter(self) -> TunedParameter | None:
         """Return the parameter that backtests tune; None: none."""
         return None
 
     @property
-    def free(self) -> Knob | None:
+    def parameter_to_tune(self) -> TunedParameter | None:
         """Return the parameter to tune, or None if the scenario set it to another value."""
-        knob = self.knob
-        if knob is None or getattr(self, knob.field) != type(self).model_fields[knob.field].default:
+        parameter = self.tuned_parameter
+        if (
+            parameter is None
+            or getattr(self, parameter.field) != type(self).model_fields[parameter.field].default
+        ):
             return None
-        return knob
+        return parameter
 
-    def told_apart(self, others: Iterable[Policy]) -> Self:
+    def with_unique_title(self, others: Iterable[Policy]) -> Self:
         """Return the policy with an unambiguous title.
 
         The title names the policy too if one of ``others`` has the same label under another name.
@@ -151,17 +154,17 @@ class Policy(Section):
         copy._shares_label = True
         return copy
 
-    def turned(self, value: float) -> Self:
+    def with_value(self, value: float) -> Self:
         """Return a copy with the tuned parameter at ``value``."""
-        assert self.knob is not None
-        return self.model_copy(update={self.knob.field: value})
+        assert self.tuned_parameter is not None
+        return self.model_copy(update={self.tuned_parameter.field: value})
 
-    def told(self, rule: Any) -> dict[str, Any]:
+    def fields_for(self, rule: Any) -> dict[str, Any]:
         """Return the parameters that are fields of the dataclass ``rule``."""
         words = self.arguments
         return {field.name: words[field.name] for field in fields(rule) if field.name in words}
 
-    def ready(self, making: Making) -> Ready:
+    def build(self, context: PolicyContext) -> BuiltPolicy:
         """Return the policy with its initial fleet.
 
         Raises ScenarioError or SimulationError, each in one sentence, if the study lacks an input.

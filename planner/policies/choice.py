@@ -11,19 +11,19 @@ from pydantic_core import CoreSchema
 
 from planner.policies.base import Group, Policy
 from planner.policies.registry import TRAITS, TYPES, name_of
-from planner.policies.user_policies import Own, policy_names
+from planner.policies.user_policies import UserPolicy, policy_names
 from planner.policies.user_policy_settings import own_policies
 
 ALL = "all"  # every known policy
 USUAL = ("flat-peak", "flat-min", "reactive", "lt-i")  # default of a scenario without policies
-_EVERY: list[type[Policy]] = [*dict.fromkeys(TYPES.values()), Own]
+_EVERY: list[type[Policy]] = [*dict.fromkeys(TYPES.values()), UserPolicy]
 TAGS = frozenset(kind.__name__ for kind in _EVERY)  # as they appear in error paths
 
 
 def _tag(value: Any) -> str:
-    """Return the tag of a row's class: of ``Own`` if no built-in policy has the name."""
+    """Return the tag of a row's class: of ``UserPolicy`` if no built-in policy has the name."""
     name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
-    kind = TYPES.get(name, Own) if isinstance(name, str) else Own
+    kind = TYPES.get(name, UserPolicy) if isinstance(name, str) else UserPolicy
     return kind.__name__
 
 

@@ -1,4 +1,4 @@
-"""Define what a study offers to a policy (``Making``), and what a policy returns (``Ready``)."""
+"""Define what a study offers to a policy, and what a policy returns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simulation.fleet import Fleet, Pool, Tier
 from simulation.policies.feedback import TTFT, Latency
 from simulation.policies.modules import ModuleScaling
 from simulation.policies.parts.pool_metrics import Metric
-from simulation.policies.parts.schedule import Course
+from simulation.policies.parts.schedule import Schedule
 from simulation.policies.proportional import SIGNALS, SignalName
 from simulation.policies.wrappers.capacity_limit import CapacityLimit
 from simulation.policy import ScalingPolicy
@@ -30,10 +30,10 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Followed:
+class FollowedPlan:
     """A plan that a policy follows during a replay."""
 
-    course: Course
+    schedule: Schedule
     start: IntArray  # [pools] instances at the start
     plan: Callable[[], ScalingPlan]  # after the replay: the plan that was carried out
     expected_tps: FloatArray  # [bins, pools] forecast interactive load of the model in the region
@@ -51,7 +51,7 @@ class Pressure:
     ratio: FloatArray  # [pools] prefill per decode instance in the test; NaN: aggregated
     rate_tps: FloatArray  # [pools] input tokens/s of one instance in the test
 
-    def of(self, signal: SignalName) -> FloatArray:
+    def signal_targets(self, signal: SignalName) -> FloatArray:
         """Return the target of each pool for a proportional signal.
 
         A pool without a reading gets the mean of the other pools. Raises ScenarioError if no pool
@@ -59,18 +59,18 @@ class Pressure:
         """
         return self._targets(self.readings[SIGNALS[signal].reading], signal)
 
-    def shown(self, metric: Metric) -> FloatArray:
-        """Return the target of each pool for an autoscaler's gauge, as ``of`` does for signals."""
+    def metric_targets(self, metric: Metric) -> FloatArray:
+        """Return the target of each pool for the gauge of an autoscaler."""
         return self._targets(self.readings[metric], metric)
 
     @staticmethod
-    def _targets(values: FloatArray, what: str) -> FloatArray:
-        there = values > 0
-        if not there.any():
+    def _targets(values: FloatArray, reading: str) -> FloatArray:
+        measured = values > 0
+        if not measured.any():
             raise ScenarioError(
-                f"policies: the pressure test read no {what}; give the policy a target."
+                f"policies: the pressure test read no {reading}; give the policy a target."
             )
-        return np.where(there, values, values[there].mean())
+        return np.where(measured, values, values[measured].mean())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,23 +83,23 @@ class Modules:
     kv_layer_token_bytes: float  # KV cache of a token in one layer
     hidden_bytes: float  # activations of a token between layers
     link_bytes_s: float  # bandwidth between two devices
-    paces: FloatArray  # [pools] relative speed on each pool's GPUs; NaN: other region or unknown
+    relative_speeds: FloatArray  # [pools] on each pool's GPUs; NaN: other region or unknown
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ready:
+class BuiltPolicy:
     """A policy with the fleet at the start of its replay."""
 
     policy: ScalingPolicy
     fleet: Fleet
-    whence: Sequence[int]  # for each pool of ``fleet``: its pool in the scenario's fleet
+    source_pools: Sequence[int]  # for each pool of ``fleet``: its pool in the scenario's fleet
     plan: Callable[[], ScalingPlan] | None = None  # after the replay: the plan it followed
     after: float = 0.0  # share of the run's work that is already done, for progress
     modules: ModuleScaling | None = None  # moves the modules, and reports on it after the replay
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Making:
+class PolicyContext:
     """The study that a policy is made for.
 
     Expensive values are callables, so that a policy pays only for those that it uses.
@@ -109,18 +109,19 @@ class Making:
     peak: IntArray  # [pools] static fleet sized for the peak
     lengths: tuple[tuple[float, float], ...]  # [pools] mean input and output tokens of the model
     gpus: tuple[tuple[tuple[int, ...], int], ...]  # pools that share GPUs, and their number
-    worth: FloatArray  # [pools] weight of the model if GPUs are scarce
-    tier_worth: Mapping[str, float]  # weight of each tier; default: 1
+    model_weights: FloatArray  # [pools] weight of the model if GPUs are scarce
+    tier_weights: Mapping[str, float]  # weight of each tier; default: 1
     # [pools] interactive tiers with traffic of the model: it has to meet their limits
     tiers: tuple[tuple[Tier, ...], ...]
     start_s: float  # of the window, epoch seconds
     period_s: float
     fleet: Callable[[IntArray], Fleet]  # the fleet that starts with the counts [pools]
-    smallest: Callable[[], IntArray]  # [pools] minimum static fleet that meets every tier (oracle)
-    before: Callable[[], IntArray]  # [pools] the minimum static fleet in backtests
-    planned: Callable[[Plan], Followed]
+    # [pools] minimum static fleet that meets every tier (oracle)
+    smallest_oracle: Callable[[], IntArray]
+    deployable_static: Callable[[], IntArray]  # [pools] the static fleet that may be deployed
+    followed_plan: Callable[[Plan], FollowedPlan]
     # The plan for a factor times the demand at the same times of the last day.
-    day_before: Callable[[float], Followed]
+    plan_of_day_before: Callable[[float], FollowedPlan]
     pressure: Callable[[str | float], Pressure]  # pressure test of an instance at a P/D ratio
     pressure_among_many: Callable[[], Pressure]  # the same in a large pool, at the best ratio
     carries_tps: FloatArray  # [pools, N] capacity C(n) of 1 to N instances, input tokens/s
@@ -136,24 +137,28 @@ class Making:
         interactive = (tier for tier in self.fleet(self.today).tiers if not tier.deferrable)
         return np.where(np.isnan(limits), _tightest(interactive, latency), limits)
 
-    def from_today(self, policy: ScalingPolicy) -> Ready:
+    def with_current_fleet(self, policy: ScalingPolicy) -> BuiltPolicy:
         """Return ``policy`` on the fleet that runs now."""
-        return self.on(policy, self.today)
+        return self.starting_from(policy, self.today)
 
-    def on(self, policy: ScalingPolicy, counts: IntArray) -> Ready:
+    def starting_from(self, policy: ScalingPolicy, counts: IntArray) -> BuiltPolicy:
         """Return ``policy`` on a fleet that starts with ``counts [pools]``."""
-        return self.cut(policy, self.fleet(counts), range(len(counts)))
+        return self.limited_to_shared_gpus(policy, self.fleet(counts), range(len(counts)))
 
-    def cut(self, policy: ScalingPolicy, fleet: Fleet, whence: Sequence[int]) -> Ready:
+    def limited_to_shared_gpus(
+        self, policy: ScalingPolicy, fleet: Fleet, source_pools: Sequence[int]
+    ) -> BuiltPolicy:
         """Return ``policy`` on ``fleet``, limited to the GPUs that its pools share.
 
-        A pool of ``fleet`` may be a part of a pool of the scenario. ``whence`` has the indices of
-        the scenario's pools.
+        A pool of ``fleet`` may be a part of a pool of the scenario. ``source_pools`` has the
+        indices of the scenario's pools.
         """
         worth = np.array(
-            [self._worth(pool, p, fleet) for p, pool in zip(whence, fleet.pools, strict=True)]
+            [self._worth(pool, p, fleet) for p, pool in zip(source_pools, fleet.pools, strict=True)]
         )
-        return Ready(CapacityLimit(policy, self._shared(whence), worth), fleet, whence)
+        return BuiltPolicy(
+            CapacityLimit(policy, self._shared(source_pools), worth), fleet, source_pools
+        )
 
     def _worth(self, pool: Pool, p: int, fleet: Fleet) -> float:
         """Return the weight of a pool that was cut out of the scenario's pool ``p``.
@@ -161,17 +166,17 @@ class Making:
         The weight is that of its model times the largest weight of the tiers that it serves.
         """
         names = [tier.name for tier in fleet.tiers if pool.takes(tier.name)]
-        tiers = (self.tier_worth.get(name, 1.0) for name in names)
-        return float(self.worth[p]) * max(tiers, default=1.0)
+        tiers = (self.tier_weights.get(name, 1.0) for name in names)
+        return float(self.model_weights[p]) * max(tiers, default=1.0)
 
-    def fits(self, fleet: Fleet, whence: Sequence[int]) -> bool:
+    def fits_available_gpus(self, fleet: Fleet, source_pools: Sequence[int]) -> bool:
         """Return whether the initial instances of ``fleet`` fit the available GPUs."""
         each = np.array([pool.initial * pool.gpus_per_instance for pool in fleet.pools])
-        return all(int(each[pools].sum()) <= gpus for pools, gpus in self._shared(whence))
+        return all(int(each[pools].sum()) <= gpus for pools, gpus in self._shared(source_pools))
 
-    def _shared(self, whence: Sequence[int]) -> list[tuple[list[int], int]]:
+    def _shared(self, source_pools: Sequence[int]) -> list[tuple[list[int], int]]:
         return [
-            ([p for p, source in enumerate(whence) if source in pools], gpus)
+            ([p for p, source in enumerate(source_pools) if source in pools], gpus)
             for pools, gpus in self.gpus
         ]
 

@@ -55,12 +55,12 @@ def name_of(key: str) -> str:
     return key.partition(SEPARATOR)[0]
 
 
-def the_plan(keys: Iterable[str]) -> str | None:
+def plan_policy(keys: Iterable[str]) -> str | None:
     """Return the key that figures and sentences call "the plan"; None: no policy has a plan.
 
     ``keys`` come best first. Of one name the best key counts. Between names the order of lists
     decides.
     """
     first = {name_of(key): key for key in reversed(list(keys))}
-    plans = (name for name, traits in TRAITS.items() if traits.plan and not traits.clairvoyant)
+    plans = (name for name, traits in TRAITS.items() if traits.plan and not traits.reads_future)
     return next((first[name] for name in plans if name in first), None)

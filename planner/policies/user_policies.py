@@ -15,7 +15,7 @@ from pydantic import Field, field_validator
 
 from planner.errors import ScenarioError
 from planner.policies.base import Policy, Traits
-from planner.policies.context import Making, Ready
+from planner.policies.context import BuiltPolicy, PolicyContext
 from planner.policies.registry import POLICIES, traits_of
 from planner.policies.user_policy_settings import SETTING, own_policies
 from planner.schema_types import Name
@@ -26,7 +26,7 @@ def policy_names() -> list[str]:
     return [*POLICIES, *own_policies()]
 
 
-class Own(Policy):
+class UserPolicy(Policy):
     """A class that the operator of this installation lists."""
 
     name: Name
@@ -47,7 +47,7 @@ class Own(Policy):
     def arguments(self) -> dict[str, Any]:
         return dict(self.parameters)
 
-    def ready(self, making: Making) -> Ready:
+    def build(self, context: PolicyContext) -> BuiltPolicy:
         make = _loaded(self.name)
         try:
             policy = make(**self.arguments)
@@ -55,7 +55,7 @@ class Own(Policy):
             raise ScenarioError(
                 f"policies: {self.key!r} does not take these parameters: {problem}."
             ) from None
-        return making.from_today(policy)
+        return context.with_current_fleet(policy)
 
 
 def _loaded(name: str) -> Callable[..., Any]:

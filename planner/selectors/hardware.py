@@ -11,7 +11,7 @@ from django.db import OperationalError, ProgrammingError
 
 from planner.errors import NotFound
 from planner.inputs import catalogue
-from planner.inputs.scenario.own_hardware import NOTHING, Known
+from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
 from planner.models import OwnGpu, OwnModel, PriceList
 from planner.selectors.hardware_rows import gpu_of, model_of
 from planner.selectors.lookup import matches
@@ -79,7 +79,7 @@ def model_get(name: str) -> Entry[ModelSpec, OwnModel]:
     return _find("model", name, models_list())
 
 
-def own_hardware() -> Known:
+def own_hardware() -> UserFacts:
     """Return every own GPU type and model by name.
 
     The result is empty before a database has been set up, which estimates of built-in types do not
@@ -89,8 +89,8 @@ def own_hardware() -> Known:
         gpus = {row.name: gpu_of(row) for row in OwnGpu.objects.all()}
         models = {row.name: model_of(row) for row in OwnModel.objects.all()}
     except (OperationalError, ProgrammingError):
-        return NOTHING
-    return Known(gpus=gpus, models=models)
+        return NO_USER_FACTS
+    return UserFacts(gpus=gpus, models=models)
 
 
 def model_in_precision(name: str, weights: str, kv_cache: str = "bf16") -> ModelSpec:

@@ -12,12 +12,12 @@ from django.db import OperationalError, ProgrammingError
 from planner.errors import PlannerError
 from planner.inputs.catalogue.estimate_calibration import estimate_fit
 from planner.inputs.estimates.measured_corrections import (
+    MeasuredCorrections,
     Measurement,
-    OwnMeasurements,
+    corrections_from,
     measurements,
-    own_of,
 )
-from planner.inputs.scenario.own_hardware import NOTHING, Known
+from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
 from planner.models import Calibration
 from planner.selectors.calibrations import SERVED_COLUMNS, SERVING_TABLE, calibration_table
 from planner.storage import row_arrays
@@ -46,22 +46,22 @@ def stored_rows() -> list[Row]:
     return [file_rows for file_rows in files_with_rows if file_rows["rows"]]
 
 
-def stored_measurements(hardware: Known) -> OwnMeasurements | None:
+def stored_measurements(hardware: UserFacts) -> MeasuredCorrections | None:
     """Return the measurements of the stored files; None if there are none."""
     files = stored_files()
     if not files:
         return None
-    if hardware != NOTHING:  # own hardware may change between two calls, so do not cache
+    if hardware != NO_USER_FACTS:  # own hardware may change between two calls, so do not cache
         return measurements_of_files(stored_rows(), hardware)
     return _cached_measurements(files)
 
 
 @lru_cache(maxsize=8)
-def _cached_measurements(files: tuple[StoredFile, ...]) -> OwnMeasurements | None:
-    return measurements_of_files(stored_rows(), NOTHING)
+def _cached_measurements(files: tuple[StoredFile, ...]) -> MeasuredCorrections | None:
+    return measurements_of_files(stored_rows(), NO_USER_FACTS)
 
 
-def measurements_of_files(files: Sequence[Row], hardware: Known) -> OwnMeasurements | None:
+def measurements_of_files(files: Sequence[Row], hardware: UserFacts) -> MeasuredCorrections | None:
     """Return the measurements in rows as ``kept_rows`` returns them."""
     measured: list[Measurement] = []
     notes: list[str] = []
@@ -73,7 +73,7 @@ def measurements_of_files(files: Sequence[Row], hardware: Known) -> OwnMeasureme
             continue
         measured += usable
         notes += file_notes
-    return own_of(measured, notes, estimate_fit())
+    return corrections_from(measured, notes, estimate_fit())
 
 
 def deployment_rows(calibration: Calibration) -> list[Row]:
@@ -96,19 +96,21 @@ def deployment_rows(calibration: Calibration) -> list[Row]:
     return rows
 
 
-def measurements_of_rows(rows: Any, name: str, hardware: Known) -> OwnMeasurements:
+def measurements_of_rows(rows: Any, name: str, hardware: UserFacts) -> MeasuredCorrections:
     """Return the measurements in given rows; raise PlannerError if none is usable."""
     measured, notes = measurements(rows, name, hardware)
-    own_measurements = own_of(measured, notes, estimate_fit())
+    own_measurements = corrections_from(measured, notes, estimate_fit())
     if own_measurements is None:
         raise PlannerError(f"{name} holds no measured row of a deployment that fits its GPUs.")
     return own_measurements
 
 
 def merge_measurements(
-    first: OwnMeasurements | None, second: OwnMeasurements | None
-) -> OwnMeasurements | None:
+    first: MeasuredCorrections | None, second: MeasuredCorrections | None
+) -> MeasuredCorrections | None:
     """Return two sets of measurements as one."""
     if first is None or second is None:
         return first or second
-    return own_of([*first.rows, *second.rows], [*first.notes, *second.notes], estimate_fit())
+    return corrections_from(
+        [*first.rows, *second.rows], [*first.notes, *second.notes], estimate_fit()
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.policies.registry import the_plan, traits_of
+from planner.policies.registry import plan_policy, traits_of
 
 
 def policies_in_order(result: dict[str, Any]) -> dict[str, Any]:
@@ -25,6 +25,6 @@ def default_policy(result: dict[str, Any]) -> str:
         return str(recommended)
     ranking = [name for name in result.get("ranking") or [] if name in policies]
     best_first = dict.fromkeys([*ranking, *policies])
-    deployable = [name for name in best_first if not traits_of(name).clairvoyant]
+    deployable = [name for name in best_first if not traits_of(name).reads_future]
     in_comparison = [name for name in best_first if (policies[name] or {}).get("asked", True)]
-    return the_plan(in_comparison) or next(iter([*deployable, *best_first]), "")
+    return plan_policy(in_comparison) or next(iter([*deployable, *best_first]), "")

@@ -13,7 +13,7 @@ from django.db.models import Count, OuterRef, Subquery
 from planner.errors import NotFound
 from planner.inputs import catalogue
 from planner.inputs.catalogue.contradictions import contradictions
-from planner.inputs.catalogue.rule_based_profiles import Modelled, modelled
+from planner.inputs.catalogue.rule_based_profiles import ModelledProfile, modelled_profiles
 from planner.models import Calibration, Profile, ProfileVersion
 from planner.selectors.hardware_rows import profile_of
 from planner.selectors.lookup import matches
@@ -74,7 +74,7 @@ class KnownProfile:
     @property
     def precision(self) -> str:
         """Return the precision of the weights, if the profile has it."""
-        return self.profile.precision if isinstance(self.profile, Modelled) else ""
+        return self.profile.precision if isinstance(self.profile, ModelledProfile) else ""
 
     @property
     def checks(self) -> tuple[Check, ...]:
@@ -202,7 +202,7 @@ def _modelled_profiles() -> list[KnownProfile]:
             profile=profile,
             report={"notes": [f"Weights in {profile.precision}, as released.", MODELLED_LIMITS]},
         )
-        for profile in modelled()
+        for profile in modelled_profiles()
     ]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from planner.errors import CatalogueError
 from planner.inputs.catalogue.price_lists import OwnPrice
-from planner.inputs.scenario.own_hardware import KernelSource, Known
+from planner.inputs.scenario.own_hardware import KernelSource, UserFacts
 from planner.models import Calibration, ProfileVersion
 from planner.selectors.calibrations import CALIBRATIONS, KERNEL_FILE
 from planner.selectors.hardware_rows import gpu_from_facts, model_from_facts, profile_of
@@ -22,7 +22,7 @@ from simulation.performance.specs import Provenance
 Resolved = dict[str, Any]
 
 
-def stored_hardware(resolved: Resolved) -> Known:
+def stored_hardware(resolved: Resolved) -> UserFacts:
     """Return the input of ``build_hardware`` from the data that a run stored."""
     gpus = resolved.get("gpus") or {}
     models = resolved.get("models") or {}
@@ -35,7 +35,7 @@ def stored_hardware(resolved: Resolved) -> Known:
             raise CatalogueError(
                 f"Profile {name}, version {version['version']}, has been removed; choose another."
             )
-    facts = Known(
+    facts = UserFacts(
         gpus={n: gpu_from_facts(n, g["facts"], _provenance(g)) for n, g in gpus.items()},
         models={n: model_from_facts(n, m["facts"], _provenance(m)) for n, m in models.items()},
     )
@@ -54,7 +54,7 @@ def stored_hardware(resolved: Resolved) -> Known:
     )
 
 
-def _own_corrections(facts: Known, files: list[dict[str, Any]]) -> Times | None:
+def _own_corrections(facts: UserFacts, files: list[dict[str, Any]]) -> Times | None:
     """Return the corrections by the measured rows that the run stored."""
     measured = measurements_of_files(files, facts) if files else None
     return measured.times if measured else None

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from planner.domain.deployment_search.query import DeploymentQuery, price_of
-from planner.domain.deployment_search.search import configure
+from planner.domain.deployment_search.search import search_deployments as configure
 from planner.domain.progress import Progress, silent
 from planner.domain.serialise import as_json
 from planner.errors import NotReady, PlannerError

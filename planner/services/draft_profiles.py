@@ -13,7 +13,7 @@ from typing import Any
 
 from planner.errors import CatalogueError, NotFound
 from planner.inputs import catalogue
-from planner.inputs.catalogue.rule_based_profiles import modelled
+from planner.inputs.catalogue.rule_based_profiles import modelled_profiles
 from planner.models import Trace
 from simulation.performance.profile import Profile
 
@@ -107,7 +107,7 @@ def built_in_profiles() -> dict[tuple[str, str], Profile]:
     profiles: dict[tuple[str, str], Profile] = {}
     for model, gpu, _ in catalogue.profiles():
         profiles[model, gpu] = catalogue.profiles()[model, gpu, best_tp(model, gpu)]
-    for modelled_profile in modelled():
+    for modelled_profile in modelled_profiles():
         profiles.setdefault((modelled_profile.model, modelled_profile.gpu), modelled_profile)
     return profiles
 

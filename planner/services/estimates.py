@@ -11,18 +11,23 @@ from planner.errors import EXPECTED, PlannerError
 from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.catalogue.estimate_calibration import EstimateFit, estimate_fit
 from planner.inputs.catalogue.power import power_model
-from planner.inputs.estimates.at_rate import AtRate, asked_for, at_rate_words, built_in_beside
+from planner.inputs.estimates.at_rate import (
+    AtRate,
+    at_rate_words,
+    compare_with_built_in,
+    requested_estimate,
+)
 from planner.inputs.estimates.deployment_rows import DRAFTING, deployment, named_fields
 from planner.inputs.estimates.measured_corrections import (
     Change,
-    OwnMeasurements,
+    MeasuredCorrections,
     changes,
-    moved,
+    corrected_estimate,
     next_measurement,
 )
-from planner.inputs.estimates.narrower_replicas import wider_than_pays
+from planner.inputs.estimates.narrower_replicas import narrower_is_faster_sentence
 from planner.inputs.estimates.row_files import read_rows
-from planner.inputs.scenario.own_hardware import Known
+from planner.inputs.scenario.own_hardware import UserFacts
 from planner.selectors.hardware import own_hardware
 from planner.selectors.measured_corrections import (
     measurements_of_rows,
@@ -65,7 +70,7 @@ class MeasurementSource:
     name: str = "measured"  # of those rows
     use_stored: bool = True  # use the uploaded measurements too
 
-    def own_measurements(self, known: Known) -> OwnMeasurements | None:
+    def own_measurements(self, known: UserFacts) -> MeasuredCorrections | None:
         sent = measurements_of_rows(self.rows, self.name, known) if self.rows else None
         return merge_measurements(sent, stored_measurements(known) if self.use_stored else None)
 
@@ -100,7 +105,7 @@ def estimate_one(row: Row, source: MeasurementSource = STORED_MEASUREMENTS) -> A
     return answer | {
         "next_measurement": asdict(next_measurement(measurements, deployed, model, fit)),
         "notes": list(measurements.notes) if measurements else [],
-        "assumptions": [*answer["assumptions"], *wider_than_pays(deployed)],
+        "assumptions": [*answer["assumptions"], *narrower_is_faster_sentence(deployed)],
         "left_out": _unseen_errors(fit, properties),
     }
 
@@ -161,7 +166,7 @@ def estimate_many(
         try:
             if isinstance(row, str):
                 raise PlannerError(row)
-            deployed, at_rate = asked_for(row, own_hardware_times)
+            deployed, at_rate = requested_estimate(row, own_hardware_times)
             deployments.append(deployed)
             rated.append(at_rate)
             indices.append(index)
@@ -190,7 +195,7 @@ def estimate_file(
 
 
 def _measured_changes(
-    measurements: OwnMeasurements | None, deployments: Sequence[Deployment], fit: EstimateFit
+    measurements: MeasuredCorrections | None, deployments: Sequence[Deployment], fit: EstimateFit
 ) -> list[Change | None]:
     """Return the change that measurements make to each estimate; None if none of them applies."""
     return (
@@ -211,7 +216,7 @@ def _answer_row(
     split = before.arranged.split  # also if the estimate chose the split itself
     version = deployed.version and f"{deployed.engine} {deployed.version}"
     basis = fit.basis(deployed.shape.name, deployed.gpu.name, version)
-    estimate = moved(before, change, deployed.osl) if change else before
+    estimate = corrected_estimate(before, change, deployed.osl) if change else before
     key, cell = fit.errors[basis].of(replace(error_properties(deployed), split=split))
     fitted_error = {name: value for name, value in asdict(cell).items() if name != "rows"}
     error: dict[str, float] = dict(fitted_error)
@@ -259,7 +264,7 @@ def _answer_row(
         "assumptions": [
             *estimate.assumptions,
             *_bottleneck_notes(deployed, estimate),
-            *built_in_beside(deployed, estimate),
+            *compare_with_built_in(deployed, estimate),
         ],
         "own": _own_correction(before, change, fitted_error),
     }

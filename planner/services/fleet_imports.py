@@ -11,7 +11,7 @@ from planner.inputs import catalogue
 from planner.inputs.fleet import RunningPool, Trigger, read_fleet
 from planner.inputs.fleet.pools import gpu_type
 from planner.inputs.scenario.document import edit, outline, parse
-from planner.inputs.scenario.own_hardware import Known
+from planner.inputs.scenario.own_hardware import UserFacts
 from planner.inputs.scenario.schema import Scenario
 from planner.models import Scenario as StoredScenario
 from planner.models import User
@@ -129,7 +129,7 @@ def _label(row: Any) -> str:
 
 
 def _placed(
-    pool: RunningPool, scenario: Scenario, given: Given, known: Known, name: str
+    pool: RunningPool, scenario: Scenario, given: Given, known: UserFacts, name: str
 ) -> _Placed:
     """Return a pool in the names of the scenario; raise ScenarioError for a missing fact."""
     where = f"{name}, {pool.name}" if pool.name else name
@@ -178,7 +178,7 @@ def _canonical(name: str) -> str:
         return name
 
 
-def _model(name: str, scenario: Scenario, known: Known, where: str) -> str:
+def _model(name: str, scenario: Scenario, known: UserFacts, where: str) -> str:
     """Return the scenario's name of a model, or its own if the scenario lacks it."""
     for listed in scenario.models:
         if name == listed.name or _canonical(name) == _canonical(listed.name):
@@ -193,12 +193,12 @@ def _model(name: str, scenario: Scenario, known: Known, where: str) -> str:
         ) from None
 
 
-def _has_experts(model: str, known: Known) -> bool:
+def _has_experts(model: str, known: UserFacts) -> bool:
     spec = known.models.get(model) or catalogue.models().get(_canonical(model))
     return bool(spec and spec.shape and spec.shape.experts)
 
 
-def _gpu(name: str, scenario: Scenario, known: Known, where: str) -> str:
+def _gpu(name: str, scenario: Scenario, known: UserFacts, where: str) -> str:
     """Return the scenario's name of a GPU type, or its own if the scenario lacks it."""
     if name in known.gpus:
         return name

@@ -13,7 +13,7 @@ from django.db import IntegrityError, transaction
 
 from forecasting.demand import SeriesKey
 from planner.domain.progress import Progress, silent
-from planner.domain.retrospective.evaluation import Forecast, came_true
+from planner.domain.retrospective.evaluation import Forecast, evaluate_plan
 from planner.domain.retrospective.figures import ForecastBin
 from planner.domain.serialise import as_json
 from planner.errors import EXPECTED
@@ -101,7 +101,7 @@ def outcome_judge(
         kernel_compilation.wait_until_compiled(progress)
         assert plan.run is not None
         scenario = text.parse(_scenario_document(plan.run, begins, ends), plan.scenario)
-        judged = came_true(
+        judged = evaluate_plan(
             scenario,
             stored_traces(scenario),
             stored_hardware(plan.run.resolved),

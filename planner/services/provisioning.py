@@ -13,7 +13,7 @@ from django.core.cache import cache
 
 from planner.domain.kinds.provision import Options
 from planner.domain.options import options_of
-from planner.domain.provisioning.levels import Measurements, measured_on, problem_of, solve
+from planner.domain.provisioning.levels import Measurements, measured_on, problem_of, solve_levels
 from planner.domain.serialise import as_json
 from planner.errors import NotFound, NotReady
 from planner.inputs.catalogue.hardware import shape
@@ -115,7 +115,7 @@ def savings_sweep(run: Run, pool: dict[str, Any], by: str) -> dict[str, Any]:
         )
         rows = []
         for value, varied in points:
-            _, levels = solve(varied, pool["weights"], rules, measured)
+            _, levels = solve_levels(varied, pool["weights"], rules, measured)
             row: dict[str, Any] = {"at": value, "slo_ms": varied.slo_s * 1e3}
             if "model" in levels and "operator" in levels:
                 coarse, fine = levels["model"], levels["operator"]

@@ -25,7 +25,7 @@ from django.utils import timezone
 
 from planner.domain.encoding import decode, encode
 from planner.domain.kinds.registry import KINDS
-from planner.domain.parallel import AT_ONCE
+from planner.domain.parallel import DEFAULT_THREADS
 from planner.domain.progress import Progress
 from planner.domain.run_parts import Part
 from planner.models import Run, RunPart
@@ -78,7 +78,7 @@ class SharedParts:
         progress: Progress,
         *,
         shared: Sequence[Any] = (),
-        at_once: int = AT_ONCE,
+        at_once: int = DEFAULT_THREADS,
     ) -> list[T]:
         """Compute ``parts`` together with other workers; see ``Parts.map``.
 

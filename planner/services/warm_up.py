@@ -7,7 +7,7 @@ import threading
 import numpy as np
 
 from planner.inputs import catalogue
-from planner.inputs.catalogue.rule_based_profiles import modelled
+from planner.inputs.catalogue.rule_based_profiles import modelled_profiles
 from planner.services.kernel_compilation import wait_until_compiled
 from simulation.fleet import Tier
 from simulation.sizing.batch_sizing import size_pool
@@ -32,7 +32,7 @@ def warm() -> None:
     catalogue.regions()
     catalogue.prices()
     catalogue.fits()
-    modelled()
+    modelled_profiles()
     wait_until_compiled(lambda *_: None)
     compile_closed_forms()
 

@@ -20,7 +20,7 @@ from simulation.policies.hpa import SCALING_POLICY_PERIOD_S
 from simulation.policies.parts.overload import InstanceLoad, OverloadMemory, allowed_late_share
 from simulation.policies.parts.pool_metrics import per_instance
 from simulation.policies.parts.pooled_capacity import PooledCapacity
-from simulation.policies.parts.schedule import Course
+from simulation.policies.parts.schedule import Schedule
 from simulation.policies.parts.service_controller import DECODE, PREFILL
 from simulation.policies.parts.stability import ROUNDING
 from simulation.policies.proportional import PILED_UP
@@ -48,7 +48,7 @@ class _Decision:
 
 @dataclass(eq=False)
 class Guarded(ScalingPolicy):
-    """Follow the ``course`` at once, and add to it in each pool.
+    """Follow the ``schedule`` at once, and add to it in each pool.
 
     Three counts can exceed the plan:
 
@@ -77,7 +77,7 @@ class Guarded(ScalingPolicy):
 
     wants_signals = True
 
-    course: Course
+    schedule: Schedule
     prefill_tps: Each
     decode_tps: Each
     in_flight: Each
@@ -91,7 +91,7 @@ class Guarded(ScalingPolicy):
     name: str = "lt-g"
 
     def reset(self, fleet: Fleet) -> IntArray:
-        counts = self.course.reset(fleet)
+        counts = self.schedule.reset(fleet)
         roles = [pool.role for pool in fleet.pools]
         idle = np.array([[role == other for role in roles] for other in (DECODE, PREFILL)])
         each = [
@@ -117,8 +117,8 @@ class Guarded(ScalingPolicy):
         return counts
 
     def decide(self, observation: Observation) -> Actions:
-        self.course.see(observation)
-        step = self.course.asked(observation.time_s)
+        self.schedule.observe(observation)
+        step = self.schedule.step_at(observation.time_s)
         lent = np.zeros_like(step.counts) if step.lent is None else step.lent
         planned = step.counts - lent
         targets = np.maximum(planned, self._above(observation, planned))
@@ -200,7 +200,9 @@ class Guarded(ScalingPolicy):
     def _learn(self, observation: Observation, piled: BoolArray) -> None:
         self._piled_s[piled] = observation.time_s
         calm = observation.time_s - self._piled_s > self.fall_s
-        self._learned.see([look.strain for look in self._looks], calm & (observation.starting == 0))
+        self._learned.observe(
+            [look.strain for look in self._looks], calm & (observation.starting == 0)
+        )
 
     def _piled(self, observation: Observation, look: _Decision) -> IntArray:
         """Return the instances that hold the piled-up requests, or 0 without a pile."""

@@ -9,7 +9,7 @@ import numpy as np
 from simulation.arrays import IntArray
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
-from simulation.policies.parts.step_function import Counts, Steps, Times
+from simulation.policies.parts.schedule import Counts, Steps, Times
 from simulation.policy import Observation, ScalingPolicy
 
 DAY_S = 86_400.0

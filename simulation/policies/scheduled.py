@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import Fleet
-from simulation.policies.parts.schedule import ByClock, Course
-from simulation.policies.parts.step_function import Counts, Times
+from simulation.policies.parts.schedule import Counts, FixedSchedule, Schedule, Times
 from simulation.policy import Actions, Observation, ScalingPolicy
 
 
@@ -19,7 +18,7 @@ class Scheduled(ScalingPolicy):
     first period the fleet keeps its initial instances. A step takes effect at the first scaling
     decision at or after it. ``lent [periods, pools]`` of the targets are lent as spot and serve
     nothing (E9). ``shares [periods, models, regions, regions]`` tells which region serves the
-    tokens of each home region. ``course`` replaces all these.
+    tokens of each home region. ``schedule`` replaces all these.
     """
 
     times_s: Times = ()
@@ -28,19 +27,19 @@ class Scheduled(ScalingPolicy):
     interval_s: float = 60.0
     lent: IntArray | None = None
     shares: FloatArray | None = None
-    course: Course | None = None
+    schedule: Schedule | None = None
 
     def __post_init__(self) -> None:
-        self._course = self.course or ByClock(
+        self._schedule = self.schedule or FixedSchedule(
             self.name, self.times_s, self.targets, self.lent, self.shares
         )
 
     def reset(self, fleet: Fleet) -> IntArray:
-        return self._course.reset(fleet)
+        return self._schedule.reset(fleet)
 
     def decide(self, observation: Observation) -> IntArray | Actions:
-        self._course.see(observation)
-        step = self._course.asked(observation.time_s)
+        self._schedule.observe(observation)
+        step = self._schedule.step_at(observation.time_s)
         if step.lent is None:
             return Actions(step.counts.copy(), shares=step.shares)
         return Actions(

@@ -11,8 +11,7 @@ import numpy as np
 from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.fleet import Fleet
 from simulation.policies.parts.endpoints import QUEUES, Endpoints, Sees
-from simulation.policies.parts.schedule import ByClock, Course
-from simulation.policies.parts.step_function import Counts, Times
+from simulation.policies.parts.schedule import Counts, FixedSchedule, Schedule, Times
 from simulation.policy import Actions, Gauge, Observation, ScalingPolicy
 
 ROUNDING_S = 1e-6
@@ -36,7 +35,7 @@ class UtilizationGated(ScalingPolicy):
     the section's "as for LT-U". Beyond the plan an endpoint grows again only once its new instances
     serve, as in their code: at night the load of one instance is five times a forecast near 0.
 
-    ``times_s`` and ``targets`` are a schedule (see ``Scheduled``); ``course`` replaces it.
+    ``times_s`` and ``targets`` are a schedule (see ``Scheduled``); ``schedule`` replaces it.
     ``period_s`` is the length of a period, the first of which begins at 0. ``forecast_tps [bins,
     pools]``, in bins of ``bin_s`` (default: a period), is the expected interactive input tokens/s
     of the pool's model and region. It is compared with those of the last ``observed_s`` (a minute,
@@ -59,25 +58,25 @@ class UtilizationGated(ScalingPolicy):
     observed_s: float = 60.0
     interval_s: float = 15.0
     name: str = ""
-    course: Course | None = None
+    schedule: Schedule | None = None
 
     def __post_init__(self) -> None:
         self.name = self.name or ("lt-u" if self.forecast_tps is None else "lt-ua")
-        self._course = self.course or ByClock(self.name, self.times_s, self.targets)
+        self._schedule = self.schedule or FixedSchedule(self.name, self.times_s, self.targets)
 
     def reset(self, fleet: Fleet) -> IntArray:
         self._ends = Endpoints(fleet)
         self._rests_until = np.full(len(self._ends), -np.inf)
         self._arrived: deque[tuple[float, FloatArray]] = deque()
         self._seen_s = 0.0
-        return self._course.reset(fleet)
+        return self._schedule.reset(fleet)
 
     def decide(self, observation: Observation) -> Actions:
         ends = self._ends
         now = observation.time_s
         targets = observation.ready + observation.starting
-        self._course.see(observation)
-        planned = self._course.asked(now)
+        self._schedule.observe(observation)
+        planned = self._schedule.step_at(now)
         short = planned.counts - targets
         gap = ends.total(short)
         utilisation = ends.reading(observation, self.sees)

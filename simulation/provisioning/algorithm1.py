@@ -36,19 +36,21 @@ def algorithm1(
     choice = _start(problem, believed, parallel)
     if choice is None:
         return None
-    everyone = np.arange(len(problem.names))
+    all_operators = np.arange(len(problem.names))
     while True:
         b, p, r = choice.T
-        s = believed[everyone, b, p, r - 1]
-        latency, path = critical_path(problem, s)
-        j = path[int(s[path].argmax())]
+        sojourn_s = believed[all_operators, b, p, r - 1]
+        latency, path = critical_path(problem, sojourn_s)
+        slowest = path[int(sojourn_s[path].argmax())]
         down = latency <= problem.slo_s - epsilon_s
         if not down and latency <= problem.slo_s:
             break
-        move = _best_move(problem, believed, choice, s, j, latency, down=down, printed=printed)
-        if move is None:
+        best_move = _best_move(
+            problem, believed, choice, sojourn_s, slowest, latency, down=down, printed=printed
+        )
+        if best_move is None:
             break
-        choice[j] = move
+        choice[slowest] = best_move
     return evaluate(problem, "algorithm 1, printed" if printed else "algorithm 1", choice)
 
 
@@ -83,32 +85,32 @@ def _best_move(
     problem: OperatorProblem,
     table: FloatArray,
     choice: IntArray,
-    s: FloatArray,
-    j: int,
+    sojourn_s: FloatArray,
+    operator: int,
     latency: float,
     *,
     down: bool,
     printed: bool,
 ) -> tuple[int, int, int] | None:
-    b, p, now = (int(x) for x in choice[j])
-    r = now - 1 if down else now + 1
-    if not 1 <= r <= problem.max_replicas:
+    b, p, replicas = (int(x) for x in choice[operator])
+    new_replicas = replicas - 1 if down else replicas + 1
+    if not 1 <= new_replicas <= problem.max_replicas:
         return None
     first = b if down else 0  # scaling down may only increase the batch
     best: tuple[tuple[float, float], tuple[int, int, int]] | None = None
-    for i in range(first, problem.batches.size):
-        for k in range(problem.parallel.size):
-            moved_s = table[j, i, k, r - 1]
+    for batch_index in range(first, problem.batches.size):
+        for parallel_index in range(problem.parallel.size):
+            moved_s = table[operator, batch_index, parallel_index, new_replicas - 1]
             if not np.isfinite(moved_s):
                 continue
-            trial = s.copy()
-            trial[j] = moved_s
+            trial = sojourn_s.copy()
+            trial[operator] = moved_s
             after, _ = critical_path(problem, trial)
-            slots = float(problem.parallel[k] * r)
+            slots = float(problem.parallel[parallel_index] * new_replicas)
             if down:
                 # Our reading requires that scaling down saves slots; the printed steps do not.
-                gives = printed or slots < problem.parallel[p] * now
-                if after > problem.slo_s or not gives:
+                saves_slots = printed or slots < problem.parallel[p] * replicas
+                if after > problem.slo_s or not saves_slots:
                     continue
                 key = (slots, after)
             else:
@@ -116,5 +118,5 @@ def _best_move(
                     continue
                 key = (after, slots)
             if best is None or key < best[0]:
-                best = key, (i, k, r)
+                best = key, (batch_index, parallel_index, new_replicas)
     return None if best is None else best[1]

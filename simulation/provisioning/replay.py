@@ -294,18 +294,20 @@ def _distances(phase: PhaseProblem, level: Level) -> tuple[FloatArray, FloatArra
     assert placement is not None
     count, per_node = len(problem.names), phase.service.gpu.gpus_per_node
     devices = placement.devices
-    where = np.zeros((count, devices))
-    np.add.at(where, (placement.operator, placement.device), 1.0)
-    where /= where.sum(axis=1, keepdims=True)
-    nodes = np.zeros((count, devices // per_node + 1))
-    np.add.at(nodes.T, np.arange(devices) // per_node, where.T)
-    apart, far = np.zeros(count), np.zeros(count)
+    share_on_device = np.zeros((count, devices))
+    np.add.at(share_on_device, (placement.operator, placement.device), 1.0)
+    share_on_device /= share_on_device.sum(axis=1, keepdims=True)
+    share_on_node = np.zeros((count, devices // per_node + 1))
+    np.add.at(share_on_node.T, np.arange(devices) // per_node, share_on_device.T)
+    to_other_device, to_other_node = np.zeros(count), np.zeros(count)
     for v in range(count):
         after = [w for u, w in problem.edges if u == v]
         if after:
-            apart[v] = np.mean([1.0 - where[v] @ where[w] for w in after])
-            far[v] = np.mean([1.0 - nodes[v] @ nodes[w] for w in after])
-    return apart, far
+            to_other_device[v] = np.mean(
+                [1.0 - share_on_device[v] @ share_on_device[w] for w in after]
+            )
+            to_other_node[v] = np.mean([1.0 - share_on_node[v] @ share_on_node[w] for w in after])
+    return to_other_device, to_other_node
 
 
 def station_graph(

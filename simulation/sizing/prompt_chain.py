@@ -90,67 +90,82 @@ def prompt_delays(
     saturation that thousands of full iterations may wait, since no SLO allows that.
     """
     isl, rate = workload.facts.isl_points, workload.rate
-    each = _iteration_times(profile, workload, decodes)
-    room, mean = each.room, float(isl.mean())
-    spare = room - rate * each.full_s * mean
+    iterations = _iteration_times(profile, workload, decodes)
+    room, mean = iterations.room, float(isl.mean())
+    spare = room - rate * iterations.full_s * mean
     if spare <= 0:
         return None
-    reach = _longest_line(each, workload, spare)
-    cell = max(min(room, reach / 4.0) / CELLS, reach / LONGEST)
-    per = max(int(room / cell), 1)
-    cell = room / per
-    count = int(np.ceil(reach / cell))
-    if count > MOST_CELLS:
+    longest_line = _longest_line(iterations, workload, spare)
+    cell = max(min(room, longest_line / 4.0) / CELLS, longest_line / LONGEST)
+    cells_per_iteration = max(int(room / cell), 1)
+    cell = room / cells_per_iteration
+    cells = int(np.ceil(longest_line / cell))
+    if cells > MOST_CELLS:
         return None
-    max_cells = min(per, count)
-    size = 1 << int(2 * count).bit_length()
+    max_cells = min(cells_per_iteration, cells)
+    size = 1 << int(2 * cells).bit_length()
     lengths = np.fft.rfft(_length_law(isl / cell, size)) - 1.0
 
-    # Iterations by their first tokens: 0 to ``per`` cells, or one prompt if nothing waited.
+    # Iterations by their first tokens: 0 to ``cells_per_iteration`` cells, or one prompt if nothing
+    # waited.
     begin = thin(spread(isl), BEGIN)
     if running_s > 0:
         begin = Spread(np.zeros(0), np.zeros(0))
     iteration_s_by_cell = np.concatenate(
         [
             [running_s],
-            each.seconds(np.arange(1.0, max_cells + 1.0) * cell),
-            each.seconds(begin.values),
+            iterations.seconds(np.arange(1.0, max_cells + 1.0) * cell),
+            iterations.seconds(begin.values),
         ]
     )
-    left = np.array([_shifted(size, over / cell) for over in np.maximum(begin.values - room, 0.0)])
+    left_over_laws = np.array(
+        [_shifted(size, over / cell) for over in np.maximum(begin.values - room, 0.0)]
+    )
     # Tokens that arrive in T seconds are compound Poisson, with transform exp(rate T (phi - 1)).
-    come = np.maximum(
+    arrival_laws = np.maximum(
         np.fft.irfft(np.exp(rate * iteration_s_by_cell[:, None] * lengths), size), 0.0
     )
-    steps = np.zeros((count + 1, count + 1))
-    for v in range(count + 1):
-        over = max(v - per, 0)
-        steps[v, over:] = come[min(v, max_cells), : count + 1 - over]
+    steps = np.zeros((cells + 1, cells + 1))
+    for v in range(cells + 1):
+        over = max(v - cells_per_iteration, 0)
+        steps[v, over:] = arrival_laws[min(v, max_cells), : cells + 1 - over]
     if running_s == 0:
-        after = np.fft.irfft(np.fft.rfft(left) * np.fft.rfft(come[max_cells + 1 :]), size)
-        steps[0] = np.maximum(begin.weights @ after, 0.0)[: count + 1]
-    law = _stationary_law(steps, per)
+        after = np.fft.irfft(
+            np.fft.rfft(left_over_laws) * np.fft.rfft(arrival_laws[max_cells + 1 :]), size
+        )
+        steps[0] = np.maximum(begin.weights @ after, 0.0)[: cells + 1]
+    line_law = _stationary_law(steps, cells_per_iteration)
 
     # Shares of time by running iteration and by cells left over.
-    lines = np.zeros((len(iteration_s_by_cell), size))
-    lines[:max_cells, 0] = law[:max_cells] * iteration_s_by_cell[:max_cells]
-    lines[max_cells, : count + 1 - max_cells] = law[max_cells:] * iteration_s_by_cell[max_cells]
+    waiting_laws = np.zeros((len(iteration_s_by_cell), size))
+    waiting_laws[:max_cells, 0] = line_law[:max_cells] * iteration_s_by_cell[:max_cells]
+    waiting_laws[max_cells, : cells + 1 - max_cells] = (
+        line_law[max_cells:] * iteration_s_by_cell[max_cells]
+    )
     if running_s == 0:
-        lines[max_cells + 1 :] = (law[0] * begin.weights * iteration_s_by_cell[max_cells + 1 :])[
-            :, None
-        ] * left
-    idle = law[0] / max(rate, 1e-12) if running_s == 0 else 0.0
-    lines /= idle + lines.sum()
-    busy = float(lines.sum())
-    lines /= max(busy, 1e-300)  # conditional on a running iteration
-    seen = lines.sum(axis=1) > SEEN
-    behind = each.all_s(isl, rate * mean * each.full_s * each.before_last(isl)) - each.all_s(isl)
+        waiting_laws[max_cells + 1 :] = (
+            line_law[0] * begin.weights * iteration_s_by_cell[max_cells + 1 :]
+        )[:, None] * left_over_laws
+    idle = line_law[0] / max(rate, 1e-12) if running_s == 0 else 0.0
+    waiting_laws /= idle + waiting_laws.sum()
+    busy = float(waiting_laws.sum())
+    waiting_laws /= max(busy, 1e-300)  # conditional on a running iteration
+    likely = waiting_laws.sum(axis=1) > SEEN
+    behind_s = iterations.all_s(
+        isl, rate * mean * iterations.full_s * iterations.before_last(isl)
+    ) - iterations.all_s(isl)
     late = NOTHING, NOTHING, NOTHING
-    if seen.any():
+    if likely.any():
         late = _delays_in_iteration(
-            each, workload, lines[seen], iteration_s_by_cell[seen], running_s, cell, lengths
+            iterations,
+            workload,
+            waiting_laws[likely],
+            iteration_s_by_cell[likely],
+            running_s,
+            cell,
+            lengths,
         )
-    return Delays(busy, *late, float(behind.mean()))
+    return Delays(busy, *late, float(behind_s.mean()))
 
 
 def _delays_in_iteration(

@@ -225,7 +225,9 @@ def test_what_quiet_hours_missed_by_does_not_multiply_busy_ones():
     came = np.stack([night, 200 * rng.uniform(0.8, 1.2, 84)], axis=1).ravel()
     foreseen = np.tile([0.2, 200.0], 84)
     scale = np.array([[100.0]])
-    past = conformal.scores(came[None], foreseen[None], scale)[:, :, None].repeat(2, axis=2)
+    past = conformal.log_ratio_scores(came[None], foreseen[None], scale)[:, :, None].repeat(
+        2, axis=2
+    )
     (quiet, busy) = conformal.quantiles(np.array([[0.2, 200.0]]), past, came[None], scale, (0.95,))[
         0, 0
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from forecasting.drift import ALARMS, _cusum, _limit, _normal_scores, drift
+from forecasting.drift import ALARMS, _alarm_limit, _cusum, _normal_scores, detect_drift
 from forecasting.models.arima import Arima, Limits
 from forecasting.panel import Panel
 from forecasting.panel_forecaster import PanelForecaster
@@ -17,7 +17,7 @@ HOUR_S = 3600.0
 
 def flags(values: np.ndarray, method: str = "auto", window: int = 1) -> list[bool]:
     batch = PanelForecaster(method, window).fit(Panel(0.0, HOUR_S, values))
-    return [drift(past).flagged for past in batch.predict(window).past]
+    return [detect_drift(past).flagged for past in batch.predict(window).past]
 
 
 @pytest.mark.parametrize("method", ["ensemble", "auto", "exponential-smoothing"])
@@ -40,12 +40,12 @@ def test_a_doubled_level_is_flagged(method: str) -> None:
 def test_errors_that_grow_are_told_since_when_and_by_how_much() -> None:
     level = np.full(240, 100.0)
     came = level + np.where(np.arange(240) < 216, 5.0, 40.0) * RNG.choice([-1, 1], 240)
-    report = drift(PastPeaks(HOUR_S * np.arange(240), came, level, 100.0))
+    report = detect_drift(PastPeaks(HOUR_S * np.arange(240), came, level, 100.0))
     assert (
         report.flagged and report.since_s == 216 * HOUR_S and "chance explains" in report.sentence
     )
     assert "last 48 windows were off by" in report.sentence  # two whole days
-    better = drift(PastPeaks(HOUR_S * np.arange(240), came[::-1], level, 100.0))
+    better = detect_drift(PastPeaks(HOUR_S * np.arange(240), came[::-1], level, 100.0))
     assert not better.flagged and better.since_s is None
 
 
@@ -62,7 +62,7 @@ def test_the_share_of_false_alarms_is_that_stated(late: int, before: int) -> Non
     alarms = 0
     for _ in range(4000):
         errors = RNG.exponential(1.0, late + before)
-        alarms += _cusum(_normal_scores(errors[before:], errors[:before]))[0] > _limit(late)
+        alarms += _cusum(_normal_scores(errors[before:], errors[:before]))[0] > _alarm_limit(late)
     assert 0.004 < alarms / 4000 < 0.016
 
 
@@ -75,11 +75,11 @@ def test_the_sum_by_hand() -> None:
 
 def test_too_little_says_so_and_gaps_count_for_nothing() -> None:
     few = np.arange(20.0)
-    assert "too few" in drift(PastPeaks(few, few, few, 1.0)).sentence
+    assert "too few" in detect_drift(PastPeaks(few, few, few, 1.0)).sentence
     nothing = np.array([])
-    assert not drift(PastPeaks(nothing, nothing, nothing, 1.0)).flagged
+    assert not detect_drift(PastPeaks(nothing, nothing, nothing, 1.0)).flagged
     came = np.full(240, np.nan)
-    assert "0 past windows" in drift(PastPeaks(few, came[:20], few, 1.0)).sentence
+    assert "0 past windows" in detect_drift(PastPeaks(few, came[:20], few, 1.0)).sentence
 
 
 def test_arima_tells_of_its_past_windows_too(series) -> None:
@@ -92,13 +92,13 @@ def test_arima_tells_of_its_past_windows_too(series) -> None:
     past = model.predict(1).past
     assert past is not None and past.starts_s[-1] == 239 * HOUR_S
     np.testing.assert_array_equal(past.actual[-40:], values[-40:])
-    report = drift(past)
+    report = detect_drift(past)
     assert report.flagged and report.since_s is not None
     assert abs(report.since_s - 204 * HOUR_S) <= 12 * HOUR_S
     steady = (
         Arima(1, limits=Limits(p=1, q=0)).fit(series(100.0 + 2 * noise, bin_s=HOUR_S)).predict(1)
     )
-    assert steady.past is not None and not drift(steady.past).flagged
+    assert steady.past is not None and not detect_drift(steady.past).flagged
 
 
 @pytest.mark.parametrize("horizon", [1, 4])

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from planner.optimizer.horizon import HorizonPlan, solve_horizon
-from planner.optimizer.limited_capacity import unserved
-from planner.optimizer.problem import PlanningProblem, Weights, alone
+from planner.optimizer.limited_capacity import unserved_demand
+from planner.optimizer.problem import PlanningProblem, Weights, single_period
 
 
 def problem(**changes: Any) -> PlanningProblem:
@@ -244,11 +244,11 @@ def best_by_counting(problem: PlanningProblem) -> float | None:
 
 def serve_exactly(problem: PlanningProblem, weight: np.ndarray) -> tuple[HorizonPlan, float]:
     """The plan that leaves the least worth unserved, and how much by its target."""
-    plan = solve_horizon(replace(alone(problem), priority=weight[None]), gap=0.0)
+    plan = solve_horizon(replace(single_period(problem), priority=weight[None]), gap=0.0)
     return plan, worth_left(problem, plan.target[0], weight)
 
 
 def worth_left(problem: PlanningProblem, target: np.ndarray, weight: np.ndarray) -> float:
     """Weight times the tokens/s that are left unserved."""
-    local, joint = unserved(problem, target)
+    local, joint = unserved_demand(problem, target)
     return float(weight @ (local.sum(axis=1) + joint))

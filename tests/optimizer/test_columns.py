@@ -11,7 +11,7 @@ from planner.optimizer import greedy_target, serve_limited, solve_window
 from planner.optimizer.figures import is_feasible
 from planner.optimizer.limited_capacity import GREEDY
 from planner.optimizer.problem import INFEASIBLE, OPTIMAL, PlanningProblem
-from planner.optimizer.roles import sides
+from planner.optimizer.roles import role_sides
 from tests.optimizer.problems import (
     Counted,
     best_by_counting,
@@ -29,7 +29,7 @@ def test_the_instances_cover_both_outcomes_and_every_kind_of_column():
     infeasible = [seed for seed in SEEDS if COUNTED[seed] is None]
     assert 10 <= len(infeasible) <= 50
     feasible = [random_columns(seed) for seed in SEEDS if COUNTED[seed] is not None]
-    assert {len(sides(instance)) for instance in feasible} == {1, 2, 4}
+    assert {len(role_sides(instance)) for instance in feasible} == {1, 2, 4}
 
 
 @pytest.mark.parametrize("solver", ["highs", "cbc"])

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from planner.optimizer import solve_window
-from planner.optimizer.conflict import _subsets, uncovered
-from planner.optimizer.problem import INFEASIBLE, TIMEOUT, alone
-from planner.optimizer.program.conflict import conflicting_set, minimal
+from planner.optimizer.conflict import _subsets, unserved_sentence
+from planner.optimizer.problem import INFEASIBLE, TIMEOUT, single_period
+from planner.optimizer.program.conflict import conflicting_set, minimal_rows
 from tests.optimizer.problems import counted, problem, random_problem
 
 ONLY_ONE_GPU_TYPE = np.array([[1000.0, 0.0], [0.0, 1500.0]])
@@ -130,7 +130,7 @@ def test_limits_that_clash_only_for_whole_instances():
         epsilon=1.0,
     )
     assert solve_window(clash).conflict.startswith("us-east needs at least 4 GPUs")
-    assert conflicting_set(alone(clash)).startswith(
+    assert conflicting_set(single_period(clash)).startswith(
         "These cannot all hold with whole instances (fractions of one would do): 1,500 tokens/s of "
         "small in us-east (100% of its peak), 1,500 tokens/s of large in us-east (100% of its "
         "peak), 2 A100 in us-east and 1 H100 in us-east; relax any one of them"
@@ -139,7 +139,7 @@ def test_limits_that_clash_only_for_whole_instances():
 
 @pytest.mark.parametrize("seed", [s for s in range(60) if counted(s) is None])
 def test_every_infeasible_instance_has_a_minimal_conflicting_set(seed):
-    assert conflicting_set(alone(random_problem(seed))).startswith("These cannot all hold")
+    assert conflicting_set(single_period(random_problem(seed))).startswith("These cannot all hold")
 
 
 def test_deletion_filter_finds_a_minimal_set():
@@ -150,14 +150,14 @@ def test_deletion_filter_finds_a_minimal_set():
     def infeasible(kept):
         return any(clash <= set(kept) for clash in clashes)
 
-    conflict = minimal(rows, infeasible, budget_s=60.0)
+    conflict = minimal_rows(rows, infeasible, budget_s=60.0)
     assert infeasible(conflict)
     for smaller in itertools.combinations(conflict, len(conflict) - 1):
         assert not infeasible(smaller)
 
 
 def test_without_time_the_filter_keeps_what_it_could_not_test():
-    assert minimal(["a", "b"], lambda kept: True, budget_s=-1.0) == ["a", "b"]
+    assert minimal_rows(["a", "b"], lambda kept: True, budget_s=-1.0) == ["a", "b"]
 
 
 @pytest.mark.parametrize("solver", ["highs", "cbc"])
@@ -167,7 +167,7 @@ def test_a_timeout_offers_the_greedy_target_and_says_what_it_leaves(solver):
     assert plan.bound_usd <= counted(3) <= plan.objective_usd
     assert plan.conflict == ""  # greedy covers all demand here
     nothing = np.zeros((2, 2, 2), dtype=np.int64)
-    assert uncovered(problem(), nothing).startswith(
+    assert unserved_sentence(problem(), nothing).startswith(
         "The solver found no plan in time and the greedy one leaves uncovered: "
         "small in us-east 2,400 tokens/s, small in eu-west 2,000 tokens/s, "
     )

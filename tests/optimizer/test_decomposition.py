@@ -11,7 +11,7 @@ from planner.optimizer import solve_window
 from planner.optimizer.decomposition import Cells
 from planner.optimizer.decomposition.ascent import ascend
 from planner.optimizer.decomposition.cells import Prices
-from planner.optimizer.decomposition.columns import near, widest
+from planner.optimizer.decomposition.columns import columns_near, widest_band
 from planner.optimizer.decomposition.master import relax
 from planner.optimizer.figures import is_feasible
 from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT, PlanningProblem
@@ -69,13 +69,13 @@ def test_every_cell_is_solved_exactly(seed, pooled):
 @pytest.mark.parametrize(("each", "pooled"), [(60, False), (3, False), (2_000, True)])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_band_holds_every_column_within_it_and_no_other(seed, each, pooled, monkeypatch):
-    monkeypatch.setattr("planner.optimizer.decomposition.columns.EACH", each)
+    monkeypatch.setattr("planner.optimizer.decomposition.columns.COLUMNS_PER_CELL", each)
     cells = cells_of(seed, pooled)
     prices = random_prices(cells, seed)
     priced = cells.priced(prices)
     if np.isinf(priced.bound):
         return
-    band = near(cells, prices, priced, width=7.0, most=100_000)
+    band = columns_near(cells, prices, priced, width=7.0, max_variables=100_000)
     columns, boxes = band.columns, band.boxes
     regions = cells.need.shape[1]
     for model, region in np.ndindex(cells.need.shape):
@@ -90,7 +90,7 @@ def test_the_band_holds_every_column_within_it_and_no_other(seed, each, pooled, 
         tried = columns.x[columns.cell == cell]
         assert len(tried) == len(expected) <= each
         assert {tuple(row) for row in tried} == {tuple(row) for row in expected}
-    assert near(cells, prices, priced, width=7.0, most=band.size - 1) is None
+    assert columns_near(cells, prices, priced, width=7.0, max_variables=band.size - 1) is None
 
 
 @pytest.mark.parametrize("pooled", [False, True])
@@ -104,7 +104,7 @@ def test_any_prices_prove_a_bound_and_the_relaxation_the_best(seed, pooled):
     if best is None:
         return
     prices, priced = ascend(cells, until=np.inf, check=no_check)
-    everything = widest(cells, prices, priced, at_most=1e6, most=100_000)
+    everything = widest_band(cells, prices, priced, at_most=1e6, max_variables=100_000)
     assert len(everything.boxes.cell) == 0
     relaxed = relax(cells, everything.columns, 1.0, time_limit_s=10.0, check=no_check)
     assert relaxed.broken == pytest.approx(0.0, abs=1e-9)
@@ -178,7 +178,7 @@ def test_it_agrees_with_the_whole_program_on_measured_pools(seed):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_ranges_in_place_of_columns_give_the_same_plan(seed, monkeypatch):
-    monkeypatch.setattr("planner.optimizer.decomposition.columns.EACH", 2)
+    monkeypatch.setattr("planner.optimizer.decomposition.columns.COLUMNS_PER_CELL", 2)
     joint, apart = (
         solve_window(middling(seed, 1.2), gap=1e-4, method=method)
         for method in ("whole", "decomposed")
@@ -244,7 +244,7 @@ def test_too_little_time_is_feasible_with_its_true_gap():
 
 @pytest.mark.parametrize("method", ["whole", "decomposed"])
 def test_cancel_comes_out_of_a_running_solve(method, monkeypatch):
-    monkeypatch.setattr("planner.optimizer.highs.LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr("planner.optimizer.highs.CHECK_EVERY_S", 0.0)
 
     def cancel():
         raise RunCancelled

@@ -3,8 +3,8 @@
 import highspy
 import pytest
 
-from planner.optimizer.problem import alone
-from planner.optimizer.program.search import drafted
+from planner.optimizer.problem import single_period
+from planner.optimizer.program.search import draft_program
 from planner.optimizer.solving.export import as_pulp
 from tests.optimizer.problems import best_by_counting, random_columns, random_problem
 
@@ -19,7 +19,7 @@ CASES = [
 @pytest.mark.parametrize("suffix", ["mps", "lp"])
 @pytest.mark.parametrize("case", range(len(CASES)))
 def test_what_is_written_has_the_optimum_that_counting_finds(case, suffix, tmp_path):
-    lp = as_pulp(drafted(alone(CASES[case]), cuts=False).builder.program())
+    lp = as_pulp(draft_program(single_period(CASES[case]), cuts=False).builder.program())
     path = tmp_path / f"plan.{suffix}"
     (lp.writeMPS if suffix == "mps" else lp.writeLP)(str(path))
     highs = highspy.Highs()

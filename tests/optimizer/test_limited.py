@@ -9,7 +9,12 @@ import pytest
 from planner.errors import ScenarioError
 from planner.optimizer.figures import gpus_used, is_feasible
 from planner.optimizer.horizon import HorizonProblem, solve_horizon
-from planner.optimizer.limited_capacity import GREEDY, by_tier, serve_limited, unserved
+from planner.optimizer.limited_capacity import (
+    GREEDY,
+    serve_limited,
+    unserved_by_tier,
+    unserved_demand,
+)
 from planner.optimizer.problem import INFEASIBLE, OPTIMAL, PlanningProblem
 from tests.optimizer.problems import every_fleet, problem, random_problem, serve_exactly, worth_left
 
@@ -169,7 +174,7 @@ def test_what_is_unserved_counts_no_token_twice():
         demand_tps=np.array([[[300.0], [400.0]]]), capacity_gpus=np.array([[9], [9]]),
         minimum=np.zeros((1, 2, 1), np.int64), maximum=np.full((1, 2, 1), 9),
     )  # fmt: skip
-    local, joint = unserved(two, np.array([[[1], [4]]]))
+    local, joint = unserved_demand(two, np.array([[[1], [4]]]))
     assert local[0] == pytest.approx([140.0, 0.0])
     assert joint[0] == pytest.approx(700 - 100 - 400 - 140)
 
@@ -214,7 +219,9 @@ def test_exact_leaves_no_more_worth_than_greedy_with_tiers_and_caps(seed):
             instance.start_usd * np.maximum(0, plan.target - instance.current)
         ).sum()
         assert spent <= instance.budget_usd * (1 + 1e-6)
-        short = by_tier(plan.unserved_tps, plan.unserved_joint_tps, tiers, instance.epsilon, worth)
+        short = unserved_by_tier(
+            plan.unserved_tps, plan.unserved_joint_tps, tiers, instance.epsilon, worth
+        )
         left = float(plan.unserved_tps.sum() + plan.unserved_joint_tps.sum())
         assert short.sum() == pytest.approx(left)  # every token is some tier's
         assert exact <= float((short * worth).sum()) * (1 + 1e-4) + 1e-3
@@ -224,5 +231,5 @@ def test_what_is_unserved_is_of_the_least_worthy_tier_that_is_there():
     tiers = np.array([[[[30.0], [70.0]]], [[[50.0], [10.0]]]])  # [k, l, r, w]
     worth = np.array([[1.0], [3.0]])
     # The first region lacks 40, of which the first tier has 30; 50 more may be missing anywhere.
-    short = by_tier(np.array([[40.0, 0.0]]), np.array([50.0]), tiers, 1.0, worth)
+    short = unserved_by_tier(np.array([[40.0, 0.0]]), np.array([50.0]), tiers, 1.0, worth)
     assert short.ravel().tolist() == [80.0, 10.0]

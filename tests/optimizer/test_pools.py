@@ -10,10 +10,17 @@ from planner.optimizer import greedy_target, serve_limited, solve_window
 from planner.optimizer.figures import is_feasible
 from planner.optimizer.horizon import solve_horizon
 from planner.optimizer.limited_capacity import GREEDY
-from planner.optimizer.pools import Curves, bent, carried_by_pools, curve, fewest, pieces
+from planner.optimizer.pools import (
+    CapacityCurves,
+    capacity_curve,
+    carried_by_pools,
+    fewest_instances,
+    is_nonlinear,
+    linear_pieces,
+)
 from planner.optimizer.problem import INFEASIBLE, OPTIMAL
 from planner.optimizer.program.cuts import facets
-from planner.optimizer.roles import sides
+from planner.optimizer.roles import role_sides
 from tests.optimizer.horizon.toys import best_by_counting as best_of_periods
 from tests.optimizer.horizon.toys import random_horizon
 from tests.optimizer.problems import (
@@ -35,7 +42,7 @@ SEEDS = range(60)
 
 
 def carried(instance, model, column, count):
-    return float(Curves.of(instance).carried(*map(np.array, (model, column, count))))
+    return float(CapacityCurves.of(instance).carried(*map(np.array, (model, column, count))))
 
 
 def one_region(seed):
@@ -65,7 +72,7 @@ def test_the_instances_cover_both_outcomes_and_change_what_is_best():
     for kind, make in KINDS.items():
         counted = [COUNTED[kind, seed] for seed in SEEDS]
         assert 10 <= sum(best is None for best in counted) <= 50
-        assert any(bent(make(seed)).any() for seed in SEEDS)
+        assert any(is_nonlinear(make(seed)).any() for seed in SEEDS)
     feasible = [seed for seed in SEEDS if COUNTED["plain", seed] is not None]
     straight = [best_by_counting(replace(one_region(seed), pool_tps=None)) for seed in feasible]
     pooled = np.array([COUNTED["plain", seed] for seed in feasible])
@@ -81,7 +88,7 @@ WAYS = [("highs", "whole"), ("cbc", "whole"), ("highs", "decomposed")]
 @pytest.mark.parametrize("seed", SEEDS)
 def test_optimum_equals_counting(seed, kind, solver, method):
     instance, best = KINDS[kind](seed), COUNTED[kind, seed]
-    if method == "decomposed" and len(sides(instance)) > 1:
+    if method == "decomposed" and len(role_sides(instance)) > 1:
         instance = replace(instance, stages=None, spot=None)
         best = best_by_counting(instance)
     plan = solve_window(instance, solver=solver, method=method, gap=0.0)
@@ -162,24 +169,26 @@ def test_a_curve_is_what_it_says(seed):
         if instance.theta_tps[m, g] == 0:
             continue
         assert carried(instance, m, g, n) == pytest.approx(by_hand[place])
-        assert curve(instance, m, g, n)[-1] == pytest.approx(by_hand[place])
+        assert capacity_curve(instance, m, g, n)[-1] == pytest.approx(by_hand[place])
         need = float(by_hand[place]) - 1e-6
-        least = fewest(instance, m, g, need)
+        least = fewest_instances(instance, m, g, need)
         assert carried(instance, m, g, least) >= need
         assert least == 0 or carried(instance, m, g, least - 1) < need
         for tps in (float(by_hand[place]), float(by_hand[place]) + 1e-6, need):
-            instances = int(Curves.of(instance).whole(*map(np.array, (m, g, max(0.0, tps)))))
+            instances = int(
+                CapacityCurves.of(instance).whole(*map(np.array, (m, g, max(0.0, tps))))
+            )
             assert carried(instance, m, g, instances) <= max(0.0, tps)
             assert carried(instance, m, g, instances + 1) > tps * (1 - 1e-12)  # but for rounding
 
 
 def test_a_straight_curve_is_one_stretch_and_that_of_sizing_has_two_runs():
-    assert len(pieces(np.arange(9) * 3.0, 100.0).slope) == 1
+    assert len(linear_pieces(np.arange(9) * 3.0, 100.0).slope) == 1
     measured = np.array([0.0, 3.4, 10.6, 17.2, 23.6])  # then less again for each
-    cut_pieces = pieces(measured, 100.0)
+    cut_pieces = linear_pieces(measured, 100.0)
     assert cut_pieces.run.tolist() == [0, 1, 1, 1]
     assert cut_pieces.first.tolist() == [0, 1, 2, 3]
-    short = pieces(measured, 12.0)
+    short = linear_pieces(measured, 12.0)
     assert short.length.sum() == 3
     assert (short.slope * short.length).sum() == pytest.approx(12.0)
 
@@ -189,12 +198,12 @@ def test_facets_cut_off_no_whole_cover_of_a_bent_curve(seed):
     instance = with_pools(random_columns(seed), seed)
     able = np.flatnonzero(instance.theta_tps[0] > 0)[:3].tolist()
     need = 170.0
-    curves = [curve(instance, 0, g, fewest(instance, 0, g, need)) for g in able]
+    curves = [capacity_curve(instance, 0, g, fewest_instances(instance, 0, g, need)) for g in able]
     facets_ = facets(tuple(instance.theta_tps[0, able]), need, tuple(tuple(c[1:]) for c in curves))
     grid = np.stack(np.meshgrid(*(range(len(c) + 1) for c in curves), indexing="ij"), -1)
     points = grid.reshape(-1, len(able))
     held = sum(
-        Curves.of(instance).carried(np.zeros(len(points), np.int64), g, points[:, column])
+        CapacityCurves.of(instance).carried(np.zeros(len(points), np.int64), g, points[:, column])
         for column, g in enumerate(able)
     )
     points = points[held >= need]

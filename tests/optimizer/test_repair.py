@@ -8,7 +8,7 @@ import pytest
 from planner.optimizer import solve_window
 from planner.optimizer.decomposition import Cells, decompose
 from planner.optimizer.decomposition.ascent import ascend, polish
-from planner.optimizer.decomposition.repair import repaired
+from planner.optimizer.decomposition.repair import repair_plan
 from planner.optimizer.figures import is_feasible
 from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL
 from tests.optimizer.problems import best_by_counting, random_problem, with_pools
@@ -30,7 +30,7 @@ def test_what_is_repaired_keeps_every_limit_and_costs_no_less_than_the_best(seed
         return
     for prices in (cells.free, random_prices(cells, seed)):
         priced = cells.priced(prices)
-        plan = repaired(cells, prices, priced.x)
+        plan = repair_plan(cells, prices, priced.x)
         if plan is not None:
             assert is_feasible(instance, cells.minimum + plan)
             assert cost_of(cells, plan) >= best - 1e-6
@@ -47,7 +47,7 @@ def test_polishing_only_raises_the_bound(seed):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_without_columns_the_plan_holds_and_its_gap_is_true(seed, monkeypatch):
-    monkeypatch.setattr("planner.optimizer.decomposition.solve.VAST", 0)
+    monkeypatch.setattr("planner.optimizer.decomposition.solve.MANY_CELLS", 0)
     instance = middling(seed, 1.3)
     best = solve_window(instance, gap=1e-4, method="whole")
     apart = decompose(Cells.of(instance), gap=1e-4, time_limit_s=3.0, check=no_check)
@@ -89,7 +89,7 @@ def many(models, regions):
 
 
 def test_many_cells_are_planned_closely_without_columns(monkeypatch):
-    monkeypatch.setattr("planner.optimizer.decomposition.solve.VAST", 0)
+    monkeypatch.setattr("planner.optimizer.decomposition.solve.MANY_CELLS", 0)
     instance = many(60, 20)
     cells = Cells.of(instance)
     decomposed = decompose(cells, gap=2e-3, time_limit_s=20.0, check=no_check)

@@ -10,7 +10,7 @@ from planner.optimizer import greedy_target, solve_window
 from planner.optimizer.figures import is_feasible
 from planner.optimizer.horizon import solve_horizon
 from planner.optimizer.problem import INFEASIBLE, OPTIMAL
-from planner.optimizer.roles import sides
+from planner.optimizer.roles import role_sides
 from planner.optimizer.window import can_decompose
 from tests.optimizer.horizon.toys import best_by_counting as best_of_periods
 from tests.optimizer.horizon.toys import random_horizon
@@ -184,7 +184,7 @@ def test_what_may_be_gone_is_named_in_a_conflict():
 
 def test_by_region_any_of_its_columns_may_lose_it():
     two = replace(random_columns(0), stages=None, spot=None, spare=1, by_pool=False)
-    assert len(sides(two)) == (two.theta_tps > 0).any(axis=0).sum()
+    assert len(role_sides(two)) == (two.theta_tps > 0).any(axis=0).sum()
     assert not can_decompose(two)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from planner.optimizer import solve_window
-from planner.optimizer.marginal_values import again, worth_of_capacity
+from planner.optimizer.marginal_values import capacity_values, solve_moved
 from tests.optimizer.problems import best_by_counting, counted, problem, random_problem
 
 SEEDS = [seed for seed in range(60) if counted(seed) is not None]
@@ -16,7 +16,7 @@ SEEDS = [seed for seed in range(60) if counted(seed) is not None]
 def test_another_instances_gpus_are_worth_what_counting_says(seed):
     instance = random_problem(seed)
     plan = solve_window(instance, gap=0.0)
-    for piece in worth_of_capacity(instance, plan, gap=0.0, most=10):
+    for piece in capacity_values(instance, plan, gap=0.0, count=10):
         region = instance.regions.index(piece.what.split(" in ")[1])
         row = instance.gpus.index(piece.what.split(" in ")[0].split(" more ")[1])
         more = instance.capacity_gpus.copy()
@@ -35,17 +35,17 @@ def test_another_instances_gpus_are_worth_what_counting_says(seed):
 
 
 def test_with_room_to_spare_nothing_is_listed():
-    assert worth_of_capacity(problem(), solve_window(problem())) == ()
+    assert capacity_values(problem(), solve_window(problem())) == ()
 
 
 def test_no_answer_is_none():
     hopeless = replace(problem(), demand_tps=problem().demand_tps * 1000)
     options = {"gap": 0.0}
     plan = solve_window(problem(), gap=0.0)
-    without = again(hopeless, plan, family="x", what="", step=1.0, unit="", options=options)
+    without = solve_moved(hopeless, plan, family="x", what="", step=1.0, unit="", options=options)
     assert without.saves is None
     less = replace(problem(), demand_tps=problem().demand_tps * 0.5)
-    kept = again(
+    kept = solve_moved(
         less, plan, family="x", what="", step=1.0, unit="", options=options, before=problem()
     )
     assert kept.relaxed > 0

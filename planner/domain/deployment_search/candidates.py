@@ -12,12 +12,16 @@ from planner.inputs.catalogue.estimate_calibration import estimate_fit
 from planner.inputs.catalogue.serving import (
     MAX_BATCH,
     MAX_BATCH_TOKENS,
-    room,
+    batch_limits,
     sequence_s,
-    starts_after,
+    start_seconds,
     typical_context,
 )
-from planner.inputs.scenario.measured_corrections import Move, deployed, moves
+from planner.inputs.scenario.measured_corrections import (
+    SpeedCorrection,
+    deployed,
+    speed_corrections,
+)
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink
 from simulation.performance.adjusted_profile import AdjustedProfile, adjusted
@@ -40,7 +44,7 @@ KV_CACHE = "bf16"  # the engines' default
 PRECISIONS = ("bf16", "fp8", "fp4")  # precisions to quantise to, from the most bits to the fewest
 # Engines that support a family of GPUs; default (NVIDIA): all.
 RUNS_ON = {"cdna3": ("vllm", "sglang"), "gaudi": ("vllm",), "battlemage": ("vllm",)}
-ALIKE = 9  # decimals to which two factors count as equal
+SHARED_CURVES = 9  # decimals to which two factors count as equal
 MODELLED = Provenance("modelled", "operators at published peaks, as kind: roofline")
 
 NO_FIT = "does not fit in GPU memory"
@@ -51,7 +55,7 @@ ReportProgress = Callable[[float, str], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Built:
+class CandidateInstances:
     """Instances of a model."""
 
     instances: tuple[Instance, ...]
@@ -67,7 +71,7 @@ def instances_of(
     wanted_engines: Sequence[str],
     report: ReportProgress,
     times: Times | None = None,
-) -> Built:
+) -> CandidateInstances:
     """Return the instances of a model on ``gpus``.
 
     ``published`` is the precision of the released weights. Instances use it, or fewer bits if the
@@ -81,14 +85,14 @@ def instances_of(
         runs = RUNS_ON.get(gpu.family, ENGINES)
         engines = tuple(engine for engine in wanted_engines if engine in runs)
         for weights in precisions(published):
-            able = weights == published or bool(gpu.peak_flops.get(weights))
+            can_compute = weights == published or bool(gpu.peak_flops.get(weights))
             for where in arrangements(shape, gpu, weights, KV_CACHE):
                 evaluated += len(engines)
                 if isinstance(where, str):
                     ruled_out[where] += len(engines)
-                elif not able:
+                elif not can_compute:
                     ruled_out[NO_PRECISION] += len(engines)
-                elif not _fits(shape, gpu, where):
+                elif not _fits_memory(shape, gpu, where):
                     ruled_out[NO_FIT] += len(engines)
                 else:
                     fitting = _instances(shape, gpu, where, engines, prices[gpu.name])
@@ -97,11 +101,13 @@ def instances_of(
                     else:
                         instances += fitting
     if times is not None:
-        instances = _as_measured(instances, shape, times)
-    return Built(tuple(instances), evaluated, ruled_out)
+        instances = _corrected_by_measurements(instances, shape, times)
+    return CandidateInstances(tuple(instances), evaluated, ruled_out)
 
 
-def _as_measured(instances: Sequence[Instance], shape: ModelShape, times: Times) -> list[Instance]:
+def _corrected_by_measurements(
+    instances: Sequence[Instance], shape: ModelShape, times: Times
+) -> list[Instance]:
     """Correct the speeds of instances by the user's measurements.
 
     Measurements may correct engines differently, and aggregated and disaggregated use too. Each
@@ -112,16 +118,18 @@ def _as_measured(instances: Sequence[Instance], shape: ModelShape, times: Times)
         for instance in instances for engine in instance.engines
         for apart in ((False, True) if instance.link else (False,))
     ]  # fmt: skip
-    factors = moves(
+    factors = speed_corrections(
         [
             deployed(shape, instance.gpu, instance.where, engine, apart=apart)
             for instance, engine, apart in each
         ],
         times,
     )
-    groups: dict[tuple[int, float, float], tuple[Instance, Move, dict[str, set[Mode]]]] = {}
+    groups: dict[
+        tuple[int, float, float], tuple[Instance, SpeedCorrection, dict[str, set[Mode]]]
+    ] = {}
     for (instance, engine, apart), move in zip(each, factors, strict=True):
-        key = (id(instance), round(move.decode, ALIKE), round(move.prefill, ALIKE))
+        key = (id(instance), round(move.decode, SHARED_CURVES), round(move.prefill, SHARED_CURVES))
         _, _, modes = groups.setdefault(key, (instance, move, {}))
         modes.setdefault(engine, set()).add("disagg" if apart else "agg")
     return [
@@ -140,7 +148,9 @@ def _by_mode(instance: Instance, modes: Mapping[str, set[Mode]]) -> dict[Mode, t
     return by_mode
 
 
-def _moved(instance: Instance, move: Move, engines: tuple[str, ...], mode: Mode) -> Instance:
+def _moved(
+    instance: Instance, move: SpeedCorrection, engines: tuple[str, ...], mode: Mode
+) -> Instance:
     """Return ``instance`` with its speed corrected by ``move``, for these engines and this mode."""
     if move.nothing:
         return replace(instance, engines=engines, mode=mode)
@@ -160,7 +170,7 @@ def precisions(published: str) -> tuple[str, ...]:
     return (published, *fewer)
 
 
-def _fits(shape: ModelShape, gpu: GpuSpec, where: Arrangement) -> bool:
+def _fits_memory(shape: ModelShape, gpu: GpuSpec, where: Arrangement) -> bool:
     """Return whether the weights alone fit.
 
     This is a fast filter. The memory model of ``_instances`` decides.
@@ -178,7 +188,7 @@ def _instances(
 ) -> list[Instance] | str:
     """Return one instance per engine, or the reason why there is none."""
     try:
-        limits = room(
+        limits = batch_limits(
             shape,
             gpu,
             where,
@@ -195,7 +205,7 @@ def _instances(
         return NO_FACTS
     link = _link(shape, gpu, where)
     instances = []
-    starts = starts_after(shape, gpu, where, engines)
+    starts = start_seconds(shape, gpu, where, engines)
     for engine, start_s in zip(engines, starts, strict=True):
         more = sequence_s(engine) / where.attention_dp
         slower = slower_by_sequence(curve, more) if more > 0 else curve

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from planner.domain.deployment_search.query import DeploymentQuery
 from planner.inputs.catalogue.estimate_calibration import EstimateFit
-from planner.inputs.estimates.measured_corrections import Change, OwnMeasurements, changes
-from planner.inputs.scenario.measured_corrections import deployed, moves
+from planner.inputs.estimates.measured_corrections import Change, MeasuredCorrections, changes
+from planner.inputs.scenario.measured_corrections import deployed, speed_corrections
 from simulation.performance.specs import ModelShape
 from simulation.search.values import Rated
 
@@ -22,12 +22,12 @@ class Correction:
     prefill: float  # factor on prefill times in the search
 
 
-def said_of(
+def corrections_of(
     rated: Sequence[Rated],
     users: Sequence[float],
     query: DeploymentQuery,
     shape: ModelShape,
-    measurements: OwnMeasurements,
+    measurements: MeasuredCorrections,
     fit: EstimateFit,
 ) -> list[Correction]:
     """Return the correction of each rated deployment; ``users`` are its requests in flight."""
@@ -44,7 +44,7 @@ def said_of(
                 osl=float(query.osl), concurrency=max(many, 1.0),
             )
         )  # fmt: skip
-    moved = moves(sides, measurements.times)
+    moved = speed_corrections(sides, measurements.times)
     return [
         Correction(change, moved[2 * i].decode, moved[2 * i + 1].prefill)
         for i, change in enumerate(changes(measurements, deployments, fit))

@@ -42,13 +42,13 @@ class DeploymentQuery:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, least, most in (
+        for name, minimum, maximum in (
             ("isl", 1, MOST_TOKENS), ("osl", 1, MOST_TOKENS), ("top", 1, MOST_TOP),
         ):  # fmt: skip
-            if not least <= getattr(self, name) <= most:
+            if not minimum <= getattr(self, name) <= maximum:
                 raise PlannerError(
-                    f"{name} is {getattr(self, name):,}; give a whole number from {least} to "
-                    f"{most:,}."
+                    f"{name} is {getattr(self, name):,}; give a whole number from {minimum} to "
+                    f"{maximum:,}."
                 )
         for name, limit in (("ttft_ms", MOST_MS), ("tbt_ms", MOST_MS), ("rps", MOST_RPS)):
             value = getattr(self, name)

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from planner.domain.deployment_search.measured_corrections import Correction, said_of
+from planner.domain.deployment_search.measured_corrections import Correction, corrections_of
 from planner.domain.deployment_search.query import DeploymentQuery
 from planner.inputs.catalogue.estimate_calibration import EstimateFit
 from planner.inputs.catalogue.power import power_model
 from planner.inputs.catalogue.serving import MAX_BATCH, MAX_BATCH_TOKENS
 from planner.inputs.estimates.deployment_rows import DRAFTING
-from planner.inputs.estimates.measured_corrections import OwnMeasurements
+from planner.inputs.estimates.measured_corrections import MeasuredCorrections
 from simulation.performance.estimate.errors import CellSelector
 from simulation.performance.graph import operator_graph
 from simulation.performance.memory import gpu_kv_bytes, gpu_weight_bytes
@@ -56,7 +56,7 @@ class ExpectedError:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnRows:
+class MeasuredRows:
     """Effect of the user's own measurements on a deployment."""
 
     rows: int  # measurements of the same deployment
@@ -111,7 +111,7 @@ class Row:
     fleet_usd_per_hour: float | None
     max_batch: int
     max_batch_tokens: int
-    own: OwnRows | None = None  # None: the user has no measurements
+    own: MeasuredRows | None = None  # None: the user has no measurements
     front: tuple[str, ...] = ()
 
 
@@ -120,20 +120,20 @@ def rows_of(
     query: DeploymentQuery,
     shape: ModelShape,
     fit: EstimateFit,
-    measurements: OwnMeasurements | None,
+    measurements: MeasuredCorrections | None,
 ) -> tuple[Row, ...]:
     """Return the rows of rated candidates, with errors corrected by the user's measurements."""
     rows = tuple(row_of(candidate, query, shape, fit) for candidate in rated)
     if measurements is None:
         return rows
-    users = [_where(candidate, query, shape).users for candidate in rated]
-    corrections = said_of(rated, users, query, shape, measurements, fit)
+    users = [_cell_selector(candidate, query, shape).users for candidate in rated]
+    corrections = corrections_of(rated, users, query, shape, measurements, fit)
     return tuple(
-        _as_measured(row, candidate) for row, candidate in zip(rows, corrections, strict=True)
+        _with_correction(row, candidate) for row, candidate in zip(rows, corrections, strict=True)
     )
 
 
-def _as_measured(row: Row, correction: Correction) -> Row:
+def _with_correction(row: Row, correction: Correction) -> Row:
     """Return ``row`` with the errors that remain with the user's measurements.
 
     Measurements of other deployments may predict worse than the estimate, so the smaller error
@@ -150,7 +150,7 @@ def _as_measured(row: Row, correction: Correction) -> Row:
         tbt_90=min(before.tbt_90, tbt_90),
         basis=basis if change.rows else before.basis,
     )
-    own_rows = OwnRows(
+    own_rows = MeasuredRows(
         rows=change.rows,
         alike=change.alike,
         decode_factor=correction.decode,
@@ -168,18 +168,24 @@ def fronts_of(
     query: DeploymentQuery,
     shape: ModelShape,
     fit: EstimateFit,
-    measurements: OwnMeasurements | None,
+    measurements: MeasuredCorrections | None,
 ) -> tuple[Row, ...]:
     """Return both Pareto fronts in one list by rising cost; a row on both is listed once."""
     on: dict[tuple[object, ...], tuple[Rated, tuple[str, ...]]] = {}
     for name, front in ((LATENCY, searched.latency), (SPEED, searched.speed)):
         for rated in front:
-            what = rated.candidate
-            key = (id(what.decode), id(what.prefill), what.prefills, what.decodes, rated.rate)
+            candidate = rated.candidate
+            key = (
+                id(candidate.decode),
+                id(candidate.prefill),
+                candidate.prefills,
+                candidate.decodes,
+                rated.rate,
+            )
             before = on[key][1] if key in on else ()
             on[key] = (rated, (*before, name))
-    every = rows_of([rated for rated, _ in on.values()], query, shape, fit, measurements)
-    rows = [replace(row, front=on) for row, (_, on) in zip(every, on.values(), strict=True)]
+    all_rows = rows_of([rated for rated, _ in on.values()], query, shape, fit, measurements)
+    rows = [replace(row, front=on) for row, (_, on) in zip(all_rows, on.values(), strict=True)]
     return tuple(sorted(rows, key=lambda row: (row.usd_per_mtok or 0.0, -row.rps_per_gpu)))
 
 
@@ -210,8 +216,8 @@ def row_of(rated: Rated, query: DeploymentQuery, shape: ModelShape, fit: Estimat
         usd_per_hour=usd,
         usd_per_mtok=None if usd is None else usd / (tokens * 3600.0 / MTOK),
         usd_per_mtok_output=None if usd is None else usd / (answers * 3600.0 / MTOK),
-        ttft_ms=_ms(rated.ttft_s),
-        tbt_ms=_ms(rated.tbt_s),
+        ttft_ms=_finite_ms(rated.ttft_s),
+        tbt_ms=_finite_ms(rated.tbt_s),
         tokens_per_s=answers,
         tokens_per_s_user=1.0 / tbt if tbt else None,
         memory_gb=max(
@@ -222,7 +228,9 @@ def row_of(rated: Rated, query: DeploymentQuery, shape: ModelShape, fit: Estimat
         j_per_token=power / answers,
         bound_by=rated.bound_by,
         checked=rated.judged,
-        expected_error=expected_error(fit, _where(rated, query, shape), shape, decode.gpu.name),
+        expected_error=expected_error(
+            fit, _cell_selector(rated, query, shape), shape, decode.gpu.name
+        ),
         instances=many,
         fleet_gpus=None if many is None else many * candidate.gpus,
         fleet_usd_per_hour=None if many is None or usd is None else many * usd,
@@ -231,7 +239,7 @@ def row_of(rated: Rated, query: DeploymentQuery, shape: ModelShape, fit: Estimat
     )  # fmt: skip
 
 
-def _where(rated: Rated, query: DeploymentQuery, shape: ModelShape) -> CellSelector:
+def _cell_selector(rated: Rated, query: DeploymentQuery, shape: ModelShape) -> CellSelector:
     """Return the properties that determine the error of an estimate.
 
     Requests in flight follow from Little's law.
@@ -394,6 +402,6 @@ def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _ms(seconds: float) -> float | None:
-    known = _finite(seconds)
-    return None if known is None else 1000.0 * known
+def _finite_ms(seconds: float) -> float | None:
+    finite = _finite(seconds)
+    return None if finite is None else 1000.0 * finite

@@ -15,8 +15,8 @@ from planner.inputs import catalogue
 from planner.inputs.catalogue.estimate_calibration import EstimateFit, estimate_fit
 from planner.inputs.catalogue.names import stated_precision
 from planner.inputs.catalogue.serving import MAX_BATCH, MAX_BATCH_TOKENS
-from planner.inputs.estimates.measured_corrections import OwnMeasurements
-from planner.inputs.scenario.own_hardware import NOTHING, Known
+from planner.inputs.estimates.measured_corrections import MeasuredCorrections
+from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.specs import GpuSpec, ModelShape
 from simulation.search.search import SearchResult, search
@@ -36,7 +36,7 @@ class Assumption:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Configured:
+class DeploymentSearchResult:
     """The answer to a query."""
 
     model: str
@@ -57,12 +57,12 @@ class Configured:
     seconds: float
 
 
-def configure(
+def search_deployments(
     query: DeploymentQuery,
-    known: Known = NOTHING,
+    known: UserFacts = NO_USER_FACTS,
     report: ReportProgress = lambda done, what: None,
-    measurements: OwnMeasurements | None = None,
-) -> Configured:
+    measurements: MeasuredCorrections | None = None,
+) -> DeploymentSearchResult:
     """Search all GPU types, arrangements, precisions and engines for one model.
 
     The search includes aggregated and disaggregated deployments. The user's ``measurements``
@@ -86,7 +86,7 @@ def configure(
     fit = estimate_fit()
     best = rows_of(searched.best, query, shape, fit, measurements)
     by_gpu = rows_of(searched.by_gpu, query, shape, fit, measurements)
-    return Configured(
+    return DeploymentSearchResult(
         model=shape.name,
         isl=query.isl,
         osl=query.osl,
@@ -105,13 +105,13 @@ def configure(
         ranked_by=_ranked_by(query, best),
         assumptions=(
             *_assumptions(query, searched, prices, published, fit),
-            *_measured(measurements),
+            *_measurement_sentences(measurements),
         ),
         seconds=time.perf_counter() - begun,
     )
 
 
-def _model(query: DeploymentQuery, known: Known) -> tuple[ModelShape, str]:
+def _model(query: DeploymentQuery, known: UserFacts) -> tuple[ModelShape, str]:
     """Return the model's shape without an encoder, and the precision of its released weights."""
     if query.model in known.models:
         described = known.models[query.model].shape
@@ -132,10 +132,10 @@ def _model(query: DeploymentQuery, known: Known) -> tuple[ModelShape, str]:
     return replace(shape, encoder=None), published
 
 
-def _gpus(query: DeploymentQuery, known: Known) -> list[GpuSpec]:
+def _gpus(query: DeploymentQuery, known: UserFacts) -> list[GpuSpec]:
     if not query.gpus:
-        every = {**catalogue.gpus(), **known.gpus}
-        return [gpu for gpu in every.values() if gpu.bandwidth_bytes_s and gpu.peak_flops]
+        all_gpus = {**catalogue.gpus(), **known.gpus}
+        return [gpu for gpu in all_gpus.values() if gpu.bandwidth_bytes_s and gpu.peak_flops]
     gpus = {}
     for name in query.gpus:
         gpu = known.gpus[name] if name in known.gpus else catalogue.gpu(name)
@@ -159,7 +159,7 @@ def _ranked_by(query: DeploymentQuery, best: tuple[Row, ...]) -> str:
     return "dollars per million tokens at full load"
 
 
-def _measured(measurements: OwnMeasurements | None) -> tuple[Assumption, ...]:
+def _measurement_sentences(measurements: MeasuredCorrections | None) -> tuple[Assumption, ...]:
     """Return what the user's measurements changed, and why some were not used."""
     if measurements is None:
         return ()

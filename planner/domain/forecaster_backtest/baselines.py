@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from planner.domain.forecaster_backtest.figures import Beside
+from planner.domain.forecaster_backtest.figures import Baseline
 from planner.domain.forecaster_backtest.replay import figures_of, spare
 from planner.domain.progress import Progress
 from planner.domain.recommend.trials import bisect_first, shortfall
@@ -15,11 +15,11 @@ from planner.policies.base import Policy
 from planner.policies.choice import policy_of
 
 FLAT = {"flat-before": "", "flat-min": "sized in hindsight"}
-TURNED = "turned in hindsight"
-AS_IT_IS = "not turned"
+TUNED_LABEL = "turned in hindsight"
+UNTUNED_LABEL = "not turned"
 
 
-def names_of(reactive: str, *, turn: bool) -> list[str]:
+def baseline_names(reactive: str, *, turn: bool) -> list[str]:
     """Return the names of the policies to compare with.
 
     These are the static fleet sized on history, the minimum static fleet, and ``reactive``. The
@@ -28,7 +28,7 @@ def names_of(reactive: str, *, turn: bool) -> list[str]:
     return [*(name for name in FLAT if turn or not FLAT[name]), reactive]
 
 
-def beside_of(study: Study, name: str, seed: int, *, turn: bool, progress: Progress) -> Beside:
+def baseline_row(study: Study, name: str, seed: int, *, turn: bool, progress: Progress) -> Baseline:
     """Return the row of one policy.
 
     With ``turn``, the parameter of a reactive policy is tuned on the window itself, to the lowest
@@ -36,16 +36,16 @@ def beside_of(study: Study, name: str, seed: int, *, turn: bool, progress: Progr
     the replay pass through.
     """
     goals = {tier.name: tier.attainment for tier in study.hardware.tiers}
-    policy, word, value = policy_of(name), FLAT.get(name, AS_IT_IS), None
+    policy, word, value = policy_of(name), FLAT.get(name, UNTUNED_LABEL), None
     replay = partial(_replay, study, seed=seed, progress=progress)
-    if turn and name not in FLAT and policy.free is not None:
-        values, untuned = policy.free.values, policy
+    if turn and name not in FLAT and policy.parameter_to_tune is not None:
+        values, untuned = policy.parameter_to_tune.values, policy
 
         def passes(index: int) -> bool:
-            return not shortfall(replay(untuned.turned(values[index])).summary, goals)
+            return not shortfall(replay(untuned.with_value(values[index])).summary, goals)
 
         value = values[min(bisect_first(passes, 0, len(values)), len(values) - 1)]
-        policy, word = policy.turned(value), TURNED
+        policy, word = policy.with_value(value), TUNED_LABEL
     return _row(study, name, policy, replay(policy), word, value)
 
 
@@ -55,10 +55,10 @@ def _replay(study: Study, policy: Policy, *, seed: int, progress: Progress) -> P
 
 def _row(
     study: Study, name: str, policy: Policy, run: PolicyRun, word: str, value: float | None
-) -> Beside:
+) -> Baseline:
     """Return the row of a replayed policy."""
     pools: Sequence[int] = [pool.initial for pool in run.fleet.pools]
-    return Beside(
+    return Baseline(
         name=name,
         label=policy.title,
         word=word,

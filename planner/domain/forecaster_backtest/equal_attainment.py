@@ -1,9 +1,9 @@
-"""Find the parameter value ("knob") at which a replay just attains its target.
+"""Find the parameter value at which a replay just attains its target.
 
-Attainment rises with the knob, except for noise. In fleets of few instances no value may be near
-enough. Then two values around the target are mixed by time, so that together they attain it. If
-the lower one is far below the target, its cost is not comparable. Then the result is the smallest
-value that attains enough, which attains more than the target.
+Attainment rises with the parameter value, except for noise. In fleets of few instances no value may
+be near enough. Then two values around the target are mixed by time, so that together they attain
+it. If the lower one is far below the target, its cost is not comparable. Then the result is the
+smallest value that attains enough, which attains more than the target.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 
 from planner.domain.replay.equal_attainment import HOPELESS
 
-NEAR = 0.001  # tolerance of attainment: two results differ by at most 0.2 points (methods.md X4)
-TRIES = 8  # most replays for one match
-STEP = 0.1  # first step as a share of the knob's range, doubled until the target is enclosed
+TOLERANCE = (
+    0.001  # tolerance of attainment: two results differ by at most 0.2 points (methods.md X4)
+)
+MAX_TRIALS = 8  # most replays for one match
+STEP = 0.1  # first step as a share of the range, doubled until the target is enclosed
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +34,8 @@ class Figures:
     def mixed(self, other: Figures, share: float) -> Figures:
         """Return the mean of both figures over time, with ``share`` of the time for ``other``."""
 
-        def between(ours: float, theirs: float) -> float:
-            return (1 - share) * ours + share * theirs
+        def between(own: float, others: float) -> float:
+            return (1 - share) * own + share * others
 
         return Figures(
             **{
@@ -41,9 +43,9 @@ class Figures:
                 for name in ("spare", "cost_usd", "gpu_hours", "starts", "stops")
             },
             attainment={
-                tier: None if ours is None or (theirs := other.attainment[tier]) is None
-                else between(ours, theirs)
-                for tier, ours in self.attainment.items()
+                tier: None if own is None or (others := other.attainment[tier]) is None
+                else between(own, others)
+                for tier, own in self.attainment.items()
             },
         )  # fmt: skip
 
@@ -52,17 +54,17 @@ Run = Callable[[float], Figures | None]  # None: no feasible plan at this value
 
 
 @dataclass(frozen=True, slots=True)
-class Matched:
+class EqualAttainment:
     """Result of a match."""
 
-    at: tuple[float, ...]  # the knob, or the two around the target
+    at: tuple[float, ...]  # the parameter value, or the two around the target
     figures: Figures
     equal: bool  # False: the target was not enclosed; attains more, or less if no value attains it
     replays: int
 
 
 @dataclass(eq=False)
-class _Tried:
+class _Trials:
     """The values tried so far, with their figures."""
 
     run: Run
@@ -70,81 +72,89 @@ class _Tried:
 
     barred: int = 0  # tries without a feasible plan
 
-    def __call__(self, knob: float) -> Figures | None:
-        figures = self.run(knob)
+    def __call__(self, level: float) -> Figures | None:
+        figures = self.run(level)
         if figures is None:
             self.barred += 1
         else:
-            self.seen[knob] = figures
+            self.seen[level] = figures
         return figures
 
     @property
     def below(self) -> float | None:
-        """Return the largest knob that attains too little."""
-        return max((knob for knob, figures in self.seen.items() if figures.spare < 0), default=None)
+        """Return the largest parameter value that attains too little."""
+        return max(
+            (level for level, figures in self.seen.items() if figures.spare < 0), default=None
+        )
 
     @property
     def above(self) -> float | None:
-        """Return the smallest knob that attains enough."""
+        """Return the smallest parameter value that attains enough."""
         return min(
-            (knob for knob, figures in self.seen.items() if figures.spare >= 0), default=None
+            (level for level, figures in self.seen.items() if figures.spare >= 0), default=None
         )
 
     @property
     def nearest(self) -> float:
-        return min(self.seen, key=lambda knob: abs(self.seen[knob].spare))
+        return min(self.seen, key=lambda level: abs(self.seen[level].spare))
 
 
-def matched(run: Run, begin: float, low: float, high: float, tries: int = TRIES) -> Matched | None:
-    """Return ``run`` at the knob within ``[low, high]`` that just attains the target.
+def match_attainment(
+    run: Run, begin: float, low: float, high: float, tries: int = MAX_TRIALS
+) -> EqualAttainment | None:
+    """Return ``run`` at the parameter value within ``[low, high]`` that just attains the target.
 
     The search starts at ``begin``. It encloses the target, then interpolates. Returns None if no
     tried value has a feasible plan.
     """
-    tried = _Tried(run)
-    knob, step = min(max(begin, low), high), STEP * (high - low)
+    tried = _Trials(run)
+    level, step = min(max(begin, low), high), STEP * (high - low)
     while len(tried.seen) + tried.barred < tries:
-        figures = tried(knob)
+        figures = tried(level)
         if figures is None:  # no feasible plan: search below this value
-            high, step = knob, STEP * (knob - low)
-            knob = (max((seen for seen in tried.seen if seen < knob), default=low) + knob) / 2
+            high, step = level, STEP * (level - low)
+            level = (max((seen for seen in tried.seen if seen < level), default=low) + level) / 2
             continue
-        if abs(figures.spare) <= NEAR:
+        if abs(figures.spare) <= TOLERANCE:
             break
         below, above = tried.below, tried.above
         if below is None or above is None:
-            knob, step = (
-                min(max(knob + (step if figures.spare < 0 else -step), low), high),
+            level, step = (
+                min(max(level + (step if figures.spare < 0 else -step), low), high),
                 2 * step,
             )
-        elif above <= below:  # noise: a smaller knob attains more, so interpolation is void
+        elif (
+            above <= below
+        ):  # noise: a smaller parameter value attains more, so interpolation is void
             break
         else:
-            knob = _between(below, tried.seen[below].spare, above, tried.seen[above].spare)
-        if knob in tried.seen:
+            level = _interpolated_zero(
+                below, tried.seen[below].spare, above, tried.seen[above].spare
+            )
+        if level in tried.seen:
             break
-    return _best(tried) if tried.seen else None
+    return _nearest_trial(tried) if tried.seen else None
 
 
-def _between(below: float, lacks: float, above: float, spare: float) -> float:
+def _interpolated_zero(below: float, shortfall: float, above: float, spare: float) -> float:
     """Return the zero of the line through both points, kept away from either end."""
-    share = 0.5 if lacks < -HOPELESS else -lacks / (spare - lacks)
+    share = 0.5 if shortfall < -HOPELESS else -shortfall / (spare - shortfall)
     return below + min(max(share, 0.2), 0.8) * (above - below)
 
 
-def _best(tried: _Tried) -> Matched:
+def _nearest_trial(tried: _Trials) -> EqualAttainment:
     """Return the best match of the tried values, or a mix of the two around the target."""
     seen, nearest, count = tried.seen, tried.nearest, len(tried.seen)
-    if abs(seen[nearest].spare) <= NEAR:
-        return Matched((nearest,), seen[nearest], True, count)
+    if abs(seen[nearest].spare) <= TOLERANCE:
+        return EqualAttainment((nearest,), seen[nearest], True, count)
     # Take the two values with the attainments closest to the target on either side.
-    short = [knob for knob, figures in seen.items() if figures.spare < 0]
-    more = [knob for knob, figures in seen.items() if figures.spare >= 0]
-    below = max(short, key=lambda knob: seen[knob].spare, default=None)
-    above = min(more, key=lambda knob: (seen[knob].spare, seen[knob].cost_usd), default=None)
+    short = [level for level, figures in seen.items() if figures.spare < 0]
+    more = [level for level, figures in seen.items() if figures.spare >= 0]
+    below = max(short, key=lambda level: seen[level].spare, default=None)
+    above = min(more, key=lambda level: (seen[level].spare, seen[level].cost_usd), default=None)
     if above is None:
-        return Matched((nearest,), seen[nearest], False, count)
+        return EqualAttainment((nearest,), seen[nearest], False, count)
     if below is None or seen[below].spare < -HOPELESS:
-        return Matched((above,), seen[above], False, count)
+        return EqualAttainment((above,), seen[above], False, count)
     share = -seen[below].spare / (seen[above].spare - seen[below].spare)
-    return Matched((below, above), seen[below].mixed(seen[above], share), True, count)
+    return EqualAttainment((below, above), seen[below].mixed(seen[above], share), True, count)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from planner.domain.forecaster_backtest.equal_attainment import Figures, Matched, matched
+from planner.domain.forecaster_backtest.equal_attainment import (
+    EqualAttainment,
+    Figures,
+    match_attainment,
+)
 from planner.domain.forecaster_backtest.figures import Forecaster, errors_of
 from planner.domain.forecaster_backtest.oracle import Hindsight, covered, hindsight
 from planner.domain.forecaster_backtest.replay import (
@@ -12,8 +16,8 @@ from planner.domain.forecaster_backtest.replay import (
     LOW,
     Driver,
     Heights,
+    coverage_of_height,
     figures_of,
-    knob_of,
 )
 from planner.domain.planning.inputs import Planned
 from planner.domain.progress import Progress, part
@@ -23,7 +27,7 @@ from planner.errors import Infeasible
 TRIES_BY_COVERAGE = 14  # more than with replays: a plan alone is cheap
 
 
-def judged(driver: Driver, *, by_replay: bool, progress: Progress) -> Forecaster:
+def evaluate_forecaster(driver: Driver, *, by_replay: bool, progress: Progress) -> Forecaster:
     """Return the row of a forecaster.
 
     ``by_replay``: attainment is measured by replays. Otherwise it is the demand that plans cover.
@@ -45,7 +49,7 @@ def judged(driver: Driver, *, by_replay: bool, progress: Progress) -> Forecaster
         as_run=as_run,
         equal=equal,
         confirmed=None,
-        hindsight=_least(driver, equal, part(progress, 0.95, 1.0)),
+        hindsight=_cheapest(driver, equal, part(progress, 0.95, 1.0)),
         fit_seconds=sum(forecast.fit_seconds for forecast in forecasts),
     )
 
@@ -56,26 +60,26 @@ def _equal(
     as_run: Figures | None,
     by_replay: bool,
     progress: Progress,
-) -> Matched | None:
+) -> EqualAttainment | None:
     """Find the level at which the forecaster just attains the target."""
     tried = 0
 
-    def run(knob: float) -> Figures | None:
+    def run(level: float) -> Figures | None:
         nonlocal tried
         begin, tried = 1 - 0.8**tried, tried + 1  # progress: the number of tries is not known
         step = part(progress, begin, 1 - 0.8**tried)
-        return _figures(driver, driver.heights(knob), by_replay, step)
+        return _figures(driver, driver.heights(level), by_replay, step)
 
     target = max(group.wanted for group in driver.groups)
     begin = driver.covering(target)
     if by_replay and as_run is not None and len(quantiles) == 1 and abs(as_run.spare) < 0.01:
-        begin = knob_of(quantiles[0].height)  # already near the target
+        begin = coverage_of_height(quantiles[0].height)  # already near the target
     if by_replay:
-        return matched(run, begin, LOW, HIGH)
-    return matched(run, begin, LOW, HIGH, TRIES_BY_COVERAGE)
+        return match_attainment(run, begin, LOW, HIGH)
+    return match_attainment(run, begin, LOW, HIGH, TRIES_BY_COVERAGE)
 
 
-def confirmed(driver: Driver, forecaster: Forecaster, progress: Progress) -> Forecaster:
+def confirm_by_replay(driver: Driver, forecaster: Forecaster, progress: Progress) -> Forecaster:
     """Return ``forecaster`` with the figures of a replay at the level matched by coverage."""
     if forecaster.equal is None:
         return forecaster
@@ -111,7 +115,9 @@ def planned_figures(driver: Driver, planned: Planned) -> Figures:
     )
 
 
-def _least(driver: Driver, equal: Matched | None, progress: Progress) -> Hindsight | None:
+def _cheapest(
+    driver: Driver, equal: EqualAttainment | None, progress: Progress
+) -> Hindsight | None:
     if equal is None:
         return None
     return hindsight(driver, driver.planned(driver.heights(equal.at[-1]), progress), progress)

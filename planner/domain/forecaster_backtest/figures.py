@@ -10,14 +10,14 @@ import numpy as np
 import polars as pl
 
 from forecasting.backtest import coverage, peak_wape, wape
-from planner.domain.forecaster_backtest.equal_attainment import Figures, Matched
+from planner.domain.forecaster_backtest.equal_attainment import EqualAttainment, Figures
 from planner.domain.forecaster_backtest.oracle import Hindsight
 from planner.domain.forecaster_backtest.replay import PERFECT, height_at
 from planner.domain.serialise import as_json
 from planner.domain.traffic.forecast_percentile import PlannedQuantile
 from planner.domain.traffic.forecasts import SeriesForecast
 
-AS_MUCH = 0.005  # smaller cost differences count as equal: they round to 0%
+NEGLIGIBLE_DIFFERENCE = 0.005  # smaller cost differences count as equal: they round to 0%
 SAME_AS_NOW: Literal["last-value"] = "last-value"
 
 
@@ -37,7 +37,7 @@ class Forecaster:
     coverage80: float | None
     quantile: tuple[PlannedQuantile, ...]
     as_run: Figures | None
-    equal: Matched | None
+    equal: EqualAttainment | None
     confirmed: Figures | None  # by replay: cheapest and last value, if matched by coverage
     hindsight: Hindsight | None
     fit_seconds: float
@@ -59,11 +59,11 @@ class Forecaster:
         if self.equal is None:
             return ""
         perfect = self.method == PERFECT
-        return " and ".join(str(height_at(knob, perfect=perfect)) for knob in self.equal.at)
+        return " and ".join(str(height_at(level, perfect=perfect)) for level in self.equal.at)
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class Baseline:
     """Row of a policy without a forecast. ``word`` names any use of future data."""
 
     name: str
@@ -159,7 +159,7 @@ class BaselineFigures:
     instances: int | None  # of a static fleet
 
     @classmethod
-    def of(cls, row: Beside) -> BaselineFigures:
+    def of(cls, row: Baseline) -> BaselineFigures:
         """Return the figures of a policy."""
         figures = row.figures
         return cls(
@@ -194,23 +194,27 @@ def errors_of(forecasts: Sequence[SeriesForecast], per_period: int) -> dict[str,
     low = np.concatenate([forecast.low.reshape(-1, per_period) for forecast in forecasts])
     high = np.concatenate([forecast.high.reshape(-1, per_period) for forecast in forecasts])
     seen = ~np.isnan(actual)
-    came = float(actual[seen].sum())
+    actual_tps = float(actual[seen].sum())
     errors = {
         "wape": wape(actual, mean),
         "peak_wape": peak_wape(actual, mean),
-        "bias": float((mean - actual)[seen].sum()) / came if came > 0 else np.nan,
+        "bias": float((mean - actual)[seen].sum()) / actual_tps if actual_tps > 0 else np.nan,
         "coverage80": coverage(actual, low, high),
     }
     return {name: float(value) if np.isfinite(value) else None for name, value in errors.items()}
 
 
-def verdict(rows: Sequence[Forecaster], beside: Sequence[Beside]) -> str:
+def verdict(rows: Sequence[Forecaster], beside: Sequence[Baseline]) -> str:
     """Return the cheapest forecaster at equal SLO attainment, and any cheaper policy without one.
 
     The forecaster is compared with repeating the last value.
     """
-    known = {row.method: row.usd for row in rows}
-    costs = {method: usd for method, usd in known.items() if usd is not None and method != PERFECT}
+    cost_of_method = {row.method: row.usd for row in rows}
+    costs = {
+        method: usd
+        for method, usd in cost_of_method.items()
+        if usd is not None and method != PERFECT
+    }
     if not costs:
         return "No forecaster reaches the SLO target"
     best = min(costs, key=lambda method: costs[method])
@@ -218,29 +222,31 @@ def verdict(rows: Sequence[Forecaster], beside: Sequence[Beside]) -> str:
         (row for row in beside if row.meets), key=lambda row: row.figures.cost_usd, default=None
     )
     saving = 0.0 if cheapest is None else 1 - cheapest.figures.cost_usd / costs[best]
-    if cheapest is None or saving < AS_MUCH:
+    if cheapest is None or saving < NEGLIGIBLE_DIFFERENCE:
         return _against_last_value(best, costs)
-    return f"{_against_last_value(best, costs)}. {_beside(cheapest)} costs {saving:.0%} less"
+    return (
+        f"{_against_last_value(best, costs)}. {_baseline_words(cheapest)} costs {saving:.0%} less"
+    )
 
 
 def _against_last_value(best: str, costs: Mapping[str, float]) -> str:
     """Compare the best forecaster with repeating the last value."""
     now = costs.get(SAME_AS_NOW)
     if now is None:
-        return f"{_named(best)} is the cheapest forecaster: ${costs[best]:,.2f}"
+        return f"{_method_words(best)} is the cheapest forecaster: ${costs[best]:,.2f}"
     saves = 1 - costs[best] / now
-    if best != SAME_AS_NOW and saves >= AS_MUCH:
-        return f"{_named(best)} saves {saves:.0%} over {SAME_AS_NOW}"
+    if best != SAME_AS_NOW and saves >= NEGLIGIBLE_DIFFERENCE:
+        return f"{_method_words(best)} saves {saves:.0%} over {SAME_AS_NOW}"
     if len(costs) == 1:
         return f"Forecast by {SAME_AS_NOW}: ${now:,.2f}"
     return f"No forecaster saves over {SAME_AS_NOW}"
 
 
-def _named(method: str) -> str:
+def _method_words(method: str) -> str:
     return method.upper() if method == "arima" else method[:1].upper() + method[1:]
 
 
-def _beside(row: Beside) -> str:
+def _baseline_words(row: Baseline) -> str:
     """Return a policy by name, with any use of future data."""
     name = row.label if row.instances is None else f"A static fleet of {row.instances:,}"
     return f"{name} ({row.word})" if row.word else name

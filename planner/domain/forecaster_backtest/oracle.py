@@ -43,7 +43,7 @@ def hindsight(driver: Driver, planned: Planned, progress: Progress) -> Hindsight
     was found within the time limit.
     """
     inputs, target = driver.given, planned.plan.target
-    came, served = _served(driver, planned)
+    actual, served = _served(driver, planned)
     problems = Periods.of(inputs, planned.load).problems
     problem = HorizonProblem(
         tuple(
@@ -53,8 +53,8 @@ def hindsight(driver: Driver, planned: Planned, progress: Progress) -> Hindsight
         inputs.window.period_s,
         reroute=inputs.settings.reroute,
     )
-    nothing = np.zeros_like(target)
-    plan_usd, _ = costs(problem, target, nothing)
+    no_replicas = np.zeros_like(target)
+    plan_usd, _ = costs(problem, target, no_replicas)
     try:
         best = solve_horizon(
             problem,
@@ -68,7 +68,7 @@ def hindsight(driver: Driver, planned: Planned, progress: Progress) -> Hindsight
         return None
     if best.status == INFEASIBLE or best.conflict:
         return None
-    all_of_it = float(came.sum())
+    all_of_it = float(actual.sum())
     return Hindsight(
         plan_usd=plan_usd,
         least_usd=min(best.objective, plan_usd),  # the plan itself serves it too
@@ -77,7 +77,7 @@ def hindsight(driver: Driver, planned: Planned, progress: Progress) -> Hindsight
     )
 
 
-def came_tps(inputs: PlanInput, driver: Driver) -> FloatArray:
+def actual_tps(inputs: PlanInput, driver: Driver) -> FloatArray:
     """Return the actual interactive input tokens/s, ``[p, l, r, w]``; 0 if not observed."""
     window, traffic = inputs.window, inputs.traffic
     shape = (len(window.period_starts_s), *inputs.current.shape[:2], window.bins_per_period)
@@ -92,33 +92,33 @@ def came_tps(inputs: PlanInput, driver: Driver) -> FloatArray:
 
 
 def served_tps(
-    problem: PlanningProblem, target: IntArray, came: FloatArray, *, elsewhere: bool
+    problem: PlanningProblem, target: IntArray, actual_tps: FloatArray, *, elsewhere: bool
 ) -> FloatArray:
-    """Return the part of ``came [l, r, w]`` of a period that the capacity of ``target`` serves.
+    """Return the part of ``actual_tps [l, r, w]`` that the capacity of ``target`` serves.
 
     Each region serves up to its own capacity. With ``elsewhere`` a bin is served in full if all
     regions together have the capacity and each serves its local minimum.
     """
     room = carried_tps(problem, target).min(axis=0)[:, :, None]  # [l, r, 1]
-    at_home = np.minimum(came, room)
+    at_home = np.minimum(actual_tps, room)
     if not elsewhere:
         return np.asarray(at_home, np.float64)
-    joint = (came.sum(axis=1) <= room.sum(axis=1) * (1 + 1e-9))[:, None]
-    local = (came * problem.epsilon <= room * (1 + 1e-9)).all(axis=1)[:, None]
-    return np.asarray(np.where(joint & local, came, at_home), np.float64)
+    joint = (actual_tps.sum(axis=1) <= room.sum(axis=1) * (1 + 1e-9))[:, None]
+    local = (actual_tps * problem.epsilon <= room * (1 + 1e-9)).all(axis=1)[:, None]
+    return np.asarray(np.where(joint & local, actual_tps, at_home), np.float64)
 
 
 def covered(driver: Driver, planned: Planned) -> float:
     """Return the share of actual demand in bins that the plan serves in full."""
-    came, served = _served(driver, planned)
-    total = float(came.sum())
-    return float(came[served >= came * (1 - 1e-9)].sum()) / total if total > 0 else 1.0
+    actual, served = _served(driver, planned)
+    total = float(actual.sum())
+    return float(actual[served >= actual * (1 - 1e-9)].sum()) / total if total > 0 else 1.0
 
 
 def _served(driver: Driver, planned: Planned) -> tuple[FloatArray, FloatArray]:
     """Return the actual demand and the served part of it, ``[p, l, r, w]``."""
     inputs = driver.given
-    came, target = came_tps(inputs, driver), planned.plan.target
+    came, target = actual_tps(inputs, driver), planned.plan.target
     problems = Periods.of(inputs, planned.load).problems
     elsewhere = inputs.settings.reroute is None and len(inputs.traffic.regions) > 1
     served = [

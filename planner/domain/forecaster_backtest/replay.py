@@ -1,6 +1,6 @@
 """Plan a window on one forecaster, at any level of its forecast, and replay that plan.
 
-The level is one number from 0 to 1, here called the knob. From ``LEAST`` to ``TOP`` it is the
+The planned level is one number from 0 to 1. From ``LEAST`` to ``TOP`` it is the
 quantile itself. Below it is a part of the lowest quantile. Above it is up to ``MOST_TIMES`` the
 highest. All quantiles of a perfect forecast are the truth, so there it is a factor.
 """
@@ -27,23 +27,23 @@ PERFECT = "perfect"
 LEAST = 0.05  # lowest quantile of a forecast
 MOST_TIMES = 3.0
 LOW, HIGH = 0.0, 1.0
-KNOBS = np.linspace(LOW, HIGH, 81)
+COVERAGE_LEVELS = np.linspace(LOW, HIGH, 81)
 Heights = tuple[Height, ...]  # by group of tiers
 
 
-def height_at(knob: float, *, perfect: bool = False) -> Height:
-    """Return the planned level of a forecast for ``knob`` from 0 to 1; it rises with the knob."""
+def height_at(level: float, *, perfect: bool = False) -> Height:
+    """Return the planned level of a forecast for ``level`` from 0 to 1; it rises with the level."""
     if perfect:
-        return Height(None, 0.4 + 1.2 * knob)
-    if knob < LEAST:
-        return Height(LEAST, 0.2 + 0.8 * knob / LEAST)
-    if knob > TOP:
-        return Height(TOP, 1.0 + (MOST_TIMES - 1.0) * (knob - TOP) / (HIGH - TOP))
-    return Height(float(knob))
+        return Height(None, 0.4 + 1.2 * level)
+    if level < LEAST:
+        return Height(LEAST, 0.2 + 0.8 * level / LEAST)
+    if level > TOP:
+        return Height(TOP, 1.0 + (MOST_TIMES - 1.0) * (level - TOP) / (HIGH - TOP))
+    return Height(float(level))
 
 
-def knob_of(height: Height) -> float:
-    """Return the knob for a chosen height; inverse of ``height_at`` from ``LEAST`` up."""
+def coverage_of_height(height: Height) -> float:
+    """Return the planned level of a height; inverse of ``height_at`` from ``LEAST`` up."""
     assert height.level is not None
     if height.times > 1.0:
         return min(HIGH, TOP + (height.times - 1.0) * (HIGH - TOP) / (MOST_TIMES - 1.0))
@@ -84,9 +84,9 @@ class Driver:
     def perfect(self) -> bool:
         return self.method == PERFECT
 
-    def heights(self, knob: float) -> Heights:
-        """Return the height at ``knob``, the same for every group of tiers."""
-        return (height_at(knob, perfect=self.perfect),) * len(self.groups)
+    def heights(self, level: float) -> Heights:
+        """Return the height at ``level``, the same for every group of tiers."""
+        return (height_at(level, perfect=self.perfect),) * len(self.groups)
 
     def forecasts(self, heights: Heights) -> tuple[SeriesForecast, ...]:
         return tuple(rolling.at(heights[g]) for g, rolling in self.rolled)
@@ -117,20 +117,22 @@ class Driver:
         )  # fmt: skip
 
     def past(self) -> list[Past]:
-        """Return actual demand and the planned peak of each period, at each of ``KNOBS``."""
+        """Return actual demand and the planned peak of each period, by coverage level."""
         past = []
         for _, rolling in self.rolled:
             per_period = rolling.window.bins_per_period
-            room = np.stack([rolling.planned(height_at(k, perfect=self.perfect)) for k in KNOBS])
-            room = room.reshape(len(KNOBS), -1, per_period).max(axis=2)
+            room = np.stack(
+                [rolling.planned(height_at(k, perfect=self.perfect)) for k in COVERAGE_LEVELS]
+            )
+            room = room.reshape(len(COVERAGE_LEVELS), -1, per_period).max(axis=2)
             past.append(Past(room, rolling.actual.reshape(-1, per_period)))
         return past
 
     def covering(self, share: float) -> float:
-        """Return the knob at which plans cover ``share`` of the window's demand (oracle)."""
+        """Return the level at which plans cover ``share`` of the window's demand (oracle)."""
         covered = share_covered(self.past())
-        knob = int(np.searchsorted(covered, share))
-        return float(KNOBS[min(knob, len(KNOBS) - 1)])
+        level = int(np.searchsorted(covered, share))
+        return float(COVERAGE_LEVELS[min(level, len(COVERAGE_LEVELS) - 1)])
 
 
 def figures_of(study: Study, run: PolicyRun) -> Figures:

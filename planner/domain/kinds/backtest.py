@@ -13,13 +13,13 @@ from functools import partial
 from pydantic import Field
 
 from forecasting.errors import ForecastError
-from planner.domain.forecaster_backtest.baselines import beside_of, names_of
-from planner.domain.forecaster_backtest.equal_attainment import TRIES
-from planner.domain.forecaster_backtest.evaluation import confirmed, judged
+from planner.domain.forecaster_backtest.baselines import baseline_names, baseline_row
+from planner.domain.forecaster_backtest.equal_attainment import MAX_TRIALS
+from planner.domain.forecaster_backtest.evaluation import confirm_by_replay, evaluate_forecaster
 from planner.domain.forecaster_backtest.figures import (
     SAME_AS_NOW,
+    Baseline,
     BaselineFigures,
-    Beside,
     Forecaster,
     ForecasterFigures,
     flat_table,
@@ -37,7 +37,7 @@ from planner.domain.study import Study
 from planner.domain.traffic.groups import by_model_and_region
 from planner.domain.traffic.window import DAY_S
 from planner.errors import EXPECTED, Infeasible, ScenarioError
-from planner.inputs.scenario.own_hardware import NOTHING, Known
+from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.planning import Method
 from planner.policies.choice import policy_of
@@ -56,7 +56,7 @@ CONFIRMED = (
 # Most requests over all replays, which take some minutes. Above it, attainment is matched by
 # coverage.
 MOST_REPLAYED = 60_000_000
-EACH = TRIES + 1  # replays per forecaster
+EACH = MAX_TRIALS + 1  # replays per forecaster
 # One forecaster of each kind, few enough for a run of minutes.
 DEFAULT: tuple[Method, ...] = (
     "auto", SAME_AS_NOW, "seasonal-naive", "moving-maximum", "regression", "arima"
@@ -117,7 +117,7 @@ def run(
     traces: Traces,
     options: Options,
     *,
-    known: Known = NOTHING,
+    known: UserFacts = NO_USER_FACTS,
     progress: Progress,
     parts: Parts = IN_PROCESS,
 ) -> Outcome:
@@ -154,23 +154,23 @@ def run(
     usd = {row.method: row.usd for row in rows.values() if row.usd is not None}
     usd.pop(PERFECT, None)  # it cannot be deployed, so it cannot be the best
     best = min(usd, key=lambda name: usd[name]) if usd else None
-    beside: list[Beside] = []
+    beside: list[Baseline] = []
     if not options.by_coverage:
         # Matching by coverage simulates nothing, so confirm the two that the verdict compares.
         chosen = [] if by_replay else [name for name in rows if name in (best, SAME_AS_NOW)]
         confirm = partial(_confirmed, study, scenario.seed)
         tune = partial(_beside, study, scenario.seed, turn=by_replay)
-        jobs: list[Part[Forecaster | Beside | str]] = [
+        jobs: list[Part[Forecaster | Baseline | str]] = [
             *(Part(f"Simulate: {name}", partial(confirm, rows[name])) for name in chosen),
             *(
                 Part(f"Tune: {policy_of(name).title}", partial(tune, name))
-                for name in names_of(options.reactive, turn=by_replay)
+                for name in baseline_names(options.reactive, turn=by_replay)
             ),
         ]
         for done in parts.map(jobs, part(progress, 0.7, 1.0)):
             if isinstance(done, Forecaster):
                 rows[done.method] = done
-            elif isinstance(done, Beside):
+            elif isinstance(done, Baseline):
                 beside.append(done)
             else:
                 left_out.append(done)
@@ -206,7 +206,7 @@ def _forecaster(
     """Return the forecaster's row, or a sentence why there is none."""
     try:
         driver = Driver.of(study, name, seed, part(progress, 0.0, 0.1))
-        return judged(driver, by_replay=by_replay, progress=part(progress, 0.1, 1.0))
+        return evaluate_forecaster(driver, by_replay=by_replay, progress=part(progress, 0.1, 1.0))
     except (ForecastError, Infeasible) as problem:
         return f"{name} is left out: {problem}"
 
@@ -214,13 +214,15 @@ def _forecaster(
 def _confirmed(study: Study, seed: int, row: Forecaster, progress: Progress) -> Forecaster:
     """Simulate the plan of a forecaster that was matched by coverage."""
     driver = Driver.of(study, row.method, seed, part(progress, 0.0, 0.1))
-    return confirmed(driver, row, part(progress, 0.1, 1.0))
+    return confirm_by_replay(driver, row, part(progress, 0.1, 1.0))
 
 
-def _beside(study: Study, seed: int, name: str, progress: Progress, *, turn: bool) -> Beside | str:
+def _beside(
+    study: Study, seed: int, name: str, progress: Progress, *, turn: bool
+) -> Baseline | str:
     """Return the row of a policy without a forecast, or a sentence why it cannot run."""
     try:
-        return beside_of(study, name, seed, turn=turn, progress=progress)
+        return baseline_row(study, name, seed, turn=turn, progress=progress)
     except EXPECTED as problem:
         return f"{policy_of(name).title} is left out: {problem}"
 

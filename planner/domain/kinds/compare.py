@@ -15,7 +15,7 @@ from forecasting.errors import ForecastError
 from planner.domain.module_figures import ModuleFigures
 from planner.domain.options import PolicyKeyOrAll, RunOptions, Seed
 from planner.domain.outcome import Outcome, Traces
-from planner.domain.parallel import replays_at_once
+from planner.domain.parallel import parallel_replays
 from planner.domain.pd.plan_ratios import StatedRatio, stated_ratios
 from planner.domain.planning.figures import PlanFigures, plan_figures
 from planner.domain.planning.inputs import Planned
@@ -46,12 +46,12 @@ from planner.domain.study import PolicyRun, Study
 from planner.domain.verification.profile_error import ProfileError, profile_errors
 from planner.domain.whatif.plan_inputs import basis_of
 from planner.errors import Infeasible, ScenarioError
-from planner.inputs.scenario.own_hardware import NOTHING, Known
+from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.test_days import LEVELS, Assurance
 from planner.policies.base import Policy
 from planner.policies.choice import ALL
-from planner.policies.registry import the_plan
+from planner.policies.registry import plan_policy
 from simulation.arrays import IntArray
 from simulation.errors import SimulationError
 
@@ -95,7 +95,7 @@ def run(
     traces: Traces,
     options: Options,
     *,
-    known: Known = NOTHING,
+    known: UserFacts = NO_USER_FACTS,
     progress: Progress,
     parts: Parts = IN_PROCESS,
 ) -> Outcome:
@@ -157,7 +157,7 @@ def run(
         ],
         part(progress, 0.8, 0.94),
         shared=(*study.hardware.profiles.values(), *study.hardware.gpus),
-        at_once=replays_at_once(len(study.trace)),
+        at_once=parallel_replays(len(study.trace)),
     )
     parts.close()
     runs = [outcome for outcome in outcomes if isinstance(outcome, PolicyRun)]
@@ -233,7 +233,7 @@ def _planner(comparison: PolicyComparison) -> PolicyRun | None:
     """
     take = comparison.recommended
     recommended = [] if take is None else [take.policy]
-    for name in (*recommended, the_plan(comparison.ranking)):
+    for name in (*recommended, plan_policy(comparison.ranking)):
         run = None if name is None else comparison.run(name)
         if run is None or run.plan is None or run.traits.plan is None:
             continue

@@ -41,7 +41,7 @@ from planner.domain.traffic.window import Window, resolve_window
 from planner.errors import ScenarioError
 from planner.inputs.scenario.build import Hardware, build_hardware
 from planner.inputs.scenario.holidays import GIVE, Holiday, holidays_of, in_words
-from planner.inputs.scenario.own_hardware import NOTHING, Known
+from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.planning import Method
 from planner.inputs.scenario.settings import ALL, Settings, settings_of
@@ -144,7 +144,7 @@ def run(
     traces: Traces,
     options: Options,
     *,
-    known: Known = NOTHING,
+    known: UserFacts = NO_USER_FACTS,
     progress: Progress,
 ) -> Outcome:
     """Forecast the demand for a plan of the scenario, period by period, with the errors."""

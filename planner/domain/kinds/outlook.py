@@ -17,14 +17,14 @@ from pydantic import Field
 from planner.domain.options import RunOptions
 from planner.domain.outcome import Outcome, Traces
 from planner.domain.outlook.calendar import WEEK_S, HorizonName, Month, months_of, weights
-from planner.domain.outlook.commitments import Commitment, Use, UseStep, commit, steps
+from planner.domain.outlook.commitments import Commitment, GpuUse, UseStep, commit, steps
 from planner.domain.outlook.figures import (
     MonthFigures,
     PlannedMonth,
     PoolMonth,
+    gpu_uses,
     month_figures,
     pool_months,
-    uses,
 )
 from planner.domain.planning.inputs import Load, PlanInput
 from planner.domain.planning.planning import forecast_load, plan_load
@@ -37,7 +37,7 @@ from planner.domain.sources import Fact, facts_of
 from planner.domain.study import Study
 from planner.errors import Infeasible
 from planner.inputs.scenario.build import Hardware
-from planner.inputs.scenario.own_hardware import NOTHING, Known
+from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.planning import Horizon
 from planner.inputs.scenario.settings import ALL, NO_GROWTH
@@ -95,7 +95,7 @@ def run(
     traces: Traces,
     options: Options,
     *,
-    known: Known = NOTHING,
+    known: UserFacts = NO_USER_FACTS,
     progress: Progress,
     parts: Parts = IN_PROCESS,
 ) -> Outcome:
@@ -116,7 +116,7 @@ def run(
     parts.close()
     if all(outcome.plan is None for outcome in planned):
         raise Infeasible(planned[0].conflict)
-    in_use = uses(planned, hardware)
+    in_use = gpu_uses(planned, hardware)
     offers = _offers(in_use, hardware)
     take = _recommended(offers)
     rows = tuple(month_figures(outcome, hardware, take) for outcome in planned)
@@ -214,7 +214,7 @@ def _one_by_one(study: Study) -> PlanInput:
     return replace(inputs, settings=settings, window=replace(inputs.window, growth=NO_GROWTH))
 
 
-def _offers(in_use: tuple[Use, ...], hardware: Hardware) -> tuple[Commitment, ...]:
+def _offers(in_use: tuple[GpuUse, ...], hardware: Hardware) -> tuple[Commitment, ...]:
     """Return a commitment for each committed price of the GPUs in use."""
     return tuple(
         commit(use, offer.term, offer.usd_per_gpu_hour)

@@ -20,7 +20,7 @@ from planner.domain.whatif.objectives import NAMES, front, pair_of, total
 from planner.domain.whatif.plan_inputs import basis_of
 from planner.domain.whatif.variations import Variation
 from planner.errors import Infeasible
-from planner.inputs.scenario.own_hardware import NOTHING, Known
+from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import ALL, MEASURE, UNITS
 from planner.optimizer.pareto_front import FrontPoint, knee
@@ -100,7 +100,7 @@ def run(
     traces: Traces,
     options: Options,
     *,
-    known: Known = NOTHING,
+    known: UserFacts = NO_USER_FACTS,
     progress: Progress,
 ) -> Outcome:
     """Minimise the first objective at several levels of the second, over all periods at once.

@@ -20,7 +20,7 @@ from planner.domain.pd.figures import (
     RatioRow,
 )
 from planner.domain.pd.ratio_drift import Drift, Sensitivity, over_time, sensitivity
-from planner.domain.pd.ratio_search import judgement
+from planner.domain.pd.ratio_search import judge_ratios
 from planner.domain.pd.service_pools import (
     MOST_INSTANCES,
     model_index,
@@ -36,7 +36,7 @@ from planner.domain.traffic.known_lengths import known_traffic
 from planner.domain.traffic.lengths import Lengths
 from planner.errors import PlannerError
 from planner.inputs.scenario.build import Hardware, build_hardware
-from planner.inputs.scenario.own_hardware import NOTHING, Known
+from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import settings_of
 from simulation.errors import SimulationError
@@ -120,7 +120,7 @@ def run(
     traces: Traces,
     options: Options,
     *,
-    known: Known = NOTHING,
+    known: UserFacts = NO_USER_FACTS,
     progress: Progress,
 ) -> Outcome:
     """Evaluate all ratios of prefill to decode instances of a model.
@@ -143,7 +143,7 @@ def run(
     service, count = pair.service, pair.instances
     progress(0.3, "Both pools by simulation")
     simulate = part(progress, 0.4, 0.75)
-    judged = judgement(
+    judged = judge_ratios(
         hardware, m, pair.columns, lengths, count, scenario.seed, shared, arrivals,
         report=lambda done: simulate(done, "Simulating the best"),
     )  # fmt: skip

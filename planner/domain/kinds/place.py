@@ -14,8 +14,12 @@ from planner.domain.options import RunOptions
 from planner.domain.outcome import Outcome, Traces
 from planner.domain.placement import figures
 from planner.domain.placement.methods import LABELS, METHODS, START, Method, Placer, States
-from planner.domain.placement.services import apart, as_today, placed_services
-from planner.domain.placement.simulation import busiest, replayed
+from planner.domain.placement.services import (
+    current_fleet_words,
+    disaggregated_scenario,
+    placed_services,
+)
+from planner.domain.placement.simulation import busiest_load, replay_state
 from planner.domain.placement.tables import tables_of
 from planner.domain.planning.inputs import PlanInput
 from planner.domain.planning.planning import plan_window
@@ -23,12 +27,12 @@ from planner.domain.progress import Progress, part
 from planner.domain.serialise import OPTIONAL
 from planner.domain.sizing.sizing import size_over_time
 from planner.domain.sources import Fact, facts_of
-from planner.domain.traffic.known_lengths import foreseen, known_lengths
+from planner.domain.traffic.known_lengths import known_lengths, traffic_with_known_lengths
 from planner.domain.traffic.traffic import Traffic, build_traffic
 from planner.domain.traffic.window import UNGROWN, Window, resolve_window, words_of
 from planner.errors import ScenarioError
 from planner.inputs.scenario.build import Hardware, build_hardware
-from planner.inputs.scenario.own_hardware import NOTHING, Known
+from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.planning import TimeLimit
 from planner.inputs.scenario.settings import settings_of
@@ -101,7 +105,7 @@ def run(
     traces: Traces,
     options: Options,
     *,
-    known: Known = NOTHING,
+    known: UserFacts = NO_USER_FACTS,
     progress: Progress,
 ) -> Outcome:
     """Place a fleet with one method or all, then scale it out, then scale it in again.
@@ -125,7 +129,9 @@ def run(
     )
     if options.ratio is not None:
         prefill, decode = options.ratio
-        scenario = apart(scenario, options.ratio, as_today(hardware, instances))
+        scenario = disaggregated_scenario(
+            scenario, options.ratio, current_fleet_words(hardware, instances)
+        )
         hardware = build_hardware(scenario, known)
         assert hardware.today is not None
         instances = hardware.today
@@ -145,14 +151,14 @@ def run(
         alive = partial(here, 0.5, f"Placing: {LABELS[name]}")
         placer = Placer(name, scenario.seed, shares, options.time_limit_s, alive)
         by_method[name] = placer.states(problem, options.grow)
-    load = busiest(traffic, window, scenario.seed)
+    load = busiest_load(traffic, window, scenario.seed)
     methods = {}
     for i, (name, states) in enumerate(by_method.items()):
         replay = None
         # Only KV transfers between prefill and decode instances depend on the placement.
         if load is not None and pairs:
             progress(0.8 + 0.2 * i / len(names), f"Replaying: {LABELS[name]}")
-            replay = replayed(hardware, placed, states[START], load, scenario.seed)
+            replay = replay_state(hardware, placed, states[START], load, scenario.seed)
         methods[name] = figures.method_figures(name, states, placed, replay)
     words = figures.simulated_words(methods)
     simulation = Simulated(words)
@@ -199,7 +205,7 @@ def _counts(
             )
         return hardware.today, "fleet.today"
     lengths = known_lengths(traffic, window, scenario.seed)
-    traffic = foreseen(traffic, lengths)
+    traffic = traffic_with_known_lengths(traffic, lengths)
     sizes = size_over_time(hardware, lengths, scenario.seed, part(progress, 0.0, 0.6))
     current = np.zeros(hardware.minimum.shape, np.int64)
     today = current if hardware.today is None else hardware.today

@@ -11,7 +11,7 @@ from planner.domain.options import RunOptions
 from planner.domain.outcome import Outcome, Traces
 from planner.domain.pd.plan_ratios import StatedRatio, stated_ratios
 from planner.domain.planning.figures import PlanFigures, plan_figures
-from planner.domain.planning.marginal_values import worth_of
+from planner.domain.planning.marginal_values import marginal_values
 from planner.domain.planning.spare_replicas import spare_of
 from planner.domain.preparation import planned_of, study_of
 from planner.domain.progress import Progress, part
@@ -24,7 +24,7 @@ from planner.domain.verification.profile_error import ProfileError, profile_erro
 from planner.domain.verification.verify import Verification, verify
 from planner.domain.whatif.plan_inputs import basis_of
 from planner.errors import ScenarioError
-from planner.inputs.scenario.own_hardware import NOTHING, Known
+from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.planning import (
     Gap,
@@ -84,7 +84,7 @@ def run(
     traces: Traces,
     options: Options,
     *,
-    known: Known = NOTHING,
+    known: UserFacts = NO_USER_FACTS,
     progress: Progress,
 ) -> Outcome:
     """Plan replicas over time; raise Infeasible with the conflict in words."""
@@ -99,7 +99,7 @@ def run(
         study, planned, verification = checked.study, checked.planned, checked.told
         replayed = checked.run
     errors = profile_errors(study, planned, part(progress, 0.7, 0.85))
-    worth = worth_of(study.plan_input, planned, scenario.seed, part(progress, 0.85, 0.95))
+    worth = marginal_values(study.plan_input, planned, scenario.seed, part(progress, 0.85, 0.95))
     spare = spare_of(study.plan_input, planned, part(progress, 0.95, 1.0))
     figures = plan_figures(study.plan_input, planned.plan, worth, spare)
     take = recommended_plan(

@@ -37,24 +37,24 @@ from planner.domain.provisioning.load import lengths_of, limit_of, peak_hours
 from planner.domain.provisioning.pools import (
     PHASES,
     Images,
-    choose,
-    solved,
+    choose_variants,
+    solve_variants,
     unknown_models,
     variants,
 )
 from planner.domain.provisioning.tables import tables_of
 from planner.domain.provisioning.unit import MODEL, OPERATOR, Case, Sentences
-from planner.domain.provisioning.windows import METHOD, OFF, Following, PlannedOn
-from planner.domain.provisioning.windows import journeys as journeys_of
+from planner.domain.provisioning.windows import METHOD, OFF, PlannedOn, TrackedTraffic
+from planner.domain.provisioning.windows import track_cases as journeys_of
 from planner.domain.results.basis import WindowFacts, window_facts
 from planner.domain.serialise import OPTIONAL
 from planner.domain.sources import Fact, facts_of
-from planner.domain.traffic.known_lengths import asked_by
+from planner.domain.traffic.known_lengths import requested_tiers
 from planner.domain.traffic.traffic import build_traffic
 from planner.domain.traffic.window import UNGROWN, resolve_window
 from planner.errors import Infeasible
 from planner.inputs.scenario.build import build_hardware
-from planner.inputs.scenario.own_hardware import NOTHING, Known
+from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import settings_of
 from simulation.provisioning.enumeration import Choices
@@ -232,7 +232,7 @@ def run(
     traces: Traces,
     options: Options,
     *,
-    known: Known = NOTHING,
+    known: UserFacts = NO_USER_FACTS,
     progress: Progress,
 ) -> Outcome:
     """Compare the levels; raise Infeasible if no pool can meet its limits."""
@@ -241,13 +241,13 @@ def run(
     progress(0.0, "Reading the traffic")
     traffic = build_traffic(settings_of(scenario).traffic, traces)
     window = resolve_window(settings_of(scenario).window, traffic.demand, traffic.clock)
-    hardware = replace(hardware, asked=asked_by(traffic, np.inf))
+    hardware = replace(hardware, asked=requested_tiers(traffic, np.inf))
     peaks = peak_hours(hardware, traffic, window)
     to_solve = variants(hardware, peaks)
     # Share of the progress: the rest is for the courses over time, if there are any.
     share = 0.85 if options.over_time == OFF else 0.3
-    cases = choose(
-        solved(
+    cases = choose_variants(
+        solve_variants(
             hardware,
             to_solve,
             {(m, phase): limit_of(hardware, m, phase, peaks) for m, _ in peaks for phase in PHASES},
@@ -279,7 +279,7 @@ def run(
     if not chosen:
         raise Infeasible(
             "No model meets its limits on any GPU type, whatever the granularity: "
-            + " ".join(figures.refusals(cases))
+            + " ".join(figures.refusal_notes(cases))
         )
     tables = tables_of(cases)
     shared = courses = None
@@ -287,12 +287,12 @@ def run(
     # Sharing puts operators side by side on a GPU, which a single stream excludes.
     if OPERATOR in options.levels and not options.single_stream:
         progress(0.1 + share, "Placing services together")
-        shared = sharing.on_common_gpus(chosen)
+        shared = sharing.shared_gpus(chosen)
         shared_words = sharing.sentences(shared)
     if options.over_time != OFF:
         start_s, end_s = window.observed_s
         method = scenario.forecast.method
-        following = Following(
+        following = TrackedTraffic(
             hardware=hardware,
             traffic=traffic,
             start_s=start_s,
@@ -328,14 +328,14 @@ def run(
         warnings=(
             *figures.beyond_capacity(chosen),
             *shared_words.lost,
-            *figures.without_savings(saved),
+            *figures.no_savings_notes(saved),
             *course_words.lost,
         ),
         levels={level: totals[level] for level in options.levels},
         savings=saved,
         pools=tuple(map(figures.PoolFigures.of, cases)),
         window=window_facts(window, traffic),
-        provenance=(*provenance, *sources.facts(chosen)),
+        provenance=(*provenance, *sources.timing_facts(chosen)),
         notes=(*course_words.won, *shared_words.won, *dict.fromkeys(notes)),
         sharing=shared,
         over_time=courses,
@@ -356,8 +356,8 @@ def _notes(options: Options, cases: list[Case], unknown: tuple[str, ...]) -> Ite
         "the region where requests arise; limits are kept by the mean latency of queueing (M/M/R), "
         "not by a percentile: with the wait for batches plans are not replayed."
     )
-    yield from figures.short(case for case in cases if case.chosen)
-    yield from figures.ordered(case for case in cases if case.chosen)
+    yield from figures.short_notes(case for case in cases if case.chosen)
+    yield from figures.order_notes(case for case in cases if case.chosen)
     yield (
         "In the levels prefill and decode stand on devices of their own; what they need together "
         "is beside them."
@@ -384,8 +384,8 @@ def _notes(options: Options, cases: list[Case], unknown: tuple[str, ...]) -> Ite
             "model reads of them is among the input tokens of the trace."
         )
     yield from sources.beside_profiles(chosen)
-    yield from figures.traded(chosen)
+    yield from figures.trade_notes(chosen)
     if not options.single_stream:
-        yield from figures.in_shares(chosen)
-    yield from figures.fallen(chosen)
-    yield from figures.refusals(cases)
+        yield from figures.sm_share_notes(chosen)
+    yield from figures.fallback_notes(chosen)
+    yield from figures.refusal_notes(cases)

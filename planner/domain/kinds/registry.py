@@ -26,7 +26,7 @@ from planner.domain.options import RunOptions
 from planner.domain.outcome import Outcome, Traces
 from planner.domain.progress import Progress
 from planner.domain.run_parts import Parts
-from planner.inputs.scenario.own_hardware import Known
+from planner.inputs.scenario.own_hardware import UserFacts
 from planner.inputs.scenario.schema import Scenario
 
 T = TypeVar("T", bound=RunOptions)
@@ -42,7 +42,7 @@ class Body(Protocol[T_contra]):
         traces: Traces,
         options: T_contra,
         *,
-        known: Known,
+        known: UserFacts,
         progress: Progress,
     ) -> Outcome: ...
 
@@ -56,7 +56,7 @@ class SpreadBody(Protocol[T_contra]):
         traces: Traces,
         options: T_contra,
         *,
-        known: Known,
+        known: UserFacts,
         progress: Progress,
         parts: Parts,
     ) -> Outcome: ...

@@ -22,7 +22,7 @@ from planner.domain.results.ranking import PolicyComparison, compare
 from planner.domain.serialise import COLUMNS, MERGED, OPTIONAL
 from planner.domain.study import PolicyRun
 from planner.errors import ScenarioError
-from planner.inputs.scenario.own_hardware import NOTHING, Known
+from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
 from planner.inputs.scenario.schema import Scenario
 
 MOST_KEPT = 50_000_000  # most requests to keep a row of: all rows are in memory at once
@@ -63,7 +63,7 @@ def run(
     traces: Traces,
     options: Options,
     *,
-    known: Known = NOTHING,
+    known: UserFacts = NO_USER_FACTS,
     progress: Progress,
 ) -> Outcome:
     """Simulate one policy on the scenario's requests."""

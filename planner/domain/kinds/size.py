@@ -39,7 +39,7 @@ from planner.domain.verification.profile_error import (
 from planner.errors import PlannerError
 from planner.inputs.catalogue.contradictions import CONTRADICTED
 from planner.inputs.scenario.build import Hardware, build_hardware
-from planner.inputs.scenario.own_hardware import NOTHING, Known
+from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import settings_of
 from simulation.errors import SimulationError
@@ -188,7 +188,7 @@ def run(
     traces: Traces,
     options: Options,
     *,
-    known: Known = NOTHING,
+    known: UserFacts = NO_USER_FACTS,
     progress: Progress,
 ) -> Outcome:
     """Find the largest request rate of one replica, for each model and column.

@@ -18,7 +18,7 @@ MOST_STEPS = 40  # most steps of a usage curve
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Use:
+class GpuUse:
     """On-demand GPUs of one type in a region over the periods of a plan."""
 
     region: str
@@ -33,9 +33,9 @@ class Use:
 
     def in_use(self) -> FloatArray:
         """Return the share of time that the k-th GPU is in use, ``[k]``; it falls with k."""
-        most = int(self.gpus.max(initial=0))
-        at_most = np.bincount(self.gpus.astype(np.int64), self.hours, minlength=most + 1)
-        return np.asarray(1.0 - np.cumsum(at_most)[:most] / max(self.total_hours, 1e-12))
+        max_gpus = int(self.gpus.max(initial=0))
+        at_most = np.bincount(self.gpus.astype(np.int64), self.hours, minlength=max_gpus + 1)
+        return np.asarray(1.0 - np.cumsum(at_most)[:max_gpus] / max(self.total_hours, 1e-12))
 
     def cost(self, committed: int, price: float) -> float:
         """Return the cost in USD of ``committed`` GPUs at ``price``, the rest on demand."""
@@ -73,7 +73,7 @@ class UseStep:
     pays_below_usd_per_gpu_hour: float
 
 
-def commit(use: Use, term: str, price: float) -> Commitment:
+def commit(use: GpuUse, term: str, price: float) -> Commitment:
     """Return the commitment with the lowest cost at ``price``, USD per GPU-hour."""
     share = use.in_use()
     pays_from = price / use.on_demand if use.on_demand else np.inf
@@ -97,7 +97,7 @@ def commit(use: Use, term: str, price: float) -> Commitment:
     )
 
 
-def steps(uses: Sequence[Use]) -> tuple[UseStep, ...]:
+def steps(uses: Sequence[GpuUse]) -> tuple[UseStep, ...]:
     """Return the steps of the usage curve of each GPU type and region."""
     curve: list[UseStep] = []
     for use in uses:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.domain.outlook.calendar import Month
-from planner.domain.outlook.commitments import Commitment, Use
+from planner.domain.outlook.commitments import Commitment, GpuUse
 from planner.inputs.scenario.build import Hardware
 from planner.optimizer.problem import ScalingPlan
 from simulation.arrays import FloatArray
@@ -86,7 +86,7 @@ def month_figures(
     committed = cost
     # A commitment is paid all the time. It replaces the on-demand GPUs in use, up to its size.
     for row in commitments:
-        used = _of_type(gpus, hardware, row.region, row.gpu)
+        used = _of_gpu_type(gpus, hardware, row.region, row.gpu)
         committed_hours = float(hours @ np.minimum(used, row.gpus))
         committed += row.committed_usd_per_gpu_hour * row.gpus * float(hours.sum())
         committed -= row.on_demand_usd_per_gpu_hour * committed_hours
@@ -144,12 +144,12 @@ def pool_months(planned: PlannedMonth, hardware: Hardware) -> tuple[PoolMonth, .
     return tuple(rows)
 
 
-def uses(planned: Sequence[PlannedMonth], hardware: Hardware) -> tuple[Use, ...]:
+def gpu_uses(planned: Sequence[PlannedMonth], hardware: Hardware) -> tuple[GpuUse, ...]:
     """Return the on-demand GPUs by region and type over all months that have a plan.
 
     Models count together, because a commitment is to GPUs and not to models.
     """
-    uses = []
+    rows = []
     owned = [g for g, column in enumerate(hardware.columns) if not column.spot]
     for r, region in enumerate(hardware.regions):
         for gpu in dict.fromkeys(hardware.gpus[g].name for g in owned):
@@ -157,14 +157,14 @@ def uses(planned: Sequence[PlannedMonth], hardware: Hardware) -> tuple[Use, ...]
             gpus, hours = [], []
             for month in planned:
                 if month.plan is not None:
-                    gpus.append(_of_type(_gpus(month.plan), hardware, region.name, gpu))
+                    gpus.append(_of_gpu_type(_gpus(month.plan), hardware, region.name, gpu))
                     hours.append(month.weights * (month.plan.period_s / 3600))
             if gpus and np.concatenate(gpus).any():
                 price = float(hardware.usd_per_gpu_hour[r, column])
-                uses.append(
-                    Use(region.name, gpu, np.concatenate(gpus), np.concatenate(hours), price)
+                rows.append(
+                    GpuUse(region.name, gpu, np.concatenate(gpus), np.concatenate(hours), price)
                 )
-    return tuple(uses)
+    return tuple(rows)
 
 
 def _gpus(plan: ScalingPlan) -> FloatArray:
@@ -172,7 +172,7 @@ def _gpus(plan: ScalingPlan) -> FloatArray:
     return np.asarray(plan.target * plan.gpus_per_instance[None, :, None, :], np.float64)
 
 
-def _of_type(gpus: FloatArray, hardware: Hardware, region: str, gpu: str) -> FloatArray:
+def _of_gpu_type(gpus: FloatArray, hardware: Hardware, region: str, gpu: str) -> FloatArray:
     """Return the on-demand GPUs of one type in a region, ``[p]``."""
     r = next(i for i, region_of in enumerate(hardware.regions) if region_of.name == region)
     columns = [

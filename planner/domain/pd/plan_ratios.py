@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from planner.domain.pd.figures import BestFigures
-from planner.domain.pd.ratio_search import judgement
+from planner.domain.pd.ratio_search import judge_ratios
 from planner.domain.pd.service_pools import pairs_of, usual_instances
 from planner.domain.serialise import MERGED, OPTIONAL
 from planner.domain.traffic.lengths import Lengths
@@ -78,7 +78,7 @@ def _of_model(
             instances=count,
         )
         try:
-            judged = judgement(hardware, m, columns, lengths, count, seed, shared, burstiness)
+            judged = judge_ratios(hardware, m, columns, lengths, count, seed, shared, burstiness)
         except SimulationError as problem:
             yield replace(stated, note=str(problem))
         else:

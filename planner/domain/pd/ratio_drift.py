@@ -72,13 +72,17 @@ def sensitivity(service: PdService, instances: int, progress: Progress) -> Sensi
         report(i * len(FACTORS))
         lengths.append(
             tuple(
-                _best(replace(base, workload=_scaled(base.workload, isl, osl)), instances)
+                _best_of_service(
+                    replace(base, workload=_scaled(base.workload, isl, osl)), instances
+                )
                 for osl in FACTORS
             )
         )
     for i, ttft in enumerate(LIMITS):
         report(len(FACTORS) ** 2 + i * len(LIMITS))
-        limits.append(tuple(_best(_limited(base, ttft, tbt), instances) for tbt in LIMITS))
+        limits.append(
+            tuple(_best_of_service(_with_limits(base, ttft, tbt), instances) for tbt in LIMITS)
+        )
     facts = service.workload.facts
     return Sensitivity(
         isl=tuple(facts.mean_isl * factor for factor in FACTORS),
@@ -111,7 +115,10 @@ def over_time(
             continue
         work = _scaled(service.workload, isl[i] / facts.mean_isl, osl[i] / facts.mean_osl)
         then = replace(service, workload=work)
-        best, fixed = _best(then, instances), closed_form_ratio(then, usual.prefill, usual.decode)
+        best, fixed = (
+            _best_of_service(then, instances),
+            closed_form_ratio(then, usual.prefill, usual.decode),
+        )
         loses = max(0.0, 1.0 - fixed.max_tps / best.max_tps) if best.prefill else None
         rows.append(
             Drift(
@@ -151,17 +158,17 @@ def _scaled(workload: Workload, isl: float, osl: float) -> Workload:
 
     Of many requests, every n-th is used, so that at least ``SAMPLE`` remain.
     """
-    every = max(1, len(workload.isl) // SAMPLE)
+    step = max(1, len(workload.isl) // SAMPLE)
 
     def times(lengths: Int32Array, factor: float) -> Int32Array:
-        return np.asarray(np.maximum(np.rint(lengths[::every] * factor), 1), np.int32)
+        return np.asarray(np.maximum(np.rint(lengths[::step] * factor), 1), np.int32)
 
     return Workload(
         times(workload.isl, isl), times(workload.osl, osl), burstiness=workload.burstiness
     )
 
 
-def _limited(service: PdService, ttft: float, tbt: float) -> PdService:
+def _with_limits(service: PdService, ttft: float, tbt: float) -> PdService:
     """Return the service with the tier's TTFT and TBT multiplied by factors."""
     tier = service.tier
     return replace(
@@ -174,7 +181,7 @@ def _limited(service: PdService, ttft: float, tbt: float) -> PdService:
     )
 
 
-def _best(service: PdService, instances: int) -> Split:
+def _best_of_service(service: PdService, instances: int) -> Split:
     """Return the best ratio by closed forms, or an empty Split if no ratio meets the tier."""
     try:
         best = best_split(service, instances)

@@ -56,7 +56,7 @@ class _PairKey:
     told: ReportProgress = field(compare=False)
 
 
-def judgement(
+def judge_ratios(
     hardware: Hardware,
     m: int,
     columns: PairColumns,
@@ -79,11 +79,11 @@ def judgement(
         service.prefill, service.decode, work.isl, work.osl, service.blocks, service.tier,
         service.link, service.batching, service.burstiness, routing, instances, seed,
     )  # fmt: skip
-    return _judged(_PairKey(digest_of(identity), service, routing, instances, seed, report))
+    return _judge_pair(_PairKey(digest_of(identity), service, routing, instances, seed, report))
 
 
 @lru_cache(maxsize=KEPT)
-def _judged(pair: _PairKey) -> Judgement:
+def _judge_pair(pair: _PairKey) -> Judgement:
     """Compute the ratios by closed forms, by pool and by simulation; cached by the key's digest."""
     service = pair.service
     closed = ratios(service, all_splits(pair.instances))
@@ -101,7 +101,7 @@ def _judged(pair: _PairKey) -> Judgement:
         pools = closed
     else:
         pools = [
-            _lesser(
+            _limited_by(
                 service,
                 row,
                 curve_capacity(prefill[0], row.prefill),
@@ -118,7 +118,7 @@ def _judged(pair: _PairKey) -> Judgement:
     )
 
 
-def _lesser(
+def _limited_by(
     service: PdService, row: RatioCapacity, prefill: float, decode: float, bound: tuple[str, str]
 ) -> RatioCapacity:
     """Return ``row`` with the lower capacity of its two pools, and what bounds that pool.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from planner.domain.sizing.curves import cached
+from planner.domain.sizing.curves import cached_blocks
 from planner.domain.traffic.lengths import Lengths
 from planner.errors import PlannerError
 from planner.inputs.scenario.build import Hardware
@@ -74,7 +74,7 @@ def service_of(
     burstiness: Burstiness = 1.0,
 ) -> PdService:
     """Return the inputs of closed forms and simulations for a model on a pair of columns."""
-    lengths, blocks = cached(hardware, m, lengths, shared)
+    lengths, blocks = cached_blocks(hardware, m, lengths, shared)
     return PdService(
         prefill=hardware.profiles[m, columns.prefill],
         decode=hardware.profiles[m, columns.decode],

@@ -290,12 +290,12 @@ def _unnoticed(methods: Mapping[str, MethodFigures]) -> bool:
     return all(other is not None and _as_good(blind_replay, other.replay) for other in others)
 
 
-def _as_good(ours: Replay, other: Replay) -> bool:
-    """Return whether ``ours`` has about the p95 E2E and SLO attainment of ``other``, or better."""
-    late, other_late = ours.e2e_ms.p95, other.e2e_ms.p95
+def _as_good(row: Replay, other: Replay) -> bool:
+    """Return whether ``row`` has about the p95 E2E and SLO attainment of ``other``, or better."""
+    late, other_late = row.e2e_ms.p95, other.e2e_ms.p95
     if late is None or other_late is None or late > (1 + SAME_E2E) * other_late:
         return False
-    pairs = zip(ours.slo_attainment.values(), other.slo_attainment.values(), strict=True)
+    pairs = zip(row.slo_attainment.values(), other.slo_attainment.values(), strict=True)
     return not any(a is not None and b is not None and a < b - SAME_POINTS for a, b in pairs)
 
 

@@ -15,13 +15,13 @@ from planner.optimizer.placement import (
     Placement,
     PlacementProblem,
     Service,
-    measure,
+    measure_placement,
     place_blind,
     place_exact,
-    schedule,
+    run_algorithm4,
 )
-from planner.optimizer.placement.problem import joined
-from planner.optimizer.placement.scale_in import have
+from planner.optimizer.placement.problem import join_placements
+from planner.optimizer.placement.scale_in import placed_replicas
 
 Method = Literal["blind", "algorithm4", "exact"]
 METHODS: tuple[str, ...] = get_args(Method)
@@ -71,7 +71,7 @@ class Placer:
         """
         steps = {START: problem}
         if grow > 0:
-            more = tuple(_grown(service, grow) for service in problem.services)
+            more = tuple(_grow_services(service, grow) for service in problem.services)
             steps[GROWN] = PlacementProblem(problem.topology, more, problem.taken)
             steps[SHRUNK] = problem
         states: States = {}
@@ -80,7 +80,7 @@ class Placer:
             began = time.perf_counter()
             solved = self._solve(asked_for, current)
             seconds, current = time.perf_counter() - began, solved.placement
-            measures = measure(asked_for, current, shares=self.shares)
+            measures = measure_placement(asked_for, current, shares=self.shares)
             states[name] = State(asked_for, current, measures, seconds, solved.gap, solved.bound)
         return states
 
@@ -90,34 +90,34 @@ class Placer:
         If a service shrinks, every method uses the scale-in of Algorithm 4.
         """
         if self.method == ALGORITHM4:
-            return Solved(schedule(problem, before))
+            return Solved(run_algorithm4(problem, before))
         more = []
         for s, service in enumerate(problem.services):
-            present = have(before, s, len(service.roles))
+            present = placed_replicas(before, s, len(service.roles))
             lacking = tuple(w - n for w, n in zip(service.wanted, present, strict=True))
             if min(lacking) < 0:
-                return Solved(schedule(problem, before))
+                return Solved(run_algorithm4(problem, before))
             more.append(replace(service, wanted=lacking))
         used = problem.taken + before.used(len(problem.topology))
         delta = PlacementProblem(problem.topology, tuple(more), used)
         if self.method == BLIND:
-            return Solved(_joined(before, place_blind(delta, self.seed)))
+            return Solved(_join_placements(before, place_blind(delta, self.seed)))
         exact = place_exact(
             delta, shares=self.shares, time_limit_s=self.time_limit_s, check=self.alive
         )
-        return Solved(_joined(before, exact.placement), exact.gap, exact.bound)
+        return Solved(_join_placements(before, exact.placement), exact.gap, exact.bound)
 
 
-def _grown(service: Service, grow: float) -> Service:
+def _grow_services(service: Service, grow: float) -> Service:
     """Return the service with ``grow`` more instances per role, rounded up."""
     return replace(service, wanted=tuple(math.ceil(n * (1 + grow)) for n in service.wanted))
 
 
-def _joined(before: Placement, new: Placement) -> Placement:
+def _join_placements(before: Placement, new: Placement) -> Placement:
     """Join two placements; the units and instances of ``new`` are numbered after ``before``."""
     services = int(max(before.service.max(initial=-1), new.service.max(initial=-1))) + 1
     first = np.zeros(services, int)
     np.maximum.at(first, before.service, before.unit + 1)
     start = int(before.instance.max(initial=-1)) + 1
     later = replace(new, unit=new.unit + first[new.service], instance=new.instance + start)
-    return joined(before, later)
+    return join_placements(before, later)

@@ -12,15 +12,20 @@ import numpy as np
 from planner.domain.placement.services import services_by
 from planner.inputs.scenario.build import Hardware
 from planner.inputs.scenario.topology import Network
-from planner.optimizer.placement import PlacementProblem, measure, schedule, service_share
-from planner.optimizer.placement.scale_in import have
+from planner.optimizer.placement import (
+    PlacementProblem,
+    measure_placement,
+    run_algorithm4,
+    service_share,
+)
+from planner.optimizer.placement.scale_in import placed_replicas
 from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import Fleet
 from simulation.policies.wrappers.wrapper import Wrapper
 from simulation.policy import Actions, ComputedParameter, Observation, ScalingPolicy, actions_of
 
 
-class OnNetwork(Wrapper):
+class PlacingPolicy(Wrapper):
     """A policy with one cycle of Algorithm 4 at each scaling decision.
 
     Added instances are placed in the service's deployment groups. If a service grows in both
@@ -37,15 +42,18 @@ class OnNetwork(Wrapper):
     def __init__(self, policy: ScalingPolicy, network: Network, hardware: Hardware) -> None:
         super().__init__(policy)
         self._network = network
-        every = np.zeros(hardware.minimum.shape, np.int64)
-        every[tuple(np.array(hardware.pool_index).T)] = 1
-        place = {pool: p for p, pool in enumerate(hardware.pool_index)}
-        placed = services_by(network.rules, hardware, every)
+        no_replicas = np.zeros(hardware.minimum.shape, np.int64)
+        no_replicas[tuple(np.array(hardware.pool_index).T)] = 1
+        pool_of_index = {pool: p for p, pool in enumerate(hardware.pool_index)}
+        placed = services_by(network.rules, hardware, no_replicas)
         self._services = tuple(placed_service.service for placed_service in placed)
         self._looks = 0
         # [service][role] index of the pool.
         self._pools = [
-            [place[placed_service.model, placed_service.region, g] for g in placed_service.columns]
+            [
+                pool_of_index[placed_service.model, placed_service.region, g]
+                for g in placed_service.columns
+            ]
             for placed_service in placed
         ]
 
@@ -62,7 +70,7 @@ class OnNetwork(Wrapper):
         self._problem = self._asking(np.clip(counts, low, high))
         self._sends = np.array([pool.link is not None for pool in fleet.pools])
         if not self._looks:  # after a controller restart, the existing placement stays
-            self._placement = schedule(self._problem)
+            self._placement = run_algorithm4(self._problem)
         self._share = self._measured()
         return counts
 
@@ -97,11 +105,11 @@ class OnNetwork(Wrapper):
         # With unplaced instances, try again even at the same targets: places may have become free.
         if problem.services != self._problem.services or self._placement.unplaced:
             self._problem = problem
-            self._placement = schedule(problem, self._placement)
+            self._placement = run_algorithm4(problem, self._placement)
             self._share = self._measured()
         missing = np.zeros_like(targets)
         for s, pools in enumerate(self._pools):
-            present = have(self._placement, s, len(pools))
+            present = placed_replicas(self._placement, s, len(pools))
             missing[pools] = np.maximum(targets[pools] - np.array(present), 0)
         return missing
 
@@ -115,7 +123,7 @@ class OnNetwork(Wrapper):
 
     def _measured(self) -> FloatArray:
         """Return the share of the KV bandwidth that the switches leave, ``[pools]``."""
-        units = measure(self._problem, self._placement, self._network.shares).units
+        units = measure_placement(self._problem, self._placement, self._network.shares).units
         share = np.ones(sum(len(pools) for pools in self._pools))
         for s, pools in enumerate(self._pools):
             shared = service_share(units, s)

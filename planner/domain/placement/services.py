@@ -56,16 +56,20 @@ def services_by(
         rules = rules_of[m]
         name = f"{hardware.models[m].name} / {hardware.regions[r].name}"
         with_replicas = np.flatnonzero(counts[m, r])
-        apart = tuple(int(g) for stage in (1, 2) for g in with_replicas if stages[g] == stage)
-        if len(set(stages[list(apart)].tolist())) == 1:
+        disaggregated = tuple(
+            int(g) for stage in (1, 2) for g in with_replicas if stages[g] == stage
+        )
+        if len(set(stages[list(disaggregated)].tolist())) == 1:
             raise ScenarioError(
                 f"{name} has prefill instances without decode instances, or the other way round; "
                 "give both in fleet.today."
             )
-        groups = [apart] if apart else []
+        groups = [disaggregated] if disaggregated else []
         mixed = [(int(g),) for g in with_replicas if stages[g] == 0]
         for columns in groups + mixed:
-            label = name if len(groups) + len(mixed) == 1 else _in_words(hardware, name, m, columns)
+            label = (
+                name if len(groups) + len(mixed) == 1 else _role_words(hardware, name, m, columns)
+            )
             roles = tuple(_role(hardware, rules, m, g, label) for g in columns)
             ratio = tuple(rules.ratio) if rules.ratio and len(columns) == 2 else ()
             service = Service(
@@ -81,7 +85,9 @@ def services_by(
     return tuple(services)
 
 
-def apart(scenario: Scenario, ratio: tuple[int, int], today: list[Replicas]) -> Scenario:
+def disaggregated_scenario(
+    scenario: Scenario, ratio: tuple[int, int], today: list[Replicas]
+) -> Scenario:
     """Return the scenario with aggregated serving replaced by disaggregated serving.
 
     Every mixed profile becomes a prefill and a decode profile. The mixed replicas of ``today`` are
@@ -113,7 +119,7 @@ def apart(scenario: Scenario, ratio: tuple[int, int], today: list[Replicas]) -> 
     return scenario.model_copy(update={"profiles": profiles, "fleet": fleet})
 
 
-def as_today(hardware: Hardware, counts: IntArray) -> list[Replicas]:
+def current_fleet_words(hardware: Hardware, counts: IntArray) -> list[Replicas]:
     """Return ``counts``, ``[l, r, g]``, as rows of fleet.today."""
     rows = []
     for m, r, g in np.argwhere(counts > 0).tolist():
@@ -156,6 +162,6 @@ def _role(hardware: Hardware, rules: PlacedService, m: int, g: int, name: str) -
     return Role(role, (Part("attention", each, order, attention), Part("ffn", each, order, ffn)))
 
 
-def _in_words(hardware: Hardware, name: str, m: int, columns: tuple[int, ...]) -> str:
+def _role_words(hardware: Hardware, name: str, m: int, columns: tuple[int, ...]) -> str:
     """Return the label of a service: ``name`` and the GPUs of its columns."""
     return f"{name} / {', '.join(hardware.arrangement(m, g) for g in columns)}"

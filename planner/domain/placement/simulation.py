@@ -15,7 +15,7 @@ from planner.domain.traffic.window import Window
 from planner.inputs.scenario.build import Hardware
 from planner.optimizer.placement import Measures, service_share
 from planner.optimizer.placement.problem import Placement
-from planner.optimizer.placement.scale_in import have
+from planner.optimizer.placement.scale_in import placed_replicas
 from simulation.arrays import IntArray
 from simulation.engine.run import simulate
 from simulation.fleet import Fleet
@@ -36,7 +36,7 @@ class ReplayLoad:
     start_s: float  # epoch
 
 
-def busiest(traffic: Traffic, window: Window, seed: int) -> ReplayLoad | None:
+def busiest_load(traffic: Traffic, window: Window, seed: int) -> ReplayLoad | None:
     """Return the requests of the busiest hour of the window, or None if nothing arrives.
 
     If the window is ahead of the trace, use the time of equal length before it, without growth. If
@@ -74,7 +74,7 @@ def placed_fleet(
     counts = np.zeros(hardware.minimum.shape, np.int64)
     share: dict[tuple[int, int, int], float] = {}
     for s, service in enumerate(services):
-        present = have(placement, s, len(service.columns))
+        present = placed_replicas(placement, s, len(service.columns))
         for g, count in zip(service.columns, present, strict=True):
             counts[service.model, service.region, g] += count
             pair = service_share(measures.units, s)
@@ -115,7 +115,7 @@ class MethodReplay:
     worst_unit: Replay | None
 
 
-def replayed(
+def replay_state(
     hardware: Hardware, placed: Sequence[Placed], state: State, load: ReplayLoad, seed: int
 ) -> MethodReplay:
     """Simulate a placement under ``load``."""

@@ -25,7 +25,7 @@ HALVINGS = 40  # bisection steps of the search for a level
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Work:
+class DeferredWork:
     """Deferrable input tokens with arrival and urgent times, sorted by urgent time."""
 
     arrival_s: FloatArray
@@ -33,7 +33,7 @@ class Work:
     tokens: FloatArray
 
     @classmethod
-    def of(cls, parts: list[tuple[FloatArray, float, FloatArray]]) -> Work:
+    def of(cls, parts: list[tuple[FloatArray, float, FloatArray]]) -> DeferredWork:
         """Return the work of ``parts``: arrivals, seconds until they are urgent, and tokens."""
         arrival = np.concatenate([arrival for arrival, _, _ in parts])
         urgent = np.concatenate([arrival + age for arrival, age, _ in parts])
@@ -41,10 +41,10 @@ class Work:
         order = np.argsort(urgent, kind="stable")
         return cls(arrival[order], urgent[order], tokens[order])
 
-    def less(self, done: float) -> Work:
+    def less(self, done: float) -> DeferredWork:
         """Return the work without the first ``done`` tokens."""
         left = np.clip(np.cumsum(self.tokens) - done, 0.0, self.tokens)
-        return Work(self.arrival_s, self.urgent_s, left)
+        return DeferredWork(self.arrival_s, self.urgent_s, left)
 
     def needed(self, start_s: float, end_s: float) -> float:
         """Return the tokens to serve between two moments, at an even pace until each is urgent."""
@@ -68,14 +68,19 @@ def deferred_tps(inputs: PlanInput, interactive_tps: FloatArray, *, at_once: boo
     series: dict[tuple[int, int], list[tuple[Tier, DemandSeries]]] = {}
     for tier in inputs.hardware.tiers:
         if tier.deferrable:
-            for place, demand in by_model_and_region(inputs.traffic, {tier.name}, DEFERRABLE):
-                series.setdefault(place, []).append((tier, demand))
-    for (m, r), ours in series.items():
+            for model_region, demand in by_model_and_region(
+                inputs.traffic, {tier.name}, DEFERRABLE
+            ):
+                series.setdefault(model_region, []).append((tier, demand))
+    for (m, r), series_of_pool in series.items():
         done = 0.0
         for p, start_s in enumerate(window.period_starts_s):
             end_s = start_s + window.period_s
-            parts = [_known(inputs, tier, demand, origins[p], end_s) for tier, demand in ours]
-            work = Work.of(parts).less(done)
+            parts = [
+                _known_series(inputs, tier, demand, origins[p], end_s)
+                for tier, demand in series_of_pool
+            ]
+            work = DeferredWork.of(parts).less(done)
             needed = work.needed(start_s, end_s) / window.bin_s
             load = interactive_tps[p, m, r]
             out[p, m, r] = np.maximum(level(load, needed) - load, 0.0)
@@ -84,12 +89,12 @@ def deferred_tps(inputs: PlanInput, interactive_tps: FloatArray, *, at_once: boo
     return out
 
 
-def _known(
+def _known_series(
     inputs: PlanInput, tier: Tier, series: DemandSeries, origin_s: float, end_s: float
 ) -> tuple[FloatArray, float, FloatArray]:
     """Return the arrivals from the window's start to ``end_s``, as known at ``origin_s``.
 
-    The result has the form of the parts of ``Work.of``.
+    The result has the form of the parts of ``DeferredWork.of``.
     """
     window = inputs.window
     bins = round((end_s - window.start_s) / window.bin_s)
@@ -126,7 +131,7 @@ def level(load: FloatArray, amount: float) -> float:
     return float(levels[np.argmax(levels <= above)])
 
 
-def flat_tps(inputs: PlanInput, start_s: float, end_s: float) -> FloatArray:
+def level_deferred_tps(inputs: PlanInput, start_s: float, end_s: float) -> FloatArray:
     """Return the capacity that a static fleet needs for all load, input tokens/s ``[l, r]``.
 
     It covers the interactive load of ``[start_s, end_s)``, and serves deferrable work before it is
@@ -140,15 +145,17 @@ def flat_tps(inputs: PlanInput, start_s: float, end_s: float) -> FloatArray:
     loads = dict(by_model_and_region(traffic, interactive(hardware)))
     soonest_s = min(tier.urgent_after_s for tier in tiers)
     for (m, r), series in by_model_and_region(traffic, {tier.name for tier in tiers}, DEFERRABLE):
-        work = np.nan_to_num(_dense(series, start_s, end_s))
-        load = _dense(loads[m, r], start_s, end_s) if (m, r) in loads else np.zeros(len(work))
+        work = np.nan_to_num(_dense_series(series, start_s, end_s))
+        load = (
+            _dense_series(loads[m, r], start_s, end_s) if (m, r) in loads else np.zeros(len(work))
+        )
         # Gaps count as the peak: an unobserved bin must not seem to have free capacity.
         most = np.nanmax(load) if np.any(~np.isnan(load)) else 0.0
-        out[m, r] = flat_level(np.nan_to_num(load, nan=most), work, int(soonest_s // bin_s))
+        out[m, r] = level_load(np.nan_to_num(load, nan=most), work, int(soonest_s // bin_s))
     return out
 
 
-def _dense(series: DemandSeries, start_s: float, end_s: float) -> FloatArray:
+def _dense_series(series: DemandSeries, start_s: float, end_s: float) -> FloatArray:
     """Return the tokens/s of every bin in ``[start_s, end_s)``; NaN if not observed."""
     out = np.full(round((end_s - start_s) / series.bin_s), np.nan)
     seen = series.window(start_s, end_s)
@@ -157,7 +164,7 @@ def _dense(series: DemandSeries, start_s: float, end_s: float) -> FloatArray:
     return out
 
 
-def flat_level(load: FloatArray, work: FloatArray, bins: int) -> float:
+def level_load(load: FloatArray, work: FloatArray, bins: int) -> float:
     """Return the smallest capacity of a static fleet that covers ``load`` and all of ``work``.
 
     Both have shape ``[w]``. Work must be done within ``bins`` bins of its arrival. The period is

@@ -9,13 +9,13 @@ from datetime import datetime
 import numpy as np
 
 from planner.domain.planning.inputs import PlanInput
-from planner.domain.planning.marginal_values import PlanWorth
+from planner.domain.planning.marginal_values import MarginalValues
 from planner.domain.planning.spare_replicas import PlanSpare
 from planner.domain.replicas import Replica, replica_of
 from planner.domain.serialise import KEY, MERGED, OPTIONAL, moment
 from planner.domain.sizing.sizing import Sizes
 from planner.inputs.scenario.build import Hardware
-from planner.optimizer.pools import together
+from planner.optimizer.pools import pool_capacity
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, TIMEOUT, ScalingPlan
 
 ENERGY = (
@@ -128,7 +128,7 @@ class PlanFigures:
     lent_gpu_hours: float | None
     rerouted: tuple[Rerouted, ...]
     split: tuple[Split, ...]
-    worth: PlanWorth | None = field(
+    worth: MarginalValues | None = field(
         default=None, metadata={OPTIONAL: True}
     )  # only for runs of kind plan
     spare: PlanSpare | None = field(default=None, metadata={OPTIONAL: True})  # likewise
@@ -137,7 +137,7 @@ class PlanFigures:
 def plan_figures(
     inputs: PlanInput,
     plan: ScalingPlan,
-    worth: PlanWorth | None = None,
+    worth: MarginalValues | None = None,
     spare: PlanSpare | None = None,
 ) -> PlanFigures:
     """Return the result figures of a plan."""
@@ -172,9 +172,9 @@ def plan_figures(
         ),
         conflicts=tuple(dict.fromkeys(window.conflict for window in windows if window.conflict)),
         limited=plan.policy,
-        unserved=_unserved(plan),
-        lent_gpu_hours=_lent(plan, hours),
-        rerouted=_rerouted(plan),
+        unserved=_unserved_rows(plan),
+        lent_gpu_hours=_lent_gpu_hours(plan, hours),
+        rerouted=_rerouted_rows(plan),
         split=load_split(plan, hardware, inputs.sizes),
         worth=worth,
         spare=spare,
@@ -216,7 +216,7 @@ def load_split(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> tuple[Spl
     only with variants of the same stage.
     """
     out = []
-    pools, stages = together(sizes.theta_tps, sizes.pool_tps, plan.target), hardware.stages
+    pools, stages = pool_capacity(sizes.theta_tps, sizes.pool_tps, plan.target), hardware.stages
     for m, model in enumerate(plan.models):
         for r, region in enumerate(plan.regions):
             for stage in np.unique(stages):
@@ -241,7 +241,7 @@ def load_split(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> tuple[Spl
     return tuple(out)
 
 
-def _unserved(plan: ScalingPlan) -> tuple[Unserved, ...]:
+def _unserved_rows(plan: ScalingPlan) -> tuple[Unserved, ...]:
     """Return the unserved demand of each tier and model that has any."""
     if plan.unserved_tps is None:
         return ()
@@ -259,18 +259,18 @@ def _unserved(plan: ScalingPlan) -> tuple[Unserved, ...]:
     )
 
 
-def _lent(plan: ScalingPlan, hours: float) -> float | None:
+def _lent_gpu_hours(plan: ScalingPlan, hours: float) -> float | None:
     """Return the GPU-hours lent out over the window, or None if nothing may be lent."""
     if plan.lent is None:
         return None
     return float((plan.lent * plan.gpus_per_instance[None, :, None, :]).sum() * hours)
 
 
-def _rerouted(plan: ScalingPlan) -> tuple[Rerouted, ...]:
+def _rerouted_rows(plan: ScalingPlan) -> tuple[Rerouted, ...]:
     """Return the cross-region traffic of each pair of regions that has any."""
     if plan.rerouted_tps is None:
         return ()
-    most = plan.rerouted_tps.max(axis=0)
+    max_rerouted = plan.rerouted_tps.max(axis=0)
     demand = plan.demand_tps.sum(axis=1)[:, :, None]  # [p, home, 1]
     share = np.divide(
         plan.rerouted_tps, demand, out=np.zeros_like(plan.rerouted_tps), where=demand > 0
@@ -279,8 +279,8 @@ def _rerouted(plan: ScalingPlan) -> tuple[Rerouted, ...]:
         Rerouted(
             plan.regions[home],
             plan.regions[other],
-            input_tps=float(most[home, other]),
+            input_tps=float(max_rerouted[home, other]),
             share=float(share[home, other]),
         )
-        for home, other in np.argwhere(most > 0)
+        for home, other in np.argwhere(max_rerouted > 0)
     )

@@ -18,15 +18,15 @@ from planner.domain.serialise import COLUMNS
 from planner.domain.sizing.sizing import size
 from planner.errors import PlannerError
 from planner.optimizer import solve_window
-from planner.optimizer.marginal_values import Worth, again, worth_of_capacity
+from planner.optimizer.marginal_values import MarginalValue, capacity_values, solve_moved
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, PlanningProblem, WindowPlan
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
 
-LOOSER = 0.1  # share of a limit by which it is loosened to price a millisecond
+LOOSENED_BY = 0.1  # share of a limit by which it is loosened to price a millisecond
 POINT = 0.01  # one point of quantile
 RESOLVE_S = 5.0  # time limit of each solve
-TEN_TO_NINETY = 2 * NormalDist().inv_cdf(
+LEVEL_RANGE = 2 * NormalDist().inv_cdf(
     0.9
 )  # standard deviations between the 10% and the 90% quantile
 RE_SOLVED = "planned again with the limit moved"
@@ -50,17 +50,17 @@ WORTH = Columns(
 
 
 @dataclass(frozen=True, slots=True)
-class PlanWorth:
+class MarginalValues:
     """The objective of the most expensive period per hour, and the saving per moved limit."""
 
     period: float
     unit: str
     objective_per_hour: float
-    rows: tuple[Worth, ...] = field(metadata={COLUMNS: WORTH})
+    rows: tuple[MarginalValue, ...] = field(metadata={COLUMNS: WORTH})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Dearest:
+class _ExpensivePeriod:
     """The period with the highest objective, planned alone from the fleet before it."""
 
     period: int
@@ -69,9 +69,9 @@ class _Dearest:
     options: dict[str, object]
 
 
-def worth_of(
+def marginal_values(
     inputs: PlanInput, planned: Planned, seed: int, progress: Progress
-) -> PlanWorth | None:
+) -> MarginalValues | None:
     """Plan the most expensive period again with one limit moved at a time.
 
     The limits are exhausted GPU capacity, the TTFT and TBT of all interactive tiers, and the
@@ -81,13 +81,13 @@ def worth_of(
     settings = inputs.settings
     if settings.reroute is not None:
         return None  # a period planned alone here would ignore the rerouting limits
-    dearest = _dearest(inputs, planned)
+    dearest = _most_expensive_period(inputs, planned)
     if dearest is None:
         return None
     progress(0.1, "What more GPUs would be worth")
     limit = min(RESOLVE_S, settings.time_limit_s)
     moved = list(
-        worth_of_capacity(
+        capacity_values(
             dearest.problem,
             dearest.plan,
             solver=settings.solver,
@@ -96,13 +96,13 @@ def worth_of(
         )
     )
     for done, limit_name in enumerate(LIMITS):
-        row = _looser(
+        row = _with_looser_limit(
             inputs, dearest, limit_name, seed, part(progress, 0.2 + 0.35 * done, 0.55 + 0.35 * done)
         )
         moved += [row] if row else []
     quantile = _quantile(inputs, planned, dearest)
     moved += [quantile] if quantile else []
-    return PlanWorth(
+    return MarginalValues(
         period=float(planned.plan.period_start_s[dearest.period]),
         unit=settings.unit,
         objective_per_hour=dearest.plan.objective_usd,
@@ -110,7 +110,7 @@ def worth_of(
     )
 
 
-def _dearest(inputs: PlanInput, planned: Planned) -> _Dearest | None:
+def _most_expensive_period(inputs: PlanInput, planned: Planned) -> _ExpensivePeriod | None:
     """Plan the period with the highest objective alone; return None if it has no plan."""
     plan, settings = planned.plan, inputs.settings
     period = int(np.argmax([window.objective_usd for window in plan.windows]))
@@ -127,12 +127,16 @@ def _dearest(inputs: PlanInput, planned: Planned) -> _Dearest | None:
         "time_limit_s": min(RESOLVE_S, settings.time_limit_s),
     }
     alone = solve_window(window, **options)  # type: ignore[arg-type]
-    return _Dearest(period, window, alone, options) if alone.status in (OPTIMAL, FEASIBLE) else None
+    return (
+        _ExpensivePeriod(period, window, alone, options)
+        if alone.status in (OPTIMAL, FEASIBLE)
+        else None
+    )
 
 
-def _looser(
-    inputs: PlanInput, dearest: _Dearest, field: str, seed: int, progress: Progress
-) -> Worth | None:
+def _with_looser_limit(
+    inputs: PlanInput, dearest: _ExpensivePeriod, field: str, seed: int, progress: Progress
+) -> MarginalValue | None:
     """Size and plan again with the limit ``field`` of all interactive tiers a tenth looser.
 
     Return None if no tier has that limit, or if sizing fails.
@@ -148,15 +152,15 @@ def _looser(
         sizes = size(hardware, traffic.lengths, seed, progress, traffic.arrivals, traffic.shared)
     except (PlannerError, SimulationError):
         return None
-    step = 1000 * LOOSER * min(limits)
+    step = 1000 * LOOSENED_BY * min(limits)
     # A looser limit cannot lower a capacity. If sizing finds a lower one, that is simulation noise.
     theta = np.maximum(sizes.theta_tps, inputs.sizes.theta_tps)
     pools = np.maximum(sizes.pool_tps, inputs.sizes.pool_tps)
-    return again(
+    return solve_moved(
         replace(dearest.problem, theta_tps=theta, pool_tps=pools),
         dearest.plan,
         family="slo",
-        what=f"{LIMITS[field]} limits {LOOSER:.0%} looser ({step:,.0f} ms of the strictest)",
+        what=f"{LIMITS[field]} limits {LOOSENED_BY:.0%} looser ({step:,.0f} ms of the strictest)",
         step=step,
         unit="ms",
         options=dearest.options,
@@ -169,11 +173,13 @@ def _loosened(tier: Tier, field: str) -> Tier:
     seconds = getattr(tier, field)
     if tier.deferrable or seconds is None:
         return tier
-    longer: dict[str, Any] = {field: seconds * (1 + LOOSER)}
+    longer: dict[str, Any] = {field: seconds * (1 + LOOSENED_BY)}
     return replace(tier, **longer)
 
 
-def _quantile(inputs: PlanInput, planned: Planned, dearest: _Dearest) -> Worth | None:
+def _quantile(
+    inputs: PlanInput, planned: Planned, dearest: _ExpensivePeriod
+) -> MarginalValue | None:
     """Plan again with one more point of quantile.
 
     Forecast errors are assumed to be normal, with the spread of the 10% and 90% quantiles. Return
@@ -185,16 +191,14 @@ def _quantile(inputs: PlanInput, planned: Planned, dearest: _Dearest) -> Worth |
         level = 0.5 if forecast.height.level is None else forecast.height.level
         if level + POINT >= 1:
             return None
-        spread = (
-            forecast.height.times * np.maximum(0.0, forecast.high - forecast.low) / TEN_TO_NINETY
-        )
+        spread = forecast.height.times * np.maximum(0.0, forecast.high - forecast.low) / LEVEL_RANGE
         rise = (scipy.special.ndtri(level + POINT) - scipy.special.ndtri(level)) * spread
-        place = traffic.models.index(forecast.key.model), traffic.regions.index(forecast.key.region)
+        cell = traffic.models.index(forecast.key.model), traffic.regions.index(forecast.key.region)
         by_period = rise.reshape(len(planned.load.tps), -1) / inputs.window.bin_s
-        more[place] += by_period[dearest.period]
+        more[cell] += by_period[dearest.period]
     if not more.any():
         return None
-    return again(
+    return solve_moved(
         replace(dearest.problem, demand_tps=dearest.problem.demand_tps + more),
         dearest.plan,
         family="quantile",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.domain.planning.deferred import deferred_tps, flat_tps
+from planner.domain.planning.deferred import deferred_tps, level_deferred_tps
 from planner.domain.planning.inputs import Foreseen, Load, PlanInput, Planned
 from planner.domain.planning.program import problem
 from planner.domain.planning.solving import Periods, solve_periods
@@ -25,6 +25,7 @@ from planner.inputs.scenario.settings import ALL
 from planner.optimizer import solve_window
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, ScalingPlan
 from simulation.arrays import BoolArray, FloatArray, IntArray
+from simulation.policies.parts.schedule import ScheduleTable
 from simulation.policies.scheduled import Scheduled
 
 CONTROL_S = Scheduled.interval_s  # interval at which an active plan is applied
@@ -96,7 +97,7 @@ def plan_load(inputs: PlanInput, load: Load, progress: Progress) -> ScalingPlan:
     return solve_periods(Periods.of(inputs, load), progress)
 
 
-def flat_at_peak(inputs: PlanInput) -> tuple[IntArray, str]:
+def static_at_peak(inputs: PlanInput) -> tuple[IntArray, str]:
     """Return the cheapest static fleet ``[l, r, g]`` that covers every region's peak of the window.
 
     This is an oracle baseline, sized from the actual demand. If the window is ahead of the trace,
@@ -114,7 +115,7 @@ def flat_at_peak(inputs: PlanInput) -> tuple[IntArray, str]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Before:
+class StaticBefore:
     """The static fleet at the window's start, if the scenario does not state the current fleet.
 
     It is the cheapest that covers every region's own peak of the time before. That time is as long
@@ -125,7 +126,7 @@ class Before:
     seconds: float  # observed time before the window that it was sized on; 0: none
 
 
-def flat_before(inputs: PlanInput) -> Before:
+def static_before(inputs: PlanInput) -> StaticBefore:
     """Return the static fleet sized on the time before the window, as far as traffic reaches.
 
     Without traffic before the window, it is the smallest fleet that the limits permit. Traffic that
@@ -135,11 +136,11 @@ def flat_before(inputs: PlanInput) -> Before:
     demand = inputs.traffic.demand
     requests = demand.requests[:, demand.inside(start_s, end_s)]
     seconds = end_s - start_s if np.any(~np.isnan(requests)) else 0.0
-    return Before(flat_for(inputs, peaks_before(inputs))[0], max(0.0, seconds))
+    return StaticBefore(flat_for(inputs, peaks_before(inputs))[0], max(0.0, seconds))
 
 
 def peaks_before(inputs: PlanInput) -> FloatArray:
-    """Return the peaks of the time that ``flat_before`` is sized on, ``[l, r, 1]`` tokens/s."""
+    """Return the peaks of the time that ``static_before`` is sized on, ``[l, r, 1]`` tokens/s."""
     return _peaks(inputs, *_before(inputs))
 
 
@@ -162,7 +163,7 @@ def _peaks(inputs: PlanInput, start_s: float, end_s: float) -> FloatArray:
             if weight is not None and np.any(~np.isnan(rate)):
                 tps[m, r, 0] += weight * float(np.nanmax(rate))
     if buffer is None:
-        tps = np.maximum(tps, flat_tps(inputs, start_s, end_s)[..., None])
+        tps = np.maximum(tps, level_deferred_tps(inputs, start_s, end_s)[..., None])
     return tps
 
 
@@ -186,32 +187,22 @@ def flat_for(inputs: PlanInput, tps: FloatArray) -> tuple[IntArray, str]:
     return answer.target, answer.conflict
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Schedule:
-    """The replicas to request, and when."""
-
-    times_s: FloatArray  # [t] from the window's start
-    targets: IntArray  # [t, l, r, g]
-    # [t, l, r, g] targets that are lent out: neither the current period nor one already requested
-    # serves with them. None if nothing may be lent.
-    lent: IntArray | None
-    shares: FloatArray | None  # [t, l, r, r] ScalingPlan.shares of the current period
-
-
-def schedule(plan: ScalingPlan, window: Window) -> Schedule:
-    """Return the schedule of a plan: the targets over time.
+def schedule_of(plan: ScalingPlan, window: Window) -> ScheduleTable:
+    """Return the schedule of a plan: the targets ``[steps, l, r, g]`` over time.
 
     The instances of each period are requested ``lead_s`` before it begins, so that they are ready
     then. They stay until it ends. At any time, the target is the largest of the current period and
     those already requested. See ``asked_s`` for the times.
     """
     times, in_force = _in_force(window)
-    targets = _most(plan.target, in_force)
+    targets = _largest_in_force(plan.target, in_force)
     runs = np.searchsorted(window.period_starts_s - window.start_s, times, side="right") - 1
     shares = None if plan.shares is None else plan.shares[runs]
     if plan.lent is None:
-        return Schedule(times, targets, None, shares)
-    return Schedule(times, targets, targets - _most(plan.target - plan.lent, in_force), shares)
+        return ScheduleTable(times, targets, None, shares)
+    return ScheduleTable(
+        times, targets, targets - _largest_in_force(plan.target - plan.lent, in_force), shares
+    )
 
 
 def counts_over_time(counts: IntArray, window: Window) -> tuple[FloatArray, IntArray]:
@@ -220,10 +211,10 @@ def counts_over_time(counts: IntArray, window: Window) -> tuple[FloatArray, IntA
     Times are seconds from the window's start. Instances are requested as in ``schedule``.
     """
     times, in_force = _in_force(window)
-    return times, _most(counts, in_force)
+    return times, _largest_in_force(counts, in_force)
 
 
-def asked_s(window: Window) -> FloatArray:
+def decision_times_s(window: Window) -> FloatArray:
     """Return when each period's instances are requested, seconds from the window's start, ``[p]``.
 
     This is ``lead_s`` before the period begins, rounded down to a multiple of ``CONTROL_S``. It is
@@ -237,13 +228,13 @@ def asked_s(window: Window) -> FloatArray:
 
 def _in_force(window: Window) -> tuple[FloatArray, BoolArray]:
     """Return the times at which targets change, and the periods requested at each, ``[t, p]``."""
-    starts, begins = window.period_starts_s - window.start_s, asked_s(window)
+    starts, begins = window.period_starts_s - window.start_s, decision_times_s(window)
     times = np.unique(np.concatenate([starts, begins]))
     ends = np.append(starts[1:], np.inf)
     return times, (begins <= times[:, None]) & (times[:, None] < ends)
 
 
-def _most(counts: IntArray, in_force: BoolArray) -> IntArray:
+def _largest_in_force(counts: IntArray, in_force: BoolArray) -> IntArray:
     """Return the largest counts of the requested periods at each time, ``[t, l, r, g]``."""
     most: IntArray = np.where(in_force[..., None, None, None], counts, 0).max(axis=1)
     return most

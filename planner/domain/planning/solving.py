@@ -17,9 +17,9 @@ from planner.optimizer import serve_limited, solve_window
 from planner.optimizer.binding import binding_constraints
 from planner.optimizer.figures import fleet_usd, start_usd
 from planner.optimizer.horizon import HorizonPlan, HorizonProblem, solve_horizon
-from planner.optimizer.horizon.cross_region import rerouted, shares_planned
+from planner.optimizer.horizon.cross_region import rerouted_tps, shares_planned
 from planner.optimizer.horizon.figures import by_window
-from planner.optimizer.limited_capacity import EXACT, by_tier
+from planner.optimizer.limited_capacity import EXACT, unserved_by_tier
 from planner.optimizer.objective import totals
 from planner.optimizer.problem import FEASIBLE, INFEASIBLE, PlanningProblem, ScalingPlan, WindowPlan
 from simulation.arrays import FloatArray, IntArray
@@ -44,13 +44,13 @@ class Periods:
         starts = window.period_starts_s.tolist()
         # If all periods are decided at once, all of them use the sizes known at that time.
         at_once = inputs.settings.periods == ALL
-        known = [inputs if at_once else inputs.of(p) for p in range(len(starts))]
+        inputs_of_period = [inputs if at_once else inputs.of(p) for p in range(len(starts))]
         # Many periods share the same sizes, so compute the power only once per set of sizes.
-        by_sizes = {its.sizes: its for its in known}
-        kw = {sizes: instance_kw(its) for sizes, its in by_sizes.items()}
+        by_sizes = {period_inputs.sizes: period_inputs for period_inputs in inputs_of_period}
+        kw = {sizes: instance_kw(period_inputs) for sizes, period_inputs in by_sizes.items()}
         problems = tuple(
-            problem(its, tps, window.period_s, start, kw[its.sizes])
-            for its, tps, start in zip(known, load.tps, starts, strict=True)
+            problem(period_inputs, tps, window.period_s, start, kw[period_inputs.sizes])
+            for period_inputs, tps, start in zip(inputs_of_period, load.tps, starts, strict=True)
         )
         return cls(
             inputs, load, problems, tuple(f"the period from {words_of(t, clock)}" for t in starts)
@@ -109,8 +109,8 @@ def solve_periods(periods: Periods, progress: Progress) -> ScalingPlan:
     Raise Infeasible with the conflict, unless limited mode sets which demand to serve then.
     """
     if periods.given.settings.periods == ALL:
-        return _together(periods, progress)
-    return _apart(periods, progress)
+        return _solve_together(periods, progress)
+    return _solve_in_turn(periods, progress)
 
 
 def _solved(
@@ -155,11 +155,11 @@ def solve_period(
             check=check,
         )
     else:
-        ways = periods.alone(period, problem_now)
-        (window,) = by_window(ways, _solved(periods, ways, check))
+        horizon_of_one = periods.alone(period, problem_now)
+        (window,) = by_window(horizon_of_one, _solved(periods, horizon_of_one, check))
     unserved = None
     if window.status == INFEASIBLE and settings.limited is not None:
-        window, unserved = _rescued(periods, problem_now, window, period)
+        window, unserved = _serve_partially(periods, problem_now, window, period)
     if window.status == INFEASIBLE:
         name = periods.names[period]
         raise Infeasible(f"There is no feasible plan for {name}. {window.conflict}")
@@ -197,13 +197,15 @@ def plan_of(periods: Periods, answers: Sequence[Answer]) -> ScalingPlan:
             [window_problem.demand_tps.max(axis=2) for window_problem in periods.problems]
         ),
         windows=tuple(answer.window for answer in answers),
-        rerouted_tps=rerouted(serving, target),
+        rerouted_tps=rerouted_tps(serving, target),
         shares=shares_planned(serving, target),
     )
     if all(answer.unserved_tps is None for answer in answers):
         return plan
-    nothing = np.zeros((max(1, len(periods.load.tiers)), len(plan.models)))
-    left = [nothing if answer.unserved_tps is None else answer.unserved_tps for answer in answers]
+    none_unserved = np.zeros((max(1, len(periods.load.tiers)), len(plan.models)))
+    left = [
+        none_unserved if answer.unserved_tps is None else answer.unserved_tps for answer in answers
+    ]
     return replace(
         plan,
         tiers=periods.load.tiers or ALL_TIERS,
@@ -218,12 +220,12 @@ def replanned(periods: Periods, plan: ScalingPlan, target: IntArray) -> ScalingP
     current = plan.initial
     for window_problem, window, counts in zip(periods.problems, plan.windows, target, strict=True):
         begun = replace(window_problem, current=current)
-        answers.append(Answer(_unproven(begun, window, counts)))
+        answers.append(Answer(_unproven_plan(begun, window, counts)))
         current = counts
     return plan_of(periods, answers)
 
 
-def _apart(periods: Periods, progress: Progress) -> ScalingPlan:
+def _solve_in_turn(periods: Periods, progress: Progress) -> ScalingPlan:
     """Plan the periods one after the other, each from the target of the one before."""
     answers: list[Answer] = []
     current, total = periods.problems[0].current, len(periods.problems)
@@ -239,7 +241,7 @@ def _apart(periods: Periods, progress: Progress) -> ScalingPlan:
     return plan_of(periods, answers)
 
 
-def _rescued(
+def _serve_partially(
     periods: Periods, window_problem: PlanningProblem, failed: WindowPlan, period: int
 ) -> tuple[WindowPlan, FloatArray | None]:
     """Return a plan that serves as much as possible, and its unserved demand ``[k, l]``.
@@ -268,13 +270,15 @@ def _rescued(
         worth if apart else None,
     )
     tier_tps = window_problem.demand_tps[None] if tiers is None else tiers[:, period]
-    left = by_tier(
+    left = unserved_by_tier(
         served.unserved_tps, served.unserved_joint_tps, tier_tps, window_problem.epsilon, worth
     )
-    return _unproven(window_problem, failed, served.target), left
+    return _unproven_plan(window_problem, failed, served.target), left
 
 
-def _unproven(window_problem: PlanningProblem, failed: WindowPlan, target: IntArray) -> WindowPlan:
+def _unproven_plan(
+    window_problem: PlanningProblem, failed: WindowPlan, target: IntArray
+) -> WindowPlan:
     """Return ``failed`` with ``target`` and its figures, as a feasible plan without a bound."""
     fleet = fleet_usd(window_problem, target)
     objective = fleet + start_usd(window_problem, target)
@@ -291,7 +295,7 @@ def _unproven(window_problem: PlanningProblem, failed: WindowPlan, target: IntAr
     )
 
 
-def _together(periods: Periods, progress: Progress) -> ScalingPlan:
+def _solve_together(periods: Periods, progress: Progress) -> ScalingPlan:
     """Plan all periods in one program. Conflicts are stated only in the first period."""
     settings, horizon = periods.given.settings, periods.together()
 

@@ -61,7 +61,7 @@ def _costs(plan: ScalingPlan) -> tuple[float, float]:
     return sum(w.usd for w in windows) * hours, sum(w.gpu_hours for w in windows) * hours
 
 
-def gone_words(spare: SpareSettings) -> str:
+def loss_words(spare: SpareSettings) -> str:
     """Return the losses that a plan must survive, in words."""
     many = "instance" if spare.instances == 1 else f"{spare.instances} instances"
     where = "every pool" if spare.by_pool else "every region's instances of a model"
@@ -74,7 +74,7 @@ def _sentence(
     spare: SpareSettings, usd: float | None, gpu_hours: float | None, share: float | None
 ) -> str:
     """Return the sentence on the spare replicas and their extra cost."""
-    kept = f"Demand is carried without {gone_words(spare)}"
+    kept = f"Demand is carried without {loss_words(spare)}"
     if usd is None or gpu_hours is None:
         return f"{kept}; the plan without that was not found."
     of = "" if share is None else f" ({share:+.1%})"

@@ -77,13 +77,13 @@ class BlockFigures:
     refused: str  # why no plan was tried; "": plans were tried
 
 
-def checked(options: BlockOptions | None, phases: Iterable[PhaseProblem]) -> None:
+def check_operators(options: BlockOptions | None, phases: Iterable[PhaseProblem]) -> None:
     """Check the operator names; raise ScenarioError for one that no phase has."""
-    known = dict.fromkeys(name for phase in phases for name in phase.problem.names)
+    operator_names = dict.fromkeys(name for phase in phases for name in phase.problem.names)
     for name in options.operators if options else ():
-        if name not in known:
+        if name not in operator_names:
             raise ScenarioError(
-                f"block: no operator is named {name!r}; there are: {', '.join(known)}."
+                f"block: no operator is named {name!r}; there are: {', '.join(operator_names)}."
             )
 
 
@@ -105,10 +105,14 @@ def block_figures(
         return BlockFigures(operators, None, None, None, (), str(error))
     plans = plans_of(block, epsilon)
     # Several methods may find the same plan: replay it once.
-    came: dict[bytes, tuple[ReplayedLatency, int]] = {}
+    replayed_by_plan: dict[bytes, tuple[ReplayedLatency, int]] = {}
     for plan_found in plans:
-        if replay is not None and plan_found.plan is not None and plan_found.key not in came:
-            came[plan_found.key] = replay_block(block, plan_found, replay)
+        if (
+            replay is not None
+            and plan_found.plan is not None
+            and plan_found.key not in replayed_by_plan
+        ):
+            replayed_by_plan[plan_found.key] = replay_block(block, plan_found, replay)
     fewest = min(
         (plan_found.plan.slots for plan_found in plans if plan_found.plan is not None), default=0
     )
@@ -117,7 +121,10 @@ def block_figures(
         block.problem.slo_s * 1e3,
         block.plans,
         block.problem.max_replicas,
-        tuple(_method(block, plan_found, fewest, came.get(plan_found.key)) for plan_found in plans),
+        tuple(
+            _method(block, plan_found, fewest, replayed_by_plan.get(plan_found.key))
+            for plan_found in plans
+        ),
         "",
     )
 
@@ -130,16 +137,16 @@ def _method(
     plan = plan_found.plan
     if plan is None:
         return BlockMethod(name, None, None, None, None, None, None, None, ())
-    came, devices = replayed or (None, None)
+    replayed_by_plan, devices = replayed or (None, None)
     return BlockMethod(
         method=name,
         gpus=plan.slots * block.unit,
         above=plan.slots / fewest - 1.0,
         latency_ms=plan.latency_s * 1e3,
         devices=devices,
-        mean_ms=None if came is None else came.mean_s * 1e3,
-        p95_ms=None if came is None else came.p95_s * 1e3,
-        attainment=None if came is None else came.attainment,
+        mean_ms=None if replayed_by_plan is None else replayed_by_plan.mean_s * 1e3,
+        p95_ms=None if replayed_by_plan is None else replayed_by_plan.p95_s * 1e3,
+        attainment=None if replayed_by_plan is None else replayed_by_plan.attainment,
         operators=tuple(
             BlockChoice(
                 operator,

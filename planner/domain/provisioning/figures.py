@@ -63,7 +63,7 @@ class Replicas:
 
 
 @dataclass(frozen=True, slots=True)
-class Came:
+class ReplayedFigures:
     """Result of a plan's replay: the latency under the limit, over its requests."""
 
     attainment: float
@@ -96,16 +96,16 @@ class LevelFigures:
     whole: Replicas | None = field(metadata={MERGED: True})
     bottleneck: str | None = field(metadata={OPTIONAL: True})
     trade: Trade | None = field(metadata={OPTIONAL: True})
-    replayed: Came | None = field(metadata={OPTIONAL: True})
+    replayed: ReplayedFigures | None = field(metadata={OPTIONAL: True})
 
 
-def shown(case: Case, level: Level) -> Level:
+def level_documents(case: Case, level: Level) -> Level:
     """Return ``level`` with the time before the first iteration in latency and limit.
 
     Plans do not include that time.
     """
     start = case.service.start_s
-    trade = None if level.trade is None else shown(case, level.trade)
+    trade = None if level.trade is None else level_documents(case, level.trade)
     return replace(level, latency_s=level.latency_s + start, slo_s=level.slo_s + start, trade=trade)
 
 
@@ -124,7 +124,7 @@ def _needs(levels: Sequence[Level]) -> Needs:
         for level in levels
         if level.least_devices is not None
     ]
-    least = sum(bounds) if len(bounds) == len(levels) else None
+    bound = sum(bounds) if len(bounds) == len(levels) else None
     return Needs(
         gpus=gpus,
         energy_w=sum(level.power_w for level in levels),
@@ -132,14 +132,14 @@ def _needs(levels: Sequence[Level]) -> Needs:
         latency_ms=near.latency_s * 1e3,
         slo_ms=near.slo_s * 1e3,
         seconds=sum(level.seconds for level in levels),
-        gap=None if least is None else (gpus - least) / gpus,
-        least_gpus=least,
+        gap=None if bound is None else (gpus - bound) / gpus,
+        least_gpus=bound,
     )
 
 
 def total(cases: list[Case], name: str) -> Total:
     """Return the needs of all cases at a level; a case without it counts as whole replicas."""
-    levels = [shown(case, case.levels.get(name) or case.levels[MODEL]) for case in cases]
+    levels = [level_documents(case, case.levels.get(name) or case.levels[MODEL]) for case in cases]
     near = cases[_nearest(levels)]
     return Total(_needs(levels), f"{near.phase} of {near.model} in {near.region}")
 
@@ -161,27 +161,28 @@ def level_figures(case: Case, level: Level) -> LevelFigures:
         slowest = int(level.plan.sojourn_s.argmax())
         bottleneck = level.seen(case.problem).problem.names[slowest]
     return LevelFigures(
-        needs=_needs([shown(case, level)]),
+        needs=_needs([level_documents(case, level)]),
         gap_slots=level.gap_slots,
         request_j=level.power_w / case.service.requests_s,
         method=level.method,
-        timing=sources.timing(case.problem, level),
+        timing=sources.timing_words(case.problem, level),
         whole=None
         if replicas is None
         else Replicas(replicas.replicas, replicas.batch, replicas.parallel, replicas.stages),
         bottleneck=bottleneck,
-        trade=_trade(shown(case, level)),
-        replayed=_came(level),
+        trade=_trade(level_documents(case, level)),
+        replayed=_replayed_figures(level),
     )
 
 
-def _came(level: Level) -> Came | None:
-    came = level.replayed
-    if came is None:
+def _replayed_figures(level: Level) -> ReplayedFigures | None:
+    replayed = level.replayed
+    if replayed is None:
         return None
-    return Came(
-        came.attainment, came.mean_s * 1e3, came.p50_s * 1e3, came.p95_s * 1e3, came.p99_s * 1e3,
-        came.requests,
+    return ReplayedFigures(
+        replayed.attainment, replayed.mean_s * 1e3, replayed.p50_s * 1e3,
+        replayed.p95_s * 1e3, replayed.p99_s * 1e3,
+        replayed.requests,
     )  # fmt: skip
 
 
@@ -274,7 +275,7 @@ def pays(saved: Mapping[str, Savings]) -> bool:
     return any((share.gpus or 0.0) > 0 for share in saved.values())
 
 
-def without_savings(saved: Mapping[str, Savings]) -> list[str]:
+def no_savings_notes(saved: Mapping[str, Savings]) -> list[str]:
     """Return a sentence for each level without savings, if another level has some."""
     return [
         f"{WORDS[name].capitalize()} nothing is saved in GPUs here."
@@ -283,7 +284,7 @@ def without_savings(saved: Mapping[str, Savings]) -> list[str]:
     ]
 
 
-def fallen(cases: list[Case]) -> list[str]:
+def fallback_notes(cases: list[Case]) -> list[str]:
     """Return a sentence for each finer level that falls back to whole replicas."""
     return [
         f"{case.model} in {case.region} on {case.gpu}: {WORDS[name]} nothing finer needs fewer "
@@ -294,7 +295,7 @@ def fallen(cases: list[Case]) -> list[str]:
     ]
 
 
-def traded(cases: list[Case]) -> list[str]:
+def trade_notes(cases: list[Case]) -> list[str]:
     """Return a sentence for each level that could use fewer GPUs at some other cost."""
     return [
         f"{case.phase.capitalize()} of {case.model} in {case.region} on {case.gpu} would do with "
@@ -304,11 +305,11 @@ def traded(cases: list[Case]) -> list[str]:
         f"{other.latency_s * 1e3:,.0f} ms instead of {level.latency_s * 1e3:,.0f}."
         for case in cases
         for name, level in case.levels.items()
-        if (other := shown(case, level).trade) is not None
+        if (other := level_documents(case, level).trade) is not None
     ]
 
 
-def in_shares(cases: Sequence[Case]) -> Iterator[str]:
+def sm_share_notes(cases: Sequence[Case]) -> Iterator[str]:
     """Yield sentences on whether shares of the multiprocessors pay off."""
     judged = [case for case in cases if (level := case.levels.get(OPERATOR)) and level.replayed]
     paid = [case for case in judged if case.levels[OPERATOR].confined is not None]
@@ -326,11 +327,11 @@ def in_shares(cases: Sequence[Case]) -> Iterator[str]:
         )
 
 
-def ordered(cases: Iterable[Case]) -> Iterator[str]:
+def order_notes(cases: Iterable[Case]) -> Iterator[str]:
     """Yield a sentence for each case with short prompts first: savings and p99 of long ones."""
     for case in cases:
-        came = case.least.replayed if case.levels else None
-        if case.service.order == "fcfs" or came is None:
+        replayed = case.least.replayed if case.levels else None
+        if case.service.order == "fcfs" or replayed is None:
             continue
         needs = so_many_gpus(case.least.devices)
         if case.least.in_turn is not None:
@@ -338,20 +339,21 @@ def ordered(cases: Iterable[Case]) -> Iterator[str]:
         yield (
             f"Prefill of {case.model} in {case.region} on {case.gpu} takes short prompts first, "
             f"which an engine has to be told (as a priority): {needs}. Long ones wait for them: "
-            f"p99 is {came.p99_s * 1e3:,.0f} ms, of a limit of {case.service.slo_s * 1e3:,.0f}. "
+            f"p99 is {replayed.p99_s * 1e3:,.0f} ms, of a limit of "
+            f"{case.service.slo_s * 1e3:,.0f}. "
             "Plans and comparisons have no scheduler that goes by length: only the replay here "
             "confirms it."
         )
 
 
-def short(cases: Iterable[Case]) -> Iterator[str]:
+def short_notes(cases: Iterable[Case]) -> Iterator[str]:
     """Yield a sentence for each case in which whole replicas miss the target attainment."""
     for case in cases:
-        came = case.levels[MODEL].replayed if MODEL in case.levels else None
-        if came is not None and came.attainment < case.limit.attainment:
+        replayed = case.levels[MODEL].replayed if MODEL in case.levels else None
+        if replayed is not None and replayed.attainment < case.limit.attainment:
             yield (
                 f"{case.phase.capitalize()} of {case.model} in {case.region} on {case.gpu} keeps "
-                f"{case.service.slo_s * 1e3:,.0f} ms for {came.attainment:.1%} of requests at "
+                f"{case.service.slo_s * 1e3:,.0f} ms for {replayed.attainment:.1%} of requests at "
                 f"most, not for {case.limit.attainment:.0%}: the longest take longer alone."
             )
 
@@ -374,7 +376,7 @@ def beyond_capacity(cases: list[Case]) -> list[str]:
     return sentences
 
 
-def refusals(cases: list[Case]) -> list[str]:
+def refusal_notes(cases: list[Case]) -> list[str]:
     """Return a sentence for each phase that misses its limit at any number of replicas."""
     return [
         f"{case.phase.capitalize()} of {case.model} in {case.region} does not keep "

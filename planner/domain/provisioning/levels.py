@@ -19,7 +19,7 @@ from planner.inputs import catalogue
 from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.catalogue.power import power_model
 from planner.inputs.profiles.kernel_files import KernelFile, Sharing, read_kernels
-from planner.inputs.scenario.own_hardware import Known
+from planner.inputs.scenario.own_hardware import UserFacts
 from simulation.arrays import IntArray
 from simulation.errors import SimulationError
 from simulation.performance.kernel_tables import Kernels, kernels
@@ -38,7 +38,9 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 PARALLEL = (1, 2, 4, 8)
 REPLICAS = (64, 512, 2048)  # limits on replicas per operator; the first sufficient one is used
 DRAWS = 1_000_003  # distance between the seeds of two draws of requests
-PLENTY = 1.5  # a limit suffices at this factor times the mean number of busy one-GPU replicas
+REPLICA_MARGIN = (
+    1.5  # a limit suffices at this factor times the mean number of busy one-GPU replicas
+)
 FREE, COUNTED = "free", "counted"  # whether the time to fill a batch counts as latency
 BatchWait = Literal["free", "counted"]
 Orders = Literal["fcfs", "shortest", "best"]
@@ -63,7 +65,7 @@ NO_MEASUREMENTS = Measurements()
 
 
 def measured_on(
-    known: Known, gpus: Iterable[str], *, timing: str = AUTO, interference: str = AUTO
+    known: UserFacts, gpus: Iterable[str], *, timing: str = AUTO, interference: str = AUTO
 ) -> dict[str, Measurements]:
     """Return the measurements of each GPU type, from the uploaded kernel files.
 
@@ -108,20 +110,22 @@ def interference_table(gpu: str, source: str, sharing: Sequence[Sharing]) -> Int
     Of several measured splits of the GPU, the one nearest to half counts. The slowdown of a kind is
     the median over its operators and precisions.
     """
-    beside: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    slowdowns: dict[tuple[str, str], list[tuple[float, float]]] = {}
     alone: dict[str, dict[float, list[float]]] = {}
     for row in sharing:
         kind = KIND_OF.get(row.op, row.op)
         if row.concurrent_with:
             other = row.concurrent_with.partition(":")[0]
             pair = kind, KIND_OF.get(other, other)
-            beside.setdefault(pair, []).append((abs(row.sm_share - EVEN_SHARE), row.slowdown))
+            slowdowns.setdefault(pair, []).append((abs(row.sm_share - EVEN_SHARE), row.slowdown))
         else:
             alone.setdefault(kind, {}).setdefault(row.sm_share, []).append(row.slowdown)
     pairs = {}
-    for pair, rows in beside.items():
-        nearest = min(off for off, _ in rows)
-        pairs[pair] = float(np.median([times for off, times in rows if off <= nearest + 1e-9]))
+    for pair, rows in slowdowns.items():
+        nearest = min(distance for distance, _ in rows)
+        pairs[pair] = float(
+            np.median([times for distance, times in rows if distance <= nearest + 1e-9])
+        )
     shares = {
         kind: (
             tuple(sorted(by_share)),
@@ -160,7 +164,7 @@ class Judge:
     seed: int
 
 
-def solve(
+def solve_levels(
     service: PhaseLoad,
     weights: str,
     rules: Rules,
@@ -173,18 +177,18 @@ def solve(
     each plan. Without, plans meet the limit on average.
     """
     room = MEMORY_SHARE * service.gpu.memory_bytes
-    phase = with_plenty(problem_of(service, weights, measured=measured))
+    phase = with_ample_replicas(problem_of(service, weights, measured=measured))
     if rules.batch_wait == FREE:
         if judge is not None and can_replay(phase):
-            return _judged(phase, room, rules, judge)
-        levels = _chain(phase, room, rules)
+            return _confirmed_levels(phase, room, rules, judge)
+        levels = _level_chain(phase, room, rules)
     else:
         levels = {}
         for name in dict.fromkeys((*rules.levels, "model")):
             alone = replace(rules, levels=(name,), proofs=False)
             best = with_batch_wait(
                 phase,
-                lambda some, a=alone: _chain(some, room, a).get(*a.levels),  # type: ignore[misc]
+                lambda some, a=alone: _level_chain(some, room, a).get(*a.levels),  # type: ignore[misc]
             )
             if best is not None:
                 level, batch, _ = best
@@ -193,7 +197,7 @@ def solve(
     return phase, {name: levels[name] for name in LEVELS if name in levels}
 
 
-def _judged(
+def _confirmed_levels(
     phase: PhaseProblem, room: float, rules: Rules, judge: Judge
 ) -> tuple[PhaseProblem, dict[str, Level]]:
     """Return the levels for the queue order of prompts that needs the fewest devices.
@@ -207,7 +211,7 @@ def _judged(
     for order in orders if phase.queues else ("fcfs",):
         ordered = replace(phase, service=replace(phase.service, order=order))
         replay = LevelReplay(ordered, draws, room)
-        levels = _chain(ordered, room, rules, (replay, judge.attainment))
+        levels = _level_chain(ordered, room, rules, (replay, judge.attainment))
         by_order[order] = ordered, {name: levels[name] for name in LEVELS if name in levels}
 
     def needs(order: Order) -> float:
@@ -221,9 +225,9 @@ def _judged(
     best = min(by_order, key=needs)
     chosen, levels = by_order[best]
     if best != "fcfs" and "fcfs" in by_order:
-        came = by_order["fcfs"][1]
+        first_come = by_order["fcfs"][1]
         levels = {
-            name: replace(level, in_turn=came[name].devices if name in came else None)
+            name: replace(level, in_turn=first_come[name].devices if name in first_come else None)
             for name, level in levels.items()
         }
     return chosen, levels
@@ -236,16 +240,18 @@ def draws_of(phase: PhaseProblem, judge: Judge) -> list[Requests]:
     ]
 
 
-def with_plenty(phase: PhaseProblem) -> PhaseProblem:
+def with_ample_replicas(phase: PhaseProblem) -> PhaseProblem:
     """Return ``phase`` with a limit on replicas per operator that suffices for its load."""
     problem = phase.problem
     busy = problem.rate / problem.batches[:, None] * problem.latency_s
-    least = PLENTY * float(busy.min(axis=1)[:, 0].max()) + 1.0
-    most = next((most for most in REPLICAS if most >= least), REPLICAS[-1])
-    return replace(phase, problem=replace(problem, max_replicas=most))
+    needed = REPLICA_MARGIN * float(busy.min(axis=1)[:, 0].max()) + 1.0
+    max_replicas = next(
+        (max_replicas for max_replicas in REPLICAS if max_replicas >= needed), REPLICAS[-1]
+    )
+    return replace(phase, problem=replace(problem, max_replicas=max_replicas))
 
 
-def _chain(
+def _level_chain(
     phase: PhaseProblem, room: float, rules: Rules, judge: tuple[LevelReplay, float] | None = None
 ) -> dict[str, Level]:
     """Plan the levels from the coarsest to the finest.
@@ -299,7 +305,7 @@ def problem_of(
     ScenarioError if the problem cannot be built.
     """
     gpu = service.gpu
-    spread = [p for p in PARALLEL if p <= gpu.gpus_per_node and fits(service.shape, p)]
+    spread = [p for p in PARALLEL if p <= gpu.gpus_per_node and fits_shape(service.shape, p)]
     try:
         return phase_problem(
             service,
@@ -320,6 +326,6 @@ def timing_of(gpu: GpuSpec, measured: Measurements = NO_MEASUREMENTS) -> Operato
     return OperatorTiming(gpu, efficiencies(), measured.kernels, measured.times)
 
 
-def fits(shape: ModelShape, parallel: int) -> bool:
+def fits_shape(shape: ModelShape, parallel: int) -> bool:
     """Return whether the attention heads divide evenly among ``parallel`` GPUs."""
     return shape.heads % parallel == 0

@@ -70,14 +70,14 @@ def peak_hours(hardware: Hardware, traffic: Traffic, window: Window) -> dict[tup
             over = sums[:, width:] - sums[:, :-width]
             counted = bins[width:] - bins[:-width]
             rate = over[0] / np.maximum(counted, 1) / demand.bin_s
-            most = float(rate.max(initial=0.0))
-            if most > 0:
-                most *= float(window.grown.max())
+            max_rate = float(rate.max(initial=0.0))
+            if max_rate > 0:
+                max_rate *= float(window.grown.max())
                 busiest = int(rate.argmax())
                 requests, inputs, outputs = over[:, busiest]
                 start = demand.start_s + (int(np.flatnonzero(inside)[0]) + busiest) * demand.bin_s
                 peaks[m, r] = Peak(
-                    most, inputs / requests, max(1.0, outputs / requests),
+                    max_rate, inputs / requests, max(1.0, outputs / requests),
                     start, start + width * demand.bin_s,
                 )  # fmt: skip
     return peaks
@@ -114,17 +114,17 @@ SAMPLE = 20_000  # approximate number of requests to draw lengths from
 
 
 def lengths_of(
-    hardware: Hardware, traffic: Traffic, place: tuple[str, str], peak: Peak, seed: int
+    hardware: Hardware, traffic: Traffic, model_region: tuple[str, str], peak: Peak, seed: int
 ) -> tuple[IntArray, IntArray]:
     """Return input and output tokens of requests of a model and region in the peak hour."""
     cells = max(1, round(peak.requests_s * (peak.end_s - peak.start_s) / SAMPLE))
     trace = traffic.requests(peak.start_s, peak.end_s, seed, cells=cells)
-    rows = of_place(trace, place, interactive(hardware))
+    rows = is_of_pool(trace, model_region, interactive(hardware))
     return trace.input_tokens[rows].astype(np.int64), trace.output_tokens[rows].astype(np.int64)
 
 
-def of_place(trace: Trace, place: tuple[str, str], tiers: set[str]) -> BoolArray:
-    """Return which requests are of the model and region ``place`` and in ``tiers``."""
-    m, r = trace.models.index(place[0]), trace.regions.index(place[1])
+def is_of_pool(trace: Trace, model_region: tuple[str, str], tiers: set[str]) -> BoolArray:
+    """Return which requests are of the model and region ``model_region`` and in ``tiers``."""
+    m, r = trace.models.index(model_region[0]), trace.regions.index(model_region[1])
     codes = [i for i, name in enumerate(trace.tiers) if name in tiers]
     return np.asarray((trace.model == m) & (trace.region == r) & np.isin(trace.tier, codes))

@@ -9,10 +9,10 @@ from functools import partial
 
 from planner.domain.progress import Progress
 from planner.domain.provisioning.algorithm1_comparison import methods_of
-from planner.domain.provisioning.block import BlockOptions, block_figures, checked
-from planner.domain.provisioning.levels import Judge, Measurements, Rules, problem_of, solve
+from planner.domain.provisioning.block import BlockOptions, block_figures, check_operators
+from planner.domain.provisioning.levels import Judge, Measurements, Rules, problem_of, solve_levels
 from planner.domain.provisioning.load import Limit, Peak
-from planner.domain.provisioning.speeds import start_of, times_of
+from planner.domain.provisioning.speeds import profile_ratio, start_of
 from planner.domain.provisioning.unit import MODEL, OPERATOR, Case
 from planner.errors import ScenarioError
 from planner.inputs.scenario.build import Hardware
@@ -91,7 +91,7 @@ def variants(hardware: Hardware, peaks: dict[tuple[int, int], Peak]) -> tuple[Va
     )
 
 
-def solved(
+def solve_variants(
     hardware: Hardware,
     variants: tuple[Variant, ...],
     limits: Mapping[tuple[int, Phase], Limit],
@@ -131,12 +131,14 @@ def solved(
             )
             isl, osl = lengths[variant.m, variant.r]
             judge = Judge(isl, osl, limit.attainment, seed) if isl.size else None
-            known = measured[gpu.name]
+            measurements = measured[gpu.name]
             if by_profile:
-                bare = problem_of(service, variant.weights, measured=known)
-                known = replace(known, times=times_of(bare, variant.profiles))
-            problem, levels = solve(service, variant.weights, rules, known, judge)
-            with_weights = partial(problem_of, problem.service, variant.weights, measured=known)
+                bare = problem_of(service, variant.weights, measured=measurements)
+                measurements = replace(measurements, times=profile_ratio(bare, variant.profiles))
+            problem, levels = solve_levels(service, variant.weights, rules, measurements, judge)
+            with_weights = partial(
+                problem_of, problem.service, variant.weights, measured=measurements
+            )
             cases.append(
                 Case(
                     model=model.name,
@@ -149,7 +151,7 @@ def solved(
                     problem=problem,
                     levels=levels,
                     usd_per_hour=variant.usd_per_hour,
-                    measured=known,
+                    measured=measurements,
                     capacity=variant.capacity,
                     profiles=variant.profiles,
                     methods=methods_of(problem, rules.epsilon)
@@ -162,11 +164,11 @@ def solved(
                     ),
                 )
             )
-    checked(block, [case.problem for case in cases])
+    check_operators(block, [case.problem for case in cases])
     return cases
 
 
-def choose(cases: list[Case]) -> list[Case]:
+def choose_variants(cases: list[Case]) -> list[Case]:
     """Mark, for each model and region, the cases of the chosen GPU type and precision.
 
     The choice is the cheapest for whole replicas with all phases feasible. Types with enough GPUs

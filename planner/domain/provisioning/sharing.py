@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from planner.domain.provisioning.levels import problem_of, with_plenty
+from planner.domain.provisioning.levels import problem_of, with_ample_replicas
 from planner.domain.provisioning.unit import Case, Sentences, groups
 from planner.domain.serialise import so_many_gpus
 from simulation.performance.memory import MEMORY_SHARE
@@ -82,13 +82,15 @@ class SharedGpus:
     models: tuple[SharedModels, ...]
 
 
-def on_common_gpus(cases: list[Case]) -> SharedGpus:
+def shared_gpus(cases: list[Case]) -> SharedGpus:
     """Return what the chosen cases need if phases or models share GPUs."""
     both = groups(cases, lambda case: (case.model, case.region, case.gpu))
-    beside = groups(cases, lambda case: (case.region, case.gpu))
+    cases_by_gpu = groups(cases, lambda case: (case.region, case.gpu))
     return SharedGpus(
         services=tuple(_service(*pair) for pair in both if len(pair) == 2),
-        models=tuple(_models(group) for group in beside if len({case.model for case in group}) > 1),
+        models=tuple(
+            _models(group) for group in cases_by_gpu if len({case.model for case in group}) > 1
+        ),
     )
 
 
@@ -109,9 +111,9 @@ def _service(prefill: Case, decode: Case) -> SharedService:
     if shared.placement is not None:
         ways[TOGETHER] = SharingWay(shared.devices, shared.power_w, shared.memory_bytes / 1e9)
     if chunks.model is not None:
-        ways[CHUNKED_MODEL] = _alone(chunks.model)
+        ways[CHUNKED_MODEL] = _way_of_level(chunks.model)
     if chunks.operator is not None:
-        ways[CHUNKED_OPERATOR] = _alone(chunks.operator)
+        ways[CHUNKED_OPERATOR] = _way_of_level(chunks.operator)
     # Rounding makes equal powers tie. Then ``min`` takes the first way, which is the simplest.
     return SharedService(
         model=prefill.model,
@@ -124,14 +126,14 @@ def _service(prefill: Case, decode: Case) -> SharedService:
     )
 
 
-def _alone(level: Level) -> SharingWay:
+def _way_of_level(level: Level) -> SharingWay:
     return SharingWay(level.devices, level.power_w, level.memory_bytes / 1e9)
 
 
 def _chunked(prefill: Case, decode: Case, room: float) -> Chunked:
     service = chunked_service(prefill.service, decode.service)
     of = partial(problem_of, service, prefill.weights, measured=prefill.measured)
-    return best_chunked(with_plenty(of()), room)
+    return best_chunked(with_ample_replicas(of()), room)
 
 
 def _models(group: list[Case]) -> SharedModels:
@@ -153,10 +155,10 @@ def _models(group: list[Case]) -> SharedModels:
 
 def sentences(shared: SharedGpus) -> Sentences:
     """Return sentences on services for which sharing beats finer levels, and on savings."""
-    return Sentences(tuple(_beaten(shared)), tuple(_better(shared)))
+    return Sentences(tuple(_is_beaten(shared)), tuple(_better_words(shared)))
 
 
-def _beaten(shared: SharedGpus) -> Iterator[str]:
+def _is_beaten(shared: SharedGpus) -> Iterator[str]:
     """Yield a sentence for each service where chunked prefill on whole replicas is better."""
     for service in shared.services:
         apart, best = service.ways[APART], service.ways[service.best]
@@ -168,7 +170,7 @@ def _beaten(shared: SharedGpus) -> Iterator[str]:
             )
 
 
-def _better(shared: SharedGpus) -> Iterator[str]:
+def _better_words(shared: SharedGpus) -> Iterator[str]:
     """Yield a sentence for each service or group that needs fewer GPUs when sharing."""
     for service in shared.services:
         apart, best = service.ways[APART], service.ways[service.best]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.domain.provisioning.speeds import TYPICAL, compared
+from planner.domain.provisioning.speeds import TYPICAL, compare_with_profile
 from planner.domain.provisioning.unit import Case, groups
 from planner.domain.sources import Fact, facts_of
 from planner.inputs.catalogue.efficiency import efficiencies
@@ -35,7 +35,7 @@ class Timing:
     modelled: float
 
 
-def word(shares: FloatArray) -> str:
+def timing_word(shares: FloatArray) -> str:
     """Return the source of a time in a word, from its measured and extrapolated ``shares [2]``."""
     inside, beyond = (float(share) for share in shares)
     if inside + beyond < 0.005:
@@ -54,7 +54,7 @@ def shares(phase: PhaseProblem, level: Level) -> FloatArray:
     return np.asarray((judged.measured[:, *chosen] * seconds).sum(axis=1) / seconds.sum())
 
 
-def timing(phase: PhaseProblem, level: Level) -> Timing:
+def timing_words(phase: PhaseProblem, level: Level) -> Timing:
     """Return the shares of a plan's pass by source."""
     inside, beyond = (float(share) for share in shares(phase, level))
     return Timing(inside, beyond, max(0.0, 1.0 - inside - beyond))
@@ -67,7 +67,10 @@ def beside_profiles(cases: list[Case]) -> Iterator[str]:
     """
     sentences = set()  # cases on one profile would repeat the sentence
     for case in cases:
-        times, comparisons = case.measured.times, list(compared(case.problem, case.profiles))
+        times, comparisons = (
+            case.measured.times,
+            list(compare_with_profile(case.problem, case.profiles)),
+        )
         if case.service.start_s:
             yield (
                 f"TTFT of {case.model} on {case.gpu} holds {case.service.start_s * 1e3:,.1f} ms "
@@ -106,7 +109,7 @@ def beside_profiles(cases: list[Case]) -> Iterator[str]:
                 yield sentence
 
 
-def facts(cases: list[Case]) -> Iterator[Fact]:
+def timing_facts(cases: list[Case]) -> Iterator[Fact]:
     """Yield the facts on each GPU type: power by load, source of times, interference."""
     by_gpu = groups(cases, lambda case: case.gpu)
     for alike in by_gpu:

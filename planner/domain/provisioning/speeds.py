@@ -15,7 +15,7 @@ TYPICAL = 32.0  # decoding sequences of the compared pass
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ProfileComparison:
     """Seconds of one typical pass: a prompt alone, or ``TYPICAL`` sequences that decode."""
 
     profile: Profile
@@ -23,7 +23,9 @@ class Compared:
     profile_s: float
 
 
-def compared(phase: PhaseProblem, profiles: Sequence[Profile]) -> Iterator[Compared]:
+def compare_with_profile(
+    phase: PhaseProblem, profiles: Sequence[Profile]
+) -> Iterator[ProfileComparison]:
     """Yield the comparison for each profile with a tensor parallelism that operators may have.
 
     Encoder operators are not counted, because profiles do not time them.
@@ -41,7 +43,7 @@ def compared(phase: PhaseProblem, profiles: Sequence[Profile]) -> Iterator[Compa
         else:
             summed = float(np.interp(TYPICAL, problem.batches, pass_s[:, j]))
             other = iteration_s(profile, TYPICAL, TYPICAL * service.context, 0.0, 0.0)
-        yield Compared(profile, summed, float(other))
+        yield ProfileComparison(profile, summed, float(other))
 
 
 def start_of(phase: Phase, profiles: Sequence[Profile]) -> float:
@@ -54,10 +56,13 @@ def start_of(phase: Phase, profiles: Sequence[Profile]) -> float:
     )
 
 
-def times_of(phase: PhaseProblem, profiles: Sequence[Profile]) -> float:
+def profile_ratio(phase: PhaseProblem, profiles: Sequence[Profile]) -> float:
     """Return the ratio of a profile's pass time to the sum of its operators.
 
     It is the geometric mean over the profiles, or 1 if none can be compared.
     """
-    ratios = [comparison.profile_s / comparison.own_s for comparison in compared(phase, profiles)]
+    ratios = [
+        comparison.profile_s / comparison.own_s
+        for comparison in compare_with_profile(phase, profiles)
+    ]
     return float(np.exp(np.mean(np.log(ratios)))) if ratios else 1.0

@@ -47,7 +47,7 @@ def operators_table(cases: list[Case]) -> pl.DataFrame:
     def rows(case: Case, level: Level) -> Rows:
         replicas, plan, placement = level.replicas, level.plan, level.placement
         if replicas is not None:
-            rests_on = sources.word(sources.shares(case.problem, level))
+            rests_on = sources.timing_word(sources.shares(case.problem, level))
             count = replicas.replicas, replicas.batch, replicas.parallel, replicas.devices
             yield (
                 "whole model", "", *count, level.latency_s * 1e3, replicas.busy, 1.0, True,
@@ -69,7 +69,7 @@ def operators_table(cases: list[Case]) -> pl.DataFrame:
                 name, " ".join(before) if level.level == OPERATOR else "",
                 int(plan.replicas[v]), int(plan.batch[v]), int(plan.parallel[v]),
                 int(plan.slots_of[v]), float(plan.sojourn_s[v] * 1e3), float(busy[v]),
-                float(placement.slowdown[v]), v == worst, sources.word(measured[:, v]),
+                float(placement.slowdown[v]), v == worst, sources.timing_word(measured[:, v]),
                 float(share[v]),
             )  # fmt: skip
 

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from planner.domain.provisioning.unit import MODEL, MODULE, OPERATOR, WORDS, Sentences
-from planner.domain.provisioning.windows import ATTAINMENT, EVERY, Journey
+from planner.domain.provisioning.windows import ATTAINMENT, EVERY, WindowsOfCase
 from planner.domain.serialise import OPTIONAL, so_many_gpus
 from simulation.provisioning.over_time import Course, action_delay_s
 from simulation.provisioning.savings import Savings, saved_shares
@@ -85,7 +85,7 @@ class OverTime:
     pools: tuple[CoursePool, ...]
 
 
-def figures(journeys: list[Journey], startup_s: float) -> OverTime:
+def figures(journeys: list[WindowsOfCase], startup_s: float) -> OverTime:
     """Return the figures of every pool and level, and the totals."""
     pools = tuple(_pool(journey, startup_s) for journey in journeys)
     names = list(journeys[0].courses)
@@ -109,7 +109,7 @@ def figures(journeys: list[Journey], startup_s: float) -> OverTime:
     )
 
 
-def _pool(journey: Journey, startup_s: float) -> CoursePool:
+def _pool(journey: WindowsOfCase, startup_s: float) -> CoursePool:
     """Return the figures of one phase over the window, by level."""
     case, window_s = journey.case, journey.load.windows.seconds
     levels = {
@@ -146,7 +146,7 @@ def _as_whole(course: Course) -> float:
     return sum(level.replicas is not None for level in served) / max(len(served), 1)
 
 
-def _held_plan(journey: Journey, name: str) -> HeldPlan | None:
+def _held_plan(journey: WindowsOfCase, name: str) -> HeldPlan | None:
     if name not in journey.held:
         return None
     gpus = journey.case.levels[name].devices
@@ -163,7 +163,7 @@ def _savings(levels: Mapping[str, CourseFigures | CourseTotal]) -> dict[str, Sav
     return {name: saved_shares(of_replicas, course) for name, course in amounts.items()}
 
 
-def table(journeys: list[Journey], start_s: float) -> pl.DataFrame:
+def table(journeys: list[WindowsOfCase], start_s: float) -> pl.DataFrame:
     """Return one row per window, phase and level."""
     frames = []
     for journey in journeys:

@@ -24,7 +24,7 @@ from forecasting.errors import ForecastError
 from forecasting.selection import forecaster
 from planner.domain.progress import Progress
 from planner.domain.provisioning.levels import problem_of
-from planner.domain.provisioning.load import of_place
+from planner.domain.provisioning.load import is_of_pool
 from planner.domain.provisioning.unit import MODEL, MODULE, OPERATOR, Case
 from planner.domain.traffic.groups import interactive
 from planner.domain.traffic.traffic import Traffic
@@ -47,7 +47,7 @@ METHOD = "arima"  # default method of the forecast by the minute
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Following:
+class TrackedTraffic:
     """Inputs of the courses: traffic in ``[start_s, end_s)``, and the demand known to the plans."""
 
     hardware: Hardware
@@ -72,7 +72,7 @@ class ModelDemand:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Journey:
+class WindowsOfCase:
     """One phase of one model over the window, with the course of each level."""
 
     case: Case
@@ -82,16 +82,18 @@ class Journey:
     held: Mapping[str, float] = field(default_factory=dict)  # attainment of the peak-hour plans
 
 
-def journeys(cases: list[Case], following: Following, progress: Progress) -> list[Journey]:
+def track_cases(
+    cases: list[Case], following: TrackedTraffic, progress: Progress
+) -> list[WindowsOfCase]:
     """Return the courses of ``cases``, window by window."""
-    journeys = []
+    tracked = []
     loads: dict[tuple[str, str], ModelDemand] = {}
     for done, case in enumerate(cases):
         progress(done / len(cases), f"{case.phase.capitalize()} of {case.model} window by window")
-        place = case.model, case.region
-        if place not in loads:
-            loads[place] = _load(following, place)
-        load = loads[place]
+        model_region = case.model, case.region
+        if model_region not in loads:
+            loads[model_region] = _load(following, model_region)
+        load = loads[model_region]
         room = MEMORY_SHARE * case.service.gpu.memory_bytes
         judge = None
         if can_replay(case.problem):
@@ -117,18 +119,18 @@ def journeys(cases: list[Case], following: Following, progress: Progress) -> lis
                 for name, level in case.levels.items()
             }
         replayed = 0 if judge is None else judge.picked.size
-        journeys.append(Journey(case, load, courses, replayed, held))
-    return journeys
+        tracked.append(WindowsOfCase(case, load, courses, replayed, held))
+    return tracked
 
 
-def _load(following: Following, place: tuple[str, str]) -> ModelDemand:
-    """Return the demand of a model and region (``place``), observed or forecast."""
+def _load(following: TrackedTraffic, model_region: tuple[str, str]) -> ModelDemand:
+    """Return the demand of a model and region (``model_region``), observed or forecast."""
     traffic, start_s, end_s = following.traffic, following.start_s, following.end_s
     back = start_s
     if following.known == FORECAST:
         back = max(traffic.demand.start_s, start_s - HISTORY_S)
     trace = traffic.requests(back, end_s, following.seed)
-    of_place_rows = of_place(trace, place, interactive(following.hardware))
+    of_place_rows = is_of_pool(trace, model_region, interactive(following.hardware))
     arrival = trace.arrival_s[of_place_rows] + trace.start_s - start_s
     inside = arrival >= 0
     count = round((end_s - start_s) / WINDOW_S)
@@ -144,7 +146,11 @@ def _load(following: Following, place: tuple[str, str]) -> ModelDemand:
     minutes = round((end_s - back) / MINUTE_S)
     counts = np.bincount(((arrival + start_s - back) // MINUTE_S).astype(int), minlength=minutes)
     series = DemandSeries(
-        SeriesKey(*place, "interactive"), back, MINUTE_S, counts[:minutes].astype(float), REQUESTS
+        SeriesKey(*model_region, "interactive"),
+        back,
+        MINUTE_S,
+        counts[:minutes].astype(float),
+        REQUESTS,
     )
     lengths = demand_known(windows, EVERY[MODULE])
     foreseen = {}
@@ -156,7 +162,7 @@ def _load(following: Following, place: tuple[str, str]) -> ModelDemand:
     )
 
 
-def _forecast(following: Following, series: DemandSeries) -> dict[str, FloatArray]:
+def _forecast(following: TrackedTraffic, series: DemandSeries) -> dict[str, FloatArray]:
     """Forecast the requests/s that the plans of each minute are made for, by level.
 
     The rate is the maximum until the next plan can serve. The model is fitted to the history before

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.domain.planning.planning import flat_at_peak
+from planner.domain.planning.planning import static_at_peak
 from planner.domain.replay.backtest_windows import past_studies
 from planner.domain.study import Study
 from planner.domain.traffic.changes import busier, longer_outputs, scaled
@@ -276,7 +276,7 @@ def changed(study: Study, trace: Trace, demand: Demand) -> Study:
     traffic = replace(study.traffic, demand=demand)
     sizes = replace(study.sizes, later=(), at=None)
     made = replace(study, traffic=traffic, sizes=sizes, trace=trace)
-    peak, misfit = flat_at_peak(made.plan_input)
+    peak, misfit = static_at_peak(made.plan_input)
     return replace(made, peak=peak, misfit=misfit)
 
 

@@ -14,7 +14,7 @@ from functools import partial
 from threading import RLock
 from typing import TypeVar
 
-from planner.domain.parallel import AT_ONCE, replays_at_once
+from planner.domain.parallel import DEFAULT_THREADS, parallel_replays
 from planner.domain.planning.inputs import Planned
 from planner.domain.planning.planning import plan_window
 from planner.domain.progress import Progress, part, silent
@@ -65,16 +65,16 @@ class _Shared:
     """What all policies on one study share; computed when first used."""
 
     study: Study
-    making: RLock
+    lock: RLock
     loads: Loads = field(init=False)
     _planned: Planned | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self.loads = Loads(self.study, self.making)
+        self.loads = Loads(self.study, self.lock)
 
     @property
     def planned(self) -> Planned:
-        with self.making:
+        with self.lock:
             if self._planned is None:
                 self._planned = plan_window(self.study.plan_input, silent)
             return self._planned
@@ -92,14 +92,14 @@ class Trials:
     results: dict[Trial, CaseResult] = field(default_factory=dict, init=False)
     _static: dict[tuple[int, bool], IntArray] = field(default_factory=dict, init=False)
     _known: Known = field(default_factory=dict, init=False)
-    _making: RLock = field(default_factory=RLock, init=False)
+    _lock: RLock = field(default_factory=RLock, init=False)
     _shared: OrderedDict[tuple[int, int, bool], _Shared] = field(
         default_factory=OrderedDict, init=False
     )
 
     def __post_init__(self) -> None:
         self.days = self.test_days.every
-        self._tests = PressureTests(self.study, self._making)
+        self._tests = PressureTests(self.study, self._lock)
         self.progress = rising(self.progress)
         forecast_day = self.test_days.forecast_day
         # The day on which all policies are compared first: a listed one if it is listed as it is.
@@ -118,7 +118,7 @@ class Trials:
 
     def choices(self, policies: Sequence[Policy]) -> dict[str, tuple[Choice, list[Candidate]]]:
         """Return the choice of each level of assurance, and the candidates it was made among."""
-        able = [policy for policy in policies if not policy.traits.knows_what_came]
+        able = [policy for policy in policies if not policy.traits.uses_future_data]
         out: dict[str, tuple[Choice, list[Candidate]]] = {}
         first: dict[tuple[str, bool], int] = {}
         candidates: list[Candidate] = []
@@ -145,7 +145,7 @@ class Trials:
         the largest that may fail are left out.
         """
         key = level, spare
-        with self._making:
+        with self._lock:
             if key not in self._static:
                 studies = [make() for make in self._sizing(level)]
                 counts = smallest_flat(*studies, seed=self.seed, known=self._known)
@@ -298,10 +298,10 @@ class Trials:
         test_day = self.days[day]
         failed = 0
         cases = range(len(test_day.cases))
-        for begin in range(0, len(cases), AT_ONCE):
+        for begin in range(0, len(cases), DEFAULT_THREADS):
             trials = [
                 Trial(policy.key, value, spare, day, case)
-                for case in cases[begin : begin + AT_ONCE]
+                for case in cases[begin : begin + DEFAULT_THREADS]
             ]
             self._simulate_all(policy, trials, progress)
             failed += sum(not self.results[trial].passes for trial in trials)
@@ -347,7 +347,7 @@ class Trials:
         if not parts:
             return []
         most = len(self.test_days.forecast_day.study().trace)
-        return self.parts.map(parts, progress, at_once=replays_at_once(most))
+        return self.parts.map(parts, progress, at_once=parallel_replays(most))
 
     def _simulate(
         self, policy: Policy, trial: Trial, report: Progress, *, whole: bool = False
@@ -394,9 +394,9 @@ class Trials:
         if case.study is self.test_days.forecast_day.study:
             day = FORECAST_DAY
         key = day, 0 if day == FORECAST_DAY else trial.case, trial.spare
-        with self._making:
+        with self._lock:
             if key not in self._shared:
-                self._shared[key] = _Shared(self._variant(case.study(), trial.spare), self._making)
+                self._shared[key] = _Shared(self._variant(case.study(), trial.spare), self._lock)
             self._shared.move_to_end(key)
             while sum(len(its.study.trace) for its in self._shared.values()) > MOST_HELD:
                 oldest = next(iter(self._shared))
@@ -446,19 +446,19 @@ def _values(policy: Policy, level: int) -> tuple[float | None, ...]:
     """
     if policy.name == STATIC:
         return (float(level),)
-    return (None,) if policy.free is None else policy.free.values
+    return (None,) if policy.parameter_to_tune is None else policy.parameter_to_tune.values
 
 
 def _turned(policy: Policy, value: float | None) -> Policy:
-    if value is None or policy.free is None:
+    if value is None or policy.parameter_to_tune is None:
         return policy
-    return policy.turned(value)
+    return policy.with_value(value)
 
 
 def _parameters(policy: Policy, value: float | None) -> dict[str, float]:
-    if policy.free is None or value is None:
+    if policy.parameter_to_tune is None or value is None:
         return {}
-    return {policy.free.field: value}
+    return {policy.parameter_to_tune.field: value}
 
 
 def bisect_first(passes: Callable[[int], bool], low: int, high: int) -> int:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.domain.planning.planning import flat_at_peak, flat_before
+from planner.domain.planning.planning import static_at_peak, static_before
 from planner.domain.replay.backlog import carried_into
 from planner.domain.study import Study
 from planner.domain.traffic.demand import Demand
@@ -29,8 +29,8 @@ def study_at(study: Study, window: Window) -> Study:
     nothing = np.zeros(study.hardware.minimum.shape, np.int64)
     sizes = replace(study.sizes, later=(), at=None)
     inputs = replace(study.plan_input, window=window, sizes=sizes, current=nothing)
-    peak, misfit = flat_at_peak(inputs)
-    before = flat_before(inputs)
+    peak, misfit = static_at_peak(inputs)
+    before = static_before(inputs)
     moved = replace(
         study, window=window, sizes=sizes, trace=trace, peak=peak, misfit=misfit, before=before
     )

@@ -15,22 +15,22 @@ from simulation.start_times import StartUp
 
 
 def beginning(
-    study: Study, fleet: Fleet, whence: Sequence[int], policy: ScalingPolicy, *, lend: bool
+    study: Study, fleet: Fleet, source_pools: Sequence[int], policy: ScalingPolicy, *, lend: bool
 ) -> Fleet:
     """Return ``fleet`` as it continues from today's fleet.
 
     Replicas of the policy's first answer beyond today's are paid from the time they were
     requested. Today's surplus replicas are lent, if ``lend`` is set and enough GPUs are free.
-    ``whence`` is the index of the study's pool that each pool came from.
+    ``source_pools`` is the index of the study's pool that each pool came from.
     """
     first = np.clip(
         policy.reset(fleet),
         [pool.minimum for pool in fleet.pools],
         [pool.maximum for pool in fleet.pools],
     )
-    today = _shared_out(study.pools(study.today), whence, first)
+    today = _shared_out(study.pools(study.today), source_pools, first)
     left = np.maximum(today - first, 0) if lend else np.zeros_like(today)
-    lent = _within_gpus(study, fleet, whence, first, left)
+    lent = _within_gpus(study, fleet, source_pools, first, left)
     pools = (
         replace(pool, today=int(ran), start_up=_lending(pool, int(more)))
         for pool, ran, more in zip(fleet.pools, today, lent, strict=True)
@@ -38,34 +38,34 @@ def beginning(
     return replace(fleet, pools=tuple(pools))
 
 
-def _shared_out(today: IntArray, whence: Sequence[int], first: IntArray) -> IntArray:
+def _shared_out(today: IntArray, source_pools: Sequence[int], first: IntArray) -> IntArray:
     """Return today's replicas by pool of a fleet whose pools may be split.
 
     Each pool gets what it begins with. The first part of a split pool also gets the rest.
     """
-    out, left = np.zeros(len(whence), np.int64), today.copy()
-    for p, source in enumerate(whence):
+    out, left = np.zeros(len(source_pools), np.int64), today.copy()
+    for p, source in enumerate(source_pools):
         out[p] = min(first[p], left[source])
         left[source] -= out[p]
-    for p, source in enumerate(whence):
+    for p, source in enumerate(source_pools):
         out[p] += left[source]
         left[source] = 0
     return out
 
 
 def _within_gpus(
-    study: Study, fleet: Fleet, whence: Sequence[int], first: IntArray, left: IntArray
+    study: Study, fleet: Fleet, source_pools: Sequence[int], first: IntArray, left: IntArray
 ) -> IntArray:
     """Return the replicas of ``left`` whose GPUs no pool begins with; spot is not lent."""
     hardware = study.hardware
     free = hardware.capacity_gpus.copy()
     places = []
-    for pool, source, count in zip(fleet.pools, whence, first, strict=True):
+    for pool, source, count in zip(fleet.pools, source_pools, first, strict=True):
         _, r, g = hardware.pool_index[source]
         places.append((r, int(hardware.types[g])))
         lent = 0 if pool.start_up is None else pool.start_up.lent
         free[places[-1]] -= (int(count) + lent) * pool.gpus_per_instance
-    out = np.zeros(len(whence), np.int64)
+    out = np.zeros(len(source_pools), np.int64)
     for p, (pool, place) in enumerate(zip(fleet.pools, places, strict=True)):
         room = max(0, int(free[place])) // pool.gpus_per_instance
         out[p] = 0 if pool.spot else min(int(left[p]), room)

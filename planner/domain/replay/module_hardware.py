@@ -51,7 +51,7 @@ def modules_of_pools(study: Study) -> tuple[Modules | None, ...]:
                 kv_layer_token_bytes=model.kv_bytes_per_token / shape.layers,
                 hidden_bytes=2.0 * shape.hidden,
                 link_bytes_s=link or gpu.network_bytes_s or LINK_BYTES_S,
-                paces=paces,
+                relative_speeds=paces,
             )
         )
     return tuple(out)

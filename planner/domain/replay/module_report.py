@@ -14,7 +14,7 @@ from planner.domain.module_figures import ModuleFigures, ModuleRun, PoolModules
 from planner.domain.serialise import moments
 from planner.domain.study import PolicyRun, Study
 from planner.policies.base import Policy
-from planner.policies.context import Ready
+from planner.policies.context import BuiltPolicy
 from simulation.arrays import FloatArray
 from simulation.modules.parts import Module, modules_of
 from simulation.policies.modules import Event, ModuleLocations, ModuleScaling
@@ -30,7 +30,7 @@ def module_figures(runs: Sequence[PolicyRun]) -> tuple[ModuleFigures, ...] | Non
 
 
 def module_run(
-    study: Study, ready: Ready, result: Replay, labels: Sequence[str], policy: Policy
+    study: Study, ready: BuiltPolicy, result: Replay, labels: Sequence[str], policy: Policy
 ) -> ModuleRun | None:
     """Return the report of a policy; None if the policy does not move modules."""
     rule = ready.modules
@@ -52,11 +52,11 @@ def module_run(
 
 
 def _parts(
-    study: Study, ready: Ready, elastic: Sequence[int]
+    study: Study, ready: BuiltPolicy, elastic: Sequence[int]
 ) -> dict[str, tuple[Module, ...]]:  # fmt: skip
     out: dict[str, tuple[Module, ...]] = {}
     for p in elastic:
-        m, _, g = study.hardware.pool_index[ready.whence[p]]
+        m, _, g = study.hardware.pool_index[ready.source_pools[p]]
         shape = study.hardware.models[m].shape
         if shape is not None:
             precision = study.hardware.sections[m, g].precision
@@ -66,7 +66,7 @@ def _parts(
 
 
 def _pool(
-    study: Study, ready: Ready, rule: ModuleScaling, result: Replay, label: str, p: int
+    study: Study, ready: BuiltPolicy, rule: ModuleScaling, result: Replay, label: str, p: int
 ) -> PoolModules:
     layout, pool, events = rule.layouts[p], ready.fleet.pools[p], _of(rule.events, p)
     assert layout is not None
@@ -110,13 +110,13 @@ def _pool(
 
 
 def _unused(
-    study: Study, ready: Ready, result: Replay, rule: ModuleScaling, p: int,
+    study: Study, ready: BuiltPolicy, result: Replay, rule: ModuleScaling, p: int,
     copies: float, borrowed: float,
 ) -> float:  # fmt: skip
     """Return the share of the held GPUs' memory without weights, copies or KV caches."""
     layout, pool = rule.layouts[p], ready.fleet.pools[p]
     assert layout is not None
-    m, _, _ = study.hardware.pool_index[ready.whence[p]]
+    m, _, _ = study.hardware.pool_index[ready.source_pools[p]]
     capacity = pool.gpu.memory_bytes * (pool.initial * pool.profile.tp + borrowed)
     weights = study.hardware.models[m].weight_bytes * pool.initial
     in_use = float(np.nanmean(result.series.utilisation[p])) if result.series.ready.size else 0.0

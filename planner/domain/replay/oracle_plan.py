@@ -22,9 +22,9 @@ from planner.domain.study import Study
 from planner.domain.traffic.window import HOUR_S, Window
 from planner.errors import Infeasible
 from planner.optimizer.problem import PlanningProblem, ScalingPlan
-from planner.policies.context import Making, Ready
+from planner.policies.context import BuiltPolicy, PolicyContext
 from simulation.arrays import FloatArray, IntArray
-from simulation.policies.parts.schedule import ByClock, Course
+from simulation.policies.parts.schedule import FixedSchedule, Schedule
 from simulation.policies.scheduled import Scheduled
 from simulation.sizing.pool import fewest_instances
 
@@ -34,7 +34,7 @@ REPLAYS = 16  # most replays of a search
 STEP = 4  # places of FACTORS between tries, where one held before
 LITTLE = 0.005  # share of the cost: a round that saves less is the last
 
-Judge = Callable[[Ready], float | None]  # replayed cost in dollars; None: a tier is missed
+Judge = Callable[[BuiltPolicy], float | None]  # replayed cost in dollars; None: a tier is missed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,7 +52,7 @@ class Oracle:
 
     study: Study
     load: Load
-    making: Making
+    context: PolicyContext
     key: str
     judge: Judge
     progress: Progress
@@ -60,7 +60,7 @@ class Oracle:
     _best: tuple[Candidate, float] | None = None
     _near: int = -1  # place of the last factor that held; -1: none
 
-    def smallest(self) -> Ready | None:
+    def smallest(self) -> BuiltPolicy | None:
         """Return a policy with the cheapest schedule found; None if none meets every tier.
 
         With spare replicas, or if demand is left unserved, only whole plans are tried.
@@ -77,22 +77,22 @@ class Oracle:
                 self._least((*FACTORS, 1.0), self._by_bin)
             self._least((*FACTORS, 1.0), self._constant)
             self._trim()
-        return self.ready(self._best[0])
+        return self.build(self._best[0])
 
-    def ready(self, candidate: Candidate) -> Ready:
+    def build(self, candidate: Candidate) -> BuiltPolicy:
         """Return a policy that follows the candidate by the clock."""
         study, plan = self.study, candidate.plan
-        course: Course
+        schedule: Schedule
         if plan is not None:
             followed = by_clock(study, plan, self.load)
-            course, start = followed.course, followed.start
+            schedule, start = followed.schedule, followed.start
         else:
             times, counts = counts_over_time(candidate.counts, candidate.window)
-            course = ByClock("plan", times, study.pools(counts))
-            start = course.reset(study.fleet(study.pools(study.today)))
-        scheduled = Scheduled(course=course, name=self.key)
+            schedule = FixedSchedule("plan", times, study.pools(counts))
+            start = schedule.reset(study.fleet(study.pools(study.today)))
+        scheduled = Scheduled(schedule=schedule, name=self.key)
         whole = None if plan is None else lambda: plan
-        return replace(self.making.on(scheduled, start), plan=whole, after=0.9)
+        return replace(self.context.starting_from(scheduled, start), plan=whole, after=0.9)
 
     def _least(
         self, factors: Sequence[float], candidate_at: Callable[[float], Candidate | None]
@@ -116,7 +116,7 @@ class Oracle:
             return False
         self.replays += 1
         self.progress(min(0.9, self.replays / REPLAYS), "Searching the cheapest schedule")
-        usd = self.judge(self.ready(candidate))
+        usd = self.judge(self.build(candidate))
         if usd is None:
             return False
         if self._best is None or usd < self._best[1]:

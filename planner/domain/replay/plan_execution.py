@@ -7,17 +7,22 @@ from collections.abc import Callable
 import numpy as np
 
 from planner.domain.planning.inputs import Load
-from planner.domain.planning.planning import asked_s, schedule
+from planner.domain.planning.planning import decision_times_s, schedule_of
 from planner.domain.planning.solving import Answer, Periods, plan_of, shares_of, solve_period
 from planner.domain.study import Study
 from planner.optimizer.problem import ScalingPlan
-from planner.policies.context import Followed
+from planner.policies.context import FollowedPlan
 from simulation.arrays import FloatArray, IntArray
-from simulation.policies.parts.schedule import ByClock, Course, Decided, PlannedStep
+from simulation.policies.parts.schedule import (
+    FixedSchedule,
+    RollingSchedule,
+    Schedule,
+    ScheduleStep,
+)
 
 
 class Rolling:
-    """Planner of a ``Decided`` course: plans each period at its decision (methods.md E8).
+    """Planner of a ``RollingSchedule`` course: plans each period at its decision (methods.md E8).
 
     It starts from the fleet at that time. ``known`` is a plan whose periods need not be solved
     again if the fleet is the same.
@@ -33,7 +38,7 @@ class Rolling:
                 self._solved[period, _key(current)] = Answer(window)
                 current = window.target
 
-    def __call__(self, period: int, running: IntArray | None) -> PlannedStep:
+    def __call__(self, period: int, running: IntArray | None) -> ScheduleStep:
         current = self._periods.problems[period].current
         if running is not None:
             index = tuple(np.array(self._study.hardware.pool_index).T)
@@ -46,7 +51,7 @@ class Rolling:
         self._answers = [*self._answers[:period], answer]
         target = answer.window.target
         shares = shares_of(self._periods, period, target)
-        return PlannedStep(self._study.pools(target), shares=_of_fleet(self._study, shares))
+        return ScheduleStep(self._study.pools(target), shares=_of_fleet(self._study, shares))
 
     def plan(self) -> ScalingPlan:
         """Return the plan as decided.
@@ -60,39 +65,41 @@ class Rolling:
         return plan_of(self._periods, answers)
 
 
-def as_decided(study: Study, periods: Periods, known: ScalingPlan | None) -> Followed:
+def as_decided(study: Study, periods: Periods, known: ScalingPlan | None) -> FollowedPlan:
     """Return a course that plans each period when its decision is due."""
     window = study.window
     rolling = Rolling(study, periods, known)
-    course = Decided(rolling, window.period_starts_s - window.start_s, asked_s(window))
-    return _followed(study, course, rolling.plan, periods.load)
+    schedule = RollingSchedule(
+        rolling, window.period_starts_s - window.start_s, decision_times_s(window)
+    )
+    return _followed(study, schedule, rolling.plan, periods.load)
 
 
-def by_clock(study: Study, plan: ScalingPlan, load: Load) -> Followed:
+def by_clock(study: Study, plan: ScalingPlan, load: Load) -> FollowedPlan:
     """Return a course that follows ``plan`` on schedule.
 
     ``load`` is the load that the plan was made for.
     """
-    scheduled = schedule(plan, study.window)
-    course = ByClock(
+    scheduled = schedule_of(plan, study.window)
+    schedule = FixedSchedule(
         "plan",
         scheduled.times_s,
         study.pools(scheduled.targets),
         None if scheduled.lent is None else study.pools(scheduled.lent),
         None if scheduled.shares is None else _of_fleet(study, scheduled.shares),
     )
-    return _followed(study, course, lambda: plan, load)
+    return _followed(study, schedule, lambda: plan, load)
 
 
 def _followed(
-    study: Study, course: Course, plan: Callable[[], ScalingPlan], load: Load
-) -> Followed:
+    study: Study, schedule: Schedule, plan: Callable[[], ScalingPlan], load: Load
+) -> FollowedPlan:
     expected = load.tps if load.expected_tps is None else load.expected_tps
     bins = np.moveaxis(expected, 3, 1).reshape(-1, *expected.shape[1:3])  # [bins, l, r]
     m, r, _ = np.array(study.hardware.pool_index).T
-    return Followed(
-        course=course,
-        start=course.reset(study.fleet(study.pools(study.today))),
+    return FollowedPlan(
+        schedule=schedule,
+        start=schedule.reset(study.fleet(study.pools(study.today))),
         plan=plan,
         expected_tps=bins[:, m, r],
         bin_s=study.window.bin_s,

@@ -24,25 +24,25 @@ from planner.domain.traffic.window import DAY_S
 from planner.errors import ScenarioError
 from planner.inputs.scenario.settings import ALL
 from planner.optimizer.problem import ScalingPlan
-from planner.policies.context import Followed, Making, Plan
+from planner.policies.context import FollowedPlan, Plan, PolicyContext
 from simulation.arrays import IntArray
 
 
 class Loads:
     """Loads that the plans of one study are made for.
 
-    Each method's forecast is computed once, while ``making`` is held.
+    Each method's forecast is computed once, while ``lock`` is held.
     """
 
-    def __init__(self, study: Study, making: RLock | None = None) -> None:
+    def __init__(self, study: Study, lock: RLock | None = None) -> None:
         self._study = study
         self._known: dict[Plan, Load] = {}
-        self._making = making or RLock()
+        self._lock = lock or RLock()
 
     def of(self, plan: Plan, progress: Progress) -> Load:
         """Return the load of a plan, times its load factor."""
         key = replace(plan, load_factor=1.0)
-        with self._making:
+        with self._lock:
             if key not in self._known:
                 inputs = self._study.plan_input
                 inputs = inputs.at_once() if plan.periods == ALL else inputs
@@ -50,7 +50,7 @@ class Loads:
             return self._known[key].times(plan.load_factor)
 
 
-def making_of(
+def policy_context_of(
     study: Study,
     *,
     seed: int,
@@ -59,7 +59,7 @@ def making_of(
     tests: PressureTests | None = None,
     static: Callable[[], IntArray] | None = None,
     loads: Loads | None = None,
-) -> Making:
+) -> PolicyContext:
     """Return the inputs of the policies of a study.
 
     ``planned`` is the plan on the scenario's own forecast. It, ``tests`` and ``loads`` are computed
@@ -73,7 +73,7 @@ def making_of(
     means = [(float(isl.mean()), float(osl.mean())) for isl, osl in study.traffic.lengths]
     planning = part(progress, 0.0, 0.5)
 
-    def following(plan: Plan) -> Followed:
+    def following(plan: Plan) -> FollowedPlan:
         inputs = study.plan_input
         inputs = inputs.at_once() if plan.periods == ALL else inputs
         known = None
@@ -86,21 +86,21 @@ def making_of(
             return by_clock(study, known or plan_load(inputs, load, planning), load)
         return as_decided(study, Periods.of(inputs, load), known)
 
-    return Making(
+    return PolicyContext(
         today=study.pools(study.today),
         peak=study.pools(study.peak),
         lengths=tuple(means[m] for m, _, _ in hardware.pool_index),
         gpus=_shared_gpus(study),
-        worth=study.settings.plan.model_worth[[m for m, _, _ in hardware.pool_index]],
-        tier_worth=study.settings.plan.tier_worth,
+        model_weights=study.settings.plan.model_worth[[m for m, _, _ in hardware.pool_index]],
+        tier_weights=study.settings.plan.tier_worth,
         tiers=tuple(tuple(hardware.limits_of(m)) for m, _, _ in hardware.pool_index),
         start_s=study.window.start_s,
         period_s=study.window.period_s,
         fleet=study.fleet,
-        smallest=lambda: smallest_flat(study, seed=seed, progress=part(progress, 0.0, 0.9)),
-        before=static,
-        planned=following,
-        day_before=lambda factor: by_clock(study, *_day_before(study, factor, planning)),
+        smallest_oracle=lambda: smallest_flat(study, seed=seed, progress=part(progress, 0.0, 0.9)),
+        deployable_static=static,
+        followed_plan=following,
+        plan_of_day_before=lambda factor: by_clock(study, *_day_before(study, factor, planning)),
         pressure=tests.at,
         pressure_among_many=tests.among_many,
         carries_tps=np.array([study.sizes.pool_tps[m, g] for m, _, g in hardware.pool_index]),

@@ -46,7 +46,7 @@ def policies_chosen(
     if study.hardware.today is not None and "today" not in {policy.name for policy in chosen}:
         chosen.insert(0, policy_of("today"))
     left_out, able = [], []
-    chosen = [policy.told_apart(chosen) for policy in chosen]
+    chosen = [policy.with_unique_title(chosen) for policy in chosen]
     for policy in chosen:
         try:
             check_policy(study, policy.name)
@@ -71,7 +71,7 @@ def standing(
     named = {policy.name for policy in chosen}
     able, left_out = [], []
     for name, traits in TRAITS.items():
-        if not traits.always or name in named or (traits.clairvoyant and study.window.ahead):
+        if not traits.always or name in named or (traits.reads_future and study.window.ahead):
             continue
         policy = policy_chosen(scenario, name)
         try:

@@ -13,7 +13,7 @@ from threading import RLock
 
 import numpy as np
 
-from planner.domain.pd.ratio_search import judgement
+from planner.domain.pd.ratio_search import judge_ratios
 from planner.domain.pd.service_pools import USUAL_INSTANCES, PairColumns, usual_instances
 from planner.domain.random_streams import Stream, generator
 from planner.domain.study import Study
@@ -40,16 +40,16 @@ READ = ("prefill_tps", "decode_tps", "busy", "sm_activity", "ttft_s", "tbt_s")
 
 
 class PressureTests:
-    """Pressure tests of one study, each run when first used, while ``making`` is held."""
+    """Pressure tests of one study, each run when first used, while ``lock`` is held."""
 
-    def __init__(self, study: Study, making: RLock | None = None) -> None:
+    def __init__(self, study: Study, lock: RLock | None = None) -> None:
         self._study = study
-        self._making = making or RLock()
+        self._lock = lock or RLock()
         self._made: dict[tuple[str | float, bool], Pressure] = {}
 
     def at(self, ratio: str | float = FIXED, *, many: bool = False) -> Pressure:
         test = BEST_RATIO if ratio == OBSERVED else ratio, many  # both names mean the same test
-        with self._making:
+        with self._lock:
             if test not in self._made:
                 self._made[test] = pressure_test(self._study, *test)
             return self._made[test]
@@ -118,7 +118,7 @@ def _unit(study: Study, group: list[int], ratio: str | float, many: bool) -> tup
         if ratio in (BEST_RATIO, OBSERVED):
             count = usual_instances(hardware, m, columns)
             lengths, seed = study.traffic.lengths[m], study.settings.seed
-            best = judgement(
+            best = judge_ratios(
                 hardware, m, columns, lengths, count, seed, _shared(study, m), _arrivals(study, m)
             ).best.ratio
             return np.array([best.prefill, best.decode], np.int64), best.max_rps

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.domain.placement.placing_policy import OnNetwork
+from planner.domain.placement.placing_policy import PlacingPolicy
 from planner.domain.planning.inputs import PlanInput, Planned, quantiles_of
-from planner.domain.planning.planning import flat_at_peak, flat_before
+from planner.domain.planning.planning import static_at_peak, static_before
 from planner.domain.progress import Progress, part, silent
 from planner.domain.replay.detail import detail_of
 from planner.domain.replay.initial_fleet import beginning
 from planner.domain.replay.module_report import module_run
 from planner.domain.replay.oracle_plan import Oracle
-from planner.domain.replay.policy_context import Loads, making_of
+from planner.domain.replay.policy_context import Loads, policy_context_of
 from planner.domain.replay.policy_parameters import settings_of
 from planner.domain.replay.rated_signals import PressureTests
 from planner.domain.replay.replica_loss import lacking
@@ -29,7 +29,7 @@ from planner.inputs.scenario.build import Hardware
 from planner.inputs.scenario.faults import faults_of
 from planner.inputs.scenario.settings import Settings
 from planner.policies.base import Policy
-from planner.policies.context import Making, Ready
+from planner.policies.context import BuiltPolicy, PolicyContext
 from planner.policies.registry import traits_of
 from simulation.arrays import IntArray
 from simulation.cells import simulate_cell
@@ -55,8 +55,8 @@ def prepare(
 ) -> Study:
     nothing = np.zeros(hardware.minimum.shape, np.int64)
     inputs = PlanInput(settings.plan, hardware, traffic, window, sizes, nothing)
-    peak, misfit = flat_at_peak(inputs)
-    before = flat_before(inputs)
+    peak, misfit = static_at_peak(inputs)
+    before = static_before(inputs)
     return Study(
         settings, hardware, traffic, window, sizes, requests, peak, misfit, before,
         quantiles=quantiles_of(inputs),
@@ -81,13 +81,13 @@ def run_policy(
 ) -> PolicyRun:
     """Build a policy for the study and replay it.
 
-    ``planned``, ``tests``, ``static`` and ``loads`` are those of ``making_of``.
+    ``planned``, ``tests``, ``static`` and ``loads`` are those of ``policy_context_of``.
     Without ``detailed`` the tables are empty and the summary is brief. ``requests`` keeps one row
     per request. ``spare`` computes ``survives`` too. ``changed`` modifies the fleet after the
     policy was built. ``bars`` has the meaning of ``replayed``.
     """
     check_policy(study, policy.name)
-    making = making_of(
+    context = policy_context_of(
         study,
         seed=seed,
         progress=progress,
@@ -96,10 +96,10 @@ def run_policy(
         static=static,
         loads=loads,
     )
-    if policy.traits.clairvoyant and "load_factor" not in policy.model_fields_set:
-        ready = _oracle(study, policy, making, loads or Loads(study), seed, part(progress, 0, 0.9))
+    if policy.traits.reads_future and "load_factor" not in policy.model_fields_set:
+        ready = _oracle(study, policy, context, loads or Loads(study), seed, part(progress, 0, 0.9))
     else:
-        ready = policy.ready(making)
+        ready = policy.build(context)
     run = part(progress, ready.after, 1.0)
     return replayed(
         study,
@@ -118,7 +118,7 @@ def run_policy(
 def replayed(
     study: Study,
     policy: Policy,
-    ready: Ready,
+    ready: BuiltPolicy,
     *,
     seed: int,
     progress: Progress,
@@ -141,11 +141,11 @@ def replayed(
         ScaleInOptions(ready.policy, soft_s=scale_in.soft_s, lend=scale_in.lend),
         reads=scale_in.soft_s > 0,
     )
-    uncut = list(ready.whence) == list(range(len(study.hardware.pool_index)))
+    uncut = list(ready.source_pools) == list(range(len(study.hardware.pool_index)))
     if study.network is not None and uncut:
-        rule = OnNetwork(rule, study.network, study.hardware)
+        rule = PlacingPolicy(rule, study.network, study.hardware)
     metered = SignalRecorder(rule)
-    fleet = beginning(study, fleet, ready.whence, metered, lend=scale_in.lend)
+    fleet = beginning(study, fleet, ready.source_pools, metered, lend=scale_in.lend)
     fleet = changed(fleet) if changed is not None else fleet
     result = simulate_cell(
         study.trace,
@@ -161,8 +161,10 @@ def replayed(
         carried=study.carried,
     )
     arranged = [study.hardware.arrangement(m, g) for m, _, g in study.hardware.pool_index]
-    labels = [arranged[p] for p in ready.whence]
-    serving = [None if pool.lends else p for p, pool in zip(ready.whence, fleet.pools, strict=True)]
+    labels = [arranged[p] for p in ready.source_pools]
+    serving = [
+        None if pool.lends else p for p, pool in zip(ready.source_pools, fleet.pools, strict=True)
+    ]
     detail, lasting = NO_DETAIL, None
     if detailed:
         detail = replace(
@@ -190,8 +192,13 @@ def replayed(
 
 
 def _oracle(
-    study: Study, policy: Policy, making: Making, loads: Loads, seed: int, progress: Progress
-) -> Ready:
+    study: Study,
+    policy: Policy,
+    context: PolicyContext,
+    loads: Loads,
+    seed: int,
+    progress: Progress,
+) -> BuiltPolicy:
     """Return a policy with the cheapest schedule that meets every tier, as replays find it.
 
     If none does, it is the plan for all the demand.
@@ -200,7 +207,7 @@ def _oracle(
     targets = {tier.name: tier.attainment for tier in study.hardware.tiers}
     load = loads.of(policy.traits.plan, part(progress, 0.0, 0.1))
 
-    def judge(ready: Ready) -> float | None:
+    def judge(ready: BuiltPolicy) -> float | None:
         try:
             run = replayed(
                 study, policy, ready, seed=seed, progress=silent, detailed=False, bars=targets
@@ -209,8 +216,8 @@ def _oracle(
             return None
         return run.summary.cost_usd if run.meets_slo else None
 
-    search = Oracle(study, load, making, policy.key, judge, part(progress, 0.1, 1.0))
-    return search.smallest() or policy.ready(making)
+    search = Oracle(study, load, context, policy.key, judge, part(progress, 0.1, 1.0))
+    return search.smallest() or policy.build(context)
 
 
 def _lowest(fleet: Fleet, bars: Mapping[str, float]) -> list[Tier]:
@@ -220,9 +227,9 @@ def _lowest(fleet: Fleet, bars: Mapping[str, float]) -> list[Tier]:
 def check_policy(study: Study, name: str) -> None:
     """Raise ScenarioError if the study lacks an input that the policy needs."""
     traits = traits_of(name)
-    if traits.needs_today and study.hardware.today is None:
+    if traits.needs_current_fleet and study.hardware.today is None:
         raise ScenarioError(f"policies: {name!r} needs fleet.today to say what runs today.")
-    if traits.clairvoyant and study.window.ahead:
+    if traits.reads_future and study.window.ahead:
         raise ScenarioError(
             f"policies: {name!r} is told what came, which nobody knows of a window after the "
             "traffic; leave it out, or choose a horizon.start within the traffic."

@@ -13,7 +13,7 @@ from planner.domain.replay import reachable_regions
 from planner.domain.replay.smallest_counts import trimmed
 from planner.domain.study import Study
 from planner.inputs.scenario.settings import SpareSettings
-from planner.optimizer.pools import together
+from planner.optimizer.pools import pool_capacity
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
 ANY_ONE = SpareSettings(instances=1, by_pool=False)
@@ -24,7 +24,7 @@ def carried(study: Study, counts: IntArray) -> FloatArray:
 
     With separate prefill and decode pools, the weaker of both counts.
     """
-    tps = together(study.sizes.theta_tps, study.sizes.pool_tps, counts)
+    tps = pool_capacity(study.sizes.theta_tps, study.sizes.pool_tps, counts)
     stages = study.hardware.stages
     both = [tps[..., stages != other].sum(axis=-1) for other in (2, 1)]
     return np.asarray(np.minimum(*both))

@@ -20,15 +20,15 @@ from simulation.results import PoolSeries
 WHOLE = 1e-6  # share of a replica: tolerance for rounding of means over time
 
 
-def serving(study: Study, series: PoolSeries, whence: Sequence[int | None]) -> IntArray:
+def serving(study: Study, series: PoolSeries, source_pools: Sequence[int | None]) -> IntArray:
     """Return whole serving replicas in each interval, ``[t, l, r, g]``.
 
-    ``whence`` is the index of the study's pool that each replayed pool came from. None marks a
-    pool that serves no requests.
+    ``source_pools`` is the index of the study's pool that each replayed pool came from. None marks
+    a pool that serves no requests.
     """
     up = np.floor(series.ready + WHOLE).astype(np.int64)
     counts = np.zeros((up.shape[1], *study.hardware.minimum.shape), np.int64)
-    for p, source in enumerate(whence):
+    for p, source in enumerate(source_pools):
         if source is None:
             continue
         m, r, g = study.hardware.pool_index[source]
@@ -36,7 +36,7 @@ def serving(study: Study, series: PoolSeries, whence: Sequence[int | None]) -> I
     return counts
 
 
-def survives(study: Study, series: PoolSeries, whence: Sequence[int | None]) -> float | None:
+def survives(study: Study, series: PoolSeries, source_pools: Sequence[int | None]) -> float | None:
     """Return the share of the window's bins whose demand is still served after a loss.
 
     The loss is that of ``spare.left``. Return None if there is no demand.
@@ -44,7 +44,7 @@ def survives(study: Study, series: PoolSeries, whence: Sequence[int | None]) -> 
     needed = asked(study)
     if not needed.any():
         return None
-    remains = left(study, serving(study, series, whence))
+    remains = left(study, serving(study, series, source_pools))
     bins = len(needed)
     edges = np.minimum(np.arange(len(remains)) * series.interval_s // study.window.bin_s, bins - 1)
     holds = np.ones(bins, bool)
@@ -55,12 +55,14 @@ def survives(study: Study, series: PoolSeries, whence: Sequence[int | None]) -> 
     return float(holds.mean())
 
 
-def capacity_table(study: Study, series: PoolSeries, whence: Sequence[int | None]) -> pl.DataFrame:
+def capacity_table(
+    study: Study, series: PoolSeries, source_pools: Sequence[int | None]
+) -> pl.DataFrame:
     """Return the joint capacity of each model's replicas in each region, in input tokens/s.
 
     There is one row for each moment at which the capacity changes.
     """
-    tps = carried(study, serving(study, series, whence))
+    tps = carried(study, serving(study, series, source_pools))
     frames = []
     hardware, start_s = study.hardware, study.window.start_s
     for m, r in dict.fromkeys((m, r) for m, r, _ in hardware.pool_index):

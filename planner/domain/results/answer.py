@@ -9,7 +9,7 @@ from datetime import datetime
 import numpy as np
 import polars as pl
 
-from planner.domain.planning.spare_replicas import gone_words
+from planner.domain.planning.spare_replicas import loss_words
 from planner.domain.replicas import REPLICA, Replica, replica_of
 from planner.domain.results.equal_attainment_savings import beside
 from planner.domain.serialise import moment, per_cent
@@ -78,7 +78,7 @@ def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
     what = _what(study, counts, run.label, run.traits, by_itself)
     ready = run.series.ready.sum(axis=0).mean()
     spare = study.settings.plan.spare
-    lost = gone_words(spare) if spare else "one instance"
+    lost = loss_words(spare) if spare else "one instance"
     parts = (
         Fact("Fleet", "" if run.traits.flat else f"{ready:,.1f} replicas on average"),
         Fact("Cost", _money(study, run) + beside(run, base, usd=False)),

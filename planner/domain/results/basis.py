@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 from forecasting.demand import REQUESTS
-from forecasting.drift import drift
+from forecasting.drift import detect_drift
 from forecasting.past_forecasts import PastPeaks
 from planner.domain.columns import FLAG, NUMBER, SECONDS, SHARE, TEXT, Column, Columns
 from planner.domain.replicas import Replica, replica_of
@@ -86,7 +86,7 @@ def series_columns(forecast: str, unit: Callable[[Any], str], *more: Column) -> 
 def _drift(past: PastPeaks | None) -> dict[str, Any] | None:
     if past is None:
         return None
-    drifted = drift(past)
+    drifted = detect_drift(past)
     since = None if drifted.since_s is None else moment(drifted.since_s)
     return {"flagged": drifted.flagged, "since": since, "sentence": drifted.sentence}
 

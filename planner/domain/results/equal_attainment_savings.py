@@ -94,7 +94,7 @@ def beside(run: PolicyRun, base: PolicyRun, *, usd: bool) -> str:
 
 def hindsight(run: PolicyRun) -> str:
     """Return the words that mark an oracle baseline; empty for deployable policies."""
-    if run.traits.clairvoyant:
+    if run.traits.reads_future:
         return "told what came"
     return "sized in hindsight" if run.traits.hindsight else ""
 

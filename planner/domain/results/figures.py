@@ -206,7 +206,7 @@ POLICIES = Columns(
         Column("asked", FLAG, "whether the list names it; the others are baselines, which stand in "
                "every comparison"),
         Column("hindsight", FLAG, "sized or planned knowing what came: a yardstick that nobody can "
-               "run", lambda run: run.traits.knows_what_came),
+               "run", lambda run: run.traits.uses_future_data),
         Column("flat_usd", USD, "cost of the smallest flat fleet found that serves every tier as "
                "well (to 0.2 points); null where all policies serve equally well, or this one far "
                "too badly"),

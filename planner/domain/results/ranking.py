@@ -21,7 +21,7 @@ from planner.domain.results.figures import BY_NAME
 from planner.domain.results.recommended_policy import Recommended, recommended_of
 from planner.domain.serialise import COLUMNS, KEY
 from planner.domain.study import PolicyRun
-from planner.policies.registry import the_plan
+from planner.policies.registry import plan_policy
 
 MOVES = 100  # sorts policies that scale after all static fleets
 
@@ -198,7 +198,7 @@ def _planned(by_name: dict[str, PolicyRun], take: PolicyRun | None) -> PolicyRun
     if take is not None and take.traits.plan is not None:
         return take
     asked = [run for run in by_name.values() if run.asked]
-    name = the_plan(run.name for run in sorted(asked, key=_rank))
+    name = plan_policy(run.name for run in sorted(asked, key=_rank))
     return None if name is None else by_name[name]
 
 

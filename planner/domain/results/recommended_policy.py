@@ -162,13 +162,13 @@ def recommended_of(
             Yardstick(
                 other.name,
                 other.label,
-                TOLD if other.traits.clairvoyant else HINDSIGHT,
+                TOLD if other.traits.reads_future else HINDSIGHT,
                 other.summary.cost_usd,
                 other.summary.gpu_hours,
                 other.meets_slo,
             )
             for other in runs
-            if other.traits.knows_what_came
+            if other.traits.uses_future_data
         ),
     )
 

@@ -21,7 +21,7 @@ from planner.domain.traffic.demand import Demand
 from planner.domain.traffic.forecasts import SeriesForecast
 from planner.domain.traffic.past_forecasts import LookedBack
 from planner.inputs.scenario.build import Hardware
-from planner.optimizer.pools import together
+from planner.optimizer.pools import pool_capacity
 from planner.optimizer.problem import ScalingPlan
 from simulation.arrays import FloatArray
 
@@ -123,7 +123,7 @@ def plan_table(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> pl.DataFr
 
     Each row also has the demand and the joint capacity of the model's replicas in the region.
     """
-    carried = together(sizes.theta_tps, sizes.pool_tps, plan.target)
+    carried = pool_capacity(sizes.theta_tps, sizes.pool_tps, plan.target)
     places = [(p, *pool) for p in range(len(plan.windows)) for pool in hardware.pool_index]
     rows = [
         {

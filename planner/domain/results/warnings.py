@@ -43,10 +43,10 @@ def flat_beats(by_name: dict[str, PolicyRun], planned: PolicyRun | None) -> list
     if not better:
         return []
     # Prefer a deployable fleet, even if an oracle is cheaper.
-    flat = min(better, key=lambda run: (run.traits.knows_what_came, run.summary.cost_usd))
+    flat = min(better, key=lambda run: (run.traits.uses_future_data, run.summary.cost_usd))
     instances = sum(pool.initial for pool in flat.fleet.pools)
     its_usd, plan_usd = amount(flat.summary.cost_usd), amount(planned.summary.cost_usd)
-    hindsight = ", sized in hindsight" if flat.traits.knows_what_came else ""
+    hindsight = ", sized in hindsight" if flat.traits.uses_future_data else ""
     what = (
         f"A flat fleet of {instances:,} instance{'s' * (instances != 1)} beats the plan: it meets "
         f"every tier for ${its_usd} "
@@ -64,7 +64,7 @@ def no_spare(runs: Sequence[PolicyRun]) -> list[str]:
     names = [
         run.label
         for run in runs
-        if run.lacks_spare and run.meets_slo and not run.traits.knows_what_came
+        if run.lacks_spare and run.meets_slo and not run.traits.uses_future_data
     ]
     if not names:
         return []

@@ -26,18 +26,18 @@ def length_drift(traffic: Traffic, window: Window, seed: int) -> tuple[LengthDri
     rng = generator(seed, Stream.KNOWN)
     drifts = []
     for m, model in enumerate(traffic.models):
-        came, count = observed(traffic, m, window.start_s, window.end_s, rng)
+        actual_lengths, count = observed(traffic, m, window.start_s, window.end_s, rng)
         if not count:
             continue
-        known = traffic.lengths[m]
+        known_lengths = traffic.lengths[m]
         drifts.append(
             LengthDrift(
                 model=model,
-                input_known=float(known[0].mean()),
-                input_came=float(came[0].mean()),
-                output_known=float(known[1].mean()),
-                output_came=float(came[1].mean()),
-                flagged=count >= LEAST and differ(known, came, count),
+                input_known=float(known_lengths[0].mean()),
+                input_came=float(actual_lengths[0].mean()),
+                output_known=float(known_lengths[1].mean()),
+                output_came=float(actual_lengths[1].mean()),
+                flagged=count >= LEAST and differ(known_lengths, actual_lengths, count),
             )
         )
     return tuple(drifts)
@@ -62,7 +62,7 @@ def speed_drift(profile: LinearProfile, observations: Observations) -> SpeedDrif
     spread = float(np.sqrt(slope @ tuned.covariance @ slope))  # standard error of the logarithm
     times = after / before
     low, high = times * np.exp(-Z95 * spread), times * np.exp(Z95 * spread)
-    off = abs(times - 1) > SLOWER and not low <= 1 <= high
+    is_off = abs(times - 1) > SLOWER and not low <= 1 <= high
     return SpeedDrift(
         profile.model,
         profile.gpu,
@@ -71,8 +71,8 @@ def speed_drift(profile: LinearProfile, observations: Observations) -> SpeedDrif
         times,
         float(low),
         float(high),
-        off,
-        moment(float(observations.at_s[_since(path)])) if off else None,
+        is_off,
+        moment(float(observations.at_s[_since(path)])) if is_off else None,
     )
 
 

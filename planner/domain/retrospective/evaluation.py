@@ -18,7 +18,13 @@ from planner.domain.preparation import study_of
 from planner.domain.progress import Progress, part
 from planner.domain.replay.replay import replayed
 from planner.domain.retrospective.demand_drift import length_drift
-from planner.domain.retrospective.figures import CameTrue, DemandError, ForecastBin, HeldPool, Hour
+from planner.domain.retrospective.figures import (
+    DemandError,
+    ForecastBin,
+    HeldPool,
+    Hour,
+    PlanEvaluation,
+)
 from planner.domain.retrospective.requested_replicas import held_counts
 from planner.domain.retrospective.speed_drift import speed_drifts
 from planner.domain.serialise import moment
@@ -26,14 +32,14 @@ from planner.domain.study import PolicyRun, Study
 from planner.domain.traffic.forecasts import SeriesForecast
 from planner.errors import Infeasible
 from planner.inputs.live.replica_speed import Served
-from planner.inputs.scenario.own_hardware import Known
+from planner.inputs.scenario.own_hardware import UserFacts
 from planner.inputs.scenario.schema import Scenario
-from planner.optimizer.pools import together
+from planner.optimizer.pools import pool_capacity
 from planner.optimizer.problem import ScalingPlan
 from planner.policies.builtin.forecast_plan import Planned as PlannedPolicy
-from planner.policies.context import Ready
+from planner.policies.context import BuiltPolicy
 from simulation.arrays import FloatArray, IntArray
-from simulation.policies.parts.schedule import ByClock
+from simulation.policies.parts.schedule import FixedSchedule
 from simulation.policies.scheduled import Scheduled
 
 PERFECT = "perfect"
@@ -41,16 +47,16 @@ NEARLY = 1e-9  # relative tolerance for rounding
 Forecast = Mapping[tuple[SeriesKey, float], ForecastBin]  # by series and start of the bin, epoch s
 
 
-def came_true(
+def evaluate_plan(
     scenario: Scenario,
     traces: Traces,
-    known: Known,
+    known: UserFacts,
     held: Sequence[HeldPool],
     forecast: Forecast,
     progress: Progress,
     *,
     served: Sequence[Served] = (),
-) -> CameTrue:
+) -> PlanEvaluation:
     """Return the plan versus actual over the window of ``scenario``.
 
     The window must lie within the scenario's traffic. ``served`` holds live measurements of the
@@ -69,7 +75,7 @@ def came_true(
     by_period = _at(times_s, counts, window.period_starts_s - window.start_s)
     speed, unsure = speed_drifts(study.hardware, counts, served)
     hours, required = window.period_s / 3600, None if needed is None else study.pools(needed.target)
-    return CameTrue(
+    return PlanEvaluation(
         begins=moment(window.start_s),
         ends=moment(window.end_s),
         demand=_errors(perfect.forecasts, forecast),
@@ -96,8 +102,8 @@ def _running(study: Study, first: IntArray) -> Study:
     The preceding plan started these replicas, so they need no cold start.
     """
     today = np.zeros(study.hardware.minimum.shape, np.int64)
-    for place, count in zip(study.hardware.pool_index, first, strict=True):
-        today[place] = count
+    for pool_index, count in zip(study.hardware.pool_index, first, strict=True):
+        today[pool_index] = count
     return replace(study, hardware=replace(study.hardware, today=today))
 
 
@@ -113,10 +119,10 @@ def _needed(
 
 def _replayed(study: Study, times_s: FloatArray, counts: IntArray, progress: Progress) -> PolicyRun:
     policy = PlannedPolicy(name="lt-i", label="As it was in force")
-    rule = Scheduled(course=ByClock(policy.key, times_s.tolist(), counts), name=policy.key)
-    ready = Ready(rule, study.fleet(counts[0]), range(counts.shape[1]))
+    rule = Scheduled(schedule=FixedSchedule(policy.key, times_s.tolist(), counts), name=policy.key)
+    built = BuiltPolicy(rule, study.fleet(counts[0]), range(counts.shape[1]))
     return replayed(
-        study, policy, ready, seed=study.settings.seed, progress=progress, detailed=False
+        study, policy, built, seed=study.settings.seed, progress=progress, detailed=False
     )
 
 
@@ -144,7 +150,7 @@ def _short(study: Study, counts_held: IntArray, load: Load) -> float:
     counts = np.zeros((len(counts_held), *hardware.minimum.shape), np.int64)
     for p, (m, r, g) in enumerate(hardware.pool_index):
         counts[:, m, r, g] = counts_held[:, p]
-    carried = together(study.sizes.theta_tps, study.sizes.pool_tps, counts)
+    carried = pool_capacity(study.sizes.theta_tps, study.sizes.pool_tps, counts)
     through = np.apply_along_axis(hardware.lets_through, 3, carried).sum(axis=2)  # [p, l]
     peak = load.tps.sum(axis=2).max(axis=2)
     return float((through < peak * (1 - NEARLY)).any(axis=1).sum())
@@ -152,19 +158,19 @@ def _short(study: Study, counts_held: IntArray, load: Load) -> float:
 
 def _errors(forecasts: Sequence[SeriesForecast], forecast: Forecast) -> DemandError:
     """Return the errors of ``forecast`` over all bins with an observation and a forecast."""
-    came, mean, planned = _beside(forecasts, forecast)
-    seen = ~np.isnan(came)
+    actual, mean, planned = _beside(forecasts, forecast)
+    seen = ~np.isnan(actual)
     both = seen & ~np.isnan(mean)
-    total = float(came[both].sum())
+    total = float(actual[both].sum())
     # Observed hours are the mean over series, so that more series do not add hours.
     series = max(1, len(forecasts))
     bin_h = forecasts[0].bin_s / 3600 if forecasts else 0.0
     if total <= 0:
         return DemandError(None, None, None, float(seen.sum()) * bin_h / series)
     return DemandError(
-        wape=float(np.abs(came - mean)[both].sum()) / total,
-        bias=float((mean - came)[both].sum()) / total,
-        covered=float(np.minimum(came, planned)[both].sum()) / total,
+        wape=float(np.abs(actual - mean)[both].sum()) / total,
+        bias=float((mean - actual)[both].sum()) / total,
+        covered=float(np.minimum(actual, planned)[both].sum()) / total,
         hours=float(seen.sum()) * bin_h / series,
     )
 
@@ -176,14 +182,14 @@ def _beside(
 
     NaN: the bin was not observed, or the plan has no forecast for it.
     """
-    came = np.array([forecast.actual / forecast.bin_s for forecast in forecasts])
-    mean, planned = np.full(came.shape, np.nan), np.full(came.shape, np.nan)
+    actual = np.array([forecast.actual / forecast.bin_s for forecast in forecasts])
+    mean, planned = np.full(actual.shape, np.nan), np.full(actual.shape, np.nan)
     for s, series in enumerate(forecasts):
-        for b in range(came.shape[1]):
+        for b in range(actual.shape[1]):
             of_bin = stated.get((series.key, series.start_s + b * series.bin_s))
             if of_bin is not None:
                 mean[s, b], planned[s, b] = of_bin.mean, of_bin.planned
-    return came, mean, planned
+    return actual, mean, planned
 
 
 def _hours(
@@ -196,15 +202,15 @@ def _hours(
     """Return one row per period: forecast and actual demand, requested and needed replicas."""
     window = study.window
     per, periods = window.bins_per_period, len(window.period_starts_s)
-    came, mean, planned = (rates.sum(axis=0).reshape(periods, per) for rates in
+    actual, mean, planned = (rates.sum(axis=0).reshape(periods, per) for rates in
                            _beside(forecasts, forecast))  # fmt: skip
     return tuple(
         Hour(
             moment(start),
             forecast_tps=_number(mean[p].mean()),
             planned_tps=_number(planned[p].max()),
-            came_tps=_number(came[p].mean()),
-            peak_tps=_number(came[p].max()),
+            came_tps=_number(actual[p].mean()),
+            peak_tps=_number(actual[p].max()),
             held=int(held[p].sum()),
             needed=None if needed is None else int(needed[p].sum()),
         )

@@ -94,17 +94,17 @@ class SpeedDrift:
     @property
     def sentence(self) -> str:
         """Return the drift as a clause."""
-        way = "longer" if self.times > 1 else "shorter"
-        here = f" in {self.region}" if self.region else ""
+        direction = "longer" if self.times > 1 else "shorter"
+        region_words = f" in {self.region}" if self.region else ""
         since = f" since {self.since.day} {self.since:%b %Y, %H:%M} UTC" if self.since else ""
         return (
-            f"the speed of {self.model} on {self.gpu}{here} has drifted: iterations take "
-            f"{abs(self.times - 1):.0%} {way} than its profile says{since}"
+            f"the speed of {self.model} on {self.gpu}{region_words} has drifted: iterations take "
+            f"{abs(self.times - 1):.0%} {direction} than its profile says{since}"
         )
 
 
 @dataclass(frozen=True, slots=True)
-class CameTrue:
+class PlanEvaluation:
     """Plan versus actual.
 
     ``cost_usd`` and ``gpu_hours`` come from the replay of the actual traffic. The ``needed`` fields
@@ -141,9 +141,11 @@ class CameTrue:
             f"It missed {', '.join(self.missed)}" if self.missed else "It came true",
             *self._in_time(),
         ]
-        if (off := self.demand.wape) is not None and (bias := self.demand.bias) is not None:
-            way = "more" if bias > 0 else "less"
-            parts.append(f"demand was off by {off:.1%} ({abs(bias):.1%} {way} forecast than came)")
+        if (error := self.demand.wape) is not None and (bias := self.demand.bias) is not None:
+            direction = "more" if bias > 0 else "less"
+            parts.append(
+                f"demand was off by {error:.1%} ({abs(bias):.1%} {direction} forecast than came)"
+            )
         if self.needed_usd is not None and self.needed_replica_hours is not None:
             parts.append(
                 f"{self.replica_hours:,.0f} replica-hours were held for ${self.planned_usd:,.2f}; "

@@ -35,13 +35,13 @@ def held_counts(
 def _place(hardware: Hardware, pool: HeldPool) -> int:
     """Return the index of ``pool`` among the scenario's pools; raise ScenarioError if none."""
     for p, (m, r, g) in enumerate(hardware.pool_index):
-        here = replica_of(hardware, m, g)
-        same = (here.model, hardware.regions[r].name, here.gpu, here.role) == (
+        replica = replica_of(hardware, m, g)
+        same = (replica.model, hardware.regions[r].name, replica.gpu, replica.role) == (
             pool.model, pool.region, pool.gpu, pool.role
         )  # fmt: skip
         # Plans of older releases do not have these fields; None matches any.
         finer = ("tp", "market", "arrangement")
-        if same and all(getattr(pool, n) in (None, getattr(here, n)) for n in finer):
+        if same and all(getattr(pool, n) in (None, getattr(replica, n)) for n in finer):
             return p
     raise ScenarioError(
         f"The plan held {pool.model} on {pool.gpu} in {pool.region}, and the scenario has no such "

@@ -16,7 +16,7 @@ from planner.domain.retrospective.figures import HeldPool, SpeedDrift
 from planner.domain.retrospective.requested_replicas import held_counts
 from planner.inputs.live.replica_speed import Served
 from planner.inputs.scenario.build import Hardware, build_hardware
-from planner.inputs.scenario.own_hardware import Known
+from planner.inputs.scenario.own_hardware import UserFacts
 from planner.inputs.scenario.schema import Scenario
 from simulation.arrays import FloatArray, IntArray
 from simulation.performance.fitting.kalman import Observations
@@ -37,31 +37,31 @@ def speed_drifts(
     """
     drifts, notes = [], []
     for observed in served:
-        here = [
+        observations = [
             (m, g)
             for (m, r, g), counts in zip(hardware.pool_index, held.T, strict=True)
             if counts.any()
             and replica_of(hardware, m, g).model == observed.model
             and hardware.regions[r].name == observed.region
         ]
-        if len(here) != 1 or replica_of(hardware, *here[0]).role != "mixed":
+        if len(observations) != 1 or replica_of(hardware, *observations[0]).role != "mixed":
             notes.append(
                 f"The speed of {observed.model} in {observed.region} is not known: what was "
-                f"observed does not tell its {len(here)} kinds of replica apart."
-                if len(here) > 1
+                f"observed does not tell its {len(observations)} kinds of replica apart."
+                if len(observations) > 1
                 else f"The speed of {observed.model or 'a model'} in "
                 f"{observed.region or 'a region'} was "
                 "observed, and the plan held no replicas of it that prefill and decode."
             )
         elif observed.at_s.size >= LEAST:
-            drift = _drift(hardware.profiles[here[0]], observed)
+            drift = _drift(hardware.profiles[observations[0]], observed)
             drifts.append(replace(drift, region=observed.region))
     return tuple(drifts), tuple(notes)
 
 
 def speeds_now(
     scenario: Scenario,
-    known: Known,
+    known: UserFacts,
     held: Sequence[HeldPool],
     served: Sequence[Served],
     start_s: float,

@@ -67,12 +67,14 @@ class SizedPool:
         """Return the curve with the lowest capacity of a single instance."""
         return min((curve for _, curve in self.curves), key=lambda curve: curve.alone.input_tps)
 
-    def counted(self, most: int) -> FloatArray:
+    def counted(self, max_instances: int) -> FloatArray:
         """Return the input tokens/s to plan with, ``[MOST]``: the lowest of all tiers.
 
         See ``PoolCurve.counted``.
         """
-        return np.asarray(np.min([curve.counted(most) for _, curve in self.curves], axis=0))
+        return np.asarray(
+            np.min([curve.counted(max_instances) for _, curve in self.curves], axis=0)
+        )
 
 
 def sized_pool(
@@ -125,7 +127,7 @@ def _keys_by_tier(
     """Return the key of a curve for each of the ``strictest`` tiers of a model."""
     role = hardware.columns[g].role
     link = next((link for (model, _), link in hardware.links.items() if model == m), None)
-    lengths, blocks = cached(hardware, m, lengths, None if role == "decode" else shared)
+    lengths, blocks = cached_blocks(hardware, m, lengths, None if role == "decode" else shared)
     return [
         (
             tier,
@@ -139,7 +141,7 @@ def _keys_by_tier(
     ]  # fmt: skip
 
 
-def cached(
+def cached_blocks(
     hardware: Hardware, m: int, lengths: Lengths, shared: SharedPrompts | None
 ) -> tuple[Lengths, PrefixBlocks | None]:
     """Return the lengths of a model's requests and their prompt blocks.
@@ -230,7 +232,7 @@ def strictest(tiers: list[Tier]) -> list[Tier]:
     return kept
 
 
-def unforeseen(hardware: Hardware, trace: Trace) -> tuple[str, ...]:
+def unsized_sentences(hardware: Hardware, trace: Trace) -> tuple[str, ...]:
     """Return a sentence for every model and tier of ``trace`` that the sizes ignore.
 
     The sizes ignore a tier if none of its requests was known when they were computed.

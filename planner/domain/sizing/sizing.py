@@ -45,13 +45,15 @@ class Sizes:
     later: tuple[Sizes, ...] = ()
     at: IntArray | None = None  # [p]
 
-    def outside(self, place: tuple[int, int]) -> float:
+    def outside(self, model_column: tuple[int, int]) -> float:
         """Return the largest share of iterations outside the measured range of the profile.
 
-        It is taken over the sizes of one instance and of pools at ``place`` (l, g).
+        It is taken over the sizes of one instance and of pools at ``model_column`` (l, g).
         """
-        points = self.pools[place].set_by.points if place in self.pools else ()
-        return max(self.capacity[place][1].outside, *(point.outside for point in points), 0.0)
+        points = self.pools[model_column].set_by.points if model_column in self.pools else ()
+        return max(
+            self.capacity[model_column][1].outside, *(point.outside for point in points), 0.0
+        )
 
     def of(self, period: int) -> Sizes:
         """Return the sizes that the decision for a period uses."""
@@ -91,15 +93,15 @@ def size(
     pools: dict[tuple[int, int], SizedPool] = {}
     notes: list[str] = []
     # Spot instances have the same speed as owned ones, so each profile and role is sized once.
-    alike: dict[tuple[int, int, str], int] = {}
+    first_of: dict[tuple[int, int, str], int] = {}
     for done, ((m, g), profile) in enumerate(hardware.profiles.items()):
-        first = alike.setdefault((m, id(profile), hardware.columns[g].role), g)
+        first = first_of.setdefault((m, id(profile), hardware.columns[g].role), g)
         if first != g:
             if (m, first) in pools:
                 pools[m, g], pool_tps[m, g] = pools[m, first], pool_tps[m, first]
             continue
-        what = f"{hardware.models[m].name} on {hardware.columns[g].label}"
-        progress(done / len(hardware.profiles), f"Sizing {what}")
+        pool_words = f"{hardware.models[m].name} on {hardware.columns[g].label}"
+        progress(done / len(hardware.profiles), f"Sizing {pool_words}")
         bursts = burstiness[m] if burstiness else 1.0
         try:
             pools[m, g] = sized_pool(
@@ -107,7 +109,7 @@ def size(
                 shared=shared[m] if shared else None,
             )  # fmt: skip
         except SimulationError as problem:
-            notes.append(f"{what} is left out: {problem}")
+            notes.append(f"{pool_words} is left out: {problem}")
             continue
         pool_tps[m, g] = pools[m, g].counted(most_instances(hardware, m, g))
     theta = in_large_pools(pool_tps)
@@ -121,7 +123,7 @@ def size(
     return Sizes(
         theta_tps=theta,
         pool_tps=pool_tps,
-        capacity={place: pool.alone for place, pool in pools.items()},
+        capacity={model_column: pool.alone for model_column, pool in pools.items()},
         notes=tuple(notes),
         pools=pools,
     )
@@ -136,23 +138,23 @@ def size_over_time(hardware: Hardware, known: KnownLengths, seed: int, progress:
     first, *others = known.samples
     share = 1.0 / len(known.samples)
     sizes = size(hardware, first, seed, part(progress, 0.0, share), known.arrivals, known.shared)
-    later, place, notes = [], [0], list(sizes.notes)
+    later, period_sizes, notes = [], [0], list(sizes.notes)
     for s, lengths in enumerate(others, start=1):
         try:
             then = part(progress, s * share, (s + 1) * share)
             later.append(size(hardware, lengths, seed, then, known.arrivals, known.shared))
         except ScenarioError as problem:
             notes.append(f"Sizes do not follow the lengths of requests, for with them: {problem}")
-            place.append(place[-1])
+            period_sizes.append(period_sizes[-1])
         else:
-            place.append(len(later))
+            period_sizes.append(len(later))
     if later:
         notes.append(
             "Lengths of requests drift in this window: each decision goes by what came before it, "
             f"with {len(later) + 1} sets of sizes."
         )
     return replace(
-        sizes, notes=tuple(notes), later=tuple(later), at=np.array(place, np.int64)[known.at]
+        sizes, notes=tuple(notes), later=tuple(later), at=np.array(period_sizes, np.int64)[known.at]
     )
 
 
@@ -163,5 +165,5 @@ def in_large_pools(pool_tps: FloatArray) -> FloatArray:
 
 def _whole(hardware: Hardware, theta: FloatArray) -> bool:
     """Return whether the columns of a model can serve both its prompts and its answers."""
-    able = theta > 0
-    return bool(able[hardware.stages != 2].any() and able[hardware.stages != 1].any())
+    can_serve = theta > 0
+    return bool(can_serve[hardware.stages != 2].any() and can_serve[hardware.stages != 1].any())

@@ -67,21 +67,23 @@ def splits_of(
     simulation.
     """
     apart = [
-        place for place in sizes.capacity if hardware.sections[place].attention_ffn is not None
+        model_column
+        for model_column in sizes.capacity
+        if hardware.sections[model_column].attention_ffn is not None
     ]
     splits: list[SplitSize] = []
-    for done, place in enumerate(apart):
+    for done, model_column in enumerate(apart):
         progress(done / len(apart), "Dividing GPUs between attention and experts")
-        m, g = place
-        tier = next(tier for tier in hardware.tiers if tier.name == sizes.capacity[place][0])
+        m, g = model_column
+        tier = next(tier for tier in hardware.tiers if tier.name == sizes.capacity[model_column][0])
         work = Workload(*lengths[m], burstiness=scv[m])
-        rows = list(_rows(hardware, place, tier, work))
-        most = max((row.predicted_rps or 0.0 for row, _ in rows), default=0.0)
+        rows = list(_rows(hardware, model_column, tier, work))
+        best_predicted = max((row.predicted_rps or 0.0 for row, _ in rows), default=0.0)
         for row, profile in rows:
-            best = bool(most) and row.predicted_rps == most
+            best = bool(best_predicted) and row.predicted_rps == best_predicted
             rate = row.max_rps
             if row.stated:
-                rate = sizes.capacity[place][1].max_rps
+                rate = sizes.capacity[model_column][1].max_rps
             elif best and profile is not None:
                 with suppress(SimulationError):  # bursts too large for one instance
                     rate = sized_alone(
@@ -92,13 +94,13 @@ def splits_of(
 
 
 def _rows(
-    hardware: Hardware, place: At, tier: Tier, work: Workload
+    hardware: Hardware, model_column: At, tier: Tier, work: Workload
 ) -> Iterator[tuple[SplitSize, Profile | None]]:
     """Yield each division with its closed-form size and profile.
 
     The profile is None if the division has no capacity.
     """
-    section, (m, g) = hardware.sections[place], place
+    section, (m, g) = hardware.sections[model_column], model_column
     stated = section.attention_ffn
     assert stated is not None
     gpus, step = stated.attention + stated.ffn, section.tp
@@ -117,7 +119,7 @@ def _rows(
         divided = stated.model_copy(update={"attention": attention, "ffn": gpus - attention})
         try:
             profile = split_speed(section, divided, hardware.models[m], hardware.gpus[g])
-            sized = _sized(hardware, place, profile, tier, work)
+            sized = _sized(hardware, model_column, profile, tier, work)
         except (ScenarioError, SimulationError) as problem:
             yield replace(row, note=str(problem).removeprefix("profiles: ")), None
             continue
@@ -132,10 +134,12 @@ def _rows(
         )
 
 
-def _sized(hardware: Hardware, place: At, profile: Profile, tier: Tier, work: Workload) -> Sized:
+def _sized(
+    hardware: Hardware, model_column: At, profile: Profile, tier: Tier, work: Workload
+) -> Sized:
     """Return the closed-form size of a profile, at TTFT for prefill and at TBT otherwise."""
-    role = hardware.columns[place[1]].role
-    link = next((link for (m, _), link in hardware.links.items() if m == place[0]), None)
+    role = hardware.columns[model_column[1]].role
+    link = next((link for (m, _), link in hardware.links.items() if m == model_column[0]), None)
     part = replace(role_tier(tier, role), e2e_s=None)
     only = replace(part, tbt_s=None) if role == "prefill" else replace(part, ttft_s=None)
     return size_pool(

@@ -48,7 +48,7 @@ def days(grid: Grid, lost: BoolArray, clock: str) -> Days:
     seen = per_day(~np.isnan(total.values)) * grid.bin_s / DAY_S
     first_bins = np.searchsorted(number, first + np.arange(count))
     bins_there = np.add.reduceat(grid.present, first_bins, axis=1, dtype=np.int64)
-    there = (bins_there * grid.bin_s / DAY_S >= COVERED).sum(axis=0)
+    series_seen = (bins_there * grid.bin_s / DAY_S >= COVERED).sum(axis=0)
     sums = {field: per_day(grid.summed(field)) for field in grid.amounts}
     ascending = np.sort(list(compared.values()))
     listed = []
@@ -63,7 +63,7 @@ def days(grid: Grid, lost: BoolArray, clock: str) -> Days:
                 input_tokens=_known(sums, "input_tokens", day),
                 output_tokens=_known(sums, "output_tokens", day),
                 seen=min(1.0, float(seen[day])),
-                series=int(there[day]),
+                series=int(series_seen[day]),
                 rank=None if amount is None else _rank(ascending, amount),
                 of_busiest=amount / top if amount is not None and top else None,
             )

@@ -81,18 +81,20 @@ def demand_grid(columns: Sequence[DemandColumns]) -> Grid:
     """Return the grid of demand series, from a file or from counted requests."""
     bin_s = columns[0].bin_s
     start_s = min(series.start_s for series in columns)
-    places = [round((series.start_s - start_s) / bin_s) for series in columns]
-    bins = max(place + len(s.requests) for place, s in zip(places, columns, strict=True))
+    first_bins = [round((series.start_s - start_s) / bin_s) for series in columns]
+    bins = max(
+        first_bin + len(s.requests) for first_bin, s in zip(first_bins, columns, strict=True)
+    )
     present = np.zeros((len(columns), bins), bool)
-    for row, (place, series) in enumerate(zip(places, columns, strict=True)):
-        present[row, place : place + len(series.requests)] = True
+    for row, (first_bin, series) in enumerate(zip(first_bins, columns, strict=True)):
+        present[row, first_bin : first_bin + len(series.requests)] = True
     amounts: dict[str, FloatArray] = {}
     for field in AMOUNTS:
         values = np.where(present, np.nan, 0.0)
-        for row, (place, series) in enumerate(zip(places, columns, strict=True)):
+        for row, (first_bin, series) in enumerate(zip(first_bins, columns, strict=True)):
             column = getattr(series, field)
             if column is not None:
-                values[row, place : place + len(column)] = column
+                values[row, first_bin : first_bin + len(column)] = column
         if np.isfinite(values[present]).any():
             amounts[field] = values
     named = {label: [getattr(series, label) for series in columns] for label in LABELS}
@@ -116,8 +118,10 @@ def joined(columns: Sequence[DemandColumns]) -> Sequence[DemandColumns]:
     """
     bin_s = columns[0].bin_s
     start_s = min(series.start_s for series in columns)
-    places = [round((series.start_s - start_s) / bin_s) for series in columns]
-    bins = max(place + len(s.requests) for place, s in zip(places, columns, strict=True))
+    first_bins = [round((series.start_s - start_s) / bin_s) for series in columns]
+    bins = max(
+        first_bin + len(s.requests) for first_bin, s in zip(first_bins, columns, strict=True)
+    )
     factor = -(-bins * len(columns) // MAX_DEMAND_CELLS)
     if factor == 1:
         return columns
@@ -125,24 +129,24 @@ def joined(columns: Sequence[DemandColumns]) -> Sequence[DemandColumns]:
     while factor * bin_s < DAY_S and DAY_S % (factor * bin_s):
         factor += 1
 
-    def sums(values: Any, place: int) -> Any:
+    def sums(values: Any, first_bin: int) -> Any:
         if values is None:
             return None
-        before = place % factor
+        before = first_bin % factor
         after = -(before + len(values)) % factor
         return np.asarray(np.pad(values, (before, after)).reshape(-1, factor).sum(axis=1))
 
     return [
         replace(
             series,
-            start_s=start_s + (place - place % factor) * bin_s,
+            start_s=start_s + (first_bin - first_bin % factor) * bin_s,
             bin_s=factor * bin_s,
-            requests=sums(series.requests, place),
-            input_tokens=sums(series.input_tokens, place),
-            output_tokens=sums(series.output_tokens, place),
-            total_tokens=sums(series.total_tokens, place),
+            requests=sums(series.requests, first_bin),
+            input_tokens=sums(series.input_tokens, first_bin),
+            output_tokens=sums(series.output_tokens, first_bin),
+            total_tokens=sums(series.total_tokens, first_bin),
         )
-        for place, series in zip(places, columns, strict=True)
+        for first_bin, series in zip(first_bins, columns, strict=True)
     ]
 
 

@@ -33,8 +33,10 @@ def request_lengths(store: Path, by: tuple[str, ...]) -> list[Lengths]:
         series, codes = np.unique(code, return_inverse=True)
         names = labels_of(report, series)
         for kind in ("all", *by):
-            place = LABELS.index(kind) if kind in LABELS else -1
-            of_series = ["all" if place < 0 else of_labels[place] or UNSAID for of_labels in names]
+            column = LABELS.index(kind) if kind in LABELS else -1
+            of_series = [
+                "all" if column < 0 else of_labels[column] or UNSAID for of_labels in names
+            ]
             lengths += _by_label(field, kind, np.array(of_series), codes, tokens, requests)
     return lengths
 
@@ -44,8 +46,8 @@ def _by_label(
 ) -> list[Lengths]:
     """Return the lengths of the LISTED labels with the most requests, the largest first."""
     labels, label = np.unique(of_series, return_inverse=True)
-    packed, place = np.unique(label[codes] * ROOM + tokens, return_inverse=True)
-    weight = np.bincount(place, count).astype(np.float64)
+    packed, packed_index = np.unique(label[codes] * ROOM + tokens, return_inverse=True)
+    weight = np.bincount(packed_index, count).astype(np.float64)
     label_of, values = packed // ROOM, (packed % ROOM).astype(np.float64)
     first = np.searchsorted(label_of, np.arange(len(labels) + 1))
     requests = np.add.reduceat(weight, first[:-1])
@@ -73,8 +75,8 @@ def counted(field: str, by: str, label: str, tokens: FloatArray, count: FloatArr
     reached = np.cumsum(count)
 
     def at(levels: FloatArray) -> list[float]:
-        place = np.searchsorted(reached, np.ceil(levels * total - 1e-9).clip(1), side="left")
-        return [float(value) for value in tokens[place]]
+        index = np.searchsorted(reached, np.ceil(levels * total - 1e-9).clip(1), side="left")
+        return [float(value) for value in tokens[index]]
 
     p50, p95, p99 = at(np.array([0.5, 0.95, 0.99]))
     return Lengths(

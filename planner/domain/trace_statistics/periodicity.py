@@ -31,8 +31,8 @@ def autocorrelation(values: FloatArray, lag: int) -> float | None:
     if lag < 1 or len(values) < 2 * lag:
         return None
     before, after = values[:-lag], values[lag:]
-    known = ~np.isnan(before) & ~np.isnan(after)
-    before, after = before[known], after[known]
+    both_known = ~np.isnan(before) & ~np.isnan(after)
+    before, after = before[both_known], after[both_known]
     if len(before) < LEAST_BINS or not before.std() > 0 or not after.std() > 0:
         return None
     return float(np.corrcoef(before, after)[0, 1])
@@ -53,8 +53,8 @@ def day_and_week(values: FloatArray, bin_s: float) -> tuple[float, float | None,
     if abs(factor * bin_s - HOUR_S) < 1e-6:
         values, bin_s = coarse(values, factor), HOUR_S
     lags = [round(span / bin_s) for span in (DAY_S, WEEK_S)]
-    fits = abs(lags[0] * bin_s - DAY_S) < 1e-6 * DAY_S
-    day, week = (autocorrelation(values, lag) if fits else None for lag in lags)
+    is_whole_day = abs(lags[0] * bin_s - DAY_S) < 1e-6 * DAY_S
+    day, week = (autocorrelation(values, lag) if is_whole_day else None for lag in lags)
     return bin_s, day, week
 
 
@@ -68,14 +68,14 @@ def rhythm(values: FloatArray, start_s: float, bin_s: float, clock: str) -> Rhyt
     seen = ~np.isnan(values)
     if bin_s > HOUR_S:
         seen = np.zeros_like(seen)  # wider bins do not show the hour
-    place = weekday * 24 + hour
-    amount = np.bincount(place[seen], values[seen], 168).reshape(7, 24)
-    seconds = np.bincount(place[seen], minlength=168).reshape(7, 24) * float(bin_s)
+    hour_of_week = weekday * 24 + hour
+    amount = np.bincount(hour_of_week[seen], values[seen], 168).reshape(7, 24)
+    seconds = np.bincount(hour_of_week[seen], minlength=168).reshape(7, 24) * float(bin_s)
 
     by_hour = _rates(amount.sum(axis=0), seconds.sum(axis=0))
-    known = [(rate, h) for h, rate in enumerate(by_hour) if rate is not None]
-    full = len(known) == 24
-    high, low = (max(known)[0], min(known)[0]) if full else (None, None)
+    known_hours = [(rate, h) for h, rate in enumerate(by_hour) if rate is not None]
+    full = len(known_hours) == 24
+    high, low = (max(known_hours)[0], min(known_hours)[0]) if full else (None, None)
     days = [_rates(amount[part].sum(), seconds[part].sum())[0] for part in
             (slice(0, WEEKEND), slice(WEEKEND, 7))]  # fmt: skip
     weekday_rate, weekend_rate = days if clock == UTC_CLOCK else (None, None)
@@ -85,8 +85,8 @@ def rhythm(values: FloatArray, start_s: float, bin_s: float, clock: str) -> Rhyt
         autocorrelation_week=week,
         weekday_hour=tuple(_rates(amount[day], seconds[day]) for day in range(7)),
         hour=by_hour,
-        peak_hour=max(known)[1] if full else None,
-        trough_hour=min(known)[1] if full else None,
+        peak_hour=max(known_hours)[1] if full else None,
+        trough_hour=min(known_hours)[1] if full else None,
         peak_to_trough=high / low if high and low else None,
         weekend_to_weekday=weekend_rate / weekday_rate
         if weekday_rate and weekend_rate is not None
@@ -107,9 +107,9 @@ def burstiness(values: FloatArray, bin_s: float) -> list[Burstiness]:
         if abs(factor * bin_s - scale) > 1e-6 * scale:
             continue
         sums = coarse(values, factor)
-        known = sums[~np.isnan(sums)]
-        if len(known) >= LEAST_BINS:
-            scales.append(_at_scale(sums, known, scale))
+        known_sums = sums[~np.isnan(sums)]
+        if len(known_sums) >= LEAST_BINS:
+            scales.append(_at_scale(sums, known_sums, scale))
     return scales
 
 
@@ -148,8 +148,8 @@ def fine_counts(store: Path, span_s: float) -> tuple[FloatArray, float]:
     are also at most SPARSE bins per request. Three requests in 54 years say nothing about seconds.
     """
     report, scan = scan_requests(store)
-    most = min(MAX_FINE, max(ENOUGH_FINE, SPARSE * (report.requests or 0)))
-    width = next((w for w in SCALES_S if span_s / w <= most), SCALES_S[-1])
+    max_bins = min(MAX_FINE, max(ENOUGH_FINE, SPARSE * (report.requests or 0)))
+    width = next((w for w in SCALES_S if span_s / w <= max_bins), SCALES_S[-1])
     table = (
         scan.group_by((pl.col("arrival_s") / width).floor().cast(pl.Int64).alias("bin"))
         .len()

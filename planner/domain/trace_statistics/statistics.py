@@ -44,12 +44,14 @@ def characterise(store: Path | str) -> Characterisation:
     grid = stored_grid(store, report)
     summed = grid.summed(grid.unit)
     lost = unknown_sums(grid.amounts[grid.unit], grid.bin_s)
-    known = np.where(lost, np.nan, summed)
+    known_amounts = np.where(lost, np.nan, summed)
     by = tuple(grid.labels)
     by_label = volumes(grid, lost, utilities(store, by) if by_request else {})
     # Counts per bin cannot show bursts shorter than a bin.
     fine, fine_s = (
-        fine_counts(store, report.end_s - report.start_s) if by_request else (known, grid.bin_s)
+        fine_counts(store, report.end_s - report.start_s)
+        if by_request
+        else (known_amounts, grid.bin_s)
     )
     lists = [imbalance(grid, kind) for kind in by]
     found_lost = _lost(grid, find_outages(summed, grid.bin_s))
@@ -68,7 +70,7 @@ def characterise(store: Path | str) -> Characterisation:
         imbalance=tuple(spread for spread in lists if spread is not None),
         levels=LEVELS,
         lengths=tuple(request_lengths(store, by) if by_request else mean_lengths(grid)),
-        rhythm=rhythm(known, grid.start_s, grid.bin_s, report.clock),
+        rhythm=rhythm(known_amounts, grid.start_s, grid.bin_s, report.clock),
         interarrival_cv=interarrival_cv(store) if by_request else None,
         burstiness=tuple(burstiness(fine, fine_s)),
         days=days(grid, lost, report.clock),

@@ -52,8 +52,10 @@ def _volume(
     sums = {field: float(values[rows].sum()) for field, values in of_series.items()}
     of_trace = float(of_series[grid.unit].sum())
     rates = np.where(lost, np.nan, grid.summed(grid.unit, rows)) / grid.bin_s
-    known = rates[~np.isnan(rates)]
-    mean, peak = (float(known.mean()), float(known.max())) if len(known) else (0.0, 0.0)
+    known_rates = rates[~np.isnan(rates)]
+    mean, peak = (
+        (float(known_rates.mean()), float(known_rates.max())) if len(known_rates) else (0.0, 0.0)
+    )
     _, day, week = day_and_week(rates, grid.bin_s)
     total, requests = utility.get(label, (None, 0.0))
     return Volume(
@@ -108,14 +110,14 @@ def imbalance(grid: Grid, by: str) -> Imbalance | None:
     if len(names) < 2 or not amounts.any():
         return None
     shares = amounts / amounts.sum()
-    most, least = int(shares.argmax()), int(shares.argmin())
+    largest, smallest = int(shares.argmax()), int(shares.argmin())
     return Imbalance(
         by=by,
         labels=len(names),
-        most=names[most],
-        most_share=float(shares[most]),
-        least=names[least],
-        least_share=float(shares[least]),
+        most=names[largest],
+        most_share=float(shares[largest]),
+        least=names[smallest],
+        least_share=float(shares[smallest]),
         effective=float(1 / (shares**2).sum()),
     )
 
@@ -150,7 +152,7 @@ def chart_rates(grid: Grid, lost: BoolArray) -> pl.DataFrame:
     width = np.diff(np.append(starts, grid.bins))
     frames = []
     for by in ("all", *grid.labels):
-        for place, (label, rows) in enumerate(_lines(grid, by)):
+        for line_index, (label, rows) in enumerate(_lines(grid, by)):
             columns = {}
             for field in grid.amounts:
                 values = np.where(lost, np.nan, grid.summed(field, rows))
@@ -164,7 +166,7 @@ def chart_rates(grid: Grid, lost: BoolArray) -> pl.DataFrame:
                     {
                         "by": [by] * len(starts),
                         "label": [label] * len(starts),
-                        "place": [place] * len(starts),
+                        "place": [line_index] * len(starts),
                         "start_s": grid.start_s + grid.bin_s * starts,
                         "seconds": grid.bin_s * width,
                         **columns,

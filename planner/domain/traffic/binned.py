@@ -87,9 +87,9 @@ class BinnedSource:
         def around(
             tokens: FloatArray, stated: Lengths | None, seen: FloatArray | None
         ) -> LengthDistribution | SampledLength:
-            known = ~np.isnan(requests) & ~np.isnan(tokens)
-            total = float(requests[known].sum())
-            mean = float(tokens[known].sum()) / total if total else 1.0
+            both_known = ~np.isnan(requests) & ~np.isnan(tokens)
+            total = float(requests[both_known].sum())
+            mean = float(tokens[both_known].sum()) / total if total else 1.0
             if seen is not None and stated is None:
                 return SampledLength(seen, max(1.0, mean))
             return LengthDistribution(max(1.0, mean), stated.cv if stated else FILE_CV)
@@ -106,9 +106,11 @@ class BinnedSource:
         """
         columns = self.columns
         first = (columns.start_s - edge_s) / bin_s
-        place = np.floor(first + np.arange(len(columns.requests)) * columns.bin_s / bin_s + 1e-9)
-        inside = (place >= 0) & (place < bins)
-        into = place[inside].astype(np.int64)
+        bin_index = np.floor(
+            first + np.arange(len(columns.requests)) * columns.bin_s / bin_s + 1e-9
+        )
+        inside = (bin_index >= 0) & (bin_index < bins)
+        into = bin_index[inside].astype(np.int64)
         per_bin = round(bin_s / columns.bin_s)
         where = np.argwhere(self.cells > 0)
         share = self.cells[tuple(where.T)][:, None]
@@ -189,9 +191,9 @@ class BinnedSource:
             # The outermost bins can overlap the window only in part: drop arrivals outside it.
             order = np.argsort(arrival, kind="stable")
             order = order[(arrival[order] >= 0) & (arrival[order] < end_s - start_s)]
-            place = self.model, int(region), int(tier)
+            codes_of_part = self.model, int(region), int(tier)
             requests = arrival[order], isl[order], osl[order]
-            traces.append(all_from(shell, place, start_s, *requests))
+            traces.append(all_from(shell, codes_of_part, start_s, *requests))
         return traces
 
     def arrivals(
@@ -211,7 +213,7 @@ class BinnedSource:
 
 def all_from(
     shell: Trace,
-    place: tuple[int, int, int],
+    codes_of_part: tuple[int, int, int],
     start_s: float,
     arrival_s: FloatArray,
     isl: Int32Array,
@@ -219,9 +221,9 @@ def all_from(
 ) -> Trace:
     """Return requests of one model, region and tier as a trace with the names of ``shell``.
 
-    ``place`` holds the indices of model, region and tier.
+    ``codes_of_part`` holds the indices of model, region and tier.
     """
-    model, region, tier = (np.full(len(arrival_s), code, np.int16) for code in place)
+    model, region, tier = (np.full(len(arrival_s), code, np.int16) for code in codes_of_part)
     names = shell.models, shell.regions, shell.tiers
     return Trace(arrival_s, isl, osl, model, region, tier, *names, start_s)
 

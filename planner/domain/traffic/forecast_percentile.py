@@ -103,9 +103,9 @@ def share_covered(pasts: Sequence[Past]) -> FloatArray:
 
     The share never falls as the height rises.
     """
-    came = sum(float(np.nansum(past.came)) for past in pasts)
+    actual = sum(float(np.nansum(past.came)) for past in pasts)
     late = np.sum([past.late for past in pasts], axis=0)
-    return np.asarray(1.0 - late / came if came > 0 else np.ones_like(late), np.float64)
+    return np.asarray(1.0 - late / actual if actual > 0 else np.ones_like(late), np.float64)
 
 
 def cost(pasts: Sequence[Past], late_usd: float) -> FloatArray:
@@ -190,17 +190,17 @@ class Quantiles:
         pasts = []
         for (m, r), demand in series[:MOST_SERIES]:
             try:
-                room, came = past_of(
+                room, actual = past_of(
                     demand, self.window, self.forecast.method, origins, at_once=at_once
                 )
             except SeriesTooShort:
                 continue
-            if not np.nansum(came) > 0:
+            if not np.nansum(actual) > 0:
                 continue
             usd = 0.0 if self.usd_per_tps is None else float(self.usd_per_tps[m, r])
             each = float(np.nansum(requests[m, r].values) / np.nansum(demand.values))
             hours = self.window.period_s / 3600
-            pasts.append(Past(room, came, usd * hours / self.window.bin_s, each))
+            pasts.append(Past(room, actual, usd * hours / self.window.bin_s, each))
         return pasts
 
 
@@ -272,14 +272,14 @@ def _chosen(group: Group, pasts: Sequence[Past], late_usd: float | None, decisio
 
     If no height covers enough, choose the highest.
     """
-    covered, least = share_covered(pasts), needed(group.wanted, decisions)
+    covered, needed_share = share_covered(pasts), needed(group.wanted, decisions)
     if late_usd is not None:
         chosen = int(np.argmin(cost(pasts, late_usd)))
     else:
-        enough = np.flatnonzero(covered >= least - 1e-12)
+        enough = np.flatnonzero(covered >= needed_share - 1e-12)
         chosen = int(enough[0]) if enough.size else len(HEIGHTS) - 1
     periods = max(past.came.shape[0] for past in pasts)
-    return _Choice(group, HEIGHTS[chosen], least, float(covered[chosen]), periods, late_usd)
+    return _Choice(group, HEIGHTS[chosen], needed_share, float(covered[chosen]), periods, late_usd)
 
 
 def _assumed(group: Group, method: str) -> PlannedQuantile:
@@ -310,14 +310,14 @@ def past_origins(window: Window, begins_s: float, *, at_once: bool) -> FloatArra
     back. They use at most half of the known data, so that the first of them has as much history.
     If fewer than ``LEAST`` periods remain, the result is empty.
     """
-    known, bin_s = float(window.origins_s[0]), window.bin_s
+    known_until_s, bin_s = float(window.origins_s[0]), window.bin_s
     steps, lead = _steps(window, at_once), _lead(window)
     back = max(DAYS * DAY_S, DECISIONS * steps * bin_s)
-    room = min(back, (known - begins_s) / 2) / bin_s - lead
+    room = min(back, (known_until_s - begins_s) / 2) / bin_s - lead
     count = int(max(0.0, room + 1e-9) // steps)
     if count * steps < LEAST * window.bins_per_period:
         return np.empty(0)
-    first = known - (lead + count * steps) * bin_s
+    first = known_until_s - (lead + count * steps) * bin_s
     return np.asarray(first + steps * bin_s * np.arange(count), np.float64)
 
 
@@ -333,15 +333,15 @@ def past_of(
     if series.start_s > origins[0] - 1e-6:
         raise SeriesTooShort(f"{series.key}: nothing came before the first of its past decisions.")
     # Cut at the first decision of the window: nothing later may influence the choice.
-    known = series.window(series.start_s, float(window.origins_s[0]))
+    known_series = series.window(series.start_s, float(window.origins_s[0]))
     model = forecaster(method, horizon_bins=per_period, lead_bins=lead)
-    forecasts = rolling_forecasts(known, model, origins.tolist(), lead + steps)
+    forecasts = rolling_forecasts(known_series, model, origins.tolist(), lead + steps)
     foreseen = np.concatenate([at_levels(forecast)[:, lead:] for forecast in forecasts], axis=1)
     peaks = foreseen.reshape(len(LEVELS), -1, per_period).max(axis=2)
     room = np.concatenate([peaks, np.multiply.outer(TIMES, peaks[-1])])
-    begin = round((float(origins[0]) - known.start_s) / window.bin_s) + lead
-    came = known.values[begin : begin + foreseen.shape[1]].reshape(-1, per_period)
-    return room, came
+    begin = round((float(origins[0]) - known_series.start_s) / window.bin_s) + lead
+    actual = known_series.values[begin : begin + foreseen.shape[1]].reshape(-1, per_period)
+    return room, actual
 
 
 def at_levels(forecast: Forecast) -> FloatArray:

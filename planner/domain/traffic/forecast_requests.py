@@ -65,8 +65,8 @@ def requests_ahead(
         burstiness = traffic.arrivals[m] if traffic.arrivals else 1.0
         arrival = _arrivals(mean, window.bin_s, burstiness, rng)
         isl, osl = EmpiricalLengths(*traffic.lengths[m]).sample(len(arrival), rng)
-        place = m, traffic.regions.index(key.region), traffic.tiers.index(key.tier)
-        pieces.append(all_from(traffic.measured, place, window.start_s, arrival, isl, osl))
+        codes = m, traffic.regions.index(key.region), traffic.tiers.index(key.tier)
+        pieces.append(all_from(traffic.measured, codes, window.start_s, arrival, isl, osl))
     return merge(pieces, replay=FORECAST), tuple(notes)
 
 

@@ -33,8 +33,8 @@ class Height:
     times: float = 1.0
 
     def __str__(self) -> str:
-        what = "the mean" if self.level is None else f"the quantile {self.level:.3g}"
-        return what if self.times == 1.0 else f"{self.times:.3g} times {what}"
+        level_words = "the mean" if self.level is None else f"the quantile {self.level:.3g}"
+        return level_words if self.times == 1.0 else f"{self.times:.3g} times {level_words}"
 
 
 MEAN = Height()

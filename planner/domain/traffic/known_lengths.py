@@ -66,13 +66,13 @@ def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
         if kept[0] is traffic.lengths[m]
     )
     shared = tuple(_shared(traffic, m, window) for m in range(len(traffic.models)))
-    has_tier = asked_by(traffic, float(window.origins_s[0]))
+    has_tier = requested_tiers(traffic, float(window.origins_s[0]))
     arrivals = known_arrivals(traffic, float(window.origins_s[0]), seed)
     at = np.argsort(order)[which.ravel()]
     return KnownLengths(samples, at, notes, shared, has_tier, arrivals)
 
 
-def foreseen(traffic: Traffic, known: KnownLengths) -> Traffic:
+def traffic_with_known_lengths(traffic: Traffic, known: KnownLengths) -> Traffic:
     """Return the traffic with the lengths that the first decision knows."""
     return replace(
         traffic,
@@ -84,7 +84,7 @@ def foreseen(traffic: Traffic, known: KnownLengths) -> Traffic:
     )
 
 
-def asked_by(traffic: Traffic, before_s: float) -> BoolArray:
+def requested_tiers(traffic: Traffic, before_s: float) -> BoolArray:
     """Return whether each model has traffic of each tier, ``[l, tiers]``.
 
     A trace counts if a request came before ``before_s``. A source of counts always counts for the
@@ -130,8 +130,8 @@ def known_traffic(settings: Settings, traces: dict[str, StoredTrace]) -> Traffic
         window = resolve_window(settings.window, traffic.demand, traffic.clock)
     except ScenarioError:
         arrivals = known_arrivals(traffic, np.inf, settings.seed)
-        return replace(traffic, asked=asked_by(traffic, np.inf), arrivals=arrivals)
-    return foreseen(traffic, known_lengths(traffic, window, settings.seed))
+        return replace(traffic, asked=requested_tiers(traffic, np.inf), arrivals=arrivals)
+    return traffic_with_known_lengths(traffic, known_lengths(traffic, window, settings.seed))
 
 
 def _of_model(
@@ -152,9 +152,11 @@ def _of_model(
             continue
         recent, count = observed(traffic, m, origin - window.period_s, origin, rng)
         if count >= LEAST and differ(samples[now], recent, count):
-            alike = [s for s, known in enumerate(samples) if not differ(known, recent, count)]
-            now = alike[0] if alike else len(samples)
-            if not alike:
+            similar_samples = [
+                s for s, known in enumerate(samples) if not differ(known, recent, count)
+            ]
+            now = similar_samples[0] if similar_samples else len(samples)
+            if not similar_samples:
                 samples.append(recent)
         sample_of[p] = now
     return samples, sample_of

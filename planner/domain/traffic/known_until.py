@@ -34,8 +34,8 @@ def known_by(source: Measured, until_s: float | None) -> Measured:
     if until_s is None or until_s > source.end_s:
         return source
     _check_begun(until_s, source.start_s)
-    known = source.trace.arrival_s + source.trace.start_s < until_s
-    return replace(source, trace=source.trace.rows(known), end_s=until_s)
+    is_known = source.trace.arrival_s + source.trace.start_s < until_s
+    return replace(source, trace=source.trace.rows(is_known), end_s=until_s)
 
 
 def bins_by(series: DemandColumns, until_s: float | None) -> DemandColumns:
@@ -77,7 +77,7 @@ def check_until(until_s: float, end_s: float) -> None:
         )
 
 
-def blind_after(demand: Demand, end_s: float) -> Demand:
+def without_bins_after(demand: Demand, end_s: float) -> Demand:
     """Mark bins as gaps that a trace ending at ``end_s`` covers only in part or not at all."""
     known_bins = int(np.floor((end_s - demand.start_s) / demand.bin_s + PART))
     if known_bins >= demand.bins:

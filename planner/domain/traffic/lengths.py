@@ -34,6 +34,9 @@ def mixed(
     sizes = np.ceil(SAMPLE * volumes / total).astype(int)
     picked = rng.choice(rows, size=sizes[0]) if len(rows) else rows
     pairs = [(trace.input_tokens[picked], trace.output_tokens[picked])]
-    pairs += [its.sample(n, rng) for (_, its), n in zip(others, sizes[1:], strict=True)]
+    pairs += [
+        source_lengths.sample(n, rng)
+        for (_, source_lengths), n in zip(others, sizes[1:], strict=True)
+    ]
     isl, osl = (np.concatenate(part) for part in zip(*pairs, strict=True))
     return (isl, osl), total

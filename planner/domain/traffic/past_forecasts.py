@@ -142,11 +142,11 @@ def against_naive(
     ``method_asked`` is the method that the scenario names. Return "" if nothing of the window was
     observed.
     """
-    ours = error([(forecast.actual, forecast.mean) for forecast in forecasts])
-    if ours is None:
+    own_error = error([(forecast.actual, forecast.mean) for forecast in forecasts])
+    if own_error is None:
         return ""
     series = [demand for group in groups for _, demand in series_of(traffic, group)]
-    beside: dict[str, float] = {}
+    naive_errors: dict[str, float] = {}
     for method in NAIVE:
         try:
             repeated = [rolled(demand, window, method).at(MEAN) for demand in series]
@@ -154,28 +154,35 @@ def against_naive(
             continue
         naive = error([(forecast.actual, forecast.mean) for forecast in repeated])
         if naive is not None:
-            beside[method] = naive
+            naive_errors[method] = naive
     methods = ", ".join(dict.fromkeys(forecast.method for forecast in forecasts))
-    if not beside:
-        return f"{methods} is off by {ours:.1%} of demand; nothing naive can be held against it."
-    best = min(beside, key=lambda method: beside[method])
-    off = "; ".join(f"{NAIVE[method]} by {wape:.1%}" for method, wape in beside.items())
-    if ours > beside[best]:
+    if not naive_errors:
+        return (
+            f"{methods} is off by {own_error:.1%} of demand; nothing naive can be held against it."
+        )
+    best = min(naive_errors, key=lambda method: naive_errors[method])
+    error_words = "; ".join(
+        f"{NAIVE[method]} by {wape:.1%}" for method, wape in naive_errors.items()
+    )
+    if own_error > naive_errors[best]:
         periods = len(window.period_starts_s)
-        what = (
+        verdict = (
             f"That is of {periods:,} periods; a backtest says what it costs."
             if method_asked == AUTO
             else f"Choose forecast.method {best}, or auto."
         )
-        return f"Worse than {NAIVE[best]}: {methods} is off by {ours:.1%} of demand, {off}. {what}"
-    return f"{methods} is off by {ours:.1%} of demand; {off}."
+        return (
+            f"Worse than {NAIVE[best]}: {methods} is off by {own_error:.1%} of demand, "
+            f"{error_words}. {verdict}"
+        )
+    return f"{methods} is off by {own_error:.1%} of demand; {error_words}."
 
 
 def error(pairs: Sequence[tuple[FloatArray, FloatArray]]) -> float | None:
     """Return the WAPE over the observed bins of all series, or None without observed demand."""
-    off = came = 0.0
+    absolute_error = total = 0.0
     for actual, mean in pairs:
         seen = ~np.isnan(actual)
-        off += float(np.abs(actual - mean)[seen].sum())
-        came += float(actual[seen].sum())
-    return off / came if came > 0 else None
+        absolute_error += float(np.abs(actual - mean)[seen].sum())
+        total += float(actual[seen].sum())
+    return absolute_error / total if total > 0 else None

@@ -26,11 +26,13 @@ def blocks_of(columns: RequestColumns) -> PrefixBlocks | None:
     named = count > 0
     several = count > 1
     # n ids need (n - 1) * size < isl <= n * size, which bounds the size from both sides.
-    least = int(np.ceil(isl[named] / count[named]).max())
-    most = int(((isl[several] - 1) // (count[several] - 1)).min()) if several.any() else least
-    if least > most:
+    min_size = int(np.ceil(isl[named] / count[named]).max())
+    max_size = (
+        int(((isl[several] - 1) // (count[several] - 1)).min()) if several.any() else min_size
+    )
+    if min_size > max_size:
         return None
-    size = USUAL_TOKENS if least <= USUAL_TOKENS <= most else most
+    size = USUAL_TOKENS if min_size <= USUAL_TOKENS <= max_size else max_size
     _, renumbered = np.unique(ids, return_inverse=True)
     return PrefixBlocks(start, renumbered.astype(np.int32), size)
 
@@ -41,8 +43,8 @@ def joined(parts: Sequence[Trace]) -> PrefixBlocks | None:
     Each trace's ids are renumbered, so that no two traces share a block. Return None if no trace
     has blocks, or if their sizes differ.
     """
-    known = [part.blocks for part in parts if part.blocks is not None]
-    if not known or len({blocks.block_tokens for blocks in known}) > 1:
+    parts_with_blocks = [part.blocks for part in parts if part.blocks is not None]
+    if not parts_with_blocks or len({blocks.block_tokens for blocks in parts_with_blocks}) > 1:
         return None
     counts, ids, free = [], [], 0
     for part in parts:
@@ -53,4 +55,4 @@ def joined(parts: Sequence[Trace]) -> PrefixBlocks | None:
         ids.append(part.blocks.ids + free)
         free = int(ids[-1].max(initial=free - 1)) + 1
     start = np.concatenate([[0], np.cumsum(np.concatenate(counts))])
-    return PrefixBlocks(start, np.concatenate(ids), known[0].block_tokens)
+    return PrefixBlocks(start, np.concatenate(ids), parts_with_blocks[0].block_tokens)

@@ -62,8 +62,8 @@ def measured_source(
             "dispersion out; it is for counts per bin."
         )
     count = len(arrived) if keep is None else len(keep)
-    most = MAX_REQUESTS if source.scale == 1 else MAX_DRAWN
-    check_requests(count * source.scale, where, "scale", most)
+    max_requests = MAX_REQUESTS if source.scale == 1 else MAX_DRAWN
+    check_requests(count * source.scale, where, "scale", max_requests)
     arrival = arrived if keep is None else arrived[keep]
     if source.scale == 1:
         # Draw and discard one number per request, as a scale below 1 does. Later draws then do not
@@ -156,14 +156,14 @@ def _stretch(arrived: FloatArray, start_s: float, last_s: float) -> tuple[FloatA
     return np.maximum(low, 0.0), np.minimum(low + width, last_s)
 
 
-def check_requests(count: float, where: str, field: str, most: int) -> None:
-    """Raise ScenarioError if ``count`` exceeds ``most``.
+def check_requests(count: float, where: str, field: str, maximum: int) -> None:
+    """Raise ScenarioError if ``count`` exceeds ``maximum``.
 
     ``field`` names the scenario's field that reduces the number of requests.
     """
-    if count > most:
+    if count > maximum:
         raise ScenarioError(
-            f"{where}: this is {count:,.0f} requests and {most:,} can be replayed; choose a "
+            f"{where}: this is {count:,.0f} requests and {maximum:,} can be replayed; choose a "
             f"smaller {field}."
         )
 

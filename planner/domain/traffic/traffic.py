@@ -15,10 +15,10 @@ from planner.domain.traffic.described_traffic import described, rates
 from planner.domain.traffic.known_until import (
     Measured,
     bins_by,
-    blind_after,
     check_until,
     known_by,
     until_words,
+    without_bins_after,
 )
 from planner.domain.traffic.lengths import Lengths, mixed
 from planner.domain.traffic.prefixes import joined
@@ -85,8 +85,8 @@ class Traffic:
 
     def came(self, start_s: float, end_s: float) -> int:
         """Return the number of measured requests in ``[start_s, end_s)``."""
-        there = self.measured.between(start_s, end_s)
-        return int(there.stop - there.start)
+        in_window = self.measured.between(start_s, end_s)
+        return int(in_window.stop - in_window.start)
 
     @property
     def all_launched(self) -> bool:
@@ -104,23 +104,29 @@ class Traffic:
         if not window.ahead:
             return None
         m, r = self.models.index(model), self.regions.index(region)
-        ours = [t for t, tier in enumerate(self.tiers) if tier in tiers]
+        tier_indices = [t for t, tier in enumerate(self.tiers) if tier in tiers]
         seen = (self.measured.model == m) & (self.measured.region == r)
         parts = [
-            source for source in self.binned if source.model == m and source.cells[r, ours].any()
+            source
+            for source in self.binned
+            if source.model == m and source.cells[r, tier_indices].any()
         ]
-        if (seen & np.isin(self.measured.tier, ours)).any():
+        if (seen & np.isin(self.measured.tier, tier_indices)).any():
             return None
         bins = round(window.duration_s / window.bin_s)
         total = np.zeros(bins)
         for part in parts:
             if part.launch is None:
                 return None
-            came = rates(part.launch, window.start_s, window.bin_s, bins, self.clock)
+            launch_rates = rates(part.launch, window.start_s, window.bin_s, bins, self.clock)
             lengths = {INPUT_TOKENS: part.input_lengths, OUTPUT_TOKENS: part.output_lengths}.get(
                 unit
             )
-            total += came * part.cells[r, ours].sum() * (lengths.mean if lengths else 1.0)
+            total += (
+                launch_rates
+                * part.cells[r, tier_indices].sum()
+                * (lengths.mean if lengths else 1.0)
+            )
         return total if parts else None
 
     def requests(self, start_s: float, end_s: float, seed: int, *, cells: int = 1) -> Trace:
@@ -146,7 +152,7 @@ class Traffic:
 
 def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> Traffic:
     """Read the sources; raise ScenarioError if they do not fit the scenario or each other."""
-    shell = _nothing(settings.models, settings.regions, settings.tiers)
+    shell = _empty_traffic(settings.models, settings.regions, settings.tiers)
     rng = generator(settings.seed, Stream.SOURCES)
     measured: list[Measured] = []
     binned: list[BinnedSource] = []
@@ -275,7 +281,9 @@ def _launched(
     return sources
 
 
-def _nothing(models: tuple[str, ...], regions: tuple[str, ...], tiers: tuple[str, ...]) -> Trace:
+def _empty_traffic(
+    models: tuple[str, ...], regions: tuple[str, ...], tiers: tuple[str, ...]
+) -> Trace:
     """Return an empty trace with these names."""
     codes = np.zeros(0, np.int16)
     lengths = np.zeros(0, np.int32)
@@ -352,7 +360,9 @@ def _demand(
     for source_measured in measured:
         counted = bin_demand(source_measured.trace, bin_s, start_s=edge_s, bins=bins)
         parts.append(
-            blind_after(_blind_before(counted, source_measured.start_s), source_measured.end_s)
+            without_bins_after(
+                _without_bins_before(counted, source_measured.start_s), source_measured.end_s
+            )
         )
     notes = []
     if settings.until_s is not None:
@@ -384,7 +394,7 @@ def _bin_width(width_s: float | None, span_s: float, widths: list[float]) -> flo
     return width_s
 
 
-def _blind_before(demand: Demand, start_s: float) -> Demand:
+def _without_bins_before(demand: Demand, start_s: float) -> Demand:
     """Mark bins before ``start_s`` as gaps, and the first bin if over a twentieth is missing."""
     blind = int(np.ceil((start_s - demand.start_s) / demand.bin_s - 0.05))
     if blind <= 0:

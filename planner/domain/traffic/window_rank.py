@@ -100,35 +100,37 @@ def window_rank(
     compared = stretches(demand, duration_s, phase_s=start_s)
     this = next((stretch for stretch in compared if abs(stretch.start_s - start_s) < 1e-6), None)
     top = max(compared, key=lambda stretch: stretch.amount, default=None)
-    here = span_words(start_s, end_s, clock)
+    window_words = span_words(start_s, end_s, clock)
     if this is None or top is None:
         why = "is not wholly within the trace or has too many gaps to be compared with the rest"
-        return WindowRank(start_s, end_s, None, None, len(compared), None, top, f"{here} {why}.")
+        return WindowRank(
+            start_s, end_s, None, None, len(compared), None, top, f"{window_words} {why}."
+        )
     rank = 1 + sum(stretch.amount > this.amount * (1 + SAME) for stretch in compared)
     ratio = top.amount / this.amount if this.amount > 0 else None
-    sentence = _sentence(here, rank, this, top, compared, clock)
+    sentence = _sentence(window_words, rank, this, top, compared, clock)
     return WindowRank(start_s, end_s, this.amount, rank, len(compared), ratio, top, sentence)
 
 
 def _sentence(
-    here: str, rank: int, this: Stretch, top: Stretch, compared: list[Stretch], clock: str
+    window_words: str, rank: int, this: Stretch, top: Stretch, compared: list[Stretch], clock: str
 ) -> str:
     """Return the rank of the window in words."""
     kind = kind_of(this.end_s - this.start_s, this.start_s)
     if len(compared) == 1:
-        return f"{here} is the only {kind} of the trace: nothing says how busy others are."
+        return f"{window_words} is the only {kind} of the trace: nothing says how busy others are."
     if top.amount <= min(stretch.amount for stretch in compared) * (1 + SAME):
-        return f"{here} is as busy as every other {kind} of the trace."
+        return f"{window_words} is as busy as every other {kind} of the trace."
     many = f"{len(compared):,} {kind}s"
     if rank == 1:
-        return f"{here} is the busiest of {many}."
-    place = "quietest" if rank == len(compared) else f"{ordinal(rank)} busiest"
+        return f"{window_words} is the busiest of {many}."
+    rank_words = "quietest" if rank == len(compared) else f"{ordinal(rank)} busiest"
     times = f"{top.amount / this.amount:.2g} times as much" if this.amount else "something"
     if this.amount and top.amount / this.amount < 2:
         more = top.amount / this.amount - 1
         times = f"{more:.0%} more" if more >= LEAST_SAID else "hardly more"
     busy = span_words(top.start_s, top.end_s, clock)
-    return f"{here} is the {place} of {many}; the busiest, {busy}, had {times}."
+    return f"{window_words} is the {rank_words} of {many}; the busiest, {busy}, had {times}."
 
 
 def kind_of(duration_s: float, start_s: float) -> str:

@@ -18,10 +18,10 @@ from planner.inputs.scenario.build import Hardware
 from simulation.arrays import FloatArray
 from simulation.fleet import Tier
 
-HALF = 0.005  # attainment this close above a tier's target needs no correction
+DAMPING = 0.005  # attainment this close above a tier's target needs no correction
 PRECISION = 0.02  # factors closer than this share are not worth telling apart
 GROWTH = 1.25  # step up after a factor held, while none is known to miss
-MOST = 4.0  # largest factor
+MAX_FACTOR = 4.0  # largest factor
 LEAST_STEP, MOST_STEP = (
     0.03,
     0.3,
@@ -39,10 +39,10 @@ class Standing:
 
     @property
     def near(self) -> bool:
-        return 0.0 <= self.spare <= HALF
+        return 0.0 <= self.spare <= DAMPING
 
 
-def standings(tiers: tuple[Tier, ...], run: PolicyRun) -> dict[str, Standing]:
+def tier_standings(tiers: tuple[Tier, ...], run: PolicyRun) -> dict[str, Standing]:
     """Return the standing of each model, from tiers with enough requests.
 
     ``run`` has one row per request.
@@ -54,9 +54,9 @@ def standings(tiers: tuple[Tier, ...], run: PolicyRun) -> dict[str, Standing]:
         tier = tier_named.get(row["tier"])
         if tier is None or tier.deferrable or row["model"] == ALL or row["arrived"] < FEW:
             continue
-        its = requests.filter(model=row["model"], tier=tier.name)
+        tier_requests = requests.filter(model=row["model"], tier=tier.name)
         limit = np.inf if tier.ttft_s is None else 1000 * tier.ttft_s
-        prompt = float(np.mean(its["ttft_ms"].fill_null(np.inf).to_numpy() > limit))
+        prompt = float(np.mean(tier_requests["ttft_ms"].fill_null(np.inf).to_numpy() > limit))
         missed = 1.0 - row["attainment"]
         standing = Standing(
             tier.name, row["attainment"] - tier.attainment, (prompt, max(missed - prompt, 0.0))
@@ -78,7 +78,7 @@ class Bracket:
     def open(self) -> bool:
         if self.held is None:
             return True
-        return self.held < MOST and (
+        return self.held < MAX_FACTOR and (
             self.missed is None or self.missed > self.held * (1.0 + PRECISION)
         )
 
@@ -88,7 +88,7 @@ class Bracket:
         # Attainment need not be monotone in the factor: drop a limit that this result contradicts.
         if self.missed is not None and self.missed <= self.held:
             self.missed = None
-        self.factor = self._between() or min(self.factor * growth, MOST)
+        self.factor = self._between() or min(self.factor * growth, MAX_FACTOR)
 
     def smaller(self, short: float) -> None:
         """Record that the factor missed by ``short`` of attainment, and try a smaller one."""
@@ -150,21 +150,21 @@ class Correction:
         return moved
 
     def _move(self, m: int, standing: Standing, growth: float) -> bool:
-        its = {
-            place[1]: bracket
-            for place, bracket in self.brackets.items()
-            if place[0] == m and bracket.open
+        late_by_stage = {
+            cell[1]: bracket
+            for cell, bracket in self.brackets.items()
+            if cell[0] == m and bracket.open
         }
         if standing.spare < 0:
             late = {0: 1.0, 1: standing.late[0], 2: standing.late[1]}
-            most = max((late[stage] for stage in its), default=0.0)
-            for stage, bracket in its.items():
-                if late[stage] >= BLAMED * most:
+            largest_late = max((late[stage] for stage in late_by_stage), default=0.0)
+            for stage, bracket in late_by_stage.items():
+                if late[stage] >= BLAMED * largest_late:
                     bracket.smaller(-standing.spare)
         else:
-            for bracket in its.values():
+            for bracket in late_by_stage.values():
                 bracket.larger(growth)
-        return any(bracket.open for bracket in its.values())
+        return any(bracket.open for bracket in late_by_stage.values())
 
     def rest(self) -> None:
         """Set every unsettled factor to the largest that held, or keep it if none did."""

@@ -22,7 +22,7 @@ FEW = 100  # fewer requests of a tier and model say little about attainment
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ground:
+class TestWindow:
     """Study whose plan is corrected, its first plan, and a description of its requests."""
 
     study: Study
@@ -30,7 +30,9 @@ class Ground:
     words: str
 
 
-def grounds_of(study: Study, planned: Planned, seed: int, progress: Progress) -> tuple[Ground, ...]:
+def correction_windows(
+    study: Study, planned: Planned, seed: int, progress: Progress
+) -> tuple[TestWindow, ...]:
     """Return the nearest windows before the study's that can be planned and have enough requests.
 
     Nothing in them is later than the first decision. They are planned with a perfect forecast: a
@@ -43,7 +45,7 @@ def grounds_of(study: Study, planned: Planned, seed: int, progress: Progress) ->
         if len(earlier.trace) < FEW:
             continue
         try:
-            its = plan_window(earlier.plan_input, progress, method=PERFECT)
+            perfect_plan = plan_window(earlier.plan_input, progress, method=PERFECT)
         except Infeasible:
             continue
         first, last = (
@@ -51,17 +53,19 @@ def grounds_of(study: Study, planned: Planned, seed: int, progress: Progress) ->
             for moment_s in (earlier.window.start_s, earlier.window.end_s)
         )
         grounds.append(
-            Ground(earlier, its, f"the requests from {first} to {last}, before the window")
+            TestWindow(
+                earlier, perfect_plan, f"the requests from {first} to {last}, before the window"
+            )
         )
     if grounds:
         return tuple(grounds)
-    again = replace(study, trace=drawn_anew(study.trace, study.window.bin_s, seed))
+    again = replace(study, trace=redraw_arrivals(study.trace, study.window.bin_s, seed))
     if not study.window.ahead:
         planned = plan_window(study.plan_input, progress, method=PERFECT)
-    return (Ground(again, planned, "the window's own requests drawn anew (in hindsight)"),)
+    return (TestWindow(again, planned, "the window's own requests drawn anew (in hindsight)"),)
 
 
-def drawn_anew(trace: Trace, bin_s: float, seed: int) -> Trace:
+def redraw_arrivals(trace: Trace, bin_s: float, seed: int) -> Trace:
     """Return as many requests in each bin, drawn with replacement from those in it.
 
     They keep their order, at other random times of the bin.

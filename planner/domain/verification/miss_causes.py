@@ -84,11 +84,11 @@ def _replays(
 ) -> Iterator[tuple[str, dict[str, float]]]:
     """Yield each cause with the misses by tier after it is removed."""
     changes: list[Callable[[Fleet], Fleet]] = []
-    steps: list[tuple[str, Callable[[Fleet], Fleet] | None]] = [(START_UP, at_once)]
+    steps: list[tuple[str, Callable[[Fleet], Fleet] | None]] = [(START_UP, without_start_up)]
     if study.hardware.faults:
-        steps.insert(0, (FAULTS, sound))
+        steps.insert(0, (FAULTS, without_faults))
     if len(study.hardware.regions) > 1:
-        steps.append((ROUTING, side_by_side))
+        steps.append((ROUTING, without_routing))
     if not study.window.ahead:  # ahead, requests are drawn from the forecast
         steps.append((FORECAST, None))
     steps.append((SIZE, None))
@@ -104,7 +104,7 @@ def _replays(
             if cause == FORECAST:
                 planned = plan_window(study.plan_input, part(step, 0.0, 0.3), method=PERFECT)
             elif cause == SIZE:
-                study = _twice(study)
+                study = _with_half_size(study)
                 again = plan_load(study.plan_input, planned.load, part(step, 0.0, 0.3))
                 planned = replace(planned, plan=again)
         except Infeasible:  # its share goes to the causes after it
@@ -122,18 +122,18 @@ def _replays(
         yield cause, _missed(study, run)
 
 
-def at_once(fleet: Fleet) -> Fleet:
+def without_start_up(fleet: Fleet) -> Fleet:
     """Return the fleet with replicas that start in no time."""
     pools = tuple(replace(pool, startup_s=0.0, start_up=None) for pool in fleet.pools)
     return replace(fleet, pools=pools)
 
 
-def sound(fleet: Fleet) -> Fleet:
+def without_faults(fleet: Fleet) -> Fleet:
     """Return the fleet without faults."""
     return replace(fleet, faults=())
 
 
-def side_by_side(fleet: Fleet) -> Fleet:
+def without_routing(fleet: Fleet) -> Fleet:
     """Return the fleet without network latency between regions.
 
     Requests may go to every region to which their route is open, whatever its load.
@@ -145,7 +145,7 @@ def side_by_side(fleet: Fleet) -> Fleet:
     )
 
 
-def _twice(study: Study) -> Study:
+def _with_half_size(study: Study) -> Study:
     """Return the study with half the capacity per replica, and GPUs for twice the replicas."""
     hardware = study.hardware
     half = study.sizes.times(np.full((len(hardware.models), len(hardware.columns)), 0.5))

@@ -68,7 +68,7 @@ def profile_errors(study: Study, planned: Planned, progress: Progress) -> tuple[
     Counts for slower and faster are None if no error is known or no plan is feasible. ``note``
     gives the reason for an infeasible plan.
     """
-    errors = {place: stated_error(p) for place, p in study.hardware.profiles.items()}
+    errors = {model_column: stated_error(p) for model_column, p in study.hardware.profiles.items()}
     slower, why_slower = _again(study, planned, errors, +1, part(progress, 0.0, 0.5))
     faster, why_faster = _again(study, planned, errors, -1, part(progress, 0.5, 1.0))
     now = _peaks(planned.plan)
@@ -77,16 +77,16 @@ def profile_errors(study: Study, planned: Planned, progress: Progress) -> tuple[
             profile.model,
             profile.gpu,
             profile.tp,
-            study.hardware.arrangement(*place),
+            study.hardware.arrangement(*model_column),
             profile.kind,
-            error=error.value if (error := errors[place]) else None,
+            error=error.value if (error := errors[model_column]) else None,
             basis=error.basis if error else UNCHECKED,
-            replicas=int(now[place]),
-            replicas_if_slower=_count(slower, place, error),
-            replicas_if_faster=_count(faster, place, error),
+            replicas=int(now[model_column]),
+            replicas_if_slower=_count(slower, model_column, error),
+            replicas_if_faster=_count(faster, model_column, error),
             note=why_slower or why_faster,
         )
-        for place, profile in study.hardware.profiles.items()
+        for model_column, profile in study.hardware.profiles.items()
     )
 
 
@@ -101,8 +101,10 @@ def _again(
     if not any(errors.values()):
         return None, ""
     profiles = {
-        place: slower_or_faster(profile, error.value, sign) if (error := errors[place]) else profile
-        for place, profile in study.hardware.profiles.items()
+        model_column: slower_or_faster(profile, error.value, sign)
+        if (error := errors[model_column])
+        else profile
+        for model_column, profile in study.hardware.profiles.items()
     }
     hardware = replace(study.hardware, profiles=profiles)
     word = "slower" if sign > 0 else "faster"
@@ -117,8 +119,8 @@ def _again(
     return _peaks(plan), ""
 
 
-def _count(peaks: Any, place: tuple[int, int], error: StatedError | None) -> int | None:
-    return None if peaks is None or error is None else int(peaks[place])
+def _count(peaks: Any, model_column: tuple[int, int], error: StatedError | None) -> int | None:
+    return None if peaks is None or error is None else int(peaks[model_column])
 
 
 def slower_or_faster(profile: Profile, error: float, sign: int) -> Profile:

@@ -15,9 +15,9 @@ from planner.domain.planning.planning import plan_load
 from planner.domain.progress import Progress, part
 from planner.domain.replay.replay import run_policy
 from planner.domain.study import PolicyRun, Study
-from planner.domain.verification.correction import HALF, Correction, Standing, standings
+from planner.domain.verification.correction import DAMPING, Correction, Standing, tier_standings
 from planner.domain.verification.correction_rounds import Miss, Round, misses
-from planner.domain.verification.correction_windows import Ground, grounds_of
+from planner.domain.verification.correction_windows import TestWindow, correction_windows
 from planner.domain.verification.miss_causes import (
     ANY_SIZE,
     FAULTS,
@@ -110,7 +110,7 @@ class Verified:
                 run.summary.slo_attainment.get(tier.name) for run in (self.first, self.run)
             )
             if not tier.deferrable and last is not None:
-                near = 0.0 <= last - tier.attainment <= HALF
+                near = 0.0 <= last - tier.attainment <= DAMPING
                 rows.append(Judged(tier.name, tier.attainment, first, last, near))
         return tuple(rows)
 
@@ -144,20 +144,20 @@ def verify(
 ) -> Verified:
     """Correct the capacities on earlier windows and judge the corrected plan on the window.
 
-    Capacities are corrected until every model meets its targets on ``grounds_of``, by at most
-    half a point, or as near as whole replicas allow. This takes at most ``rounds`` replays. If
-    the plan then misses a target of the window by more than half a point, the next dearer plan
-    that held is tried. That choice uses the window, and the report says so.
+    Capacities are corrected until every model meets its targets on ``correction_windows``, by at
+    most half a point, or as near as whole replicas allow. This takes at most ``rounds`` replays. If
+    the plan then misses a target of the window by more than half a point, the next dearer plan that
+    held is tried. That choice uses the window, and the report says so.
 
     If no plan is feasible with the corrected capacities, the first plan is kept. ``outcome``
     says so.
     """
     first = _replayed(study, planned, seed, part(progress, 0.0, 0.1))
-    grounds = grounds_of(study, planned, seed, part(progress, 0.1, 0.2))
-    tried, outcome = _tried(study, grounds, seed, rounds, part(progress, 0.2, 0.6))
+    grounds = correction_windows(study, planned, seed, part(progress, 0.1, 0.2))
+    tried, outcome = _try_corrections(study, grounds, seed, rounds, part(progress, 0.2, 0.6))
     rounds_run = [attempt.told for attempt in tried]
     trials: list[_Trial] = []
-    for attempt in _worth_it(tried):
+    for attempt in _is_worth_trying(tried):
         again = replace(study, sizes=study.sizes.times(attempt.factors))
         if (attempt.factors == 1.0).all():
             trials.append(_Trial(study, planned, first))
@@ -170,21 +170,23 @@ def verify(
                 )
                 outcome = NO_PLAN
                 continue
-            its = replace(planned, plan=plan)
-            run = _replayed(again, its, seed, part(progress, 0.65, 0.7))
-            trials.append(_Trial(again, its, run))
-        if trials[-1].short <= HALF:
+            replanned = replace(planned, plan=plan)
+            run = _replayed(again, replanned, seed, part(progress, 0.65, 0.7))
+            trials.append(_Trial(again, replanned, run))
+        if trials[-1].short <= DAMPING:
             break
-    stands = min(trials or [_Trial(study, planned, first)], key=lambda attempt: attempt.short)
+    nearest = min(trials or [_Trial(study, planned, first)], key=lambda attempt: attempt.short)
     of_first = causes(study, planned, first, seed, part(progress, 0.7, 0.85))
     of_last = of_first
-    if stands.run is not first:
-        of_last = causes(stands.study, stands.planned, stands.run, seed, part(progress, 0.85, 1.0))
+    if nearest.run is not first:
+        of_last = causes(
+            nearest.study, nearest.planned, nearest.run, seed, part(progress, 0.85, 1.0)
+        )
     return Verified(
-        stands.study,
-        stands.planned,
+        nearest.study,
+        nearest.planned,
         first,
-        stands.run,
+        nearest.run,
         tuple(rounds_run),
         tuple(ground.words for ground in grounds),
         outcome,
@@ -230,7 +232,7 @@ class _Attempt:
         return max((max(-standing.spare, 0.0) for standing in self.found.values()), default=0.0)
 
 
-def _worth_it(tried: Sequence[_Attempt]) -> list[_Attempt]:
+def _is_worth_trying(tried: Sequence[_Attempt]) -> list[_Attempt]:
     """Return the cheapest attempts that met every tier, else the one with least shortfall."""
     met = sorted(
         (attempt for attempt in tried if not attempt.short),
@@ -239,8 +241,8 @@ def _worth_it(tried: Sequence[_Attempt]) -> list[_Attempt]:
     return met[:WINDOW_TRIES] or [min(tried, key=lambda attempt: attempt.short)]
 
 
-def _tried(
-    study: Study, grounds: tuple[Ground, ...], seed: int, rounds: int, progress: Progress
+def _try_corrections(
+    study: Study, grounds: tuple[TestWindow, ...], seed: int, rounds: int, progress: Progress
 ) -> tuple[list[_Attempt], str]:
     """Return attempts with different factors, the first with 1, and the outcome.
 
@@ -251,8 +253,8 @@ def _tried(
 
     def attempt() -> _Attempt:
         step = part(progress, len(tried) / rounds, (len(tried) + 1) / rounds)
-        ready = [_planned_again(ground, correction.factors, step) for ground in grounds]
-        key = b"".join(tried_ground.planned.plan.target.tobytes() for tried_ground in ready)
+        replanned = [_plan_again(ground, correction.factors, step) for ground in grounds]
+        key = b"".join(tried_ground.planned.plan.target.tobytes() for tried_ground in replanned)
         if key not in tried:
             runs = [
                 _replayed(
@@ -262,9 +264,9 @@ def _tried(
                     part(step, 0.2, 1.0),
                     requests=True,
                 )
-                for tried_ground in ready
+                for tried_ground in replanned
             ]
-            standing_least = _least([standings(study.hardware.tiers, run) for run in runs])
+            standing_least = _least([tier_standings(study.hardware.tiers, run) for run in runs])
             outcome = _round(len(tried) + 1, correction.named, runs, study)
             tried[key] = _Attempt(correction.factors, standing_least, outcome)
         return tried[key]
@@ -280,17 +282,17 @@ def _tried(
         if not tried:
             raise
         note = f"With the sizes that this asks for there is no plan: {problem}"
-    every = list(tried.values())
+    attempts = list(tried.values())
     if note:
-        every[-1] = replace(every[-1], told=replace(every[-1].told, note=note))
-    if any(all(standing.near for standing in this.found.values()) for this in every):
-        return every, AGREED
-    if any(this.short == 0.0 for this in every):
-        return every, NEAREST
-    return every, NO_PLAN if note else GAVE_UP
+        attempts[-1] = replace(attempts[-1], told=replace(attempts[-1].told, note=note))
+    if any(all(standing.near for standing in this.found.values()) for this in attempts):
+        return attempts, AGREED
+    if any(this.short == 0.0 for this in attempts):
+        return attempts, NEAREST
+    return attempts, NO_PLAN if note else GAVE_UP
 
 
-def _planned_again(ground: Ground, factors: FloatArray, progress: Progress) -> Ground:
+def _plan_again(ground: TestWindow, factors: FloatArray, progress: Progress) -> TestWindow:
     study = replace(ground.study, sizes=ground.study.sizes.times(factors))
     plan = plan_load(study.plan_input, ground.planned.load, part(progress, 0.0, 0.2))
     return replace(ground, study=study, planned=replace(ground.planned, plan=plan))
@@ -311,12 +313,12 @@ def _replayed(
 
 def _least(standings_of: Sequence[dict[str, Standing]]) -> dict[str, Standing]:
     """Return the standing of each model in the window where it has least to spare."""
-    least: dict[str, Standing] = {}
+    lowest: dict[str, Standing] = {}
     for standings_there in standings_of:
         for model, standing in standings_there.items():
-            if model not in least or standing.spare < least[model].spare:
-                least[model] = standing
-    return least
+            if model not in lowest or standing.spare < lowest[model].spare:
+                lowest[model] = standing
+    return lowest
 
 
 def _round(number: int, sizes: dict[str, float], runs: list[PolicyRun], study: Study) -> Round:
@@ -359,7 +361,7 @@ def _sentence(verified: Verified) -> str:
         )
     sentences.append(OUTCOMES[verified.outcome])
     if verified.window_tries > 1 and all(
-        row.attainment is None or row.attainment >= row.target - HALF for row in rows
+        row.attainment is None or row.attainment >= row.target - DAMPING for row in rows
     ):
         sentences.append(
             f"Cheaper plans held there and not in the window: of {verified.window_tries} tried on "
@@ -369,28 +371,31 @@ def _sentence(verified: Verified) -> str:
         sentences.append(
             f"None of {verified.window_tries} plans that held there does so in the window."
         )
-    sentences += [_why(row.tier, verified.causes) for row in rows if not _met(row)]
+    sentences += [_cause_words(row.tier, verified.causes) for row in rows if not _met_words(row)]
     return " ".join(sentence for sentence in sentences if sentence)
 
 
-def _met(row: Judged) -> bool:
+def _met_words(row: Judged) -> bool:
     return row.attainment is None or row.attainment >= row.target
 
 
-def _why(tier: str, causes: Sequence[Cause]) -> str:
+def _cause_words(tier: str, causes: Sequence[Cause]) -> str:
     """Return the causes of a tier's misses in percentage points, the largest first."""
-    its = sorted((cause for cause in causes if cause.tier == tier), key=lambda cause: -cause.share)
-    worth_telling = [cause for cause in its if cause.share >= TOLD]
+    tier_causes = sorted(
+        (cause for cause in causes if cause.tier == tier), key=lambda cause: -cause.share
+    )
+    worth_telling = [cause for cause in tier_causes if cause.share >= TOLD]
     if not worth_telling:
         return ""
-    missed = sum(cause.share for cause in its)
+    missed = sum(cause.share for cause in tier_causes)
     points = "; ".join(
-        f"{100 * min(cause.share, missed):.1f} points are {_due(cause)}" for cause in worth_telling
+        f"{100 * min(cause.share, missed):.1f} points are {_cause_phrase(cause)}"
+        for cause in worth_telling
     )
     return f"Of the {100 * missed:.1f} points of {tier} that are missed, {points}."
 
 
-def _due(cause: Cause) -> str:
+def _cause_phrase(cause: Cause) -> str:
     if cause.cause == ANY_SIZE:
         return f"met {cause.changed}"
     return f"due to {NAMES[cause.cause]} (met {cause.changed})"

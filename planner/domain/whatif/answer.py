@@ -26,18 +26,18 @@ from planner.domain.whatif.plan_inputs import Basis
 from planner.domain.whatif.static_fleet import (
     IN_PROPORTION,
     instances_for,
-    taken_by,
-    what_lacks,
+    missing_instances,
+    use_of,
     with_spare,
 )
 from planner.domain.whatif.variations import Variation, varied
 from planner.errors import Infeasible, ScenarioError
 from planner.inputs.scenario.build import Hardware, build_hardware
-from planner.inputs.scenario.own_hardware import Known
+from planner.inputs.scenario.own_hardware import UserFacts
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.planning import MEAN
 from planner.inputs.scenario.settings import settings_of
-from planner.optimizer.pools import together
+from planner.optimizer.pools import pool_capacity
 from planner.optimizer.problem import ScalingPlan
 from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import Tier
@@ -72,7 +72,7 @@ class StoredPlan:
     """
 
     scenario: Scenario
-    known: Known
+    known: UserFacts
     basis: Basis
     solve_s: float = SOLVE_S
     # Factors on capacities by limits: many cells of a grid share their limits.
@@ -95,17 +95,17 @@ def answer(
     ``shares`` are the largest shares of a region's peak GPUs by GPU type. They become capacities.
     Raises ScenarioError if only a run can answer.
     """
-    result, limits = what_if(base, variation), dict[str, object]()
+    result, limits = answer_what_if(base, variation), dict[str, object]()
     for _ in range(ROUNDS if shares else 0):
         now = capacities_for(base.scenario, shares or {}, result.gpus)
         if result.totals is None or now == limits:
             break
-        result, limits = what_if(base, {**variation, **now}), now
+        result, limits = answer_what_if(base, {**variation, **now}), now
     notes = (*share_notes(shares or {}, result, limits), *result.notes)
     return replace(result, notes=notes), {**variation, **limits}
 
 
-def what_if(base: StoredPlan, variation: Variation, progress: Progress = silent) -> WhatIf:
+def answer_what_if(base: StoredPlan, variation: Variation, progress: Progress = silent) -> WhatIf:
     """Return the plan of ``base`` with a variation; raise ScenarioError if only a run can answer.
 
     A run is needed if the variation changes the possible replicas, because those have no size.
@@ -132,7 +132,7 @@ def what_if(base: StoredPlan, variation: Variation, progress: Progress = silent)
         if change.level is None and scenario.forecast.quantile is None:
             notes.append(SAME_PERCENTILE)
         notes += [ESTIMATED_SIZES, *unsure]
-        if unable := _unable(basis.sizes, sizes, hardware):
+        if unable := _unservable_models(basis.sizes, sizes, hardware):
             return _no_plan(unable, _size_changes(basis.sizes, sizes, hardware), notes)
     if change.level is not None and basis.waiting_tps.any():
         notes.append(DEFERRABLE_AS_PLANNED)
@@ -144,7 +144,7 @@ def what_if(base: StoredPlan, variation: Variation, progress: Progress = silent)
     if basis.flat is not None:
         spare = scenario.objective.spare.instances - base.scenario.objective.spare.instances
         own_inputs = replace(inputs, current=basis.flat)
-        return _of_flat(basis, basis.flat, own_inputs, change, spare, notes)
+        return _static_answer(basis, basis.flat, own_inputs, change, spare, notes)
     try:
         plan = plan_load(inputs, load_of(basis, change), progress)
     except Infeasible as problem:
@@ -152,7 +152,7 @@ def what_if(base: StoredPlan, variation: Variation, progress: Progress = silent)
     return _answer(inputs, plan, own_sizes, notes)
 
 
-def _of_flat(
+def _static_answer(
     basis: Basis, held: IntArray, inputs: PlanInput, change: DemandChange, spare: int,
     notes: Sequence[str],
 ) -> WhatIf:  # fmt: skip
@@ -163,14 +163,14 @@ def _of_flat(
         why = "Some of its replicas cannot meet these limits at any rate. Simulate to find others."
         return replace(_no_plan(why, sizes, notes), flat=True)
     counts = with_spare(needed, spare)
-    if lacking := what_lacks(inputs.hardware, counts):
+    if lacking := missing_instances(inputs.hardware, counts):
         return replace(_no_plan(lacking, sizes, notes), flat=True)
     load = load_of(basis, change)
     target = np.broadcast_to(counts, (len(load.tps), *counts.shape))
     unsure = [IN_PROPORTION] if (needed != held).any() else []
     unsure += [STATIC_FLEET] if change.level is not None else []
     described = _described(inputs, target, load.tps.max(axis=3), sizes, [*notes, *unsure])
-    return replace(described, status="flat", totals=taken_by(inputs, load, counts), flat=True)
+    return replace(described, status="flat", totals=use_of(inputs, load, counts), flat=True)
 
 
 def demand_change(before: Scenario, after: Scenario, variation: Variation) -> DemandChange:
@@ -202,7 +202,7 @@ def _no_plan(why: str, sizes: tuple[SizeChange, ...], notes: Sequence[str]) -> W
     return WhatIf("infeasible", None, None, 0, 0, (), sizes, (), (), why, tuple(notes))
 
 
-def _unable(before: Sizes, after: Sizes, hardware: Hardware) -> str:
+def _unservable_models(before: Sizes, after: Sizes, hardware: Hardware) -> str:
     """Return a sentence if no replica of a model can meet its limits any more, else ""."""
     stages = hardware.stages
     for m, model in enumerate(hardware.models):
@@ -336,7 +336,7 @@ def _periods(inputs: PlanInput, target: IntArray, demand_tps: FloatArray) -> tup
     periods = []
     for p, start_s in enumerate(inputs.window.period_starts_s.tolist()):
         sizes = inputs.sizes.of(p)
-        carried = together(sizes.theta_tps, sizes.pool_tps, target[p][None])[0]
+        carried = pool_capacity(sizes.theta_tps, sizes.pool_tps, target[p][None])[0]
         places = np.ndindex(*carried.shape[:2])
         periods.append(
             PeriodPlan(

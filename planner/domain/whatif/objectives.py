@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from planner.domain.progress import Progress
-from planner.domain.whatif.answer import StoredPlan, what_if
+from planner.domain.whatif.answer import StoredPlan, answer_what_if
 from planner.domain.whatif.figures import WhatIf
 from planner.domain.whatif.variations import Variation
 from planner.errors import PlannerError
@@ -56,7 +56,7 @@ def front(
         raise PlannerError("objective.periods: a trade-off needs all. Change it, or run pareto.")
     limits = {"cost": objective.limits.usd, "carbon": objective.limits.carbon_kg}
     stated = math.inf if limits[second] is None else float(limits[second] or 0.0)
-    plan = what_if(base, {})
+    plan = answer_what_if(base, {})
     if plan.totals is None:
         return ()
     scale = {name: total(plan, name) or 1.0 for name in pair}
@@ -78,7 +78,7 @@ def front(
             step = min(1.0, (solved + done) / (points + 1))
             progress(step, f"Plan {min(solved + 1, points + 1)} of {points + 1}")
 
-        answer = what_if(base, variation, report)
+        answer = answer_what_if(base, variation, report)
         solved += 1
         if answer.totals is None or answer.status not in (OPTIMAL, FEASIBLE):
             return None

@@ -12,7 +12,7 @@ from planner.domain.planning.solving import Periods
 from planner.domain.sizing.sizing import Sizes
 from planner.inputs.scenario.build import Hardware
 from planner.optimizer.objective import totals
-from planner.optimizer.pools import together
+from planner.optimizer.pools import pool_capacity
 from simulation.arrays import FloatArray, IntArray
 
 SHARE = 1 - 1e-9  # factor on the needed rate: a rounding error must not add an instance
@@ -28,7 +28,7 @@ def instances_for(before: Sizes, after: Sizes, counts: IntArray, growth: float) 
     ``counts`` ``[l, r, g]`` have their capacity by ``before``, the result by ``after``. -1: no
     number of instances is enough.
     """
-    needed = growth * together(before.theta_tps, before.pool_tps, counts)
+    needed = growth * pool_capacity(before.theta_tps, before.pool_tps, counts)
     instances = np.zeros_like(counts)
     for m, r, g in np.argwhere(counts > 0).tolist():
         instances[m, r, g] = _fewest(after.pool_tps[m, g], after.theta_tps[m, g], needed[m, r, g])
@@ -44,7 +44,7 @@ def _fewest(pool_tps: FloatArray, theta_tps: float, needed: float) -> int:
     return len(pool_tps) + int(np.ceil((needed * SHARE - pool_tps[-1]) / theta_tps))
 
 
-def what_lacks(hardware: Hardware, counts: IntArray) -> str:
+def missing_instances(hardware: Hardware, counts: IntArray) -> str:
     """Return a sentence if the fleet exceeds a limit of the scenario, else ""."""
     taken = np.zeros(hardware.capacity_gpus.shape, np.int64)
     for m, r, g in hardware.pool_index:
@@ -64,7 +64,7 @@ def what_lacks(hardware: Hardware, counts: IntArray) -> str:
     return ""
 
 
-def taken_by(inputs: PlanInput, load: Load, counts: IntArray) -> PlanTotals:
+def use_of(inputs: PlanInput, load: Load, counts: IntArray) -> PlanTotals:
     """Return the totals of the fleet over the whole window, without any start."""
     hours = inputs.window.period_s / 3600
     problems = Periods.of(inputs, load).problems

@@ -74,16 +74,16 @@ def hourly(
 
     ``day`` of the year (1 to 366) and ``weekend`` choose a day. Default: the mean over both.
     """
-    known = cycles()
-    if name not in known:
+    known_cycles = cycles()
+    if name not in known_cycles:
         raise CatalogueError(
-            f"Grid {name!r} has no daily cycle here; there are {', '.join(known)}, "
+            f"Grid {name!r} has no daily cycle here; there are {', '.join(known_cycles)}, "
             "or give 24 values yourself."
         )
     days = np.arange(1, 366) if day is None else np.array([day])
     weekends = np.arange(7) >= 5 if weekend is None else np.array([weekend])
     axes = np.meshgrid(np.arange(HOURS), weekends, days, indexing="ij")
-    values = design(*axes) @ np.array(known[name].coefficients)
+    values = design(*axes) @ np.array(known_cycles[name].coefficients)
     means = values.mean(axis=(1, 2))
     if day is None and weekend is None:
         # The mean of the 24 values must be the yearly mean.

@@ -16,7 +16,7 @@ Key = tuple[str, str, int]  # model, GPU type, GPUs per instance
 ISL, OSL = 1155.0, 211.0  # tokens: means of Azure's conversations of 2023
 
 
-def carries(profile: LinearProfile, isl: float = ISL, osl: float = OSL) -> float:
+def capacity_tokens_s(profile: LinearProfile, isl: float = ISL, osl: float = OSL) -> float:
     """Return the requests/s of an instance that always decodes ``max_batch`` sequences.
 
     Each request takes its share of ``osl`` iterations, and the whole of its prompt.
@@ -32,7 +32,7 @@ def contradictions(known: Mapping[Key, LinearProfile]) -> dict[Key, str]:
         for many in sorted(known):
             if few[:2] != many[:2] or few[2] >= many[2]:
                 continue
-            less, more = carries(known[many]), carries(known[few])
+            less, more = capacity_tokens_s(known[many]), capacity_tokens_s(known[few])
             if less >= more:
                 continue
             words = (

@@ -13,7 +13,7 @@ from simulation.performance.estimate.measured_corrections import ErrorCovariance
 
 
 @dataclass(frozen=True, slots=True)
-class Alike:
+class CorrectionModel:
     """The correlation of estimation errors of one quantity, and the resulting errors of rows."""
 
     likeness: ErrorCovariance
@@ -36,7 +36,7 @@ class EstimateFit:
     versions: frozenset[str]  # engine versions with measurements, such as "vllm 0.19.0"
     errors: Mapping[str, ErrorTable]
     ranges: Mapping[str, tuple[float, float]]  # measured ranges of isl, osl and concurrency
-    alike: Mapping[str, Alike]  # by "tbt" and "ttft"
+    alike: Mapping[str, CorrectionModel]  # by "tbt" and "ttft"
 
     def basis(self, model: str, gpu: str, version: str = "") -> str:
         """Return the key of ``errors`` for a model on a GPU.
@@ -75,7 +75,7 @@ def estimate_fit() -> EstimateFit:
         },
         ranges={name: (low, high) for name, (low, high) in document["ranges"].items()},
         alike={
-            name: Alike(
+            name: CorrectionModel(
                 ErrorCovariance(**likeness["parts"]),
                 ErrorQuantiles(tuple(likeness["half"]), tuple(likeness["nine"])),
             )

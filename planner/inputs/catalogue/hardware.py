@@ -74,10 +74,10 @@ def shape(name: str) -> ModelShape:
 
 def model_name(name: str) -> str:
     """Return the short name of a model; raises CatalogueError with the nearest ones."""
-    known = _model_names()
-    canonical = names.find_model(name, known)
+    names_known = _model_names()
+    canonical = names.find_model(name, names_known)
     if canonical is None:
-        raise names.unknown("Model", name, known)
+        raise names.unknown_name("Model", name, names_known)
     return canonical
 
 
@@ -86,10 +86,10 @@ def repository(name: str) -> str:
 
     A repository or a user's model is returned unchanged.
     """
-    known = names.find_model(name, _model_names())
-    if "/" in name or known is None:
+    names_known = names.find_model(name, _model_names())
+    if "/" in name or names_known is None:
         return name
-    return str(next(iter(_entries()[known].get("hf", ())), name))
+    return str(next(iter(_entries()[names_known].get("hf", ())), name))
 
 
 def gpu_name(name: str) -> str:
@@ -97,16 +97,16 @@ def gpu_name(name: str) -> str:
 
     Raises CatalogueError with the nearest names.
     """
-    known = _gpu_names()
-    canonical = known.get(names.plain(name)) or _gpu_of_instance(names.plain(name))
+    names_known = _gpu_names()
+    canonical = names_known.get(names.plain_name(name)) or _gpu_of_instance(names.plain_name(name))
     if canonical is None:
-        raise names.unknown("GPU", name, known)
+        raise names.unknown_name("GPU", name, names_known)
     return canonical
 
 
 def known_as(name: str) -> str:
     """Return the catalogue's name of a GPU type, or ``name`` if it has none."""
-    plain = names.plain(name)
+    plain = names.plain_name(name)
     return _gpu_names().get(plain) or _gpu_of_instance(plain) or name
 
 

@@ -23,7 +23,7 @@ PRECISION = {
 }  # fmt: skip
 
 
-def plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """Return a name in the form for comparison: no organisation, lower case, hyphens."""
     last = name.strip().rsplit("/", 1)[-1].lower()
     return re.sub(r"[\s_]+", "-", last)
@@ -38,16 +38,16 @@ def aliases(entries: Iterable[tuple[str, Iterable[str]]]) -> dict[str, str]:
     canonical_of: dict[str, str] = {}
     for canonical, others in entries:
         for name in (canonical, *others):
-            if canonical_of.setdefault(plain(name), canonical) != canonical:
+            if canonical_of.setdefault(plain_name(name), canonical) != canonical:
                 raise ValueError(
-                    f"{name} is a name of {canonical_of[plain(name)]} and of {canonical}"
+                    f"{name} is a name of {canonical_of[plain_name(name)]} and of {canonical}"
                 )
     return canonical_of
 
 
 def find_model(name: str, known: Mapping[str, str]) -> str | None:
     """Return the canonical name of a model, ignoring a vendor's prefix and usual endings."""
-    short = plain(name)
+    short = plain_name(name)
     while True:
         for form in (short, VENDORS.sub("", short)):
             if form in known:
@@ -60,14 +60,14 @@ def find_model(name: str, known: Mapping[str, str]) -> str | None:
 
 def stated_precision(name: str) -> str | None:
     """Return the weight precision in a repository's name, such as ``-FP8``; of two, the lower."""
-    parts = re.split(r"[-.]", plain(name))
+    parts = re.split(r"[-.]", plain_name(name))
     precisions = [PRECISION[part] for part in parts if part in PRECISION]
     return min(precisions, key=BYTES.__getitem__) if precisions else None
 
 
-def unknown(what: str, name: str, known: Mapping[str, str]) -> CatalogueError:
+def unknown_name(what: str, name: str, known: Mapping[str, str]) -> CatalogueError:
     """Return the error for an unknown name, with the nearest known ones."""
-    forms = difflib.get_close_matches(plain(name), known, n=8, cutoff=0.4)
+    forms = difflib.get_close_matches(plain_name(name), known, n=8, cutoff=0.4)
     close = list(dict.fromkeys(known[form] for form in forms))
     hint = f"the nearest are {', '.join(close)}" if close else "add your own, or use a built-in one"
     shown = name if len(name) <= 100 else f"{name[:100]}..."

@@ -33,7 +33,7 @@ SEQUENCES, CONTEXT = 16, 8192
 
 
 @dataclass(frozen=True, slots=True)
-class Modelled:
+class ModelledProfile:
     """A ``Profile`` with a curve that is computed on first use."""
 
     model: str
@@ -84,7 +84,7 @@ class Modelled:
 
 
 @cache
-def modelled() -> tuple[Modelled, ...]:
+def modelled_profiles() -> tuple[ModelledProfile, ...]:
     """Return the profiles by model and GPU type, except those that the catalogue has measured."""
     known, types = profiles(), gpus()
     deployments = []
@@ -95,7 +95,7 @@ def modelled() -> tuple[Modelled, ...]:
         for gpu in GPUS:
             tp = _fewest(shape(name), types[gpu], precision)
             if tp is not None and (name, gpu, tp) not in known:
-                deployments.append(Modelled(name, gpu, tp, precision))
+                deployments.append(ModelledProfile(name, gpu, tp, precision))
     return tuple(
         sorted(deployments, key=lambda deployment: (deployment.model, GPUS.index(deployment.gpu)))
     )
@@ -118,7 +118,7 @@ def _arrangement(tp: int, precision: str) -> Arrangement:
 
 
 @lru_cache(maxsize=512)
-def _graph_profile(deployment: Modelled) -> GraphProfile:
+def _graph_profile(deployment: ModelledProfile) -> GraphProfile:
     of, gpu = shape(deployment.model), gpus()[deployment.gpu]
     where = _arrangement(deployment.tp, deployment.precision)
     return roofline_profile(of, gpu, where, efficiencies(), **serving_limits(of, gpu, where))

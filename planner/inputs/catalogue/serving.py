@@ -27,19 +27,19 @@ def serving_limits(
 ) -> dict[str, Any]:
     """Return limits and host seconds for ``roofline_profile`` and ``operator_profile``.
 
-    ``limits`` are a user's values for ``room``. The KV cache gets the memory that remains. Host
-    times of an ``engine`` are those of its estimates. ``recv_interval`` is SGLang's option, default
-    1. Raises SimulationError if the model does not fit or its memory is not known.
+    ``limits`` are a user's values for ``batch_limits``. The KV cache gets the memory that remains.
+    Host times of an ``engine`` are those of its estimates. ``recv_interval`` is SGLang's option,
+    default 1. Raises SimulationError if the model does not fit or its memory is not known.
     """
     return {
-        **room(shape, gpu, arrangement, **limits),
+        **batch_limits(shape, gpu, arrangement, **limits),
         "overhead_s": estimate_fit().calibration.iteration_s,
         "sequence_s": sequence_s(engine),
-        "start_s": starts_after(shape, gpu, arrangement, (engine,), recv_interval or 1.0)[0],
+        "start_s": start_seconds(shape, gpu, arrangement, (engine,), recv_interval or 1.0)[0],
     }
 
 
-def room(
+def batch_limits(
     shape: ModelShape,
     gpu: GpuSpec,
     arrangement: Arrangement,
@@ -65,7 +65,7 @@ def sequence_s(engine: str) -> float:
     return estimate_fit().calibration.sequence_s if engine == "vllm" else 0.0
 
 
-def starts_after(
+def start_seconds(
     shape: ModelShape,
     gpu: GpuSpec,
     arrangement: Arrangement,

@@ -14,7 +14,7 @@ import numpy as np
 from planner.errors import PlannerError
 from planner.inputs import catalogue
 from planner.inputs.estimates.deployment_rows import deployment, named_fields, number
-from planner.inputs.scenario.own_hardware import Known
+from planner.inputs.scenario.own_hardware import UserFacts
 from planner.inputs.scenario.schema import Profile as Section
 from planner.inputs.scenario.speeds import speed_of
 from simulation.arrays import FloatArray
@@ -55,7 +55,7 @@ class AtRate:
     outside: float  # share of iterations outside the profile's measured range
 
 
-def at_rate(deployment: Deployment, rate: float, known: Known, *, any_engine: bool) -> AtRate:
+def at_rate(deployment: Deployment, rate: float, known: UserFacts, *, any_engine: bool) -> AtRate:
     """Simulate ``deployment`` at ``rate`` requests/s.
 
     With ``any_engine``, a built-in profile of any engine is used, as in a scenario that names no
@@ -66,9 +66,10 @@ def at_rate(deployment: Deployment, rate: float, known: Known, *, any_engine: bo
         "prefill and decode apart": deployment.prefill is not None,
         "speculative decoding": deployment.drafted > 0,
     }
-    if what := next((name for name, there in without.items() if there), None):
+    if missing_reason := next((name for name, finite in without.items() if finite), None):
         raise PlannerError(
-            f"rate with {what} is not estimated; give concurrency, or size a scenario with its "
+            f"rate with {missing_reason} is not estimated; give concurrency, or size a scenario "
+            "with its "
             "profiles."
         )
     section = built_in_section(deployment, any_engine)
@@ -77,14 +78,14 @@ def at_rate(deployment: Deployment, rate: float, known: Known, *, any_engine: bo
     instances = max(round(deployment.decode_workers or 1.0), 1)
     requests = int(np.clip(TOKENS / (deployment.isl + deployment.osl), FEWEST, REQUESTS))
     try:
-        most = saturated_rps(profile, Workload(isl, osl, burstiness=1.0), instances=instances)
+        max_rate = saturated_rps(profile, Workload(isl, osl, burstiness=1.0), instances=instances)
         trial = Trial((pool_of(profile, instances),), (isl, osl), Tier("asked"), seed=SEED,
                       requests=requests)  # fmt: skip
-        if most < rate <= NEARLY * most:  # closed forms are not that accurate
-            most = max(most, trial.saturated_rps())
-        if rate > most:
+        if max_rate < rate <= NEARLY * max_rate:  # closed forms are not that accurate
+            max_rate = max(max_rate, trial.saturated_rps())
+        if rate > max_rate:
             raise PlannerError(
-                f"rate is {rate:g} requests/s and {most:.3g} is the most that go through this "
+                f"rate is {rate:g} requests/s and {max_rate:.3g} is the most that go through this "
                 "deployment; give less, or more GPUs or workers."
             )
         # Two draws of requests, as for sizes.
@@ -93,14 +94,14 @@ def at_rate(deployment: Deployment, rate: float, known: Known, *, any_engine: bo
     except SimulationError as problem:
         raise PlannerError(str(problem)) from None
     ttft, tbt, e2e = (np.concatenate(parts) for parts in zip(*logs, strict=True))
-    there = tbt[np.isfinite(tbt)]
+    finite = tbt[np.isfinite(tbt)]
     return AtRate(
         rate=rate,
-        most=most,
+        most=max_rate,
         ttft_s=float(ttft.mean()),
-        tbt_s=float(there.mean()) if there.size else float("nan"),
+        tbt_s=float(finite.mean()) if finite.size else float("nan"),
         ttft_99_s=float(np.quantile(ttft, 0.99)),
-        tbt_99_s=float(np.quantile(there, 0.99)) if there.size else float("nan"),
+        tbt_99_s=float(np.quantile(finite, 0.99)) if finite.size else float("nan"),
         in_flight=rate * float(e2e.mean()),
         profile=profile,
         built_in=section is not None,
@@ -120,7 +121,9 @@ def _settled(log: RequestLog, start_s: float) -> tuple[FloatArray, FloatArray, F
     return log.ttft_s[judged], log.tbt_s[judged], log.e2e_s[judged]
 
 
-def asked_for(row: Mapping[str, Any], known: Known) -> tuple[Deployment, AtRate | None]:
+def requested_estimate(
+    row: Mapping[str, Any], known: UserFacts
+) -> tuple[Deployment, AtRate | None]:
     """Return the deployment of a row, and its simulation if the row gives a rate.
 
     With a rate, the deployment gets the mean requests in flight of the simulation, in steady
@@ -184,7 +187,7 @@ def at_rate_words(answer: Mapping[str, Any], replayed: AtRate, osl: float) -> di
     }
 
 
-def built_in_beside(deployment: Deployment, estimate: Estimate) -> tuple[str, ...]:
+def compare_with_built_in(deployment: Deployment, estimate: Estimate) -> tuple[str, ...]:
     """Return a sentence with the built-in profile's TBT at the same load, if there is a profile.
 
     A scenario that names no other profile uses the built-in one, so its sizes differ from the
@@ -251,7 +254,7 @@ def _computed(deployment: Deployment) -> Section:
     )  # fmt: skip
 
 
-def _speed(section: Section, deployment: Deployment, known: Known) -> Profile:
+def _speed(section: Section, deployment: Deployment, known: UserFacts) -> Profile:
     name = deployment.shape.name
     model = known.models[name] if name in known.models else catalogue.model(name)
     return speed_of(section, replace(model, shape=deployment.shape), deployment.gpu, known)

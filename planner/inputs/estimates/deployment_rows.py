@@ -14,7 +14,7 @@ from typing import Any
 from planner.errors import PlannerError
 from planner.inputs import catalogue
 from planner.inputs.catalogue.names import stated_precision
-from planner.inputs.scenario.own_hardware import NOTHING, Known
+from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
 from simulation.errors import SimulationError
 from simulation.performance.estimate.calibration import ENGINES, ROUNDS
 from simulation.performance.estimate.defaults import Deployment
@@ -51,7 +51,7 @@ ALIASES = {
 }  # fmt: skip
 
 
-def deployment(row: Mapping[str, Any], known: Known = NOTHING) -> Deployment:
+def deployment(row: Mapping[str, Any], known: UserFacts = NO_USER_FACTS) -> Deployment:
     """Return the deployment of a row, with built-in models and GPUs or the user's own.
 
     Raises PlannerError with the field and the remedy.
@@ -64,7 +64,7 @@ def deployment(row: Mapping[str, Any], known: Known = NOTHING) -> Deployment:
 
 
 def _deployment(
-    fields: Mapping[str, Any], shape: ModelShape, weights: str, known: Known
+    fields: Mapping[str, Any], shape: ModelShape, weights: str, known: UserFacts
 ) -> Deployment:
     """Return the deployment of a row, aggregated or disaggregated, with the given weights."""
     name = _text(fields, "gpu")
@@ -111,7 +111,7 @@ def _further(fields: Mapping[str, Any], shape: ModelShape) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _shape(name: str, known: Known) -> ModelShape:
+def _shape(name: str, known: UserFacts) -> ModelShape:
     if name not in known.models:
         return catalogue.shape(name)
     shape = known.models[name].shape
@@ -223,7 +223,7 @@ def _users(fields: Mapping[str, Any], batch: str, ranks: float) -> float:
     return _number(fields, "concurrency")
 
 
-def _precision(fields: Mapping[str, Any], known: Known) -> tuple[str, bool]:
+def _precision(fields: Mapping[str, Any], known: UserFacts) -> tuple[str, bool]:
     """Return the precision of the weights, and whether the row states it.
 
     It is the row's precision, or that of the quantisation columns, of the name, or of the release.

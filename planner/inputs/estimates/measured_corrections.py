@@ -14,7 +14,7 @@ from planner.inputs import catalogue
 from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.catalogue.estimate_calibration import EstimateFit
 from planner.inputs.estimates.deployment_rows import deployment
-from planner.inputs.scenario.own_hardware import NOTHING, Known
+from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
 from simulation.arrays import FloatArray
 from simulation.performance.estimate.estimate import Deployment, Estimate, Refused, estimate_rows
 from simulation.performance.estimate.measured_corrections import (
@@ -43,7 +43,9 @@ class Measurement:
     source: str
 
 
-def measurement(row: Mapping[str, Any], source: str, known: Known = NOTHING) -> Measurement:
+def measurement(
+    row: Mapping[str, Any], source: str, known: UserFacts = NO_USER_FACTS
+) -> Measurement:
     """Return the measurement of a row: the columns of an estimate, and ttft_ms or tbt_ms.
 
     Raises PlannerError if the row has no time, or if a field is invalid.
@@ -71,7 +73,7 @@ def _time(row: Mapping[str, Any], names: tuple[str, ...]) -> float:
 
 
 def measurements(
-    rows: Sequence[Mapping[str, Any] | str], source: str, known: Known = NOTHING
+    rows: Sequence[Mapping[str, Any] | str], source: str, known: UserFacts = NO_USER_FACTS
 ) -> tuple[list[Measurement], list[str]]:
     """Return the usable measurements, and a reason for each other row.
 
@@ -92,7 +94,7 @@ def measurements(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class OwnMeasurements:
+class MeasuredCorrections:
     """Corrections of TTFT and TBT estimates, learnt from the user's measurements."""
 
     tbt: LearnedCorrections
@@ -106,9 +108,9 @@ class OwnMeasurements:
         return Times(self.tbt, self.ttft)
 
 
-def own_of(
+def corrections_from(
     measured_rows: Sequence[Measurement], notes: Sequence[str], fit: EstimateFit
-) -> OwnMeasurements | None:
+) -> MeasuredCorrections | None:
     """Learn corrections from measurements; None: no measurement can be compared with an estimate.
 
     Measurements of a deployment that do not predict each other better than the estimate are set
@@ -138,21 +140,25 @@ def own_of(
     learnt = {}
     for name in ("tbt", "ttft"):
         measured = np.array([getattr(row, f"{name}_s") for row in rows])
-        off = np.log(measured / np.array([getattr(e, f"{name}_s") for _, e in kept]))
-        there = np.isfinite(off)
-        learnt[name] = learn_corrections(fit.alike[name].likeness, traits.take(there), off[there])
+        log_error = np.log(measured / np.array([getattr(e, f"{name}_s") for _, e in kept]))
+        is_finite = np.isfinite(log_error)
+        learnt[name] = learn_corrections(
+            fit.alike[name].likeness, traits.take(is_finite), log_error[is_finite]
+        )
         for same in learnt[name].dropped:
             sentences.append(
                 f"Measured {name.upper()} of {_called(rows, traits, same)} is set aside: its rows "
                 "do not predict each other better than the estimate does."
             )
-        measured_here = [row for row, used in zip(rows, there, strict=True) if used]
-        pairs = contradictions(fit.alike[name].likeness, traits.take(there), off[there])
+        measured_here = [row for row, used in zip(rows, is_finite, strict=True) if used]
+        pairs = contradictions(
+            fit.alike[name].likeness, traits.take(is_finite), log_error[is_finite]
+        )
         sentences += [
-            _contradiction(name, measured_here[i], measured_here[j], off[there][[i, j]])
+            _contradiction(name, measured_here[i], measured_here[j], log_error[is_finite][[i, j]])
             for i, j in pairs
         ]
-    return OwnMeasurements(learnt["tbt"], learnt["ttft"], rows, tuple(sentences))
+    return MeasuredCorrections(learnt["tbt"], learnt["ttft"], rows, tuple(sentences))
 
 
 def _contradiction(name: str, first: Measurement, second: Measurement, off: FloatArray) -> str:
@@ -186,16 +192,16 @@ class Change:
 
 
 def changes(
-    measurements: OwnMeasurements, deployments: Sequence[Deployment], fit: EstimateFit
+    measurements: MeasuredCorrections, deployments: Sequence[Deployment], fit: EstimateFit
 ) -> list[Change]:
     """Return the correction of each deployment, in their order."""
     where = traits_of(deployments)
     factor: dict[str, FloatArray] = {}
     error: dict[str, list[tuple[float, float]]] = {}
     for name, learnt in (("tbt", measurements.tbt), ("ttft", measurements.ttft)):
-        moved = learnt.at(where)
-        half, nine = fit.alike[name].stated.of(where.split, moved.after)
-        factor[name] = np.exp(moved.shift)
+        shift = learnt.at(where)
+        half, nine = fit.alike[name].stated.of(where.split, shift.after)
+        factor[name] = np.exp(shift.shift)
         error[name] = list(zip(half.tolist(), nine.tolist(), strict=True))
     names = traits_of([row.deployment for row in measurements.rows]).labels["deployment"]
     changes = []
@@ -210,7 +216,7 @@ def changes(
     return changes
 
 
-def moved(estimate: Estimate, change: Change, osl: float) -> Estimate:
+def corrected_estimate(estimate: Estimate, change: Change, osl: float) -> Estimate:
     """Return the corrected estimate; with equal requests in flight, throughput follows."""
     ttft, tbt = estimate.ttft_s * change.ttft, estimate.tbt_s * change.tbt
     before = estimate.ttft_s + (osl - 1.0) * estimate.tbt_s
@@ -222,7 +228,7 @@ LOADS = (1.0, 4.0, 16.0, 64.0, 256.0)  # candidate concurrencies of the next mea
 
 
 @dataclass(frozen=True, slots=True)
-class Next:
+class NextMeasurement:
     """The measurement that would narrow the estimates of a deployment most."""
 
     concurrency: int
@@ -234,8 +240,8 @@ class Next:
 
 
 def next_measurement(
-    measurements: OwnMeasurements | None, deployment: Deployment, model: str, fit: EstimateFit
-) -> Next:
+    measurements: MeasuredCorrections | None, deployment: Deployment, model: str, fit: EstimateFit
+) -> NextMeasurement:
     """Return the measurement that reduces the mean error over all loads most.
 
     Loads are LOADS and that of ``deployment``. The variance after a measurement does not depend on
@@ -245,17 +251,20 @@ def next_measurement(
     traits = traits_of([replace(deployment, concurrency=load) for load in loads])
     now, after = [], []
     for name in ("ttft", "tbt"):
-        known = fit.alike[name]
+        correction_model = fit.alike[name]
         learnt = getattr(measurements, name) if measurements else None
         rows = learnt.rows if learnt else traits.take(np.zeros(0, np.int64))
-        now.append(_mean_error(known, rows, traits))
+        now.append(_mean_error(correction_model, rows, traits))
         after.append(
-            [_mean_error(known, _with(rows, traits, i), traits) for i in range(traits.size)]
+            [
+                _mean_error(correction_model, _with(rows, traits, i), traits)
+                for i in range(traits.size)
+            ]
         )
     gain = np.array(after) / np.array(now)[:, None]
     best = int(gain.sum(axis=0).argmin())
     users, isl, osl = round(loads[best]), round(deployment.isl), round(deployment.osl)
-    return Next(
+    return NextMeasurement(
         users, isl, osl, (now[0], now[1]), (after[0][best], after[1][best]),
         commands_of(model, deployment.engine, users, isl, osl),
     )  # fmt: skip

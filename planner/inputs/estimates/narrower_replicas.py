@@ -13,7 +13,7 @@ from simulation.performance.specs import Arrangement
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class GpuUse:
     """An arrangement into instances of ``gpus`` GPUs, with tokens/s at the same concurrency."""
 
     gpus: int
@@ -21,7 +21,7 @@ class Way:
     tokens_per_s: float
 
 
-def narrower(where: Arrangement) -> Iterator[Arrangement]:
+def narrower_arrangements(where: Arrangement) -> Iterator[Arrangement]:
     """Yield arrangements with half the tensor parallelism, a quarter and so on, while it is even.
 
     Experts are spread over half as many GPUs each time too.
@@ -33,33 +33,35 @@ def narrower(where: Arrangement) -> Iterator[Arrangement]:
         yield where
 
 
-def as_given(deployment: Deployment) -> list[Way]:
+def deployment_as_given(deployment: Deployment) -> list[GpuUse]:
     """Return the deployment as given; nothing if it does not fit."""
     return _ways([deployment])
 
 
-def alone(deployment: Deployment) -> list[Way]:
+def narrower_deployments(deployment: Deployment) -> list[GpuUse]:
     """Return the same number of narrower instances, with the other GPUs idle."""
     if deployment.prefill is not None:
         return []
-    return _ways([replace(deployment, decode=where) for where in narrower(deployment.decode)])
+    return _ways(
+        [replace(deployment, decode=where) for where in narrower_arrangements(deployment.decode)]
+    )
 
 
-def together(deployment: Deployment) -> list[Way]:
+def widest_deployments(deployment: Deployment) -> list[GpuUse]:
     """Return more and narrower instances on all GPUs, each with at least one request in flight."""
     if deployment.prefill is not None:
         return []
     more = [
         replace(deployment, decode=where, decode_workers=(deployment.decode_workers or 1.0) * times)
-        for where in narrower(deployment.decode)
+        for where in narrower_arrangements(deployment.decode)
         if (times := deployment.decode.gpus / where.gpus) <= deployment.concurrency
     ]
     return _ways(more)
 
 
-def wider_than_pays(deployment: Deployment) -> list[str]:
+def narrower_is_faster_sentence(deployment: Deployment) -> list[str]:
     """Return a sentence if fewer GPUs are at least as fast, with the best use of all GPUs."""
-    (wide, *_), fewer = as_given(deployment) or (None,), alone(deployment)
+    (wide, *_), fewer = deployment_as_given(deployment) or (None,), narrower_deployments(deployment)
     if wide is None or not fewer:
         return []
     best = max(fewer, key=lambda way: way.tokens_per_s)
@@ -71,17 +73,18 @@ def wider_than_pays(deployment: Deployment) -> list[str]:
         f"as one group {wide.tokens_per_s:,.0f}: collectives over the links of "
         f"{deployment.gpu.name} take more than the others bring, so take smaller instances"
     )
-    every = max(together(deployment), key=lambda way: way.tokens_per_s, default=None)
-    if every is not None and every.tokens_per_s > best.tokens_per_s:
-        sentence += f"; {every.instances:g} of {every.gpus} GPU{'s'[: every.gpus > 1]} each give "
-        sentence += f"{every.tokens_per_s:,.0f} together"
+    widest_use = max(widest_deployments(deployment), key=lambda way: way.tokens_per_s, default=None)
+    if widest_use is not None and widest_use.tokens_per_s > best.tokens_per_s:
+        gpus = f"{widest_use.gpus} GPU{'s'[: widest_use.gpus > 1]}"
+        sentence += f"; {widest_use.instances:g} of {gpus} each give "
+        sentence += f"{widest_use.tokens_per_s:,.0f} together"
     return [sentence]
 
 
-def _ways(deployments: list[Deployment]) -> list[Way]:
+def _ways(deployments: list[Deployment]) -> list[GpuUse]:
     answers = estimate_rows(deployments, estimate_fit().calibration, efficiencies())
     return [
-        Way(way.decode.gpus, way.decode_workers or 1.0, answer.tokens_per_s)
+        GpuUse(way.decode.gpus, way.decode_workers or 1.0, answer.tokens_per_s)
         for way, answer in zip(deployments, answers, strict=True)
         if not isinstance(answer, Refused)
     ]

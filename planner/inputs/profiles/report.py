@@ -61,11 +61,11 @@ def parameter_documents(parameters: Iterable[Parameter]) -> dict[str, dict[str, 
     documents = {}
     for p in parameters:
         scale, unit = (1000, f"m{p.unit}") if p.unit in MILLI else (1, p.unit)
-        known = np.isfinite(p.low) and np.isfinite(p.high)
+        finite = np.isfinite(p.low) and np.isfinite(p.high)
         documents[p.name] = {
             "value": p.value * scale,
-            "low": p.low * scale if known else None,
-            "high": p.high * scale if known else None,
+            "low": p.low * scale if finite else None,
+            "high": p.high * scale if finite else None,
             "unit": unit,
         }
     return documents
@@ -75,9 +75,9 @@ def range_words(columns: Iterable[tuple[FloatArray, str]]) -> str:
     """Return the ranges of columns in words; each column comes with the noun that it counts."""
     parts = []
     for values, what in columns:
-        known = values[np.isfinite(values)]
-        if known.size:
-            low, high = known.min(), known.max()
+        finite = values[np.isfinite(values)]
+        if finite.size:
+            low, high = finite.min(), finite.max()
             span = f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
             parts.append(f"{span} {what}")
     return ", ".join(parts)

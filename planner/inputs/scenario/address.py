@@ -25,7 +25,7 @@ def steps_of(address: str) -> tuple[str, ...]:
             f"{address!r} is no address of a scenario's value; write one such as "
             "horizon.period_s or tiers[chat].ttft_ms."
         )
-    return tuple(key or place for key, place in _STEP.findall(address))
+    return tuple(key or index for key, index in _STEP.findall(address))
 
 
 def names_of(entries: Sequence[Any]) -> list[str]:
@@ -37,7 +37,7 @@ def names_of(entries: Sequence[Any]) -> list[str]:
     names = [_own_name(entry) for entry in entries]
     counts = Counter(names)
     if "" in counts or max(counts.values(), default=1) > 1:
-        return [str(place) for place in range(len(entries))]
+        return [str(index) for index in range(len(entries))]
     return names
 
 

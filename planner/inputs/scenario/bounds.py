@@ -61,27 +61,27 @@ def bounds(
         if row.spot and not any(column.spot for column in columns):
             continue  # this fleet is built without spot GPUs
         m = models.index(row.model)
-        place = (m, regions.index(row.region), column_of(row, m, columns, sections, profiles))
-        lent[place] = row.lent or 0
-        running = row.replicas + int(lent[place])
-        if running > maximum[place]:
+        cell = (m, regions.index(row.region), column_of(row, m, columns, sections, profiles))
+        lent[cell] = row.lent or 0
+        running = row.replicas + int(lent[cell])
+        if running > maximum[cell]:
             raise ScenarioError(
                 f"fleet.today: {running} {'spot ' if row.spot else ''}replicas of {row.model} on "
                 f"{row.gpu} in {row.region} "
-                f"are more than the {maximum[place]} that fit; raise the region's capacity."
+                f"are more than the {maximum[cell]} that fit; raise the region's capacity."
             )
-        today[place] = row.replicas
+        today[cell] = row.replicas
         if row.maximum is not None:
-            maximum[place] = min(maximum[place], row.maximum)
-        least = minimum[place] if row.minimum is None else row.minimum
-        minimum[place] = min(least, maximum[place])
+            maximum[cell] = min(maximum[cell], row.maximum)
+        minimum_stated = minimum[cell] if row.minimum is None else row.minimum
+        minimum[cell] = min(minimum_stated, maximum[cell])
     return minimum, maximum, today, lent if lent.any() else None
 
 
 def _stages(by_role: Mapping[str, list[int]], maximum: IntArray) -> list[list[int]]:
     """Return the columns with room: one list for aggregated serving, else one per role."""
-    able = {role: [g for g in of_role if maximum[g] > 0] for role, of_role in by_role.items()}
-    groups = [able["both"]] if able["both"] else [able["prefill"], able["decode"]]
+    usable = {role: [g for g in of_role if maximum[g] > 0] for role, of_role in by_role.items()}
+    groups = [usable["both"]] if usable["both"] else [usable["prefill"], usable["decode"]]
     return [group for group in groups if group]
 
 

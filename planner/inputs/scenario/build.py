@@ -24,7 +24,7 @@ from planner.inputs.scenario.columns import (
 )
 from planner.inputs.scenario.faults import faults_of
 from planner.inputs.scenario.links import links_of
-from planner.inputs.scenario.own_hardware import NOTHING, Known
+from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
 from planner.inputs.scenario.power import host_of, power_at_load, power_facts
 from planner.inputs.scenario.regions import (
     CommittedPrice,
@@ -118,7 +118,11 @@ class Hardware:
         tiers = [tier for tier in self.tiers if not tier.deferrable]
         if self.asked is None:
             return tiers
-        of = {tier.name for tier, asked in zip(self.tiers, self.asked[m], strict=True) if asked}
+        of = {
+            tier.name
+            for tier, is_requested in zip(self.tiers, self.asked[m], strict=True)
+            if is_requested
+        }
         return [tier for tier in tiers if tier.name in of] or tiers
 
     @property
@@ -226,44 +230,46 @@ class Hardware:
         )
 
 
-def build_hardware(scenario: Scenario, known: Known = NOTHING, *, spot: bool = False) -> Hardware:
+def build_hardware(
+    scenario: Scenario, user_facts: UserFacts = NO_USER_FACTS, *, spot: bool = False
+) -> Hardware:
     """Build everything of ``scenario`` except its traffic.
 
-    ``known`` holds the user's own facts that the scenario names. With ``spot``, the GPUs that
+    ``user_facts`` holds the user's own facts that the scenario names. With ``spot``, the GPUs that
     regions offer as spot are included.
 
     Raises ScenarioError that names the unknown entry and the known ones.
     """
     facts: list[tuple[str, Provenance]] = []
-    models = tuple(model_of(section, known) for section in scenario.models)
+    models = tuple(model_of(section, user_facts) for section in scenario.models)
     facts += [(f"Memory of {model.name}", model.provenance) for model in models]
     names = list(dict.fromkeys(profile.gpu for profile in scenario.profiles))
-    types = tuple(gpu_of(scenario, name, known) for name in names)
+    types = tuple(gpu_of(scenario, name, user_facts) for name in names)
     facts += [(f"Memory and power of {gpu.name}", gpu.provenance) for gpu in types]
-    places, speeds = [], []
+    model_indices, speeds = [], []
     for section in scenario.profiles:
         m = next(i for i, model in enumerate(models) if model.name == section.model)
         gpu = types[names.index(section.gpu)]
-        places.append(m)
-        speeds.append(speed_of(section, models[m], gpu, known))
-        what = f"Speed of {section.model} on {speeds[-1].tp} x {section.gpu}"
-        if (what, speeds[-1].provenance) not in facts:
-            facts.append((what, speeds[-1].provenance))
+        model_indices.append(m)
+        speeds.append(speed_of(section, models[m], gpu, user_facts))
+        fact_name = f"Speed of {section.model} on {speeds[-1].tp} x {section.gpu}"
+        if (fact_name, speeds[-1].provenance) not in facts:
+            facts.append((fact_name, speeds[-1].provenance))
         load = power_at_load(models[m], gpu, speeds[-1])
         facts += [fact for fact in power_facts(gpu, load) if fact not in facts]
     columns, where = columns_of(scenario.profiles, speeds, names)
-    keys = list(zip(places, where, strict=True))
+    keys = list(zip(model_indices, where, strict=True))
     profiles = dict(zip(keys, speeds, strict=True))
     sections = dict(zip(keys, scenario.profiles, strict=True))
     offered = _offered(scenario, names) if spot else []
-    beside = with_spot(
+    spot_columns = with_spot(
         columns, {names.index(name): len(names) + i for i, name in enumerate(offered)}
     )
     # A spot column has the profiles of its owned column.
-    for new, (g, _) in enumerate(beside, len(columns)):
+    for new, (g, _) in enumerate(spot_columns, len(columns)):
         for m in [m for m, g_of in profiles if g_of == g]:
             profiles[m, new], sections[m, new] = profiles[m, g], sections[m, g]
-    columns = (*columns, *(column for _, column in beside))
+    columns = (*columns, *(column for _, column in spot_columns))
     types = (*types, *(types[names.index(name)] for name in offered))
     committed: list[CommittedPrice] = []
     regions, capacity, price, reclaims = [], [], [], []
@@ -273,9 +279,11 @@ def build_hardware(scenario: Scenario, known: Known = NOTHING, *, spot: bool = F
         capacity.append([part.capacity.get(name, 0) for name in names])
         # Spot offers come after all owned types, as in ``types``.
         capacity[-1] += [offer.capacity for offer in on_spot]
-        price.append([price_of(part, name, facts, known) for name in names])
-        committed += [offer for name in names for offer in committed_of(part, name, facts, known)]
-        price[-1] += [spot_price_of(part, name, facts, known) for name in offered]
+        price.append([price_of(part, name, facts, user_facts) for name in names])
+        committed += [
+            offer for name in names for offer in committed_of(part, name, facts, user_facts)
+        ]
+        price[-1] += [spot_price_of(part, name, facts, user_facts) for name in offered]
         reclaims.append([0.0] * len(names) + [o.reclaims_per_instance_hour for o in on_spot])
     capacity_gpus = np.array(capacity, dtype=np.int64)
     gpu_of_column = [column.gpu for column in columns]
@@ -360,9 +368,9 @@ def _latency(scenario: Scenario) -> FloatArray:
             # A latency that only one side states holds for both directions.
             if names[i] not in scenario.regions[j].latency_ms:
                 latency[j, i] = value / 1000
-    ways = scenario.objective.reroute
-    if ways is not None:
+    reroute_allowed = scenario.objective.reroute
+    if reroute_allowed is not None:
         for i, j in np.argwhere(~np.eye(len(names), dtype=bool)):
-            if not ways.get(names[i], {}).get(names[j]):
+            if not reroute_allowed.get(names[i], {}).get(names[j]):
                 latency[i, j] = np.inf
     return latency

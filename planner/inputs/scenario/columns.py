@@ -45,10 +45,10 @@ def columns_of(
         groups.setdefault((section.gpu, ROLES[section.role]), []).append(i)
     columns: list[Column] = []
     where = [0] * len(sections)
-    for (gpu, role), places in groups.items():
-        shared = len({sections[i].model for i in places}) == len(places)
+    for (gpu, role), section_numbers in groups.items():
+        shared = len({sections[i].model for i in section_numbers}) == len(section_numbers)
         parts: dict[str, list[int]] = {}
-        for i in places:
+        for i in section_numbers:
             name = gpu if shared else arrangement(sections[i], speeds[i])
             parts.setdefault(name, []).append(i)
         for name, part in parts.items():

@@ -104,11 +104,11 @@ def _open_brackets(text: str) -> int:
 
     The YAML parser would take seconds to reject text with too many of them.
     """
-    most = now = 0
+    deepest = now = 0
     for bracket in BRACKETS.findall(text):
         now = now + 1 if bracket in "[{" else max(0, now - 1)
-        most = max(most, now)
-    return most
+        deepest = max(deepest, now)
+    return deepest
 
 
 def parse(text: str, name: str = "scenario") -> Scenario:

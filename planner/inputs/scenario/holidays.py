@@ -58,13 +58,15 @@ def in_words(named: Sequence[str], start_s: float, end_s: float) -> str:
     """Return a sentence on the holidays in ``[start_s, end_s)``; "" if none is named."""
     if not named:
         return ""
-    days = [(day, what) for day, what in _days(named, start_s, end_s) if _seconds(day) < end_s]
+    days = [
+        (day, holiday) for day, holiday in _days(named, start_s, end_s) if _seconds(day) < end_s
+    ]
     if not days:
         return (
             f"Holidays ({', '.join(named)}): none came in this traffic, so nothing is known of "
             "such days and they are forecast as any other."
         )
-    shown = ", ".join(f"{day:%Y-%m-%d} {what}".strip() for day, what in days[-SHOWN:])
+    shown = ", ".join(f"{day:%Y-%m-%d} {holiday}".strip() for day, holiday in days[-SHOWN:])
     more = f" and {len(days) - SHOWN} before" if len(days) > SHOWN else ""
     return (
         f"Holidays ({', '.join(named)}), a kind of day of their own: {shown}{more}. Days are UTC's."
@@ -82,7 +84,7 @@ def _days(named: Sequence[str], start_s: float, end_s: float) -> list[tuple[date
             days.setdefault(day, "")
         else:
             days |= dict(_country(name, range(first.year, last.year + 1)))
-    return sorted((day, what) for day, what in days.items() if first <= day <= last)
+    return sorted((day, holiday) for day, holiday in days.items() if first <= day <= last)
 
 
 def _country(code: str, years: Sequence[int]) -> library.HolidayBase:

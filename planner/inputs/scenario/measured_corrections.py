@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.inputs.catalogue.serving import ENGINE
-from planner.inputs.scenario.own_hardware import Known
+from planner.inputs.scenario.own_hardware import UserFacts
 from planner.inputs.scenario.schema import Profile
 from simulation.arrays import BoolArray, FloatArray
 from simulation.performance.compiled_graph import GraphProfile
@@ -28,7 +28,7 @@ LEFT_OUT = "measured rows of this deployment, each left out of the calibration"
 USERS, ISL, OSL = 32.0, 1024.0, 256.0  # load of a deployment without measurements
 
 
-def engine_of(section: Profile, shape: ModelShape, gpu: GpuSpec, known: Known) -> str:
+def engine_of(section: Profile, shape: ModelShape, gpu: GpuSpec, known: UserFacts) -> str:
     """Return the inference engine of a section.
 
     Without a stated engine it is the one of the first measurement of the model on this GPU type,
@@ -42,7 +42,7 @@ def engine_of(section: Profile, shape: ModelShape, gpu: GpuSpec, known: Known) -
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Move:
+class SpeedCorrection:
     """The correction of the speed of one deployment by measured rows."""
 
     decode: float  # factor on decode time
@@ -88,7 +88,7 @@ def deployed(
     )  # fmt: skip
 
 
-def moves(deployments: Sequence[Deployment], times: Times) -> list[Move]:
+def speed_corrections(deployments: Sequence[Deployment], times: Times) -> list[SpeedCorrection]:
     """Return the correction of each deployment.
 
     Decode is corrected by TBT at the measured load. Prefill is corrected by TTFT of a single
@@ -109,7 +109,7 @@ def moves(deployments: Sequence[Deployment], times: Times) -> list[Move]:
               for name, (same, *_) in loads.items()}  # fmt: skip
     decode, prefill = np.exp(tbt.shift), np.exp(ttft.shift)
     return [
-        Move(float(decode[i]), float(prefill[i]), users, isl, float(tbt.after[i]),
+        SpeedCorrection(float(decode[i]), float(prefill[i]), users, isl, float(tbt.after[i]),
              counts[str(names[i])], same)
         for i, (same, users, isl, _) in enumerate(loads_of)
     ]  # fmt: skip
@@ -153,7 +153,7 @@ def measured_speed(
     as_deployed = deployed(
         shape, gpu, where, engine, apart=section.role != "mixed", version=section.engine_version
     )
-    (move,) = moves([as_deployed], times)
+    (move,) = speed_corrections([as_deployed], times)
     if move.nothing:
         return profile
     return replace(

@@ -26,7 +26,7 @@ class KernelSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class UserFacts:
     """The user's own facts by name; ``profiles`` are in the version that the scenario names."""
 
     gpus: Mapping[str, GpuSpec] = field(default_factory=dict)
@@ -37,4 +37,4 @@ class Known:
     own: Times | None = None  # estimates from the stored measurements of deployments
 
 
-NOTHING = Known()
+NO_USER_FACTS = UserFacts()

@@ -25,8 +25,8 @@ def plan_problems(scenario: Scenario) -> Iterator[tuple[Path, str]]:
                 words = f"{kind} {name!r} is not in this scenario, which has {have}"
                 yield (*where, name), words
     regions = sorted(region.name for region in scenario.regions)
-    for home, ways in (objective.reroute or {}).items():
-        for name in (home, *ways):
+    for home, targets in (objective.reroute or {}).items():
+        for name in (home, *targets):
             if name not in regions:
                 words = f"region {name!r} is not in this scenario, which has {', '.join(regions)}"
                 yield ("objective", "reroute", home), words

@@ -87,7 +87,10 @@ def references(scenario: Scenario) -> list[tuple[Path, str]]:
             )
     if all(tier.deferrable for tier in scenario.tiers):
         problems.append((("tiers",), "every tier is deferrable; at least one must not be"))
-    if any(policy.traits.needs_today for policy in scenario.policies) and not scenario.fleet.today:
+    if (
+        any(policy.traits.needs_current_fleet for policy in scenario.policies)
+        and not scenario.fleet.today
+    ):
         problems.append((("policies",), "policy 'today' needs fleet.today to say what runs today"))
     return problems
 

@@ -9,7 +9,7 @@ from planner.errors import ScenarioError
 from planner.inputs import catalogue
 from planner.inputs.catalogue.hardware import known_as as gpu_known_as
 from planner.inputs.catalogue.price_lists import OwnPrice
-from planner.inputs.scenario.own_hardware import NOTHING, Known
+from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
 from planner.inputs.scenario.schema import Region as RegionSection
 from simulation.fleet import Region
 from simulation.performance.specs import Provenance
@@ -61,7 +61,7 @@ def _carbon(
     return like.carbon_g_per_kwh, like.carbon_hourly
 
 
-def listed_price(section: RegionSection, gpu: str, known: Known) -> OwnPrice | None:
+def listed_price(section: RegionSection, gpu: str, known: UserFacts) -> OwnPrice | None:
     """Return the entry of the scenario's price list for a GPU type in a region.
 
     The region's own name comes before the name of the built-in region in ``like``.
@@ -73,7 +73,9 @@ def listed_price(section: RegionSection, gpu: str, known: Known) -> OwnPrice | N
     return None
 
 
-def price_of(section: RegionSection, gpu: str, facts: Facts, known: Known = NOTHING) -> float:
+def price_of(
+    section: RegionSection, gpu: str, facts: Facts, known: UserFacts = NO_USER_FACTS
+) -> float:
     """Return USD per hour of one GPU on demand; 0 without capacity. Raise ScenarioError.
 
     Order: the region's own price, the price list, the built-in region.
@@ -98,7 +100,9 @@ def price_of(section: RegionSection, gpu: str, facts: Facts, known: Known = NOTH
     )
 
 
-def spot_price_of(section: RegionSection, gpu: str, facts: Facts, known: Known = NOTHING) -> float:
+def spot_price_of(
+    section: RegionSection, gpu: str, facts: Facts, known: UserFacts = NO_USER_FACTS
+) -> float:
     """Return USD per hour of one spot GPU; 0 without an offer. Raise ScenarioError."""
     offer = section.spot.get(gpu)
     if offer is None:
@@ -132,7 +136,7 @@ class CommittedPrice:
 
 
 def committed_of(
-    section: RegionSection, gpu: str, facts: Facts, known: Known = NOTHING
+    section: RegionSection, gpu: str, facts: Facts, known: UserFacts = NO_USER_FACTS
 ) -> tuple[CommittedPrice, ...]:
     """Return the stated prices of a GPU type in a region by term.
 

@@ -36,15 +36,18 @@ def with_section(document: str, name: str, other: str) -> str:
 
     The section is removed if ``other`` has none.
     """
-    lines, theirs = (source.splitlines(keepends=True) for source in (document, other))
-    here, there = _place(lines, name), _place(theirs, name)
-    if here is None and _place(lines, "version") is not None:
-        here = len(lines), len(lines)
-    if here is None or there is None:
+    lines, other_lines = (source.splitlines(keepends=True) for source in (document, other))
+    own_section, other_section = _place(lines, name), _place(other_lines, name)
+    if own_section is None and _place(lines, "version") is not None:
+        own_section = len(lines), len(lines)
+    if own_section is None or other_section is None:
         return text.edit(document, {name: text.outline(other).get(name)})
-    parts = ["".join(each) for each in (lines[: here[0]], theirs[there[0] : there[1]])]
+    parts = [
+        "".join(each)
+        for each in (lines[: own_section[0]], other_lines[other_section[0] : other_section[1]])
+    ]
     ended = (part if part.endswith("\n") else f"{part}\n" for part in parts if part)
-    return "".join([*ended, *lines[here[1] :]])
+    return "".join([*ended, *lines[own_section[1] :]])
 
 
 def _place(lines: list[str], name: str) -> tuple[int, int] | None:

@@ -61,8 +61,8 @@ class Growth:
     def words(self) -> str:
         """Describe the growth, such as "1.5 times, and 4% more each month"; "" without growth."""
         times = [f"{self.factor:.4g} times"] if self.factor != 1.0 else []
-        way = "more" if self.per_month > 0 else "less"
-        month = [f"{abs(self.per_month):.1%} {way} each month"] if self.per_month else []
+        direction = "more" if self.per_month > 0 else "less"
+        month = [f"{abs(self.per_month):.1%} {direction} each month"] if self.per_month else []
         return ", and ".join(times + month)
 
 
@@ -90,7 +90,7 @@ class Spending:
 
     @classmethod
     def of(cls, usd: float | None, carbon_kg: float | None, changes: float | None) -> Spending:
-        return cls(*(np.inf if most is None else most for most in (usd, carbon_kg, changes)))
+        return cls(*(np.inf if limit is None else limit for limit in (usd, carbon_kg, changes)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +151,8 @@ class PlanSettings:
         """
         if not tiers:
             return self.model_worth[None]
-        least = min((self.tier_worth.get(name, 1.0) for name in waiting), default=1.0)
-        return np.array([self.tier_worth.get(name, least) * self.model_worth for name in tiers])
+        lowest = min((self.tier_worth.get(name, 1.0) for name in waiting), default=1.0)
+        return np.array([self.tier_worth.get(name, lowest) * self.model_worth for name in tiers])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -215,7 +215,7 @@ def _launched(scenario: Scenario) -> bool:
 
 def _plan(scenario: Scenario) -> PlanSettings:
     objective = scenario.objective
-    limits, worth = objective.limits, objective.priorities
+    limits, priorities = objective.limits, objective.priorities
     return PlanSettings(
         forecast=scenario.forecast,
         minimise=WEIGHTED if objective.weights else objective.minimise,
@@ -232,8 +232,8 @@ def _plan(scenario: Scenario) -> PlanSettings:
         reroute=_reroute(scenario),
         limited=objective.limited,
         criticality=objective.criticality,
-        model_worth=np.array([worth.models.get(model.name, 1.0) for model in scenario.models]),
-        tier_worth=worth.tiers,
+        model_worth=np.array([priorities.models.get(model.name, 1.0) for model in scenario.models]),
+        tier_worth=priorities.tiers,
         solver=objective.solver,
         gap=objective.gap,
         time_limit_s=objective.time_limit_s,
@@ -260,8 +260,8 @@ def _weights(objective: Objective) -> Weights:
 
 def _reroute(scenario: Scenario) -> FloatArray | None:
     """Return the share of a region's demand that another may serve, ``[r, r]``; None: no limit."""
-    ways = scenario.objective.reroute
-    if ways is None:
+    allowed = scenario.objective.reroute
+    if allowed is None:
         return None
     names = [region.name for region in scenario.regions]
-    return np.array([[ways.get(home, {}).get(other, 0.0) for other in names] for home in names])
+    return np.array([[allowed.get(home, {}).get(other, 0.0) for other in names] for home in names])

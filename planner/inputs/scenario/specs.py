@@ -10,7 +10,7 @@ from planner.errors import CatalogueError, ScenarioError
 from planner.inputs import catalogue
 from planner.inputs.catalogue import user_hardware
 from planner.inputs.catalogue.huggingface import shape_of
-from planner.inputs.scenario.own_hardware import Known
+from planner.inputs.scenario.own_hardware import UserFacts
 from planner.inputs.scenario.schema import Gpu, Model, Scenario
 from simulation.errors import SimulationError
 from simulation.performance.specs import GpuSpec, ModelShape, ModelSpec, Provenance
@@ -20,7 +20,7 @@ GB = 1e9
 LISTED = 12  # known names in the error for an unknown one
 
 
-def model_of(section: Model, known: Known) -> ModelSpec:
+def model_of(section: Model, known: UserFacts) -> ModelSpec:
     """Return a model under the scenario's name for it; raise ScenarioError."""
     provenance = Provenance("assumed", section.source)
     if section.weight_gb and section.kv_bytes_per_token and section.max_context:
@@ -50,16 +50,16 @@ def _shape(section: Model) -> ModelShape | None:
     return None
 
 
-def gpu_of(scenario: Scenario, name: str, known: Known) -> GpuSpec:
+def gpu_of(scenario: Scenario, name: str, known: UserFacts) -> GpuSpec:
     """Return a GPU type under the scenario's name for it; raise ScenarioError."""
     section = next((g for g in scenario.gpus if g.name == name and g.in_full), None)
     if section is not None:
-        return _in_full(section)
+        return _stated_spec(section)
     spec = _find("gpus", "GPU", name, catalogue.gpus(), known.gpus, catalogue.gpu)
     return replace(spec, name=name)
 
 
-def _in_full(section: Gpu) -> GpuSpec:
+def _stated_spec(section: Gpu) -> GpuSpec:
     values = section.model_dump(exclude={"name", "source"}, exclude_none=True)
     try:
         return user_hardware.gpu_spec(section.name, values, Provenance("assumed", section.source))

@@ -16,7 +16,7 @@ from planner.inputs.catalogue.serving import (
     typical_context,
 )
 from planner.inputs.scenario.measured_corrections import engine_of, measured_speed
-from planner.inputs.scenario.own_hardware import Known
+from planner.inputs.scenario.own_hardware import UserFacts
 from planner.inputs.scenario.schema import Profile
 from planner.inputs.scenario.schema.hardware import AttentionFfn
 from simulation.errors import SimulationError
@@ -36,7 +36,7 @@ from simulation.performance.specs import (
 )
 
 
-def speed_of(section: Profile, model: ModelSpec, gpu: GpuSpec, known: Known) -> Speed:
+def speed_of(section: Profile, model: ModelSpec, gpu: GpuSpec, known: UserFacts) -> Speed:
     """Return the profile of a section, under the scenario's names; raise ScenarioError."""
     if section.kind == "roofline":
         return _roofline(section, model, gpu, known)
@@ -121,7 +121,7 @@ def _arrangement(section: Profile) -> Arrangement:
     )
 
 
-def _roofline(section: Profile, model: ModelSpec, gpu: GpuSpec, known: Known) -> Speed:
+def _roofline(section: Profile, model: ModelSpec, gpu: GpuSpec, known: UserFacts) -> Speed:
     """Return the computed profile of a section, corrected by stored measurements."""
     if model.shape is None:
         raise ScenarioError(
@@ -195,7 +195,7 @@ def split_speed(section: Profile, apart: AttentionFfn, model: ModelSpec, gpu: Gp
         raise ScenarioError(f"profiles: {error}") from None
 
 
-def _kept(section: Profile, known: Known) -> Speed:
+def _kept(section: Profile, known: UserFacts) -> Speed:
     """Return the stored profile that the section names.
 
     The section need not state ``tp``. Raises ScenarioError if the model, GPU or tp differ.

@@ -11,7 +11,7 @@ from time import perf_counter
 
 import numpy as np
 
-from planner.optimizer.decomposition.cells import Cells, Priced, Prices
+from planner.optimizer.decomposition.cells import Cells, PricedCells, Prices
 from simulation.arrays import FloatArray
 
 FIRST_LEAP, LAST_LEAP = 0.02, 1e-5  # share of the bound: how far above the best bound a step aims
@@ -21,7 +21,7 @@ WORTHWHILE = 1e-5  # share of the bound: a smaller gain is no improvement
 MEMORY = 0.7  # weight of the last direction (Camerini, Fratta and Maffioli 1975)
 FIRST_STEP = 0.02  # share of a mean instance's price: first step of each price in ``polish``
 # factor on a step while its slope keeps its sign, and when the sign changes
-LONGER, SHORTER = 1.3, 0.5
+GROW_STEP, SHRINK_STEP = 1.3, 0.5
 ROUND = 15  # steps for one family of prices before the other family
 
 
@@ -32,7 +32,7 @@ def ascend(
     check: Callable[[], None],
     begin: Prices | None = None,
     leap: float = FIRST_LEAP,
-) -> tuple[Prices, Priced]:
+) -> tuple[Prices, PricedCells]:
     """Raise the bound until ``perf_counter()`` reaches ``until`` or steps no longer help.
 
     Polyak steps aim at a level a little above the best bound. The level comes down when steps fail.
@@ -45,7 +45,7 @@ def ascend(
     while leap > LAST_LEAP and best.bound < ceiling and perf_counter() < until:
         check()
         direction = _deflected(prices, now.slope, direction)
-        length = _squared(direction)
+        length = _squared_norm(direction)
         if length <= 0.0:
             break
         level = best.bound + leap * abs(best.bound)
@@ -63,7 +63,7 @@ def ascend(
 
 def polish(
     cells: Cells, *, begin: Prices, until: float, check: Callable[[], None]
-) -> tuple[Prices, Priced]:
+) -> tuple[Prices, PricedCells]:
     """Raise the bound from the prices ``begin``: first the demand prices, then the capacity prices.
 
     With fixed capacity prices, the bound is a sum over models. With fixed demand prices, it is a
@@ -77,31 +77,33 @@ def polish(
         old = prices.demand if of_demand else prices.capacity
         trial, best, step, before = old, old.copy(), np.full(old.shape, start), np.zeros(old.shape)
         now = cells.priced(prices)
-        most = _blocks(cells, prices, now, of_demand)
+        contribution = _blocks(cells, prices, now, of_demand)
         for _ in range(ROUND):
             if perf_counter() >= until:
                 break
             check()
-            way = np.sign(now.slope.demand if of_demand else now.slope.capacity)
-            way *= (trial > 0) | (way > 0)
-            step = step * np.select([way * before > 0, way * before < 0], [LONGER, SHORTER], 1.0)
-            before, trial = way, np.maximum(0.0, trial + way * step)
-            tried = _with(prices, trial, of_demand)
+            direction = np.sign(now.slope.demand if of_demand else now.slope.capacity)
+            direction *= (trial > 0) | (direction > 0)
+            step = step * np.select(
+                [direction * before > 0, direction * before < 0], [GROW_STEP, SHRINK_STEP], 1.0
+            )
+            before, trial = direction, np.maximum(0.0, trial + direction * step)
+            tried = _with_prices(prices, trial, of_demand)
             now = cells.priced(tried)
             reached = _blocks(cells, tried, now, of_demand)
-            better = reached > most
-            most, best[better] = np.where(better, reached, most), trial[better]
-        prices = _with(prices, best, of_demand)
+            better = reached > contribution
+            contribution, best[better] = np.where(better, reached, contribution), trial[better]
+        prices = _with_prices(prices, best, of_demand)
     return prices, cells.priced(prices)
 
 
-def _with(prices: Prices, part: FloatArray, of_demand: bool) -> Prices:
+def _with_prices(prices: Prices, part: FloatArray, of_demand: bool) -> Prices:
     if of_demand:
         return Prices(prices.capacity, part, prices.caps)
     return Prices(part, prices.demand, prices.caps)
 
 
-def _blocks(cells: Cells, prices: Prices, priced: Priced, by_model: bool) -> FloatArray:
+def _blocks(cells: Cells, prices: Prices, priced: PricedCells, by_model: bool) -> FloatArray:
     """Return the contribution of each model, or of each region, to the bound."""
     if by_model:
         joint: FloatArray = priced.lowest.sum(axis=1) + prices.demand * cells.joint / cells.tokens
@@ -120,5 +122,5 @@ def _deflected(prices: Prices, slope: Prices, last: Prices) -> Prices:
     return Prices(*parts)
 
 
-def _squared(direction: Prices) -> float:
+def _squared_norm(direction: Prices) -> float:
     return sum(float((part**2).sum()) for part in direction.parts())

@@ -15,9 +15,14 @@ import numpy as np
 
 from planner.optimizer.decomposition.covering import cheapest_cells
 from planner.optimizer.decomposition.pooled_cells import cheapest_pools
-from planner.optimizer.figures import global_need_tps, gpus_used, local_need_tps, spent
+from planner.optimizer.figures import cap_use, global_need_tps, gpus_used, local_need_tps
 from planner.optimizer.objective import caps, price, start_cost
-from planner.optimizer.pools import carried_by_pools, fewest, kept, together
+from planner.optimizer.pools import (
+    capacity_after_loss,
+    carried_by_pools,
+    fewest_instances,
+    pool_capacity,
+)
 from planner.optimizer.problem import PlanningProblem
 from simulation.arrays import FloatArray, Int32Array, IntArray
 
@@ -39,16 +44,16 @@ class Prices:
     def towards(self, other: Prices, step: float) -> Prices:
         """Return ``self + step * other``, clipped at 0."""
         pairs = zip(self.parts(), other.parts(), strict=True)
-        return Prices(*(np.maximum(0.0, ours + step * theirs) for ours, theirs in pairs))
+        return Prices(*(np.maximum(0.0, own + step * others) for own, others in pairs))
 
     def midway(self, other: Prices) -> Prices:
         """Return the mean of both prices."""
         pairs = zip(self.parts(), other.parts(), strict=True)
-        return Prices(*((ours + theirs) / 2 for ours, theirs in pairs))
+        return Prices(*((own + others) / 2 for own, others in pairs))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Priced:
+class PricedCells:
     """The cheapest solution of every cell at given prices."""
 
     bound: float  # lower bound on the objective of any plan; infinite if a cell cannot be covered
@@ -92,15 +97,16 @@ class Cells:
         theta, size = problem.theta_tps, problem.gpus_per_instance
         can_run = theta[:, None, :] > 0
         minimum = np.where(can_run, problem.minimum, 0)
-        fits = problem.room[None] // np.maximum(1, size)[:, None, :]
-        most = np.where(can_run, np.minimum(problem.maximum, fits) - minimum, 0)
-        pool = kept(problem)
+        that_fit = problem.room[None] // np.maximum(1, size)[:, None, :]
+        max_extra = np.where(can_run, np.minimum(problem.maximum, that_fit) - minimum, 0)
+        pool = capacity_after_loss(problem)
         room = problem.capacity_gpus - gpus_used(problem, minimum)
-        if (most < 0).any() or (room < 0).any():
+        if (max_extra < 0).any() or (room < 0).any():
             return None
         if pool is not None:
-            # Pooled cells are solved on tables of most.max() + 1 counts, so keep ``most`` small.
-            most = np.minimum(most, _useful(problem, minimum))
+            # Pooled cells are solved on tables of most.max() + 1 counts, so keep ``max_extra``
+            # small.
+            max_extra = np.minimum(max_extra, _most_useful_instances(problem, minimum))
         start = np.where(can_run, start_cost(problem), 0.0)
         held = carried_by_pools(problem, minimum, problem.spare).sum(axis=2)
         types = np.maximum(1, (theta > 0).sum(axis=1))
@@ -113,15 +119,15 @@ class Cells:
             # prices.
             scale = float(np.abs(cap.per_instance).mean()) or 1.0
             cap_x[k], cap_start[k] = cap.per_instance / scale, cap.per_start / scale
-            cap_room[k] = (cap.limit - spent(problem, minimum, cap)) / scale
+            cap_room[k] = (cap.limit - cap_use(problem, minimum, cap)) / scale
         return cls(
             theta=theta,
             pool=pool,
             size=size,
             usd=hourly,
             start=start,
-            running=np.minimum(np.maximum(0, problem.current - minimum), most),
-            most=most,
+            running=np.minimum(np.maximum(0, problem.current - minimum), max_extra),
+            most=max_extra,
             need=local_need_tps(problem) * (1 - ROUNDING) - held,
             joint=global_need_tps(problem) * (1 - ROUNDING) - held.sum(axis=1),
             room=room,
@@ -165,7 +171,7 @@ class Cells:
         np.add.at(total.T, self.rows, columns.T)
         return total
 
-    def priced(self, prices: Prices) -> Priced:
+    def priced(self, prices: Prices) -> PricedCells:
         """Solve every cell at ``prices`` and return the bound and its slope."""
         first, further = self.charged(prices)
         x, lowest = np.empty_like(self.most), np.empty_like(self.need)
@@ -192,7 +198,7 @@ class Cells:
             (self.joint - served) / self.tokens,
             used_caps - self.cap_room,
         )
-        return Priced(bound, x, lowest, slope)
+        return PricedCells(bound, x, lowest, slope)
 
     def cost(self, x: Int32Array, cell: IntArray) -> FloatArray:
         """Return the US dollars per hour of each column without prices, shape ``[n]``."""
@@ -227,8 +233,8 @@ class Cells:
         if self.pool is None:
             straight: FloatArray = x * self.theta[:, None, :]
             return straight
-        held = together(self.theta, self.pool, self.minimum)
-        gained: FloatArray = together(self.theta, self.pool, self.minimum + x) - held
+        held = pool_capacity(self.theta, self.pool, self.minimum)
+        gained: FloatArray = pool_capacity(self.theta, self.pool, self.minimum + x) - held
         return gained
 
     def served(self, x: Int32Array, cell: IntArray) -> FloatArray:
@@ -239,11 +245,11 @@ class Cells:
             straight: FloatArray = (x * self.theta[model]).sum(axis=1)
             return straight
         held = self.minimum.reshape(-1, gpus)[cell]
-        known = np.concatenate([np.zeros((*self.theta.shape, 1)), self.pool], axis=2)
-        total, most = np.zeros(len(cell)), self.pool.shape[2]
+        curves = np.concatenate([np.zeros((*self.theta.shape, 1)), self.pool], axis=2)
+        total, table_length = np.zeros(len(cell)), self.pool.shape[2]
         for count, sign in ((held + x, 1.0), (held, -1.0)):
-            within = np.minimum(count, most)
-            carried = known[model[:, None], np.arange(gpus), within]
+            within = np.minimum(count, table_length)
+            carried = curves[model[:, None], np.arange(gpus), within]
             total += sign * (carried + self.theta[model] * (count - within)).sum(axis=1)
         return total
 
@@ -259,25 +265,27 @@ class Cells:
         With pools it is not, because it depends on the number of instances.
         """
         first = self.usd + prices.capacity[:, self.rows] * self.size[:, None, :]
-        worth = self.worth(prices)
-        if self.pool is None and worth.any():
-            paid = np.flatnonzero(worth)  # few, even with very many models
-            first[paid] -= worth[paid, None, None] * self.theta[paid, None, :]
+        token_value = self.worth(prices)
+        if self.pool is None and token_value.any():
+            paid = np.flatnonzero(token_value)  # few, even with very many models
+            first[paid] -= token_value[paid, None, None] * self.theta[paid, None, :]
         if not len(self.cap_room):
             return first, first + self.start
         first += np.einsum("k,klrg->lrg", prices.caps, self.cap_x)
         return first, first + self.start + np.einsum("k,klrg->lrg", prices.caps, self.cap_start)
 
 
-def _useful(problem: PlanningProblem, minimum: IntArray) -> IntArray:
+def _most_useful_instances(problem: PlanningProblem, minimum: IntArray) -> IntArray:
     """Return the instances beyond the minimums that some best plan may need, ``[l, r, g]``.
 
     These are the running instances, or enough to carry the joint demand without other types. Every
     row would still hold without any further instance.
     """
     need = global_need_tps(problem)
-    most = np.zeros(problem.theta_tps.shape, np.int64)
+    max_useful = np.zeros(problem.theta_tps.shape, np.int64)
     for model, column in np.argwhere(problem.theta_tps > 0):
-        most[model, column] = fewest(problem, model, column, float(need[model]), problem.spare)
-    useful: IntArray = np.maximum(most[:, None, :], problem.current) - minimum
+        max_useful[model, column] = fewest_instances(
+            problem, model, column, float(need[model]), problem.spare
+        )
+    useful: IntArray = np.maximum(max_useful[:, None, :], problem.current) - minimum
     return np.maximum(0, useful)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.optimizer.decomposition.cells import ROUNDING, Cells, Priced, Prices
+from planner.optimizer.decomposition.cells import ROUNDING, Cells, PricedCells, Prices
 from planner.optimizer.decomposition.covering import cells_within
 from planner.optimizer.decomposition.pooled_cells import pools_within
 from simulation.arrays import BoolArray, Int32Array, IntArray
 
-EACH = 60  # limit on columns of one cell; beyond it, a range per type replaces them
+COLUMNS_PER_CELL = 60  # limit on columns of one cell; beyond it, a range per type replaces them
 POOLED = 2_000  # the same limit where capacity is a curve, so that ranges cannot replace columns
 
 
@@ -36,7 +36,7 @@ class Columns:
         return Columns(self.x[which], self.cell[which])
 
 
-def cheapest(priced: Priced) -> Columns:
+def cheapest_columns(priced: PricedCells) -> Columns:
     """Return the one column per cell that ``priced`` found."""
     gpus = priced.x.shape[2]
     return Columns(priced.x.reshape(-1, gpus).astype(np.int32), np.arange(priced.lowest.size))
@@ -74,8 +74,10 @@ class Band:
         return len(self.columns) + 2 * int((self.boxes.high > 0).sum())
 
 
-def near(cells: Cells, prices: Prices, priced: Priced, *, width: float, most: int) -> Band | None:
-    """Return the band of ``width`` at ``prices``, or None if it needs over ``most`` variables."""
+def columns_near(
+    cells: Cells, prices: Prices, priced: PricedCells, *, width: float, max_variables: int
+) -> Band | None:
+    """Return the band of ``width`` at ``prices``, or None above ``max_variables`` variables."""
     first, further = cells.charged(prices)
     beyond = np.maximum(0, priced.x - cells.running)
     cost = ((priced.x - beyond) * first + beyond * further).sum(axis=2)
@@ -83,7 +85,7 @@ def near(cells: Cells, prices: Prices, priced: Priced, *, width: float, most: in
         cost -= cells.worth(prices)[:, None] * cells.gain(priced.x).sum(axis=2)
     # If a cell's branch and bound was cut short, its cheapest can cost more than its bound.
     limit = np.maximum(priced.lowest + width, cost) + ROUNDING * np.abs(priced.lowest)
-    x = np.empty((most, cells.theta.shape[1]), np.int32)
+    x = np.empty((max_variables, cells.theta.shape[1]), np.int32)
     begins = np.empty(limit.size + 1, np.int64)
     if cells.pool is not None:  # A range would assume that capacity is linear in instances.
         cell = (first, further, cells.running, cells.most, cells.need)
@@ -93,7 +95,7 @@ def near(cells: Cells, prices: Prices, priced: Priced, *, width: float, most: in
         where = np.repeat(np.arange(limit.size), np.diff(begins))
         return Band(Columns(x[: begins[-1]].copy(), where), no_boxes(x.shape[1]), width)
     low, high = np.empty_like(cells.most), np.empty_like(cells.most)
-    fits = cells_within(
+    completed = cells_within(
         cells.theta,
         first,
         further,
@@ -102,28 +104,30 @@ def near(cells: Cells, prices: Prices, priced: Priced, *, width: float, most: in
         cells.need,
         limit,
         priced.x,
-        EACH,
+        COLUMNS_PER_CELL,
         x,
         begins,
         low,
         high,
     )
-    if not fits:
+    if not completed:
         return None
     count = np.diff(begins)
     columns = Columns(x[: begins[-1]].copy(), np.repeat(np.arange(limit.size), count))
     many, gpus = np.flatnonzero(count == 0), low.shape[2]
     boxes = Boxes(many, low.reshape(-1, gpus)[many], high.reshape(-1, gpus)[many])
     band = Band(columns, boxes, width)
-    return band if band.size <= most else None
+    return band if band.size <= max_variables else None
 
 
-def widest(cells: Cells, prices: Prices, priced: Priced, *, at_most: float, most: int) -> Band:
-    """Return the widest band of at most ``most`` variables, halving down from ``at_most``."""
+def widest_band(
+    cells: Cells, prices: Prices, priced: PricedCells, *, at_most: float, max_variables: int
+) -> Band:
+    """Return the widest band of up to ``max_variables``, halving down from ``at_most``."""
     width = at_most
     while width > ROUNDING * max(1.0, abs(priced.bound)):
-        band = near(cells, prices, priced, width=width, most=most)
+        band = columns_near(cells, prices, priced, width=width, max_variables=max_variables)
         if band is not None:
             return band
         width /= 2
-    return Band(cheapest(priced), no_boxes(priced.x.shape[2]), 0.0)
+    return Band(cheapest_columns(priced), no_boxes(priced.x.shape[2]), 0.0)

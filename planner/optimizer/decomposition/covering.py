@@ -26,32 +26,32 @@ VISITS = 20  # limit on nodes per column when a cell's columns are listed
 
 
 @cached_kernel
-def _items(cell: Any, item: Any, rank: Any) -> int:
+def _rank_items(cell: Any, item: Any, rank: Any) -> int:
     """Fill ``item`` (columns as above) by rising price per token, and return the number of items.
 
     A type's ``rank`` is the order of its cheapest item. A type that cannot run gets -1.
     """
-    theta, first, further, running, most = cell
+    theta, first, further, running, max_extra = cell
     n = 0
     for g in range(theta.size):
         rank[g] = -1
-        if theta[g] <= 0.0 or most[g] <= 0:
+        if theta[g] <= 0.0 or max_extra[g] <= 0:
             continue
         for side in range(2):
-            count = running[g] if side == 0 else most[g] - running[g]
+            count = running[g] if side == 0 else max_extra[g] - running[g]
             if count <= 0:
                 continue
             price = first[g] if side == 0 else further[g]
             ratio = price / theta[g]
-            place = n
-            while place > 0 and item[place - 1, RATIO] > ratio:
-                item[place] = item[place - 1]
-                place -= 1
-            item[place, RATIO] = ratio
-            item[place, CARRIES] = theta[g]
-            item[place, PRICE] = price
-            item[place, COUNT] = count
-            item[place, TYPE] = g
+            position = n
+            while position > 0 and item[position - 1, RATIO] > ratio:
+                item[position] = item[position - 1]
+                position -= 1
+            item[position, RATIO] = ratio
+            item[position, CARRIES] = theta[g]
+            item[position, PRICE] = price
+            item[position, COUNT] = count
+            item[position, TYPE] = g
             n += 1
     ranks = 0
     for i in range(n):
@@ -63,7 +63,7 @@ def _items(cell: Any, item: Any, rank: Any) -> int:
 
 
 @cached_kernel
-def _cheapest(
+def _cheapest_cover(
     item: Any, begin: int, n: int, need: float, chosen: Any, state: Any
 ) -> tuple[Any, Any]:
     """Return the least cost of covering ``need`` > 0 with items ``begin`` to ``n``, and a bound.
@@ -121,32 +121,32 @@ def _cheapest(
 
 
 @cached_kernel
-def _alone(cell: Any, need: float) -> int:
+def _best_single_type(cell: Any, need: float) -> int:
     """Return the type with which a single instance covers ``need`` at the least cost of all covers.
 
     Returns -1 if a quick test cannot prove that, and -2 if there is no need. Any other cover takes
     at least two instances, and it pays at least the best price per token. Most cells of a plan for
     many models in many regions are of this kind.
     """
-    theta, first, further, running, most = cell
-    least, ratio, price, best = np.inf, np.inf, np.inf, -1
+    theta, first, further, running, max_extra = cell
+    lowest_cost, ratio, price, best = np.inf, np.inf, np.inf, -1
     for g in range(theta.size):
-        if theta[g] <= 0.0 or most[g] <= 0:
+        if theta[g] <= 0.0 or max_extra[g] <= 0:
             continue
         charge = first[g] if running[g] > 0 else further[g]
         if charge < 0.0:
             return -1
-        least, ratio = min(least, charge), min(ratio, charge / theta[g])
+        lowest_cost, ratio = min(lowest_cost, charge), min(ratio, charge / theta[g])
         if charge < price and theta[g] >= need:
             price, best = charge, g
     if need <= 0.0:
         return -2
-    return best if price <= max(2.0 * least, need * ratio) else -1
+    return best if price <= max(2.0 * lowest_cost, need * ratio) else -1
 
 
 @cached_kernel
 def cheapest_cells(
-    theta: Any, first: Any, further: Any, running: Any, most: Any, need: Any, x: Any, low: Any
+    theta: Any, first: Any, further: Any, running: Any, max_extra: Any, need: Any, x: Any, low: Any
 ) -> None:
     """Solve every cell: fill ``x[l,r,g]`` (instances) and ``low[l,r]`` (proven least cost).
 
@@ -164,16 +164,16 @@ def cheapest_cells(
                 first[model, region],
                 further[model, region],
                 running[model, region],
-                most[model, region],
+                max_extra[model, region],
             )
             x[model, region] = low[model, region] = 0
-            alone = _alone(cell, need[model, region])
+            alone = _best_single_type(cell, need[model, region])
             if alone >= 0:
                 x[model, region, alone] = 1
                 low[model, region] = cell[1][alone] if cell[3][alone] > 0 else cell[2][alone]
             if alone != -1:
                 continue
-            n = _items(cell, item, rank)
+            n = _rank_items(cell, item, rank)
             cost, left, begin = 0.0, need[model, region], 0
             # A negative price pays, so take the whole item.
             while begin < n and item[begin, PRICE] < 0.0:
@@ -183,7 +183,7 @@ def cheapest_cells(
                 left -= count * item[begin, CARRIES]
                 begin += 1
             if left > 0.0:
-                _, lower = _cheapest(item, begin, n, left, chosen, state)
+                _, lower = _cheapest_cover(item, begin, n, left, chosen, state)
                 cost += lower
                 if lower < np.inf:
                     for j in range(begin, n):
@@ -192,7 +192,7 @@ def cheapest_cells(
 
 
 @cached_kernel
-def _rest(item: Any, n: int, rank: Any, after: int, but: int, need: float) -> Any:
+def _fractional_cost(item: Any, n: int, rank: Any, after: int, but: int, need: float) -> Any:
     """Return the least cost of covering ``need`` with fractions of types ranked after ``after``.
 
     Type ``but`` is excluded. Items of negative price are taken whole. The result is infinite if the
@@ -218,14 +218,14 @@ def _rest(item: Any, n: int, rank: Any, after: int, but: int, need: float) -> An
 
 
 @cached_kernel
-def _paid(cell: Any, g: int, count: int) -> Any:
+def _count_cost(cell: Any, g: int, count: int) -> Any:
     """Return the cost of ``count`` instances of type ``g``."""
     beyond = max(0, count - cell[3][g])
     return (count - beyond) * cell[1][g] + beyond * cell[2][g]
 
 
 @cached_kernel
-def _box(
+def _count_ranges(
     item: Any, n: int, rank: Any, cell: Any, need: float, limit: float, x: Any, low: Any, high: Any
 ) -> None:
     """Fill ``low`` and ``high``, the range of each type's counts with a cost within ``limit``.
@@ -233,17 +233,17 @@ def _box(
     The cost of a count includes the cheapest fractional rest. It is convex in the count and within
     the limit at ``x``. Bisection therefore finds both ends.
     """
-    theta, most = cell[0], cell[4]
+    theta, max_extra = cell[0], cell[4]
     for g in range(rank.size):
         low[g] = high[g] = x[g]
         if rank[g] < 0:
             continue
         for side in range(2):
-            inside, outside = int(x[g]), -1 if side == 0 else int(most[g]) + 1
+            inside, outside = int(x[g]), -1 if side == 0 else int(max_extra[g]) + 1
             while abs(outside - inside) > 1:
                 middle = (inside + outside) // 2
-                rest = _rest(item, n, rank, -1, g, need - middle * theta[g])
-                if _paid(cell, g, middle) + rest <= limit:
+                rest = _fractional_cost(item, n, rank, -1, g, need - middle * theta[g])
+                if _count_cost(cell, g, middle) + rest <= limit:
                     inside = middle
                 else:
                     outside = middle
@@ -254,7 +254,7 @@ def _box(
 
 
 @cached_kernel
-def _within(
+def _append_within(
     item: Any,
     n: int,
     rank: Any,
@@ -296,9 +296,9 @@ def _within(
         visits -= 1
         if visits < 0:
             return -1
-        cost = state[i, PAID] + _paid(cell, g, count)
+        cost = state[i, PAID] + _count_cost(cell, g, count)
         left = state[i, MISSING] - count * cell[0][g]
-        if cost + _rest(item, n, rank, i, -1, left) > limit:
+        if cost + _fractional_cost(item, n, rank, i, -1, left) > limit:
             continue
         if i < types - 1:
             i += 1
@@ -319,7 +319,7 @@ def cells_within(
     first: Any,
     further: Any,
     running: Any,
-    most: Any,
+    max_extra: Any,
     need: Any,
     limit: Any,
     solution: Any,
@@ -348,14 +348,14 @@ def cells_within(
                 first[model, region],
                 further[model, region],
                 running[model, region],
-                most[model, region],
+                max_extra[model, region],
             )
             must, may = need[model, region], limit[model, region]
-            n = _items(cell, item, rank)
+            n = _rank_items(cell, item, rank)
             box = (low[model, region], high[model, region])
-            _box(item, n, rank, cell, must, may, solution[model, region], box[0], box[1])
+            _count_ranges(item, n, rank, cell, must, may, solution[model, region], box[0], box[1])
             end = min(row + each, x.shape[0])
-            done = _within(
+            done = _append_within(
                 item, n, rank, cell, must, may, box[0], box[1], order, state, x, row, end
             )
             if done < 0 and end < row + each:

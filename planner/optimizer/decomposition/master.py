@@ -14,7 +14,7 @@ import numpy as np
 
 from planner.optimizer.decomposition.cells import Cells, Prices
 from planner.optimizer.decomposition.columns import Band, Boxes, Columns, no_boxes
-from planner.optimizer.highs import configured, load, run
+from planner.optimizer.highs import load_program, run, silent_highs
 from planner.optimizer.problem import INFEASIBLE
 from planner.optimizer.solving.arrays import INF, Builder, Entry
 from planner.optimizer.solving.deadline import solve_program
@@ -26,7 +26,7 @@ SHORTAGE_PRICE = 10.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Relaxed:
+class RelaxedPlan:
     """The optimum over fractions of columns."""
 
     usd: float  # fixed cost and penalties of broken rows included
@@ -36,7 +36,7 @@ class Relaxed:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Whole:
+class WholePlan:
     """The best plan over whole columns."""
 
     x: IntArray | None  # [l, r, g] beyond the minimums; None if none was found
@@ -52,16 +52,16 @@ def relax(
     *,
     time_limit_s: float,
     check: Callable[[], None],
-) -> Relaxed | None:
+) -> RelaxedPlan | None:
     """Solve over fractions of columns, or return None if HiGHS found no optimum.
 
     Rows may be broken at a penalty of ``dearer`` times ``SHORTAGE_PRICE``. None usually means that
     time ran out.
     """
     penalty = dearer * SHORTAGE_PRICE * float((cells.usd + cells.start).max())
-    builder = _drafted(cells, Band(columns, no_boxes(cells.theta.shape[1]), 0.0), penalty)
-    highs = configured(time_limit_s=time_limit_s)
-    load(highs, builder.program().highs(relaxed=True))
+    builder = _master_program(cells, Band(columns, no_boxes(cells.theta.shape[1]), 0.0), penalty)
+    highs = silent_highs(time_limit_s=time_limit_s)
+    load_program(highs, builder.program().highs(relaxed=True))
     run(highs, check)
     if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         return None
@@ -77,7 +77,7 @@ def relax(
     )
     usd = highs.getInfo().objective_function_value + cells.fixed_usd
     used, broken = values[: len(columns)] > 0, float(values[len(columns) :].sum())
-    return Relaxed(usd, prices, used, broken)
+    return RelaxedPlan(usd, prices, used, broken)
 
 
 def combine(
@@ -89,37 +89,37 @@ def combine(
     gap: float,
     time_limit_s: float,
     check: Callable[[], None],
-) -> Whole:
+) -> WholePlan:
     """Solve over whole columns to ``gap`` relative to the objective, or until time runs out.
 
     The search also ends when nothing more can be proven without a wider band: plans outside the
     band cost at least ``outside``. ``start`` is a plan ``[l, r, g]`` to begin from.
     """
     solved = solve_program(
-        _drafted(cells, band).program(),
+        _master_program(cells, band).program(),
         gap=gap,
         time_limit_s=time_limit_s,
         check=check,
-        start=None if start is None else _values(cells, band, start),
+        start=None if start is None else _start_values(cells, band, start),
         outside=outside - cells.fixed_usd,
         guard_from=GUARD_FROM,
     )
     if solved.status == INFEASIBLE:
-        return Whole(None, np.inf, True)
+        return WholePlan(None, np.inf, True)
     bound = solved.bound + cells.fixed_usd
     if solved.values is None:
-        return Whole(None, bound, not solved.cut, solved.died)
+        return WholePlan(None, bound, not solved.cut, solved.died)
     values = np.rint(solved.values).astype(np.int64)
-    columns, raw = band.columns, _Raw.of(cells, band.boxes)
+    columns, raw = band.columns, _BoxVariables.of(cells, band.boxes)
     chosen = values[: len(columns)] > 0
     x = np.zeros((cells.need.size, cells.theta.shape[1]), np.int64)
     x[columns.cell[chosen]] = columns.x[chosen]
     np.add.at(x, (raw.cell, raw.gpu), values[len(columns) :])
-    return Whole(x.reshape(cells.most.shape), bound, not solved.cut, solved.died)
+    return WholePlan(x.reshape(cells.most.shape), bound, not solved.cut, solved.died)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Raw:
+class _BoxVariables:
     """Variables of the boxes, two per type: running instances and instances beyond them."""
 
     start: BoolArray  # [v] True for instances beyond those running
@@ -130,7 +130,7 @@ class _Raw:
     cost: FloatArray  # [v] US dollars per hour
 
     @classmethod
-    def of(cls, cells: Cells, boxes: Boxes) -> _Raw:
+    def of(cls, cells: Cells, boxes: Boxes) -> _BoxVariables:
         """Return the variables of ``boxes``, without those that can only be 0."""
         gpus = cells.theta.shape[1]
         running = cells.running.reshape(-1, gpus)[boxes.cell]
@@ -161,29 +161,33 @@ class _Raw:
         return taken
 
 
-def _values(cells: Cells, band: Band, x: IntArray) -> FloatArray:
-    """Return the values of the variables of ``_drafted`` at the plan ``x``."""
-    columns, raw, flat = band.columns, _Raw.of(cells, band.boxes), x.reshape(cells.need.size, -1)
-    chosen = (columns.x == flat[columns.cell]).all(axis=1)
-    held = flat[raw.cell, raw.gpu]
-    running = np.minimum(held, cells.running.reshape(flat.shape)[raw.cell, raw.gpu])
+def _start_values(cells: Cells, band: Band, x: IntArray) -> FloatArray:
+    """Return the values of the variables of ``_master_program`` at the plan ``x``."""
+    columns, raw, x_by_cell = (
+        band.columns,
+        _BoxVariables.of(cells, band.boxes),
+        x.reshape(cells.need.size, -1),
+    )
+    chosen = (columns.x == x_by_cell[columns.cell]).all(axis=1)
+    held = x_by_cell[raw.cell, raw.gpu]
+    running = np.minimum(held, cells.running.reshape(x_by_cell.shape)[raw.cell, raw.gpu])
     return np.concatenate([chosen, np.where(raw.start, held - running, running)]).astype(float)
 
 
-def _drafted(cells: Cells, band: Band, penalty: float | None = None) -> Builder:
+def _master_program(cells: Cells, band: Band, penalty: float | None = None) -> Builder:
     """Build the program over columns and boxes.
 
     Rows: one column per cell, or enough instances of a box; a GPU limit per region and type; a
     joint demand per model; the caps on the whole plan. With a ``penalty``, every row except the
     first kind may be broken at that price per GPU or instance.
     """
-    columns, raw, builder = band.columns, _Raw.of(cells, band.boxes), Builder()
+    columns, raw, builder = band.columns, _BoxVariables.of(cells, band.boxes), Builder()
     models, regions, _ = cells.most.shape
     size, types, k = cells.need.size, cells.room.shape[1], np.arange(len(cells.cap_room))
     # The relaxation needs no bound: the "cell" rows limit the sum to 1.
-    most = 1.0 if penalty is None else INF
+    upper_bound = 1.0 if penalty is None else INF
     cost = cells.cost(columns.x, columns.cell)
-    pick = builder.variables(len(columns), cost=cost, upper=most, integral=True)
+    pick = builder.variables(len(columns), cost=cost, upper=upper_bound, integral=True)
     hold = builder.variables(
         len(raw.cell), cost=raw.cost, lower=raw.low, upper=raw.high, integral=True
     )

@@ -35,24 +35,28 @@ LEAST, MOST = range(2)  # columns of ``box``: counts of a type
 
 
 @cached_kernel
-def _carried(pool: Any, theta: float, count: int) -> Any:
+def _pool_capacity(pool: Any, theta: float, count: int) -> Any:
     """Return C(count) of one type, in tokens/s."""
     if count <= 0:
         return 0.0
-    known = pool.size
-    return pool[count - 1] if count <= known else pool[known - 1] + theta * (count - known)
+    curve_length = pool.size
+    return (
+        pool[count - 1]
+        if count <= curve_length
+        else pool[curve_length - 1] + theta * (count - curve_length)
+    )
 
 
 @cached_kernel
-def _cell(
+def _cell_arrays(
     pool: Any,
     theta: Any,
     minimum: Any,
     first: Any,
     further: Any,
     running: Any,
-    most: Any,
-    worth: Any,
+    max_extra: Any,
+    token_value: Any,
     steepest: Any,
     model: int,
     region: int,
@@ -65,27 +69,27 @@ def _cell(
         first[model, region],
         further[model, region],
         running[model, region],
-        most[model, region],
-        worth[model],
+        max_extra[model, region],
+        token_value[model],
         steepest[model],
     )
 
 
 @cached_kernel
-def _row(cell: Any, g: int, x: int, gain: Any, cost: Any) -> None:
+def _fill_row(cell: Any, g: int, x: int, gain: Any, cost: Any) -> None:
     """Fill ``gain[g, x]`` and ``cost[g, x]`` for x instances of a type.
 
     The cost is net of the value of the joint demand that they serve.
     """
-    pool, theta, minimum, first, further, running, _, worth, _ = cell
+    pool, theta, minimum, first, further, running, _, token_value, _ = cell
     beyond = max(0, x - running[g])
-    held = _carried(pool[g], theta[g], minimum[g])
-    gain[g, x] = _carried(pool[g], theta[g], minimum[g] + x) - held
-    cost[g, x] = (x - beyond) * first[g] + beyond * further[g] - worth * gain[g, x]
+    held = _pool_capacity(pool[g], theta[g], minimum[g])
+    gain[g, x] = _pool_capacity(pool[g], theta[g], minimum[g] + x) - held
+    cost[g, x] = (x - beyond) * first[g] + beyond * further[g] - token_value * gain[g, x]
 
 
 @cached_kernel
-def _tabled(
+def _fill_tables(
     cell: Any, need: float, limit: float, gain: Any, cost: Any, origin: Any, top: Any, base: Any
 ) -> None:
     """Fill the tables ``gain[g, x]`` and ``cost[g, x]`` for x up to ``top[g]``.
@@ -94,16 +98,16 @@ def _tabled(
     counts: ``(carried, cost)``. For types that pay at no count, a table ends at the first count
     that carries ``need`` and costs more than ``limit`` allows.
     """
-    _, theta, _, first, _, _, most, worth, steepest = cell
+    _, theta, _, first, _, _, max_extra, token_value, steepest = cell
     base[0] = base[1] = 0.0
     for side in range(2):
         for g in range(theta.size):
-            pays = first[g] - worth * steepest[g] <= 0.0
+            pays = first[g] - token_value * steepest[g] <= 0.0
             if pays != (side == 0):
                 continue
             cheapest = 0
-            for x in range(most[g] + 1):
-                _row(cell, g, x, gain, cost)
+            for x in range(max_extra[g] + 1):
+                _fill_row(cell, g, x, gain, cost)
                 top[g] = x
                 if cost[g, x] <= cost[g, cheapest]:
                     cheapest = x
@@ -146,12 +150,12 @@ def _hulls(top: Any, gain: Any, cost: Any, origin: Any, item: Any, rank: Any, hu
         for i in range(end):
             more = gain[g, hull[i + 1]] - gain[g, hull[i]]
             paid = cost[g, hull[i + 1]] - cost[g, hull[i]]
-            place = n
-            while place > 0 and item[place - 1, RATIO] > paid / more:
-                item[place] = item[place - 1]
-                place -= 1
-            item[place, RATIO], item[place, CARRIES] = paid / more, more
-            item[place, PRICE], item[place, TYPE] = paid, g
+            position = n
+            while position > 0 and item[position - 1, RATIO] > paid / more:
+                item[position] = item[position - 1]
+                position -= 1
+            item[position, RATIO], item[position, CARRIES] = paid / more, more
+            item[position, PRICE], item[position, TYPE] = paid, g
             n += 1
     ranks = 0
     for i in range(n):
@@ -163,7 +167,7 @@ def _hulls(top: Any, gain: Any, cost: Any, origin: Any, item: Any, rank: Any, hu
 
 
 @cached_kernel
-def _rest(item: Any, n: int, rank: Any, after: int, but: int, missing: float) -> Any:
+def _hull_cost(item: Any, n: int, rank: Any, after: int, but: int, missing: float) -> Any:
     """Return the least cost of carrying ``missing`` more along the hulls of types after ``after``.
 
     Ranks decide the order, and type ``but`` is excluded. The result is infinite if the hulls do not
@@ -184,7 +188,7 @@ def _rest(item: Any, n: int, rank: Any, after: int, but: int, missing: float) ->
 
 
 @cached_kernel
-def _least(
+def _least_cover(
     item: Any, n: int, rank: Any, order: Any, types: int, tables: Any, need: float, chosen: Any,
     state: Any,
 ) -> tuple[Any, Any]:  # fmt: skip
@@ -223,7 +227,7 @@ def _least(
         nodes += 1
         if nodes % NODES == 0:
             tolerance = min(0.5, max(TOLERANCE, LOOSER * tolerance))
-        bound = paid + cost[g, x] + _rest(item, n, rank, i, -1, missing - gain[g, x])
+        bound = paid + cost[g, x] + _hull_cost(item, n, rank, i, -1, missing - gain[g, x])
         if bound >= best * (1.0 - tolerance):
             lower = min(lower, bound)
             continue
@@ -234,7 +238,7 @@ def _least(
 
 
 @cached_kernel
-def _scratch(gpus: int, width: int) -> Any:
+def _work_arrays(gpus: int, width: int) -> Any:
     """Allocate arrays for the search of one cell, with counts of each type below ``width``."""
     gain, cost = np.empty((gpus, width)), np.empty((gpus, width))
     item, hull = np.empty((gpus * width, 4)), np.empty(width + 1, np.int64)
@@ -244,24 +248,34 @@ def _scratch(gpus: int, width: int) -> Any:
 
 @cached_kernel
 def cheapest_pools(
-    pool: Any, theta: Any, minimum: Any, first: Any, further: Any, running: Any, most: Any,
-    need: Any, worth: Any, steepest: Any, x: Any, low: Any,
+    pool: Any, theta: Any, minimum: Any, first: Any, further: Any, running: Any, max_extra: Any,
+    need: Any, token_value: Any, steepest: Any, x: Any, low: Any,
 ) -> None:  # fmt: skip
     """Solve every cell: fill ``x[l,r,g]`` (instances) and ``low[l,r]`` (proven least cost).
 
     ``x`` counts beyond the minimums. ``low`` is infinite for a cell that cannot be covered. Shapes:
-    ``pool[l,g,n]``, ``theta[l,g]``, ``need[l,r]``, all others ``[l,r,g]``. ``worth[l]`` is the
-    value of a token/s carried. ``steepest[l,g]`` is the most that one instance adds.
+    ``pool[l,g,n]``, ``theta[l,g]``, ``need[l,r]``, all others ``[l,r,g]``. ``token_value[l]`` is
+    the value of a token/s carried. ``steepest[l,g]`` is the most that one instance adds.
     """
     models, regions, gpus = first.shape
-    gain, cost, item, hull, state, base, counts = _scratch(gpus, most.max() + 1)
+    gain, cost, item, hull, state, base, counts = _work_arrays(gpus, max_extra.max() + 1)
     rank, order, origin, top, chosen = counts[0], counts[1], counts[2], counts[3], counts[4]
     for model in range(models):
         for region in range(regions):
-            cell = _cell(
-                pool, theta, minimum, first, further, running, most, worth, steepest, model, region
+            cell = _cell_arrays(
+                pool,
+                theta,
+                minimum,
+                first,
+                further,
+                running,
+                max_extra,
+                token_value,
+                steepest,
+                model,
+                region,
             )
-            _tabled(cell, need[model, region], -np.inf, gain, cost, origin, top, base)
+            _fill_tables(cell, need[model, region], -np.inf, gain, cost, origin, top, base)
             x[model, region], low[model, region] = origin, base[1]
             missing = need[model, region] - base[0]
             if missing <= 0.0:
@@ -276,14 +290,14 @@ def cheapest_pools(
             if types > 0:
                 chosen[:] = origin
                 tables = (gain, cost, origin, top)
-                _, lower = _least(item, n, rank, order, types, tables, missing, chosen, state)
+                _, lower = _least_cover(item, n, rank, order, types, tables, missing, chosen, state)
                 if lower < np.inf:
                     x[model, region] = chosen
             low[model, region] += lower
 
 
 @cached_kernel
-def _listed(
+def _append_within(
     item: Any, n: int, rank: Any, order: Any, tables: Any, missing: float, may: float, state: Any,
     box: Any, x: Any, line: int, end: int,
 ) -> int:  # fmt: skip
@@ -298,7 +312,7 @@ def _listed(
         for count in range(top[g] + 1):
             if cost[g, count] > may:
                 continue
-            if cost[g, count] + _rest(item, n, rank, -1, g, missing - gain[g, count]) <= may:
+            if cost[g, count] + _hull_cost(item, n, rank, -1, g, missing - gain[g, count]) <= may:
                 box[g, LEAST] = min(box[g, LEAST], count)
                 box[g, MOST] = count
     i = 0
@@ -314,7 +328,7 @@ def _listed(
         if visits < 0:
             return -1
         paid, left = state[i, PAID] + cost[g, count], state[i, MISSING] - gain[g, count]
-        if paid + _rest(item, n, rank, i, -1, left) > may:
+        if paid + _hull_cost(item, n, rank, i, -1, left) > may:
             continue
         if i < gpus - 1:
             i += 1
@@ -331,8 +345,8 @@ def _listed(
 
 @cached_kernel
 def pools_within(
-    pool: Any, theta: Any, minimum: Any, first: Any, further: Any, running: Any, most: Any,
-    need: Any, worth: Any, steepest: Any, limit: Any, each: int, x: Any, begins: Any,
+    pool: Any, theta: Any, minimum: Any, first: Any, further: Any, running: Any, max_extra: Any,
+    need: Any, token_value: Any, steepest: Any, limit: Any, each: int, x: Any, begins: Any,
 ) -> bool:  # fmt: skip
     """List every x of every cell with cost at most ``limit[l,r]``, in the rows of ``x``.
 
@@ -340,18 +354,28 @@ def pools_within(
     few rows or a cell has more than ``each``.
     """
     models, regions, gpus = first.shape
-    gain, cost, item, hull, state, base, counts = _scratch(gpus, most.max() + 1)
+    gain, cost, item, hull, state, base, counts = _work_arrays(gpus, max_extra.max() + 1)
     rank, order, origin, top = counts[0], counts[1], counts[2], counts[3]
     box = np.empty((gpus, 2), np.int64)
     line = 0
     begins[0] = 0
     for model in range(models):
         for region in range(regions):
-            cell = _cell(
-                pool, theta, minimum, first, further, running, most, worth, steepest, model, region
+            cell = _cell_arrays(
+                pool,
+                theta,
+                minimum,
+                first,
+                further,
+                running,
+                max_extra,
+                token_value,
+                steepest,
+                model,
+                region,
             )
             must, may = need[model, region], limit[model, region]
-            _tabled(cell, must, may, gain, cost, origin, top, base)
+            _fill_tables(cell, must, may, gain, cost, origin, top, base)
             n = _hulls(top, gain, cost, origin, item, rank, hull)
             last = 0
             for g in range(gpus):
@@ -364,7 +388,9 @@ def pools_within(
             tables = (gain, cost, origin, top)
             missing, may = must - base[0], may - base[1]
             end = min(line + each, x.shape[0])
-            line = _listed(item, n, rank, order, tables, missing, may, state, box, x, line, end)
+            line = _append_within(
+                item, n, rank, order, tables, missing, may, state, box, x, line, end
+            )
             if line < 0:
                 return False
             begins[model * regions + region + 1] = line

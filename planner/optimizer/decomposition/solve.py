@@ -10,10 +10,10 @@ from time import perf_counter
 import numpy as np
 
 from planner.optimizer.decomposition.ascent import FIRST_LEAP, ascend, polish
-from planner.optimizer.decomposition.cells import Cells, Priced, Prices
-from planner.optimizer.decomposition.columns import cheapest, widest
-from planner.optimizer.decomposition.master import Whole, combine, relax
-from planner.optimizer.decomposition.repair import repaired
+from planner.optimizer.decomposition.cells import Cells, PricedCells, Prices
+from planner.optimizer.decomposition.columns import cheapest_columns, widest_band
+from planner.optimizer.decomposition.master import WholePlan, combine, relax
+from planner.optimizer.decomposition.repair import repair_plan
 from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT
 from simulation.arrays import IntArray
 
@@ -24,10 +24,10 @@ ROUNDS = 30  # limit on rounds of column generation
 # share of the objective: closer to the relaxation's cost than this, a bound is the best one
 CLOSE = 1e-7
 BROKEN = 1e-6  # GPUs or instances: a row is broken by more than this
-DEAREST = 1e4  # largest multiple of the penalty on broken rows, beyond which nothing is proven
+MAX_PENALTY = 1e4  # largest multiple of the penalty on broken rows, beyond which nothing is proven
 FEW, MANY = 4, 40  # columns per cell: for prices and a first plan; for closing a gap
 # From this number of cells on, columns are too many for HiGHS: use prices and repair alone.
-VAST = 50_000
+MANY_CELLS = 50_000
 WORTH_ANOTHER = 1e-6  # share of the bound: the least gain for which another round starts
 # shares of a cell's mean cost: the widest band at the start, and a narrow band
 BAND, NARROW = 1.0, 0.05
@@ -47,18 +47,18 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Dual:
+class _BestPrices:
     """The best prices so far, with the cells priced at them."""
 
     prices: Prices
-    priced: Priced
+    priced: PricedCells
 
     @property
     def bound(self) -> float:
         return self.priced.bound
 
-    def or_better(self, prices: Prices, priced: Priced) -> _Dual:
-        return _Dual(prices, priced) if priced.bound > self.bound else self
+    def or_better(self, prices: Prices, priced: PricedCells) -> _BestPrices:
+        return _BestPrices(prices, priced) if priced.bound > self.bound else self
 
 
 def decompose(
@@ -74,19 +74,19 @@ def decompose(
     until = perf_counter() + time_limit_s
     prices, priced = ascend(cells, until=until - (1 - ASCENT_SHARE) * time_limit_s, check=check)
     # A bound above the cost of every possible plan proves infeasibility, here and below.
-    best = _Dual(prices, priced)
+    best = _BestPrices(prices, priced)
     if best.bound >= cells.ceiling_usd:
         return Outcome(INFEASIBLE, None, 0.0)
-    if cells.need.size >= VAST:
-        return _apart(cells, best, gap, until, check)
-    best = _price(cells, best, gap, until - (1 - PRICING_SHARE) * time_limit_s, check)
+    if cells.need.size >= MANY_CELLS:
+        return _ascend_and_repair(cells, best, gap, until, check)
+    best = _generate_columns(cells, best, gap, until - (1 - PRICING_SHARE) * time_limit_s, check)
     if best.bound >= cells.ceiling_usd:
         return Outcome(INFEASIBLE, None, 0.0)
-    return _branch(cells, best, gap, until, check)
+    return _branch_and_bound(cells, best, gap, until, check)
 
 
-def _apart(
-    cells: Cells, best: _Dual, gap: float, until: float, check: Callable[[], None]
+def _ascend_and_repair(
+    cells: Cells, best: _BestPrices, gap: float, until: float, check: Callable[[], None]
 ) -> Outcome:
     """Polish prices and repair cells in turn, until the gap is proven or neither helps.
 
@@ -97,17 +97,17 @@ def _apart(
     cost, bound = np.inf, -np.inf
     while True:
         began = perf_counter()
-        mended = repaired(cells, best.prices, best.priced.x)
+        mended = repair_plan(cells, best.prices, best.priced.x)
         again = perf_counter() - began  # seconds to reserve for the next repair
-        if mended is not None and _usd(cells, mended) < cost * (1 - CLOSE):
-            plan, cost = mended, _usd(cells, mended)
+        if mended is not None and _plan_usd(cells, mended) < cost * (1 - CLOSE):
+            plan, cost = mended, _plan_usd(cells, mended)
         elif best.bound <= bound + WORTH_ANOTHER * abs(bound):
             break
         bound = best.bound
         if bound >= cells.ceiling_usd:
             return Outcome(INFEASIBLE, None, 0.0)
         end = until - again
-        if _proven(cost, bound, gap) or perf_counter() >= end - again:
+        if _is_proven(cost, bound, gap) or perf_counter() >= end - again:
             break
         # at most 1: without a plan the cost is infinite
         missing = min(FIRST_LEAP, 1.0 - bound / cost)
@@ -116,11 +116,13 @@ def _apart(
             best = best.or_better(*climb(cells, begin=best.prices, until=soon, check=check))
     if plan is None:
         return Outcome(TIMEOUT, None, bound)
-    status = OPTIMAL if _proven(cost, bound, gap) else FEASIBLE
+    status = OPTIMAL if _is_proven(cost, bound, gap) else FEASIBLE
     return Outcome(status, cells.minimum + plan, bound)
 
 
-def _price(cells: Cells, best: _Dual, gap: float, until: float, check: Callable[[], None]) -> _Dual:
+def _generate_columns(
+    cells: Cells, best: _BestPrices, gap: float, until: float, check: Callable[[], None]
+) -> _BestPrices:
     """Generate columns: solve the relaxation for prices, then add the columns near those prices.
 
     Columns that were cheapest once stay in the pool. Columns that are only near are replaced as
@@ -128,8 +130,8 @@ def _price(cells: Cells, best: _Dual, gap: float, until: float, check: Callable[
     ones. The relaxation's prices swing between extremes while columns are missing (Wentges 1997).
     """
     few, width = FEW * cells.need.size + 1000, BAND * best.bound / cells.need.size
-    band = widest(cells, best.prices, best.priced, at_most=width, most=few)
-    pool = cheapest(best.priced)
+    band = widest_band(cells, best.prices, best.priced, at_most=width, max_variables=few)
+    pool = cheapest_columns(best.priced)
     columns, dearer = band.columns.with_more(pool), 1.0
     for _ in range(ROUNDS):
         check()
@@ -143,19 +145,19 @@ def _price(cells: Cells, best: _Dual, gap: float, until: float, check: Callable[
         between = cells.priced(midway)
         best = best.or_better(relaxed.prices, now).or_better(midway, between)
         if relaxed.usd - best.bound <= max(CLOSE, gap / 100) * abs(relaxed.usd):
-            if relaxed.broken <= BROKEN or dearer >= DEAREST or best.bound >= cells.ceiling_usd:
+            if relaxed.broken <= BROKEN or dearer >= MAX_PENALTY or best.bound >= cells.ceiling_usd:
                 break
             # The prices have converged with rows still broken, so the penalty was too low.
             dearer *= 10
         pool = pool.with_more(columns.only(relaxed.used))
-        pool = pool.with_more(cheapest(now)).with_more(cheapest(between))
-        band = widest(cells, best.prices, best.priced, at_most=width, most=few)
+        pool = pool.with_more(cheapest_columns(now)).with_more(cheapest_columns(between))
+        band = widest_band(cells, best.prices, best.priced, at_most=width, max_variables=few)
         columns = pool.with_more(band.columns)
     return best
 
 
-def _branch(
-    cells: Cells, best: _Dual, gap: float, until: float, check: Callable[[], None]
+def _branch_and_bound(
+    cells: Cells, best: _BestPrices, gap: float, until: float, check: Callable[[], None]
 ) -> Outcome | None:
     """Branch and bound over ever wider bands of columns, until the gap is proven.
 
@@ -164,11 +166,15 @@ def _branch(
     """
     size = cells.need.size
     mean, many = max(best.bound, 1.0) / size, MANY * size + 10_000
-    band = widest(cells, best.prices, best.priced, at_most=BAND * mean, most=FEW * size + 1000)
+    band = widest_band(
+        cells, best.prices, best.priced, at_most=BAND * mean, max_variables=FEW * size + 1000
+    )
     if band.width < NARROW * mean:  # Prices leave many columns equally good, so allow more of them.
-        band = widest(cells, best.prices, best.priced, at_most=NARROW * mean, most=many)
+        band = widest_band(
+            cells, best.prices, best.priced, at_most=NARROW * mean, max_variables=many
+        )
     plan: IntArray | None = None
-    master: Whole | None = None
+    master: WholePlan | None = None
     cost, bound = np.inf, best.bound
     while (left := until - perf_counter()) > 0:
         check()
@@ -182,17 +188,17 @@ def _branch(
                 time_limit_s=ON_TIME * left,
                 check=check,
             )
-            if master.x is not None and _usd(cells, master.x) < cost:
-                plan, cost = master.x, _usd(cells, master.x)
+            if master.x is not None and _plan_usd(cells, master.x) < cost:
+                plan, cost = master.x, _plan_usd(cells, master.x)
         bound = max(bound, min(master.bound, best.bound + band.width))
         if bound >= cells.ceiling_usd:
             return Outcome(INFEASIBLE, None, 0.0)
-        if _proven(cost, bound, gap) or not master.finished:
+        if _is_proven(cost, bound, gap) or not master.finished:
             break
         # A column further than the gap from its cell's cheapest is in no plan cheaper than
         # ``plan``.
         wider = min(cost - best.bound, 4 * max(band.width, NARROW * mean))
-        grown = widest(cells, best.prices, best.priced, at_most=wider, most=many)
+        grown = widest_band(cells, best.prices, best.priced, at_most=wider, max_variables=many)
         if grown.width <= band.width:
             if plan is None:
                 return None
@@ -202,15 +208,15 @@ def _branch(
         band = grown
     if plan is None:
         return Outcome(TIMEOUT, None, bound, "" if master is None else master.died)
-    status = OPTIMAL if _proven(cost, bound, gap) else FEASIBLE
+    status = OPTIMAL if _is_proven(cost, bound, gap) else FEASIBLE
     return Outcome(status, cells.minimum + plan, bound)
 
 
-def _proven(cost: float, bound: float, gap: float) -> bool:
+def _is_proven(cost: float, bound: float, gap: float) -> bool:
     return bool(np.isfinite(cost)) and cost - bound <= (gap + CLOSE) * abs(cost)
 
 
-def _usd(cells: Cells, x: IntArray) -> float:
+def _plan_usd(cells: Cells, x: IntArray) -> float:
     """Return the objective of the plan ``x`` (instances beyond the minimums)."""
     columns = x.reshape(-1, x.shape[2]).astype(np.int32)
     return float(cells.cost(columns, np.arange(len(columns))).sum()) + cells.fixed_usd

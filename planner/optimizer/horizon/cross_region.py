@@ -12,12 +12,12 @@ from planner.optimizer.roles import carried_tps
 from simulation.arrays import FloatArray, IntArray
 
 
-def rerouted(problem: HorizonProblem, serving: IntArray) -> FloatArray:
+def rerouted_tps(problem: HorizonProblem, serving: IntArray) -> FloatArray:
     """Return the tokens/s sent elsewhere at each period's joint peak, ``[p, r, r]``.
 
     It is the sum over all models. Rows are home regions.
     """
-    total: FloatArray = _sent(problem, serving).sum(axis=1)
+    total: FloatArray = _sent_by_model(problem, serving).sum(axis=1)
     return total
 
 
@@ -26,8 +26,8 @@ def shares_planned(problem: HorizonProblem, serving: IntArray) -> FloatArray:
 
     Shares are those at the joint peak. A row is 0 if no traffic of that region is sent elsewhere.
     """
-    sent = _sent(problem, serving)
-    peaks = np.stack([_at_peak(window) for window in problem.windows])[..., None]
+    sent = _sent_by_model(problem, serving)
+    peaks = np.stack([_demand_at_peak(window) for window in problem.windows])[..., None]
     away = np.divide(sent, peaks, out=np.zeros_like(sent), where=peaks > 0)
     share = away.sum(axis=3, keepdims=True)
     at_home = np.eye(sent.shape[-1]) * np.where(share > 0, np.maximum(1.0 - share, 0.0), 0.0)
@@ -35,13 +35,13 @@ def shares_planned(problem: HorizonProblem, serving: IntArray) -> FloatArray:
     return shares
 
 
-def _at_peak(window: PlanningProblem) -> FloatArray:
+def _demand_at_peak(window: PlanningProblem) -> FloatArray:
     """Return the tokens/s by model and home region at the peak of the joint demand, ``[l, r]``."""
     peak = window.demand_tps.sum(axis=1).argmax(axis=1)
     return np.take_along_axis(window.demand_tps, peak[:, None, None], axis=2)[..., 0]
 
 
-def _sent(problem: HorizonProblem, serving: IntArray) -> FloatArray:
+def _sent_by_model(problem: HorizonProblem, serving: IntArray) -> FloatArray:
     """Return the tokens/s sent elsewhere by model, ``[p, l, r, r]``, with no instance lost.
 
     Only the excess of a region is sent, to regions with free capacity, within ``reroute``.
@@ -51,41 +51,42 @@ def _sent(problem: HorizonProblem, serving: IntArray) -> FloatArray:
     out = np.zeros((len(serving), len(first.models), regions, regions))
     for period, window in enumerate(problem.windows):
         served = carried_tps(replace(window, spare=0), serving[period]).min(axis=0)
-        for model, peak in enumerate(_at_peak(window)):
-            lacks = np.maximum(0.0, peak - served[model])
+        for model, peak in enumerate(_demand_at_peak(window)):
+            missing = np.maximum(0.0, peak - served[model])
             room = np.maximum(0.0, served[model] - peak)
-            if not lacks.any():
+            if not missing.any():
                 continue
             if problem.reroute is None:
-                out[period, model] = _in_order(lacks, room)
+                out[period, model] = _assign_in_order(missing, room)
             else:
-                most = np.minimum(1.0, problem.reroute) * peak[:, None]
-                out[period, model] = _within(peak, served[model], most)
+                max_sent = np.minimum(1.0, problem.reroute) * peak[:, None]
+                out[period, model] = _least_traffic_flow(peak, served[model], max_sent)
     return out
 
 
-def _in_order(lacks: FloatArray, room: FloatArray) -> FloatArray:
+def _assign_in_order(missing: FloatArray, room: FloatArray) -> FloatArray:
     """Assign missing tokens/s ``[r]`` to free capacity ``[r]`` in the order of regions.
 
     Returns the traffic ``[r, r]``.
     """
-    sent = np.zeros((len(lacks), len(room)))
-    for home in np.flatnonzero(lacks):
+    sent = np.zeros((len(missing), len(room)))
+    for home in np.flatnonzero(missing):
         for other in np.flatnonzero(room):
-            sent[home, other] = min(lacks[home], room[other])
-            lacks[home] -= sent[home, other]
+            sent[home, other] = min(missing[home], room[other])
+            missing[home] -= sent[home, other]
             room[other] -= sent[home, other]
     return sent
 
 
-def _within(demand: FloatArray, served: FloatArray, most: FloatArray) -> FloatArray:
+def _least_traffic_flow(demand: FloatArray, served: FloatArray, max_sent: FloatArray) -> FloatArray:
     """Serve as much of ``demand`` ``[r]`` as possible, with the least traffic away from home.
 
-    Each route carries at most ``most`` ``[r, r]``. Returns the traffic away from home, ``[r, r]``.
+    Each route carries at most ``max_sent`` ``[r, r]``. Returns the traffic away from home, ``[r,
+    r]``.
     """
     regions = len(demand)
     home, away = np.eye(regions, dtype=bool), ~np.eye(regions, dtype=bool)
-    upper = np.where(home, demand[:, None], np.where(away, most, 0.0))
+    upper = np.where(home, demand[:, None], np.where(away, max_sent, 0.0))
     rows = np.kron(np.eye(regions), np.ones(regions))  # by home region
     into = np.kron(np.ones(regions), np.eye(regions))  # by serving region
     flow = scipy.optimize.linprog(

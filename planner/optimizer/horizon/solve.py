@@ -10,8 +10,8 @@ import numpy as np
 
 from planner.optimizer.binding import binding_constraints
 from planner.optimizer.figures import global_need_tps
-from planner.optimizer.highs import now_and_then
-from planner.optimizer.horizon.cross_region import rerouted
+from planner.optimizer.highs import throttled
+from planner.optimizer.horizon.cross_region import rerouted_tps
 from planner.optimizer.horizon.figures import costs, totals
 from planner.optimizer.horizon.start_plans import greedy_plan, period_by_period
 from planner.optimizer.objective import STICKINESS, true_bound
@@ -49,19 +49,19 @@ def solve_horizon(
     Raises ``ScenarioError`` for invalid input.
     """
     validate_horizon(problem)
-    ask = now_and_then(check) if check else lambda: None
+    ask = throttled(check) if check else lambda: None
     effort = Effort(solver, gap, time_limit_s, stable, ask)
     if check:
         check()
     began = perf_counter()
     search = Search.of(problem, effort)
     built = perf_counter()
-    solved = search.best(_begin(search))
+    solved = search.best(_start_plan(search))
     seconds = built - began, perf_counter() - built
-    return _plan(search.draft, solved, solver, seconds)
+    return _plan_of_solution(search.draft, solved, solver, seconds)
 
 
-def _begin(search: Search) -> FloatArray | None:
+def _start_plan(search: Search) -> FloatArray | None:
     """Return a plan to start from, made period by period, or None if the program is small.
 
     Also None with ``reroute`` or ``priority``, or if that plan breaks a row of the program.
@@ -79,16 +79,18 @@ def _begin(search: Search) -> FloatArray | None:
     return values if search.program.keeps(values) else None
 
 
-def _plan(draft: Draft, solved: Solved, solver: str, seconds: tuple[float, float]) -> HorizonPlan:
+def _plan_of_solution(
+    draft: Draft, solved: Solved, solver: str, seconds: tuple[float, float]
+) -> HorizonPlan:
     """Return the plan of a solution, or the greedy plan with an explanation."""
     problem, values = draft.problem, solved.values
     if values is None:
         target = greedy_plan(problem)
         lent = np.zeros_like(target)
-        short = _missing(problem, target)
+        short = _unserved_by_unproven(problem, target)
     else:
         target, lent = draft.spread(values, draft.x), draft.spread(values, draft.lent)
-        short = _unserved(draft, values)
+        short = _unserved_tps(draft, values)
     conflict = conflicting_set(problem) if solved.status == INFEASIBLE else ""
     if values is None and not conflict:
         how = solved.died or "found no plan in its time"
@@ -109,7 +111,7 @@ def _plan(draft: Draft, solved: Solved, solver: str, seconds: tuple[float, float
         target=target,
         lent=lent,
         asked=problem.asked_for(target),
-        rerouted_tps=rerouted(problem, target - lent),
+        rerouted_tps=rerouted_tps(problem, target - lent),
         unserved_tps=short,
         objective=objective,
         fleet=fleet,
@@ -119,12 +121,12 @@ def _plan(draft: Draft, solved: Solved, solver: str, seconds: tuple[float, float
         build_seconds=seconds[0],
         solve_seconds=seconds[1],
         totals=totals(problem, target, lent),
-        binding=() if conflict else _binding(problem, target, lent),
+        binding=() if conflict else _binding_constraints(problem, target, lent),
         conflict=conflict,
     )
 
 
-def _unserved(draft: Draft, values: FloatArray) -> FloatArray:
+def _unserved_tps(draft: Draft, values: FloatArray) -> FloatArray:
     """Return the unserved tokens/s by period, tier and model, ``[p, k, l]``."""
     demand, models = draft.problem.demand, len(draft.problem.first.models)
     if draft.short is None or draft.beyond is None:
@@ -134,7 +136,7 @@ def _unserved(draft: Draft, values: FloatArray) -> FloatArray:
     return np.where(total > 1e-6 * max(1.0, float(demand.max())), total, 0.0)
 
 
-def _missing(problem: HorizonProblem, target: IntArray) -> FloatArray:
+def _unserved_by_unproven(problem: HorizonProblem, target: IntArray) -> FloatArray:
     """Return the demand that an unproven plan leaves unserved, ``[p, k, l]``.
 
     All of it is put on the last tier.
@@ -146,7 +148,9 @@ def _missing(problem: HorizonProblem, target: IntArray) -> FloatArray:
     return out
 
 
-def _binding(problem: HorizonProblem, target: IntArray, lent: IntArray) -> tuple[Binding, ...]:
+def _binding_constraints(
+    problem: HorizonProblem, target: IntArray, lent: IntArray
+) -> tuple[Binding, ...]:
     """Return the binding constraints, each once with its number of periods, and binding totals."""
     by_place: dict[tuple[str, str], list[Binding]] = {}
     before = np.concatenate([problem.first.current[None], target[:-1]])

@@ -25,7 +25,7 @@ def greedy_plan(problem: HorizonProblem) -> IntArray:
     """
     targets, current = [], problem.first.current
     for period, window in enumerate(problem.windows):
-        current = greedy_target(_from(problem, window, period, current))
+        current = greedy_target(_window_from(problem, window, period, current))
         targets.append(current)
     return np.stack(targets)
 
@@ -45,7 +45,7 @@ def period_by_period(
         if left <= 0:
             return None
         plan = solve_window(
-            _from(problem, window, period, current),
+            _window_from(problem, window, period, current),
             gap=NEAR,
             time_limit_s=left,
             method=DECOMPOSED if can_decompose(window) else AUTO,
@@ -58,11 +58,13 @@ def period_by_period(
     return np.stack(targets)
 
 
-def _from(
+def _window_from(
     problem: HorizonProblem, window: PlanningProblem, period: int, current: IntArray
 ) -> PlanningProblem:
     """Return the window with ``current`` as its fleet; before ``lead`` nothing more can be up."""
     if period >= problem.lead:
         return replace(window, current=current)
-    most = np.minimum(window.maximum, current)
-    return replace(window, current=current, maximum=most, minimum=np.minimum(window.minimum, most))
+    maximum = np.minimum(window.maximum, current)
+    return replace(
+        window, current=current, maximum=maximum, minimum=np.minimum(window.minimum, maximum)
+    )

@@ -1,13 +1,13 @@
 """Place instances in the network (methods.md D5, D6). Pure: dataclasses in, tables out.
 
 ``problem`` defines the problem. ``algorithm4`` is the seed's scheduler for scale-out and scale-in.
-``blind`` is the baseline. ``program`` and ``exact`` are the integer program. ``measures`` scores
-placements.
+``topology_blind`` is the baseline. ``program`` and ``exact`` are the integer program. ``measures``
+scores placements.
 """
 
-from planner.optimizer.placement.algorithm4 import schedule
+from planner.optimizer.placement.algorithm4 import run_algorithm4
 from planner.optimizer.placement.exact import place_exact
-from planner.optimizer.placement.measures import Measures, measure, service_share
+from planner.optimizer.placement.measures import Measures, measure_placement, service_share
 from planner.optimizer.placement.problem import Part, Placement, PlacementProblem, Role, Service
 from planner.optimizer.placement.topology_blind import place_blind
 
@@ -18,9 +18,9 @@ __all__ = [
     "PlacementProblem",
     "Role",
     "Service",
-    "measure",
+    "measure_placement",
     "place_blind",
     "place_exact",
-    "schedule",
+    "run_algorithm4",
     "service_share",
 ]

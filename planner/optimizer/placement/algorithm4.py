@@ -18,40 +18,40 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from planner.optimizer.placement.ledger import Block, Ledger, Row, blocks
+from planner.optimizer.placement.ledger import Block, Ledger, Row, unit_blocks
 from planner.optimizer.placement.problem import (
     Placement,
     PlacementProblem,
     Service,
     Unplaced,
-    joined,
-    units,
+    join_placements,
+    split_units,
 )
-from planner.optimizer.placement.scale_in import have, scaled_in
+from planner.optimizer.placement.scale_in import placed_replicas, scale_in
 
 Domain = tuple[int, ...]  # the S1 switches under which a unit must lie
 
 
-def schedule(problem: PlacementProblem, current: Placement | None = None) -> Placement:
+def run_algorithm4(problem: PlacementProblem, current: Placement | None = None) -> Placement:
     """Run one cycle from ``current`` (None: nothing runs) to the wanted replicas of ``problem``."""
     placed = Placement.of([]) if current is None else current
     ledger = Ledger(problem, placed)
     rows: list[Row] = []
     unplaced: list[Unplaced] = []
-    standing = placed
+    kept = placed
     for s in by_priority(problem.services):
         service = problem.services[s]
-        present = have(placed, s, len(service.roles))
+        present = placed_replicas(placed, s, len(service.roles))
         delta = tuple(w - h for w, h in zip(service.wanted, present, strict=True))
         less = tuple(max(0, -d) for d in delta)
         if any(less):
-            standing = scaled_in(problem, standing, s, less)
+            kept = scale_in(problem, kept, s, less)
         more = tuple(max(0, d) for d in delta)
         if any(more):
-            new_rows, gaps = _scaled_out(problem, ledger, standing, s, more)
+            new_rows, gaps = _scale_out(problem, ledger, kept, s, more)
             rows += new_rows
             unplaced += gaps
-    return joined(standing, Placement.of(rows, tuple(unplaced)))
+    return join_placements(kept, Placement.of(rows, tuple(unplaced)))
 
 
 def by_priority(services: Sequence[Service]) -> list[int]:
@@ -59,22 +59,22 @@ def by_priority(services: Sequence[Service]) -> list[int]:
     return sorted(range(len(services)), key=lambda s: -services[s].priority)
 
 
-def _scaled_out(
+def _scale_out(
     problem: PlacementProblem, ledger: Ledger, placed: Placement, s: int, more: tuple[int, ...]
 ) -> tuple[list[Row], list[Unplaced]]:
     """Place ``more`` replicas by role of service ``s``; return rows and unplaced units."""
     service = problem.services[s]
     present = placed.rows(placed.service == s)
     if len(service.roles) > 1 and not all(more):
-        return _widened(problem, ledger, present, s, more)
+        return _add_to_groups(problem, ledger, present, s, more)
     rows: list[Row] = []
     gaps: list[Unplaced] = []
     unit = int(present.unit.max(initial=-1)) + 1
-    for shape, number in units(more, service.ratio):
+    for shape, number in split_units(more, service.ratio):
         left = number
-        for narrow, alternative in _tries(service):
-            parts = blocks(service, shape, alternative)
-            for domain in candidates(problem, ledger, present, s, narrow, parts):
+        for narrow, alternative in _attempts(service):
+            parts = unit_blocks(service, shape, alternative)
+            for domain in candidate_domains(problem, ledger, present, s, narrow, parts):
                 while left and (unit_rows := ledger.place_unit(s, unit, parts, domain)):
                     rows += unit_rows
                     unit, left = unit + 1, left - 1
@@ -83,11 +83,11 @@ def _scaled_out(
             if not left:
                 break
         if left:
-            gaps.append(Unplaced(s, shape, left, why_not(problem, ledger, s, shape)))
+            gaps.append(Unplaced(s, shape, left, no_room_reason(problem, ledger, s, shape)))
     return rows, gaps
 
 
-def _tries(service: Service) -> list[tuple[bool, tuple[tuple[int, ...], ...]]]:
+def _attempts(service: Service) -> list[tuple[bool, tuple[tuple[int, ...], ...]]]:
     """Return the attempts in order: preferred GPU types, then fallbacks.
 
     An affinity to one S1 switch is given up last. Even then a unit lies in one subgroup.
@@ -99,7 +99,7 @@ def _tries(service: Service) -> list[tuple[bool, tuple[tuple[int, ...], ...]]]:
     return tries
 
 
-def candidates(
+def candidate_domains(
     problem: PlacementProblem,
     ledger: Ledger,
     present: Placement,
@@ -115,17 +115,17 @@ def candidates(
     s1s = np.flatnonzero(problem.centre_of_s1 == centre)
     key = s1s if narrow else problem.subgroup[s1s]
     domains = [tuple(s1s[key == k].tolist()) for k in np.unique(key)]
-    there = set(problem.topology.s1[present.node].tolist())
+    switches_in_use = set(problem.topology.s1[present.node].tolist())
     types = sorted({gpu for block in parts for _, gpu, _ in block.instances})
 
     def rank(domain: Domain) -> tuple[int, bool, int, int]:
         room = int(ledger.free_s1[np.ix_(domain, types)].sum())
-        return int(problem.tiers[domain[0]]), there.isdisjoint(domain), room, domain[0]
+        return int(problem.tiers[domain[0]]), switches_in_use.isdisjoint(domain), room, domain[0]
 
     return sorted((d for d in domains if ledger.has_room(parts, d)), key=rank)
 
 
-def _widened(
+def _add_to_groups(
     problem: PlacementProblem, ledger: Ledger, present: Placement, s: int, more: tuple[int, ...]
 ) -> tuple[list[Row], list[Unplaced]]:
     """Add replicas of some roles only; each joins the group with the fewest of it that has room."""
@@ -151,7 +151,7 @@ def _widened(
             unit_rows: list[Row] = []
             for u in sorted(have_by_unit, key=lambda u: (have_by_unit[u][r], u)):
                 for alternative in service.alternatives:
-                    block = blocks(service, shape, alternative)[0]
+                    block = unit_blocks(service, shape, alternative)[0]
                     block = Block(r, have_by_unit[u][r], block.instances)
                     unit_rows = ledger.place_unit(s, u, [block], domain_of[u])
                     if unit_rows:
@@ -170,13 +170,15 @@ def _widened(
     return rows, gaps
 
 
-def why_not(problem: PlacementProblem, ledger: Ledger, s: int, shape: tuple[int, ...]) -> str:
+def no_room_reason(
+    problem: PlacementProblem, ledger: Ledger, s: int, shape: tuple[int, ...]
+) -> str:
     """Return why a unit fits nowhere, as text."""
     service = problem.services[s]
     s1s = np.flatnonzero(problem.centre_of_s1 == service.centre).tolist()
     names = problem.topology.gpu_types
     if any(
-        ledger.has_room(blocks(service, shape, alternative), s1s)
+        ledger.has_room(unit_blocks(service, shape, alternative), s1s)
         for alternative in service.alternatives
     ):
         return (
@@ -185,7 +187,7 @@ def why_not(problem: PlacementProblem, ledger: Ledger, s: int, shape: tuple[int,
             else "enough GPUs are free, but spread over nodes with too few each"
         )
     needed: dict[int, int] = {}
-    for block in blocks(service, shape, service.alternatives[0]):
+    for block in unit_blocks(service, shape, service.alternatives[0]):
         for _, gpu, size in block.instances:
             needed[gpu] = needed.get(gpu, 0) + size
     free = ledger.free_s1[s1s].sum(axis=0)

@@ -17,7 +17,7 @@ Where = dict[Key, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Classes:
+class SwitchClasses:
     """Classes of S1 switches and of subgroups.
 
     ``switches[c]`` is the S1 switches of class c, which belongs to subgroup class ``pool[c]``.
@@ -43,11 +43,11 @@ class Classes:
         inside: dict[Key, int] = {}
         elsewhere: Where = {}
         for key, n in where.items():
-            what, s, k, a, place, other = key
-            numbers = {0: 0} if what == "none" else pool if what == "wide" else switch
-            if place in numbers:
-                other = pool[other] if what == "part" else 0
-                inside[what, s, k, a, numbers[place], other] = n
+            kind, s, k, a, where_, other = key
+            numbers = {0: 0} if kind == "none" else pool if kind == "wide" else switch
+            if where_ in numbers:
+                other = pool[other] if kind == "part" else 0
+                inside[kind, s, k, a, numbers[where_], other] = n
             else:
                 elsewhere[key] = n
         return inside, elsewhere
@@ -57,13 +57,13 @@ class Classes:
         switch = [members[0] for members in self.switches]
         pool = [int(subgroup[copies[0][0]]) for copies in self.pools]
         where: Where = {}
-        for (what, s, k, a, c, p), n in counts.items():
-            place = 0 if what == "none" else pool[c] if what == "wide" else switch[c]
-            where[what, s, k, a, place, pool[p] if what == "part" else 0] = n
+        for (kind, s, k, a, c, p), n in counts.items():
+            where_ = 0 if kind == "none" else pool[c] if kind == "wide" else switch[c]
+            where[kind, s, k, a, where_, pool[p] if kind == "part" else 0] = n
         return where
 
 
-def classes(problem: PlacementProblem, *, together: bool) -> Classes:
+def switch_classes(problem: PlacementProblem, *, together: bool) -> SwitchClasses:
     """Return the classes of identical subtrees, or with ``together`` False each switch alone."""
     tree = problem.topology
     free = tree.gpus - problem.taken
@@ -74,9 +74,9 @@ def classes(problem: PlacementProblem, *, together: bool) -> Classes:
             (int(tree.gpu[n]), int(tree.gpus[n]), int(free[n]))
         )
     seen: dict[tuple[tuple[int, int, int], ...], int] = {}
-    alike = {
-        s1: seen.setdefault(tuple(there), len(seen)) if together else s1
-        for s1, there in nodes.items()
+    class_by_signature = {
+        s1: seen.setdefault(tuple(node_list), len(seen)) if together else s1
+        for s1, node_list in nodes.items()
     }
     groups: dict[int, list[int]] = {}
     for s1 in nodes:
@@ -85,14 +85,18 @@ def classes(problem: PlacementProblem, *, together: bool) -> Classes:
     for number in sorted(groups):
         members = groups[number]
         centre = int(problem.centre_of_s1[members[0]])
-        key = (centre, int(problem.tiers[members[0]]), tuple(sorted(alike[s1] for s1 in members)))
+        key = (
+            centre,
+            int(problem.tiers[members[0]]),
+            tuple(sorted(class_by_signature[s1] for s1 in members)),
+        )
         by_key.setdefault(key, []).append(tuple(members))
     switches: list[tuple[int, ...]] = []
     pool: list[int] = []
     for p, copies in enumerate(by_key.values()):
         kinds: dict[int, list[int]] = {}
         for s1 in (s1 for members in copies for s1 in members):
-            kinds.setdefault(alike[s1], []).append(s1)
+            kinds.setdefault(class_by_signature[s1], []).append(s1)
         switches += [tuple(members) for members in kinds.values()]
         pool += [p] * len(kinds)
-    return Classes(tuple(switches), tuple(pool), tuple(tuple(c) for c in by_key.values()))
+    return SwitchClasses(tuple(switches), tuple(pool), tuple(tuple(c) for c in by_key.values()))

@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 
-from planner.optimizer.highs import now_and_then
-from planner.optimizer.placement.algorithm4 import schedule
-from planner.optimizer.placement.classes import Where, classes
+from planner.optimizer.highs import throttled
+from planner.optimizer.placement.algorithm4 import run_algorithm4
+from planner.optimizer.placement.classes import Where, switch_classes
 from planner.optimizer.placement.free_slots import Room
-from planner.optimizer.placement.improve import improve
-from planner.optimizer.placement.measures import Measures, measure
-from planner.optimizer.placement.node_assignment import placement_of, realise
+from planner.optimizer.placement.improve import improve_counts
+from planner.optimizer.placement.measures import Measures, measure_placement
+from planner.optimizer.placement.node_assignment import assign_switches, placement_of
 from planner.optimizer.placement.problem import Placement, PlacementProblem, Unplaced
-from planner.optimizer.placement.program import build, solve
+from planner.optimizer.placement.program import build_program, solve_placement
 from planner.optimizer.placement.topology_blind import place_blind
 from simulation.topology import KV_SHARE
 
@@ -24,7 +24,7 @@ SOLVING = 0.9  # share of the time limit; the rest turns the solver's counts int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Exact:
+class ExactPlacement:
     """A placement with its bound.
 
     No placement has fewer points than ``bound``. ``gap`` = (penalty - bound) / penalty.
@@ -48,46 +48,46 @@ def place_exact(
     gap: float = 1e-4,
     time_limit_s: float = 10.0,
     check: Callable[[], None] = lambda: None,
-) -> Exact:
+) -> ExactPlacement:
     """Return the placement with the fewest penalty points, from nothing, with a proven gap.
 
     First, identical subtrees are merged. That gives a bound, and counts for each class. Units of a
     class may not all find single switches. Small networks are then solved again with every switch
-    separate. In large ones, ``improve`` works on a few subgroups at a time until the time ends. The
-    gap refers to the bound in both cases.
+    separate. In large ones, ``improve_counts`` works on a few subgroups at a time until the time
+    ends. The gap refers to the bound in both cases.
 
     The result is never worse than Algorithm 4 or the blind baseline, because the best of all is
     returned. ``check`` is called about twice a second; an exception from it ends the search.
     """
     began = perf_counter()
-    check = now_and_then(check)
+    check = throttled(check)
     room = Room.of(problem)
 
     def scored(where: Where) -> tuple[float, Placement]:
         placement = placement_of(problem, where)
-        return measure(problem, placement, shares).penalty, placement
+        return measure_placement(problem, placement, shares).penalty, placement
 
-    tried = [schedule(problem), place_blind(problem)]
-    best = min(((measure(problem, p, shares).penalty, p) for p in tried), key=_points)
+    tried = [run_algorithm4(problem), place_blind(problem)]
+    best = min(((measure_placement(problem, p, shares).penalty, p) for p in tried), key=_sum_points)
     until = began + SOLVING * time_limit_s
     bound, where = 0.0, None
     for together in (True, False):
         left = until - perf_counter()
         if left <= 0 or best[0] - bound <= max(gap, ENOUGH) * best[0]:
             break
-        kinds = classes(problem, together=together)
-        program = build(problem, kinds, room, shares)
+        kinds = switch_classes(problem, together=together)
+        program = build_program(problem, kinds, room, shares)
         begin = None if where is None else kinds.columns(problem.subgroup, where)[0]
-        answer = solve(program, gap=gap, time_limit_s=left, check=check, begin=begin)
+        answer = solve_placement(program, gap=gap, time_limit_s=left, check=check, begin=begin)
         bound = max(bound, answer.bound)
         if answer.counts is not None:
-            where = realise(problem, kinds, room, answer.counts)
-            best = min(best, scored(where), key=_points)
+            where = assign_switches(problem, kinds, room, answer.counts)
+            best = min(best, scored(where), key=_sum_points)
         if kinds.alone or len(problem.tiers) > WHOLE_UP_TO:
             break
     if where is not None and len(problem.tiers) > WHOLE_UP_TO:
         points = scored(where)[0]
-        where = improve(
+        where = improve_counts(
             problem,
             room,
             where,
@@ -96,23 +96,23 @@ def place_exact(
             until=until,
             check=check,
         )
-        best = min(best, scored(where), key=_points)
+        best = min(best, scored(where), key=_sum_points)
     penalty = best[0]
-    placement = replace(best[1], unplaced=_named(best[1].unplaced))
-    return Exact(
+    placement = replace(best[1], unplaced=_merge_unplaced(best[1].unplaced))
+    return ExactPlacement(
         placement,
-        measure(problem, placement, shares),
+        measure_placement(problem, placement, shares),
         min(bound, penalty),
         max(0.0, penalty - bound) / penalty if penalty > 0 else 0.0,
         perf_counter() - began,
     )
 
 
-def _points(scored: tuple[float, Placement]) -> float:
+def _sum_points(scored: tuple[float, Placement]) -> float:
     return scored[0]
 
 
-def _named(unplaced: tuple[Unplaced, ...]) -> tuple[Unplaced, ...]:
+def _merge_unplaced(unplaced: tuple[Unplaced, ...]) -> tuple[Unplaced, ...]:
     """Merge the gaps of each service and shape."""
     by_shape: dict[tuple[int, tuple[int, ...]], Unplaced] = {}
     for gap in unplaced:

@@ -7,17 +7,17 @@ from time import perf_counter
 
 import numpy as np
 
-from planner.optimizer.placement.classes import Classes, Where
+from planner.optimizer.placement.classes import SwitchClasses, Where
 from planner.optimizer.placement.free_slots import Room
 from planner.optimizer.placement.problem import PlacementProblem
-from planner.optimizer.placement.program import build, solve
+from planner.optimizer.placement.program import build_program, solve_placement
 
 AT_ONCE = 3  # initial number of subgroups that are placed again together
 EACH_S = 1.0  # time limit of one such step
 GAP = 1e-3  # relative to their part of the objective
 
 
-def improve(
+def improve_counts(
     problem: PlacementProblem,
     room: Room,
     counts: Where,
@@ -45,8 +45,10 @@ def improve(
             left = until - perf_counter()
             if left <= 0.05 or enough(gained):
                 return counts
-            some = {number: groups[number] for number in order[start : start + many]}
-            better = _anew(problem, room, counts, some, shares, min(left, EACH_S), check)
+            chosen_groups = {number: groups[number] for number in order[start : start + many]}
+            better = _place_again(
+                problem, room, counts, chosen_groups, shares, min(left, EACH_S), check
+            )
             if better is not None:
                 counts, points = better
                 gained += points
@@ -56,7 +58,7 @@ def improve(
     return counts
 
 
-def _anew(
+def _place_again(
     problem: PlacementProblem,
     room: Room,
     counts: Where,
@@ -72,18 +74,18 @@ def _anew(
     numbers = list(groups)
     switches = [s1 for number in numbers for s1 in groups[number]]
     pool = [p for p, number in enumerate(numbers) for _ in groups[number]]
-    kinds = Classes(
+    kinds = SwitchClasses(
         tuple((s1,) for s1 in switches),
         tuple(pool),
         tuple((tuple(groups[number]),) for number in numbers),
     )
     begin, rest = kinds.columns(problem.subgroup, counts)
     units: dict[tuple[int, int], int] = {}
-    for (what, s, k, *_), n in begin.items():
-        if what != "part":
+    for (kind, s, k, *_), n in begin.items():
+        if kind != "part":
             units[s, k] = units.get((s, k), 0) + n
-    program = build(problem, kinds, room, shares, units)
-    answer = solve(program, gap=GAP, time_limit_s=limit_s, check=check, begin=begin)
+    program = build_program(problem, kinds, room, shares, units)
+    answer = solve_placement(program, gap=GAP, time_limit_s=limit_s, check=check, begin=begin)
     if answer.counts is None:
         return None
     costs = dict(zip(program.keys, program.cost, strict=True))

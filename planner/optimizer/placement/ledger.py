@@ -26,7 +26,7 @@ class Block:
         return sum(size for _, _, size in self.instances)
 
 
-def blocks(
+def unit_blocks(
     service: Service, shape: Sequence[int], alternative: Sequence[Sequence[int]]
 ) -> list[Block]:
     """Return the replicas of a unit on the GPU types of ``alternative``, the largest first."""

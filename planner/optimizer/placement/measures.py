@@ -67,7 +67,7 @@ class Measures:
     penalty: float  # the objective, in ``Points``; fewer are better
 
 
-def measure(
+def measure_placement(
     problem: PlacementProblem,
     placement: Placement,
     shares: Sequence[float] = KV_SHARE,
@@ -130,19 +130,19 @@ def measure_units(
     service = keys[0]
     level = np.full(count, CENTRE, np.int64)
     for candidate in (CENTRE, S2, S1, S1 - 1, NODE):
-        level[_one_each(tree.above(candidate)[placement.node], unit, count)] = candidate
+        level[_single_valued(tree.above(candidate)[placement.node], unit, count)] = candidate
     s1 = tree.s1[placement.node]
-    within = _one_each(problem.subgroup[s1], unit, count)
+    within = _single_valued(problem.subgroup[s1], unit, count)
     several = np.array([len(each.roles) > 1 for each in services], bool)[service]
     limit = np.array([{"s1": S1, "s2": S2, "none": CENTRE}[each.affinity] for each in services])
     blocks, block_at = np.unique(
         np.stack([unit, placement.role, placement.replica]), axis=1, return_inverse=True
     )
-    together = _one_each(s1, block_at.reshape(-1), blocks.shape[1])
+    together = _single_valued(s1, block_at.reshape(-1), blocks.shape[1])
     broken = np.zeros(count, bool)
     np.logical_or.at(broken, blocks[0], ~together)
     parted = np.array([any(len(r.parts) > 1 for r in each.roles) for each in services], bool)
-    preferred = _preferred(problem)
+    preferred = _preferred_types(problem)
     first = preferred[placement.service, placement.role, placement.part]
     need = np.array([each.need for each in services], np.int64)
     steps = np.maximum(0, problem.tiers[s1] - need[placement.service])
@@ -151,13 +151,15 @@ def measure_units(
     return Units(
         service=service,
         unit=keys[1],
-        gpus=_sums(placement.gpus, unit, count),
+        gpus=_group_sums(placement.gpus, unit, count),
         level=level,
         honoured=(~several | (level <= limit[service])) & ~(parted[service] & broken),
         split=several & ~within,
         share=np.where(several, np.asarray(shares, float)[level], 1.0),
-        fallback_gpus=_sums(placement.gpus * (tree.gpu[placement.node] != first), unit, count),
-        dear_gpus=_sums(placement.gpus * steps, unit, count),
+        fallback_gpus=_group_sums(
+            placement.gpus * (tree.gpu[placement.node] != first), unit, count
+        ),
+        dear_gpus=_group_sums(placement.gpus * steps, unit, count),
         tier=tier,
     )
 
@@ -175,7 +177,7 @@ def service_share(units: Units, s: int) -> tuple[float, float] | None:
     return float(gpus.sum() / (gpus / share).sum()), float(share.min())
 
 
-def _one_each(values: IntArray, group: IntArray, count: int) -> BoolArray:
+def _single_valued(values: IntArray, group: IntArray, count: int) -> BoolArray:
     """Return True for each group in which all ``values`` are equal."""
     low = np.full(count, np.iinfo(np.int64).max)
     high = np.full(count, -1, np.int64)
@@ -185,13 +187,13 @@ def _one_each(values: IntArray, group: IntArray, count: int) -> BoolArray:
     return same
 
 
-def _sums(values: IntArray, group: IntArray, count: int) -> IntArray:
+def _group_sums(values: IntArray, group: IntArray, count: int) -> IntArray:
     total = np.zeros(count, np.int64)
     np.add.at(total, group, values)
     return total
 
 
-def _preferred(problem: PlacementProblem) -> IntArray:
+def _preferred_types(problem: PlacementProblem) -> IntArray:
     """Return the preferred GPU type by service, role and part."""
     services = problem.services
     roles = max((len(service.roles) for service in services), default=0)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.optimizer.placement.classes import Classes, Key, Where
+from planner.optimizer.placement.classes import Key, SwitchClasses, Where
 from planner.optimizer.placement.free_slots import Room
-from planner.optimizer.placement.ledger import Block, Ledger, blocks
+from planner.optimizer.placement.ledger import Block, Ledger, unit_blocks
 from planner.optimizer.placement.problem import Placement, PlacementProblem, Unplaced
 
 
-class Realiser:
+class SwitchAssigner:
     """Assigns switches to units by counting slots only."""
 
     def __init__(self, problem: PlacementProblem, room: Room) -> None:
@@ -21,10 +21,10 @@ class Realiser:
     def near(self, s: int, k: int, a: int, members: tuple[int, ...], parts: list[Block]) -> bool:
         """Place a unit under the fullest switch of ``members`` with room, and return success."""
         need, switches = self.room.of_unit(parts), np.array(members)
-        fits = switches[(self.slots[switches] >= need).all(axis=1)]
-        if not len(fits):
+        fitting_switches = switches[(self.slots[switches] >= need).all(axis=1)]
+        if not len(fitting_switches):
             return False
-        s1 = int(fits[np.argmin(self.slots[fits].sum(axis=1))])
+        s1 = int(fitting_switches[np.argmin(self.slots[fitting_switches].sum(axis=1))])
         self.slots[s1] -= need
         self.count(("unit", s, k, a, s1, 0))
         return True
@@ -34,11 +34,11 @@ class Realiser:
         before, switches, chosen = self.slots.copy(), np.array(members), []
         for block in parts:
             need = self.room.of_block(block)
-            fits = switches[(self.slots[switches] >= need).all(axis=1)]
-            if not len(fits):
+            fitting_switches = switches[(self.slots[switches] >= need).all(axis=1)]
+            if not len(fitting_switches):
                 self.slots = before
                 return False
-            s1 = int(fits[np.argmin(self.slots[fits].sum(axis=1))])
+            s1 = int(fitting_switches[np.argmin(self.slots[fitting_switches].sum(axis=1))])
             self.slots[s1] -= need
             chosen.append((block, s1))
         self._wide(s, k, a, chosen)
@@ -60,60 +60,64 @@ class Realiser:
         self.counts[key] = self.counts.get(key, 0) + number
 
 
-def realise(problem: PlacementProblem, kinds: Classes, room: Room, counts: Where) -> Where:
+def assign_switches(
+    problem: PlacementProblem, kinds: SwitchClasses, room: Room, counts: Where
+) -> Where:
     """Return the program's ``counts`` by switch.
 
     Units that find no switch of their class go wherever their affinity allows. Otherwise they go
     anywhere in a subgroup, or stay unplaced.
     """
-    realiser = Realiser(problem, room)
+    realiser = SwitchAssigner(problem, room)
     pending: list[tuple[int, str, int, int, int, int]] = []
-    for (what, s, k, a, place, _), n in counts.items():
-        if what in ("unit", "wide"):
+    for (kind, s, k, a, where, _), n in counts.items():
+        if kind in ("unit", "wide"):
             size = problem.services[s].gpus(problem.services[s].shapes[k][0])
-            pending += [(-size, what, s, k, a, place)] * n
-    chosen = _parts(kinds, counts) if kinds.alone else {}
+            pending += [(-size, kind, s, k, a, where)] * n
+    chosen = _switches_of_replicas(kinds, counts) if kinds.alone else {}
     over: list[tuple[int, int]] = []
     # The largest units first: they find a switch least easily.
-    for _, what, s, k, a, place in sorted(pending):
+    for _, kind, s, k, a, where in sorted(pending):
         service = problem.services[s]
-        parts = blocks(service, service.shapes[k][0], service.alternatives[a])
-        if what == "unit":
-            fine = realiser.near(s, k, a, kinds.switches[place], parts)
+        parts = unit_blocks(service, service.shapes[k][0], service.alternatives[a])
+        if kind == "unit":
+            fine = realiser.near(s, k, a, kinds.switches[where], parts)
         elif kinds.alone:
-            placed = [(block, chosen[s, block.role, a, place].pop()) for block in parts]
+            placed = [(block, chosen[s, block.role, a, where].pop()) for block in parts]
             realiser.given(s, k, a, placed)
             fine = True
         else:
-            fine = any(realiser.across(s, k, a, members, parts) for members in kinds.pools[place])
+            fine = any(realiser.across(s, k, a, members, parts) for members in kinds.pools[where])
         if not fine:
             over.append((s, k))
-    for (what, s, k, *_), n in counts.items():
-        if what == "none":
+    for (kind, s, k, *_), n in counts.items():
+        if kind == "none":
             realiser.count(("none", s, k, 0, 0, 0), n)
     for s, k in over:
-        if not _anywhere(realiser, s, k):
+        if not _place_in_any_subgroup(realiser, s, k):
             realiser.count(("none", s, k, 0, 0, 0))
     return realiser.counts
 
 
-def _parts(kinds: Classes, counts: dict[Key, int]) -> dict[tuple[int, int, int, int], list[int]]:
+def _switches_of_replicas(
+    kinds: SwitchClasses, counts: dict[Key, int]
+) -> dict[tuple[int, int, int, int], list[int]]:
     """Return switches of wide units' replicas, by service, role, alternative and subgroup class."""
     switches_of: dict[tuple[int, int, int, int], list[int]] = {}
-    for (what, s, r, a, c, p), n in counts.items():
-        if what == "part":
+    for (kind, s, r, a, c, p), n in counts.items():
+        if kind == "part":
             switches_of.setdefault((s, r, a, p), []).extend([kinds.switches[c][0]] * n)
     return {key: sorted(switches) for key, switches in switches_of.items()}
 
 
-def _anywhere(realiser: Realiser, s: int, k: int) -> bool:
+def _place_in_any_subgroup(realiser: SwitchAssigner, s: int, k: int) -> bool:
     """Place a unit in any subgroup of its data centre, low priorities first, and return success."""
     problem = realiser.problem
     service = problem.services[s]
     s1s = np.flatnonzero(problem.centre_of_s1 == service.centre)
     by_tier = [s1s[problem.tiers[s1s] == tier] for tier in np.unique(problem.tiers[s1s])]
     for a, alternative in enumerate(service.alternatives):
-        parts = blocks(service, service.shapes[k][0], alternative)
+        parts = unit_blocks(service, service.shapes[k][0], alternative)
         if any(realiser.near(s, k, a, tuple(members.tolist()), parts) for members in by_tier):
             return True
         if len(parts) > 1:
@@ -131,23 +135,23 @@ def placement_of(problem: PlacementProblem, counts: Where) -> Placement:
     another, an instance may not fit; its unit is then unplaced.
     """
     parts: dict[tuple[int, int, int, int], list[int]] = {}
-    for (what, s, r, a, s1, pool), n in sorted(counts.items()):
-        if what == "part":
+    for (kind, s, r, a, s1, pool), n in sorted(counts.items()):
+        if kind == "part":
             parts.setdefault((s, r, a, pool), []).extend([s1] * n)
-    lost = [(s, k, n) for (what, s, k, *_), n in counts.items() if what == "none"]
+    lost = [(s, k, n) for (kind, s, k, *_), n in counts.items() if kind == "none"]
     number = [0] * len(problem.services)
     units: list[tuple[int, int, int]] = []
     instances: list[tuple[int, int, Block, int, int, int]] = []
-    for (what, s, k, a, place, _), n in sorted(counts.items()):
-        if what not in ("unit", "wide"):
+    for (kind, s, k, a, where, _), n in sorted(counts.items()):
+        if kind not in ("unit", "wide"):
             continue
         service = problem.services[s]
-        listed = blocks(service, service.shapes[k][0], service.alternatives[a])
+        listed = unit_blocks(service, service.shapes[k][0], service.alternatives[a])
         for _ in range(n):
             units.append((s, number[s], k))
             number[s] += 1
             for block in listed:
-                s1 = place if what == "unit" else parts[s, block.role, a, place].pop()
+                s1 = where if kind == "unit" else parts[s, block.role, a, where].pop()
                 for part, gpu, size in block.instances:
                     instances.append((-size, len(units) - 1, block, part, gpu, s1))
     instances.sort(

@@ -81,16 +81,18 @@ class Service:
     @cached_property
     def shapes(self) -> tuple[tuple[tuple[int, ...], int], ...]:
         """Return the units to place: replicas by role, and the number of such units."""
-        return units(self.wanted, self.ratio)
+        return split_units(self.wanted, self.ratio)
 
     @cached_property
     def alternatives(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
         """Return GPU types by role and part, the preferred first: fewest steps down the lists."""
-        flat = [part.types for role in self.roles for part in role.parts]
-        ranked = sorted(product(*(range(len(types)) for types in flat)), key=lambda r: (sum(r), r))
+        type_lists = [part.types for role in self.roles for part in role.parts]
+        ranked = sorted(
+            product(*(range(len(types)) for types in type_lists)), key=lambda r: (sum(r), r)
+        )
         alternatives = []
         for ranks in ranked[:MOST_ALTERNATIVES]:
-            chosen = iter(types[rank] for types, rank in zip(flat, ranks, strict=True))
+            chosen = iter(types[rank] for types, rank in zip(type_lists, ranks, strict=True))
             alternatives.append(
                 tuple(tuple(next(chosen) for _ in role.parts) for role in self.roles)
             )
@@ -123,7 +125,7 @@ class Service:
         return {"s1": HIGH, "s2": MEDIUM, "none": LOW}[self.affinity]
 
 
-def units(
+def split_units(
     replicas: tuple[int, ...], ratio: tuple[int, ...] = ()
 ) -> tuple[tuple[tuple[int, ...], int], ...]:
     """Split ``replicas`` by role into units as equal as possible, with all roles in each.
@@ -204,7 +206,7 @@ class Unplaced:
     reason: str
 
 
-def joined(kept: Placement, new: Placement) -> Placement:
+def join_placements(kept: Placement, new: Placement) -> Placement:
     """Join two placements; ``new`` already numbers its instances after those of ``kept``."""
     table = [
         np.concatenate([getattr(placement, name) for placement in (kept, new)])

@@ -20,10 +20,10 @@ import highspy
 import numpy as np
 
 from planner.errors import SolverFailed
-from planner.optimizer.highs import configured, load, run
-from planner.optimizer.placement.classes import Classes, Key
+from planner.optimizer.highs import load_program, run, silent_highs
+from planner.optimizer.placement.classes import Key, SwitchClasses
 from planner.optimizer.placement.free_slots import Room
-from planner.optimizer.placement.ledger import Block, blocks
+from planner.optimizer.placement.ledger import Block, unit_blocks
 from planner.optimizer.placement.measures import POINTS
 from planner.optimizer.placement.problem import PlacementProblem
 from simulation.arrays import IntArray
@@ -82,9 +82,9 @@ class Answer:
     bound: float
 
 
-def build(
+def build_program(
     problem: PlacementProblem,
-    kinds: Classes,
+    kinds: SwitchClasses,
     room: Room,
     shares: Sequence[float],
     numbers: Mapping[tuple[int, int], int] | None = None,
@@ -102,14 +102,14 @@ def build(
     near, across = max(shares[: S1 + 1]), shares[S2]
     for s, service in enumerate(problem.services):
         several = len(service.roles) > 1
-        places = [
+        options = [
             c
             for c, members in enumerate(kinds.switches)
             if problem.centre_of_s1[members[0]] == service.centre
         ]
-        pools = sorted({kinds.pool[c] for c in places})
+        pools = sorted({kinds.pool[c] for c in options})
         excess = {
-            c: max(0, int(problem.tiers[kinds.switches[c][0]]) - service.need) for c in places
+            c: max(0, int(problem.tiers[kinds.switches[c][0]]) - service.need) for c in options
         }
         demand = {}
         shapes = tuple(
@@ -125,29 +125,31 @@ def build(
         links: dict[tuple[int, int, int], int] = {}
         for a, alternative in enumerate(service.alternatives):
             single = [
-                blocks(service, [int(i == r) for i in range(len(service.roles))], alternative)[0]
+                unit_blocks(service, [int(i == r) for i in range(len(service.roles))], alternative)[
+                    0
+                ]
                 for r in range(len(service.roles))
             ]
             for k, (shape, number) in enumerate(shapes):
                 if not number:
                     continue
-                parts = blocks(service, shape, alternative)
+                parts = unit_blocks(service, shape, alternative)
                 need, gpus = room.of_unit(parts), service.gpus(shape)
                 base = POINTS.fallback * service.fallback_gpus(shape, alternative)
                 lost = POINTS.bandwidth * gpus * several
-                for c in places:
-                    fit = _fit(room, kinds.switches[c], need)
+                for c in options:
+                    fit = _units_that_fit(room, kinds.switches[c], need)
                     if not fit:
                         continue
                     cost = base + lost * (1 - near) + POINTS.tier * gpus * excess[c]
-                    nodes, less = _opens(opened, c, parts)
-                    entries = [(demand[k], 1.0), *_uses(rows[c], need), *nodes]
+                    nodes, less = _node_entries(opened, c, parts)
+                    entries = [(demand[k], 1.0), *_uses_entry(rows[c], need), *nodes]
                     upper = float(min(number, fit))
                     program.column(("unit", s, k, a, c, 0), cost - less, upper, entries)
                 if not several or sum(shape) == 1:
                     continue
                 for p in pools:
-                    members = [c for c in places if kinds.pool[c] == p]
+                    members = [c for c in options if kinds.pool[c] == p]
                     if (slots[members].sum(axis=0) < need).any():
                         continue
                     cost = base + lost * (1 - across) + POINTS.tier * gpus * excess[members[0]]
@@ -163,17 +165,17 @@ def build(
                     continue
                 total = sum(shape[r] * number for shape, number in shapes)
                 need = room.of_block(single[r])
-                for c in (c for c in places if kinds.pool[c] == p):
-                    if not (fit := _fit(room, kinds.switches[c], need)):
+                for c in (c for c in options if kinds.pool[c] == p):
+                    if not (fit := _units_that_fit(room, kinds.switches[c], need)):
                         continue
-                    nodes, less = _opens(opened, c, [single[r]])
-                    entries = [(row, 1.0), *_uses(rows[c], need), *nodes]
+                    nodes, less = _node_entries(opened, c, [single[r]])
+                    entries = [(row, 1.0), *_uses_entry(rows[c], need), *nodes]
                     upper = float(min(total, fit))
                     program.column(("part", s, r, a, c, p), -less, upper, entries)
     return program
 
 
-def solve(
+def solve_placement(
     program: Program,
     *,
     gap: float,
@@ -182,14 +184,14 @@ def solve(
     begin: dict[Key, int] | None = None,
 ) -> Answer:
     """Solve to ``gap`` of the objective or until time runs out, from ``begin`` if given."""
-    highs = configured(time_limit_s=time_limit_s, gap=gap)
-    load(highs, program.lp())
+    highs = silent_highs(time_limit_s=time_limit_s, gap=gap)
+    load_program(highs, program.lp())
     if begin is not None:
-        known = [i for i, key in enumerate(program.keys) if key[0] != "open"]
+        given = [i for i, key in enumerate(program.keys) if key[0] != "open"]
         highs.setSolution(
-            len(known),
-            np.array(known, np.int32),
-            np.array([float(begin.get(program.keys[i], 0)) for i in known]),
+            len(given),
+            np.array(given, np.int32),
+            np.array([float(begin.get(program.keys[i], 0)) for i in given]),
         )
     run(highs, check)
     states, status, info = highspy.HighsModelStatus, highs.getModelStatus(), highs.getInfo()
@@ -207,19 +209,19 @@ def solve(
     return Answer(counts, bound)
 
 
-def _fit(room: Room, members: tuple[int, ...], need: IntArray) -> int:
+def _units_that_fit(room: Room, members: tuple[int, ...], need: IntArray) -> int:
     """Return how many units of ``need`` fit under the switches if these are otherwise empty."""
     used_types = need > 0
     each = room.slots[np.array(members)][:, used_types] // need[used_types]
     return int(each.min(axis=1).sum()) if used_types.any() else 0
 
 
-def _uses(rows: IntArray, need: IntArray) -> list[tuple[int, float]]:
+def _uses_entry(rows: IntArray, need: IntArray) -> list[tuple[int, float]]:
     return [(int(row), float(n)) for row, n in zip(rows, need, strict=True)]
 
 
 def _node_rows(
-    program: Program, problem: PlacementProblem, kinds: Classes
+    program: Program, problem: PlacementProblem, kinds: SwitchClasses
 ) -> dict[tuple[int, int], int]:
     """Add rows and columns for the number of nodes in use, by GPU type and class of switches.
 
@@ -243,7 +245,7 @@ def _node_rows(
     return rows
 
 
-def _opens(
+def _node_entries(
     opened: dict[tuple[int, int], int], c: int, parts: Sequence[Block]
 ) -> tuple[list[tuple[int, float]], float]:
     """Return the entries of ``parts`` in the node rows, and the points that they deduct."""

@@ -7,14 +7,14 @@ import numpy as np
 from planner.optimizer.placement.problem import Placement, PlacementProblem
 
 
-def have(placed: Placement, s: int, roles: int) -> tuple[int, ...]:
+def placed_replicas(placed: Placement, s: int, roles: int) -> tuple[int, ...]:
     """Return the placed replicas of each role of a service."""
     of_service = placed.service == s
     keys = np.unique(np.stack([placed.role, placed.unit, placed.replica])[:, of_service], axis=1)
     return tuple(int((keys[0] == r).sum()) for r in range(roles))
 
 
-def scaled_in(
+def scale_in(
     problem: PlacementProblem, placed: Placement, s: int, less: tuple[int, ...]
 ) -> Placement:
     """Return ``placed`` without ``less`` replicas by role of service ``s``.
@@ -29,7 +29,7 @@ def scaled_in(
     numbers = np.unique(placed.unit[of_service])
     highest = {int(u): int(tier[of_service[placed.unit[of_service] == u]].max()) for u in numbers}
     order = sorted(highest, key=lambda u: (-highest[u], -u))
-    count = {u: have(placed.rows(placed.unit == u), s, roles) for u in order}
+    count = {u: placed_replicas(placed.rows(placed.unit == u), s, roles) for u in order}
     left = np.array(less)
     gone = np.zeros(len(placed), bool)
     reduced = []
@@ -39,12 +39,12 @@ def scaled_in(
             gone |= (placed.service == s) & (placed.unit == u)
         else:
             reduced.append(u)
-    for least in (1, 0):
+    for replicas_left in (1, 0):
         for u in reduced:
             for r in range(roles):
                 members = (placed.service == s) & (placed.unit == u) & (placed.role == r) & ~gone
                 replicas = np.unique(placed.replica[members])
-                go = replicas[max(least, len(replicas) - int(left[r])) :]
+                go = replicas[max(replicas_left, len(replicas) - int(left[r])) :]
                 gone |= members & np.isin(placed.replica, go)
                 left[r] -= len(go)
     return placed.rows(~gone)

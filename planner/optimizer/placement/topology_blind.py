@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.optimizer.placement.algorithm4 import by_priority, why_not
-from planner.optimizer.placement.ledger import Ledger, Row, blocks
+from planner.optimizer.placement.algorithm4 import by_priority, no_room_reason
+from planner.optimizer.placement.ledger import Ledger, Row, unit_blocks
 from planner.optimizer.placement.problem import Placement, PlacementProblem, Unplaced
 
 
@@ -27,9 +27,9 @@ def place_blind(problem: PlacementProblem, seed: int = 0) -> Placement:
         unit = 0
         for shape, number in service.shapes:
             for done in range(number):
-                unit_rows = _unit(problem, ledger, s, unit, shape, of_type)
+                unit_rows = _place_unit(problem, ledger, s, unit, shape, of_type)
                 if not unit_rows:
-                    reason = why_not(problem, ledger, s, shape)
+                    reason = no_room_reason(problem, ledger, s, shape)
                     unplaced.append(Unplaced(s, shape, number - done, reason))
                     break
                 rows += unit_rows
@@ -37,7 +37,7 @@ def place_blind(problem: PlacementProblem, seed: int = 0) -> Placement:
     return Placement.of(rows, tuple(unplaced))
 
 
-def _unit(
+def _place_unit(
     problem: PlacementProblem,
     ledger: Ledger,
     s: int,
@@ -49,11 +49,11 @@ def _unit(
     service = problem.services[s]
     rows: list[Row] = []
     first = ledger.instance
-    for block in blocks(service, shape, service.alternatives[0]):
+    for block in unit_blocks(service, shape, service.alternatives[0]):
         for part, _, size in block.instances:
             for gpu in service.roles[block.role].parts[part].types:
-                places = _most_free(ledger, of_type[gpu], size)
-                if places:
+                node_gpus = _take_on_freest_node(ledger, of_type[gpu], size)
+                if node_gpus:
                     break
             else:
                 ledger.give_back([(row[-2], row[-1]) for row in rows])
@@ -61,13 +61,13 @@ def _unit(
                 return []
             rows += [
                 (s, unit, block.role, block.replica, part, ledger.instance, node, gpus)
-                for node, gpus in places
+                for node, gpus in node_gpus
             ]
             ledger.instance += 1
     return rows
 
 
-def _most_free(ledger: Ledger, nodes: np.ndarray, size: int) -> list[tuple[int, int]]:
+def _take_on_freest_node(ledger: Ledger, nodes: np.ndarray, size: int) -> list[tuple[int, int]]:
     largest = int(ledger.size[nodes].max(initial=0))
     if size > largest:
         return ledger.take(nodes, size)

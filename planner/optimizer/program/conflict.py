@@ -13,10 +13,10 @@ from typing import TypeVar
 import highspy
 import numpy as np
 
-from planner.optimizer.formatting import some
-from planner.optimizer.highs import configured, load
+from planner.optimizer.formatting import first_names
+from planner.optimizer.highs import load_program, silent_highs
 from planner.optimizer.problem import HorizonProblem
-from planner.optimizer.program.search import drafted
+from planner.optimizer.program.search import draft_program
 from planner.optimizer.solving import LinearProgram
 
 # seconds for the filter; rows not tested by then stay in the set
@@ -31,7 +31,7 @@ Row = TypeVar("Row")
 
 def conflicting_set(problem: HorizonProblem) -> str:
     """Return the sentence for a minimal conflicting set of an infeasible ``problem``."""
-    draft = drafted(problem, cuts=False)
+    draft = draft_program(problem, cuts=False)
     program = draft.builder.program()
     words: dict[int, tuple[Callable[[int], str], int]] = {}
     joint: set[int] = set()
@@ -48,8 +48,8 @@ def conflicting_set(problem: HorizonProblem) -> str:
     if not test(order):
         test, budget_s = _Rows(program, order, relaxed=False).infeasible, WHOLE_BUDGET_S
         integral = " with whole instances (fractions of one would do)"
-    members = minimal(single if test(single) else order, test, budget_s)
-    sentences = some([words[row][0](words[row][1]) for row in sorted(members)])
+    members = minimal_rows(single if test(single) else order, test, budget_s)
+    sentences = first_names([words[row][0](words[row][1]) for row in sorted(members)])
     lead = problem.lead
     periods = "a period" if lead == 1 else f"{lead} periods"
     late = f", given that an instance serves no sooner than {periods} after it is asked for"
@@ -59,7 +59,7 @@ def conflicting_set(problem: HorizonProblem) -> str:
     )
 
 
-def minimal(
+def minimal_rows(
     rows: Sequence[Row], infeasible: Callable[[Sequence[Row]], bool], budget_s: float
 ) -> list[Row]:
     """Delete rows in halving chunks while the rest stays infeasible.
@@ -92,20 +92,20 @@ class _Rows:
     def __init__(self, program: LinearProgram, rows: Sequence[int], *, relaxed: bool) -> None:
         self._program, self._rows = program, frozenset(rows)
         self._off: set[int] = set()
-        self._highs = configured(time_limit_s=LP_BUDGET_S + WHOLE_BUDGET_S)
+        self._highs = silent_highs(time_limit_s=LP_BUDGET_S + WHOLE_BUDGET_S)
         lp = program.highs(relaxed=relaxed)
         lp.col_cost_ = np.zeros(len(program.cost))
-        load(self._highs, lp)
+        load_program(self._highs, lp)
 
     def infeasible(self, rows: Sequence[int]) -> bool:
         """Return True if ``rows`` and all rows that define variables are proven infeasible."""
-        off = set(self._rows.difference(rows))
-        for row in off - self._off:
+        switched_off = set(self._rows.difference(rows))
+        for row in switched_off - self._off:
             self._highs.changeRowBounds(row, -highspy.kHighsInf, highspy.kHighsInf)
-        for row in self._off - off:
+        for row in self._off - switched_off:
             lower, upper = self._program.row_lower[row], self._program.row_upper[row]
             self._highs.changeRowBounds(row, lower, upper)
-        self._off = off
+        self._off = switched_off
         # HiGHS counts the limit from the first run of the object, not from this one.
         self._highs.setOptionValue("time_limit", self._highs.getRunTime() + TEST_S)
         self._highs.run()

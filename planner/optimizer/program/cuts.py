@@ -18,9 +18,9 @@ import numpy as np
 import scipy
 
 from planner.optimizer.figures import TOLERANCE, global_need_tps, local_need_tps
-from planner.optimizer.pools import bent, curve, fewest
+from planner.optimizer.pools import capacity_curve, fewest_instances, is_nonlinear
 from planner.optimizer.program.variables import Draft
-from planner.optimizer.roles import sides
+from planner.optimizer.roles import role_sides
 from planner.optimizer.solving.arrays import INF, Entry
 from simulation.arrays import FloatArray, IntArray
 
@@ -36,7 +36,7 @@ def whole_covers(draft: Draft) -> None:
     if draft.short is not None:
         return
     first = draft.problem.first
-    for side in sides(first):
+    for side in role_sides(first):
         for model in range(len(first.models)):
             columns = np.flatnonzero((first.theta_tps[model] > 0) & side.columns)
             lost = side.lost[columns]
@@ -64,13 +64,13 @@ def _add(
         return
     first, enough = draft.problem.first, float(need * (1 - TOLERANCE))
     theta, bends = first.theta_tps[model, columns], tuple[tuple[float, ...], ...]()
-    if lost.any() or bent(first)[model, columns].any():
+    if lost.any() or is_nonlinear(first)[model, columns].any():
         each = list(zip(columns.tolist(), lost.tolist(), strict=True))
-        counts = [fewest(first, model, column, enough, gone) for column, gone in each]
+        counts = [fewest_instances(first, model, column, enough, gone) for column, gone in each]
         if np.prod(np.array(sorted(counts)[:-1], float) + 1) > POINTS:
             return
         bends = tuple(
-            tuple(curve(first, model, column, count, gone)[1:].tolist())
+            tuple(capacity_curve(first, model, column, count, gone)[1:].tolist())
             for (column, gone), count in zip(each, counts, strict=True)
         )
     rows = facets(tuple(theta.tolist()), enough, bends)
@@ -105,16 +105,18 @@ def facets(
     else:
         counts = np.ceil(need / np.array(theta) - EDGE).astype(int)
         curves = [each * np.arange(n + 1) for each, n in zip(theta, counts, strict=True)]
-    most = np.array([len(curve) - 1 for curve in curves])
-    if len(most) == 1:
-        return np.array([[1.0 / most[0], 1.0]]) if most[0] > 0 else np.empty((0, 2))
-    order = np.argsort(most)[::-1]  # The longest axis is computed from the others, not listed.
-    most, curves = most[order], [curves[g] for g in order]
-    if np.prod(most[1:] + 1) > POINTS:
-        return np.empty((0, len(most) + 1))
-    others = np.array(list(itertools.product(*(range(count + 1) for count in most[1:]))))
+    max_counts = np.array([len(curve) - 1 for curve in curves])
+    if len(max_counts) == 1:
+        return np.array([[1.0 / max_counts[0], 1.0]]) if max_counts[0] > 0 else np.empty((0, 2))
+    order = np.argsort(max_counts)[
+        ::-1
+    ]  # The longest axis is computed from the others, not listed.
+    max_counts, curves = max_counts[order], [curves[g] for g in order]
+    if np.prod(max_counts[1:] + 1) > POINTS:
+        return np.empty((0, len(max_counts) + 1))
+    others = np.array(list(itertools.product(*(range(count + 1) for count in max_counts[1:]))))
     carried = sum(curve[n] for curve, n in zip(curves[1:], others.T, strict=True))
-    last = np.searchsorted(curves[0], need - carried - EDGE * need).clip(0, most[0])
+    last = np.searchsorted(curves[0], need - carried - EDGE * need).clip(0, max_counts[0])
     points = np.column_stack([last, others])
     spare = carried + curves[0][last] - need
     lost = np.column_stack(  # capacity lost with one instance fewer
@@ -122,23 +124,23 @@ def facets(
     )
     minimal = ((points == 0) | (spare[:, None] < lost - EDGE * need)).all(axis=1)
     points = points[minimal].astype(float)
-    beyond = np.diag(4.0 * (most + 1))  # dominated points that give the hull a volume
+    beyond = np.diag(4.0 * (max_counts + 1))  # dominated points that give the hull a volume
     try:
         hull = scipy.spatial.ConvexHull(
-            np.concatenate([points, beyond, np.full((1, len(most)), 9.0 * max(most))])
+            np.concatenate([points, beyond, np.full((1, len(max_counts)), 9.0 * max(max_counts))])
         )
     except scipy.spatial.QhullError:
-        return np.empty((0, len(most) + 1))
+        return np.empty((0, len(max_counts) + 1))
     planes = np.unique(np.round(hull.equations, 9), axis=0)  # a n + b <= 0 inside
     slopes, level = -planes[:, :-1], planes[:, -1]
     good = (slopes >= -EDGE).all(axis=1) & (level > EDGE)
     slopes = np.maximum(0.0, slopes[good]) / level[good][:, None]
     if len(slopes) > FACETS:
-        return np.empty((0, len(most) + 1))
+        return np.empty((0, len(max_counts) + 1))
     # Rounding must not cut off a point: move each facet to the least value over all points.
-    least = (points @ slopes.T).min(axis=0)
+    lowest = (points @ slopes.T).min(axis=0)
     unsorted = np.empty_like(slopes)
     unsorted[:, order] = slopes
-    kept = least > EDGE
-    rows: FloatArray = np.column_stack([unsorted[kept], np.minimum(1.0, least[kept])])
+    kept = lowest > EDGE
+    rows: FloatArray = np.column_stack([unsorted[kept], np.minimum(1.0, lowest[kept])])
     return rows

@@ -15,18 +15,18 @@ import numpy as np
 
 from planner.optimizer.figures import global_need_tps, local_need_tps
 from planner.optimizer.formatting import (
-    amount,
+    cap_words,
     in_region,
-    instances,
+    instance_words,
     on_gpu,
-    share,
-    tokens,
-    without,
+    percent,
+    redundancy_words,
+    tokens_words,
 )
 from planner.optimizer.objective import BUDGET, CARBON, CHURN
 from planner.optimizer.problem import PlanningProblem
 from planner.optimizer.program.variables import Draft
-from planner.optimizer.roles import sides
+from planner.optimizer.roles import role_sides
 from planner.optimizer.solving.arrays import INF, Entry
 from simulation.arrays import FloatArray, IntArray
 
@@ -62,23 +62,23 @@ def all_sides(draft: Draft) -> None:
     """
     if draft.served is None:
         return
-    every = np.arange(draft.pairs)
-    for side in sides(draft.problem.first):
+    all_pairs = np.arange(draft.pairs)
+    for side in role_sides(draft.problem.first):
         for period in range(len(draft.x)):
             entries = draft.carrying(period, draft.pair, side)
-            entries.append((every, draft.served[period], -side.share))
+            entries.append((all_pairs, draft.served[period], -side.share))
             draft.builder.add("side", entries, 0.0, INF, draft.pairs)
 
 
 def local_coverage(draft: Draft) -> None:
     """Add  sum_g C(x - d) + sum_k u  >=  epsilon max_w rho[p,l,r,w]   for every p, l, r."""
-    every = np.arange(draft.pairs)
+    all_pairs = np.arange(draft.pairs)
     for period, window in enumerate(draft.problem.windows):
         need = local_need_tps(window).ravel()
-        entries = draft.serving(period, every)
+        entries = draft.serving(period, all_pairs)
         if draft.short is not None:
-            entries += [(every, tier[period], 1.0) for tier in draft.short]
-        words = partial(_own, window, draft.problem.within(period))
+            entries += [(all_pairs, tier[period], 1.0) for tier in draft.short]
+        words = partial(_own_words, window, draft.problem.within(period))
         draft.builder.add("local", entries, need, INF, draft.pairs, words)
 
 
@@ -90,7 +90,7 @@ def global_coverage(draft: Draft) -> None:
         if draft.short is not None and draft.beyond is not None:
             entries += [(model_of, tier[period], 1.0) for tier in draft.short]
             entries += [(models, tier[period], 1.0) for tier in draft.beyond]
-        words = partial(_joint, window, draft.problem.within(period))
+        words = partial(_joint_words, window, draft.problem.within(period))
         draft.builder.add("global", entries, global_need_tps(window), INF, len(models), words)
 
 
@@ -105,15 +105,15 @@ def without_a_region(draft: Draft) -> None:
         return
     models, regions = len(problem.first.models), len(problem.first.regions)
     model, region = np.divmod(pair, regions)
-    every = np.arange(models)
+    all_models = np.arange(models)
     for period, window in enumerate(problem.windows):
         need = global_need_tps(window)
         for lost, name in enumerate(window.regions):
             entries = draft.serving(period, model, (region != lost).astype(float))
             if draft.short is not None and draft.beyond is not None:
                 entries += [(model, tier[period], 1.0) for tier in draft.short]
-                entries += [(every, tier[period], 1.0) for tier in draft.beyond]
-            words = partial(_joint, window, f" but {name}{problem.within(period)}")
+                entries += [(all_models, tier[period], 1.0) for tier in draft.beyond]
+            words = partial(_joint_words, window, f" but {name}{problem.within(period)}")
             draft.builder.add("regions", entries, need, INF, models, words)
 
 
@@ -127,7 +127,10 @@ def capacity(draft: Draft) -> None:
         size = window.gpus_per_instance[draft.model, draft.column]
         entries: list[Entry] = [(row, draft.x[period], size)]
         entries += draft.starting(period, row, size)
-        gpus, words = window.capacity_gpus, partial(_held, window, draft.problem.within(period))
+        gpus, words = (
+            window.capacity_gpus,
+            partial(_held_words, window, draft.problem.within(period)),
+        )
         draft.builder.add("capacity", entries, -INF, gpus.ravel(), gpus.size, words)
 
 
@@ -145,26 +148,32 @@ def minimum(draft: Draft) -> None:
     Before ``lead``, the minimum is at most the present fleet, because nothing else can be up yet.
     """
     for period, window in enumerate(draft.problem.windows):
-        least = window.minimum[draft.cell]
+        minimums = window.minimum[draft.cell]
         if period < draft.problem.lead:
-            least = np.minimum(least, draft.problem.first.current[draft.cell])
-        cells = np.flatnonzero(least > 0)
+            minimums = np.minimum(minimums, draft.problem.first.current[draft.cell])
+        cells = np.flatnonzero(minimums > 0)
         rows = np.arange(len(cells))
         entries: list[Entry] = [(rows, draft.x[period, cells], 1.0)]
         if draft.lent is not None:
             entries.append((rows, draft.lent[period, cells], -1.0))
-        words = partial(_bound, draft, "at least", least, cells, draft.problem.within(period))
-        draft.builder.add("minimum", entries, least[cells], INF, len(cells), words)
+        words = partial(
+            _bound_words, draft, "at least", minimums, cells, draft.problem.within(period)
+        )
+        draft.builder.add("minimum", entries, minimums[cells], INF, len(cells), words)
 
 
 def maximum(draft: Draft) -> None:
     """Add  x[p]  <=  maximum[p,l,r,g]   where capacity alone would allow more (E2)."""
     for period, window in enumerate(draft.problem.windows):
-        most, room = window.maximum[draft.cell], window.room[draft.region, draft.column]
-        cells = np.flatnonzero(most * window.gpus_per_instance[draft.model, draft.column] < room)
+        maximums, room = window.maximum[draft.cell], window.room[draft.region, draft.column]
+        cells = np.flatnonzero(
+            maximums * window.gpus_per_instance[draft.model, draft.column] < room
+        )
         entries: list[Entry] = [(np.arange(len(cells)), draft.x[period, cells], 1.0)]
-        words = partial(_bound, draft, "at most", most, cells, draft.problem.within(period))
-        draft.builder.add("maximum", entries, -INF, most[cells], len(cells), words)
+        words = partial(
+            _bound_words, draft, "at most", maximums, cells, draft.problem.within(period)
+        )
+        draft.builder.add("maximum", entries, -INF, maximums[cells], len(cells), words)
 
 
 def tiers(draft: Draft) -> None:
@@ -172,11 +181,11 @@ def tiers(draft: Draft) -> None:
     if draft.short is None or draft.beyond is None:
         return
     models, model_of = np.arange(len(draft.problem.first.models)), draft.model_of_pair
-    most = np.maximum(draft.problem.own_demand.sum(axis=3), draft.problem.joint_demand)
-    for tier, period in np.ndindex(most.shape[:2]):
+    tier_demand = np.maximum(draft.problem.own_demand.sum(axis=3), draft.problem.joint_demand)
+    for tier, period in np.ndindex(tier_demand.shape[:2]):
         entries: list[Entry] = [(model_of, draft.short[tier, period], 1.0)]
         entries.append((models, draft.beyond[tier, period], 1.0))
-        draft.builder.add("tiers", entries, -INF, most[tier, period], len(models))
+        draft.builder.add("tiers", entries, -INF, tier_demand[tier, period], len(models))
 
 
 def rerouting(draft: Draft) -> None:
@@ -190,13 +199,15 @@ def rerouting(draft: Draft) -> None:
         _flows(draft, draft.problem.reroute)
         for lost, name in enumerate(draft.problem.first.regions):
             if draft.problem.first.lose_region:
-                ways = draft.problem.reroute.copy()
-                ways[lost] = ways[lost] > 0
-                _flows(draft, ways, lost, f", {name} lost")
+                allowed_shares = draft.problem.reroute.copy()
+                allowed_shares[lost] = allowed_shares[lost] > 0
+                _flows(draft, allowed_shares, lost, f", {name} lost")
 
 
-def _flows(draft: Draft, ways: FloatArray, lost: int | None = None, words_before: str = "") -> None:
-    """Add the rows of ``rerouting`` for ``ways`` ``[r, r]``, without region ``lost`` if given."""
+def _flows(
+    draft: Draft, allowed_shares: FloatArray, lost: int | None = None, words_before: str = ""
+) -> None:
+    """Add the rows of ``rerouting`` for ``allowed_shares [r, r]``, without region ``lost``."""
     problem = draft.problem
     models, regions = len(problem.first.models), len(problem.first.regions)
     pair = np.arange(draft.pairs)
@@ -204,7 +215,7 @@ def _flows(draft: Draft, ways: FloatArray, lost: int | None = None, words_before
     for period, window in enumerate(problem.windows):
         peak = window.demand_tps.sum(axis=1).argmax(axis=1)
         rho = window.demand_tps[np.arange(models), :, peak].ravel()  # [l * r]
-        shares = ways[region] + np.eye(regions)[region]  # [l * r, j]
+        shares = allowed_shares[region] + np.eye(regions)[region]  # [l * r, j]
         if lost is not None:
             shares[:, lost] = 0.0
         flow = draft.builder.grid(shares.shape, upper=np.minimum(1.0, shares) * rho[:, None])
@@ -212,7 +223,7 @@ def _flows(draft: Draft, ways: FloatArray, lost: int | None = None, words_before
         if draft.short is not None and draft.beyond is not None:
             entries += [(pair, tier[period], 1.0) for tier in draft.short]
             entries += [(pair, tier[period][model], 1.0) for tier in draft.beyond]
-        words = partial(_homes, window, words_before + problem.within(period), rho)
+        words = partial(_home_words, window, words_before + problem.within(period), rho)
         draft.builder.add("reroute", entries, rho, INF, draft.pairs, words)
         into = model[:, None] * regions + np.arange(regions)
         entries = [(into, flow, -1.0), *draft.serving(period, pair)]
@@ -239,13 +250,13 @@ def caps(draft: Draft) -> None:
                 entries, more = draft.changed(period)
             limit = getattr(window, field)
             if np.isfinite(limit):
-                words = partial(_cap, family, limit, problem.within(period))
+                words = partial(_cap_words, family, limit, problem.within(period))
                 draft.builder.add(family, entries, -INF, limit - more, 1, words)
             hours = problem.hours if measure else 1.0
             everything += [(row, of, np.asarray(by, float) * hours) for row, of, by in entries]
             constant += more
         if np.isfinite(total):
-            words = partial(_over_all, family, total)
+            words = partial(_overall_words, family, total)
             draft.builder.add(family, everything, -INF, total - constant, 1, words)
 
 
@@ -266,30 +277,31 @@ FAMILIES = (
 )
 
 
-def _held(window: PlanningProblem, within: str, row: int) -> str:
+def _held_words(window: PlanningProblem, within: str, row: int) -> str:
     region, kind = divmod(row, window.capacity_gpus.shape[1])
     gpus = int(window.capacity_gpus[region, kind])
     return f"{gpus:,} {window.row_names[kind]} in {window.regions[region]}{within}"
 
 
-def _own(window: PlanningProblem, within: str, row: int) -> str:
+def _own_words(window: PlanningProblem, within: str, row: int) -> str:
     model, region = divmod(row, len(window.regions))
-    need = tokens(local_need_tps(window)[model, region])
+    need = tokens_words(local_need_tps(window)[model, region])
     where = in_region(window, model, region)
-    return f"{need} of {where} ({share(window.epsilon)} of its peak){within}{without(window)}"
+    share = percent(window.epsilon)
+    return f"{need} of {where} ({share} of its peak){within}{redundancy_words(window)}"
 
 
-def _joint(window: PlanningProblem, within: str, row: int) -> str:
-    need = tokens(global_need_tps(window)[row])
-    return f"{need} of {window.models[row]} in all regions{within}{without(window)}"
+def _joint_words(window: PlanningProblem, within: str, row: int) -> str:
+    need = tokens_words(global_need_tps(window)[row])
+    return f"{need} of {window.models[row]} in all regions{within}{redundancy_words(window)}"
 
 
-def _homes(window: PlanningProblem, within: str, rho: FloatArray, row: int) -> str:
+def _home_words(window: PlanningProblem, within: str, rho: FloatArray, row: int) -> str:
     where = in_region(window, *divmod(row, len(window.regions)))
-    return f"{tokens(rho[row])} from {where}, served there or where it may be sent{within}"
+    return f"{tokens_words(rho[row])} from {where}, served there or where it may be sent{within}"
 
 
-def _bound(
+def _bound_words(
     draft: Draft, least_or_most: str, limit: IntArray, cells: IntArray, within: str, row: int
 ) -> str:
     cell = cells[row]
@@ -297,13 +309,13 @@ def _bound(
         draft.problem.first,
         int(draft.model[cell]), int(draft.region[cell]), int(draft.column[cell]),
     )  # fmt: skip
-    return f"{least_or_most} {instances(int(limit[cell]))} of {where}{within}"
+    return f"{least_or_most} {instance_words(int(limit[cell]))} of {where}{within}"
 
 
-def _cap(family: str, limit: float, within: str, row: int) -> str:
-    return f"{CAP_NAMES[family]} of {amount(family, limit)}{within}"
+def _cap_words(family: str, limit: float, within: str, row: int) -> str:
+    return f"{CAP_NAMES[family]} of {cap_words(family, limit)}{within}"
 
 
-def _over_all(family: str, limit: float, row: int) -> str:
-    most = amount(family, limit).removesuffix("/h")
-    return f"{most} at most over all periods"
+def _overall_words(family: str, limit: float, row: int) -> str:
+    limit_words = cap_words(family, limit).removesuffix("/h")
+    return f"{limit_words} at most over all periods"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.optimizer.figures import global_need_tps
-from planner.optimizer.pools import Pieces, curve, fewest, pieces
+from planner.optimizer.pools import LinearPieces, capacity_curve, fewest_instances, linear_pieces
 from planner.optimizer.problem import PlanningProblem
 from planner.optimizer.solving.arrays import INF, Builder, Entry
 from simulation.arrays import FloatArray, IntArray
@@ -44,24 +44,27 @@ class Pools:
 
     @classmethod
     def of(
-        cls, builder: Builder, window: PlanningProblem, cell: Cell, fits: IntArray, lost: int
+        cls, builder: Builder, window: PlanningProblem, cell: Cell, max_counts: IntArray, lost: int
     ) -> Pools:
         """Return the pools of a window, adding variables to ``builder``.
 
-        ``fits`` ``[n]`` is the most instances of a cell that the capacity allows. ``lost``
+        ``max_counts`` ``[n]`` is the most instances of a cell that the capacity allows. ``lost``
         instances of each pool are assumed gone.
         """
-        need, known = global_need_tps(window), dict[tuple[int, int, int], Pieces]()
-        plain, curved = np.zeros(len(fits)), list[tuple[int, Pieces]]()
+        need, pieces_of = global_need_tps(window), dict[tuple[int, int, int], LinearPieces]()
+        plain, curved = np.zeros(len(max_counts)), list[tuple[int, LinearPieces]]()
         for n, (model, column) in enumerate(zip(cell[0].tolist(), cell[2].tolist(), strict=True)):
-            enough = min(int(fits[n]), fewest(window, model, column, float(need[model]), lost))
+            enough = min(
+                int(max_counts[n]),
+                fewest_instances(window, model, column, float(need[model]), lost),
+            )
             key = (model, column, enough)
-            if key not in known:
-                known[key] = _pieces(window, *key, float(need[model]), lost)
-            if len(known[key].slope) == 1:
-                plain[n] = known[key].slope[0]
-            elif len(known[key].slope):
-                curved.append((n, known[key]))
+            if key not in pieces_of:
+                pieces_of[key] = _pieces(window, *key, float(need[model]), lost)
+            if len(pieces_of[key].slope) == 1:
+                plain[n] = pieces_of[key].slope[0]
+            elif len(pieces_of[key].slope):
+                curved.append((n, pieces_of[key]))
         if not curved:
             return cls.straight(plain)
         cells = np.repeat([n for n, _ in curved], [len(curve.slope) for _, curve in curved])
@@ -113,9 +116,9 @@ class Pools:
 
 
 def _pieces(
-    window: PlanningProblem, model: int, column: int, most: int, need: float, lost: int
-) -> Pieces:
+    window: PlanningProblem, model: int, column: int, max_count: int, need: float, lost: int
+) -> LinearPieces:
     """Return the pieces of one cell. A linear curve stays in one piece."""
-    carried = curve(window, model, column, most, lost)
-    exact = pieces(carried, np.inf)
-    return exact if len(exact.slope) == 1 else pieces(carried, need)
+    carried = capacity_curve(window, model, column, max_count, lost)
+    exact = linear_pieces(carried, np.inf)
+    return exact if len(exact.slope) == 1 else linear_pieces(carried, need)

@@ -26,7 +26,7 @@ WORTH_SLACK = 1e-6
 LEAST_S = 0.05  # seconds: shortest limit for the last solve
 
 
-def drafted(problem: HorizonProblem, *, cuts: bool = True) -> Draft:
+def draft_program(problem: HorizonProblem, *, cuts: bool = True) -> Draft:
     """Build the variables and every family of rows, and with ``cuts`` the facets."""
     draft = Draft.of(problem)
     for family in FAMILIES:
@@ -51,8 +51,8 @@ class Effort:
 
     def __post_init__(self) -> None:
         if self.solver not in SOLVERS:
-            known = ", ".join(SOLVERS)
-            raise ScenarioError(f"Solver {self.solver!r} is not known: use one of {known}.")
+            solver_names = ", ".join(SOLVERS)
+            raise ScenarioError(f"Solver {self.solver!r} is not known: use one of {solver_names}.")
         if not self.gap >= 0 or not self.time_limit_s > 0:
             raise ScenarioError("The gap must be 0 or more and the time limit more than 0 seconds.")
 
@@ -69,7 +69,7 @@ class Search:
     @classmethod
     def of(cls, problem: HorizonProblem, effort: Effort) -> Search:
         """Build the program. The clock starts when it is built."""
-        draft = drafted(problem)
+        draft = draft_program(problem)
         return cls(draft, draft.builder.program(), effort, perf_counter() + effort.time_limit_s)
 
     def best(self, start: FloatArray | None = None) -> Solved:
@@ -103,9 +103,9 @@ class Search:
         # Changes are whole numbers and the scaled cost is at most about 1, so the number of
         # changes decides before the cost.
         scaled = self.program.cost / max(1e-12, abs(allowed))
-        most = allowed / max(1e-12, abs(allowed)) * (1 + 1e-9)
+        cost_limit = allowed / max(1e-12, abs(allowed)) * (1 + 1e-9)
         fewest = scaled + changes
-        capped = replace(self.program.with_row(scaled, most), cost=fewest)
+        capped = replace(self.program.with_row(scaled, cost_limit), cost=fewest)
         again = self._solve(capped, values, left)
         if again.values is None or float(fewest @ again.values) >= float(fewest @ values):
             return solved
@@ -122,17 +122,17 @@ class Search:
 
         Also returns the search that is restricted to plans of the same unserved value.
         """
-        worth = self._worth()
-        most = np.where(np.isfinite(self.program.upper), self.program.upper, 0.0)
+        unserved_value = self._worth()
+        largest_values = np.where(np.isfinite(self.program.upper), self.program.upper, 0.0)
         # Solver tolerances are absolute, so bring the objective to a known size.
-        worth = worth / max(1e-12, float(worth @ most) / 1e4)
+        unserved_value = unserved_value / max(1e-12, float(unserved_value @ largest_values) / 1e4)
         # Half the time: the other half is for the cost.
-        first = self._solve(replace(self.program, cost=worth), None, self._left / 2)
+        first = self._solve(replace(self.program, cost=unserved_value), None, self._left / 2)
         if first.values is None:
             return self, first
-        least = float(worth @ first.values)
-        limit = least + WORTH_SLACK * max(1.0, least)
-        among = replace(self, program=self.program.with_row(worth, limit))
+        lowest_value = float(unserved_value @ first.values)
+        limit = lowest_value + WORTH_SLACK * max(1.0, lowest_value)
+        among = replace(self, program=self.program.with_row(unserved_value, limit))
         second = among._solve(among.program, first.values, self._left)
         values = first.values if second.values is None else second.values
         proven = OPTIMAL if {first.status, second.status} == {OPTIMAL} else FEASIBLE
@@ -141,12 +141,12 @@ class Search:
     def _worth(self) -> FloatArray:
         """Return the value of unserved demand, by variable."""
         draft, priority = self.draft, self.draft.problem.priority
-        worth = np.zeros(len(self.program.cost))
+        values = np.zeros(len(self.program.cost))
         if draft.short is not None and draft.beyond is not None and priority is not None:
             per_pair = np.repeat(priority, len(draft.problem.first.regions), axis=1)  # [k, l * r]
-            worth[draft.short] = per_pair[:, None, :] * draft.problem.hours
-            worth[draft.beyond] = priority[:, None, :] * draft.problem.hours
-        return worth
+            values[draft.short] = per_pair[:, None, :] * draft.problem.hours
+            values[draft.beyond] = priority[:, None, :] * draft.problem.hours
+        return values
 
     def _changes(self) -> tuple[FloatArray, float]:
         """Return the starts and stops of all periods: coefficients by variable, and a constant."""

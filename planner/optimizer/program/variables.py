@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.optimizer.objective import per_hour, per_start, price, start_cost
-from planner.optimizer.pools import bent
+from planner.optimizer.pools import is_nonlinear
 from planner.optimizer.problem import HorizonProblem
 from planner.optimizer.program.pools import Pools
-from planner.optimizer.roles import Side, carried_tps, sides
+from planner.optimizer.roles import Side, carried_tps, role_sides
 from planner.optimizer.solving.arrays import Builder, Entry
 from simulation.arrays import FloatArray, IntArray
 
@@ -46,24 +46,24 @@ class Draft:
         """
         first, periods = problem.first, len(problem.windows)
         models, regions = len(first.models), len(first.regions)
-        able, region = np.meshgrid(
+        usable, region = np.meshgrid(
             np.flatnonzero((first.theta_tps > 0).ravel()), np.arange(regions), indexing="ij"
         )
-        model, column = np.divmod(able.ravel(), len(first.gpus))
+        model, column = np.divmod(usable.ravel(), len(first.gpus))
         cell = (model, region.ravel(), column)
         size = np.maximum(1, first.gpus_per_instance)[:, None, :]
         hours, builder, shape = problem.hours, Builder(), (periods, len(model))
         hourly, once = np.zeros((2, *shape))
-        fits = np.zeros(shape, np.int64)
+        max_counts = np.zeros(shape, np.int64)
         for period, window in enumerate(problem.windows):
             hourly[period], once[period] = price(window)[cell], start_cost(window)[cell]
-            fits[period] = (window.room[None] // size)[cell]
+            max_counts[period] = (window.room[None] // size)[cell]
         for period in range(periods):
             # A starting instance is paid for during its lead.
             once[period] += hourly[period : period + problem.lead].sum(axis=0)
         # Starts too late to serve within the horizon are fixed at 0.
         in_time = np.arange(periods)[:, None] < periods - problem.lead
-        x = builder.grid(shape, cost=hourly * hours, upper=fits, integral=True)
+        x = builder.grid(shape, cost=hourly * hours, upper=max_counts, integral=True)
         starts = builder.grid(
             shape, cost=once * hours, upper=np.where(in_time, np.inf, 0.0), integral=True
         )
@@ -73,16 +73,19 @@ class Draft:
             lent = builder.grid(
                 shape, cost=-earns, upper=np.where(earns > 0, np.inf, 0.0), integral=True
             )
-        straight, bends = Pools.straight(first.theta_tps[cell[0], cell[2]]), bent(first).any()
-        gone = sorted({int(lost) for side in sides(first) for lost in side.lost})
+        straight, bends = (
+            Pools.straight(first.theta_tps[cell[0], cell[2]]),
+            is_nonlinear(first).any(),
+        )
+        gone = sorted({int(lost) for side in role_sides(first) for lost in side.lost})
         pools = [
             {
-                lost: Pools.of(builder, window, cell, most, lost) if bends or lost else straight
+                lost: Pools.of(builder, window, cell, upper, lost) if bends or lost else straight
                 for lost in gone
             }
-            for window, most in zip(problem.windows, fits, strict=True)
+            for window, upper in zip(problem.windows, max_counts, strict=True)
         ]
-        if len(sides(first)) > 1:
+        if len(role_sides(first)) > 1:
             served = builder.grid((periods, models * regions))
         if problem.priority is not None:
             regional = problem.own_demand.reshape(len(problem.demand), periods, -1)
@@ -125,7 +128,7 @@ class Draft:
         by = np.ones(self.pairs) if by is None else by
         if self.served is not None:
             return [(row, self.served[period], by)]
-        (side,) = sides(self.problem.first)
+        (side,) = role_sides(self.problem.first)
         return self.carrying(period, row[self.pair], side, by[self.pair])
 
     def carrying(

@@ -128,9 +128,11 @@ class Builder:
         integral: bool = False,
     ) -> IntArray:
         """Add variables >= 0 of ``shape``, to which ``cost`` and ``upper`` broadcast."""
-        flat = [np.broadcast_to(np.asarray(a, float), shape).ravel() for a in (cost, upper)]
+        flattened = [np.broadcast_to(np.asarray(a, float), shape).ravel() for a in (cost, upper)]
         count = int(np.prod(shape))
-        return self.variables(count, cost=flat[0], upper=flat[1], integral=integral).reshape(shape)
+        return self.variables(
+            count, cost=flattened[0], upper=flattened[1], integral=integral
+        ).reshape(shape)
 
     def add(
         self,

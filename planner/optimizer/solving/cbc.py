@@ -14,7 +14,7 @@ from pulp.apis.coin_api import pulp_cbc_path
 from planner.errors import SolverFailed
 from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT
 from planner.optimizer.solving.arrays import KEPT, LinearProgram
-from planner.optimizer.solving.deadline import Solved, watched
+from planner.optimizer.solving.deadline import Solved, run_watched
 from planner.optimizer.solving.export import as_pulp
 from simulation.arrays import FloatArray
 
@@ -41,7 +41,9 @@ def solve_on_cbc(
         options = f"sec {left:g} ratio {gap:g} allow 0 timeMode elapsed solve solu {answer}"
         with log.open("w") as output:
             try:
-                died = watched([pulp_cbc_path, str(model), *options.split()], left, check, output)
+                died = run_watched(
+                    [pulp_cbc_path, str(model), *options.split()], left, check, output
+                )
             except OSError as error:
                 raise SolverFailed(f"CBC did not run ({error}): try the solver highs.") from error
         return _read(program, answer, log.read_text(), died)

@@ -1,7 +1,7 @@
 """Run HiGHS under a hard deadline; it overshoots its limit in long presolve or heuristics.
 
-Programs from ``GUARD_FROM`` variables on run in a separate process. A deadline or a cancel kills
-it, and a crash becomes a named outcome. Results found by then count.
+Programs from ``SEPARATE_PROCESS_FROM`` variables on run in a separate process. A deadline or a
+cancel kills it, and a crash becomes a named outcome. Results found by then count.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import highspy
 import numpy as np
 
 from planner.errors import SolverFailed
-from planner.optimizer.highs import configured, load, run
+from planner.optimizer.highs import load_program, run, silent_highs
 from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT
 from planner.optimizer.solving.arrays import LinearProgram
 from simulation.arrays import FloatArray
 
-GUARD_FROM = 1_000  # variables; a separate process takes about 0.2 s to start
+SEPARATE_PROCESS_FROM = 1_000  # variables; a separate process takes about 0.2 s to start
 # seconds and share beyond the time limit, for start and final report
 GRACE_S, GRACE_SHARE = 1.0, 0.1
 POLL_S = 0.02
@@ -60,8 +60,8 @@ def solve_program(
     the gap. An exception from ``check`` ends the search and is raised here. A solver that dies
     without a solution is a timeout with a message in ``died``.
     """
-    if len(program.cost) < (GUARD_FROM if guard_from is None else guard_from):
-        return _here(program, gap, time_limit_s, check, start, outside)
+    if len(program.cost) < (SEPARATE_PROCESS_FROM if guard_from is None else guard_from):
+        return _solve_in_process(program, gap, time_limit_s, check, start, outside)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         stored: dict[str, Any] = {
@@ -71,11 +71,11 @@ def solve_program(
         stored["start"] = np.empty(0) if start is None else start
         np.savez(folder / "problem.npz", **stored)
         code = f"import runpy; runpy.run_path({str(CHILD)!r})['solve']({name!r})"
-        died = watched([sys.executable, "-c", code], time_limit_s, check, subprocess.DEVNULL)
+        died = run_watched([sys.executable, "-c", code], time_limit_s, check, subprocess.DEVNULL)
         return _read(folder, died)
 
 
-def watched(
+def run_watched(
     command: Sequence[str], limit_s: float, check: Callable[[], None], output: int | IO[str]
 ) -> str:
     """Run ``command`` until it ends, times out or is cancelled, and return how it died.
@@ -112,13 +112,13 @@ def _read(folder: Path, died: str) -> Solved:
     proven = -np.inf if bound is None else float(bound)
     if answer is not None:
         state, proven = STATES(int(answer[0])), float(answer[1])
-        return _outcome(state, values if answer[2] else None, proven)
+        return _solved_of_status(state, values if answer[2] else None, proven)
     if values is not None:
         return Solved(FEASIBLE, values, proven, died, cut=True)
     return Solved(TIMEOUT, None, proven, died, cut=True)
 
 
-def _here(
+def _solve_in_process(
     program: LinearProgram,
     gap: float,
     time_limit_s: float,
@@ -133,8 +133,8 @@ def _here(
         # ``outside``.
         return bound >= outside and outside < best * (1 - gap) and best < highspy.kHighsInf
 
-    highs = configured(time_limit_s=time_limit_s, gap=gap)
-    load(highs, program.highs())
+    highs = silent_highs(time_limit_s=time_limit_s, gap=gap)
+    load_program(highs, program.highs())
     if start is not None:
         solution = highspy.HighsSolution()
         solution.col_value = start
@@ -143,10 +143,12 @@ def _here(
     info = highs.getInfo()
     feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
     values = np.array(highs.getSolution().col_value) if feasible else None
-    return _outcome(highs.getModelStatus(), values, info.mip_dual_bound)
+    return _solved_of_status(highs.getModelStatus(), values, info.mip_dual_bound)
 
 
-def _outcome(state: highspy.HighsModelStatus, values: FloatArray | None, bound: float) -> Solved:
+def _solved_of_status(
+    state: highspy.HighsModelStatus, values: FloatArray | None, bound: float
+) -> Solved:
     """Map a HiGHS model status to a result; raises ``SolverFailed`` for an unexpected status."""
     if state in (STATES.kInfeasible, STATES.kUnboundedOrInfeasible):
         return Solved(INFEASIBLE, None, np.inf)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 REPORT_EVERY_S = 0.1
 
 
-def _kept(folder: str, name: str, values: npt.ArrayLike) -> None:
+def _save_atomically(folder: str, name: str, values: npt.ArrayLike) -> None:
     """Save an array atomically, because the reader may look at any time."""
     np.save(os.path.join(folder, f".{name}.npy"), values)
     os.replace(os.path.join(folder, f".{name}.npy"), os.path.join(folder, f"{name}.npy"))
@@ -53,13 +53,13 @@ def solve(folder: str) -> None:
     reported, outside, gap = [0.0, -np.inf], float(part["outside"]), float(part["gap"])
 
     def better(event: Any) -> None:
-        _kept(folder, "incumbent", np.array(event.data_out.mip_solution))
+        _save_atomically(folder, "incumbent", np.array(event.data_out.mip_solution))
 
     def look(event: Any) -> None:
         now, bound = perf_counter(), event.data_out.mip_dual_bound
         if now - reported[0] >= REPORT_EVERY_S and bound > reported[1]:
             reported[:] = now, bound
-            _kept(folder, "bound", np.array(bound))
+            _save_atomically(folder, "bound", np.array(bound))
         best = event.data_out.mip_primal_bound
         # Nothing more can be proven: solutions outside the program may cost as little as
         # ``outside``.
@@ -72,6 +72,6 @@ def solve(folder: str) -> None:
     info = highs.getInfo()
     feasible = info.primal_solution_status == 2
     if feasible:
-        _kept(folder, "incumbent", np.array(highs.getSolution().col_value))
+        _save_atomically(folder, "incumbent", np.array(highs.getSolution().col_value))
     answer = [float(int(highs.getModelStatus())), info.mip_dual_bound, float(feasible)]
-    _kept(folder, "answer", np.array(answer))
+    _save_atomically(folder, "answer", np.array(answer))

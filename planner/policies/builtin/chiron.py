@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from planner.policies.base import Group, Interval, Knob, Policy, Step, Traits, factors
-from planner.policies.context import Making, Ready
+from planner.policies.base import Group, Interval, Policy, Step, Traits, TunedParameter, factors
+from planner.policies.context import BuiltPolicy, PolicyContext
 from planner.schema_types import Count, Share
 from simulation.fleet import Fleet
 from simulation.policies.chiron import Chiron as Rule
@@ -39,26 +39,28 @@ class Chiron(Policy):
     interval_s: Interval = Rule.interval_s
 
     @property
-    def knob(self) -> Knob:
-        return Knob("theta", factors(0.95, 0.05))
+    def tuned_parameter(self) -> TunedParameter:
+        return TunedParameter("theta", factors(0.95, 0.05))
 
-    def ready(self, making: Making) -> Ready:
-        fleet, whence = self._start(making)
-        lengths = [making.lengths[p] for p in whence]
-        policy = Rule(lengths, **self.told(Rule), name=self.key)
-        return making.cut(policy, fleet, whence)
+    def build(self, context: PolicyContext) -> BuiltPolicy:
+        fleet, source_pools = self._start(context)
+        lengths = [context.lengths[p] for p in source_pools]
+        policy = Rule(lengths, **self.fields_for(Rule), name=self.key)
+        return context.limited_to_shared_gpus(policy, fleet, source_pools)
 
-    def _start(self, making: Making) -> tuple[Fleet, list[int]]:
+    def _start(self, context: PolicyContext) -> tuple[Fleet, list[int]]:
         """Return the initial fleet, scaled down if necessary to the available GPUs."""
-        today = making.fleet(making.today)
-        asked = np.array([self.interactive, self.mixed, self.batch]) * self.scale
+        today = context.fleet(context.today)
+        instances = np.array([self.interactive, self.mixed, self.batch]) * self.scale
         for share in np.linspace(1.0, 0.0, 101):
-            start = np.maximum(np.round(asked * share), [1, 0, 0]).astype(int).tolist()
-            fleet, whence = chiron_fleet(today, tuple(start))
+            start = np.maximum(np.round(instances * share), [1, 0, 0]).astype(int).tolist()
+            fleet, source_pools = chiron_fleet(today, tuple(start))
             placed = sum(pool.initial for pool in fleet.pools)
             kinds = 3 if any(tier.deferrable for tier in fleet.tiers) else 2
-            places = len({(pool.model, pool.region) for pool in fleet.pools if pool.maximum})
+            model_regions = len({(pool.model, pool.region) for pool in fleet.pools if pool.maximum})
             # ``chiron_fleet`` places fewer than asked if a pool reaches its maximum.
-            if placed == places * sum(start[:kinds]) and making.fits(fleet, whence):
+            if placed == model_regions * sum(start[:kinds]) and context.fits_available_gpus(
+                fleet, source_pools
+            ):
                 break
-        return fleet, whence
+        return fleet, source_pools

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from planner.policies.base import Group, Knob, Traits
+from planner.policies.base import Group, Traits, TunedParameter
 from planner.policies.builtin.pd_coordination import Latencies
-from planner.policies.context import Making, Ready
+from planner.policies.context import BuiltPolicy, PolicyContext
 from planner.schema_types import Milliseconds
 from simulation.policies.feedback import TBT, TTFT
 
@@ -34,12 +34,14 @@ class Feedback(Latencies):
     target_ms: Milliseconds | None = None
 
     @property
-    def free(self) -> Knob | None:
-        return super().free if self.target_ms is None else None
+    def parameter_to_tune(self) -> TunedParameter | None:
+        return super().parameter_to_tune if self.target_ms is None else None
 
-    def ready(self, making: Making) -> Ready:
+    def build(self, context: PolicyContext) -> BuiltPolicy:
         signal = TTFT if self.name == "ttft-feedback" else TBT
-        target_s = making.tightest_s(signal)
+        target_s = context.tightest_s(signal)
         if self.target_ms is not None:
             target_s[:] = self.target_ms / 1000
-        return making.from_today(self.layer(making, signal, target_s * self.times(1.0)))
+        return context.with_current_fleet(
+            self.layer(context, signal, target_s * self.factor_or(1.0))
+        )

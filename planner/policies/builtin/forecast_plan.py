@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar, Literal
 
-from planner.policies.base import Group, Knob, LoadFactor, Policy, Style, Traits, factors
-from planner.policies.context import Followed, Making, Plan, Ready
+from planner.policies.base import Group, LoadFactor, Policy, Style, Traits, TunedParameter, factors
+from planner.policies.context import BuiltPolicy, FollowedPlan, Plan, PolicyContext
 from simulation.policies.scheduled import Scheduled
 
-LOAD = Knob("load_factor", factors(0.5, 2.0))  # a larger plan is dearer and safer
+LOAD = TunedParameter("load_factor", factors(0.5, 2.0))  # a larger plan is dearer and safer
 
 
 class Planned(Policy):
@@ -56,7 +56,7 @@ class Planned(Policy):
             Group.PLANNED,
             complexity=31,
             plan=Plan("perfect"),
-            clairvoyant=True,
+            reads_future=True,
             always=True,
             style=Style("sky"),
         ),
@@ -66,16 +66,18 @@ class Planned(Policy):
     load_factor: LoadFactor = 1.0
 
     @property
-    def knob(self) -> Knob:
+    def tuned_parameter(self) -> TunedParameter:
         return LOAD
 
-    def ready(self, making: Making) -> Ready:
+    def build(self, context: PolicyContext) -> BuiltPolicy:
         assert self.traits.plan is not None
-        plan = making.planned(replace(self.traits.plan, load_factor=self.load_factor))
-        return replace(followed(making, plan, self.key), plan=plan.plan)
+        plan = context.followed_plan(replace(self.traits.plan, load_factor=self.load_factor))
+        return replace(plan_follower(context, plan, self.key), plan=plan.plan)
 
 
-def followed(making: Making, plan: Followed, key: str) -> Ready:
+def plan_follower(context: PolicyContext, plan: FollowedPlan, key: str) -> BuiltPolicy:
     """Return the policy that runs the plan's counts, from the plan's own initial fleet."""
-    policy = Scheduled(course=plan.course, name=key)
-    return replace(making.on(policy, plan.start), after=0.5)  # planning was half of the work
+    policy = Scheduled(schedule=plan.schedule, name=key)
+    return replace(
+        context.starting_from(policy, plan.start), after=0.5
+    )  # planning was half of the work

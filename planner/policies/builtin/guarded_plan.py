@@ -14,23 +14,23 @@ from planner.policies.base import (
     Factor,
     Group,
     Interval,
-    Knob,
     LoadFactor,
     Policy,
     Style,
     Traits,
+    TunedParameter,
     factors,
 )
-from planner.policies.context import Making, Plan, Pressure, Ready
+from planner.policies.context import BuiltPolicy, Plan, PolicyContext, Pressure
 from planner.schema_types import Count, Delay
 from simulation.arrays import FloatArray, IntArray
 from simulation.policies.feedback import TTFT
 from simulation.policies.guarded_plan import Guarded as Rule
-from simulation.policies.parts.schedule import ByClock, Course
+from simulation.policies.parts.schedule import FixedSchedule, Schedule
 from simulation.policies.parts.service_controller import DECODE
 
 # A low floor relies on the guard, which reacts one cold start late.
-FLOOR = Knob("load_factor", factors(0.6, 2.0, 13))
+FLOOR = TunedParameter("load_factor", factors(0.6, 2.0, 13))
 
 
 class Guarded(Policy):
@@ -74,34 +74,37 @@ class Guarded(Policy):
     interval_s: Interval = Rule.interval_s
 
     @property
-    def knob(self) -> Knob:
+    def tuned_parameter(self) -> TunedParameter:
         return FLOOR
 
-    def ready(self, making: Making) -> Ready:
-        course, start, plan = self._floor(making)
-        shown = making.pressure_among_many()
+    def build(self, context: PolicyContext) -> BuiltPolicy:
+        schedule, start, plan = self._floor(context)
+        shown = context.pressure_among_many()
         # An instance of a large pool carries more than in the test, so its readings scale up.
-        large = making.carries_tps[:, -1] / making.carries_tps.shape[1]
+        large = context.carries_tps[:, -1] / context.carries_tps.shape[1]
         rated = np.divide(large, shown.rate_tps, out=np.ones_like(large), where=large > 0)
         factor = np.where(np.isfinite(rated), rated, 1.0) * self.target_factor
         policy = Rule(
-            course,
-            prefill_tps=shown.of("prefill-tps") * factor,
-            decode_tps=shown.of("decode-tps") * factor,
-            in_flight=(shown.shown("concurrency") + _may_wait(making, shown)) * factor,
-            shares=_shares(making.carries_tps),
+            schedule,
+            prefill_tps=shown.signal_targets("prefill-tps") * factor,
+            decode_tps=shown.signal_targets("decode-tps") * factor,
+            in_flight=(shown.metric_targets("concurrency") + _allowed_queue(context, shown))
+            * factor,
+            shares=_shares(context.carries_tps),
             name=self.key,
-            **self.told(Rule),
+            **self.fields_for(Rule),
         )
-        return replace(making.on(policy, start), plan=plan, after=0.5)
+        return replace(context.starting_from(policy, start), plan=plan, after=0.5)
 
-    def _floor(self, making: Making) -> tuple[Course, IntArray, Callable[[], ScalingPlan] | None]:
+    def _floor(
+        self, context: PolicyContext
+    ) -> tuple[Schedule, IntArray, Callable[[], ScalingPlan] | None]:
         """Return the schedule to which the guard adds, its first counts, and its plan."""
         if self.traits.plan is not None:
-            plan = making.planned(replace(self.traits.plan, load_factor=self.load_factor))
-            return plan.course, plan.start, plan.plan
-        counts = np.ceil(making.before() * self.load_factor - 1e-9).astype(np.int64)
-        return ByClock(self.key, [0.0], counts[None]), counts, None
+            plan = context.followed_plan(replace(self.traits.plan, load_factor=self.load_factor))
+            return plan.schedule, plan.start, plan.plan
+        counts = np.ceil(context.deployable_static() * self.load_factor - 1e-9).astype(np.int64)
+        return FixedSchedule(self.key, [0.0], counts[None]), counts, None
 
 
 def _shares(carries_tps: FloatArray) -> FloatArray:
@@ -114,14 +117,14 @@ def _shares(carries_tps: FloatArray) -> FloatArray:
     return np.divide(each, large, out=np.ones_like(each), where=large > 0)
 
 
-def _may_wait(making: Making, shown: Pressure) -> FloatArray:
+def _allowed_queue(context: PolicyContext, shown: Pressure) -> FloatArray:
     """Return how many requests may queue at an instance and still meet the TTFT limit, ``[pools]``.
 
     This is the number of requests of mean length that it prefills within the model's tightest
     limit. It is 0 for decode pools.
     """
-    fleet = making.fleet(making.today)
-    within_s = np.nan_to_num(making.tightest_s(TTFT))
-    rate = shown.of("prefill-tps") / [isl for isl, _ in making.lengths]
+    fleet = context.fleet(context.today)
+    within_s = np.nan_to_num(context.tightest_s(TTFT))
+    rate = shown.signal_targets("prefill-tps") / [isl for isl, _ in context.lengths]
     decodes = np.array([pool.role == DECODE for pool in fleet.pools])
     return np.where(decodes, 0.0, rate * within_s)

@@ -6,9 +6,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from planner.policies.base import Group, Knob, Traits
+from planner.policies.base import Group, Traits, TunedParameter
 from planner.policies.builtin.pd_coordination import Latencies, Tps
-from planner.policies.context import Making, Ready
+from planner.policies.context import BuiltPolicy, PolicyContext
 from planner.schema_types import Delay
 from simulation.policies.feedback import TBT, TTFT
 from simulation.policies.proportional import SignalName
@@ -33,15 +33,15 @@ class HeteroScale(Latencies):
     soft_s: Delay = 120.0  # assumed: the source gives no duration for its soft scale-in
 
     @property
-    def free(self) -> Knob | None:
-        return super().free if self.target is None else None
+    def parameter_to_tune(self) -> TunedParameter | None:
+        return super().parameter_to_tune if self.target is None else None
 
-    def ready(self, making: Making) -> Ready:
-        limits = {latency: making.tightest_s(latency) for latency in (TTFT, TBT)}
+    def build(self, context: PolicyContext) -> BuiltPolicy:
+        limits = {latency: context.tightest_s(latency) for latency in (TTFT, TBT)}
         layers = tuple(
-            self.layer(making, latency, limit)
+            self.layer(context, latency, limit)
             for latency, limit in limits.items()
             if not np.isnan(limit).any()
         )
-        driver = self.driver(making, self.signal, self.target)
-        return making.from_today(SafetyLayer(driver, layers, name=self.key))
+        driver = self.driver(context, self.signal, self.target)
+        return context.with_current_fleet(SafetyLayer(driver, layers, name=self.key))

@@ -6,8 +6,17 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from planner.policies.base import Above, Factor, Group, Interval, Knob, Policy, Traits, factors
-from planner.policies.context import Making, Ready
+from planner.policies.base import (
+    Above,
+    Factor,
+    Group,
+    Interval,
+    Policy,
+    Traits,
+    TunedParameter,
+    factors,
+)
+from planner.policies.context import BuiltPolicy, PolicyContext
 from planner.schema_types import Count, Delay
 from simulation.arrays import FloatArray
 from simulation.policies.hpa import Hpa as Rule
@@ -71,20 +80,20 @@ class _Autoscaler(Policy):
         return self
 
     @property
-    def knob(self) -> Knob:
-        return Knob("target_factor", TURNS[self.metric])
+    def tuned_parameter(self) -> TunedParameter:
+        return TunedParameter("target_factor", TURNS[self.metric])
 
     @property
-    def free(self) -> Knob | None:
-        return super().free if self.target is None else None
+    def parameter_to_tune(self) -> TunedParameter | None:
+        return super().parameter_to_tune if self.target is None else None
 
-    def aimed(self, making: Making) -> float | FloatArray:
+    def scaled_target(self, context: PolicyContext) -> float | FloatArray:
         """Return the target, given or default, times ``target_factor``."""
         if self.target is not None:
             return self.target * self.target_factor
         if self.metric in TARGETS:
             return TARGETS[self.metric] * self.target_factor
-        return making.pressure("fixed").shown(self.metric) * self.target_factor
+        return context.pressure("fixed").metric_targets(self.metric) * self.target_factor
 
 
 class Hpa(_Autoscaler):
@@ -120,9 +129,9 @@ class Hpa(_Autoscaler):
     name: Literal["hpa", "hpa-queue", "hpa-concurrency", "hpa-tokens"]
     metric: Metric = Rule.metric
 
-    def ready(self, making: Making) -> Ready:
-        parameters = self.told(Rule) | {"target": self.aimed(making)}
-        return making.from_today(Rule(**parameters | {"name": self.key}))
+    def build(self, context: PolicyContext) -> BuiltPolicy:
+        parameters = self.fields_for(Rule) | {"target": self.scaled_target(context)}
+        return context.with_current_fleet(Rule(**parameters | {"name": self.key}))
 
 
 class Keda(_Autoscaler):
@@ -148,6 +157,6 @@ class Keda(_Autoscaler):
     polling_s: Interval = KedaRule.polling_s
     cooldown_s: Delay = KedaRule.cooldown_s
 
-    def ready(self, making: Making) -> Ready:
-        parameters = self.told(KedaRule) | {"target": self.aimed(making)}
-        return making.from_today(KedaRule(**parameters | {"name": self.key}))
+    def build(self, context: PolicyContext) -> BuiltPolicy:
+        parameters = self.fields_for(KedaRule) | {"target": self.scaled_target(context)}
+        return context.with_current_fleet(KedaRule(**parameters | {"name": self.key}))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from planner.policies.base import Factor, Group, Knob, Step, Traits, factors
+from planner.policies.base import Factor, Group, Step, Traits, TunedParameter, factors
 from planner.policies.builtin.pd_coordination import Steady
-from planner.policies.context import Making, Ready
+from planner.policies.context import BuiltPolicy, PolicyContext
 from planner.schema_types import Delay, Share
 from simulation.policies.kv_aware import KvAware as Rule
 
@@ -32,9 +32,11 @@ class KvAware(Steady):
     step: Step = Rule.step
 
     @property
-    def knob(self) -> Knob:
-        return Knob("target", factors(0.95, 0.02))
+    def tuned_parameter(self) -> TunedParameter:
+        return TunedParameter("target", factors(0.95, 0.02))
 
-    def ready(self, making: Making) -> Ready:
-        aim = {"target": self.target * self.times(1.0)}
-        return making.from_today(Rule(**self.told(Rule) | self.steady(making) | aim))
+    def build(self, context: PolicyContext) -> BuiltPolicy:
+        aim = {"target": self.target * self.factor_or(1.0)}
+        return context.with_current_fleet(
+            Rule(**self.fields_for(Rule) | self.common_arguments(context) | aim)
+        )

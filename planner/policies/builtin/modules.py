@@ -9,8 +9,8 @@ import numpy as np
 from pydantic import Field
 
 from planner.errors import ScenarioError
-from planner.policies.base import Above, Group, Interval, Knob, Policy, Traits, factors
-from planner.policies.context import Making, Modules, Ready
+from planner.policies.base import Above, Group, Interval, Policy, Traits, TunedParameter, factors
+from planner.policies.context import BuiltPolicy, Modules, PolicyContext
 from planner.schema_types import Share
 from simulation.arrays import IntArray
 from simulation.fleet import Fleet, Pool
@@ -58,12 +58,12 @@ class ModuleLevel(Policy):
     interval_s: Interval = Rule.interval_s
 
     @property
-    def knob(self) -> Knob:
-        return Knob("instances_factor", factors(0.25, 3.0))
+    def tuned_parameter(self) -> TunedParameter:
+        return TunedParameter("instances_factor", factors(0.25, 3.0))
 
-    def ready(self, making: Making) -> Ready:
-        today, modules = making.fleet(making.today), making.modules()
-        counts = self._counts(making, today)
+    def build(self, context: PolicyContext) -> BuiltPolicy:
+        today, modules = context.fleet(context.today), context.modules()
+        counts = self._counts(context, today)
         for p, pool in enumerate(today.pools):
             if counts[p] and pool.role != "both":
                 raise ScenarioError(
@@ -75,22 +75,24 @@ class ModuleLevel(Policy):
                     f"policies: 'modules' needs the layers of {pool.model}; give the model by "
                     "shape or config instead of weight_gb, or use a built-in one."
                 )
-        lent = self._lent(making, today, counts, modules)
-        fleet = making.fleet(counts)
-        pools, whence = list(fleet.pools), list(range(len(fleet.pools)))
+        lent = self._lent(context, today, counts, modules)
+        fleet = context.fleet(counts)
+        pools, source_pools = list(fleet.pools), list(range(len(fleet.pools)))
         layouts: list[Layout | None] = [None] * len(pools)
         for p, count in enumerate(counts.tolist()):
-            its = modules[p]
-            if not count or its is None:
+            pool_modules = modules[p]
+            if not count or pool_modules is None:
                 continue
             lenders, first = lent[p], len(pools)
-            layout = self._layout(making, today, p, count, its, lenders, first)
+            layout = self._layout(context, today, p, count, pool_modules, lenders, first)
             layouts[p] = layout
             profile = adjusted(pools[p].profile, kv_capacity_tokens=int(layout.most_tokens()))
             pools[p] = replace(pools[p], profile=profile)
             for lender in lenders:
-                pools.append(_lending(today.pools[lender.source], today.pools[p], lender.count))
-                whence.append(lender.source)
+                pools.append(
+                    _lending_pool(today.pools[lender.source], today.pools[p], lender.count)
+                )
+                source_pools.append(lender.source)
         layouts += [None] * (len(pools) - len(layouts))
         policy = Rule(
             layouts,
@@ -100,26 +102,35 @@ class ModuleLevel(Policy):
             name=self.key,
         )
         return replace(
-            making.cut(policy, replace(fleet, pools=tuple(pools)), whence), modules=policy
+            context.limited_to_shared_gpus(
+                policy, replace(fleet, pools=tuple(pools)), source_pools
+            ),
+            modules=policy,
         )
 
-    def _counts(self, making: Making, today: Fleet) -> IntArray:
+    def _counts(self, context: PolicyContext, today: Fleet) -> IntArray:
         """Return the instances of each pool, within its limits and the available GPUs.
 
         The start is today's count times ``instances_factor``. The factor is lowered until the fleet
         fits.
         """
-        least = np.array([pool.minimum for pool in today.pools])
-        most = np.array([pool.maximum for pool in today.pools])
+        minimums = np.array([pool.minimum for pool in today.pools])
+        maximums = np.array([pool.maximum for pool in today.pools])
         for share in np.linspace(1.0, 0.0, 101):
-            asked = np.ceil(making.today * self.instances_factor * share - 1e-9).astype(np.int64)
-            counts = np.clip(asked, least, most)
-            if making.fits(making.fleet(counts), range(len(counts))):
+            counts_wanted = np.ceil(context.today * self.instances_factor * share - 1e-9).astype(
+                np.int64
+            )
+            counts = np.clip(counts_wanted, minimums, maximums)
+            if context.fits_available_gpus(context.fleet(counts), range(len(counts))):
                 break
         return np.asarray(counts, np.int64)
 
     def _lent(
-        self, making: Making, today: Fleet, counts: IntArray, modules: tuple[Modules | None, ...]
+        self,
+        context: PolicyContext,
+        today: Fleet,
+        counts: IntArray,
+        modules: tuple[Modules | None, ...],
     ) -> list[list[_Lender]]:
         """Return the idle GPUs that each pool may borrow.
 
@@ -128,22 +139,26 @@ class ModuleLevel(Policy):
         """
         each = np.array([pool.gpus_per_instance for pool in today.pools])
         idle = [
-            (pools, gpus - int((counts * each)[list(pools)].sum())) for pools, gpus in making.gpus
+            (pools, gpus - int((counts * each)[list(pools)].sum())) for pools, gpus in context.gpus
         ]
         out: list[list[_Lender]] = [[] for _ in today.pools]
         left = [free for _, free in idle]
         for i, (pools, free) in enumerate(idle):
             wanting = [p for p in pools if counts[p]]
-            asked = sum(int(counts[p] * each[p]) for p in wanting)
+            gpus_wanted = sum(int(counts[p] * each[p]) for p in wanting)
             for p in wanting:
-                count = int(free * counts[p] // asked)
+                count = int(free * counts[p] // gpus_wanted)
                 self._borrow(out[p], p, count, int(counts[p]), left, i, int(each[p]))
-        for p, its in enumerate(modules):
-            if its is None or not counts[p] or not self.other_gpus:
+        for p, pool_modules in enumerate(modules):
+            if pool_modules is None or not counts[p] or not self.other_gpus:
                 continue
-            others = [(its.paces[pools[0]], i) for i, (pools, _) in enumerate(idle)]
-            known = [(pace, i) for pace, i in others if np.isfinite(pace) and p not in idle[i][0]]
-            for _, i in sorted(known, reverse=True):
+            others = [
+                (pool_modules.relative_speeds[pools[0]], i) for i, (pools, _) in enumerate(idle)
+            ]
+            reachable = [
+                (pace, i) for pace, i in others if np.isfinite(pace) and p not in idle[i][0]
+            ]
+            for _, i in sorted(reachable, reverse=True):
                 if today.pools[idle[i][0][0]].spot == today.pools[p].spot:
                     count = left[i] // int(each[p])
                     source = idle[i][0][0]
@@ -162,39 +177,49 @@ class ModuleLevel(Policy):
             left[i] -= count * each
 
     def _layout(
-        self, making: Making, today: Fleet, p: int, count: int, its: Modules,
+        self, context: PolicyContext, today: Fleet, p: int, count: int, pool_modules: Modules,
         lenders: list[_Lender], first: int,
     ) -> Layout:  # fmt: skip
         """Return the layout of a pool: its layers, and the room and speed of each device."""
         pool = today.pools[p]
-        kv_bytes = pool.profile.kv_capacity_tokens * its.kv_layer_token_bytes * its.layers
-        room, pace, sharers = [its.layers * its.layer_bytes + kv_bytes], [1.0], [1.0]
+        kv_bytes = (
+            pool.profile.kv_capacity_tokens
+            * pool_modules.kv_layer_token_bytes
+            * pool_modules.layers
+        )
+        room, pace, sharers = (
+            [pool_modules.layers * pool_modules.layer_bytes + kv_bytes],
+            [1.0],
+            [1.0],
+        )
         hosts, held = [-1], [0]
         for h, lender in enumerate(lenders):
             gpu = today.pools[lender.source].gpu
             whole_device = pool.profile.tp * (MEMORY_SHARE * gpu.memory_bytes - OVERHEAD_BYTES)
             for device in range(lender.devices):
-                there = lender.count // lender.devices + (device < lender.count % lender.devices)
+                instances_with_device = lender.count // lender.devices + (
+                    device < lender.count % lender.devices
+                )
                 hosts.append(first + h)
-                held.append(there)
-                room.append(whole_device * min(1.0, there / count))
-                pace.append(float(its.paces[lender.source]))
-                sharers.append(max(1.0, count / there))
-        isl, osl = making.lengths[p]
+                held.append(instances_with_device)
+                room.append(whole_device * min(1.0, instances_with_device / count))
+                pace.append(float(pool_modules.relative_speeds[lender.source]))
+                sharers.append(max(1.0, count / instances_with_device))
+        isl, osl = context.lengths[p]
         return Layout(
-            home=np.zeros(its.layers, np.int64),
+            home=np.zeros(pool_modules.layers, np.int64),
             room_bytes=np.array(room),
-            layer_bytes=its.layer_bytes,
-            kv_layer_token_bytes=its.kv_layer_token_bytes,
-            hidden_bytes=its.hidden_bytes,
-            link_bytes_s=its.link_bytes_s,
+            layer_bytes=pool_modules.layer_bytes,
+            kv_layer_token_bytes=pool_modules.kv_layer_token_bytes,
+            hidden_bytes=pool_modules.hidden_bytes,
+            link_bytes_s=pool_modules.link_bytes_s,
             link_s=MESSAGE_S,
             isl=isl,
             osl=osl,
             reading=self.reading,
             copies=self.copies,
             moves=self.moves,
-            attention_share=its.attention_share,
+            attention_share=pool_modules.attention_share,
             speed_of=np.array(pace),
             sharers=np.array(sharers),
             hosts=tuple(hosts),
@@ -202,7 +227,7 @@ class ModuleLevel(Policy):
         )
 
 
-def _lending(source: Pool, borrower: Pool, count: int) -> Pool:
+def _lending_pool(source: Pool, borrower: Pool, count: int) -> Pool:
     """Return a pool of lent GPUs of ``source``, in units as large as ``borrower``'s instances.
 
     The pool takes no requests. Its GPUs are available at once, and paid while they are held. Their

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from planner.policies.base import Above, Factor, Interval, Knob, Policy, Step, factors
-from planner.policies.context import Making
+from planner.policies.base import Above, Factor, Interval, Policy, Step, TunedParameter, factors
+from planner.policies.context import PolicyContext
 from planner.schema_types import Delay, Share
 from simulation.arrays import FloatArray
 from simulation.policies.feedback import Feedback, Latency
@@ -43,49 +43,53 @@ class Steady(Policy):
     target_factor: Above | None = None
 
     @property
-    def knob(self) -> Knob:
-        return Knob("target_factor", factors(1.6, 0.2))
+    def tuned_parameter(self) -> TunedParameter:
+        return TunedParameter("target_factor", factors(1.6, 0.2))
 
-    def steady(self, making: Making) -> dict[str, Any]:
+    def common_arguments(self, context: PolicyContext) -> dict[str, Any]:
         """Return the arguments that all HeteroScale controllers share."""
         return {
-            "stability": Stability(**self.told(Stability)),
-            "ratio": self._ratio(making),
+            "stability": Stability(**self.fields_for(Stability)),
+            "ratio": self._ratio(context),
             "interval_s": self.interval_s,
             "name": self.key,
         }
 
-    def driver(self, making: Making, signal: SignalName, target: float | None) -> Proportional:
+    def driver(
+        self, context: PolicyContext, signal: SignalName, target: float | None
+    ) -> Proportional:
         """Return Algorithm 2; without ``target`` it uses the readings of a pressure test."""
         if target is not None:
-            return Proportional(signal, target * self.times(1.0), **self.steady(making))
-        tested, factor = making.pressure(self.ratio), self.times(HEADROOM)
+            return Proportional(
+                signal, target * self.factor_or(1.0), **self.common_arguments(context)
+            )
+        tested, factor = context.pressure(self.ratio), self.factor_or(HEADROOM)
         return Proportional(
             signal,
-            tested.of(signal) * factor,
-            tested.shown("concurrency") * factor,
-            **self.steady(making),
+            tested.signal_targets(signal) * factor,
+            tested.metric_targets("concurrency") * factor,
+            **self.common_arguments(context),
         )
 
-    def times(self, usual: float) -> float:
+    def factor_or(self, usual: float) -> float:
         """Return the factor on targets; default: ``usual``."""
         return usual if self.target_factor is None else self.target_factor
 
-    def _ratio(self, making: Making) -> PdRatio:
+    def _ratio(self, context: PolicyContext) -> PdRatio:
         """Return the P:D ratio to keep; fixed, and without P/D pools: that of the fleet."""
         if isinstance(self.ratio, float):
             return PdRatio(FIXED, self.ratio)
-        apart = any(pool.role == "prefill" for pool in making.fleet(making.today).pools)
+        apart = any(pool.role == "prefill" for pool in context.fleet(context.today).pools)
         if self.ratio == FIXED or not apart:
             return PdRatio()
-        tested = making.pressure(BEST_RATIO)
+        tested = context.pressure(BEST_RATIO)
         if self.ratio == BEST_RATIO:
             return PdRatio(FIXED, tested.ratio)
         return PdRatio(
             OBSERVED,
             tested.ratio,
-            prefill_tps=tested.of("prefill-tps"),
-            decode_tps=tested.of("decode-tps"),
+            prefill_tps=tested.signal_targets("prefill-tps"),
+            decode_tps=tested.signal_targets("decode-tps"),
             half_life_s=self.half_life_s,
         )
 
@@ -106,10 +110,10 @@ class Latencies(Steady):
             raise ValueError("thresholds must be gamma_in < beta_out <= alpha_out")
         return self
 
-    def layer(self, making: Making, signal: Latency, target_s: FloatArray) -> Feedback:
+    def layer(self, context: PolicyContext, signal: Latency, target_s: FloatArray) -> Feedback:
         """Return Algorithm 3 for the latency limits ``target_s [pools]``.
 
         A NaN means that no tier has a limit. Then the target is None, which the rule rejects.
         """
         measure = {"signal": signal, "target_s": None if np.isnan(target_s).any() else target_s}
-        return Feedback(**self.told(Feedback) | self.steady(making) | measure)
+        return Feedback(**self.fields_for(Feedback) | self.common_arguments(context) | measure)

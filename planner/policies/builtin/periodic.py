@@ -7,9 +7,9 @@ from typing import Annotated, ClassVar, Literal, get_args
 import numpy as np
 from pydantic import Field
 
-from planner.policies.base import Group, Knob, LoadFactor, Policy, Traits
-from planner.policies.builtin.forecast_plan import LOAD, followed
-from planner.policies.context import Making, Ready
+from planner.policies.base import Group, LoadFactor, Policy, Traits, TunedParameter
+from planner.policies.builtin.forecast_plan import LOAD, plan_follower
+from planner.policies.context import BuiltPolicy, PolicyContext
 from planner.schema_types import ROLES, Count, Name, Role, Section
 from simulation.arrays import IntArray
 from simulation.fleet import Pool
@@ -67,18 +67,18 @@ class Periodic(Policy):
     load_factor: LoadFactor = 1.0  # factor on the demand of the day before
 
     @property
-    def knob(self) -> Knob | None:
+    def tuned_parameter(self) -> TunedParameter | None:
         return None if self.timetable else LOAD
 
-    def ready(self, making: Making) -> Ready:
+    def build(self, context: PolicyContext) -> BuiltPolicy:
         if not self.timetable:
-            return followed(making, making.day_before(self.load_factor), self.key)
+            return plan_follower(context, context.plan_of_day_before(self.load_factor), self.key)
         # The sort is stable: of several rows for one moment, the last in the timetable counts.
         rows = sorted(
             ((at_s, row) for row in self.timetable for at_s in row.at_s()),
             key=lambda moment_and_row: moment_and_row[0],
         )
-        now, pools = making.today, making.fleet(making.today).pools
+        now, pools = context.today, context.fleet(context.today).pools
         counts: dict[float, IntArray] = {}
         for at_s, row in [*rows, *rows]:  # twice: Sunday's last counts still apply on Monday
             about = [row.about(pool) for pool in pools]
@@ -86,8 +86,8 @@ class Periodic(Policy):
         policy = Rule(
             list(counts),
             np.array(list(counts.values())),
-            offset_s=(making.start_s - MONDAY_S) % WEEK_S,
+            offset_s=(context.start_s - MONDAY_S) % WEEK_S,
             day_s=WEEK_S,
             name=self.key,
         )
-        return making.on(policy, policy.reset(making.fleet(now)))
+        return context.starting_from(policy, policy.reset(context.fleet(now)))

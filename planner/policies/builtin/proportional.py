@@ -6,9 +6,9 @@ from typing import ClassVar, Self
 
 from pydantic import model_validator
 
-from planner.policies.base import Group, Knob, Traits
+from planner.policies.base import Group, Traits, TunedParameter
 from planner.policies.builtin.pd_coordination import Steady, Tps
-from planner.policies.context import Making, Ready
+from planner.policies.context import BuiltPolicy, PolicyContext
 from simulation.policies.proportional import SIGNALS, SignalName
 
 LINES: dict[SignalName, tuple[str, str]] = {
@@ -43,8 +43,8 @@ class Proportional(Steady):
         return self
 
     @property
-    def free(self) -> Knob | None:
-        return super().free if self.target is None else None
+    def parameter_to_tune(self) -> TunedParameter | None:
+        return super().parameter_to_tune if self.target is None else None
 
-    def ready(self, making: Making) -> Ready:
-        return making.from_today(self.driver(making, self.name, self.target))
+    def build(self, context: PolicyContext) -> BuiltPolicy:
+        return context.with_current_fleet(self.driver(context, self.name, self.target))

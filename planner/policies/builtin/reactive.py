@@ -6,15 +6,15 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from planner.policies.base import Group, Interval, Knob, Policy, Style, Traits, factors
-from planner.policies.context import Making, Ready
+from planner.policies.base import Group, Interval, Policy, Style, Traits, TunedParameter, factors
+from planner.policies.context import BuiltPolicy, PolicyContext
 from planner.schema_types import Delay, Share
 from simulation.policies.parts.endpoints import Sees
 from simulation.policies.parts.tier_pools import BATCH_SHARE, siloed_fleet
 from simulation.policies.reactive import UnifiedReactive as Rule
 
 APART = Rule.scale_in_below / Rule.scale_out_above  # ratio of the thresholds, kept while tuning
-OUT = Knob("scale_out_above", factors(0.9, 0.01))
+OUT = TunedParameter("scale_out_above", factors(0.9, 0.01))
 
 
 class Thresholds(Policy):
@@ -35,10 +35,10 @@ class Thresholds(Policy):
         return self
 
     @property
-    def knob(self) -> Knob:
+    def tuned_parameter(self) -> TunedParameter:
         return OUT
 
-    def turned(self, value: float) -> Self:
+    def with_value(self, value: float) -> Self:
         """Return a copy with both thresholds changed in proportion."""
         return self.model_copy(update={"scale_out_above": value, "scale_in_below": value * APART})
 
@@ -58,8 +58,8 @@ class Reactive(Thresholds):
 
     name: Literal["reactive"]
 
-    def ready(self, making: Making) -> Ready:
-        return making.from_today(Rule(**self.told(Rule), name=self.key))
+    def build(self, context: PolicyContext) -> BuiltPolicy:
+        return context.with_current_fleet(Rule(**self.fields_for(Rule), name=self.key))
 
 
 class Siloed(Thresholds):
@@ -77,6 +77,8 @@ class Siloed(Thresholds):
     name: Literal["siloed"]
     batch_share: Share = BATCH_SHARE
 
-    def ready(self, making: Making) -> Ready:
-        fleet, whence = siloed_fleet(making.fleet(making.today), self.batch_share)
-        return making.cut(Rule(**self.told(Rule), name=self.key), fleet, whence)
+    def build(self, context: PolicyContext) -> BuiltPolicy:
+        fleet, source_pools = siloed_fleet(context.fleet(context.today), self.batch_share)
+        return context.limited_to_shared_gpus(
+            Rule(**self.fields_for(Rule), name=self.key), fleet, source_pools
+        )

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import ClassVar, Literal
 
 from planner.policies.base import Group, Policy, Style, Traits
-from planner.policies.context import Making, Ready
+from planner.policies.context import BuiltPolicy, PolicyContext
 from simulation.policies.static import Static
 
 
@@ -20,7 +20,7 @@ class FixedFleet(Policy):
             Group.FIXED,
             complexity=0,
             flat=True,
-            needs_today=True,
+            needs_current_fleet=True,
             style=Style("red", "dash"),
         ),
         "flat-before": Traits(
@@ -56,17 +56,17 @@ class FixedFleet(Policy):
 
     name: Literal["today", "flat-before", "flat-peak", "flat-min"]
 
-    def ready(self, making: Making) -> Ready:
+    def build(self, context: PolicyContext) -> BuiltPolicy:
         searched = self.name in ("flat-min", "flat-before")
         counts = {
-            "today": lambda: making.today,
-            "flat-before": making.before,
-            "flat-peak": lambda: making.peak,
-            "flat-min": making.smallest,
+            "today": lambda: context.today,
+            "flat-before": context.deployable_static,
+            "flat-peak": lambda: context.peak,
+            "flat-min": context.smallest_oracle,
         }[self.name]()
-        fleet = making.fleet(counts)
-        if self.traits.needs_today:  # today's fleet may be below the scenario's minimum
-            least = (replace(pool, minimum=min(pool.minimum, pool.initial)) for pool in fleet.pools)
-            fleet = replace(fleet, pools=tuple(least))
+        fleet = context.fleet(counts)
+        if self.traits.needs_current_fleet:  # today's fleet may be below the scenario's minimum
+            pools = (replace(pool, minimum=min(pool.minimum, pool.initial)) for pool in fleet.pools)
+            fleet = replace(fleet, pools=tuple(pools))
         policy = Static(counts, name=self.key)
-        return Ready(policy, fleet, range(len(counts)), after=0.9 if searched else 0.0)
+        return BuiltPolicy(policy, fleet, range(len(counts)), after=0.9 if searched else 0.0)

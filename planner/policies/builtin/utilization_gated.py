@@ -7,10 +7,10 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from planner.policies.base import Above, Factor, Group, Knob, LoadFactor, Traits
+from planner.policies.base import Above, Factor, Group, LoadFactor, Traits, TunedParameter
 from planner.policies.builtin.forecast_plan import LOAD
 from planner.policies.builtin.reactive import Thresholds
-from planner.policies.context import Making, Plan, Ready
+from planner.policies.context import BuiltPolicy, Plan, PolicyContext
 from planner.schema_types import Delay, Share
 from simulation.policies.utilization_gated import Reading
 from simulation.policies.utilization_gated import UtilizationGated as Rule
@@ -24,24 +24,24 @@ class _Deferred(Thresholds):
     load_factor: LoadFactor = 1.0
 
     @property
-    def knob(self) -> Knob:
+    def tuned_parameter(self) -> TunedParameter:
         return LOAD
 
-    def turned(self, value: float) -> Self:
+    def with_value(self, value: float) -> Self:
         return self.model_copy(update={LOAD.field: value})
 
-    def ready(self, making: Making) -> Ready:
+    def build(self, context: PolicyContext) -> BuiltPolicy:
         assert self.traits.plan is not None
-        plan = making.planned(replace(self.traits.plan, load_factor=self.load_factor))
+        plan = context.followed_plan(replace(self.traits.plan, load_factor=self.load_factor))
         policy = Rule(
-            course=plan.course,
-            period_s=making.period_s,
+            schedule=plan.schedule,
+            period_s=context.period_s,
             forecast_tps=plan.expected_tps if self.compares else None,
             bin_s=plan.bin_s,
             name=self.key,
-            **self.told(Rule),
+            **self.fields_for(Rule),
         )
-        return replace(making.on(policy, plan.start), plan=plan.plan, after=0.5)
+        return replace(context.starting_from(policy, plan.start), plan=plan.plan, after=0.5)
 
 
 class LtU(_Deferred):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.inputs import catalogue
-from planner.inputs.catalogue.rule_based_profiles import modelled
+from planner.inputs.catalogue.rule_based_profiles import modelled_profiles
 from planner.models import Trace
 from planner.selectors.profiles import profiles_list
 from planner.selectors.traces import traces_list
@@ -51,7 +51,7 @@ def names_of(data: dict[str, Any]) -> Names:
     for key, profile in sorted(catalogue.profiles().items()):
         choice = ProfileChoice(*key)
         labels.setdefault(choice, f"{choice.label} ({_basis(profile.provenance)})")
-    for computed in modelled():
+    for computed in modelled_profiles():
         choice = ProfileChoice.of(
             {"model": computed.model, "gpu": computed.gpu, "tp": computed.tp, "kind": computed.kind,
              "precision": computed.precision}

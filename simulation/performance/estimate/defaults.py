@@ -191,29 +191,29 @@ def _with_defaults(deployment: Deployment) -> ArrangedDeployment:
     """Fill in workers and parallelism, with one note per default that was used."""
     notes = list(deployment.notes)
     if deployment.prefill is None:
-        where, workers = _aggregated(deployment, notes)
-        if where.tp > TENSOR_PARALLEL_MOST and deployment.decode_workers is None:
+        arrangement, workers = _aggregated(deployment, notes)
+        if arrangement.tp > TENSOR_PARALLEL_MOST and deployment.decode_workers is None:
             return _split_total_tp(deployment, notes)
-        return ArrangedDeployment(where, where, workers, 1.0, False, tuple(notes))
+        return ArrangedDeployment(arrangement, arrangement, workers, 1.0, False, tuple(notes))
     decode, prefill = deployment.decode, deployment.prefill
     workers_stated = deployment.decode_workers is not None
     workers = deployment.decode_workers or 1.0
-    prefills = deployment.prefill_workers or math.nan
+    prefill_workers = deployment.prefill_workers or math.nan
     if not workers_stated:
         spread = deployment.concurrency > SPREAD_ABOVE[deployment.engine]
         workers = 1.0 if spread else DECODE_WORKERS[deployment.engine]
         notes.append(f"decode workers not given: {workers:g} taken")
         if decode.gpus == 1 and deployment.shape.experts and deployment.gpu.gpus_per_node > 1:
-            node = deployment.gpu.gpus_per_node
+            node_gpus = deployment.gpu.gpus_per_node
             decode, prefill = (
-                _with_gpus_grouped(decode, node, 1),
-                _with_gpus_grouped(prefill, node, 1),
+                _with_gpus_grouped(decode, node_gpus, 1),
+                _with_gpus_grouped(prefill, node_gpus, 1),
             )
-            notes.append(f"one GPU per worker cannot be: {node} taken")
+            notes.append(f"one GPU per worker cannot be: {node_gpus} taken")
         if decode.tp > TENSOR_PARALLEL_MOST and decode.tp == prefill.tp:
-            node = min(deployment.gpu.gpus_per_node, 8)
-            total, prefill = decode.tp, _with_gpus_grouped(prefill, node, 1)
-            decode = _with_gpus_grouped(decode, total - node if spread else 8, 1)
+            node_gpus = min(deployment.gpu.gpus_per_node, 8)
+            total, prefill = decode.tp, _with_gpus_grouped(prefill, node_gpus, 1)
+            decode = _with_gpus_grouped(decode, total - node_gpus if spread else 8, 1)
             notes.append(f"{total} GPUs taken as those of all workers")
         if deployment.shape.experts:
             if spread and decode.attention_dp == 1:
@@ -222,8 +222,8 @@ def _with_defaults(deployment: Deployment) -> ArrangedDeployment:
             if prefill.attention_dp == 1:
                 prefill = _with_gpus_grouped(prefill, 1, prefill.gpus)
                 notes.append("attention of prefill taken as data parallel")
-    decode, prefill = (_whole_experts(where, notes) for where in (decode, prefill))
-    return ArrangedDeployment(decode, prefill, workers, prefills, True, tuple(notes))
+    decode, prefill = (_whole_experts(arrangement, notes) for arrangement in (decode, prefill))
+    return ArrangedDeployment(decode, prefill, workers, prefill_workers, True, tuple(notes))
 
 
 def _split_total_tp(deployment: Deployment, notes: list[str]) -> ArrangedDeployment:

@@ -229,15 +229,17 @@ def _ttft(profile: Profile, rows: BenchmarkRows) -> Residuals:
 
 def _served_ttft(profile: Profile, rows: BenchmarkRows, waiting: Waiting) -> Residuals:
     """Compare TTFT under load; memory and ``max_batch`` limit the requests in service."""
-    which = np.isfinite(rows.ttft_s) & (rows.concurrency > 1) & np.isnan(rows.batch)
-    which &= np.isfinite(rows.isl) & (rows.osl >= 1)
-    part = rows.take(which)
-    room = max(profile.kv_capacity_tokens, 1) / (part.isl + part.osl)
-    held = np.minimum(part.concurrency, np.clip(np.floor(room), 1, profile.max_batch))
-    b = np.minimum(held, np.where(np.isfinite(part.decoding), part.decoding, np.inf))
-    prompt = prefill_seconds(profile, np.ones(b.size), part.isl)
-    load = _steady(part, b)
+    usable = np.isfinite(rows.ttft_s) & (rows.concurrency > 1) & np.isnan(rows.batch)
+    usable &= np.isfinite(rows.isl) & (rows.osl >= 1)
+    part = rows.take(usable)
+    sequences_in_memory = max(profile.kv_capacity_tokens, 1) / (part.isl + part.osl)
+    in_service = np.minimum(
+        part.concurrency, np.clip(np.floor(sequences_in_memory), 1, profile.max_batch)
+    )
+    decoding = np.minimum(in_service, np.where(np.isfinite(part.decoding), part.decoding, np.inf))
+    prompt_s = prefill_seconds(profile, np.ones(decoding.size), part.isl)
+    load = _steady(part, decoding)
     tbt = iteration_s(profile, *load)
-    predicted = waiting.ttft_s(prompt, tbt, part.osl, part.concurrency, held)
+    predicted = waiting.ttft_s(prompt_s, tbt, part.osl, part.concurrency, in_service)
     inside = measured_range(profile, *load)
-    return _entries(SERVED_TTFT, which, part.concurrency, part.ttft_s, predicted, inside)
+    return _entries(SERVED_TTFT, usable, part.concurrency, part.ttft_s, predicted, inside)

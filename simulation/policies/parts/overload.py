@@ -35,7 +35,7 @@ class OverloadMemory:
         self.too_much: FloatArray = np.full(pools, np.inf)
         self.anything = False  # whether a load was too much in any pool
 
-    def see(self, interval: Sequence[InstanceLoad], settled: BoolArray) -> None:
+    def observe(self, interval: Sequence[InstanceLoad], settled: BoolArray) -> None:
         """Add the decisions of an interval.
 
         Only ``settled`` pools count: no instance starts there, and no requests piled up lately.

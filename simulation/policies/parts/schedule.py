@@ -1,4 +1,8 @@
-"""Schedules: the instances of each pool over time, fixed or planned period by period."""
+"""Define a schedule: from time t on, n replicas of each pool.
+
+``Steps`` is the step function itself, and ``ScheduleTable`` a schedule as arrays. A policy follows
+a ``Schedule``, which is fixed or planned period by period.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,65 @@ import numpy as np
 from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.fleet import Fleet
-from simulation.policies.parts.step_function import Counts, Steps, Times
+from simulation.policies.parts.endpoints import initial_counts
 from simulation.policy import Observation
+
+Times = Sequence[float] | FloatArray
+Counts = Sequence[Sequence[int]] | IntArray
+
+
+class Steps:
+    """A step function: ``counts[i]`` from ``times_s[i]`` on, before that the initial instances.
+
+    Shapes are ``[steps]``, increasing, and ``[steps, pools]``. Raises SimulationError, naming
+    ``policy``, for other shapes.
+    """
+
+    def __init__(self, policy: str, what: str, times_s: Times, counts: Counts) -> None:
+        self._policy, self._what = policy, what
+        self.times_s = np.array(times_s, np.float64)
+        self.counts = np.array(counts, np.int64)
+        if self.counts.ndim != 2 or len(self.counts) != len(self.times_s):
+            raise SimulationError(f"Policy {policy!r}: {what} must be steps by pools.")
+        if np.any(np.diff(self.times_s) <= 0):
+            raise SimulationError(f"Policy {policy!r}: times_s must increase.")
+
+    def reset(self, fleet: Fleet) -> None:
+        """Raise SimulationError unless there is a column per pool of ``fleet``."""
+        if self.counts.shape[1] != len(fleet.pools):
+            raise SimulationError(
+                f"Policy {self._policy!r} has {self._what} for {self.counts.shape[1]} pools, the "
+                f"fleet has {len(fleet.pools)}; give one column per pool."
+            )
+        self._initial = initial_counts(fleet)
+
+    def step(self, time_s: float) -> int:
+        """Return the index of the current step, -1 before the first."""
+        return int(np.searchsorted(self.times_s, time_s, side="right")) - 1
+
+    def at(self, time_s: float) -> IntArray:
+        step = self.step(time_s)
+        counts: IntArray = self._initial if step < 0 else self.counts[step]
+        return counts.copy()
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleTable:
+    """A schedule as arrays with a row per step. It lasts from ``times_s[i]`` to the next one.
+
+    ``lent`` has the shape of ``targets``. It is the part of them that is lent as spot and serves
+    nothing. ``shares [steps, models, regions, regions]`` tells which region serves the tokens of
+    each home region.
+    """
+
+    times_s: FloatArray
+    targets: IntArray
+    lent: IntArray | None
+    shares: FloatArray | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PlannedStep:
+class ScheduleStep:
     """Instances of each pool, ``counts [pools]``, of which ``lent`` serve nothing (E9).
 
     ``shares [models, regions, regions]`` tells which region serves the tokens of each home region
@@ -28,23 +85,23 @@ class PlannedStep:
     shares: FloatArray | None = None
 
 
-class Course(Protocol):
+class Schedule(Protocol):
     """A schedule."""
 
     def reset(self, fleet: Fleet) -> IntArray:
         """Forget everything; return the instances at time 0."""
         ...
 
-    def see(self, observation: Observation) -> None:
-        """Note the fleet at a scaling decision, before ``asked``."""
+    def observe(self, observation: Observation) -> None:
+        """Note the fleet at a scaling decision, before ``step_at``."""
         ...
 
-    def asked(self, time_s: float) -> PlannedStep:
+    def step_at(self, time_s: float) -> ScheduleStep:
         """Return the step at a scaling decision."""
         ...
 
 
-class ByClock:
+class FixedSchedule:
     """A fixed schedule: ``targets[i]`` instances per pool from ``times_s[i]`` on.
 
     Shapes are ``[steps]`` and ``[steps, pools]``. ``lent`` and ``shares`` have a row per step too.
@@ -73,24 +130,24 @@ class ByClock:
         self._steps.reset(fleet)
         return self._steps.at(0.0)
 
-    def see(self, observation: Observation) -> None:
+    def observe(self, observation: Observation) -> None:
         pass
 
-    def asked(self, time_s: float) -> PlannedStep:
+    def step_at(self, time_s: float) -> ScheduleStep:
         counts, step = self._steps.at(time_s), self._steps.step(time_s)
         lent = None if self._lent is None else np.zeros_like(counts)
         if step < 0:
-            return PlannedStep(counts, lent)
+            return ScheduleStep(counts, lent)
         shares = None if self._shares is None else self._shares[step]
-        return PlannedStep(counts, None if self._lent is None else self._lent[step].copy(), shares)
+        return ScheduleStep(counts, None if self._lent is None else self._lent[step].copy(), shares)
 
 
 # Plans a period from its index and the ready and starting instances ``[pools]`` at its decision;
 # None: before the first decision.
-Planner = Callable[[int, IntArray | None], PlannedStep]
+PeriodPlanner = Callable[[int, IntArray | None], ScheduleStep]
 
 
-class Decided:
+class RollingSchedule:
     """A schedule of periods from ``starts_s`` on, each planned at ``asked_s`` (methods.md E8).
 
     A period is planned from the fleet at ``asked_s``, which is not after its start. The schedule is
@@ -100,33 +157,33 @@ class Decided:
     """
 
     def __init__(
-        self, planner: Planner, starts_s: Sequence[float] | FloatArray, asked_s: FloatArray
+        self, planner: PeriodPlanner, starts_s: Sequence[float] | FloatArray, decided_s: FloatArray
     ) -> None:
         self._planner = planner
         self._starts_s = np.asarray(starts_s, np.float64)
-        self._asked_s = np.minimum(asked_s, self._starts_s)
-        self._answers: list[PlannedStep] = []
+        self._decided_s = np.minimum(decided_s, self._starts_s)
+        self._steps_planned: list[ScheduleStep] = []
 
     def reset(self, fleet: Fleet) -> IntArray:
-        self._answers = []
+        self._steps_planned = []
         self._decide(0.0, None)
-        return self.asked(0.0).counts.copy()
+        return self.step_at(0.0).counts.copy()
 
-    def see(self, observation: Observation) -> None:
+    def observe(self, observation: Observation) -> None:
         self._decide(observation.time_s, observation.ready + observation.starting)
 
     def _decide(self, time_s: float, running: IntArray | None) -> None:
-        for period in range(len(self._answers), len(self._starts_s)):
-            if self._asked_s[period] > time_s:
+        for period in range(len(self._steps_planned), len(self._starts_s)):
+            if self._decided_s[period] > time_s:
                 break
-            self._answers.append(self._planner(period, running))
-            running = self._answers[-1].counts
+            self._steps_planned.append(self._planner(period, running))
+            running = self._steps_planned[-1].counts
 
-    def asked(self, time_s: float) -> PlannedStep:
-        runs = int(np.searchsorted(self._starts_s, time_s, side="right")) - 1
-        ahead = self._answers[max(runs, 0) :]
-        counts: IntArray = np.max([step.counts for step in ahead], axis=0)
-        if all(step.lent is None for step in ahead):
-            return PlannedStep(counts, None, ahead[0].shares)
-        serving = [step.counts - (0 if step.lent is None else step.lent) for step in ahead]
-        return PlannedStep(counts, counts - np.max(serving, axis=0), ahead[0].shares)
+    def step_at(self, time_s: float) -> ScheduleStep:
+        current = int(np.searchsorted(self._starts_s, time_s, side="right")) - 1
+        planned = self._steps_planned[max(current, 0) :]
+        counts: IntArray = np.max([step.counts for step in planned], axis=0)
+        if all(step.lent is None for step in planned):
+            return ScheduleStep(counts, None, planned[0].shares)
+        serving = [step.counts - (0 if step.lent is None else step.lent) for step in planned]
+        return ScheduleStep(counts, counts - np.max(serving, axis=0), planned[0].shares)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from planner.optimizer.figures import is_feasible
-from planner.optimizer.problem import alone
+from planner.optimizer.problem import single_period
 from tests.optimizer.horizon.toys import front_of
 from tests.optimizer.problems import (
     best_by_counting,
@@ -41,7 +41,7 @@ def counted(instance):
 @pytest.mark.parametrize("seed", FEASIBLE[:6])
 def test_every_point_is_the_least_at_its_level(seed):
     usd, kg = counted(metered(seed))
-    front = front_of(alone(metered(seed)), "usd", "kg", 6, gap=0.0)
+    front = front_of(single_period(metered(seed)), "usd", "kg", 6, gap=0.0)
     assert front[-1].first == pytest.approx(usd.min(), rel=2e-4)
     assert front[0].second == pytest.approx(kg.min(), rel=2e-4)
     for point in front:
@@ -56,4 +56,4 @@ def test_every_point_is_the_least_at_its_level(seed):
 
 def test_a_front_without_a_plan_is_empty():
     hopeless = problem(demand_tps=problem().demand_tps * 1000)
-    assert front_of(alone(hopeless), "gpu_hours", "usd", 9) == ()
+    assert front_of(single_period(hopeless), "gpu_hours", "usd", 9) == ()

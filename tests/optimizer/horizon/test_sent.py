@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from planner.optimizer.horizon.cross_region import rerouted, shares_planned
+from planner.optimizer.horizon.cross_region import rerouted_tps, shares_planned
 from planner.optimizer.problem import HorizonProblem
 from tests.optimizer.problems import problem
 
@@ -18,7 +18,7 @@ def shares(
 
 
 def sent(demand: list[float], serving: list[int], ways: list[list[float]] | None = None) -> object:
-    return rerouted(given(demand, ways), np.array(serving).reshape(1, 1, 3, 1))[0]
+    return rerouted_tps(given(demand, ways), np.array(serving).reshape(1, 1, 3, 1))[0]
 
 
 def given(demand: list[float], ways: list[list[float]] | None) -> HorizonProblem:

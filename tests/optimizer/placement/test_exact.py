@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from planner.optimizer.placement import measure, place_blind, place_exact, schedule
+from planner.optimizer.placement import measure_placement, place_blind, place_exact, run_algorithm4
 from planner.optimizer.placement.problem import Placement, Unplaced
 from tests.optimizer.placement.cases import mixed, moe, pd, problem, random_problem, tree
 
@@ -38,7 +38,7 @@ def brute_force(asked):
         nonlocal best
         if u == len(units):
             placed = Placement.of(rows, tuple(gaps))
-            best = min(best, measure(asked, placed).penalty)
+            best = min(best, measure_placement(asked, placed).penalty)
             return
         s, shape = units[u]
         extend(u + 1, used, rows, [*gaps, Unplaced(s, shape, 1, "")])
@@ -134,9 +134,9 @@ def test_as_good_as_brute_force_on_random_trees(seed):
 def test_never_worse_than_the_algorithm_or_the_baseline(seed):
     asked = random_problem(seed, fill=0.6 + 0.05 * seed)
     exact = place_exact(asked, time_limit_s=5.0)
-    for other in (schedule(asked), place_blind(asked, seed)):
-        assert exact.measures.penalty <= measure(asked, other).penalty + 1e-6
-        assert exact.bound <= measure(asked, other).penalty + 1e-6
+    for other in (run_algorithm4(asked), place_blind(asked, seed)):
+        assert exact.measures.penalty <= measure_placement(asked, other).penalty + 1e-6
+        assert exact.bound <= measure_placement(asked, other).penalty + 1e-6
 
 
 def test_the_algorithm_is_better_than_the_baseline_on_random_trees():
@@ -144,7 +144,9 @@ def test_the_algorithm_is_better_than_the_baseline_on_random_trees():
     better = []
     for seed in range(20):
         asked = random_problem(seed, fill=0.7)
-        points = [measure(asked, p).penalty for p in (schedule(asked), place_blind(asked))]
+        points = [
+            measure_placement(asked, p).penalty for p in (run_algorithm4(asked), place_blind(asked))
+        ]
         better.append(points[0] <= points[1])
     assert np.mean(better) >= 0.9
 
@@ -192,7 +194,7 @@ def test_priority_decides_who_is_left_out():
         pd("low", (1, 1), p=4, d=4),
         pd("high", (1, 1), p=4, d=4, priority=2),
     )
-    for placement in (schedule(asked), place_exact(asked).placement):
+    for placement in (run_algorithm4(asked), place_exact(asked).placement):
         assert [(gap.service, gap.number) for gap in placement.unplaced] == [(0, 1)]
         assert set(placement.service.tolist()) == {1}
 
@@ -206,5 +208,7 @@ def test_a_few_subgroups_at_a_time_stay_within_the_bound(monkeypatch):
         used = asked.taken + exact.placement.used(len(asked.topology))
         assert (used <= asked.topology.gpus).all()
         assert exact.bound <= exact.measures.penalty + 1e-6
-        assert exact.measures.penalty <= measure(asked, schedule(asked)).penalty + 1e-6
+        assert (
+            exact.measures.penalty <= measure_placement(asked, run_algorithm4(asked)).penalty + 1e-6
+        )
         assert exact.measures.split_units == 0

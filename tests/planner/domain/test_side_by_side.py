@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from planner.domain.parallel import MOST, replays_at_once, side_by_side
+from planner.domain.parallel import MAX_THREADS, parallel_replays, run_in_parallel
 from planner.domain.progress import Progress, silent
 from simulation.trace_replay import LONG
 
@@ -21,7 +21,7 @@ def test_two_run_at_a_time_and_answers_keep_their_order() -> None:
         both.wait()
         return name
 
-    assert side_by_side([partial(step, name) for name in "abcd"], silent) == list("abcd")
+    assert run_in_parallel([partial(step, name) for name in "abcd"], silent) == list("abcd")
 
 
 def test_only_the_caller_is_told_each_stage_once_and_ever_further() -> None:
@@ -31,7 +31,7 @@ def test_only_the_caller_is_told_each_stage_once_and_ever_further() -> None:
         for done in range(50):
             report(done / 50, name)
 
-    side_by_side(
+    run_in_parallel(
         [partial(step, name) for name in "abc"],
         lambda fraction, stage: seen.append((fraction, stage, threading.get_ident())),
     )
@@ -61,12 +61,12 @@ def test_what_one_raises_ends_the_others_and_comes_out(cancelled: bool) -> None:
 
     try:
         with pytest.raises(ZeroDivisionError):
-            side_by_side([on, off, off, off], progress)
+            run_in_parallel([on, off, off, off], progress)
     finally:
         rounds.set()
 
 
 def test_large_replays_take_turns() -> None:
-    assert replays_at_once(MOST) == 2
-    assert replays_at_once(MOST + 1) == replays_at_once(LONG) == 1
-    assert replays_at_once(LONG + 1) == 2  # streams are not in memory
+    assert parallel_replays(MAX_THREADS) == 2
+    assert parallel_replays(MAX_THREADS + 1) == parallel_replays(LONG) == 1
+    assert parallel_replays(LONG + 1) == 2  # streams are not in memory

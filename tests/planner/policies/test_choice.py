@@ -40,12 +40,12 @@ def test_a_label_that_two_policies_share_is_told_with_the_policy() -> None:
     hpa, keda = policy_of("hpa", label="mine"), policy_of("keda", label="mine")
     calm = policy_of("hpa", label="calm")
     every = [hpa, keda, calm, policy_of("lt-i")]
-    titles = [policy.told_apart(every).title for policy in every]
+    titles = [policy.with_unique_title(every).title for policy in every]
     assert titles == [
         f"mine ({POLICIES['hpa']})", f"mine ({POLICIES['keda']})", "calm", POLICIES["lt-i"],
     ]  # fmt: skip
-    apart = hpa.told_apart(every)
-    assert apart.turned(0.5).title == titles[0] and apart.key == hpa.key == "hpa:mine"
+    apart = hpa.with_unique_title(every)
+    assert apart.with_value(0.5).title == titles[0] and apart.key == hpa.key == "hpa:mine"
 
 
 def test_old_files_keep_working() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from planner.policies.base import Group
 from planner.policies.choice import policy_groups, policy_of
-from planner.policies.registry import POLICIES, TRAITS, simplicity, the_plan
+from planner.policies.registry import POLICIES, TRAITS, plan_policy, simplicity
 
 PAGE = Path(__file__).parents[3] / "docs" / "policies.md"
 
@@ -39,23 +39,25 @@ def test_the_simple_come_before_those_with_more_parts() -> None:
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_knob_is_a_parameter_and_every_value_of_it_is_allowed(name: str) -> None:
     policy = policy_of(name)
-    knob = policy.knob
-    if TRAITS[name].flat or knob is None:
-        assert knob is None and policy.free is None
+    parameter = policy.tuned_parameter
+    if TRAITS[name].flat or parameter is None:
+        assert parameter is None and policy.parameter_to_tune is None
         return
-    assert policy.free == knob
-    steps = [b - a for a, b in pairwise(knob.values)]
-    assert len(set(knob.values)) == len(knob.values) and (min(steps) > 0 or max(steps) < 0)
-    for value in knob.values:
-        turned = policy.turned(value)
+    assert policy.parameter_to_tune == parameter
+    steps = [b - a for a, b in pairwise(parameter.values)]
+    assert len(set(parameter.values)) == len(parameter.values) and (
+        min(steps) > 0 or max(steps) < 0
+    )
+    for value in parameter.values:
+        turned = policy.with_value(value)
         arguments = {k: v for k, v in turned.arguments.items() if v is not None}
         assert policy_of(name, **arguments) == turned  # as a scenario would give it
-        assert getattr(turned, knob.field) == value
+        assert getattr(turned, parameter.field) == value
 
 
 def test_what_a_scenario_sets_is_not_turned() -> None:
-    assert policy_of("lt-i", load_factor=1.2).free is None
-    assert policy_of("reactive", cooldown_s=300).free is not None
+    assert policy_of("lt-i", load_factor=1.2).parameter_to_tune is None
+    assert policy_of("reactive", cooldown_s=300).parameter_to_tune is not None
 
 
 @pytest.mark.parametrize(
@@ -69,7 +71,7 @@ def test_what_a_scenario_sets_is_not_turned() -> None:
     ],
 )
 def test_one_of_those_compared_is_the_plan(ranking: list[str], plan: str | None) -> None:
-    assert the_plan(ranking) == plan
+    assert plan_policy(ranking) == plan
 
 
 def test_the_page_has_every_policy_and_every_parameter() -> None:

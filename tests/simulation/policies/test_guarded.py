@@ -6,7 +6,7 @@ import pytest
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink
 from simulation.policies.guarded_plan import Guarded
-from simulation.policies.parts.schedule import ByClock
+from simulation.policies.parts.schedule import FixedSchedule
 from tests.simulation.builders import fleet, pool
 from tests.simulation.policies.observed import seen
 
@@ -16,9 +16,9 @@ STEP = {"waiting": 0, "batch": 5.0, "prefill_tps": 0.0}
 
 def guarded(planned=4, roles=("both",), closed=False, **how):
     """Of one pool for each of the roles, in one region, or in as many that are closed."""
-    course = ByClock("plan", [0.0, HOUR], [[planned] * len(roles), [2] * len(roles)])
+    plan_schedule = FixedSchedule("plan", [0.0, HOUR], [[planned] * len(roles), [2] * len(roles)])
     fields = {"prefill_tps": 1000.0, "decode_tps": 100.0, "in_flight": 10.0, **how}
-    policy = Guarded(course, **fields)
+    policy = Guarded(plan_schedule, **fields)
     links = {"prefill": {"link": KvLink(1.0, 1e9)}}
     regions = tuple("abcd"[: len(roles)]) if closed else ("r",) * len(roles)
     pools = (

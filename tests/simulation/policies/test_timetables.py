@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from simulation.errors import SimulationError
-from simulation.policies.parts.schedule import Decided, PlannedStep
+from simulation.policies.parts.schedule import RollingSchedule, ScheduleStep
 from simulation.policies.periodic import Periodic
 from simulation.policies.scheduled import Scheduled
 from simulation.policies.utilization_gated import UtilizationGated
@@ -153,13 +153,13 @@ class Chain:
     def __call__(self, period, running):
         self.asked.append((period, None if running is None else running.tolist()))
         there = np.array([2]) if running is None else running
-        return PlannedStep(there + 1, shares=np.full((1, 1, 1), period + 1.0))
+        return ScheduleStep(there + 1, shares=np.full((1, 1, 1), period + 1.0))
 
 
 def test_each_period_is_planned_from_the_fleet_that_there_is():
     plan = Chain()
     starts = np.array([0.0, 600.0, 1200.0])
-    policy = Scheduled(course=Decided(plan, starts, starts - 300.0))
+    policy = Scheduled(schedule=RollingSchedule(plan, starts, starts - 300.0))
     for _ in range(2):  # the second time as after a fresh start
         plan.asked.clear()
         assert policy.reset(fleet(pool())).tolist() == [3]
@@ -176,7 +176,9 @@ def test_each_period_is_planned_from_the_fleet_that_there_is():
 def test_periods_decided_at_once_follow_each_other():
     plan = Chain()
     starts = np.array([0.0, 600.0, 1200.0])
-    policy = UtilizationGated(course=Decided(plan, starts, starts - 900.0), cooldown_s=0.0)
+    policy = UtilizationGated(
+        schedule=RollingSchedule(plan, starts, starts - 900.0), cooldown_s=0.0
+    )
     assert policy.reset(fleet(pool())).tolist() == [4]  # 3, and 4 asked for already
     assert plan.asked == [(0, None), (1, [3])]
     answer = policy.decide(seen(300.0, 1, starting=1, utilisation=0.9))

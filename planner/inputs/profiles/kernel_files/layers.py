@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from planner.errors import IngestError
-from planner.inputs.catalogue.names import find_model, plain
+from planner.inputs.catalogue.names import find_model, plain_name
 from planner.inputs.profiles.kernel_files.frame import Frame
 from simulation.arrays import FloatArray
 from simulation.performance.graph import OperatorGraph, operator_graph
@@ -47,7 +47,7 @@ def shape_of(frame: Frame, shapes: Shapes, model: str) -> ModelShape:
     The name matches with or without organisation and the usual suffixes. Raises IngestError for an
     unknown model.
     """
-    canonical = find_model(model, {plain(name): name for name in shapes})
+    canonical = find_model(model, {plain_name(name): name for name in shapes})
     if canonical is not None:
         return shapes[canonical]
     raise IngestError(

@@ -15,11 +15,11 @@ from planner.domain.deployment_search.candidates import (
 )
 from planner.domain.deployment_search.query import DeploymentQuery, price_of
 from planner.domain.deployment_search.results import profiles_of
-from planner.domain.deployment_search.search import Configured, configure
+from planner.domain.deployment_search.search import DeploymentSearchResult, search_deployments
 from planner.errors import EXPECTED
 from planner.inputs import catalogue
 from planner.inputs.catalogue.serving import sequence_s
-from planner.inputs.scenario.own_hardware import NOTHING
+from planner.inputs.scenario.own_hardware import NO_USER_FACTS
 from planner.inputs.scenario.schema import Profile
 from planner.inputs.scenario.speeds import speed_of
 from simulation.performance.estimate.calibration import ENGINES
@@ -38,11 +38,13 @@ KEYS = {
 
 
 @pytest.fixture(scope="module")
-def configured() -> Configured:
-    return configure(ASKED)
+def configured() -> DeploymentSearchResult:
+    return search_deployments(ASKED)
 
 
-def test_every_candidate_keeps_the_limits_and_its_figures_agree(configured: Configured) -> None:
+def test_every_candidate_keeps_the_limits_and_its_figures_agree(
+    configured: DeploymentSearchResult,
+) -> None:
     assert len(configured.candidates) == 4 and configured.model == "llama-3.1-8b"
     costs = [row.usd_per_mtok for row in configured.candidates]
     assert costs == sorted(costs, key=lambda usd: (usd is None, usd))
@@ -64,12 +66,12 @@ def test_every_candidate_keeps_the_limits_and_its_figures_agree(configured: Conf
     assert all(row.checked == "simulation" for row in configured.candidates)
 
 
-def test_a_gpu_without_a_price_is_there_and_comes_last(configured: Configured) -> None:
+def test_a_gpu_without_a_price_is_there_and_comes_last(configured: DeploymentSearchResult) -> None:
     last = configured.by_gpu[-1]
     assert last.gpu == "MI300X" and last.usd_per_mtok is None and last.engines == ("sglang",)
 
 
-def test_what_is_ruled_out_is_counted_with_its_reason(configured: Configured) -> None:
+def test_what_is_ruled_out_is_counted_with_its_reason(configured: DeploymentSearchResult) -> None:
     assert configured.ruled_out[NO_PRECISION] > 0  # fp8 on A100
     assert sum(configured.ruled_out.values()) < configured.evaluated
     gpu = catalogue.gpu("L4")
@@ -81,11 +83,13 @@ def test_what_is_ruled_out_is_counted_with_its_reason(configured: Configured) ->
 
 
 def test_what_a_scenario_makes_of_a_candidate_is_as_fast_and_carries_as_much(
-    configured: Configured,
+    configured: DeploymentSearchResult,
 ) -> None:
     row = next(row for row in configured.candidates if row.mode == "agg")
     (section,) = [Profile.model_validate(fields) for fields in profiles_of(row, ASKED.model)]
-    speed = speed_of(section, catalogue.model(configured.model), catalogue.gpu(row.gpu), NOTHING)
+    speed = speed_of(
+        section, catalogue.model(configured.model), catalogue.gpu(row.gpu), NO_USER_FACTS
+    )
     lengths = (np.array([1024]), np.array([128]))
     sized = capacity(speed, lengths, ASKED.wanted.tier)
     assert row.max_rps == pytest.approx(sized.max_rps, rel=0.05)
@@ -144,4 +148,4 @@ def test_prices_are_medians_of_what_is_offered_unless_given() -> None:
 )
 def test_what_cannot_be_is_refused_in_a_sentence(changes: dict[str, object], words: str) -> None:
     with pytest.raises(EXPECTED, match=words):
-        configure(replace(ASKED, **changes))
+        search_deployments(replace(ASKED, **changes))

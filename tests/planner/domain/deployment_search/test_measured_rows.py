@@ -11,11 +11,15 @@ import pytest
 from planner.domain.deployment_search.candidates import instances_of
 from planner.domain.deployment_search.query import DeploymentQuery, price_of
 from planner.domain.deployment_search.results import WIDTHS
-from planner.domain.deployment_search.search import Configured, configure
+from planner.domain.deployment_search.search import DeploymentSearchResult, search_deployments
 from planner.inputs import catalogue
 from planner.inputs.catalogue.estimate_calibration import estimate_fit
-from planner.inputs.estimates.measured_corrections import OwnMeasurements, measurements, own_of
-from planner.inputs.scenario.own_hardware import Known
+from planner.inputs.estimates.measured_corrections import (
+    MeasuredCorrections,
+    corrections_from,
+    measurements,
+)
+from planner.inputs.scenario.own_hardware import UserFacts
 from planner.inputs.scenario.schema import Profile
 from planner.inputs.scenario.speeds import speed_of
 from simulation.performance.estimate.calibration import ENGINES
@@ -38,19 +42,19 @@ def _rows(engine: str, ms_per_user: float) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def measured() -> OwnMeasurements:
+def measured() -> MeasuredCorrections:
     rows, left = measurements(_rows("vllm", 0.62), "mine.csv")
-    measured = own_of(rows, left, estimate_fit())
+    measured = corrections_from(rows, left, estimate_fit())
     assert measured is not None and len(measured.rows) == 5
     return measured
 
 
 @pytest.fixture(scope="module")
-def both(measured: OwnMeasurements) -> tuple[Configured, Configured]:
-    return configure(ASKED), configure(ASKED, measurements=measured)
+def both(measured: MeasuredCorrections) -> tuple[DeploymentSearchResult, DeploymentSearchResult]:
+    return search_deployments(ASKED), search_deployments(ASKED, measurements=measured)
 
 
-def _instances(measured: OwnMeasurements | None) -> Iterator[Instance]:
+def _instances(measured: MeasuredCorrections | None) -> Iterator[Instance]:
     gpu = catalogue.gpu(GPU)
     yield from instances_of(
         catalogue.shape(MODEL), "bf16", [gpu], {GPU: price_of(GPU, {})}, ENGINES,
@@ -59,9 +63,9 @@ def _instances(measured: OwnMeasurements | None) -> Iterator[Instance]:
 
 
 def test_what_is_searched_is_as_fast_as_what_a_scenario_makes_of_it(
-    measured: OwnMeasurements,
+    measured: MeasuredCorrections,
 ) -> None:
-    known, checked = Known(own=measured.times), set()
+    known, checked = UserFacts(own=measured.times), set()
     for instance in _instances(measured):
         if instance.where.pp > 1 or instance.where.weights != "bf16":
             continue
@@ -82,7 +86,7 @@ def test_what_is_searched_is_as_fast_as_what_a_scenario_makes_of_it(
     assert checked >= {(e, r) for e in ENGINES for r in ("mixed", "prefill", "decode")}
 
 
-def test_every_candidate_there_was_is_there_once(measured: OwnMeasurements) -> None:
+def test_every_candidate_there_was_is_there_once(measured: MeasuredCorrections) -> None:
     def served(instances: Iterator[Instance], modes: set[str]) -> list[tuple[object, ...]]:
         return sorted(
             (str(instance.where), engine) for instance in instances if instance.mode in modes
@@ -94,7 +98,7 @@ def test_every_candidate_there_was_is_there_once(measured: OwnMeasurements) -> N
 
 
 def test_a_slower_server_carries_less_and_its_error_is_smaller(
-    both: tuple[Configured, Configured],
+    both: tuple[DeploymentSearchResult, DeploymentSearchResult],
 ) -> None:
     before, after = both
     assert all(row.own is None for row in before.candidates)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.domain.forecaster_backtest.equal_attainment import Figures, Matched
-from planner.domain.forecaster_backtest.figures import Beside, Forecaster, verdict
-from planner.domain.forecaster_backtest.oracle import came_tps, covered, hindsight, served_tps
+from planner.domain.forecaster_backtest.equal_attainment import EqualAttainment, Figures
+from planner.domain.forecaster_backtest.figures import Baseline, Forecaster, verdict
+from planner.domain.forecaster_backtest.oracle import actual_tps, covered, hindsight, served_tps
 from planner.domain.forecaster_backtest.replay import Driver, height_at
 from planner.domain.kinds import backtest
 from planner.domain.planning.solving import Periods
@@ -87,7 +87,7 @@ def test_it_is_the_cheapest_of_all_plans_that_serve_as_much(stored: StoredTrace)
     planned = driver.planned(driver.heights(0.6), silent)
     in_hindsight = hindsight(driver, planned, silent)
     assert in_hindsight is not None
-    came, target = came_tps(driver.given, driver), planned.plan.target
+    came, target = actual_tps(driver.given, driver), planned.plan.target
     problems = Periods.of(driver.given, planned.load).problems
     served = [
         served_tps(problem, target[p], came[p], elsewhere=False)
@@ -221,16 +221,16 @@ def row(method: str, usd: float, *, equal: bool = True, spare: float = 0.0) -> F
         0.8,
         (),
         None,
-        Matched((0.5,), figures, equal, 3),
+        EqualAttainment((0.5,), figures, equal, 3),
         None,
         None,
         0.1,
     )
 
 
-def flat(usd: float, *, meets: bool = True) -> Beside:
+def flat(usd: float, *, meets: bool = True) -> Baseline:
     figures = Figures(0.01, usd, usd, 0.0, 0.0, {"chat": 0.96})
-    return Beside("flat-min", "Flat", "sized in hindsight", figures, meets, instances=6)
+    return Baseline("flat-min", "Flat", "sized in hindsight", figures, meets, instances=6)
 
 
 def test_the_verdict_leads_with_what_pays() -> None:

@@ -5,8 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from planner.domain.forecaster_backtest.equal_attainment import NEAR, TRIES, Figures, matched
-from planner.domain.forecaster_backtest.replay import HIGH, KNOBS, LOW, height_at, knob_of
+from planner.domain.forecaster_backtest.equal_attainment import (
+    MAX_TRIALS,
+    TOLERANCE,
+    Figures,
+    match_attainment,
+)
+from planner.domain.forecaster_backtest.replay import (
+    COVERAGE_LEVELS,
+    HIGH,
+    LOW,
+    coverage_of_height,
+    height_at,
+)
 from planner.domain.traffic.forecast_percentile import HEIGHTS
 from planner.domain.traffic.forecasts import Height
 
@@ -24,9 +35,9 @@ def test_a_smooth_curve_is_met_in_a_few_tries(begin: float, bend: float) -> None
         seen.append(knob)
         return figures(0.05 - 0.4 * (1 - knob) ** (1 + bend), usd=10 + knob)
 
-    match = matched(run, begin, LOW, HIGH)
-    assert match is not None and match.equal and abs(match.figures.spare) <= NEAR
-    assert len(seen) == match.replays <= TRIES and all(LOW <= tried <= HIGH for tried in seen)
+    match = match_attainment(run, begin, LOW, HIGH)
+    assert match is not None and match.equal and abs(match.figures.spare) <= TOLERANCE
+    assert len(seen) == match.replays <= MAX_TRIALS and all(LOW <= tried <= HIGH for tried in seen)
 
 
 @pytest.mark.parametrize("instances", [3, 7])
@@ -37,7 +48,7 @@ def test_where_instances_are_whole_two_plans_share_the_time(instances: int) -> N
         held = np.floor(instances * knob)
         return figures(-0.09 + 0.17 * held / instances, usd=100 * held)
 
-    match = matched(run, 0.5, LOW, HIGH)
+    match = match_attainment(run, 0.5, LOW, HIGH)
     assert match is not None and match.equal
     assert match.figures.spare == pytest.approx(0.0, abs=1e-12)
     low, high = (run(knob) for knob in match.at)
@@ -53,13 +64,15 @@ def test_where_instances_are_whole_two_plans_share_the_time(instances: int) -> N
 
 def test_what_always_attains_more_or_less_is_not_called_equal() -> None:
     for spare in (0.04, -0.3):
-        match = matched(lambda knob, spare=spare: figures(spare + knob / 100), 0.4, LOW, HIGH)
+        match = match_attainment(
+            lambda knob, spare=spare: figures(spare + knob / 100), 0.4, LOW, HIGH
+        )
         assert match is not None and not match.equal
 
 
 def test_what_falls_far_short_stands_in_for_nothing() -> None:
     """Two instances attain hardly anything, three all of it: three are the least that do."""
-    match = matched(
+    match = match_attainment(
         lambda knob: figures(-0.6, 200.0) if knob < 0.4 else figures(0.04, 300.0), 0.1, LOW, HIGH
     )
     assert match is not None and not match.equal
@@ -68,21 +81,21 @@ def test_what_falls_far_short_stands_in_for_nothing() -> None:
 
 def test_what_has_no_plan_is_gone_round() -> None:
     """Beyond a knob of 0.6 there are not GPUs enough."""
-    match = matched(
+    match = match_attainment(
         lambda knob: None if knob > 0.6 else figures(0.2 * (knob - 0.5)), 0.95, LOW, HIGH, 12
     )
     assert match is not None and match.equal and match.at[0] == pytest.approx(0.5, abs=0.01)
-    assert matched(lambda knob: None, 0.5, LOW, HIGH) is None
+    assert match_attainment(lambda knob: None, 0.5, LOW, HIGH) is None
 
 
 def test_the_knob_rises_through_all_heights() -> None:
-    heights = [height_at(float(knob)) for knob in KNOBS]
+    heights = [height_at(float(knob)) for knob in COVERAGE_LEVELS]
     order = [(height.level or 0.0) * height.times for height in heights]
     assert (np.diff(order) > 0).all()
     assert height_at(0.5) == Height(0.5)
     for height in HEIGHTS:
-        again = height_at(knob_of(height))
+        again = height_at(coverage_of_height(height))
         assert (again.level, again.times) == pytest.approx((height.level, height.times))
-    truth = [height_at(float(knob), perfect=True) for knob in KNOBS]
+    truth = [height_at(float(knob), perfect=True) for knob in COVERAGE_LEVELS]
     assert {height.level for height in truth} == {None}
     assert truth[0].times < 1 < truth[-1].times

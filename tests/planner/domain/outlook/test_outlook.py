@@ -12,8 +12,8 @@ import pytest
 
 from planner.domain.kinds import outlook
 from planner.domain.outlook.calendar import WEEK_S, Month, months_of, weights
-from planner.domain.outlook.commitments import Use, commit, steps
-from planner.domain.outlook.figures import month_figures, uses
+from planner.domain.outlook.commitments import GpuUse, commit, steps
+from planner.domain.outlook.figures import gpu_uses, month_figures
 from planner.domain.planning.planning import forecast_load, plan_load
 from planner.domain.progress import silent
 from planner.errors import ScenarioError
@@ -84,7 +84,7 @@ def test_weeks_times_their_cost_are_the_whole_plan(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_what_is_committed_is_least_cost_of_all_numbers(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    use = Use("east", "G", rng.integers(0, 12, 40).astype(float), rng.uniform(0.5, 9, 40), 3.0)
+    use = GpuUse("east", "G", rng.integers(0, 12, 40).astype(float), rng.uniform(0.5, 9, 40), 3.0)
     for price in (0.0, 0.7, 1.9, 2.9, 3.0, 3.4):
         costs = [use.cost(k, price) for k in range(14)]
         commitment = commit(use, "one_year", price)
@@ -123,7 +123,7 @@ def test_months_that_do_not_fit_are_said_and_the_others_told(tmp_path: Path) -> 
     assert planned[0].plan is planned[1].plan and "east" in planned[3].conflict
     rows = [month_figures(month, inputs.hardware, ()) for month in planned]
     assert rows[2].status == "infeasible" and rows[2].cost_usd is None
-    assert uses(planned, inputs.hardware)[0].total_hours == pytest.approx(
+    assert gpu_uses(planned, inputs.hardware)[0].total_hours == pytest.approx(
         months[0].hours + months[1].hours
     )
 

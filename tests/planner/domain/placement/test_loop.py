@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from planner.domain.kinds import compare
-from planner.domain.placement.placing_policy import OnNetwork
+from planner.domain.placement.placing_policy import PlacingPolicy
 from planner.domain.progress import silent
 from planner.domain.traffic.sources import StoredTrace
 from planner.inputs.scenario.build import build_hardware
 from planner.inputs.scenario.topology import network_of
-from planner.optimizer.placement import measure
+from planner.optimizer.placement import measure_placement
 from tests.planner.domain import builders as make
 from tests.planner.domain.placement.test_placement import EAST, MIXED_REGION, disaggregated
 from tests.simulation.asking import Asking
@@ -26,23 +26,23 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
     return make.demand_file(tmp_path_factory.mktemp("steady"), {"a": [200.0] * 40})
 
 
-def looking(*asked: list[int], first: tuple[int, int] = (6, 6), **rules: Any) -> OnNetwork:
+def looking(*asked: list[int], first: tuple[int, int] = (6, 6), **rules: Any) -> PlacingPolicy:
     scenario = disaggregated(placement={"services": [{"model": "m", **rules}]})
     hardware = build_hardware(scenario)
     network = network_of(scenario, hardware)
     assert network is not None and hardware.today is not None
-    policy = OnNetwork(Asking(list(first), *asked), network, hardware)
+    policy = PlacingPolicy(Asking(list(first), *asked), network, hardware)
     fleet = hardware.fleet(hardware.today)
     places = zip(fleet.pools, first, strict=True)
     policy.reset(replace(fleet, pools=tuple(replace(pool, initial=n) for pool, n in places)))
     return policy
 
 
-def lawful(policy: OnNetwork) -> None:
+def lawful(policy: PlacingPolicy) -> None:
     """No node holds more than it has, and no unit is split across subgroups."""
     placed, problem = policy._placement, policy._problem
     assert (placed.used(len(problem.topology)) <= problem.topology.gpus).all()
-    assert not measure(problem, placed).units.split.any()
+    assert not measure_placement(problem, placed).units.split.any()
 
 
 def test_what_fits_is_placed_and_what_does_not_is_not_started() -> None:

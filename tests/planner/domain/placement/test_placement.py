@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from planner.domain.kinds import place
-from planner.domain.placement.services import apart, placed_services
+from planner.domain.placement.services import disaggregated_scenario, placed_services
 from planner.domain.placement.simulation import placed_fleet
 from planner.domain.progress import silent
 from planner.domain.traffic.sources import StoredTrace
@@ -18,7 +18,12 @@ from planner.errors import ScenarioError
 from planner.inputs.scenario.build import build_hardware
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.topology import topology_of
-from planner.optimizer.placement import PlacementProblem, measure, place_blind, service_share
+from planner.optimizer.placement import (
+    PlacementProblem,
+    measure_placement,
+    place_blind,
+    service_share,
+)
 from tests.planner.domain import builders as make
 
 SPEED = {"model": "m", "alpha_ms": 12, "beta_ms": 0.3, "gamma_ms": 12, "delta_ms": 0.06}
@@ -107,7 +112,7 @@ def test_links_have_what_the_switches_leave() -> None:
         topology_of(scenario, hardware, []), tuple(service.service for service in placed)
     )
     placement = place_blind(problem)
-    measures = measure(problem, placement)
+    measures = measure_placement(problem, placement)
     pair = service_share(measures.units, 0)
     assert pair is not None and pair[1] <= pair[0] <= 1
     for worst in (False, True):
@@ -165,7 +170,7 @@ def test_mixed_pools_apart_by_a_ratio(stored: StoredTrace) -> None:
     assert document["methods"]["algorithm4"]["simulated"]["completed"] > 0
     single = mixed.fleet.today[0].model_copy(update={"replicas": 1})
     with pytest.raises(ScenarioError, match="one replica on G, which is not enough"):
-        apart(mixed, (1, 2), [single])
+        disaggregated_scenario(mixed, (1, 2), [single])
 
 
 def test_without_today_the_plan_says_how_many(stored: StoredTrace) -> None:

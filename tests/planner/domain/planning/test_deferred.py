@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.domain.planning.deferred import Work, deferred_tps, flat_level, level
+from planner.domain.planning.deferred import DeferredWork, deferred_tps, level, level_load
 from planner.domain.planning.inputs import PlanInput
-from planner.domain.planning.planning import flat_at_peak, plan_window
+from planner.domain.planning.planning import plan_window, static_at_peak
 from planner.domain.progress import silent
 from tests.planner.domain import builders as make
 
@@ -51,7 +51,7 @@ def test_a_flat_level_is_the_least_at_which_all_is_done_in_time(
                 return True
         return False
 
-    levelled = flat_level(load, work, bins)
+    levelled = level_load(load, work, bins)
     least = max(load.max(), (load + work).mean())
     assert not late(levelled + 1e-6)
     assert levelled == pytest.approx(least) or late(levelled - 1e-4)
@@ -109,15 +109,15 @@ def test_a_plan_makes_room_where_a_tenth_did_not(tmp_path: Path) -> None:
     assert theirs == pytest.approx(1200.0)
     assert (np.diff(ours) > 0).any()  # as the queue fills; then all that comes is done
     assert ours[-1] == pytest.approx(3000.0, rel=0.1)
-    flat = flat_at_peak(steady)[0][0, 0, 0]
+    flat = static_at_peak(steady)[0][0, 0, 0]
     assert flat == 3  # instances of 1,000
 
 
 def test_what_is_done_is_that_of_the_most_urgent() -> None:
-    work = Work.of([(np.array([0.0, 10.0]), 100.0, np.array([5.0, 5.0])),
+    work = DeferredWork.of([(np.array([0.0, 10.0]), 100.0, np.array([5.0, 5.0])),
                     (np.array([20.0]), 10.0, np.array([4.0]))])  # fmt: skip
     assert work.urgent_s.tolist() == [30.0, 100.0, 110.0]
     assert work.less(6.0).tokens.tolist() == [0.0, 3.0, 5.0]
     # Half of a minute's way for the first, by the end for what is urgent within it.
-    assert Work.of([(np.array([0.0]), 60.0, np.array([8.0]))]).needed(0.0, 30.0) == 4.0
+    assert DeferredWork.of([(np.array([0.0]), 60.0, np.array([8.0]))]).needed(0.0, 30.0) == 4.0
     assert work.needed(0.0, 30.0) == pytest.approx(4.0 + 5 * 30 / 100 + 5 * 20 / 100)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from planner.domain.planning.figures import plan_figures
 from planner.domain.planning.inputs import PlanInput, Planned
-from planner.domain.planning.planning import flat_at_peak, flat_before, plan_window, schedule
+from planner.domain.planning.planning import plan_window, schedule_of, static_at_peak, static_before
 from planner.domain.planning.spare_replicas import spare_of
 from planner.domain.progress import silent
 from planner.domain.traffic.window import Window
@@ -186,7 +186,7 @@ def test_flat_at_peak_covers_every_region_and_no_less_would(
         traffic={"sources": sources}, regions=regions, fleet={"startup_s": 60, "minimum": 0}
     )
     asked = make.plan_input(scenario, make.demand_file(folder, series))
-    fleet, misfit = flat_at_peak(asked)
+    fleet, misfit = static_at_peak(asked)
     counts = fleet[0, :, 0]
     assert not misfit
     top = asked.traffic.demand.input_tokens[:, 10:].max(axis=1) / 60
@@ -203,7 +203,7 @@ def test_the_fleet_that_stands_in_for_todays_knows_nothing_of_the_window(tmp_pat
     for inside in (100.0, 9000.0):
         tps[-10:] = inside
         asked = make.plan_input(scenario, make.demand_file(tmp_path, {"a": (tps * 0.6).tolist()}))
-        flat.append(flat_before(asked))
+        flat.append(static_before(asked))
     assert [fleet.counts.sum() for fleet in flat] == [3, 3]
     assert flat[0].seconds == asked.window.start_s - asked.traffic.demand.start_s
 
@@ -244,7 +244,7 @@ def window_of(plan: ScalingPlan, lead_s: float, bin_s: float = 60.0) -> Window:
 
 def test_growth_is_asked_for_early_and_shrinking_waits() -> None:
     plan = plan_of([2, 5, 3])
-    asked = schedule(plan, window_of(plan, 600))
+    asked = schedule_of(plan, window_of(plan, 600))
     times, targets = asked.times_s, asked.targets
     assert times.tolist() == [0, 3000, 3600, 6600, 7200]
     assert targets[:, 0, 0, 0].tolist() == [2, 5, 5, 5, 3]
@@ -252,9 +252,9 @@ def test_growth_is_asked_for_early_and_shrinking_waits() -> None:
 
 def test_what_the_plan_lends_is_back_before_the_period_that_wants_it() -> None:
     plan = plan_of([5, 5, 3])
-    assert schedule(plan, window_of(plan, 600)).lent is None
+    assert schedule_of(plan, window_of(plan, 600)).lent is None
     lends = replace(plan, lent=np.array([3, 0, 1]).reshape(3, 1, 1, 1))
-    asked = schedule(lends, window_of(lends, 600))
+    asked = schedule_of(lends, window_of(lends, 600))
     times, targets, lent = asked.times_s, asked.targets, asked.lent
     assert lent is not None and times.tolist() == [0, 3000, 3600, 6600, 7200]
     assert targets[:, 0, 0, 0].tolist() == [5, 5, 5, 5, 3]
@@ -263,7 +263,7 @@ def test_what_the_plan_lends_is_back_before_the_period_that_wants_it() -> None:
 
 def test_without_a_lead_each_period_begins_with_its_own() -> None:
     plan = plan_of([2, 5, 3])
-    asked = schedule(plan, window_of(plan, 0))
+    asked = schedule_of(plan, window_of(plan, 0))
     times, targets = asked.times_s, asked.targets
     assert times.tolist() == [0, 3600, 7200]
     assert targets[:, 0, 0, 0].tolist() == [2, 5, 3]
@@ -271,7 +271,7 @@ def test_without_a_lead_each_period_begins_with_its_own() -> None:
 
 def test_a_lead_of_several_periods_looks_that_far() -> None:
     plan = plan_of([1, 1, 1, 4, 1], period_s=300)
-    asked = schedule(plan, window_of(plan, 600))
+    asked = schedule_of(plan, window_of(plan, 600))
     times, targets = asked.times_s, asked.targets
     assert times.tolist() == [0, 300, 600, 900, 1200]
     assert targets[:, 0, 0, 0].tolist() == [1, 4, 4, 4, 1]
@@ -287,7 +287,7 @@ def test_every_period_has_its_instances_asked_for_a_lead_before_and_never_fewer(
 ) -> None:
     plan = plan_of(targets, period_s)
     window = window_of(plan, lead_s)
-    asked = schedule(plan, window)
+    asked = schedule_of(plan, window)
     times, steps = asked.times_s, asked.targets
     assert (np.diff(times) > 0).all() and times[0] == 0
 
@@ -309,7 +309,7 @@ def test_every_period_has_its_instances_asked_for_a_lead_before_and_never_fewer(
 def test_the_plan_ahead_of_the_trace_is_decided_at_its_end() -> None:
     plan = plan_of([2, 5])
     window = replace(window_of(plan, 7200), ahead=True)
-    asked = schedule(plan, window)
+    asked = schedule_of(plan, window)
     times, targets = asked.times_s, asked.targets
     assert times.tolist() == [0, 3600]
     assert targets[:, 0, 0, 0].tolist() == [5, 5]

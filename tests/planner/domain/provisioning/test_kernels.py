@@ -17,7 +17,7 @@ from planner.domain.traffic.sources import StoredTrace
 from planner.errors import CatalogueError
 from planner.inputs import catalogue
 from planner.inputs.profiles.kernel_files import Sharing
-from planner.inputs.scenario.own_hardware import KernelSource, Known
+from planner.inputs.scenario.own_hardware import KernelSource, UserFacts
 from simulation.provisioning.workload import PhaseLoad
 from tests.planner.domain import builders as make
 from tests.planner.domain.provisioning.test_provisioning import small
@@ -38,7 +38,7 @@ def few(tmp_path_factory: pytest.TempPathFactory) -> StoredTrace:
 
 
 @pytest.fixture(scope="module")
-def known(tmp_path_factory: pytest.TempPathFactory) -> Known:
+def known(tmp_path_factory: pytest.TempPathFactory) -> UserFacts:
     """One projection at half the peak, and it beside attention twice as long."""
     rows = ["op,dtype,m,n,k,batch,context,heads,kv_heads,head_dim,sm_share,concurrent_with,"
             "latency_us,gpu,source"]  # fmt: skip
@@ -53,15 +53,15 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Known:
     rows.append(f"{attention},0.5,,150,{GPU},own harness")
     path = tmp_path_factory.mktemp("files") / "kernels.csv"
     path.write_text("\n".join(rows) + "\n", encoding="utf-8")
-    return Known(kernels={GPU: (KernelSource(path, "kernels.csv", "auto", "our harness"),)})
+    return UserFacts(kernels={GPU: (KernelSource(path, "kernels.csv", "auto", "our harness"),)})
 
 
-def provisioned(stored: StoredTrace, known: Known, **asked: Any) -> Any:
+def provisioned(stored: StoredTrace, known: UserFacts, **asked: Any) -> Any:
     return provision.run(small(), {"t": stored}, Options(**asked), known=known, progress=silent)
 
 
 @pytest.fixture(scope="module")
-def measured(few: StoredTrace, known: Known) -> Any:
+def measured(few: StoredTrace, known: UserFacts) -> Any:
     return provisioned(few, known)
 
 
@@ -69,7 +69,7 @@ def facts(document: dict[str, Any], what: str) -> dict[str, Any]:
     return next(fact for fact in document["provenance"] if fact["what"].startswith(what))
 
 
-def test_each_operator_says_whether_it_was_measured(known: Known, measured: Any) -> None:
+def test_each_operator_says_whether_it_was_measured(known: UserFacts, measured: Any) -> None:
     service = PhaseLoad(
         catalogue.shape("llama-3.1-8b"), catalogue.gpu(GPU), "decode", 5.0, 99, 9, 1.0
     )
@@ -96,7 +96,7 @@ def test_each_operator_says_whether_it_was_measured(known: Known, measured: Any)
     assert "attention decode beside gemm 3.00 times" in interference["source"]
 
 
-def test_measurements_can_be_left_out(few: StoredTrace, known: Known, measured: Any) -> None:
+def test_measurements_can_be_left_out(few: StoredTrace, known: UserFacts, measured: Any) -> None:
     asked = {"kernels": "modelled", "interference": "modelled"}
     outcome = provisioned(few, known, **asked)
     assert set(outcome.tables["operators"]["timing"]) == {"modelled"}
@@ -105,7 +105,7 @@ def test_measurements_can_be_left_out(few: StoredTrace, known: Known, measured: 
 
 
 def test_a_file_that_was_removed_is_named(stored: StoredTrace, tmp_path: Path) -> None:
-    gone = Known(kernels={GPU: (KernelSource(tmp_path / "gone", "old.csv", "auto", ""),)})
+    gone = UserFacts(kernels={GPU: (KernelSource(tmp_path / "gone", "old.csv", "auto", ""),)})
     with pytest.raises(CatalogueError, match=r"old\.csv have been removed"):
         provisioned(stored, gone)
 

@@ -6,7 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.domain.provisioning.levels import Judge, Rules, problem_of, solve, with_plenty
+from planner.domain.provisioning.levels import (
+    Judge,
+    Rules,
+    problem_of,
+    solve_levels,
+    with_ample_replicas,
+)
 from planner.inputs.catalogue import hardware
 from simulation.performance.memory import MEMORY_SHARE
 from simulation.provisioning.levels import model_level
@@ -24,7 +30,7 @@ def test_long_prompts_take_no_more_than_one_gpu_each_would() -> None:
     """168.8 prompts/s of 16,384 tokens within three lone passes: 233 replicas of one GPU do."""
     alone = problem_of(load("prefill", 168.8, 16_384.0, 1e3), "bf16").replica_s[0, 0]
     within = load("prefill", 168.8, 16_384.0, 3.0 * float(alone))
-    replicas = model_level(with_plenty(problem_of(within, "bf16")), ROOM)
+    replicas = model_level(with_ample_replicas(problem_of(within, "bf16")), ROOM)
     assert replicas is not None
     assert replicas.devices <= 233
     assert replicas.devices >= 168.8 * float(alone) / 1.5  # no arrangement is that much better
@@ -34,7 +40,7 @@ def test_a_looser_limit_on_gaps_never_needs_more() -> None:
     """16.9 sequences/s, 30 ms to 3 s between tokens."""
     needs = []
     for limit in (0.03, 0.05, 0.1, 0.4, 3.0):
-        phase = with_plenty(problem_of(load("decode", 16.9, 1155.0, limit), "bf16"))
+        phase = with_ample_replicas(problem_of(load("decode", 16.9, 1155.0, limit), "bf16"))
         replicas = model_level(phase, ROOM)
         assert replicas is not None
         needs.append(replicas.devices)
@@ -51,7 +57,7 @@ def test_an_order_is_taken_where_it_needs_fewer() -> None:
     rules = Rules(("model",), proofs=False)
     by_order = {}
     for order in ("fcfs", "shortest", "best"):
-        phase, levels = solve(service, "bf16", replace(rules, order=order), judge=judge)
+        phase, levels = solve_levels(service, "bf16", replace(rules, order=order), judge=judge)
         by_order[order] = phase.service.order, levels["model"]
     in_turn, best = by_order["fcfs"][1], by_order["best"][1]
     assert best.replayed is not None
@@ -60,5 +66,5 @@ def test_an_order_is_taken_where_it_needs_fewer() -> None:
     assert best.devices == by_order["shortest"][1].devices < in_turn.devices == best.in_turn
     # Sequences that decode do not wait for each other: there is no order to choose.
     decode = load("decode", 8.0, float(isl.mean()), 0.1)
-    phase, _ = solve(decode, "bf16", replace(rules, order="best"), judge=judge)
+    phase, _ = solve_levels(decode, "bf16", replace(rules, order="best"), judge=judge)
     assert phase.service.order == "fcfs"

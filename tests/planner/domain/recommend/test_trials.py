@@ -17,7 +17,7 @@ from planner.domain.replay.replay import run_policy
 from planner.domain.run_parts import IN_PROCESS
 from planner.domain.study import Study
 from planner.domain.traffic.changes import busier, longer_outputs
-from planner.inputs.scenario.own_hardware import NOTHING
+from planner.inputs.scenario.own_hardware import NO_USER_FACTS
 from planner.inputs.scenario.schema import Scenario
 from planner.policies.choice import policy_of
 from tests.planner.domain import builders as make
@@ -58,7 +58,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Scenario, Study]:
             "today": [{"model": "m", "region": "east", "gpu": "G", "replicas": 3}],
         },
     )
-    return scenario, study_of(scenario, {"t": stored}, NOTHING, silent)
+    return scenario, study_of(scenario, {"t": stored}, NO_USER_FACTS, silent)
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def test_the_value_found_passes_and_the_cheaper_one_fails(
     ]
     assert tried or any(c.qualifies(trials.days, level) for c in candidates)
     for candidate in tried:
-        values = policy_of(candidate.policy).free.values
+        values = policy_of(candidate.policy).parameter_to_tune.values
         index = values.index(candidate.value)
         assert passing(trials, candidate.policy, candidate.value, level, candidate.spare)
         if index:

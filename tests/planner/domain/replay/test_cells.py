@@ -15,7 +15,7 @@ from planner.domain.replay import cells
 from planner.domain.replay.cells import cells_of
 from planner.domain.replay.replay import run_policy
 from planner.domain.results.basis import frame_of
-from planner.inputs.scenario.own_hardware import NOTHING
+from planner.inputs.scenario.own_hardware import NO_USER_FACTS
 from planner.policies.choice import policy_of
 from tests.planner.domain import builders as make
 
@@ -42,7 +42,7 @@ def test_the_plan_is_of_all_and_the_replay_of_one_cell_that_stands_for_all(
                 "carbon_g_per_kwh": 400,
             }],
         )  # fmt: skip
-        study = study_of(scenario, {"t": stored}, NOTHING, silent)
+        study = study_of(scenario, {"t": stored}, NO_USER_FACTS, silent)
         plan = plan_window(study.plan_input, silent).plan
         run = run_policy(study, policy_of("flat-peak"), seed=0, progress=silent)
         return study, plan, run
@@ -81,5 +81,5 @@ def test_cells_keep_pools_to_speak_of(folder: Path) -> None:
             "carbon_g_per_kwh": 400,
         }],
     )  # fmt: skip
-    study = study_of(scenario, {"t": stored}, NOTHING, silent)
+    study = study_of(scenario, {"t": stored}, NO_USER_FACTS, silent)
     assert study.pools(study.peak).sum() // study.cells >= 8

@@ -11,7 +11,7 @@ import pytest
 
 from planner.domain.planning.planning import plan_window
 from planner.domain.progress import silent
-from planner.domain.replay.policy_context import making_of
+from planner.domain.replay.policy_context import policy_context_of
 from planner.domain.replay.replay import run_policy
 from planner.domain.study import Study
 from planner.errors import Infeasible
@@ -77,15 +77,15 @@ def test_nothing_goes_by_a_way_that_is_closed(tmp_path: Path, way: Any, goes: bo
 
 def test_each_period_is_planned_from_what_is_up(dear_east: Study) -> None:
     """With half of what was planned lost, the next period's plan starts that again."""
-    making = making_of(dear_east, seed=1, progress=silent)
-    plan = making.planned(Plan())
+    context = policy_context_of(dear_east, seed=1, progress=silent)
+    plan = context.followed_plan(Plan())
     at_once = plan_window(dear_east.plan_input, silent).plan
     np.testing.assert_array_equal(plan.plan().target, at_once.target)
     window = dear_east.window
     there = np.maximum(plan.start // 2, 0)
     second = float(window.period_starts_s[1] - window.start_s)
-    plan.course.reset(dear_east.fleet(plan.start))
-    plan.course.see(seen(second, there))
+    plan.schedule.reset(dear_east.fleet(plan.start))
+    plan.schedule.observe(seen(second, there))
     followed = plan.plan()
     more = np.maximum(followed.target[1] - unpooled(dear_east, there), 0).sum()
     assert followed.windows[1].totals.starts == more > at_once.windows[1].totals.starts
@@ -108,6 +108,6 @@ def test_the_plan_shown_is_the_one_carried_out(dear_east: Study) -> None:
 
 
 def test_a_period_that_cannot_be_served_is_told(dear_east: Study) -> None:
-    making = making_of(dear_east, seed=1, progress=silent)
+    context = policy_context_of(dear_east, seed=1, progress=silent)
     with pytest.raises(Infeasible, match="the period from"):
-        making.planned(Plan(load_factor=1000.0))
+        context.followed_plan(Plan(load_factor=1000.0))

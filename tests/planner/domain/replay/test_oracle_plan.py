@@ -10,11 +10,11 @@ import pytest
 from planner.domain.planning.planning import forecast_load
 from planner.domain.progress import silent
 from planner.domain.replay.oracle_plan import REPLAYS, Oracle
-from planner.domain.replay.policy_context import making_of
+from planner.domain.replay.policy_context import policy_context_of
 from planner.domain.replay.replay import run_policy
 from planner.domain.study import PolicyRun, Study
 from planner.policies.choice import policy_of
-from planner.policies.context import Ready
+from planner.policies.context import BuiltPolicy
 from tests.planner.domain.replay.test_replay import study
 
 BEATEN_BY = 0.01  # share of the cost that a deployable policy may be below it
@@ -68,12 +68,12 @@ def test_the_same_seed_gives_the_same_schedule(toy: Study, oracle: PolicyRun) ->
 
 def test_without_a_plan_that_meets_every_tier_there_is_none(toy: Study) -> None:
     load = forecast_load(toy.plan_input, silent, method="perfect").load
-    making = making_of(toy, seed=1, progress=silent)
+    context = policy_context_of(toy, seed=1, progress=silent)
     tried: list[float] = []
 
-    def judge(ready: Ready) -> float | None:
+    def judge(ready: BuiltPolicy) -> float | None:
         tried.append(float(ready.fleet.pools[0].initial))
         return None
 
-    assert Oracle(toy, load, making, "oracle", judge, silent).smallest() is None
+    assert Oracle(toy, load, context, "oracle", judge, silent).smallest() is None
     assert 1 < len(tried) <= REPLAYS

@@ -11,7 +11,7 @@ import pytest
 
 from planner.domain.preparation import planned_of
 from planner.domain.progress import silent
-from planner.domain.replay.policy_context import making_of
+from planner.domain.replay.policy_context import policy_context_of
 from planner.domain.replay.rated_signals import PressureTests, pressure_test
 from planner.domain.replay.replay import prepare, run_policy
 from planner.domain.results.notes import note_of
@@ -115,7 +115,7 @@ def test_chirons_start_shrinks_to_the_gpus_there_are(
     region = {"name": "east", "capacity": {"G": gpus}, "usd_per_gpu_hour": {"G": 2},
               "carbon_g_per_kwh": 400, "pue": 1.2}  # fmt: skip
     toy = study(tmp_path, series=[60] * 120, regions=[region])
-    ready = policy_of("chiron").ready(making_of(toy, seed=1, progress=silent))
+    ready = policy_of("chiron").build(policy_context_of(toy, seed=1, progress=silent))
     assert [pool.initial for pool in ready.fleet.pools] == start
 
 
@@ -136,10 +136,12 @@ def test_the_pressure_test_reads_what_one_instance_was_sized_for(mixed: Study) -
     test = pressure_test(mixed, "fixed")
     theta = float(mixed.sizes.theta_tps[0, 0])
     isl, osl = mixed.traffic.lengths[0]
-    assert test.of("prefill-tps")[0] == pytest.approx(theta, rel=0.1)
-    assert test.of("decode-tps")[0] == pytest.approx(theta * osl.mean() / isl.mean(), rel=0.1)
-    assert 0.3 < test.of("decode-gpu")[0] <= 1
-    assert 0 < test.of("prefill-sm")[0] <= test.of("prefill-gpu")[0]
+    assert test.signal_targets("prefill-tps")[0] == pytest.approx(theta, rel=0.1)
+    assert test.signal_targets("decode-tps")[0] == pytest.approx(
+        theta * osl.mean() / isl.mean(), rel=0.1
+    )
+    assert 0.3 < test.signal_targets("decode-gpu")[0] <= 1
+    assert 0 < test.signal_targets("prefill-sm")[0] <= test.signal_targets("prefill-gpu")[0]
     tests = PressureTests(mixed)
     assert tests.at("fixed") is tests.at("fixed")  # once for all policies
 
@@ -170,12 +172,15 @@ def test_prefill_and_decode_are_pressed_together_in_their_ratio(apart: Study) ->
             today = apart.pools(apart.today)
             expected = today[pools["prefill"]] / today[pools["decode"]]
         assert written / taken == pytest.approx(expected, rel=0.25)
-        assert 0.2 < test.of("prefill-gpu")[pools["prefill"]] <= 1 or expected > 1
+        assert 0.2 < test.signal_targets("prefill-gpu")[pools["prefill"]] <= 1 or expected > 1
         ratio = test.ratio[pools["prefill"]]
         assert ratio == pytest.approx(expected, rel=0.35)
     best = pressure_test(apart, "best")
     assert PressureTests(apart).at("observed").ratio == pytest.approx(best.ratio)
-    either = (best.of("prefill-gpu")[pools["prefill"]], best.of("decode-gpu")[pools["decode"]])
+    either = (
+        best.signal_targets("prefill-gpu")[pools["prefill"]],
+        best.signal_targets("decode-gpu")[pools["decode"]],
+    )
     assert max(either) > 0.5
 
 
@@ -185,7 +190,7 @@ def test_a_policy_says_what_to_copy(mixed: Study, apart: Study) -> None:
         for setting in played(mixed, "hpa-concurrency").settings
     }
     pool = next(where for what, where in by_place if what == "replicas at most")
-    shown = pressure_test(mixed, "fixed").shown("concurrency")[0]
+    shown = pressure_test(mixed, "fixed").metric_targets("concurrency")[0]
     target = by_place["target of requests waiting or running an instance", pool]
     assert target == pytest.approx(shown) and target > 1
     assert (
@@ -212,9 +217,9 @@ def test_latencies_are_held_to_the_tiers_that_a_model_has_traffic_of(mixed: Stud
     ):
         known = None if asked is None else np.array([asked])
         hardware = replace(mixed.hardware, tiers=(fast, chat, night), asked=known)
-        making = making_of(replace(mixed, hardware=hardware), seed=1, progress=silent)
+        context = policy_context_of(replace(mixed, hardware=hardware), seed=1, progress=silent)
         for name, limit in (("ttft-feedback", ttft_s), ("tbt-feedback", tbt_s)):
-            ready = policy_of(name, target_factor=0.5).ready(making)
+            ready = policy_of(name, target_factor=0.5).build(context)
             ready.policy.reset(ready.fleet)
             (in_force,) = (
                 setting
@@ -283,11 +288,11 @@ def test_periodic_learns_from_the_day_before(tmp_path: Path) -> None:
 
 
 def test_a_plan_is_made_for_so_many_times_the_forecast(mixed: Study) -> None:
-    made = making_of(mixed, seed=1, progress=silent)
-    once, twice = made.planned(Plan()), made.planned(Plan(load_factor=2.0))
+    made = policy_context_of(mixed, seed=1, progress=silent)
+    once, twice = made.followed_plan(Plan()), made.followed_plan(Plan(load_factor=2.0))
     assert (twice.expected_tps == once.expected_tps).all()
-    shared = making_of(mixed, seed=1, progress=silent, planned=planned_of(mixed, silent))
-    again = shared.planned(Plan(load_factor=2.0))
+    shared = policy_context_of(mixed, seed=1, progress=silent, planned=planned_of(mixed, silent))
+    again = shared.followed_plan(Plan(load_factor=2.0))
     assert (again.plan().target == twice.plan().target).all()
     assert twice.plan().target.sum() > once.plan().target.sum()
 
@@ -295,9 +300,11 @@ def test_a_plan_is_made_for_so_many_times_the_forecast(mixed: Study) -> None:
 @pytest.mark.parametrize("name", ["decode-tps", "reactive", "lt-i", "lt-u"])
 def test_the_safer_end_of_a_knob_costs_more(mixed: Study, name: str) -> None:
     policy = policy_of(name)
-    assert policy.knob is not None
+    assert policy.tuned_parameter is not None
     cheap, safe = (
-        run_policy(mixed, policy.turned(policy.knob.values[i]), seed=1, progress=silent).summary
+        run_policy(
+            mixed, policy.with_value(policy.tuned_parameter.values[i]), seed=1, progress=silent
+        ).summary
         for i in (0, -1)
     )
     assert safe.gpu_hours > cheap.gpu_hours
@@ -339,6 +346,6 @@ def test_an_operators_own_policy(
 
 def test_what_is_made_can_be_made_again(mixed: Study) -> None:
     """The same words make a policy of their own each time: no state is shared."""
-    making = making_of(mixed, seed=1, progress=silent)
-    ready = [policy_of("chiron").ready(making).policy for _ in range(2)]
+    context = policy_context_of(mixed, seed=1, progress=silent)
+    ready = [policy_of("chiron").build(context).policy for _ in range(2)]
     assert ready[0] is not ready[1]

@@ -15,7 +15,7 @@ from planner.domain.preparation import study_of
 from planner.domain.progress import silent
 from planner.domain.results.assumptions import Assumption, assumptions_of
 from planner.domain.traffic.sources import StoredTrace
-from planner.inputs.scenario.own_hardware import NOTHING
+from planner.inputs.scenario.own_hardware import NO_USER_FACTS
 from tests.planner.domain import builders as make
 
 LENGTHS = {"input_tokens": {"mean": 600}, "output_tokens": {"mean": 40, "cv": 0.5}}
@@ -31,7 +31,7 @@ def assumptions_in(stored: StoredTrace, **changes: Any) -> dict[str, Assumption]
         "traffic": {"sources": [make.source(**LENGTHS)]},
         "horizon": {"period_s": 300, "duration_s": 300},
     }
-    study = study_of(make.scenario(**(fields | changes)), {"t": stored}, NOTHING, silent)
+    study = study_of(make.scenario(**(fields | changes)), {"t": stored}, NO_USER_FACTS, silent)
     return {assumption.what: assumption for assumption in assumptions_of(study)}
 
 

@@ -8,11 +8,11 @@ import pytest
 from forecasting.demand import SeriesKey
 from planner.domain.progress import silent
 from planner.domain.retrospective.demand_drift import speed_drift
-from planner.domain.retrospective.evaluation import came_true
+from planner.domain.retrospective.evaluation import evaluate_plan
 from planner.domain.retrospective.figures import ForecastBin, HeldPool
 from planner.errors import ScenarioError
 from planner.inputs.live.replica_speed import Served
-from planner.inputs.scenario.own_hardware import NOTHING
+from planner.inputs.scenario.own_hardware import NO_USER_FACTS
 from tests.planner.domain import builders as make
 from tests.simulation.performance.fitting.test_kalman import TRUE, profile, watched
 
@@ -43,7 +43,9 @@ def judged(stored, replicas, times: float = 1.0, served=(), **changes):
         "m", "east", "G", None, "mixed", None, None,
         BEGINS + HOUR * np.arange(len(replicas)), np.array(replicas),
     )  # fmt: skip
-    return came_true(scenario, {"t": stored}, NOTHING, [held], forecast_bins, silent, served=served)
+    return evaluate_plan(
+        scenario, {"t": stored}, NO_USER_FACTS, [held], forecast_bins, silent, served=served
+    )
 
 
 def test_a_plan_that_knew_what_came(stored):
@@ -96,7 +98,7 @@ def test_a_pool_that_the_scenario_lost_is_named(stored):
     held = HeldPool("m", "west", "G", 1, "mixed", None, None, np.zeros(1), np.ones(1, int))
     scenario = make.scenario(horizon={"duration_s": HOUR, "period_s": HOUR})
     with pytest.raises(ScenarioError, match="held m on G in west"):
-        came_true(scenario, {"t": stored}, NOTHING, [held], {}, silent)
+        evaluate_plan(scenario, {"t": stored}, NO_USER_FACTS, [held], {}, silent)
 
 
 @pytest.mark.parametrize(("slower", "flagged"), [(1.0, False), (1.3, True)])

@@ -11,7 +11,7 @@ from planner.domain.progress import silent
 from planner.domain.sizing.sizing import size_over_time
 from planner.domain.traffic.forecast_requests import requests_ahead
 from planner.domain.traffic.known_arrivals import known_arrivals
-from planner.domain.traffic.known_lengths import foreseen, known_lengths
+from planner.domain.traffic.known_lengths import known_lengths, traffic_with_known_lengths
 from planner.domain.traffic.sources import StoredTrace
 from planner.domain.traffic.traffic import Traffic
 from planner.errors import ScenarioError
@@ -118,7 +118,9 @@ def test_sizes_are_smaller_on_a_bursty_trace_and_what_is_drawn_ahead_has_its_bur
         known = known_lengths(traffic, window, 0)
         sizes = size_over_time(hardware, known, 0, silent)
         capacity.append(sizes.pool_tps[0, 0, :8])
-        ahead, _ = requests_ahead(foreseen(traffic, known), window, "last-value", 4)
+        ahead, _ = requests_ahead(
+            traffic_with_known_lengths(traffic, known), window, "last-value", 4
+        )
         assert dispersion(ahead.arrival_s, 1.0, BIN_S) == pytest.approx(level, rel=0.2)
     calm, wild = capacity
     assert (wild <= calm).all() and wild[0] < calm[0]

@@ -10,11 +10,15 @@ import pytest
 from planner.domain.preparation import study_of
 from planner.domain.progress import silent
 from planner.domain.sizing.sizing import Sizes, size_over_time
-from planner.domain.traffic.known_lengths import KnownLengths, foreseen, known_lengths
+from planner.domain.traffic.known_lengths import (
+    KnownLengths,
+    known_lengths,
+    traffic_with_known_lengths,
+)
 from planner.domain.traffic.sources import StoredTrace
 from planner.domain.traffic.traffic import Traffic
 from planner.domain.traffic.window import Window
-from planner.inputs.scenario.own_hardware import NOTHING
+from planner.inputs.scenario.own_hardware import NO_USER_FACTS
 from tests.planner.domain import builders as make
 
 HOUR = 3600.0
@@ -99,7 +103,7 @@ def test_a_model_without_a_past_is_sized_by_what_came_and_says_so(tmp_path: Path
     _, traffic, window = make.parts(asked, stored)
     lengths = known_lengths(traffic, window, 0)
     assert [note for note in lengths.notes if note.startswith("No request of m came before")]
-    assert foreseen(traffic, lengths).notes[-1] == lengths.notes[-1]
+    assert traffic_with_known_lengths(traffic, lengths).notes[-1] == lengths.notes[-1]
 
 
 def test_sizes_follow_and_a_factor_follows_them(tmp_path: Path) -> None:
@@ -144,7 +148,7 @@ def test_a_model_keeps_the_limits_of_tiers_that_it_has_traffic_of(tmp_path: Path
             tiers=[chat, slow, {"name": "never", "ttft_ms": 300, "tbt_ms": 30}],
             traffic={"sources": [make.source(model=None, tiers=None)]}, horizon=HORIZON,
         )  # fmt: skip
-        study = study_of(asked, {"t": stored}, NOTHING, silent)
+        study = study_of(asked, {"t": stored}, NO_USER_FACTS, silent)
         by = [study.sizes.capacity[m, 0][0] for m in range(2)]
         return by, [note for note in study.traffic.notes if "none was known before" in note]
 

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from planner.domain.pd.ratio_search import judgement
+from planner.domain.pd.ratio_search import judge_ratios
 from planner.domain.pd.service_pools import pairs_of
 from planner.domain.progress import silent
 from planner.domain.sizing.sizing import size
@@ -76,7 +76,7 @@ def test_the_ratio_leaves_as_many_prefill_instances_as_caches_leave_work_for(
         hardware, traffic, window = make.parts(scenario, stored)
         known = known_lengths(traffic, window, scenario.seed)
         (columns,) = pairs_of(hardware, 0)
-        judged[caching] = judgement(
+        judged[caching] = judge_ratios(
             hardware, 0, columns, known.samples[0][0], 6, scenario.seed, known.shared[0]
         )
     with_caches, without = judged[True], judged[False]

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from planner.domain.verification.correction import (
+    DAMPING,
     GROWTH,
-    HALF,
-    MOST,
+    MAX_FACTOR,
     PRECISION,
     Correction,
     Standing,
@@ -47,7 +47,7 @@ def test_the_largest_size_that_holds_is_found_from_both_sides(limit: float) -> N
 
 def test_near_the_tier_nothing_moves() -> None:
     corrected = correction(0)
-    assert not corrected.learn(at(HALF / 2))
+    assert not corrected.learn(at(DAMPING / 2))
     assert corrected.factors[0, 0] == 1.0
     assert corrected.learn(at(-0.001)) is False  # it was settled, and noise does not open it again
 
@@ -59,7 +59,7 @@ def test_a_size_that_always_holds_grows_to_a_limit() -> None:
         steps += 1
         assert steps < 20
     corrected.rest()
-    assert corrected.factors[0, 0] == MOST
+    assert corrected.factors[0, 0] == MAX_FACTOR
 
 
 def test_the_stage_that_missed_is_lowered_and_the_other_left() -> None:

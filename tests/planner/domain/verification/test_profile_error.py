@@ -13,7 +13,7 @@ from planner.domain.progress import silent
 from planner.domain.traffic.sources import StoredTrace
 from planner.domain.verification.profile_error import stated_error
 from planner.errors import ScenarioError
-from planner.inputs.scenario.own_hardware import Known
+from planner.inputs.scenario.own_hardware import UserFacts
 from planner.inputs.scenario.schema import Scenario
 from simulation.performance.fitting.compare import INSIDE, OUTSIDE
 from simulation.performance.fitting.fit import FITTED, LEFT_OUT
@@ -68,7 +68,7 @@ def test_the_error_is_that_of_rows_not_seen_inside_the_range() -> None:
 
 
 def test_slower_profiles_need_more_replicas_and_faster_ones_fewer(stored: StoredTrace) -> None:
-    known = Known(profiles={"mine": profile(seen(0.4, f"{LEFT_OUT}, {INSIDE}"))})
+    known = UserFacts(profiles={"mine": profile(seen(0.4, f"{LEFT_OUT}, {INSIDE}"))})
     outcome = plan.run(kept(), {"t": stored}, plan.Options(), known=known, progress=silent)
     (row,) = outcome.document["profile_error"]
     assert (row["model"], row["gpu"], row["tp"], row["error"]) == ("m", "G", 1, 0.4)
@@ -77,7 +77,7 @@ def test_slower_profiles_need_more_replicas_and_faster_ones_fewer(stored: Stored
 
 
 def test_an_unknown_error_is_said_and_nothing_is_planned_again(stored: StoredTrace) -> None:
-    known = Known(profiles={"mine": profile()})
+    known = UserFacts(profiles={"mine": profile()})
     outcome = plan.run(kept(), {"t": stored}, plan.Options(), known=known, progress=silent)
     (row,) = outcome.document["profile_error"]
     assert row["error"] is None
@@ -87,7 +87,7 @@ def test_an_unknown_error_is_said_and_nothing_is_planned_again(stored: StoredTra
 
 def test_no_plan_when_slower_is_no_failure(stored: StoredTrace) -> None:
     """A profile four times slower cannot keep the limit: that is said, the plan stands."""
-    known = Known(profiles={"mine": profile(seen(9.0, f"{LEFT_OUT}, {INSIDE}"))})
+    known = UserFacts(profiles={"mine": profile(seen(9.0, f"{LEFT_OUT}, {INSIDE}"))})
     tiers = [{"name": "chat", "ttft_ms": 400, "tbt_ms": 40}]
     outcome = plan.run(
         kept(tiers=tiers), {"t": stored}, plan.Options(), known=known, progress=silent
@@ -110,6 +110,6 @@ def test_a_kept_profile_of_another_gpu_is_refused(stored: StoredTrace, tmp_path:
             other,
             {"t": stored},
             plan.Options(),
-            known=Known(profiles={"mine": profile()}),
+            known=UserFacts(profiles={"mine": profile()}),
             progress=silent,
         )

@@ -16,7 +16,7 @@ from planner.domain.planning.planning import plan_window
 from planner.domain.progress import silent
 from planner.domain.replay.detail import ALL
 from planner.domain.study import PolicyRun, Study
-from planner.domain.verification.correction import HALF
+from planner.domain.verification.correction import DAMPING
 from planner.domain.verification.correction_rounds import misses
 from planner.domain.verification.verify import (
     AGREED,
@@ -88,7 +88,7 @@ def test_it_is_corrected_on_other_requests_than_it_is_judged_on(shared: Study) -
     for share in best.attainment.values():
         assert share is None or share >= 0.95
     for row in verified.judged:
-        near = row.attainment is not None and 0 <= row.attainment - row.target <= HALF
+        near = row.attainment is not None and 0 <= row.attainment - row.target <= DAMPING
         assert row.near == near
 
 

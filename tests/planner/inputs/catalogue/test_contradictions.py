@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from planner.inputs import catalogue
-from planner.inputs.catalogue.contradictions import CONTRADICTED, carries, contradictions
-from planner.inputs.scenario.own_hardware import NOTHING
+from planner.inputs.catalogue.contradictions import CONTRADICTED, capacity_tokens_s, contradictions
+from planner.inputs.scenario.own_hardware import NO_USER_FACTS
 from planner.inputs.scenario.schema import Profile
 from planner.inputs.scenario.speeds import speed_of
 from simulation.performance.linear import LinearProfile
@@ -24,7 +24,7 @@ def test_what_an_instance_carries_by_hand() -> None:
         KNOWN["llama-3.1-8b", "A100-80GB", 1], alpha_s=0.01, beta_s=1e-4, delta_s=5e-5
     )
     per_request = 200 * 0.0356 / 256 + 0.05
-    assert carries(profile, 1000, 200) == pytest.approx(1 / per_request)
+    assert capacity_tokens_s(profile, 1000, 200) == pytest.approx(1 / per_request)
 
 
 def test_no_built_in_profile_contradicts_another() -> None:
@@ -42,7 +42,11 @@ def test_every_pair_of_which_more_gpus_carry_less_is_flagged_and_no_other() -> N
     known = slower_on_four()
     against = contradictions(known)
     for few, many in itertools.permutations(known, 2):
-        if few[:2] == many[:2] and few[2] < many[2] and carries(known[many]) < carries(known[few]):
+        if (
+            few[:2] == many[:2]
+            and few[2] < many[2]
+            and capacity_tokens_s(known[many]) < capacity_tokens_s(known[few])
+        ):
             assert few in against and many in against
     assert {key[2] for key in against} == {1, 2, 4}
     assert {key[:2] for key in against} == {("llama-3.1-8b", "A100-80GB")}
@@ -57,7 +61,7 @@ def test_a_scenario_that_uses_one_says_so_in_its_provenance(
     def source(gpu: str) -> str:
         section = Profile(model="llama-3.1-8b", gpu=gpu, tp=4)
         model, kind = catalogue.models()["llama-3.1-8b"], catalogue.gpu(gpu)
-        return speed_of(section, model, kind, NOTHING).provenance.source
+        return speed_of(section, model, kind, NO_USER_FACTS).provenance.source
 
     assert CONTRADICTED in source("A100-80GB")
     assert CONTRADICTED not in source("H100-SXM")

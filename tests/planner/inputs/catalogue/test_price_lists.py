@@ -8,7 +8,7 @@ from planner.errors import CatalogueError, ScenarioError
 from planner.inputs.catalogue.price_lists import OwnPrice, read_price_list
 from planner.inputs.scenario.build import build_hardware
 from planner.inputs.scenario.document import parse
-from planner.inputs.scenario.own_hardware import Known
+from planner.inputs.scenario.own_hardware import UserFacts
 from planner.services.imports import read_description
 from tests.planner.domain import builders as make
 
@@ -62,7 +62,7 @@ def test_yaml_that_its_reader_cannot_build_is_a_sentence(text: str) -> None:
 def test_a_region_takes_the_lists_prices_before_built_in_and_after_its_own() -> None:
     """There were only list prices of clouds, or a price typed into every scenario."""
     rows = [OwnPrice("east", "G", "", 1.5, 0.4, 0.9), OwnPrice("us-east-1", "G", "", 7.0)]
-    known = Known(prices={(row.region, row.gpu): row for row in rows})
+    known = UserFacts(prices={(row.region, row.gpu): row for row in rows})
     east = {"name": "east", "capacity": {"G": 8}, "carbon_g_per_kwh": 1, "pue": 1.1,
             "spot": {"G": {"capacity": 8}}}  # fmt: skip
     like = {"name": "other", "like": "us-east-1", "capacity": {"G": 8}}

@@ -9,9 +9,9 @@ import pytest
 from planner.inputs import catalogue
 from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.catalogue.estimate_calibration import estimate_fit
-from planner.inputs.catalogue.serving import ENGINE, serving_limits, starts_after
+from planner.inputs.catalogue.serving import ENGINE, serving_limits, start_seconds
 from planner.inputs.estimates.deployment_rows import deployment
-from planner.inputs.scenario.own_hardware import NOTHING
+from planner.inputs.scenario.own_hardware import NO_USER_FACTS
 from planner.inputs.scenario.schema import Profile
 from planner.inputs.scenario.speeds import speed_of
 from simulation.performance.estimate.calibration import ENGINES
@@ -36,7 +36,7 @@ def test_a_lone_request_takes_what_its_estimate_says(model: str, gpu: str, tp: i
         query = deployment(ROW | {"model": model, "gpu": gpu, "tp": tp, "engine": engine})
         shape = replace(query.shape, encoder=None)
         answer = estimate(query, estimate_fit().calibration, efficiencies())
-        (start_s,) = starts_after(shape, query.gpu, query.decode, (engine,))
+        (start_s,) = start_seconds(shape, query.gpu, query.decode, (engine,))
         assert answer.ttft_s == pytest.approx(answer.prompt_s + start_s)
         limits = serving_limits(shape, query.gpu, query.decode, engine=engine)
         profile = roofline_profile(shape, query.gpu, query.decode, efficiencies(), **limits)
@@ -52,7 +52,7 @@ def test_how_often_sglang_looks_for_requests_is_said_to_both() -> None:
     section = {"model": "llama-3.1-8b", "gpu": "H100-SXM", "kind": "roofline", "engine": "sglang"}
     often, seldom = (
         speed_of(Profile.model_validate(section | more), catalogue.model("llama-3.1-8b"),
-                 query.gpu, NOTHING)
+                 query.gpu, NO_USER_FACTS)
         for more in ({}, {"recv_interval": 30})
     )  # fmt: skip
     answer = estimate(query, estimate_fit().calibration, efficiencies())

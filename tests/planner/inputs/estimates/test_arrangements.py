@@ -8,7 +8,11 @@ import pytest
 from bench.accuracy.consistent import most
 from planner.inputs import catalogue
 from planner.inputs.catalogue.efficiency import efficiencies
-from planner.inputs.estimates.narrower_replicas import as_given, narrower, wider_than_pays
+from planner.inputs.estimates.narrower_replicas import (
+    deployment_as_given,
+    narrower_arrangements,
+    narrower_is_faster_sentence,
+)
 from simulation.performance.efficiency import modelled_s
 from simulation.performance.estimate.defaults import Deployment
 from simulation.performance.specs import Arrangement
@@ -45,9 +49,9 @@ def test_the_share_of_a_link_falls_with_gpus_only_where_they_share_it() -> None:
 
 
 def test_widths_are_halved_with_their_experts() -> None:
-    wheres = list(narrower(Arrangement(tp=8, moe_tp=1, moe_ep=8)))
+    wheres = list(narrower_arrangements(Arrangement(tp=8, moe_tp=1, moe_ep=8)))
     assert [(where.tp, where.moe_ep) for where in wheres] == [(4, 4), (2, 2), (1, 1)]
-    assert not list(narrower(Arrangement(tp=3, moe_tp=3)))
+    assert not list(narrower_arrangements(Arrangement(tp=3, moe_tp=3)))
 
 
 @pytest.mark.parametrize("gpu", ["L40S", "H100-SXM", "RTX-4090"])
@@ -61,12 +65,15 @@ def test_more_gpus_of_a_kind_never_carry_less_however_they_are_arranged(
 
 def test_a_group_that_is_too_wide_says_what_fewer_give_and_how_all_give_more() -> None:
     """8 L40S as one group give less than 2 of them, which is said with both figures."""
-    (sentence,) = wider_than_pays(on("L40S", 8, 256.0))
-    (wide,), (two,) = as_given(on("L40S", 8, 256.0)), as_given(on("L40S", 2, 256.0))
+    (sentence,) = narrower_is_faster_sentence(on("L40S", 8, 256.0))
+    (wide,), (two,) = (
+        deployment_as_given(on("L40S", 8, 256.0)),
+        deployment_as_given(on("L40S", 2, 256.0)),
+    )
     assert wide.tokens_per_s < two.tokens_per_s
     assert sentence.startswith(
         f"2 of the 8 GPUs give {two.tokens_per_s:,.0f} tokens/s here, all as"
     )
     assert f"one group {wide.tokens_per_s:,.0f}:" in sentence
     assert "8 of 1 GPU each give" in sentence
-    assert not wider_than_pays(on("H100-SXM", 8, 1.0))
+    assert not narrower_is_faster_sentence(on("H100-SXM", 8, 1.0))

@@ -13,7 +13,7 @@ from planner.inputs import catalogue
 from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.catalogue.estimate_calibration import estimate_fit
 from planner.inputs.estimates.deployment_rows import deployment
-from planner.inputs.scenario.own_hardware import NOTHING
+from planner.inputs.scenario.own_hardware import NO_USER_FACTS
 from planner.inputs.scenario.schema import Profile
 from planner.inputs.scenario.speeds import speed_of
 from simulation.errors import SimulationError
@@ -79,7 +79,7 @@ def test_sizes_and_plans_read_what_estimates_do() -> None:
     model, gpu = catalogue.model("llama-2-7b"), catalogue.gpu("A100-80GB")
     adapters = {"lora_rank": 16, "lora_active": 32}
     plain, adapted = (
-        speed_of(Profile.model_validate(section | more), model, gpu, NOTHING)
+        speed_of(Profile.model_validate(section | more), model, gpu, NO_USER_FACTS)
         for more in ({}, adapters)
     )
     for profile, estimated in ((plain, one()), (adapted, one(**adapters))):
