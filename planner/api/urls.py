@@ -134,6 +134,7 @@ urlpatterns = [
     ),
     at("observations/", profiles.ObservationsView, "observations"),
     at("estimates/", estimates.EstimateView, "estimates"),
+    at("quick-size/", estimates.QuickSizeView, "quick-size"),
     at("estimates/rows/", estimates.EstimateRowsView, "estimate-rows"),
     at("configure/", deployment_search.ConfigureView, "configure"),
     at("configure/scenario/", deployment_search.ConfigureScenarioView, "configure-scenario"),

@@ -1,18 +1,69 @@
-"""Answer how many GPUs serve a number of users at once, without a trace or a scenario."""
+"""Answer how many GPUs serve users at once, or a rate, without a trace or a scenario."""
 
 from __future__ import annotations
 
-from math import ceil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, isfinite
 from typing import Any
 
+from planner.domain.deployment_search.query import MOST_TOP, DeploymentQuery, price_of
 from planner.errors import PlannerError
 from planner.inputs import catalogue
+from planner.services.deployment_search import search_deployments
 from planner.services.estimates import estimate_many
 
 WIDTHS = (1, 2, 4, 8)  # GPUs of one replica that are compared
 MAX_USERS = 1_000_000
 MAX_PER_REPLICA = 1024  # users at once of one replica that are considered
 STEADY_ROUNDS = 1000.0  # users ask again and again, not all at the same moment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeQuestion:
+    """A question of one line: give ``users`` at once or ``rps``, requests per second."""
+
+    model: str
+    gpu: str  # GPU type or cloud instance
+    users: int | None = None
+    rps: float | None = None
+    isl: int = 1000  # input tokens
+    osl: int = 500  # output tokens
+    ttft_ms: float = 2000.0
+    tbt_ms: float = 50.0
+
+    def __post_init__(self) -> None:
+        if (self.users is None) == (self.rps is None):
+            raise PlannerError("Give users, the requests in flight, or rps, one of them.")
+        if self.users is not None and not 1 <= self.users <= MAX_USERS:
+            raise PlannerError(f"users is {self.users:,}; give 1 to {MAX_USERS:,}.")
+        for name in ("ttft_ms", "tbt_ms"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise PlannerError(f"{name} is {getattr(self, name):g}; give a number above 0.")
+
+
+def quick_size(question: SizeQuestion) -> dict[str, Any]:
+    """Return the fewest GPUs that meet both limits, with cost and assumptions.
+
+    Raises PlannerError if no replica meets the limits.
+    """
+    answer = _of_users(question) if question.users is not None else _of_rate(question)
+    price = price_of(answer["gpu"], {})
+    lengths = f"Every request has {question.isl:,} input and {question.osl:,} output tokens."
+    cost = answer["gpus"] * price.usd if isfinite(price.usd) else None
+    return {
+        **answer,
+        "cost_usd_per_hour": cost,
+        "tpot_ms": answer["tbt_ms"],
+        "assumptions": [
+            lengths,
+            f"Limits: TTFT {question.ttft_ms:g} ms, TPOT {question.tbt_ms:g} ms.",
+            "No replica is spare.",
+            f"Price of a GPU-hour: {f'${price.usd:,.2f}, ' * (cost is not None)}"
+            f"{price.provenance.source} ({price.provenance.kind}).",
+            *answer["assumptions"],
+        ],
+    }
 
 
 def loads_of(users: int) -> list[int]:
@@ -26,52 +77,30 @@ def loads_of(users: int) -> list[int]:
     return sorted((count for count in counts if count <= MAX_PER_REPLICA), reverse=True)
 
 
-def quick_size(
-    *,
-    users: int,
-    input_tokens: float,
-    output_tokens: float,
-    model: str,
-    gpu: str,
-    ttft_ms: float,
-    tpot_ms: float,
-) -> dict[str, Any]:
-    """Return the fewest GPUs on which every user meets both limits in the mean.
-
-    Raises PlannerError if no replica of up to the largest of WIDTHS meets them for one user.
-    """
-    if not 1 <= users <= MAX_USERS:
-        raise PlannerError(f"users is {users:,}; give 1 to {MAX_USERS:,}.")
-    name, gpu_type = catalogue.model_name(model), catalogue.gpu_name(gpu)
-    loads = loads_of(users)
+def _of_users(question: SizeQuestion) -> dict[str, Any]:
+    """Return the fewest GPUs on which every user meets both limits in the mean."""
+    users = question.users or 1
+    name, gpu_type = catalogue.model_name(question.model), catalogue.gpu_name(question.gpu)
     rows: list[dict[str, Any]] = [
         {
-            "model": name, "gpu": gpu_type, "tp": width, "isl": input_tokens, "osl": output_tokens,
+            "model": name, "gpu": gpu_type, "tp": width, "isl": question.isl, "osl": question.osl,
             "concurrency": load, "rounds": STEADY_ROUNDS,
         }
         for width in WIDTHS
-        for load in loads
+        for load in loads_of(users)
     ]  # fmt: skip
     answers = estimate_many(rows)
     fits = [
         (ceil(users / row["concurrency"]) * int(row["tp"]), int(row["tp"]), answer)
         for row, answer in zip(rows, answers, strict=True)
-        if "refused" not in answer and answer["ttft_ms"] <= ttft_ms and answer["tbt_ms"] <= tpot_ms
+        if "refused" not in answer
+        and answer["ttft_ms"] <= question.ttft_ms
+        and answer["tbt_ms"] <= question.tbt_ms
     ]
     if not fits:
-        nearest = min(
-            (answer for answer in answers if "refused" not in answer),
-            key=lambda answer: max(answer["ttft_ms"] / ttft_ms, answer["tbt_ms"] / tpot_ms),
-            default=None,
-        )
-        cause = (
-            f"the nearest has TTFT {nearest['ttft_ms']:,.0f} ms, TPOT {nearest['tbt_ms']:,.1f} ms"
-            if nearest
-            else next(answer["refused"] for answer in answers)
-        )
         raise PlannerError(
-            f"No replica of {name} on 1 to {WIDTHS[-1]} {gpu_type} meets the limits: {cause}. "
-            "Loosen a limit, or choose another GPU or model."
+            f"No replica of {name} on 1 to {WIDTHS[-1]} {gpu_type} meets the limits: "
+            f"{_nearest(answers, question)}. Loosen a limit, or choose another GPU or model."
         )
     gpus, width, answer = min(fits, key=lambda fit: fit[:2])
     replicas = gpus // width
@@ -83,13 +112,68 @@ def quick_size(
         "model": name,
         "users_per_replica": users / replicas,
         "ttft_ms": answer["ttft_ms"],
-        "tpot_ms": answer["tbt_ms"],
+        "tbt_ms": answer["tbt_ms"],
         "tokens_per_s": answer["tokens_per_s"] * replicas,
         "expected_error": answer["expected_error"],
         "assumptions": [
-            f"{users:,} requests are in flight at any time, {input_tokens:g} tokens in and "
-            f"{output_tokens:g} out.",
-            "Limits hold for the mean of steady traffic. No replica is spare.",
+            f"{users:,} requests are in flight at any time.",
+            "Limits hold for the mean of steady traffic.",
             *answer["assumptions"],
+        ],
+    }
+
+
+def _nearest(answers: Sequence[dict[str, Any]], question: SizeQuestion) -> str:
+    """Return the figures of the deployment that comes nearest to the limits."""
+    nearest = min(
+        (answer for answer in answers if "refused" not in answer),
+        key=lambda a: max(a["ttft_ms"] / question.ttft_ms, a["tbt_ms"] / question.tbt_ms),
+        default=None,
+    )
+    if nearest is None:
+        return str(next(answer["refused"] for answer in answers))
+    return f"the nearest has TTFT {nearest['ttft_ms']:,.0f} ms, TPOT {nearest['tbt_ms']:,.1f} ms"
+
+
+def _of_rate(question: SizeQuestion) -> dict[str, Any]:
+    """Return the cheapest fleet of whole replicas for a rate, as a search of deployments finds."""
+    gpu_type = catalogue.gpu_name(question.gpu)
+    query = DeploymentQuery(
+        model=question.model,
+        isl=question.isl,
+        osl=question.osl,
+        ttft_ms=question.ttft_ms,
+        tbt_ms=question.tbt_ms,
+        rps=question.rps,
+        gpus=(gpu_type,),
+        top=MOST_TOP,
+    )
+    found = search_deployments(query)["candidates"]
+    best = min(
+        (c for c in found if c["mode"] == "agg"), key=lambda c: c["fleet_gpus"], default=None
+    )
+    if best is None:
+        raise PlannerError(
+            f"No replica of {question.model} on {gpu_type} meets the limits. Loosen a limit, or "
+            "choose another GPU or model."
+        )
+    rps = question.rps or 0.0
+    return {
+        "gpus": best["fleet_gpus"],
+        "replicas": best["instances"],
+        "tp": best["gpus"],
+        "gpu": gpu_type,
+        "model": catalogue.model_name(question.model),
+        "rps_per_replica": best["max_rps"],
+        "ttft_ms": best["ttft_ms"],
+        "tbt_ms": best["tbt_ms"],
+        "tokens_per_s": rps * question.osl,
+        "expected_error": best["expected_error"],
+        "assumptions": [
+            f"{rps:g} requests arrive per second, at random moments (Poisson).",
+            f"Limits hold for {query.percentile:g}% of requests.",
+            "TTFT and TPOT are those of a fully loaded replica.",
+            f"Weights are in {best['precision']}, the engine is {best['engine']}.",
+            "Prefill and decode share GPUs.",
         ],
     }

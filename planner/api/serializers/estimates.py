@@ -7,6 +7,7 @@ from rest_framework import serializers
 from planner.api.serializers.hardware import ProvenanceField
 from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
 from planner.inputs.estimates.measured_corrections import MOST_ROWS
+from planner.services.quick_size import MAX_USERS
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.estimate.defaults import MOST_RECV
 from simulation.performance.specs import BYTES, WIDTHS
@@ -89,6 +90,36 @@ class EstimateRequest(StrictSerializer):
                     min_value=1, max_value=1024, required=False
                 )
         return fields
+
+
+class QuickSizeRequest(StrictSerializer):
+    """A question without a trace, as in `bin/manage quick-size`."""
+
+    model = serializers.CharField(max_length=200)
+    gpu = serializers.CharField(max_length=80, help_text="GPU type or cloud instance.")
+    users = serializers.IntegerField(
+        min_value=1, max_value=MAX_USERS, required=False, help_text="Requests in flight; or rps."
+    )
+    rps = FiniteField(
+        min_value=1e-6, max_value=1e6, required=False, help_text="Requests per second; or users."
+    )
+    isl = serializers.IntegerField(min_value=1, max_value=10_000_000, default=1000)
+    osl = serializers.IntegerField(min_value=1, max_value=10_000_000, default=500)
+    ttft_ms = FiniteField(min_value=0.001, max_value=1e8, default=2000.0)
+    tbt_ms = FiniteField(min_value=0.001, max_value=1e8, default=50.0)
+
+
+class QuickSizeAnswer(serializers.Serializer[Any]):
+    replicas = serializers.IntegerField()
+    gpus = serializers.IntegerField()
+    tp = serializers.IntegerField(help_text="GPUs of one replica.")
+    model = serializers.CharField()
+    gpu = serializers.CharField()
+    cost_usd_per_hour = serializers.FloatField(allow_null=True)
+    ttft_ms = serializers.FloatField()
+    tbt_ms = serializers.FloatField()
+    tokens_per_s = serializers.FloatField(help_text="Output tokens of all replicas.")
+    assumptions = serializers.ListField(child=serializers.CharField())
 
 
 class RowsRequest(StrictSerializer):

@@ -21,11 +21,14 @@ from planner.api.serializers.estimates import (
     EstimateAnswer,
     EstimateRequest,
     EstimateRows,
+    QuickSizeAnswer,
+    QuickSizeRequest,
     RowsRequest,
 )
 from planner.errors import IngestError
 from planner.outputs.estimates import answer_table
 from planner.services import estimates
+from planner.services.quick_size import SizeQuestion, quick_size
 
 
 class CsvRows(BaseParser):
@@ -91,3 +94,13 @@ class EstimateRowsView(ApiView):
             headers = {"Content-Disposition": 'attachment; filename="estimates.csv"'}
             return Response(answer_table(answers), headers=headers)
         return Response({"rows": answers})
+
+
+class QuickSizeView(ApiView):
+    @operation(
+        {200: QuickSizeAnswer}, 400, 413, 415, 422, request=QuickSizeRequest,
+        examples={"50 users": {"model": "llama-3.1-70b", "gpu": "p5.48xlarge", "users": 50}},
+    )  # fmt: skip
+    def post(self, request: Request) -> Response:
+        """Size a fleet without a trace: the fewest GPUs for users at once or a rate."""
+        return Response(quick_size(SizeQuestion(**valid(QuickSizeRequest(data=request.data)))))

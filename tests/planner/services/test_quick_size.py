@@ -3,34 +3,41 @@
 from __future__ import annotations
 
 import pytest
+from django.urls import reverse
 
 from planner.errors import PlannerError
-from planner.services.quick_size import loads_of, quick_size
+from planner.services.quick_size import SizeQuestion, loads_of, quick_size
+from tests.planner.samples import client_of
+from tests.planner.web.pages import signed_in
 
 pytestmark = pytest.mark.django_db
 QUESTION = {
-    "users": 50, "input_tokens": 4000, "output_tokens": 1000, "model": "llama-3.1-70b",
-    "gpu": "p5.48xlarge", "ttft_ms": 2000, "tpot_ms": 50,
+    "users": 50, "isl": 4000, "osl": 1000, "model": "llama-3.1-70b", "gpu": "p5.48xlarge",
+    "ttft_ms": 2000, "tbt_ms": 50,
 }  # fmt: skip
 
 
+def sized(**changes):
+    return quick_size(SizeQuestion(**QUESTION | changes))
+
+
 def test_the_answer_is_within_the_limits_and_grows_with_the_users():
-    answers = [quick_size(**QUESTION | {"users": users}) for users in (1, 50, 500)]
+    answers = [sized(users=users) for users in (1, 50, 500)]
     for answer in answers:
-        assert answer["ttft_ms"] <= 2000 and answer["tpot_ms"] <= 50
+        assert answer["ttft_ms"] <= 2000 and answer["tbt_ms"] <= 50
         assert answer["gpus"] == answer["replicas"] * answer["tp"]
         assert answer["gpu"] == "H100-SXM" and answer["assumptions"]
     assert [a["gpus"] for a in answers] == sorted(a["gpus"] for a in answers)
 
 
 def test_tighter_limits_need_no_fewer_gpus():
-    loose, tight = (quick_size(**QUESTION | {"tpot_ms": limit})["gpus"] for limit in (80, 25))
+    loose, tight = (sized(tbt_ms=limit)["gpus"] for limit in (80, 25))
     assert tight >= loose
 
 
 def test_limits_that_no_replica_meets_are_refused():
     with pytest.raises(PlannerError):
-        quick_size(**QUESTION | {"tpot_ms": 1})
+        sized(tbt_ms=1)
 
 
 @pytest.mark.parametrize("users", [1, 7, 50, 1000, 123_456])
@@ -38,3 +45,26 @@ def test_every_load_leads_to_replicas_that_serve_all_users(users):
     loads = loads_of(users)
     assert loads == sorted(set(loads), reverse=True) and min(loads) >= 1
     assert all(load * -(-users // load) >= users for load in loads)
+
+
+def test_a_rate_needs_replicas_that_carry_it():
+    answer = sized(users=None, rps=3.0)
+    assert answer["replicas"] * answer["rps_per_replica"] >= 3.0
+    assert answer["gpus"] == answer["replicas"] * answer["tp"]
+    assert answer["ttft_ms"] <= 2000 and answer["tbt_ms"] <= 50
+    assert answer["cost_usd_per_hour"] > 0
+
+
+@pytest.mark.parametrize("asked", [{"users": None}, {"rps": 1.0}, {"users": 0}, {"ttft_ms": 0}])
+def test_a_question_has_users_or_a_rate_and_limits(asked):
+    with pytest.raises(PlannerError):
+        sized(**asked)
+
+
+def test_page_and_api_answer_as_the_service(planner):
+    asked = QUESTION | {"users": 5}
+    answer = client_of(planner).post("/api/v1/quick-size/", asked, format="json")
+    page = signed_in(planner).get(reverse("web:quick-size"), asked)
+    assert answer.json()["gpus"] == page.context["found"]["gpus"] == sized(users=5)["gpus"]
+    both = signed_in(planner).get(reverse("web:quick-size"), asked | {"rps": 1})
+    assert both.status_code == 200 and both.context["form"].errors
