@@ -15,7 +15,7 @@ import numpy as np
 from simulation.arrays import FloatArray
 from simulation.engine.result_tables import reject_reasons
 from simulation.results import AfterWindow, RequestLog, SimulationResult
-from simulation.trace import Trace
+from simulation.trace import CachedTokens, Trace, joined_cached, joined_sessions
 
 
 def in_flight(before: Trace, ttft_s: FloatArray, tbt_s: FloatArray, start_s: float) -> Trace:
@@ -35,7 +35,10 @@ def in_flight(before: Trace, ttft_s: FloatArray, tbt_s: FloatArray, start_s: flo
         before,
         input_tokens=np.where(done > 0, 1, before.input_tokens),
         output_tokens=np.maximum(left, 1).astype(np.int32),
-        blocks=None,
+        blocks=CachedTokens(np.where(done > 0, 0, before.blocks.tokens))
+        if isinstance(before.blocks, CachedTokens)
+        else None,
+        session=None,
     ).rows(still)
     return replace(rest, arrival_s=np.zeros(len(rest)), start_s=start_s)
 
@@ -53,6 +56,8 @@ def with_carried(trace: Trace, carried: Trace) -> Trace:
         model=np.concatenate([carried.model, trace.model]),
         region=np.concatenate([carried.region, trace.region]),
         tier=np.concatenate([carried.tier, trace.tier]),
+        blocks=joined_cached([carried, trace]),
+        session=joined_sessions([carried, trace]),
     )
 
 

@@ -25,7 +25,7 @@ from simulation.fleet import Fleet, Pool
 from simulation.policies.wrappers.wrapper import Wrapper
 from simulation.policy import Actions, Observation, ScalingPolicy, Signals, actions_of
 from simulation.results import AfterWindow, PoolSeries, PoolTotals, SimulationResult
-from simulation.trace import Trace
+from simulation.trace import PrefixBlocks, Trace
 from simulation.trace_replay import Replayed, is_long, simulate_long_trace
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ def simulate_cell(
     inner = fleet if cells == 1 else replace(fleet, pools=_per_pool(fleet.pools, cells))
     rule = policy if cells == 1 else _FleetPolicyInCell(policy, fleet, cells)
     stream = is_long(len(trace)) and not keep
-    if stream or trace.blocks is not None or not len(trace):
+    if stream or isinstance(trace.blocks, PrefixBlocks) or not len(trace):
         carried = None
     if watch is not None and carried is not None:
         watch.skip(len(carried))

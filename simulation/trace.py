@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,6 +55,35 @@ class PrefixBlocks:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class CachedTokens:
+    """The tokens of every prompt that a prefix cache has, as a log counts them.
+
+    They need no prefill. Unlike blocks, they do not tell which prompts share them.
+    """
+
+    tokens: Int32Array  # [requests], at least 0
+
+    def __post_init__(self) -> None:
+        tokens = np.ascontiguousarray(self.tokens, dtype=np.int32)
+        if tokens is self.tokens:
+            tokens = tokens.view()
+        tokens.setflags(write=False)
+        object.__setattr__(self, "tokens", tokens)
+        if len(tokens) and tokens.min() < 0:
+            raise SimulationError("Cached tokens of prompts must be at least 0.")
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def rows(self, keep: slice | npt.NDArray[Any]) -> CachedTokens:
+        """Return the tokens of the requests that ``keep`` (a slice, mask or index) selects."""
+        return CachedTokens(self.tokens[keep])
+
+
+Prefixes = PrefixBlocks | CachedTokens  # what a prefix cache finds of each prompt
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Trace:
     """Requests in order of arrival; every column has shape ``[requests]``.
 
@@ -72,7 +102,10 @@ class Trace:
     tiers: tuple[str, ...]
     start_s: float  # UTC epoch seconds of arrival_s == 0
     provenance: str = "measured"  # or "synthesised from ..."
-    blocks: PrefixBlocks | None = None  # of the prompts; None: unknown, no prefix is shared
+    blocks: Prefixes | None = None  # of the prompts; None: unknown, no prefix is shared
+    # Session of each request; -1: none. The requests of a session are its turns: each is sent when
+    # the one before has its answer, and not before its arrival. None: no request has a session.
+    session: Int32Array | None = None
 
     def __post_init__(self) -> None:
         kinds = {
@@ -91,6 +124,12 @@ class Trace:
                 column = column.view()  # freeze our view, not the caller's array
             column.setflags(write=False)
             object.__setattr__(self, name, column)
+        if self.session is not None:
+            session = np.ascontiguousarray(self.session, dtype=np.int32).view()
+            session.setflags(write=False)
+            object.__setattr__(self, "session", session)
+            if len(session) != len(self.arrival_s):
+                raise SimulationError("Trace column session must have one value per request.")
         if self.blocks is not None and len(self.blocks) != len(self.arrival_s):
             raise SimulationError("A trace's blocks must have one list per request.")
         if np.any(self.arrival_s[1:] < self.arrival_s[:-1]):
@@ -118,6 +157,7 @@ class Trace:
             region=self.region[keep],
             tier=self.tier[keep],
             blocks=None if self.blocks is None else self.blocks.rows(keep),
+            session=None if self.session is None else self.session[keep],
         )
 
     def window(self, start_s: float, end_s: float) -> Trace:
@@ -134,3 +174,43 @@ class Trace:
     def before(self, end_s: float) -> int:
         """Return how many requests arrive before ``end_s`` (epoch seconds)."""
         return bisect_left(self.arrival_s, end_s, key=lambda arrival: arrival + self.start_s)
+
+
+def joined_cached(parts: Sequence[Trace]) -> CachedTokens | None:
+    """Return the cached tokens of several traces, one after the other; None if none has any.
+
+    A trace without them has 0 in their place.
+    """
+    if not any(isinstance(part.blocks, CachedTokens) for part in parts):
+        return None
+    columns = [
+        part.blocks.tokens
+        if isinstance(part.blocks, CachedTokens)
+        else np.zeros(len(part), np.int32)
+        for part in parts
+    ]
+    return CachedTokens(np.concatenate(columns))
+
+
+def previous_turns(session: Int32Array) -> Int32Array:
+    """Return the request before each one in its session, ``[requests]``; -1: none."""
+    previous = np.full(len(session), -1, np.int32)
+    order = np.argsort(session, kind="stable")
+    same = (session[order][1:] == session[order][:-1]) & (session[order][1:] >= 0)
+    previous[order[1:][same]] = order[:-1][same]
+    return previous
+
+
+def joined_sessions(parts: Sequence[Trace]) -> Int32Array | None:
+    """Return the sessions of several traces, one after the other; None if none has any.
+
+    Sessions are renumbered, so that no two traces share one.
+    """
+    if all(part.session is None for part in parts):
+        return None
+    columns, free = [], 0
+    for part in parts:
+        session = np.full(len(part), -1, np.int32) if part.session is None else part.session
+        columns.append(np.where(session < 0, -1, session + free))
+        free = max(free, int(columns[-1].max(initial=-1)) + 1)
+    return np.concatenate(columns).astype(np.int32)

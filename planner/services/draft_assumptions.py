@@ -54,6 +54,7 @@ def draft_assumptions(trace: Trace, document: str, serving: Serving) -> tuple[As
         *_limits(trace, draft),
         *_lengths(trace, draft, serving.profile),
         *_spread(trace),
+        *_caches(trace),
     )
 
 
@@ -212,6 +213,18 @@ def _spread(trace: Trace) -> Iterator[Assumption]:
         "your file has sums per bin",
         "Longer tails and bursts need more room at the same mean; a file of requests has both.",
     )
+
+
+def _caches(trace: Trace) -> Iterator[Assumption]:
+    """Yield the cached share of the prompts, if the file counts it."""
+    if share := drafts.cached_share(trace):
+        yield Assumption(
+            "sources",
+            "Prefix caches",
+            f"on, {share:.0%} of prompt tokens are cached",
+            "your file counts them",
+            "Cached tokens need no prefill. Without prefix caches the plan needs more replicas.",
+        )
 
 
 def _other_models_note(trace: Trace, profile: Profile) -> str:

@@ -85,6 +85,8 @@ def scenario_draft(
         "policies": list(USUAL),
         "test_days": [],  # the forecast day alone: the full list takes minutes
     }
+    if cached_share(trace):
+        data["serving"] = [{"prefix_caching": True}]
     _fit_window(data, trace, window, horizon)
     document = dump_mapping(data)
     parse(document)  # a draft that does not parse is a bug of this module: find it here
@@ -218,6 +220,12 @@ def _ttft_ms(trace: Trace, profile: Profile) -> int:
     tokens = prompt / iterations  # tokens per iteration; on average it attends to half the prompt
     needed_s = 2 * iterations * float(iteration_s(profile, 0, 0, tokens, tokens * prompt / 2))
     return max(TTFT_MS, ceil(needed_s) * 1000)
+
+
+def cached_share(trace: Trace) -> float:
+    """Return the share of the trace's input tokens that a prefix cache had; 0 if not counted."""
+    cached, whole = (trace.report.get(name) for name in ("cached_tokens", "input_tokens"))
+    return cached / whole if cached and whole else 0.0
 
 
 def mean_lengths(trace: Trace) -> tuple[float, float]:

@@ -13,14 +13,14 @@ from simulation.engine.heaps import REQUEST_BITS
 from simulation.engine.prefix import allocate_caches
 from simulation.engine.request_records import fill_records
 from simulation.engine.routing_order import NEVER
-from simulation.engine.state import CLOCK, INSTANCE, POOL, RANKED, REQUEST, ROWS, State
+from simulation.engine.state import CLOCK, INSTANCE, POOL, RANKED, REQUEST, ROWS, TURN, State
 from simulation.errors import SimulationError
 from simulation.faults import failing_starts
 from simulation.fleet import BATCHING, ROUTERS, SCHEDULERS, WHEN_FULL, Fleet, Pool, Tier
 from simulation.performance.profile import iteration_s
 from simulation.results import REJECTED, UNFINISHED
 from simulation.start_times import StartUp
-from simulation.trace import Trace
+from simulation.trace import CachedTokens, PrefixBlocks, Trace, previous_turns
 
 NO_LIMIT = 1 << 40  # tokens
 MAX_REQUESTS_AT_ONCE = 1 << 60  # hosts
@@ -64,11 +64,12 @@ def allocate(
             f"{MAX_BATCH_PLACES:,} places in batches are allowed: lower the capacity or the "
             "maximum of pools, or max_batch."
         )
-    blocks = trace.blocks
-    caching = blocks is not None and any(pool.prefix_cache for pool in fleet.pools)
+    cached = np.array([pool.prefix_cache for pool in fleet.pools])
+    blocks = trace.blocks if isinstance(trace.blocks, PrefixBlocks) else None
+    caching = blocks is not None and bool(cached.any())
     if blocks is not None and caching:
-        cached = np.array([pool.prefix_cache for pool in fleet.pools])
         pools["blocks"] = np.where(cached, pools["kv_capacity"] // blocks.block_tokens + 1, 0)
+    pools["counted_hits"] = cached & isinstance(trace.blocks, CachedTokens)
     caches, nodes, buckets = allocate_caches(pools, slots, blocks.block_tokens if blocks else 1)
     tier_rank, tier_limit = _tier_ranks(fleet.tiers)
     tier_gap = _limits_by_tier(tier.tbt_s for tier in fleet.tiers)
@@ -90,6 +91,7 @@ def allocate(
     for name in ("region_threshold", "release_one_below", "release_two_below"):
         clock[name] = getattr(fleet.routing, name)
 
+    clock["sessions"] = trace.session is not None
     clock["sees_queues"] = fleet.routing.sees == "queues"
     clock["by_pool"] = fleet.routing.endpoint == "least-memory"
 
@@ -156,7 +158,20 @@ def allocate(
         buckets=buckets,
         prefix_start=np.array(blocks.start if blocks and caching else [0], np.int64),
         prefix_ids=np.array(blocks.ids if blocks and caching else [], np.int32),
+        turns=_turns(trace),
     )
+
+
+def _turns(trace: Trace) -> Array:
+    """Return the neighbours of each request in its session, ``[requests]``."""
+    if trace.session is None:
+        return np.zeros(1, TURN)
+    turns = np.zeros(max(len(trace), 1), TURN)
+    turns["previous"] = turns["following"] = -1
+    turns["previous"][: len(trace)] = previous = previous_turns(trace.session)
+    later = np.flatnonzero(previous >= 0)
+    turns["following"][previous[later]] = later
+    return turns
 
 
 def _regions_by_latency(latency_s: FloatArray) -> IntArray:
@@ -304,6 +319,8 @@ def request_records(trace: Trace, fleet: Fleet, takers: dict[Service, tuple[int,
         context,
         longest,
     )
+    if isinstance(trace.blocks, CachedTokens):
+        requests["known_cached"] = trace.blocks.tokens
     return requests
 
 

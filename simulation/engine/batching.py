@@ -23,7 +23,15 @@ import numpy as np
 from simulation.compiled import kernel
 from simulation.engine.accounting import count_tokens, settle
 from simulation.engine.heaps import batch_first, batch_pop, batch_push, schedule
-from simulation.engine.membership import add_fresh, admit, complete, hand_over, make_room, note_peak
+from simulation.engine.membership import (
+    add_fresh,
+    admit,
+    complete,
+    hand_over,
+    known_cached,
+    make_room,
+    note_peak,
+)
 from simulation.engine.prefix import cache_blocks, evict_for, longest_cached_prefix
 from simulation.engine.progress import iteration_end
 from simulation.engine.queues import next_queue, steps_in_order
@@ -128,11 +136,15 @@ def _next_to_join(state: Any, slot: int, chunk: int, left: int, t: float) -> tup
     if instance.running > 0:
         room -= pool.watermark
     cached, need = 0, prompt + 1
+    tokens = prompt
     if pool.blocks > 0:
         cached, held = longest_cached_prefix(state, slot, r)
         need -= held * pool.block_tokens
+        tokens -= cached * pool.block_tokens
+    elif pool.counted_hits:
+        tokens -= known_cached(state, r)
     undivided = pool.batching != CHUNKED and not head.carried
-    if need > room or (undivided and chunk > 0 and prompt - cached * pool.block_tokens > left):
+    if need > room or (undivided and chunk > 0 and tokens > left):
         return -1, 0
     return int(q), int(cached)
 

@@ -35,13 +35,13 @@ def _restart_request(state: Any, r: int) -> None:
 
 
 @kernel
-def _requeue_or_reject(state: Any, r: int, p: int) -> None:
+def _requeue_or_reject(state: Any, r: int, p: int, t: float) -> None:
     """Return a request of a lost instance to the router, or reject it without a retry left."""
     request = state.requests[r]
     request.pool = -1
     request.cached = request.held = request.preempted = 0
     if request.tries >= state.clock[0].retries:
-        reject(state, r, FAILED)
+        reject(state, r, FAILED, t)
         return
     request.tries += 1
     state.pools[p].retried += 1
@@ -93,11 +93,11 @@ def lose_instance(state: Any, slot: int, t: float) -> None:
         oldest = state.requests[oldest].older
     while oldest >= 0:
         following = state.requests[oldest].newer
-        _requeue_or_reject(state, oldest, p)
+        _requeue_or_reject(state, oldest, p, t)
         oldest = following
     for q in range(state.queues.shape[1]):
         while state.queues[slot, q, HEAD] >= 0:
-            _requeue_or_reject(state, take_head(state, slot, q), p)
+            _requeue_or_reject(state, take_head(state, slot, q), p, t)
     for i in range(state.clock[0].deliveries):  # transfers already on the link still arrive
         request = state.requests[state.delivery_request[i]]
         if request.sender == slot:

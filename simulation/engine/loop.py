@@ -19,7 +19,7 @@ from simulation.engine.routing import choose_instance, choose_region, need_not_w
 from simulation.engine.starts import retire, started
 from simulation.engine.state import HEAD, TAIL
 from simulation.lifecycle import DRAINING, STARTING
-from simulation.results import REJECTED
+from simulation.results import REJECTED, UNFINISHED
 
 
 @kernel
@@ -65,10 +65,24 @@ def _route(state: Any, r: int, t: float) -> None:
 
 
 @kernel
+def _is_held(state: Any, r: int) -> bool:
+    """Hold a turn back while the one before has no answer, and return whether it is held."""
+    previous = state.turns[r].previous
+    if previous < 0 or state.requests[previous].outcome != UNFINISHED:
+        return False
+    state.turns[r].held = 1
+    # Its time starts when it is sent; without the answer before it never is.
+    state.requests[r].arrival = np.inf
+    return True
+
+
+@kernel
 def _arrive(state: Any, r: int, t: float) -> None:
     """Route a new request, or put it into its NIW queue."""
     request = state.requests[r]
     if request.outcome == REJECTED:
+        return
+    if state.clock[0].sessions and _is_held(state, r):
         return
     if not state.deferrable[request.tier]:
         state.asked_tokens[request.model, request.home] += request.isl
@@ -84,6 +98,9 @@ def _arrive(state: Any, r: int, t: float) -> None:
 def _deliver(state: Any, r: int, t: float) -> None:
     """Give a request that reached its region to an instance there."""
     request = state.requests[r]
+    if request.serving < 0:  # a turn that waited for the answer before it
+        _arrive(state, r, t)
+        return
     if request.sender >= 0:
         free_after_transfer(state, r, t)
     slot = choose_instance(state, request.model, request.serving, t, r)

@@ -4,7 +4,8 @@ Memory is reserved at admission for the prompt and the first token. It grows by 
 at the beginning of each iteration. If it runs out, the request admitted last is preempted. Its
 memory is freed and it waits at the head of its queue. Prompt and generated tokens are then computed
 again, as in vLLM. Under ``fail`` (``fleet.WHEN_FULL``) it is rejected instead. Cached blocks of
-prompts (``simulation.engine.prefix``) are neither computed nor counted twice.
+prompts (``simulation.engine.prefix``) are neither computed nor counted twice. Cached tokens that a
+trace only counts (``trace.CachedTokens``) are not computed, and occupy memory like all others.
 
 An instance of a prefill pool releases its requests after their first token. Their KV caches are
 sent one after another, and occupy memory there until they have been sent. The decode instance is
@@ -47,6 +48,16 @@ def _leave_batch(state: Any, slot: int, r: int) -> None:
 
 
 @kernel
+def send_next_turn(state: Any, r: int, t: float) -> None:
+    """Send the next turn of a session, if it waits for the end of request ``r`` at ``t``."""
+    following = state.turns[r].following
+    if following >= 0 and state.turns[following].held:
+        state.turns[following].held = 0
+        state.requests[following].arrival = t
+        delivery_push(state, t, following)
+
+
+@kernel
 def complete(state: Any, slot: int, r: int, t: float) -> None:
     """Complete a request: free its memory and count its latencies."""
     request = state.requests[r]
@@ -67,6 +78,8 @@ def complete(state: Any, slot: int, r: int, t: float) -> None:
         pool.late_done += 1
     request.outcome = COMPLETED
     state.clock[0].open -= 1
+    if state.clock[0].sessions:
+        send_next_turn(state, r, end + request.arrival)
 
 
 @kernel
@@ -122,12 +135,14 @@ def take_back(state: Any, slot: int, q: int) -> int:
 
 
 @kernel
-def reject(state: Any, r: int, reason: int) -> None:
-    """Reject a request, for a reason of ``results.REASONS``."""
+def reject(state: Any, r: int, reason: int, t: float) -> None:
+    """Reject a request at ``t``, for a reason of ``results.REASONS``."""
     request = state.requests[r]
     request.outcome, request.reason = REJECTED, reason
     request.pool, request.first = -1, np.nan
     state.clock[0].open -= 1
+    if state.clock[0].sessions:
+        send_next_turn(state, r, t)
 
 
 @kernel
@@ -142,7 +157,7 @@ def make_room(state: Any, slot: int, t: float) -> None:
         pool.preemptions -= 1
         for q in range(state.queues.shape[1]):
             if state.queues[slot, q, HEAD] == newest:
-                reject(state, take_back(state, slot, q), MEMORY)
+                reject(state, take_back(state, slot, q), MEMORY, t)
                 return
 
 
@@ -200,6 +215,29 @@ def free_after_transfer(state: Any, r: int, t: float) -> None:
 
 
 @kernel
+def known_cached(state: Any, r: int) -> int:
+    """Return the cached tokens that the trace counts; the last one of a prompt is computed."""
+    request = state.requests[r]
+    return int(min(request.known_cached, request.isl + request.generated - 1))
+
+
+@kernel
+def _count_hit(state: Any, slot: int, r: int, t: float) -> None:
+    """Take the cached tokens of an admitted request off the work, and count them."""
+    instance, request = state.instances[slot], state.requests[r]
+    pool = state.pools[instance.pool]
+    prompt = request.isl + request.generated
+    instance.work -= request.cached
+    instance.pending -= request.cached
+    pool.hit_tokens += request.cached
+    pool.looked_up_tokens += prompt
+    pool.hits += request.cached
+    pool.lookups += prompt
+    add_tokens(state, S_HIT, instance.pool, t, request.cached)
+    add_tokens(state, S_LOOKED_UP, instance.pool, t, prompt)
+
+
+@kernel
 def admit(state: Any, slot: int, q: int, cached: int, t: float) -> None:
     """Admit the first request of queue ``q``, with ``cached`` blocks of its prompt cached."""
     instance = state.instances[slot]
@@ -227,14 +265,10 @@ def admit(state: Any, slot: int, q: int, cached: int, t: float) -> None:
         instance.kv -= request.cached
         hold_blocks(state, slot, r, cached)
         evict_for(state, slot, instance.kv)
-        instance.work -= request.cached
-        instance.pending -= request.cached
-        pool.hit_tokens += request.cached
-        pool.looked_up_tokens += prompt
-        pool.hits += request.cached
-        pool.lookups += prompt
-        add_tokens(state, S_HIT, instance.pool, t, request.cached)
-        add_tokens(state, S_LOOKED_UP, instance.pool, t, prompt)
+        _count_hit(state, slot, r, t)
+    elif pool.counted_hits:
+        request.cached = known_cached(state, r)
+        _count_hit(state, slot, r, t)
     instance.partial, instance.partial_left = r, prompt - request.cached
 
 

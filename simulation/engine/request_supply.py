@@ -18,7 +18,7 @@ from simulation.invariants import check_requests
 from simulation.results import REJECTED, UNFINISHED
 from simulation.stream.stream import join_traces
 from simulation.stream.tally import Tally
-from simulation.trace import Trace
+from simulation.trace import PrefixBlocks, Trace
 
 
 class Feed(Protocol):
@@ -67,7 +67,7 @@ class StreamFeed:
         records = request_records(self._next, self._fleet, self._takers)
         state.clock["open"] += int((records["outcome"] != REJECTED).sum())
         start, ids = state.prefix_start, state.prefix_ids
-        if self._there.blocks is not None and self._caching:
+        if isinstance(self._there.blocks, PrefixBlocks) and self._caching:
             start, ids = self._there.blocks.start.copy(), self._there.blocks.ids.copy()
         replace_requests(state, keep, records, start, ids)
         self._look_ahead()

@@ -210,7 +210,8 @@ def run_window(
             if queued_outside_pools.any():
                 np.add.at(held[:, interval], router_pool, queued_outside_pools)
             interval += 1
-            if watch is not None:
+            # Held turns are not in order of arrival, as a watch expects them to be.
+            if watch is not None and not state.clock[0]["sessions"]:
                 watch(now, state.requests)
         if now == next_control:
             control += 1

@@ -43,6 +43,7 @@ REQUEST = np.dtype(
         ("older", "i4"),
         ("cached", "i4"),  # prompt tokens that were cached at the last admission
         ("held", "i4"),  # cached blocks that the request holds
+        ("known_cached", "i4"),  # prompt tokens that every prefix cache has (trace.CachedTokens)
         ("sender", "i4"),  # prefill instance that still stores its KV cache; -1: none
         ("model", "i2"),  # service (model and role of the pools that it goes to next)
         ("home", "i2"),
@@ -117,6 +118,7 @@ POOL = np.dtype(
         ("needed", "i8"),  # KV tokens that the largest possible request needs
         ("blocks", "i8"),  # most prefix-cache blocks per instance; 0: no prefix cache
         ("block_tokens", "i8"),
+        ("counted_hits", "i8"),  # 1 if its prefix caches have the known_cached tokens of requests
         ("buckets", "i8"),  # hash buckets per instance, a power of two
         ("first_node", "i8"),  # start of its instances' nodes in State.nodes ...
         ("first_bucket", "i8"),  # ... and of their buckets in State.buckets
@@ -216,6 +218,15 @@ POOL = np.dtype(
     align=True,
 )
 
+TURN = np.dtype(
+    [
+        ("previous", "i4"),  # request before it in its session; -1: none
+        ("following", "i4"),  # request after it in its session; -1: none
+        ("held", "i4"),  # 1 while it waits for the answer to the one before
+    ],
+    align=True,
+)
+
 RANKED = np.dtype(
     [
         ("bound", "i8"),  # lower bound of the router keys of the ready instances below ...
@@ -262,6 +273,7 @@ CLOCK = np.dtype(
         ("sees_queues", "i8"),  # 1 if regions are also chosen by queue (fleet.SEES)
         ("by_pool", "i8"),  # 1 if the router chooses a pool before an instance (fleet.ENDPOINTS)
         ("planned", "i8"),  # 1 if the policy set shares of regions
+        ("sessions", "i8"),  # 1 if requests are turns of sessions
         ("release_one_below", "f8"),
         ("release_two_below", "f8"),
     ],
@@ -329,6 +341,7 @@ class State:
     buckets: Annotated[Array, "i4", "buckets"]
     prefix_start: Annotated[Array, "i8", "n + 1"]  # as in Trace.blocks
     prefix_ids: Annotated[Array, "i4", "ids"]
+    turns: Annotated[Array, TURN, "n"]  # one row without sessions
     handle: Array = field(init=False)  # pointers for compiled code (engine.tables)
 
     def __post_init__(self) -> None:

@@ -127,7 +127,7 @@ def decode_places(profile: Profile, workload: Workload, role: str = "both") -> t
         )
     limits = [(batch, "batch"), (memory, "memory")]
     if role == "both":
-        per_iteration = (workload.facts.mean_osl - 1.0) / workload.facts.mean_isl
+        per_iteration = (workload.facts.mean_osl - 1.0) / workload.facts.mean_prefill
         budget = profile.max_batch_tokens * per_iteration / (1.0 + per_iteration)
         limits.append((max(int(np.ceil(budget)), 1), "prefill"))
     return min(limits)
@@ -171,7 +171,7 @@ def _prefill_with_decodes(
     profile: Profile, workload: Workload, n: FloatArray, decode_s: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Return prefill seconds with ``n`` sequences, and the extra time: ``[n, lengths]``."""
-    context, isl = workload.facts.decode_context, workload.facts.isl_points
+    context, isl = workload.facts.decode_context, workload.facts.prefill_points
     alone = prefill_alone_s(profile, isl, n[:, None] - 1.0, context)
     room = np.maximum(profile.max_batch_tokens - n + 1.0, 1.0)[:, None]
     iterations = np.ceil(isl / room)

@@ -20,7 +20,7 @@ from simulation.sizing.full_batch import decode_bound
 from simulation.sizing.queueing import largest_rate
 from simulation.sizing.trial import Pools, Trial, outside_share, pool_of, with_ample_memory
 from simulation.sizing.workload import Burstiness
-from simulation.trace import PrefixBlocks
+from simulation.trace import Prefixes
 
 Lengths = tuple[npt.ArrayLike, npt.ArrayLike]
 
@@ -57,12 +57,13 @@ def capacity(
     link: KvLink | None = None,
     batching: str = "chunked",
     routing: Routing | None = None,
-    blocks: PrefixBlocks | None = None,
+    blocks: Prefixes | None = None,
 ) -> Capacity:
     """Find the largest rate at which one instance meets ``tier`` (X4), by simulation.
 
     ``lengths`` is a sample of (input tokens, output tokens), drawn jointly. With ``blocks`` of the
-    prompts, it is a sequence of requests, and shared blocks are cached. Arrivals are Poisson.
+    prompts, it is a sequence of requests, and shared blocks are cached. If ``blocks`` counts cached
+    tokens, they are drawn with the lengths. Arrivals are Poisson.
     ``burstiness`` other than 1 gives gamma-distributed gaps with that squared coefficient of
     variation. A pattern gives arrivals resampled from a trace.
 

@@ -21,7 +21,7 @@ from simulation.sizing.batch_sizing import Sized, size_pool
 from simulation.sizing.latencies import transfer_time
 from simulation.sizing.spread import sum_of
 from simulation.sizing.workload import Burstiness, Workload
-from simulation.trace import PrefixBlocks
+from simulation.trace import Prefixes
 
 PRECISION = 0.01  # relative precision of a rate
 JOINT = 6  # halvings of the rate if both pools are near their limits
@@ -42,7 +42,7 @@ class PdService:
     tier: Tier
     link: KvLink
     batching: str = "chunked"
-    blocks: PrefixBlocks | None = None
+    blocks: Prefixes | None = None
     burstiness: Burstiness = 1.0  # in simulations; closed forms use that of the workload
 
     @property

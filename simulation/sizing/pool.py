@@ -32,7 +32,7 @@ from simulation.sizing.capacity import (
 )
 from simulation.sizing.trial import Trial, outside_share
 from simulation.sizing.workload import Burstiness
-from simulation.trace import PrefixBlocks
+from simulation.trace import Prefixes
 
 MAX_INSTANCES = 64  # instances; in larger pools each instance has the same capacity
 SIMULATED = (2, 3, 4, 8, 16, 64)  # pool sizes
@@ -100,7 +100,7 @@ def pool_curve(
     link: KvLink | None = None,
     batching: str = "chunked",
     routing: Routing | None = None,
-    blocks: PrefixBlocks | None = None,
+    blocks: Prefixes | None = None,
     alone: Capacity | None = None,
     max_instances: int = MAX_INSTANCES,
 ) -> PoolCurve:

@@ -89,7 +89,7 @@ def prompt_delays(
     The result is None if prompts arrive faster than they are computed. It is also None so close to
     saturation that thousands of full iterations may wait, since no SLO allows that.
     """
-    isl, rate = workload.facts.isl_points, workload.rate
+    isl, rate = workload.facts.prefill_points, workload.rate
     iterations = _iteration_times(profile, workload, decodes)
     room, mean = iterations.room, float(isl.mean())
     spare = room - rate * iterations.full_s * mean
@@ -178,7 +178,7 @@ def _delays_in_iteration(
     lengths: npt.NDArray[np.complex128],
 ) -> tuple[Spread, Spread, Spread]:
     """Return ``begin``, ``late`` and ``found`` of prompts that arrive during an iteration."""
-    rate, isl = workload.rate, workload.facts.isl_points
+    rate, isl = workload.rate, workload.facts.prefill_points
     law = thin(spread(isl), OWN)
     length = law.values[:, None]
     alone = each.all_s(length)
@@ -217,7 +217,7 @@ def _iteration_times(profile: Profile, workload: Workload, decodes: float) -> It
 
 def _longest_line(each: Iterations, workload: Workload, spare: float) -> float:
     """Return a token count that the waiting line hardly ever exceeds."""
-    isl, rate = workload.facts.isl_points, workload.rate
+    isl, rate = workload.facts.prefill_points, workload.rate
     mean, square, longest = float(isl.mean()), float((isl**2).mean()), float(isl[-1])
     # Long lines decay as in a random walk with this drift and variance.
     line = rate * each.full_s * square / (2.0 * spare)

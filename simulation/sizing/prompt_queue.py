@@ -114,8 +114,8 @@ def prompt_queue(profile: Profile, workload: Workload, servers: int, decodes: fl
     One iteration takes several waiting prompts, up to the token budget. A server is therefore
     faster when more prompts wait.
     """
-    context, isl = workload.facts.decode_context, workload.facts.mean_isl
-    alone = spread(prefill_alone_s(profile, workload.facts.isl_points, decodes, context))
+    context, isl = workload.facts.decode_context, workload.facts.mean_prefill
+    alone = spread(prefill_alone_s(profile, workload.facts.prefill_points, decodes, context))
     room = max(profile.max_batch_tokens - decodes, 1.0)
     max_prompts = max(room / isl, 1.0)
     crowd = np.unique(np.append(np.arange(1.0, min(max_prompts, CROWD)), max_prompts))

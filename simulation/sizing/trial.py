@@ -19,7 +19,7 @@ from simulation.performance.specs import GpuSpec
 from simulation.policies.static import Static
 from simulation.results import COMPLETED, SimulationResult
 from simulation.sizing.workload import Burstiness, unit_arrivals
-from simulation.trace import PrefixBlocks, Trace
+from simulation.trace import CachedTokens, PrefixBlocks, Prefixes, Trace
 
 Pools = tuple[Pool, ...]
 
@@ -78,11 +78,12 @@ class Trial:
         requests: int,
         burstiness: Burstiness = 1.0,
         routing: Routing | None = None,
-        blocks: PrefixBlocks | None = None,
+        blocks: Prefixes | None = None,
     ) -> None:
         """Prepare the draws from the sample ``lengths`` of (input tokens, output tokens).
 
-        With ``blocks`` of the prompts, the sample is a sequence of requests and keeps its order.
+        With ``PrefixBlocks`` of the prompts, the sample is a sequence of requests and keeps its
+        order. ``CachedTokens`` are drawn with the lengths.
         Raises SimulationError for an empty sample or for columns of different length.
         """
         isl, osl = (np.asarray(column, np.int32) for column in lengths)
@@ -101,8 +102,10 @@ class Trial:
                 draw
             ]
             rng = np.random.default_rng(stream)
-            if self._blocks is None:
-                self._draws[draw] = _systematic_sample(*self._lengths, n, self._burstiness, rng)
+            if not isinstance(self._blocks, PrefixBlocks):
+                self._draws[draw] = _systematic_sample(
+                    *self._lengths, self._blocks, n, self._burstiness, rng
+                )
             else:
                 shared = SharedPrompts(*self._lengths, self._blocks).again(n, draw)
                 gaps = _arrivals(n, self._burstiness, rng)
@@ -192,11 +195,11 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedPrompts:
-    """Requests in a fixed order and the prompt blocks that they share."""
+    """Requests in a fixed order, and the prompt blocks that they share or the cached tokens."""
 
     isl: Int32Array
     osl: Int32Array
-    blocks: PrefixBlocks
+    blocks: Prefixes
 
     def again(self, n: int, turn: int = 0) -> SharedPrompts:
         """Return ``n`` requests in their order, starting half-way through if ``turn`` is 1.
@@ -206,6 +209,8 @@ class SharedPrompts:
         """
         order = np.arange(n) + turn * (len(self.isl) // 2)
         rounds, rows = np.divmod(order, len(self.isl))
+        if isinstance(self.blocks, CachedTokens):
+            return SharedPrompts(self.isl[rows], self.osl[rows], self.blocks.rows(rows))
         taken, names = self.blocks.rows(rows), int(self.blocks.ids.max(initial=0)) + 1
         fresh = np.repeat(rounds * names, np.diff(taken.start))
         ids = np.unique(taken.ids + fresh, return_inverse=True)[1].astype(np.int32)
@@ -220,20 +225,26 @@ class _Draw:
     isl: Int32Array
     osl: Int32Array
     arrival: FloatArray
-    blocks: PrefixBlocks | None = None
+    blocks: Prefixes | None = None
 
 
 def _systematic_sample(
-    isl: Int32Array, osl: Int32Array, n: int, burstiness: Burstiness, rng: np.random.Generator
+    isl: Int32Array,
+    osl: Int32Array,
+    cached: CachedTokens | None,
+    n: int,
+    burstiness: Burstiness,
+    rng: np.random.Generator,
 ) -> _Draw:
     """Draw ``n`` lengths by systematic sampling from the sorted sample.
 
     The work of a draw then matches the sample. Only the order and the gaps are random.
     """
-    sorted_rows = np.lexsort((osl, isl))
+    sorted_rows = np.lexsort((osl, isl) if cached is None else (cached.tokens, osl, isl))
     even = (np.arange(n) + rng.uniform()) * (len(isl) / n)
     rows = rng.permutation(sorted_rows[np.minimum(even.astype(np.int64), len(isl) - 1)])
-    return _Draw(isl[rows], osl[rows], _arrivals(n, burstiness, rng))
+    of_rows = None if cached is None else cached.rows(rows)
+    return _Draw(isl[rows], osl[rows], _arrivals(n, burstiness, rng), of_rows)
 
 
 def _arrivals(n: int, burstiness: Burstiness, rng: np.random.Generator) -> FloatArray:

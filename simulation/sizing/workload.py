@@ -9,6 +9,7 @@ import numpy as np
 from simulation.arrays import FloatArray, Int32Array
 from simulation.arrival_pattern import ArrivalPattern
 from simulation.errors import SimulationError
+from simulation.trace import CachedTokens
 
 # How requests arrive: the squared coefficient of variation of gaps, or the pattern of a trace.
 Burstiness = float | ArrivalPattern
@@ -20,6 +21,7 @@ POINTS = 144  # points for the length sample in the closed forms
 class Workload:
     """Requests/s with lengths drawn jointly from a sample of (input, output) tokens.
 
+    ``cached`` prompt tokens need no prefill, and occupy KV memory like all others.
     ``burstiness`` is the squared coefficient of variation of the gaps between arrivals. It is 1 for
     Poisson, 0 for a clock, and above 1 for bursts. Raises SimulationError on an empty sample.
     """
@@ -28,6 +30,7 @@ class Workload:
     osl: Int32Array
     rate: float = 0.0
     burstiness: float = 1.0
+    cached: CachedTokens | None = None
     facts: LengthFacts = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -40,12 +43,16 @@ class Workload:
             raise SimulationError("A workload needs a rate and a burstiness of at least 0.")
         object.__setattr__(self, "isl", isl)
         object.__setattr__(self, "osl", osl)
-        object.__setattr__(self, "facts", _length_facts(isl, osl))
+        computed = isl
+        if self.cached is not None:
+            # The last token of a prompt is computed even if all of it is cached.
+            computed = np.maximum(isl - self.cached.tokens, 1)
+        object.__setattr__(self, "facts", _length_facts(isl, osl, computed))
 
     def at(self, rate: float) -> Workload:
         """Return the same requests at another rate, without reading the sample again."""
         out = object.__new__(Workload)
-        for name in ("isl", "osl", "burstiness", "facts"):
+        for name in ("isl", "osl", "burstiness", "cached", "facts"):
             object.__setattr__(out, name, getattr(self, name))
         object.__setattr__(out, "rate", rate)
         return out
@@ -57,16 +64,19 @@ class LengthFacts:
 
     mean_isl: float
     mean_osl: float
+    mean_prefill: float  # input tokens without the cached ones
     isl_points: FloatArray  # means of equal parts of the sorted inputs, at most POINTS
+    prefill_points: FloatArray  # the same of the input tokens without the cached ones
     osl_points: FloatArray
     decode_context: float  # mean KV tokens of a decoding sequence, weighted by decode time
-    keys: float  # mean keys before a prompt token: half the length of its prompt
+    keys: float  # mean keys before a computed token: without a cache half the length of its prompt
     osl_scv: float  # squared coefficient of variation
     osl_overlap: float  # integral of (1 - F)^2 over the mean (birth_death.occupancy)
 
 
-def _length_facts(isl: Int32Array, osl: Int32Array) -> LengthFacts:
+def _length_facts(isl: Int32Array, osl: Int32Array, computed: Int32Array) -> LengthFacts:
     x, y = isl.astype(np.float64), osl.astype(np.float64)
+    prefill = computed.astype(np.float64)
     gaps = y - 1.0
     context = (gaps * (x + y / 2.0)).sum() / gaps.sum() if gaps.any() else x.mean() + 1.0
     ordered = np.sort(y)
@@ -74,10 +84,12 @@ def _length_facts(isl: Int32Array, osl: Int32Array) -> LengthFacts:
     return LengthFacts(
         mean_isl=float(x.mean()),
         mean_osl=float(y.mean()),
+        mean_prefill=float(prefill.mean()),
         isl_points=_part_means(isl),
+        prefill_points=_part_means(computed),
         osl_points=_part_means(osl),
         decode_context=float(context),
-        keys=float((x * x).sum() / (2.0 * x.sum())),
+        keys=float((x * x - (x - prefill) ** 2).sum() / (2.0 * prefill.sum())),
         osl_scv=float(y.var() / y.mean() ** 2),
         osl_overlap=float((left**2 * np.diff(ordered, prepend=0.0)).sum() / y.mean()),
     )

@@ -9,7 +9,7 @@ import numpy as np
 
 from simulation.arrays import row_slices
 from simulation.errors import SimulationError
-from simulation.trace import PrefixBlocks, Trace
+from simulation.trace import CachedTokens, PrefixBlocks, Prefixes, Trace, joined_cached
 
 PIECE = 1 << 18  # requests passed to the engine at a time, about 130 bytes each
 
@@ -29,15 +29,18 @@ class Stream:
     start_s: float  # UTC epoch seconds of arrival_s == 0
     requests: int  # upper bound
     most_tokens: int  # upper bound of input and output tokens of one request
-    block_tokens: int | None = None  # of prompt blocks; None: unknown, no prefix is shared
+    # Tokens of a prompt block; 0: cached tokens are counted; None: no prefix is known.
+    block_tokens: int | None = None
 
     @classmethod
     def of(cls, trace: Trace, piece: int = PIECE, most_tokens: int | None = None) -> Stream:
         """Return a stream of the requests of a trace.
 
+        Turns of sessions are sent at their times in the trace.
         ``most_tokens`` replaces the size of the largest request if a smaller bound is known for
         those that matter.
         """
+        trace = replace(trace, session=None)
         edges = range(0, len(trace), piece)
         if most_tokens is None:
             most_tokens = largest_request(trace)
@@ -49,15 +52,17 @@ class Stream:
             trace.start_s,
             len(trace),
             most_tokens,
-            None if trace.blocks is None else trace.blocks.block_tokens,
+            _block_tokens(trace),
         )
 
     @property
     def nothing(self) -> Trace:
         """Return a piece without requests."""
         tokens, codes = np.zeros(0, np.int32), np.zeros(0, np.int16)
-        blocks = None
-        if self.block_tokens is not None:
+        blocks: Prefixes | None = None
+        if self.block_tokens == 0:
+            blocks = CachedTokens(tokens)
+        elif self.block_tokens is not None:
             blocks = PrefixBlocks(np.zeros(1, np.int64), tokens, self.block_tokens)
         return Trace(
             arrival_s=np.zeros(0),
@@ -92,12 +97,19 @@ class Stream:
         names = (chunk.models, chunk.regions, chunk.tiers, chunk.start_s)
         if names != (self.models, self.regions, self.tiers, self.start_s):
             raise SimulationError("A piece of a stream must have the stream's names and start.")
-        if (None if chunk.blocks is None else chunk.blocks.block_tokens) != self.block_tokens:
+        if _block_tokens(chunk) != self.block_tokens:
             raise SimulationError("A piece of a stream must have blocks of the stream's size.")
         if chunk.arrival_s[0] < last_s:
             raise SimulationError("Trace arrivals must not decrease; sort the requests first.")
         if min(chunk.input_tokens.min(), chunk.output_tokens.min()) < 1:
             raise SimulationError("Every request needs at least one input and one output token.")
+
+
+def _block_tokens(trace: Trace) -> int | None:
+    """Return the tokens of a prompt block; 0 if cached tokens are counted, None without either."""
+    if isinstance(trace.blocks, PrefixBlocks):
+        return trace.blocks.block_tokens
+    return None if trace.blocks is None else 0
 
 
 def largest_request(trace: Trace) -> int:
@@ -108,8 +120,8 @@ def largest_request(trace: Trace) -> int:
 
 def join_traces(first: Trace, then: Trace) -> Trace:
     """Return the requests of both traces, one after the other."""
-    blocks = None
-    if first.blocks is not None and then.blocks is not None:
+    blocks: Prefixes | None = joined_cached([first, then])
+    if isinstance(first.blocks, PrefixBlocks) and isinstance(then.blocks, PrefixBlocks):
         more = first.blocks.start[-1] + then.blocks.start[1:]
         blocks = PrefixBlocks(
             np.concatenate([first.blocks.start, more]),

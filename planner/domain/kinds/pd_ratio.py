@@ -45,6 +45,7 @@ from simulation.sizing.pd_simulation import REQUESTS
 from simulation.sizing.pool import curve_capacity
 from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Burstiness
+from simulation.trace import PrefixBlocks
 
 PRODUCTION = "1P/5D to 9P/1D in HeteroScale's production (section 4.1)"
 
@@ -188,7 +189,11 @@ def run(
         over_time=drift,
         clock=traffic.clock,
         provenance=facts_of(hardware.provenance),
-        notes=(*notes, *([CACHED] if service.blocks is not None else []), *traffic.notes),
+        notes=(
+            *notes,
+            *([CACHED] if isinstance(service.blocks, PrefixBlocks) else []),
+            *traffic.notes,
+        ),
     )
     return Outcome(result, {"ratios": pl.DataFrame([as_json(row) for row in rows])})
 

@@ -22,7 +22,7 @@ from planner.domain.sizing.arrivals import (
     variation_in,
     variation_of,
 )
-from planner.domain.sizing.curves import sized_alone
+from planner.domain.sizing.curves import sized_alone, workload_of
 from planner.domain.sizing.size_errors import Bias, SizeError, bias, expected
 from planner.domain.sizing.sizing import size
 from planner.domain.sizing.splits import SplitSize, splits_of
@@ -229,13 +229,15 @@ def run(
     errors = {place: stated_error(hardware.profiles[place]) for place in sizes.capacity}
     late = part(progress, 0.4, 0.85)
     again = _again(hardware, lengths, errors, arrivals, scenario.seed, late, shared)
+    requests = list(zip(lengths, shared or [None] * len(lengths), strict=True))
     splits = splits_of(
-        hardware, sizes, lengths, scv, arrivals, scenario.seed, part(progress, 0.85, 0.95)
+        hardware, sizes, requests, scv, arrivals, scenario.seed, part(progress, 0.85, 0.95)
     )
     pools, curves = [], []
     for place, sized in zip(sizes.capacity, sized_replicas(sizes, hardware), strict=True):
         tier = next(tier for tier in hardware.tiers if tier.name == sized.tier)
-        work = Workload(*lengths[place[0]], burstiness=scv[place[0]])
+        m = place[0]
+        work = workload_of(hardware, m, *requests[m], scv[m])
         closed, curve = _closed_forms(hardware, place, tier, work, sized.max_rps)
         replica = sized.replica
         name = {"model": replica.model, "arrangement": replica.arrangement, "role": replica.role}

@@ -14,6 +14,7 @@ from simulation.arrays import FloatArray, Int32Array
 from simulation.errors import SimulationError
 from simulation.sizing.pd_ratio import PdService, RatioCapacity, best_split, closed_form_ratio
 from simulation.sizing.workload import Workload
+from simulation.trace import CachedTokens
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # on the lengths
 LIMITS = (0.5, 1.0, 2.0)  # factors on the limits of TTFT and TBT
@@ -163,9 +164,13 @@ def _scaled(workload: Workload, isl: float, osl: float) -> Workload:
     def times(lengths: Int32Array, factor: float) -> Int32Array:
         return np.asarray(np.maximum(np.rint(lengths[::step] * factor), 1), np.int32)
 
+    cached = None
+    if workload.cached is not None:
+        cached = CachedTokens(np.floor(workload.cached.tokens[::step] * isl).astype(np.int32))
     return Workload(
-        times(workload.isl, isl), times(workload.osl, osl), burstiness=workload.burstiness
-    )
+        times(workload.isl, isl), times(workload.osl, osl), burstiness=workload.burstiness,
+        cached=cached,
+    )  # fmt: skip
 
 
 def _with_limits(service: PdService, ttft: float, tbt: float) -> PdService:

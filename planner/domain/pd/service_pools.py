@@ -14,6 +14,7 @@ from simulation.fleet import KvLink, Tier
 from simulation.sizing.pd_ratio import PdService, RatioCapacity, best_split
 from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Burstiness, Workload
+from simulation.trace import CachedTokens
 
 MOST_INSTANCES = 256
 # Largest default number of instances: HeteroScale, section 4.1, has 16 nodes.
@@ -75,10 +76,11 @@ def service_of(
 ) -> PdService:
     """Return the inputs of closed forms and simulations for a model on a pair of columns."""
     lengths, blocks = cached_blocks(hardware, m, lengths, shared)
+    counted = blocks if isinstance(blocks, CachedTokens) else None
     return PdService(
         prefill=hardware.profiles[m, columns.prefill],
         decode=hardware.profiles[m, columns.decode],
-        workload=Workload(*lengths),
+        workload=Workload(*lengths, cached=counted),
         tier=tier,
         link=_link(hardware, m, columns.prefill),
         batching=hardware.serving[m].batching,

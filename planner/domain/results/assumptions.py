@@ -30,6 +30,7 @@ from simulation.performance.profile import Profile, provenance_at
 from simulation.performance.specs import Provenance
 from simulation.sizing.queueing import largest_rate
 from simulation.synthesis import SampledLength
+from simulation.trace import CachedTokens
 
 ASSUMED, MODELLED = "assumed", "modelled"
 OBSERVED = "measured"
@@ -111,6 +112,7 @@ def _traffic(study: Study) -> Iterator[Assumption]:
     for m, model in enumerate(traffic.models):
         for row in _lengths(traffic, m, model):
             yield replace(row, matters=_matters(study, m, row))
+        yield from _cached(study, m, model)
 
 
 def _launch(source: Source, key: str) -> Iterator[Assumption]:
@@ -142,6 +144,22 @@ def _lengths(traffic: Traffic, m: int, model: str) -> Iterator[Assumption]:
         for source in traffic.binned:
             if source.model == m:
                 yield _drawn(whose, source, field, key)
+
+
+def _cached(study: Study, m: int, model: str) -> Iterator[Assumption]:
+    """Yield the share of prompt tokens that sources count as cached, and whether it is used."""
+    traffic = study.traffic
+    shared = traffic.shared[m] if traffic.shared else None
+    if shared is None or not isinstance(shared.blocks, CachedTokens):
+        return
+    share = float(shared.blocks.tokens.sum()) / float(shared.isl.sum())
+    value = f"{share:.1%} of prompt tokens"
+    if not study.hardware.serving[m].prefix_caching:
+        value += ", not used: serving has no prefix caches"
+    stated = any(source.cached_share is not None for source in study.settings.traffic.sources)
+    kind, words = (ASSUMED, "scenario") if stated else (OBSERVED, "counted by the trace")
+    key = "traffic.sources.cached_share"
+    yield Assumption(f"Cached prompts of {model}", value, kind, words, key)
 
 
 def _moments(tokens: Int32Array, models: CodeArray, m: int) -> tuple[float, float]:

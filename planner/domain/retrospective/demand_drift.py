@@ -7,7 +7,7 @@ import numpy as np
 from planner.domain.random_streams import Stream, generator
 from planner.domain.retrospective.figures import LengthDrift, SpeedDrift
 from planner.domain.serialise import moment
-from planner.domain.traffic.known_lengths import LEAST, differ, observed
+from planner.domain.traffic.known_lengths import LEAST, differ, known_sample, observed
 from planner.domain.traffic.traffic import Traffic
 from planner.domain.traffic.window import Window
 from simulation.arrays import FloatArray
@@ -26,18 +26,18 @@ def length_drift(traffic: Traffic, window: Window, seed: int) -> tuple[LengthDri
     rng = generator(seed, Stream.KNOWN)
     drifts = []
     for m, model in enumerate(traffic.models):
-        actual_lengths, count = observed(traffic, m, window.start_s, window.end_s, rng)
-        if not count:
+        recent = observed(traffic, m, window.start_s, window.end_s, rng)
+        if not recent.requests:
             continue
-        known_lengths = traffic.lengths[m]
+        known, came = traffic.lengths[m], recent.lengths
         drifts.append(
             LengthDrift(
                 model=model,
-                input_known=float(known_lengths[0].mean()),
-                input_came=float(actual_lengths[0].mean()),
-                output_known=float(known_lengths[1].mean()),
-                output_came=float(actual_lengths[1].mean()),
-                flagged=count >= LEAST and differ(known_lengths, actual_lengths, count),
+                input_known=float(known[0].mean()),
+                input_came=float(came[0].mean()),
+                output_known=float(known[1].mean()),
+                output_came=float(came[1].mean()),
+                flagged=recent.requests >= LEAST and differ(known_sample(traffic, m), recent),
             )
         )
     return tuple(drifts)

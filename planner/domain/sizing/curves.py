@@ -23,8 +23,8 @@ from simulation.sizing.capacity import Capacity, capacity
 from simulation.sizing.pd_slo_split import role_tier
 from simulation.sizing.pool import MAX_INSTANCES, PoolCurve, pool_curve
 from simulation.sizing.trial import SharedPrompts
-from simulation.sizing.workload import Burstiness
-from simulation.trace import PrefixBlocks, Trace
+from simulation.sizing.workload import Burstiness, Workload
+from simulation.trace import CachedTokens, Prefixes, Trace
 
 KEPT = 256  # curves cached per process
 
@@ -42,7 +42,7 @@ class CurveKey:
     batching: str = field(default="chunked", compare=False)
     burstiness: Burstiness = field(default=1.0, compare=False)
     routing: Routing | None = field(default=None, compare=False)
-    blocks: PrefixBlocks | None = field(default=None, compare=False)
+    blocks: Prefixes | None = field(default=None, compare=False)
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -143,8 +143,8 @@ def _keys_by_tier(
 
 def cached_blocks(
     hardware: Hardware, m: int, lengths: Lengths, shared: SharedPrompts | None
-) -> tuple[Lengths, PrefixBlocks | None]:
-    """Return the lengths of a model's requests and their prompt blocks.
+) -> tuple[Lengths, Prefixes | None]:
+    """Return the lengths of a model's requests, and their prompt blocks or cached tokens.
 
     If the model's serving caches prefixes and ``shared`` is given, both come from ``shared``.
     Otherwise the lengths stay, without blocks.
@@ -152,6 +152,21 @@ def cached_blocks(
     if shared is None or not hardware.serving[m].prefix_caching:
         return lengths, None
     return (shared.isl, shared.osl), shared.blocks
+
+
+def workload_of(
+    hardware: Hardware,
+    m: int,
+    lengths: Lengths,
+    shared: SharedPrompts | None = None,
+    burstiness: float = 1.0,
+) -> Workload:
+    """Return the requests of a model for closed forms: they know cached tokens, and no blocks."""
+    if shared is None or not isinstance(shared.blocks, CachedTokens):
+        return Workload(*lengths, burstiness=burstiness)
+    lengths, counted = cached_blocks(hardware, m, lengths, shared)
+    known = counted if isinstance(counted, CachedTokens) else None
+    return Workload(*lengths, burstiness=burstiness, cached=known)
 
 
 def digest_of(values: tuple[object, ...]) -> str:

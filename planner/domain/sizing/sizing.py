@@ -137,12 +137,13 @@ def size_over_time(hardware: Hardware, known: KnownLengths, seed: int, progress:
     """
     first, *others = known.samples
     share = 1.0 / len(known.samples)
-    sizes = size(hardware, first, seed, part(progress, 0.0, share), known.arrivals, known.shared)
+    shared = known.shared or ((),) * len(known.samples)
+    sizes = size(hardware, first, seed, part(progress, 0.0, share), known.arrivals, shared[0])
     later, period_sizes, notes = [], [0], list(sizes.notes)
     for s, lengths in enumerate(others, start=1):
         try:
             then = part(progress, s * share, (s + 1) * share)
-            later.append(size(hardware, lengths, seed, then, known.arrivals, known.shared))
+            later.append(size(hardware, lengths, seed, then, known.arrivals, shared[s]))
         except ScenarioError as problem:
             notes.append(f"Sizes do not follow the lengths of requests, for with them: {problem}")
             period_sizes.append(period_sizes[-1])

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from planner.domain.progress import Progress
-from planner.domain.sizing.curves import sized_alone
+from planner.domain.sizing.curves import sized_alone, workload_of
 from planner.domain.sizing.sizing import Sizes
 from planner.domain.traffic.lengths import Lengths
 from planner.errors import ScenarioError
@@ -22,6 +22,7 @@ from simulation.performance.profile import Profile
 from simulation.sizing.batch_sizing import Sized, size_pool
 from simulation.sizing.capacity import SENDERS
 from simulation.sizing.pd_slo_split import role_tier
+from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Burstiness, Workload
 
 At = tuple[int, int]  # model, column
@@ -54,7 +55,7 @@ class SplitSize:
 def splits_of(
     hardware: Hardware,
     sizes: Sizes,
-    lengths: Sequence[Lengths],
+    requests: Sequence[tuple[Lengths, SharedPrompts | None]],
     scv: Sequence[float],
     arrivals: Sequence[Burstiness],
     seed: int,
@@ -64,7 +65,7 @@ def splits_of(
 
     Each division has the number of GPUs of the scenario's own. ``scv`` holds the squared
     coefficient of variation of the gaps by model, for closed forms. ``arrivals`` are those of the
-    simulation.
+    simulation. ``requests`` holds the lengths by model, and what a prefix cache finds.
     """
     apart = [
         model_column
@@ -76,7 +77,8 @@ def splits_of(
         progress(done / len(apart), "Dividing GPUs between attention and experts")
         m, g = model_column
         tier = next(tier for tier in hardware.tiers if tier.name == sizes.capacity[model_column][0])
-        work = Workload(*lengths[m], burstiness=scv[m])
+        lengths, shared = requests[m]
+        work = workload_of(hardware, m, lengths, shared, scv[m])
         rows = list(_rows(hardware, model_column, tier, work))
         best_predicted = max((row.predicted_rps or 0.0 for row, _ in rows), default=0.0)
         for row, profile in rows:
@@ -87,8 +89,9 @@ def splits_of(
             elif best and profile is not None:
                 with suppress(SimulationError):  # bursts too large for one instance
                     rate = sized_alone(
-                        hardware, m, g, lengths[m], seed, profile=profile, burstiness=arrivals[m]
-                    )
+                        hardware, m, g, lengths, seed, profile=profile, burstiness=arrivals[m],
+                        shared=shared,
+                    )  # fmt: skip
             splits.append(replace(row, best=best, max_rps=rate))
     return tuple(splits)
 

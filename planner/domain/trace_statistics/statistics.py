@@ -122,6 +122,12 @@ def _notes(report: IngestReport, grid: Grid, *, sampled: bool) -> tuple[str, ...
             f"The file's bins of {report.bin_s:g} s are summed to {grid.bin_s:g} s here, since it "
             f"has {len(grid.names):,} series."
         )
+    for part, whole, words in (
+        (report.cached_tokens, report.input_tokens, "input tokens came from a prefix cache"),
+        (report.reasoning_tokens, report.output_tokens, "output tokens are reasoning"),
+    ):
+        if part and whole:
+            notes.append(f"{part / whole:.1%} of the {words}.")
     if grid.unit != "requests":
         notes.append(
             f"The file does not count requests: rates, ranks and rhythm are of "

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from forecasting.demand import SeriesKey
 from planner.domain.traffic.demand import Demand
+from planner.domain.traffic.lengths import DrawnLengths, cached_part
 from planner.inputs.ingest.store import DemandColumns
 from planner.inputs.scenario.schema import Launch, Lengths
 from simulation.arrays import FloatArray, Int32Array
@@ -40,6 +41,7 @@ class BinnedSource:
     output_lengths: Lengths | None
     launch: Launch | None = None  # the description it was drawn from; None: read from a file
     dispersion: float = 1.0  # variance over mean of requests per second within a bin
+    stated_cached_share: float | None = None  # the scenario's; None: what the file counts
 
     @property
     def end_s(self) -> float:
@@ -74,6 +76,22 @@ class BinnedSource:
             for tokens, lengths_of in zip(counted, lengths, strict=True)
         )
         return np.asarray(first), np.asarray(second)
+
+    @property
+    def cached_share(self) -> float:
+        """Return the share of input tokens that a prefix cache has; 0 if unknown."""
+        if self.stated_cached_share is not None:
+            return self.stated_cached_share
+        cached, whole = self.columns.cached_tokens, self.columns.input_tokens
+        if cached is None or whole is None:
+            return 0.0
+        known = ~np.isnan(cached) & ~np.isnan(whole)
+        total = float(whole[known].sum())
+        return min(1.0, float(cached[known].sum()) / total) if total > 0 else 0.0
+
+    def drawn_lengths(self, requests: float, between: slice = slice(None)) -> DrawnLengths:
+        """Return ``lengths`` of the given bins as a source of ``requests`` requests."""
+        return DrawnLengths(requests, self.lengths(between), self.cached_share)
 
     def lengths(self, between: slice = slice(None)) -> IndependentLengths:
         """Return length distributions with the mean tokens per request of the given bins.
@@ -193,7 +211,11 @@ class BinnedSource:
             order = order[(arrival[order] >= 0) & (arrival[order] < end_s - start_s)]
             codes_of_part = self.model, int(region), int(tier)
             requests = arrival[order], isl[order], osl[order]
-            traces.append(all_from(shell, codes_of_part, start_s, *requests))
+            drawn_requests = all_from(shell, codes_of_part, start_s, *requests)
+            if cached_share := self.cached_share:
+                cached = cached_part(drawn_requests.input_tokens, cached_share)
+                drawn_requests = replace(drawn_requests, blocks=cached)
+            traces.append(drawn_requests)
         return traces
 
     def arrivals(

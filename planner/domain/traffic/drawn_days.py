@@ -12,11 +12,11 @@ from forecasting.errors import ForecastError
 from planner.domain.random_streams import Stream, generator
 from planner.domain.traffic.demand import Demand
 from planner.domain.traffic.demand_paths import demand_paths
+from planner.domain.traffic.forecast_requests import drawn_requests
 from planner.domain.traffic.traffic import AMOUNTS, Traffic, merge
 from planner.domain.traffic.window import Window
 from simulation.arrays import FloatArray, IntArray
-from simulation.synthesis import EmpiricalLengths
-from simulation.trace import Trace
+from simulation.trace import PrefixBlocks, Trace
 
 SHORT = "last-value"  # method of series that are too short for the scenario's
 
@@ -101,18 +101,18 @@ def requests_of_path(
         if missing.any():
             edges = np.repeat(np.arange(bins) * bin_s, missing)
             arrival = np.sort(edges + rng.random(len(edges)) * bin_s)
-            isl, osl = EmpiricalLengths(*traffic.lengths[place[0]]).sample(len(arrival), rng)
+            isl, osl, cached = drawn_requests(traffic, place[0], len(arrival), rng)
             codes = [np.full(len(arrival), code, np.int16) for code in place]
             pieces.append(
                 replace(
                     pattern.rows(slice(0)), arrival_s=arrival, input_tokens=isl,
                     output_tokens=osl, model=codes[0], region=codes[1], tier=codes[2],
-                    start_s=window.start_s, blocks=None,
+                    start_s=window.start_s, blocks=cached,
                 )
             )  # fmt: skip
-    if any(piece.blocks is None for piece in pieces if len(piece)):
-        pieces = [replace(piece, blocks=None) for piece in pieces]
     pieces = [piece for piece in pieces if len(piece)]
+    if any(piece.blocks is None for piece in pieces) and isinstance(pattern.blocks, PrefixBlocks):
+        pieces = [replace(piece, blocks=None) for piece in pieces]
     if not pieces:
         return replace(pattern.rows(slice(0)), start_s=window.start_s, provenance="drawn")
     return merge(pieces, "drawn from the forecast")

@@ -5,6 +5,8 @@ No requests are observed there.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from forecasting.demand import REQUESTS
@@ -15,10 +17,10 @@ from planner.domain.traffic.binned import all_from
 from planner.domain.traffic.sources import MAX_DRAWN, check_requests
 from planner.domain.traffic.traffic import FORECAST, Traffic, merge
 from planner.domain.traffic.window import Window
-from simulation.arrays import FloatArray
+from simulation.arrays import FloatArray, Int32Array
 from simulation.sizing.workload import Burstiness, unit_arrivals
 from simulation.synthesis import EmpiricalLengths
-from simulation.trace import Trace
+from simulation.trace import CachedTokens, Trace
 
 ENOUGH = 6.0  # standard deviations of a Poisson count, drawn beyond the mean
 
@@ -64,10 +66,22 @@ def requests_ahead(
         m = traffic.models.index(key.model)
         burstiness = traffic.arrivals[m] if traffic.arrivals else 1.0
         arrival = _arrivals(mean, window.bin_s, burstiness, rng)
-        isl, osl = EmpiricalLengths(*traffic.lengths[m]).sample(len(arrival), rng)
+        isl, osl, cached = drawn_requests(traffic, m, len(arrival), rng)
         codes = m, traffic.regions.index(key.region), traffic.tiers.index(key.tier)
-        pieces.append(all_from(traffic.measured, codes, window.start_s, arrival, isl, osl))
+        piece = all_from(traffic.measured, codes, window.start_s, arrival, isl, osl)
+        pieces.append(replace(piece, blocks=cached))
     return merge(pieces, replay=FORECAST), tuple(notes)
+
+
+def drawn_requests(
+    traffic: Traffic, m: int, count: int, rng: np.random.Generator
+) -> tuple[Int32Array, Int32Array, CachedTokens | None]:
+    """Draw lengths from a model's own requests, with their cached tokens if they are known."""
+    shared = traffic.shared[m] if traffic.shared else None
+    if shared is None or not isinstance(shared.blocks, CachedTokens):
+        return *EmpiricalLengths(*traffic.lengths[m]).sample(count, rng), None
+    rows = rng.integers(len(shared.isl), size=count)
+    return shared.isl[rows], shared.osl[rows], shared.blocks.rows(rows)
 
 
 def _arrivals(

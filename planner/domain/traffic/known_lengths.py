@@ -8,7 +8,7 @@ import numpy as np
 
 from planner.domain.random_streams import Stream, generator
 from planner.domain.traffic.known_arrivals import known_arrivals
-from planner.domain.traffic.lengths import SAMPLE, Lengths, mixed
+from planner.domain.traffic.lengths import SAMPLE, Lengths, LengthSample, mixed
 from planner.domain.traffic.sources import StoredTrace
 from planner.domain.traffic.traffic import Traffic, build_traffic
 from planner.domain.traffic.window import DAY_S, Window, resolve_window
@@ -17,6 +17,7 @@ from planner.inputs.scenario.settings import Settings
 from simulation.arrays import BoolArray, IntArray, row_slices
 from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Burstiness
+from simulation.trace import CachedTokens, PrefixBlocks
 
 LEAST = 200  # smallest number of requests in a sample of lengths
 DRIFT = 0.1  # smaller relative changes of a mean length do not justify a new size (assumed)
@@ -34,7 +35,8 @@ class KnownLengths:
     samples: tuple[tuple[Lengths, ...], ...]
     at: IntArray  # [p]
     notes: tuple[str, ...] = ()
-    shared: tuple[SharedPrompts | None, ...] = ()  # [l] known at the first decision
+    # [sample][l] what a prefix cache finds of the prompts
+    shared: tuple[tuple[SharedPrompts | None, ...], ...] = ()
     asked: BoolArray | None = None  # [l, tiers] whether the model has traffic of the tier
     arrivals: tuple[Burstiness, ...] = ()  # [l] known at the first decision; empty: Poisson
 
@@ -55,17 +57,20 @@ def known_lengths(traffic: Traffic, window: Window, seed: int) -> KnownLengths:
     # np.unique sorts; put the samples back into the order in which decisions first use them.
     rows, first, which = np.unique(chosen, axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)
-    samples = tuple(
-        tuple(samples[s] for (samples, _), s in zip(by_model, rows[row], strict=True))
-        for row in order
-    )
+    used = [
+        [samples[s] for (samples, _), s in zip(by_model, rows[row], strict=True)] for row in order
+    ]
+    samples = tuple(tuple(sample.lengths for sample in by_model) for by_model in used)
     notes = tuple(
         f"No request of {model} came before the first decision: its lengths are those of all the "
         "traffic, the window's too."
         for m, (model, (kept, _)) in enumerate(zip(traffic.models, by_model, strict=True))
-        if kept[0] is traffic.lengths[m]
+        if kept[0].lengths is traffic.lengths[m]
     )
-    shared = tuple(_shared(traffic, m, window) for m in range(len(traffic.models)))
+    shared = tuple(
+        tuple(_shared(traffic, m, window, sample) for m, sample in enumerate(by_model))
+        for by_model in used
+    )
     has_tier = requested_tiers(traffic, float(window.origins_s[0]))
     arrivals = known_arrivals(traffic, float(window.origins_s[0]), seed)
     at = np.argsort(order)[which.ravel()]
@@ -77,7 +82,7 @@ def traffic_with_known_lengths(traffic: Traffic, known: KnownLengths) -> Traffic
     return replace(
         traffic,
         lengths=known.samples[0],
-        shared=known.shared,
+        shared=known.shared[0],
         asked=known.asked,
         arrivals=known.arrivals,
         notes=traffic.notes + known.notes,
@@ -101,15 +106,16 @@ def requested_tiers(traffic: Traffic, before_s: float) -> BoolArray:
     return has_tier
 
 
-def _shared(traffic: Traffic, m: int, window: Window) -> SharedPrompts | None:
+def _shared(traffic: Traffic, m: int, window: Window, sample: LengthSample) -> SharedPrompts | None:
     """Return the prompt blocks of a model's last requests before the first decision.
 
-    If fewer than ``LEAST`` came before, use the last requests of all the traffic. None means that
-    no trace has blocks, or that the model has no request.
+    If fewer than ``LEAST`` came before, use the last requests of all the traffic. Without blocks,
+    return the cached tokens of ``sample``. None means that no trace has either, or that the model
+    has no request.
     """
     trace = traffic.measured
-    if trace.blocks is None:
-        return None
+    if not isinstance(trace.blocks, PrefixBlocks):
+        return sample.shared
     of_model = np.flatnonzero(trace.model == m)
     before = of_model[trace.arrival_s[of_model] + trace.start_s < float(window.origins_s[0])]
     rows = (before if len(before) >= LEAST else of_model)[-SAMPLE:]
@@ -136,25 +142,23 @@ def known_traffic(settings: Settings, traces: dict[str, StoredTrace]) -> Traffic
 
 def _of_model(
     traffic: Traffic, m: int, window: Window, rng: np.random.Generator
-) -> tuple[list[Lengths], IntArray]:
+) -> tuple[list[LengthSample], IntArray]:
     """Return the samples of one model, and the index of the sample of each period, ``[p]``."""
     origins = window.origins_s
     begin = float(origins[0])
-    sample, count = observed(traffic, m, begin - DAY_S, begin, rng)
-    if count < LEAST:
-        sample, count = observed(traffic, m, traffic.demand.start_s, begin, rng)
-    samples = [sample if count else traffic.lengths[m]]
+    sample = observed(traffic, m, begin - DAY_S, begin, rng)
+    if sample.requests < LEAST:
+        sample = observed(traffic, m, traffic.demand.start_s, begin, rng)
+    samples = [sample if sample.requests else known_sample(traffic, m)]
     sample_of = np.zeros(len(origins), np.int64)
     now = 0
     for p, origin in enumerate(origins.tolist()):
         if p and origin == origins[p - 1]:  # ahead of the trace: nothing new is known
             sample_of[p] = now
             continue
-        recent, count = observed(traffic, m, origin - window.period_s, origin, rng)
-        if count >= LEAST and differ(samples[now], recent, count):
-            similar_samples = [
-                s for s, known in enumerate(samples) if not differ(known, recent, count)
-            ]
+        recent = observed(traffic, m, origin - window.period_s, origin, rng)
+        if recent.requests >= LEAST and differ(samples[now], recent):
+            similar_samples = [s for s, known in enumerate(samples) if not differ(known, recent)]
             now = similar_samples[0] if similar_samples else len(samples)
             if not similar_samples:
                 samples.append(recent)
@@ -162,10 +166,17 @@ def _of_model(
     return samples, sample_of
 
 
+def known_sample(traffic: Traffic, m: int) -> LengthSample:
+    """Return the sample of a model's lengths that ``traffic`` has."""
+    shared = traffic.shared[m] if traffic.shared else None
+    cached = shared.blocks if shared and isinstance(shared.blocks, CachedTokens) else None
+    return LengthSample(traffic.lengths[m], 0.0, cached)
+
+
 def observed(
     traffic: Traffic, m: int, start_s: float, end_s: float, rng: np.random.Generator
-) -> tuple[Lengths, float]:
-    """Return a sample of a model's lengths in ``[start_s, end_s)``, and the number of requests.
+) -> LengthSample:
+    """Return a sample of a model's lengths in ``[start_s, end_s)``.
 
     Of sources of counts, only bins entirely within that time are used.
     """
@@ -177,18 +188,21 @@ def observed(
         bins = source.whole(start_s, end_s)
         count = float(np.nansum(source.requests()[bins]) * source.cells.sum())
         if source.model == m and count > 0:
-            others.append((count, source.lengths(bins)))
+            others.append(source.drawn_lengths(count, bins))
     return mixed(trace, rows, others, rng)
 
 
-def differ(known: Lengths, recent: Lengths, count: float) -> bool:
-    """Return whether the mean input or output of ``count`` recent requests has changed.
+def differ(known: LengthSample, recent: LengthSample) -> bool:
+    """Return whether the mean input, output or prefill of recent requests has changed.
 
     The change must exceed both ``DRIFT`` of the mean and ``ERRORS`` standard errors.
     """
-    for earlier, later in zip(known, recent, strict=True):
+    earlier_columns, later_columns = (
+        (*sample.lengths, sample.prefill) for sample in (known, recent)
+    )
+    for earlier, later in zip(earlier_columns, later_columns, strict=True):
         before, now = float(earlier.mean()), float(later.mean())
-        chance = ERRORS * float(later.std()) / min(count, len(later)) ** 0.5
+        chance = ERRORS * float(later.std()) / min(recent.requests, len(later)) ** 0.5
         if abs(now - before) > max(DRIFT * before, chance):
             return True
     return False

@@ -1,42 +1,82 @@
-"""Sample pairs of input and output lengths of a model's requests."""
+"""Sample pairs of input and output lengths of a model's requests, with their cached tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from simulation.arrays import Int32Array, IntArray
+from simulation.sizing.trial import SharedPrompts
 from simulation.synthesis import Lengths as Distribution
-from simulation.trace import Trace
+from simulation.trace import CachedTokens, Trace
 
 Lengths = tuple[Int32Array, Int32Array]  # ISL and OSL, drawn jointly
 
 SAMPLE = 20_000  # requests sampled per model
 
 
+@dataclass(frozen=True, slots=True)
+class DrawnLengths:
+    """A source without requests of its own, from which lengths are drawn."""
+
+    requests: float
+    lengths: Distribution
+    cached_share: float = 0.0  # of the input tokens
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LengthSample:
+    """A sample of lengths, and the number of requests that it stands for."""
+
+    lengths: Lengths
+    requests: float
+    cached: CachedTokens | None = None  # None: no source counts cached tokens
+
+    @property
+    def shared(self) -> SharedPrompts | None:
+        """Return the sample with its cached tokens, or None without any."""
+        return None if self.cached is None else SharedPrompts(*self.lengths, self.cached)
+
+    @property
+    def prefill(self) -> Int32Array:
+        """Return the input tokens without the cached ones."""
+        isl, _ = self.lengths
+        return isl if self.cached is None else isl - self.cached.tokens
+
+
 def mixed(
     trace: Trace,
     rows: IntArray,
-    others: Sequence[tuple[float, Distribution]],
+    others: Sequence[DrawnLengths],
     rng: np.random.Generator,
-) -> tuple[Lengths, float]:
-    """Return a sample of lengths from a trace and other sources, and the number of requests.
+) -> LengthSample:
+    """Return a sample of lengths from the requests ``rows`` of a trace and from other sources.
 
-    ``rows`` are the requests of the trace. Each of ``others`` is a number of requests and their
-    length distribution. Sources are sampled in proportion to their number of requests. If there
-    are no requests, the sample is one pair of ones.
+    Sources are sampled in proportion to their number of requests. If there are no requests, the
+    sample is one pair of ones.
     """
-    volumes = np.array([float(len(rows)), *(volume for volume, _ in others)])
+    volumes = np.array([float(len(rows)), *(source.requests for source in others)])
     total = float(volumes.sum())
     if not total:
-        return (np.ones(1, np.int32), np.ones(1, np.int32)), 0.0
+        return LengthSample((np.ones(1, np.int32), np.ones(1, np.int32)), 0.0)
     sizes = np.ceil(SAMPLE * volumes / total).astype(int)
     picked = rng.choice(rows, size=sizes[0]) if len(rows) else rows
     pairs = [(trace.input_tokens[picked], trace.output_tokens[picked])]
-    pairs += [
-        source_lengths.sample(n, rng)
-        for (_, source_lengths), n in zip(others, sizes[1:], strict=True)
-    ]
+    pairs += [source.lengths.sample(n, rng) for source, n in zip(others, sizes[1:], strict=True)]
     isl, osl = (np.concatenate(part) for part in zip(*pairs, strict=True))
-    return (isl, osl), total
+    counted = trace.blocks.tokens[picked] if isinstance(trace.blocks, CachedTokens) else None
+    if counted is None and not any(source.cached_share for source in others):
+        return LengthSample((isl, osl), total)
+    columns = [np.zeros(len(picked), np.int32) if counted is None else counted]
+    columns += [
+        cached_part(part[0], source.cached_share).tokens
+        for source, part in zip(others, pairs[1:], strict=True)
+    ]
+    return LengthSample((isl, osl), total, CachedTokens(np.concatenate(columns)))
+
+
+def cached_part(isl: Int32Array, share: float) -> CachedTokens:
+    """Return the cached tokens of prompts that have ``share`` of their tokens in a cache."""
+    return CachedTokens(np.floor(share * isl).astype(np.int32))

@@ -1,4 +1,4 @@
-"""Read the blocks that prompts of a trace share, from the column store into a study's requests."""
+"""Read what prompts share, from the column store into a study's requests."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from planner.domain.traffic.lengths import cached_part
 from planner.inputs.ingest.store import RequestColumns
-from simulation.trace import PrefixBlocks, Trace
+from simulation.arrays import Int32Array
+from simulation.trace import CachedTokens, PrefixBlocks, Prefixes, Trace, joined_cached
 
 # Tokens per block in Mooncake's traces, the only published ones with ids.
 USUAL_TOKENS = 512
@@ -37,22 +39,38 @@ def blocks_of(columns: RequestColumns) -> PrefixBlocks | None:
     return PrefixBlocks(start, renumbered.astype(np.int32), size)
 
 
-def joined(parts: Sequence[Trace]) -> PrefixBlocks | None:
-    """Return the blocks of several traces, one after the other.
+def cached_of(
+    columns: RequestColumns, stated: float | None, isl: Int32Array
+) -> CachedTokens | None:
+    """Return the cached tokens of all requests of a file, or None if it has none.
 
-    Each trace's ids are renumbered, so that no two traces share a block. Return None if no trace
-    has blocks, or if their sizes differ.
+    ``stated`` is the scenario's share of the input tokens. It replaces what the file counts.
     """
-    parts_with_blocks = [part.blocks for part in parts if part.blocks is not None]
-    if not parts_with_blocks or len({blocks.block_tokens for blocks in parts_with_blocks}) > 1:
+    if stated is not None:
+        return cached_part(isl, stated) if stated > 0 else None
+    counted = columns.cached_tokens
+    return None if counted is None or not counted.any() else CachedTokens(counted)
+
+
+def joined(parts: Sequence[Trace]) -> Prefixes | None:
+    """Return the blocks of several traces, or their cached tokens, one after the other.
+
+    Each trace's ids are renumbered, so that no two traces share a block. If some traces have
+    blocks, cached tokens of the others are not used. Return None if no trace has either, or if
+    the sizes of blocks differ.
+    """
+    known = [part.blocks for part in parts if isinstance(part.blocks, PrefixBlocks)]
+    if not known:
+        return joined_cached(parts)
+    if len({blocks.block_tokens for blocks in known}) > 1:
         return None
     counts, ids, free = [], [], 0
     for part in parts:
-        if part.blocks is None:
+        if not isinstance(part.blocks, PrefixBlocks):
             counts.append(np.zeros(len(part), np.int64))
             continue
         counts.append(np.diff(part.blocks.start))
         ids.append(part.blocks.ids + free)
         free = int(ids[-1].max(initial=free - 1)) + 1
     start = np.concatenate([[0], np.cumsum(np.concatenate(counts))])
-    return PrefixBlocks(start, np.concatenate(ids), parts_with_blocks[0].block_tokens)
+    return PrefixBlocks(start, np.concatenate(ids), known[0].block_tokens)

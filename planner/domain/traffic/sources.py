@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.domain.traffic.binned import BinnedSource
-from planner.domain.traffic.prefixes import blocks_of
+from planner.domain.traffic.prefixes import blocks_of, cached_of
 from planner.errors import ScenarioError
 from planner.inputs.ingest.store import DemandColumns, RequestColumns
 from planner.inputs.scenario.schema import Source
 from simulation.arrays import CodeArray, FloatArray, IntArray, count_codes, row_slices
-from simulation.trace import Trace
+from simulation.trace import Prefixes, Trace
 
 MAX_REQUESTS = 200_000_000  # measured requests: about 50 bytes each
 MAX_DRAWN = 50_000_000  # drawn or scaled requests: they take several times that memory
@@ -45,7 +45,7 @@ def measured_source(
     ``shell`` holds the scenario's names. A scale below 1 keeps a random part. Above 1, requests
     are repeated within ``REPEAT_JITTER_S`` of the original, and those of a sample within its bin.
     A request without an answer becomes one with an answer of one token, which the prefill makes.
-    Only unscaled requests keep their prompt blocks.
+    Only unscaled requests keep their prompt blocks. Cached tokens are used if there are no blocks.
 
     Raise ScenarioError if a label is missing or unknown, or if there are too many requests.
     """
@@ -111,7 +111,9 @@ def measured_source(
         return settled
 
     one_model = {source.model: 1.0} if source.model else {}
-    blocks = blocks_of(columns) if source.scale == 1 else None
+    blocks: Prefixes | None = blocks_of(columns) if source.scale == 1 else None
+    if blocks is None or source.cached_share is not None:
+        blocks = cached_of(columns, source.cached_share, isl)
     return replace(
         shell,
         arrival_s=arrival,
@@ -208,6 +210,7 @@ def binned_sources(
             output_lengths=source.output_tokens,
             launch=source.launch,
             dispersion=source.dispersion,
+            stated_cached_share=source.cached_share,
         )
         _check_tokens(binned, source, where)
         sources.append(binned)

@@ -20,7 +20,7 @@ from planner.domain.traffic.known_until import (
     until_words,
     without_bins_after,
 )
-from planner.domain.traffic.lengths import Lengths, mixed
+from planner.domain.traffic.lengths import Lengths, LengthSample, mixed
 from planner.domain.traffic.prefixes import joined
 from planner.domain.traffic.sources import (
     MAX_DRAWN,
@@ -39,7 +39,7 @@ from planner.inputs.scenario.settings import TrafficSettings
 from simulation.arrays import BoolArray, FloatArray
 from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Burstiness
-from simulation.trace import Trace
+from simulation.trace import CachedTokens, PrefixBlocks, Trace
 
 MEASURED = "requests as measured"
 SYNTHESISED = "requests synthesised from bins"
@@ -73,7 +73,8 @@ class Traffic:
     binned: tuple[BinnedSource, ...]
     # ``known.foreseen`` replaces the next four by what the first decision knows.
     lengths: tuple[Lengths, ...]  # [l]
-    shared: tuple[SharedPrompts | None, ...] = ()  # [l] prompt blocks, if a trace has them
+    # [l] prompt blocks or cached tokens, if a trace has them
+    shared: tuple[SharedPrompts | None, ...] = ()
     asked: BoolArray | None = None  # [l, tiers] whether a model has traffic of a tier
     arrivals: tuple[Burstiness, ...] = ()  # [l] arrivals within a bin; empty: Poisson
     deferrable: frozenset[str] = frozenset()  # names of tiers
@@ -157,7 +158,6 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
     measured: list[Measured] = []
     binned: list[BinnedSource] = []
     notes: list[str] = []
-    shared = False  # whether a trace has hash_ids
     for index, stated in enumerate(settings.sources):
         where = f"traffic.sources[{index}]"
         if stated.launch is not None:
@@ -165,16 +165,12 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
         stored = traces[stated.trace or ""]
         source = stated.model_copy(update={"scale": stated.scale * stored.sample})
         if stored.kind == "requests":
-            columns = read_requests(stored.store, (*COLUMNS, "hash_ids"))
+            columns = read_requests(stored.store, (*COLUMNS, "hash_ids", "cached_tokens"))
             requests = measured_source(shell, source, columns, where, rng)
             measured.append(known_by(Measured(requests, *span(columns)), settings.until_s))
-            shared |= columns.hash_ids is not None
-            if columns.hash_ids is not None and requests.blocks is None:
+            if columns.hash_ids is not None and not isinstance(requests.blocks, PrefixBlocks):
                 why = "it is scaled" if source.scale != 1 else "its hash_ids fit no size of blocks"
-                notes.append(
-                    f"What prompts of {stored.name} share is not used, since {why}: prefix caches "
-                    "find nothing for them."
-                )
+                notes.append(f"{stored.name}: its hash_ids are not used, since {why}.")
         else:
             series = [
                 bins_by(binned_columns, settings.until_s)
@@ -210,11 +206,7 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
     if launched:
         notes.append(LAUNCHED)
     trace = merge([read.trace for read in measured], replay=MEASURED) if measured else shell
-    if not shared and settings.prefix_caching:
-        notes.append(
-            "Prefix caches are on and find nothing: no trace here tells by hash_ids what its "
-            "prompts share."
-        )
+    notes += _prefix_notes(settings, trace, measured, binned)
     demand, span_notes = _demand(settings, measured, binned, shell)
     if settings.holidays:
         if clock != UTC_CLOCK:
@@ -225,6 +217,7 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
         named, begin, end = settings.holidays, demand.start_s, demand.end_s
         demand = replace(demand, holidays=holidays_of(named, begin, end))
         span_notes.append(in_words(named, begin, end))
+    samples = [_lengths(m, trace, binned, rng) for m in range(len(settings.models))]
     return Traffic(
         models=settings.models,
         regions=settings.regions,
@@ -235,7 +228,8 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
         notes=tuple(notes + span_notes),
         measured=trace,
         binned=tuple(binned),
-        lengths=tuple(_lengths(m, trace, binned, rng) for m in range(len(settings.models))),
+        lengths=tuple(sample.lengths for sample in samples),
+        shared=tuple(sample.shared for sample in samples),
         deferrable=settings.deferrable,
     )
 
@@ -419,13 +413,32 @@ def _sum(parts: list[Demand], edge_s: float, bin_s: float, bins: int) -> Demand:
 
 def _lengths(
     model: int, trace: Trace, binned: list[BinnedSource], rng: np.random.Generator
-) -> Lengths:
+) -> LengthSample:
     """Return a sample of one model's lengths, with sources in proportion to their requests."""
     rows = np.flatnonzero(trace.model == model)
     others = [
-        (float(np.nansum(source.requests()) * source.cells.sum()), source.lengths())
+        source.drawn_lengths(float(np.nansum(source.requests()) * source.cells.sum()))
         for source in binned
         if source.model == model
     ]
-    sample, _ = mixed(trace, rows, others, rng)
-    return sample
+    return mixed(trace, rows, others, rng)
+
+
+def _prefix_notes(
+    settings: TrafficSettings, trace: Trace, measured: list[Measured], binned: list[BinnedSource]
+) -> list[str]:
+    """Return notes on what prefix caches find of the prompts."""
+    counted = any(isinstance(source.trace.blocks, CachedTokens) for source in measured)
+    counted |= any(source.cached_share > 0 for source in binned)
+    if settings.prefix_caching and trace.blocks is None and not counted:
+        return ["Prefix caches are on and find nothing: no source has hash_ids or cached tokens."]
+    if not counted:
+        return []
+    if not settings.prefix_caching:
+        return [
+            "The sources count cached prompt tokens, and serving has no prefix caches: every "
+            "prompt is computed in full. Set serving.prefix_caching to use the caches."
+        ]
+    if isinstance(trace.blocks, PrefixBlocks):
+        return ["Cached tokens are not used, since another source has hash_ids."]
+    return []

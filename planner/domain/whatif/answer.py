@@ -246,7 +246,7 @@ def size_factors(basis: Basis, before: Hardware, after: Hardware) -> Factors:
         if np.isnan(basis.closed_rps[m, g]):
             notes.append(f"{name}: closed forms cannot size it. Its capacity is unchanged here.")
             continue
-        now = closed_rps(after, m, g, basis.lengths[m])
+        now = closed_rps(after, m, g, basis.lengths[m], basis.prompts(m))
         factors[m, g] = 0.0 if np.isnan(now) else now / basis.closed_rps[m, g]
         if np.isnan(now):
             notes.append(f"{name} cannot meet the limits at any rate.")

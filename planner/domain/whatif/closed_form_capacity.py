@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.domain.sizing.curves import strictest
+from planner.domain.sizing.curves import strictest, workload_of
 from planner.domain.traffic.lengths import Lengths
 from planner.inputs.scenario.build import Hardware
 from simulation.errors import SimulationError
@@ -17,14 +17,20 @@ from simulation.fleet import Tier
 from simulation.sizing.batch_sizing import size_pool
 from simulation.sizing.capacity import SENDERS
 from simulation.sizing.pd_slo_split import role_tier
+from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Workload
 
 PRECISION = 0.01  # relative tolerance of the rate; the closed forms have a larger error
 
 
-def closed_rps(hardware: Hardware, m: int, g: int, lengths: Lengths) -> float:
-    """Return the requests/s of one instance at the strictest interactive tiers; NaN: no rate."""
-    work = Workload(*lengths)
+def closed_rps(
+    hardware: Hardware, m: int, g: int, lengths: Lengths, shared: SharedPrompts | None = None
+) -> float:
+    """Return the requests/s of one instance at the strictest interactive tiers; NaN: no rate.
+
+    If serving caches prefixes, cached tokens of ``shared`` need no prefill. Blocks are ignored.
+    """
+    work = workload_of(hardware, m, lengths, shared)
     tiers = strictest(hardware.limits_of(m))
     try:
         return min((_max_rps(hardware, m, g, work, tier) for tier in tiers), default=np.nan)

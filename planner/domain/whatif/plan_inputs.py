@@ -16,13 +16,14 @@ from planner.domain.sizing.sizing import Sizes, in_large_pools
 from planner.domain.study import Study
 from planner.domain.traffic.demand import Demand
 from planner.domain.traffic.forecasts import SeriesForecast
-from planner.domain.traffic.lengths import Lengths
+from planner.domain.traffic.lengths import Lengths, LengthSample
 from planner.domain.traffic.traffic import Traffic
 from planner.domain.traffic.window import Window
 from planner.domain.whatif.closed_form_capacity import closed_rps
-from simulation.arrays import BoolArray, FloatArray, IntArray
+from simulation.arrays import BoolArray, FloatArray, Int32Array, IntArray
 from simulation.sizing.capacity import Capacity
-from simulation.trace import Trace
+from simulation.sizing.trial import SharedPrompts
+from simulation.trace import CachedTokens, Trace
 
 Arrays = dict[str, npt.NDArray[Any]]
 VERSION = 1  # of the array format; other versions are not read
@@ -101,6 +102,13 @@ class Basis:
     flat: IntArray | None = None  # [l, r, g] the recommended static fleet, if any
     # [l, r, 1] peaks that ``current`` was sized on; None: the scenario states the current fleet
     peaks_before: FloatArray | None = None
+    # [l] cached tokens of the prompts in ``lengths``; None: not counted
+    cached: tuple[Int32Array | None, ...] = ()
+
+    def prompts(self, m: int) -> SharedPrompts | None:
+        """Return the sample of a model's requests with their cached tokens, if counted."""
+        counted = self.cached[m] if self.cached else None
+        return None if counted is None else SharedPrompts(*self.lengths[m], CachedTokens(counted))
 
     @property
     def sizes(self) -> Sizes:
@@ -150,10 +158,14 @@ def basis_of(
     alone = np.full((4, shape[0], shape[2]), np.nan)
     for (m, g), (_, carried) in sizes.capacity.items():
         alone[:, m, g] = carried.max_rps, carried.input_tps, carried.ttft_s, carried.tbt_s
-    lengths = tuple(_sample(length) for length in traffic.lengths)
+    prompts = [
+        _sample(lengths, traffic.shared[m] if traffic.shared else None)
+        for m, lengths in enumerate(traffic.lengths)
+    ]
+    lengths = tuple(of_model.lengths for of_model in prompts)
     closed = np.full(alone.shape[1:], np.nan)
     for m, g in sizes.capacity:
-        closed[m, g] = closed_rps(study.hardware, m, g, lengths[m])
+        closed[m, g] = closed_rps(study.hardware, m, g, lengths[m], prompts[m].shared)
     periods = len(window.period_starts_s)
     # The load minus the planned interactive series leaves the deferrable load.
     interactive = planned.load.tps.copy()
@@ -184,17 +196,25 @@ def basis_of(
         asked=study.hardware.asked,
         flat=flat,
         peaks_before=None if study.hardware.today is not None else peaks_before(study.plan_input),
+        cached=tuple(
+            None if of_model.cached is None else of_model.cached.tokens for of_model in prompts
+        ),
     )
 
 
-def _sample(lengths: Lengths) -> Lengths:
-    """Return up to ``SAMPLE`` requests, equally spaced in the order of prompt length."""
-    isl, osl = (np.asarray(part) for part in lengths)
-    if len(isl) <= SAMPLE:
-        return isl, osl
+def _sample(lengths: Lengths, shared: SharedPrompts | None) -> LengthSample:
+    """Return up to ``SAMPLE`` requests, equally spaced in the order of prompt length.
+
+    If ``shared`` counts cached tokens, the requests are its own.
+    """
+    cached = shared.blocks if shared and isinstance(shared.blocks, CachedTokens) else None
+    isl, osl = (shared.isl, shared.osl) if shared and cached else lengths
     order = np.argsort(isl, kind="stable")
     chosen = order[np.linspace(0, len(isl) - 1, SAMPLE).round().astype(np.int64)]
-    return isl[chosen], osl[chosen]
+    if len(isl) <= SAMPLE:
+        chosen = np.arange(len(isl))
+    of_chosen = None if cached is None else cached.rows(chosen)
+    return LengthSample((isl[chosen], osl[chosen]), float(len(isl)), of_chosen)
 
 
 def as_arrays(basis: Basis) -> Arrays:
@@ -218,6 +238,9 @@ def as_arrays(basis: Basis) -> Arrays:
     }
     for m, (isl, osl) in enumerate(basis.lengths):
         arrays |= {f"isl_{m}": np.asarray(isl), f"osl_{m}": np.asarray(osl)}
+    for m, cached in enumerate(basis.cached):
+        if cached is not None:
+            arrays[f"cached_{m}"] = cached
     return arrays
 
 
@@ -235,6 +258,7 @@ def from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> Basis | None:
         lengths=tuple(
             (arrays[f"isl_{m}"], arrays[f"osl_{m}"]) for m, _ in enumerate(plain["models"])
         ),
+        cached=tuple(arrays.get(f"cached_{m}") for m, _ in enumerate(plain["models"])),
         series=tuple(
             Series(int(m), int(r), str(tier), None if np.isnan(level) else float(level),
                    float(times), levels, rates)

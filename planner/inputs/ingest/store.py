@@ -2,8 +2,8 @@
 
 ``requests/part-00000.parquet`` and on hold requests in order of arrival. Columns: arrival_s
 (seconds from the first request), input_tokens, output_tokens. Also model, region and tier (text,
-null if unknown). If the file has them, also hash_ids and utility (worth of serving the request,
-null without a number).
+null if unknown). If the file has them, also cached_tokens (part of the input), reasoning_tokens
+(part of the output), hash_ids and utility (worth of serving the request, null without a number).
 
 ``demand.parquet``: series, model, region, tier, bin_start_s. Per bin also requests, input_tokens,
 output_tokens, total_tokens (null for a gap).
@@ -39,7 +39,8 @@ STORED = "A stored file of the trace"
 AGAIN = "send the file of this trace again, or restore a backup"
 MAX_BINS = 20_000_000  # of all series of one trace, 24 bytes each
 COLUMNS = ("arrival_s", "input_tokens", "output_tokens", *LABELS)
-DTYPES = {"arrival_s": np.float64, "input_tokens": np.int32, "output_tokens": np.int32}
+TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
+DTYPES = {"arrival_s": np.float64, **dict.fromkeys(TOKENS, np.int32)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,6 +65,7 @@ class RequestColumns:
     tiers: tuple[str, ...]
     hash_ids: IntArray | None  # ids of all requests, concatenated
     hash_offsets: IntArray | None  # [requests + 1]: first id of each request
+    cached_tokens: Int32Array | None = None  # input tokens from a prefix cache
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -199,14 +201,14 @@ def read_requests(store_dir: Path | str, columns: Sequence[str] | None = None) -
     """Return stored requests as arrays.
 
     ``columns`` limits what is read: arrival_s, input_tokens, output_tokens, model, region, tier,
-    hash_ids. By default it is all but hash_ids.
+    cached_tokens, reasoning_tokens, hash_ids. By default it is the first six.
     """
     report, scan = scan_requests(store_dir)
     chosen = tuple(COLUMNS if columns is None else columns)
-    if unknown := set(chosen) - {*COLUMNS, "hash_ids"}:
+    if unknown := set(chosen) - {*COLUMNS, *TOKENS, "hash_ids"}:
         raise IngestError(f"Stored requests have no column {min(unknown)}.")
     there = scan.collect_schema().names()
-    asked_for = [column for column in chosen if column in COLUMNS and column in there]
+    asked_for = [column for column in chosen if column in there and column != "hash_ids"]
     read, names = _read(store_dir, asked_for, report)
     ids = None
     if "hash_ids" in chosen and "hash_ids" in there:
@@ -228,6 +230,7 @@ def read_requests(store_dir: Path | str, columns: Sequence[str] | None = None) -
         if ids is None
         else _frozen(ids.drop_nulls().explode(empty_as_null=False).to_numpy()),
         hash_offsets=None if ids is None else _offsets(ids),
+        cached_tokens=read.get("cached_tokens"),
     )
 
 

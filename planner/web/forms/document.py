@@ -178,7 +178,8 @@ def _profile(old: Row, row: Row) -> Row:
 
 def _source(old: Row, row: Row) -> Row:
     values = {
-        key: _tidied(row[key]) for key in ("trace", "series", "model", "regions", "tiers", "scale")
+        key: _tidied(row[key])
+        for key in ("trace", "series", "model", "regions", "tiers", "scale", "cached_share")
     }
     values["launch"] = _launch(old.get("launch"), row)
     for side in ("input", "output"):

@@ -128,6 +128,9 @@ class SourceRow(Row):
     regions = SharesField(required=False, label="Regions", widget=forms.TextInput(WIDE))
     tiers = SharesField(required=False, label="Tiers", widget=forms.TextInput(WIDE))
     scale = schema_field("traffic.sources.scale", "Scale")
+    cached_share = schema_field(
+        "traffic.sources.cached_share", "Cached share", empty="of the file", required=False
+    )
     input_mean = schema_field(
         "traffic.sources.input_tokens.mean", "Input tokens, mean", empty="of the file",
         required=False,

@@ -29,7 +29,7 @@ from tests.planner.web.study import DOCUMENT
 
 EMPTY_SOURCE = dict.fromkeys(
     ("series", "scale", "input_mean", "input_cv", "output_mean", "output_cv", "launch_rps",
-     "launch_day")
+     "launch_day", "cached_share")
 )  # fmt: skip
 
 

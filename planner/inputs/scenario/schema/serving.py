@@ -28,7 +28,8 @@ class Serving(Section):
     scheduler: Literal["fcfs", "edf", "pf", "dpa"] = "fcfs"
     tau_n_s: Delay | None = None  # default: 10; requests expired for longer go first
     tau_p_s: Delay | None = None  # default: 0.5; urgent this long before the deadline
-    prefix_caching: bool = False  # without block hashes in the trace nothing hits
+    # It finds what the trace tells: block hashes, or cached tokens (also cached_share of a source).
+    prefix_caching: bool = False
     # If KV memory runs out, the request admitted last is recomputed later, or it fails.
     when_full: Literal["preempt", "fail"] = "preempt"
     kv_transfer: KvTransfer = KvTransfer()

@@ -95,6 +95,9 @@ class Source(Section):
     scale: Annotated[float, Field(gt=0, le=1_000_000)] = 1.0
     input_tokens: Lengths | None = None
     output_tokens: Lengths | None = None
+    # Share of the input tokens that a prefix cache has. Default: the cached_tokens of the file. It
+    # needs serving with prefix_caching.
+    cached_share: Annotated[float, Field(ge=0, lt=1)] | None = None
     # Only of counts: variance over mean of the requests per second within a bin. 1 is Poisson.
     dispersion: Annotated[float, Field(ge=1, le=1000)] = 1.0
 

@@ -43,12 +43,12 @@ def test_sizes_rest_on_the_prompts_before_the_first_decision(tmp_path: Path) -> 
         )
         hardware, traffic, window = make.parts(scenario, stored)
         known = known_lengths(traffic, window, scenario.seed)
-        shared = known.shared[0]
+        shared = known.shared[0][0]
         assert shared is not None
         before = float(window.origins_s[0]) - traffic.measured.start_s
         assert len(shared.isl) == int((traffic.measured.arrival_s < before).sum())
         sizes[caching] = size(
-            hardware, known.samples[0], scenario.seed, silent, shared=known.shared
+            hardware, known.samples[0], scenario.seed, silent, shared=known.shared[0]
         ).pool_tps[0, 0]
     # Turns of a conversation meet at one of few instances, and hardly ever at one of 32, for this
     # router does not look where a prompt's beginning is kept.
@@ -77,7 +77,7 @@ def test_the_ratio_leaves_as_many_prefill_instances_as_caches_leave_work_for(
         known = known_lengths(traffic, window, scenario.seed)
         (columns,) = pairs_of(hardware, 0)
         judged[caching] = judge_ratios(
-            hardware, 0, columns, known.samples[0][0], 6, scenario.seed, known.shared[0]
+            hardware, 0, columns, known.samples[0][0], 6, scenario.seed, known.shared[0][0]
         )
     with_caches, without = judged[True], judged[False]
     assert with_caches.closed[2].max_rps == pytest.approx(without.closed[2].max_rps, rel=0.05)
