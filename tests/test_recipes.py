@@ -90,7 +90,6 @@ assert policy_of("even").pair == 2
 assert ("even", "In pairs") in list(StudyForm().fields["policies"].choices)
 assert SCHEMA_PATH.read_text() == schema_text()
 declared.test_every_policy_is_shown_once_under_its_group()
-declared.test_the_page_has_every_policy_and_every_parameter()
 lengths = {"input_tokens": {"mean": 800}, "output_tokens": {"mean": 40}}
 scenario = make.scenario(
     policies=["flat-peak", {"name": "even", "pair": 5}],
@@ -110,13 +109,73 @@ def test_a_policy(tmp_path: Path) -> None:
     tree.write("simulation/policies/even.py", EVEN_RULE)
     tree.write("planner/policies/builtin/even.py", EVEN_WORDS)
     tree.write("tests/simulation/policies/test_even.py", EVEN_TEST)
-    page = "docs/policies.md"
-    tree.patch(page, "\n| `lt-h` |", "\n| `even` | whole pairs | a toy |\n| `lt-h` |")
-    tree.patch(page, "\n| `siloed` | those", "\n| `even` | `pair` 2 |\n| `siloed` | those")
     tree.generate("docs/scenario.schema.json", "planner.inputs.scenario.publish")
-    assert len(tree.touched) == 5
+    assert len(tree.touched) == 4
+    page = (tree.root / "docs/policies.md").read_text()
+    assert "| `even` | In pairs |" in page and "| `pair` | 2 |" in page
     assert "1 passed" in tree.pytest("tests/simulation/policies/test_even.py")
     assert tree.run(EVEN_COMPARED).splitlines()[-1] == "['flat-peak', 'even'] In pairs 0.0"
+
+
+TOY_EXPORT = '''"""Write a plan as counts by pool."""
+
+from planner.outputs.manifests.common import Document, Export, heading, with_head
+
+
+def documents(export: Export) -> list[Document]:
+    """Return one object with the largest count of each pool."""
+    body = {"counts": {pool.name: pool.most for pool in export.plan.pools}}
+    return with_head([Document(body, "toy")], heading(export))
+'''
+TOY_EXPORT_EVERYWHERE = """
+import os
+os.environ["DJANGO_SETTINGS_MODULE"] = "planner.config.settings"
+import django; django.setup()
+from django.core.management import load_command_class
+from planner.outputs.files import FORMATS
+from planner.outputs.manifests.kinds import MANIFESTS
+from planner.outputs.validation import check
+from tests.planner.outputs.samples import asked, plan_of, pool_of, steps_of
+
+(document,) = MANIFESTS["toy"].documents(asked(plan_of(pool_of(steps_of([(60, 2), (60, 5)])))))
+check(document.schema, document.body, "it")
+parser = load_command_class("planner", "export").create_parser("manage.py", "export")
+print(document.body, FORMATS["toy"].label, parser.parse_args(["7", "--to", "toy"]).to)
+"""
+
+
+def test_an_export(tmp_path: Path) -> None:
+    tree = copy_of_the_tree(tmp_path)
+    tree.write("planner/outputs/manifests/toy.py", TOY_EXPORT)
+    kinds = "planner/outputs/manifests/kinds.py"
+    tree.patch(kinds, "kserve, llmd, wva", "kserve, llmd, toy, wva")
+    tree.patch(kinds, '    "keda": ', '    "toy": Manifest("Toy", toy.documents),\n    "keda": ')
+    assert len(tree.touched) == 2
+    assert tree.run(TOY_EXPORT_EVERYWHERE) == "{'counts': {'chat': 5}} Toy toy\n"
+
+
+KEY = """    startup_s: Delay = 600"""
+KEY_READ = """
+import json
+from planner.inputs.scenario.publish import SCHEMA_PATH
+from tests.planner.domain import builders as make
+
+assert make.scenario(fleet={"toys": 7}).fleet.toys == 7
+assert make.scenario().fleet.toys == 3
+fleet = json.loads(SCHEMA_PATH.read_text())["$defs"]["Fleet"]
+print(fleet["properties"]["toys"]["description"])
+"""
+
+
+def test_a_scenario_key(tmp_path: Path) -> None:
+    tree = copy_of_the_tree(tmp_path)
+    section = "planner/inputs/scenario/schema/fleet.py"
+    tree.patch(section, KEY, f"    toys: Count = 3  # toys of the fleet\n{KEY}")
+    tree.generate("docs/scenario.schema.json", "planner.inputs.scenario.publish")
+    assert len(tree.touched) == 2
+    page = (tree.root / "docs/scenario.md").read_text()
+    assert "| `toys` | integer (3) | Toys of the fleet. |" in page
+    assert tree.run(KEY_READ) == "Toys of the fleet.\n"
 
 
 TOY_FORMAT = """\

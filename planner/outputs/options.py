@@ -45,56 +45,56 @@ class ExportOptions(RunOptions):
         None,
         title="Table",
         max_length=80,
-        description="Which table as CSV; left out: the plan.",
+        description="Table to write as CSV. Default: the plan.",
     )
     policy: str | None = Field(
         None,
         title="Policy",
         max_length=161,
-        description="Whose timetable; left out: that of the recommended policy.",
+        description="Policy to export. Default: the recommended one.",
     )
     region: str | None = Field(
-        None, title="Region", max_length=80, description="Only this region; left out: every one."
+        None, title="Region", max_length=80, description="Only this region. Default: all."
     )
     model: str | None = Field(
-        None, title="Model", max_length=120, description="Only this model; left out: every one."
+        None, title="Model", max_length=120, description="Only this model. Default: all."
     )
     repeat: Literal["auto", "once", "daily", "weekly"] = Field(
         "auto",
         title="Repeat",
-        description="The window's dates once, or its days as a pattern. auto: once where the "
-        "window is still to come, else daily where it has one day or less, else weekly.",
+        description="The dates of the window, or its days as a pattern. auto: once for a "
+        "future window, else daily for a window of a day, else weekly.",
     )
     timezone: Annotated[str, AfterValidator(_zone)] = Field(
-        "UTC", title="Time zone", max_length=64, description="IANA zone that schedules are in."
+        "UTC", title="Time zone", max_length=64, description="IANA time zone of schedules."
     )
     namespace: Annotated[str, AfterValidator(checked_name)] | None = Field(
         None,
         title="Namespace",
         max_length=63,
-        description="Of the objects; left out: that of whoever applies them.",
+        description="Namespace of the objects. Default: that of the person who applies them.",
     )
     prometheus: Annotated[str, AfterValidator(_address)] = Field(
         PROMETHEUS,
         title="Prometheus",
         max_length=300,
-        description="Where triggers of KEDA read metrics.",
+        description="Address from which KEDA reads metrics.",
     )
     names: tuple[Annotated[str, Field(max_length=400), AfterValidator(_pair)], ...] = Field(
         (),
         title="Names",
         min_length=1,
         max_length=500,
-        description="DEFAULT=NAME: what a deployment is called, for the name by rule.",
+        description="DEFAULT=NAME: another name of a deployment.",
     )
     at: AwareDatetime | None = Field(
         None,
         title="Moment",
-        description="Of a file that holds one number of replicas; left out: as the plan begins.",
+        description="Moment of a file with one number of replicas. Default: the begin of the plan.",
         json_schema_extra={"give": "a moment with its zone, such as 2026-05-18T08:00:00Z"},
     )
     form: Literal["hpa", "scaledobject", "variantautoscaling"] = Field(
         "hpa",
         title="Form",
-        description="Of the export to WVA; variantautoscaling is of releases before July 2026.",
+        description="Form of an export to WVA; variantautoscaling is for old releases (July 2026).",
     )

@@ -70,29 +70,29 @@ class Options(RunOptions):
         title="Forecasters",
         min_length=1,
         max_length=20,
-        description="Left out: six, one of each kind, and the scenario's own; last-value stands "
-        "among them in any case.",
+        description="Forecast methods. last-value is always included. Default: six methods and "
+        "the scenario's.",
     )
     days: int | None = Field(
         None,
         title="Days",
         ge=1,
         le=56,
-        description="Of past traffic, up to the end of the scenario's window, or of the traffic "
-        "where that is ahead of it; left out: the window itself.",
+        description="Days of past traffic, up to the end of the window. Default: the window.",
     )
     by_coverage: bool = Field(
         False,
         title="By coverage",
-        description="Replay nothing: match attainment by the share of demand that plans have room "
-        "for; left out: no.",
+        description="Match attainment by the share of covered demand, without simulations.",
     )
     reactive: PolicyKey = Field(
         REACTIVE,
         title="Reactive policy",
-        description=f"That stands beside, its parameter turned in hindsight; left out: {REACTIVE}.",
+        description=f"Reactive policy to compare with. Default: {REACTIVE}.",
     )
-    seed: Seed | None = Field(None, title="Seed", description="Left out: the scenario's seed.")
+    seed: Seed | None = Field(
+        None, title="Seed", description="Seed of the simulation. Default: the scenario's."
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

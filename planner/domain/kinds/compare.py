@@ -62,14 +62,16 @@ class Options(RunOptions):
         title="Policies",
         min_length=1,
         max_length=100,
-        description="Left out: the scenario's policies; all by itself: every policy there is. "
-        "Baselines stand beside them in any case.",
+        description="Policies to simulate, or all. Baselines are always included. Default: the "
+        "scenario's.",
     )
-    seed: Seed | None = Field(None, title="Seed", description="Left out: the scenario's seed.")
+    seed: Seed | None = Field(
+        None, title="Seed", description="Seed of the simulation. Default: the scenario's."
+    )
     assurance: Assurance | None = Field(
         None,
         title="Assurance",
-        description="Which test days a policy has to pass. Default: the scenario's, else balanced.",
+        description="Which test days a policy must pass. Default: the scenario's, else balanced.",
     )
 
 

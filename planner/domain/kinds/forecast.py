@@ -70,15 +70,15 @@ class Options(RunOptions):
     """Options of the forecast for a scenario's plan."""
 
     method: Method | None = Field(
-        None, title="Method", description="Left out: the scenario's forecast.method."
+        None, title="Method", description="Forecast method. Default: the scenario's."
     )
     holidays: tuple[Holiday, ...] = Field(
         (),
         title="Holidays",
         min_length=1,
         max_length=100,
-        description="Countries (US, DE-BY) or dates that are a kind of day of their own; left out: "
-        "the scenario's forecast.holidays.",
+        description="Countries (US, DE-BY) or dates with their own kind of day. Default: the "
+        "scenario's.",
         json_schema_extra={"give": GIVE},
     )
 
@@ -86,17 +86,22 @@ class Options(RunOptions):
 class TraceOptions(Options):
     """Options of the forecast of a trace without a scenario; default method: auto."""
 
-    bin_s: BinS = Field(900.0, title="Seconds per bin", description="Trace: 900.")
+    bin_s: BinS = Field(
+        900.0, title="Seconds per bin", description="Width of a bin of a trace. Default: 900."
+    )
     horizon_s: float = Field(
-        3600.0, title="Seconds ahead", gt=0, le=YEAR_S, description="Trace: 3600."
+        3600.0,
+        title="Seconds ahead",
+        gt=0,
+        le=YEAR_S,
+        description="Length of the forecast of a trace. Default: 3600.",
     )
     origins: int = Field(
         0,
         title="Origins",
         ge=0,
         le=1000,
-        description="Trace: past moments to forecast from for the errors of each method; 0 for "
-        "none.",
+        description="Past moments from which errors are measured. Default: 0.",
     )
 
 

@@ -85,8 +85,7 @@ class Options(RunOptions):
     horizon: HorizonName = Field(
         "year",
         title="Horizon",
-        description="From the end of the traffic on: a week, a month, a quarter or a year; left "
-        "out: a year.",
+        description="Length of time after the traffic. Default: year.",
     )
 
 

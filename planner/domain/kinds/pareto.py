@@ -83,10 +83,14 @@ class Options(RunOptions):
         "cost,carbon",
         title="Objectives",
         max_length=40,
-        description=f"Two of {', '.join(NAMES)}, with a comma; left out: cost,carbon.",
+        description=f"Two of {', '.join(NAMES)}. Default: cost,carbon.",
     )
     points: int = Field(
-        POINTS, title="Points", ge=2, le=MOST_POINTS, description=f"Left out: {POINTS}."
+        POINTS,
+        title="Points",
+        ge=2,
+        le=MOST_POINTS,
+        description=f"Number of plans. Default: {POINTS}.",
     )
 
     @field_validator("of")

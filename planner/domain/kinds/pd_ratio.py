@@ -68,19 +68,19 @@ class Options(RunOptions):
         title="Instances, prefill and decode together",
         ge=2,
         le=MOST_INSTANCES,
-        description="Prefill and decode together. Left out: as many as fit, at most 16.",
+        description="Prefill and decode replicas together. Default: all that fit, at most 16.",
     )
     prefill: str = Field(
         "",
         title="Prefill on",
         max_length=120,
-        description="GPU type to prefill on. Left out: the best per dollar.",
+        description="GPU type of prefill. Default: the best per dollar.",
     )
     decode: str = Field(
         "",
         title="Decode on",
         max_length=120,
-        description="GPU type to decode on. Left out: the best per dollar.",
+        description="GPU type of decode. Default: the best per dollar.",
     )
 
 

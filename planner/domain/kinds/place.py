@@ -47,17 +47,19 @@ MOST_GPUS = 100_000  # most GPUs of all regions
 
 
 class Options(RunOptions):
-    method: Literal[Method, "all"] = Field("all", title="Method", description="Left out: all.")
+    method: Literal[Method, "all"] = Field(
+        "all", title="Method", description="Placement method. Default: all."
+    )
     counts: Counts | None = Field(
         None,
         title="What to place",
-        description="Today's fleet, the plan's largest or last period; left out: today's where the "
-        "scenario has it, else the largest.",
+        description="Today's fleet, or the plan's largest or last period. Default: today's, else "
+        "the largest.",
     )
     ratio: tuple[Instances, Instances] | None = Field(
         None,
         title="Ratio",
-        description="Prefill and decode instances: mixed pools are placed apart in this ratio.",
+        description="Ratio of prefill to decode, to split aggregated pools.",
         json_schema_extra={"give": "P:D, such as 1:2, both at least 1"},
     )
     grow: float = Field(
@@ -65,10 +67,10 @@ class Options(RunOptions):
         title="Grow by",
         ge=0,
         le=100,
-        description="Then scale out by this share and in again; left out: 0.5, 0: do not.",
+        description="Share of a scale-out and the scale-in after it. Default: 0.5.",
     )
     time_limit_s: TimeLimit = Field(
-        10.0, title="Time limit", description="Seconds of the exact method; left out: 10."
+        10.0, title="Time limit", description="Seconds of the exact method. Default: 10."
     )
 
 

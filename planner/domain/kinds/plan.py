@@ -59,23 +59,22 @@ class Options(RunOptions):
     """Options of ``plan``; default: the scenario's objective."""
 
     solver: Solver | None = Field(
-        None, title="Solver", description="Left out, like the others: the scenario's objective."
+        None, title="Solver", description="Solver. Default of all: the scenario's objective."
     )
-    gap: Gap | None = Field(None, title="Gap", description="Of fleet cost, a fraction.")
+    gap: Gap | None = Field(None, title="Gap", description="Allowed gap, as a share of fleet cost.")
     time_limit_s: TimeLimit | None = Field(
         None, title="Time limit", description="Seconds per period."
     )
     verify: bool = Field(
         False,
         title="Verified by simulation",
-        description="Correct sizes both ways on requests from before the window, judge the plan on "
-        "the window's, and lay what is missed to its causes; left out: no.",
+        description="Correct sizes on earlier windows, simulate the plan, name causes of misses.",
     )
     minimise: Minimise | None = Field(
-        None, title="Minimise", description="What the plan has least of."
+        None, title="Minimise", description="What the plan minimizes."
     )
     periods: Periods | None = Field(
-        None, title="Periods", description="one after the other, or all in one program."
+        None, title="Periods", description="One period at a time, or all in one program."
     )
 
 

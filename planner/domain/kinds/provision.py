@@ -77,98 +77,95 @@ class Options(RunOptions):
     over_time: PlannedOn = Field(
         "off",
         title="Load",
-        description="Left out: off. Also window by window along the traffic, plans made on what "
-        "was observed before or on a forecast by the minute.",
+        description="Also plan each window, on observed traffic or on a forecast. Default: off.",
     )
-    level: Literal[LevelName, "all"] = Field("all", title="Level", description="Left out: all.")
+    level: Literal[LevelName, "all"] = Field(
+        "all", title="Level", description="Level to plan. Default: all."
+    )
     method: Method = Field(
         "greedy",
         title="Method",
-        description="Left out: greedy. exact: fewest slots, proven; brute: by enumeration, small "
-        "cases only; algorithm1: the source's greedy as read here; algorithm1-printed: as printed.",
+        description="greedy (default); exact: fewest slots, proven; brute: enumeration; "
+        "algorithm1: the source's greedy, as read here or as printed.",
     )
     epsilon: float = Field(
         0.0,
         title="Epsilon of algorithm 1",
         ge=0,
         le=1,
-        description="Left out: 0. Share of the limit within which algorithm 1 is content.",
+        description="Share of the limit at which algorithm1 stops. Default: 0.",
     )
     kernels: Source = Field(
         "auto",
         title="Seconds of operators",
-        description="Left out: auto, measured kernels that were uploaded for the GPU, else "
-        "efficiency factors.",
+        description="auto (default): your measured kernels, else efficiency factors.",
     )
     interference: Source = Field(
         "auto",
         title="Interference",
-        description="Left out: auto, measured slowdowns of those files, else the physical model.",
+        description="auto (default): your measured slowdowns, else the physical model.",
     )
     speeds: Literal["operators", "profile"] = Field(
         "profile",
         title="Speed of a whole pass",
-        description="Left out: profile, all operators of a phase take as many times their kernels "
-        "as the scenario's own profile, which plan and size read, says of a pass. operators: the "
-        "sum of their kernels.",
+        description="profile (default): operators are scaled to the scenario's profile. operators: "
+        "the sum of their kernels.",
     )
     batch_wait: BatchWait = Field(
         "free",
         title="Batches that fill",
-        description="Left out: free, as in the source. counted: the time that batches take to "
-        "fill is part of the latency, and the largest batch is chosen with the plan.",
+        description="free (default): as in the source. counted: latency includes the time to "
+        "fill a batch.",
     )
     order: Orders = Field(
         "fcfs",
         title="Order of prompts",
-        description="Left out: fcfs, prompts wait in the order they come. shortest: short ones go "
-        "first; best: whichever needs fewer GPUs, chosen with the plans of each pool by replay.",
+        description="fcfs (default): in order of arrival. shortest: short prompts first. best: the "
+        "order that needs fewer GPUs.",
     )
     images: float = Field(
         0.0,
         title="Images per request",
         ge=0,
         le=1e6,
-        description="Per request, of models with an encoder; 0.",
+        description="Images per request, for models with an encoder. Default: 0.",
     )
     image_tokens: float = Field(
         IMAGE_TOKENS,
         title="Encoder tokens per image",
         ge=1,
         le=1e6,
-        description=f"That the encoder reads per image; {IMAGE_TOKENS:g} (assumed).",
+        description=f"Encoder tokens per image. Default: {IMAGE_TOKENS:g} (assumed).",
     )
     single_stream: bool = Field(
         False,
         title="GPUs run one stream",
-        description="GPUs run one stream at a time: extra replicas stand beside nothing.",
+        description="GPUs run one stream at a time, so that operators share no GPU.",
     )
 
     block: str = Field(
         "",
         title="Block of which every plan is tried",
         max_length=400,
-        description="Operators by name, with commas, a few of one block; left out: none. Beside "
-        "every plan of theirs stand ours and algorithm 1, each replayed.",
+        description="Names of operators, comma-separated. Every plan of them is tried.",
     )
     block_batches: str = Field(
         "1,8,64",
         title="Batches of the block",
         max_length=60,
-        description=f"Whole numbers of 1 to {BATCHES[-1]}, with commas; left out: 1,8,64.",
+        description=f"Batch sizes from 1 to {BATCHES[-1]}. Default: 1,8,64.",
     )
     block_gpus: str = Field(
         "1,2",
         title="GPUs of a replica in the block",
         max_length=20,
-        description=f"Of {', '.join(map(str, PARALLEL))}, with commas; left out: 1,2.",
+        description=f"GPUs per replica: {', '.join(map(str, PARALLEL))}. Default: 1,2.",
     )
     block_shares: str = Field(
         "100",
         title="SM shares in the block",
         max_length=60,
-        description="Percent of a GPU's multiprocessors that a replica may have, with commas, "
-        "such as 25,50,100; left out: 100.",
+        description="Percent of a GPU's multiprocessors, such as 25,50,100. Default: 100.",
     )
 
     @field_validator("block_batches", "block_gpus", "block_shares")

@@ -13,10 +13,11 @@ PAGE = Path(__file__).parents[3] / "docs" / "options.md"
 HEAD = """\
 # Options of runs
 
-What may be chosen when a run is started, by kind: by these names in the API \
-(`POST /api/v1/KIND/`), as arguments of `bin/manage KIND` (`_` written as `-`, without the `_s` of \
-seconds), and in the browser where its page asks. Written by \
-`python -m planner.domain.kinds.publish` from the declarations in `planner/domain/kinds`.
+This page lists the options of each kind of run.
+
+The API takes these names in `POST /api/v1/KIND/`. The command `bin/manage KIND` takes them with \
+`-` for `_`, and without the `_s` of seconds. `python -m planner.domain.kinds.publish` writes this \
+page.
 """
 
 
@@ -30,7 +31,7 @@ def page_text() -> str:
 def _section(name: str, declared: type[RunOptions]) -> Iterator[str]:
     """Yield the lines of one kind of run."""
     yield f"## {name}\n"
-    yield "| option | takes | |\n| --- | --- | --- |"
+    yield "| option | value | meaning |\n| --- | --- | --- |"
     for option in options_in(declared).values():
         needed = " Needed." if option.required else ""
         yield f"| `{option.name}` | {_takes(option)} | {option.help}{needed} |"

@@ -46,15 +46,14 @@ class SimulateResult:
 
 
 class Options(RunOptions):
-    policy: PolicyKey = Field(
-        title="Policy", description="As in a scenario; with a label, name:label."
+    policy: PolicyKey = Field(title="Policy", description="Policy, as name or name:label.")
+    seed: Seed | None = Field(
+        None, title="Seed", description="Seed of the simulation. Default: the scenario's."
     )
-    seed: Seed | None = Field(None, title="Seed", description="Left out: the scenario's seed.")
     requests: bool = Field(
         False,
         title="Keep every request",
-        description="Keep a table with a row per request, of 50 million at most, all in memory at "
-        "once; left out: no.",
+        description="Keep a table with a row per request, at most 50 million.",
     )
 
 

@@ -67,7 +67,7 @@ class Options(RunOptions):
         title="Input tokens",
         ge=1,
         le=MOST_TOKENS,
-        description="Input tokens of all requests, with osl. Left out: as in the traffic.",
+        description="Input tokens of every request, with osl. Default: as in the traffic.",
     )
     osl: int | None = Field(
         None,
@@ -75,14 +75,14 @@ class Options(RunOptions):
         ge=1,
         le=MOST_TOKENS,
         validate_default=True,
-        description="Output tokens, with isl. Left out: as in the traffic.",
+        description="Output tokens of every request, with isl. Default: as in the traffic.",
     )
     burstiness: str = Field(
         TRACE,
         title="Arrivals",
         max_length=20,
-        description="trace (left out): with the bursts of the traffic; poisson; or the squared "
-        "coefficient of variation of the times between arrivals.",
+        description="trace (default), poisson, or the squared coefficient of variation of the "
+        "times between arrivals.",
     )
 
     rate: float | None = Field(
@@ -90,8 +90,8 @@ class Options(RunOptions):
         title="Requests per second",
         gt=0,
         le=MOST_RPS,
-        description="Of each model, that a pool in one region is to carry. Left out: the busiest "
-        "bin of the traffic in the region that has most.",
+        description="Requests/s of each model in one region. Default: the busiest bin of the "
+        "busiest region.",
     )
 
     @field_validator("osl")

@@ -21,7 +21,7 @@ def with_columns(text: str) -> str:
 
 
 def _described(columns: Columns) -> str:
-    head = "| key | unit | in the table | what it says |\n| --- | --- | --- | --- |\n"
+    head = "| key | unit | in the table | meaning |\n| --- | --- | --- | --- |\n"
     return head + "".join(
         f"| `{c.name}` | {c.unit} | {_names(c)} | {c.help} |\n" for c in columns.columns
     )

@@ -284,7 +284,7 @@ CHECKS: Mapping[str, Check] = {
     for each in (
         Check("time_unit", "rate and gaps of times in seconds and in milliseconds", _time_unit),
         Check("repeated_hour", "local times at the end of summer time", _repeated_hour),
-        Check("stray_clocks", "rows far from the rest in time", _stray_clocks),
+        Check("stray_clocks", "rows with a time far from the others", _stray_clocks),
         Check("repeated_ids", "ids that come again at other times", _repeated_ids),
         Check("counter", "amounts that only grow", _counter),
         Check("growing_tokens", "tokens of requests that only grow", _growing_tokens),

@@ -27,16 +27,15 @@ _ANSWERS = ("output_tokens", "hash_ids", "utility")  # fields that counts per bi
 CSV = Format(
     name="csv",
     title="Other table, one row per request",
-    words="any columns: map them with `arrival=..., input_tokens=..., output_tokens=...`, and "
-    "`model`, `region`, `tier` if there are any; a unit may follow: `arrival=ts:ms`; tokens may "
-    "be sums: `input_tokens=a+b`",
+    words="any columns, mapped by `arrival=..., input_tokens=..., output_tokens=...`; units "
+    "such as `arrival=ts:ms`; sums such as `input_tokens=a+b`",
     read=read_request_file,
 )
 ARRIVALS = Format(
     name="arrivals",
     title="Requests without lengths of answers (CSV, JSONL or Parquet)",
-    words="one row per request with `arrival` and `input_tokens` alone: counted by 10 s, prompts "
-    "kept as a sample; a scenario then assumes how long answers are",
+    words="one row per request with `arrival` and `input_tokens` only; the scenario assumes "
+    "output lengths",
     read=read_arrivals,
     fields=tuple(name for name in REQUEST_FIELDS if name not in _ANSWERS),
 )

@@ -11,10 +11,11 @@ PAGE = Path(__file__).parents[3] / "docs" / "formats.md"
 HEAD = """\
 # File formats
 
-The formats of traces, by the value of `format`. The planner detects them. Written by \
-`python -m planner.inputs.ingest.publish` from the files in `planner/inputs/ingest/connectors`.
+This page lists the formats of traces, by the value of `format`.
 
-| format | what it is | documented |
+The planner detects the format. `python -m planner.inputs.ingest.publish` writes this page.
+
+| format | contents | documented |
 | --- | --- | --- |
 """
 CHECKED = """

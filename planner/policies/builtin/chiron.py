@@ -21,22 +21,22 @@ class Chiron(Policy):
     kinds: ClassVar = {
         "chiron": Traits(
             "Chiron",
-            "Backpressure on batches, interactive instances and queue; overprovisions.",
+            "Backpressure on batches, interactive replicas and the queue.",
             Group.REACTIVE,
             complexity=30,
         )
     }
 
     name: Literal["chiron"]
-    theta: Share = Rule.theta
-    interactive: Count = CHIRON_START[0]  # initial instances per model and region
-    mixed: Count = CHIRON_START[1]
-    batch: Count = CHIRON_START[2]
+    theta: Share = Rule.theta  # utilization of interactive replicas
+    interactive: Count = CHIRON_START[0]  # initial replicas per model and region
+    mixed: Count = CHIRON_START[1]  # the same of mixed replicas
+    batch: Count = CHIRON_START[2]  # the same of batch replicas
     scale: Annotated[float, Field(gt=0, le=100)] = 1.0  # factor on the three counts
-    tune_batch: bool = Rule.tune_batch
-    grow: Step = Rule.grow
-    shrink: Share = Rule.shrink
-    interval_s: Interval = Rule.interval_s
+    tune_batch: bool = Rule.tune_batch  # whether batch sizes change
+    grow: Step = Rule.grow  # factor on a growing batch (ours)
+    shrink: Share = Rule.shrink  # factor on a shrinking batch (ours)
+    interval_s: Interval = Rule.interval_s  # seconds between decisions (ours)
 
     @property
     def tuned_parameter(self) -> TunedParameter:

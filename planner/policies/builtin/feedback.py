@@ -30,7 +30,7 @@ class Feedback(Latencies):
     }
 
     name: Literal["ttft-feedback", "tbt-feedback"]
-    # Default: the tightest limit of the interactive tiers with traffic of the model.
+    # Target latency. Default: the tightest limit of the model's interactive tiers.
     target_ms: Milliseconds | None = None
 
     @property

@@ -18,7 +18,7 @@ class Planned(Policy):
     kinds: ClassVar = {
         "lt-i": Traits(
             "Planned (LT-I)",
-            "The plan's count, at once.",
+            "Sets the planned replicas at once.",
             Group.PLANNED,
             complexity=21,
             plan=Plan(),
@@ -26,7 +26,7 @@ class Planned(Policy):
         ),
         "lt-h": Traits(
             "Planned, all periods at once (LT-H)",
-            "The same, of all periods in one program, on one forecast.",
+            "The same, with all periods in one program on one forecast.",
             Group.PLANNED,
             complexity=22,
             plan=Plan(periods="all"),
@@ -52,7 +52,7 @@ class Planned(Policy):
         ),
         "lt-i-perfect": Traits(
             "Forecast plan, perfect forecast",
-            "The cheapest schedule found by replay, had the future been known.",
+            "The cheapest schedule that simulations find with future data.",
             Group.PLANNED,
             complexity=31,
             plan=Plan("perfect"),
@@ -63,7 +63,7 @@ class Planned(Policy):
     }
 
     name: Literal["lt-i", "lt-h", "lt-i-last-value", "lt-i-seasonal", "lt-i-perfect"]
-    load_factor: LoadFactor = 1.0
+    load_factor: LoadFactor = 1.0  # factor on the forecast
 
     @property
     def tuned_parameter(self) -> TunedParameter:

@@ -44,7 +44,7 @@ class Guarded(Policy):
     kinds: ClassVar = {
         "lt-g": Traits(
             "Forecast plan + reactive guard (LT-G)",
-            "The plan, and more replicas while load exceeds what it serves.",
+            "The plan, with more replicas while load exceeds its capacity.",
             Group.PLANNED,
             complexity=25,
             plan=Plan(),
@@ -54,7 +54,7 @@ class Guarded(Policy):
         ),
         "flat-g": Traits(
             "Static fleet + reactive guard",
-            "A static fleet, and more replicas while load exceeds what it serves.",
+            "A static fleet, with more replicas while load exceeds its capacity.",
             Group.REACTIVE,
             complexity=12,
             beyond=True,
@@ -64,14 +64,14 @@ class Guarded(Policy):
     }
 
     name: Literal["lt-g", "flat-g"]
-    load_factor: LoadFactor = 1.0
-    target_factor: Above = 1.0  # factor on the readings of an instance at its rated load
-    tolerance: Factor = Rule.tolerance
-    rise_s: Delay = Rule.rise_s
-    fall_s: Delay = Rule.fall_s
-    scale_up_factor: Factor = Rule.scale_up_factor
-    scale_up_instances: Count = Rule.scale_up_instances
-    interval_s: Interval = Rule.interval_s
+    load_factor: LoadFactor = 1.0  # factor on the forecast, or on the static fleet
+    target_factor: Above = 1.0  # factor on the pressure test
+    tolerance: Factor = Rule.tolerance  # load above the plan that the guard ignores
+    rise_s: Delay = Rule.rise_s  # seconds that a reason must last
+    fall_s: Delay = Rule.fall_s  # seconds until added replicas go
+    scale_up_factor: Factor = Rule.scale_up_factor  # largest growth per 15 s
+    scale_up_instances: Count = Rule.scale_up_instances  # or this many replicas per 15 s
+    interval_s: Interval = Rule.interval_s  # seconds between decisions
 
     @property
     def tuned_parameter(self) -> TunedParameter:

@@ -21,16 +21,16 @@ class HeteroScale(Latencies):
     kinds: ClassVar = {
         "heteroscale": Traits(
             "Decode TPS with latency as safety (HeteroScale)",
-            "Decode TPS drives, latency only ever adds.",
+            "Follows decode TPS; latency can only add replicas.",
             Group.COORDINATED,
             complexity=18,
         )
     }
 
     name: Literal["heteroscale"]
-    signal: SignalName = "decode-tps"
-    target: Tps | None = None
-    soft_s: Delay = 120.0  # assumed: the source gives no duration for its soft scale-in
+    signal: SignalName = "decode-tps"  # driving signal
+    target: Tps | None = None  # as for proportional policies
+    soft_s: Delay = 120.0  # seconds of soft scale-in (assumed)
 
     @property
     def parameter_to_tune(self) -> TunedParameter | None:

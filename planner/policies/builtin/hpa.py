@@ -51,17 +51,17 @@ Target = Annotated[float, Field(gt=0, le=1e9)]
 class _Autoscaler(Policy):
     """The rules of Kubernetes' autoscaler."""
 
-    metric: Metric
-    # Per instance: a share of its memory or time, requests, or tokens. Default: a published value,
-    # or else the reading of an instance at its rated load.
+    metric: Metric  # memory, gpu, queue, concurrency or tokens
+    # Per replica: a share of memory or time, requests, or tokens. Default: a published value, or
+    # the pressure test.
     target: Target | None = None
     target_factor: Above = 1.0  # factor on the target
-    tolerance: Factor = Rule.tolerance
-    stabilisation_s: Delay = Rule.stabilisation_s
-    scale_up_factor: Factor = Rule.scale_up_factor
-    scale_up_instances: Count = Rule.scale_up_instances
-    min_replicas: Count = Rule.min_replicas
-    interval_s: Interval = Rule.interval_s
+    tolerance: Factor = Rule.tolerance  # deviation without action
+    stabilisation_s: Delay = Rule.stabilisation_s  # window for scale-in
+    scale_up_factor: Factor = Rule.scale_up_factor  # largest growth per 15 s
+    scale_up_instances: Count = Rule.scale_up_instances  # or this many replicas per 15 s
+    min_replicas: Count = Rule.min_replicas  # smallest count; KEDA scales to 0
+    interval_s: Interval = Rule.interval_s  # seconds between decisions
 
     @model_validator(mode="before")
     @classmethod
@@ -102,32 +102,32 @@ class Hpa(_Autoscaler):
     kinds: ClassVar = {
         "hpa": Traits(
             "Kubernetes autoscaler",
-            "Kubernetes' formula, each pool by itself.",
+            "The formula of Kubernetes, per pool, on KV memory.",
             Group.REACTIVE,
             complexity=13,
         ),
         "hpa-queue": Traits(
             "Kubernetes autoscaler on queue depth",
-            "The same on requests waiting an instance.",
+            "The same, on waiting requests per replica.",
             Group.REACTIVE,
             complexity=13,
         ),
         "hpa-concurrency": Traits(
             "Kubernetes autoscaler on concurrency",
-            "The same on requests waiting or running an instance.",
+            "The same, on waiting and running requests per replica.",
             Group.REACTIVE,
             complexity=13,
         ),
         "hpa-tokens": Traits(
             "Kubernetes autoscaler on tokens in flight",
-            "The same on KV tokens of what waits or runs.",
+            "The same, on KV tokens of waiting and running requests.",
             Group.REACTIVE,
             complexity=13,
         ),
     }
 
     name: Literal["hpa", "hpa-queue", "hpa-concurrency", "hpa-tokens"]
-    metric: Metric = Rule.metric
+    metric: Metric = Rule.metric  # default of the name hpa; the others name theirs
 
     def build(self, context: PolicyContext) -> BuiltPolicy:
         parameters = self.fields_for(Rule) | {"target": self.scaled_target(context)}
@@ -140,22 +140,22 @@ class Keda(_Autoscaler):
     kinds: ClassVar = {
         "keda": Traits(
             "KEDA on queue depth",
-            "KEDA's defaults on the requests that wait.",
+            "The formula of KEDA, on all waiting requests of a pool.",
             Group.REACTIVE,
             complexity=14,
         ),
         "keda-concurrency": Traits(
             "KEDA on concurrency",
-            "The same on requests that wait or run.",
+            "The same, on waiting and running requests.",
             Group.REACTIVE,
             complexity=14,
         ),
     }
 
     name: Literal["keda", "keda-concurrency"]
-    metric: Metric = KedaRule.metric
-    polling_s: Interval = KedaRule.polling_s
-    cooldown_s: Delay = KedaRule.cooldown_s
+    metric: Metric = KedaRule.metric  # default of the name keda; the other names its own
+    polling_s: Interval = KedaRule.polling_s  # seconds between checks at zero replicas
+    cooldown_s: Delay = KedaRule.cooldown_s  # seconds without load before zero
 
     def build(self, context: PolicyContext) -> BuiltPolicy:
         parameters = self.fields_for(KedaRule) | {"target": self.scaled_target(context)}

@@ -24,12 +24,12 @@ class KvAware(Steady):
     }
 
     name: Literal["kv-aware"]
-    target: Share = Rule.target
-    preemptions_per_min: Factor = Rule.preemptions_per_min
-    evicted_share: Factor = Rule.evicted_share
-    hit_drop: Share = Rule.hit_drop
-    memory_s: Delay = Rule.memory_s
-    step: Step = Rule.step
+    target: Share = Rule.target  # memory utilization
+    preemptions_per_min: Factor = Rule.preemptions_per_min  # preemptions that add replicas
+    evicted_share: Factor = Rule.evicted_share  # evicted share of the cache that adds replicas
+    hit_drop: Share = Rule.hit_drop  # drop of the hit rate that adds replicas
+    memory_s: Delay = Rule.memory_s  # time over which the hit rate is known
+    step: Step = Rule.step  # factor of a step
 
     @property
     def tuned_parameter(self) -> TunedParameter:

@@ -38,7 +38,7 @@ class ModuleLevel(Policy):
     kinds: ClassVar = {
         "modules": Traits(
             "Module scaling",
-            "CoCoServe: the same instances; layers copied to idle GPUs, and moved under pressure.",
+            "Copies layers to idle GPUs, and moves modules under pressure (CoCoServe).",
             Group.REACTIVE,
             complexity=31,
         )
@@ -46,16 +46,16 @@ class ModuleLevel(Policy):
 
     name: Literal["modules"]
     instances_factor: Above = 1.0  # factor on today's instances
-    # Time of a layer with p copies. source: 1 / p of its time, as in the source's equation. split:
-    # the time of 1 / p of the batch, because every copy reads all weights.
+    # Time of a layer with p copies. source: 1 / p of its time. split: that of 1 / p of the batch.
     reading: Literal["source", "split"] = "split"
-    copies: bool = True  # Algorithm 1: whether layers are copied
-    moves: bool = True  # Algorithm 2: whether modules are moved
-    devices: Annotated[int, Field(ge=1, le=16)] = MOST  # that an instance may borrow at most
-    other_gpus: bool = True  # whether GPUs of other types may be borrowed too
+    copies: bool = True  # whether layers are copied (Algorithm 1)
+    moves: bool = True  # whether modules are moved (Algorithm 2)
+    devices: Annotated[int, Field(ge=1, le=16)] = MOST  # devices that a replica may borrow
+    other_gpus: bool = True  # whether other GPU types may be borrowed
+    # Free share of a device that allows copies.
     vacancy_threshold: Annotated[float, Field(ge=0, le=1)] = Rule.vacancy_threshold
-    violation_threshold: Share = Rule.violation_threshold
-    interval_s: Interval = Rule.interval_s
+    violation_threshold: Share = Rule.violation_threshold  # late share that reduces modules
+    interval_s: Interval = Rule.interval_s  # seconds between decisions (ours)
 
     @property
     def tuned_parameter(self) -> TunedParameter:

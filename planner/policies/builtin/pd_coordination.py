@@ -28,18 +28,20 @@ HEADROOM = 0.9
 class Steady(Policy):
     """Stability and the P/D ratio of HeteroScale's controllers."""
 
-    theta_out: Factor = STEADY.theta_out
+    theta_out: Factor = STEADY.theta_out  # deviation that scales out (ours)
+    # Deviation that scales in (ours).
     theta_in: Annotated[float, Field(ge=0, lt=1)] = STEADY.theta_in
-    cool_out_s: Delay = STEADY.cool_out_s
-    cool_in_s: Delay = STEADY.cool_in_s
-    damping: Share = STEADY.damping
-    soft_s: Delay = STEADY.soft_s
-    # Prefill per decode instance. best: the best ratio (D2); fixed: that of today's fleet;
-    # observed: starts at the best and is re-estimated during the run; or a number.
+    cool_out_s: Delay = STEADY.cool_out_s  # cooling after a scale-out (ours)
+    cool_in_s: Delay = STEADY.cool_in_s  # cooling after a scale-in (ours)
+    damping: Share = STEADY.damping  # share of a step that is taken (ours)
+    soft_s: Delay = STEADY.soft_s  # seconds of soft scale-in (ours)
+    # Prefill per decode replica: best, fixed (as today), observed (best, then by tokens), or a
+    # number.
     ratio: Literal["best", "fixed", "observed"] | RatioGiven = "best"
+    # Half-life of the observed ratio (ours).
     half_life_s: Annotated[float, Field(gt=0, le=31 * 86_400)] = PdRatio.half_life_s
-    interval_s: Interval = ServiceController.interval_s
-    # Factor on the target. Default: 1 for a given target, ``HEADROOM`` for a measured one.
+    interval_s: Interval = ServiceController.interval_s  # seconds between decisions (ours)
+    # Factor on the target; default: 1 for a given target, 0.9 for a measured one.
     target_factor: Above | None = None
 
     @property
@@ -97,12 +99,12 @@ class Steady(Policy):
 class Latencies(Steady):
     """The thresholds and steps of Algorithm 3."""
 
-    alpha_out: Above = Feedback.alpha_out
-    beta_out: Above = Feedback.beta_out
-    gamma_in: Factor = Feedback.gamma_in
-    urgent: Step = Feedback.urgent
-    moderate: Step = Feedback.moderate
-    shrink: Share = Feedback.shrink
+    alpha_out: Above = Feedback.alpha_out  # latency over its limit that scales out urgently (ours)
+    beta_out: Above = Feedback.beta_out  # latency over its limit that scales out (ours)
+    gamma_in: Factor = Feedback.gamma_in  # latency over its limit that scales in (ours)
+    urgent: Step = Feedback.urgent  # factor of an urgent step
+    moderate: Step = Feedback.moderate  # factor of a step
+    shrink: Share = Feedback.shrink  # factor of a scale-in
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

@@ -56,13 +56,14 @@ class Periodic(Policy):
     kinds: ClassVar = {
         "periodic": Traits(
             "Periodic",
-            "Counts by the time of day: a timetable, or the day before.",
+            "Replicas by the time of day: a timetable, or the day before.",
             Group.FIXED,
             complexity=10,
         )
     }
 
     name: Literal["periodic"]
+    # Rows of at (UTC), replicas, and day, model, region, gpu, role.
     timetable: Annotated[list[TimetableStep], Field(max_length=MOST_STEPS)] = []
     load_factor: LoadFactor = 1.0  # factor on the demand of the day before
 

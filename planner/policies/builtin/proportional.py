@@ -12,14 +12,20 @@ from planner.policies.context import BuiltPolicy, PolicyContext
 from simulation.policies.proportional import SIGNALS, SignalName
 
 LINES: dict[SignalName, tuple[str, str]] = {
-    "decode-tps": ("decode TPS", "Output tokens a second over what one instance gives."),
-    "prefill-tps": ("prefill TPS", "Prompt tokens computed a second over what one takes."),
-    "prefill-gpu": ("prefill GPU use", "Share of time prefill instances run."),
-    "prefill-sm": ("prefill SM activity", "Share of time their SMs compute."),
-    "decode-gpu": ("decode GPU use", "Share of time decode instances run; says little of load."),
+    "decode-tps": ("decode TPS", "Output tokens per second, over the target of a replica."),
+    "prefill-tps": (
+        "prefill TPS",
+        "Computed prompt tokens per second, over the target of a replica.",
+    ),
+    "prefill-gpu": ("prefill GPU use", "Share of time in which prefill replicas run."),
+    "prefill-sm": ("prefill SM activity", "Share of time in which their SMs compute."),
+    "decode-gpu": (
+        "decode GPU use",
+        "Share of time in which decode replicas run; hardly depends on load.",
+    ),
     "decode-sm": (
         "decode SM activity",
-        "Time their SMs compute: as modelled, decode TPS.",
+        "Share of time in which their SMs compute; equals decode TPS here.",
     ),
 }
 
@@ -33,7 +39,7 @@ class Proportional(Steady):
     }
 
     name: SignalName
-    # Per instance: tokens/s, or a share of its time. Default: the reading of a pressure test.
+    # Per replica: tokens/s, or a share of its time. Default: the pressure test.
     target: Tps | None = None
 
     @model_validator(mode="after")

@@ -20,13 +20,13 @@ OUT = TunedParameter("scale_out_above", factors(0.9, 0.01))
 class Thresholds(Policy):
     """When utilisation asks for more or fewer instances."""
 
-    # queues: utilisation includes waiting requests; memory: only KV memory in use, as the source.
+    # queues: utilization with waiting requests; memory: KV memory alone, as the source.
     sees: Sees = Rule.sees
-    scale_out_above: Share = Rule.scale_out_above
-    scale_in_below: Share = Rule.scale_in_below
-    # Seconds after a scaling event. Default: until the requested instances serve.
+    scale_out_above: Share = Rule.scale_out_above  # utilization that adds a replica
+    scale_in_below: Share = Rule.scale_in_below  # utilization that removes one
+    # Seconds after a scaling event. Default: until the new replicas serve.
     cooldown_s: Delay | None = Rule.cooldown_s
-    interval_s: Interval = Rule.interval_s
+    interval_s: Interval = Rule.interval_s  # seconds between decisions
 
     @model_validator(mode="after")
     def _apart(self) -> Self:
@@ -49,7 +49,7 @@ class Reactive(Thresholds):
     kinds: ClassVar = {
         "reactive": Traits(
             "Unified reactive",
-            "70% out, 30% in, one pool for all tiers.",
+            "Scales out above 70% and in below 30% utilization; shared pool.",
             Group.REACTIVE,
             complexity=11,
             style=Style("green"),
@@ -68,14 +68,14 @@ class Siloed(Thresholds):
     kinds: ClassVar = {
         "siloed": Traits(
             "Siloed reactive",
-            "70% out, 30% in, interactive and deferrable tiers apart.",
+            "The same, with separate replicas for deferrable tiers.",
             Group.REACTIVE,
             complexity=12,
         )
     }
 
     name: Literal["siloed"]
-    batch_share: Share = BATCH_SHARE
+    batch_share: Share = BATCH_SHARE  # share of replicas for deferrable tiers
 
     def build(self, context: PolicyContext) -> BuiltPolicy:
         fleet, source_pools = siloed_fleet(context.fleet(context.today), self.batch_share)

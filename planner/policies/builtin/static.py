@@ -16,7 +16,7 @@ class FixedFleet(Policy):
     kinds: ClassVar = {
         "today": Traits(
             "Today's fleet",
-            "What runs now, all the time.",
+            "The current fleet, without scaling.",
             Group.FIXED,
             complexity=0,
             flat=True,

@@ -17,11 +17,11 @@ from simulation.policies.utilization_gated import UtilizationGated as Rule
 
 
 class _Deferred(Thresholds):
-    cooldown_s: Delay = Rule.cooldown_s  # a number, not None: the plan limits requests meanwhile
+    cooldown_s: Delay = Rule.cooldown_s  # seconds after a scaling event
 
     compares: ClassVar = False  # whether it compares arrivals with the plan's forecast
 
-    load_factor: LoadFactor = 1.0
+    load_factor: LoadFactor = 1.0  # factor on the forecast
 
     @property
     def tuned_parameter(self) -> TunedParameter:
@@ -50,7 +50,7 @@ class LtU(_Deferred):
     kinds: ClassVar = {
         "lt-u": Traits(
             "Planned, by utilisation (LT-U)",
-            "The plan's count, as utilisation asks for it.",
+            "Moves toward the plan when utilization requires it.",
             Group.PLANNED,
             complexity=23,
             plan=Plan(),
@@ -66,7 +66,7 @@ class LtUa(_Deferred):
     kinds: ClassVar = {
         "lt-ua": Traits(
             "Planned, by utilisation and load (LT-UA)",
-            "As LT-U, past the plan where the forecast is far off.",
+            "As LT-U, and beyond the plan if traffic differs much from the forecast.",
             Group.PLANNED,
             complexity=24,
             plan=Plan(),
@@ -77,10 +77,10 @@ class LtUa(_Deferred):
     compares = True
 
     name: Literal["lt-ua"]
-    # Signal in the last part of a period: traffic alone, as in section 6.4 of the source, or also
-    # memory utilisation beyond its threshold.
+    # Signal in the last part of a period: traffic alone, or utilization too.
     reading: Reading = Rule.reading
     last_share: Share = Rule.last_share  # last part of a period; 20 minutes of an hour
-    underestimated: Above = Rule.underestimated
-    overestimated: Factor = Rule.overestimated
+    underestimated: Above = Rule.underestimated  # traffic over forecast that adds replicas
+    overestimated: Factor = Rule.overestimated  # traffic over forecast that removes them
+    # Seconds of traffic that count.
     observed_s: Annotated[float, Field(gt=0, le=86_400)] = Rule.observed_s

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
 from planner.policies.base import Group
 from planner.policies.choice import policy_groups, policy_of
 from planner.policies.registry import POLICIES, TRAITS, plan_policy, simplicity
-
-PAGE = Path(__file__).parents[3] / "docs" / "policies.md"
-
-
-def section(title: str) -> str:
-    """The text under a heading of the page."""
-    return PAGE.read_text(encoding="utf-8").split(f"\n## {title}\n")[1].split("\n## ")[0]
 
 
 def test_every_policy_is_shown_once_under_its_group() -> None:
@@ -72,11 +63,3 @@ def test_what_a_scenario_sets_is_not_turned() -> None:
 )
 def test_one_of_those_compared_is_the_plan(ranking: list[str], plan: str | None) -> None:
     assert plan_policy(ranking) == plan
-
-
-def test_the_page_has_every_policy_and_every_parameter() -> None:
-    rows = [row.split("|")[1] for row in section("What there is").splitlines() if "| `" in row]
-    assert sorted(re.findall(r"`([^`]+)`", "".join(rows))) == sorted(POLICIES)
-    documented = set(re.findall(r"`([^`]+)`", section("What they can be told")))
-    words = {word for name in POLICIES for word in policy_of(name).arguments}
-    assert words <= documented, f"docs/policies.md says nothing of {sorted(words - documented)}"

@@ -59,36 +59,41 @@ __all__ = [
 class Scenario(Section):
     """Everything a study needs besides the traces themselves."""
 
-    version: Literal[1]
-    # Digits alone would look like the id of a scenario.
+    version: Literal[1]  # always 1
+    # Unique name; not digits alone, which would look like an id.
     name: Annotated[str, Field(min_length=1, max_length=120, pattern=r"\D")] = "Scenario"
-    description: str = ""
-    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
-    # Built-in GPUs need not be listed.
+    description: str = ""  # free text
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0  # seed of everything random
+    # Your own GPU types; built-in ones need no row.
     gpus: Annotated[list[Annotated[Gpu, BeforeValidator(named)]], Field(max_length=100)] = []
+    # Built-in models by name, or your own.
     models: Annotated[
         list[Annotated[Model, BeforeValidator(named)]], Field(min_length=1, max_length=200)
     ]
+    # How fast each model runs on which GPUs.
     profiles: Annotated[list[Profile], Field(min_length=1, max_length=500)]
-    # A stored price list. It comes before built-in prices and after a region's own.
+    # Stored price list; comes before built-in prices and after a region's own.
     price_list: Name | None = None
+    # Regions with their GPUs and prices.
     regions: Annotated[list[Region], Field(min_length=1, max_length=100)]
+    # Classes of requests with their SLOs.
     tiers: Annotated[list[Tier], Field(min_length=1, max_length=100)]
-    traffic: Traffic
+    traffic: Traffic  # what arrives
+    # Batching, order and caches, per model or for all.
     serving: Annotated[list[Serving], Field(max_length=200)] = []
-    fleet: Fleet = Fleet()
-    placement: Placement = Placement()
+    fleet: Fleet = Fleet()  # the fleet of today, and its starts
+    placement: Placement = Placement()  # what services ask of the network
+    # Failures to simulate; default: none.
     faults: Annotated[list[Fault], Field(max_length=1000)] = []
+    # Policies to compare, by name or with parameters.
     policies: Annotated[
         list[Annotated[AnyPolicy, BeforeValidator(named)]], Field(min_length=1, max_length=100)
     ] = [policy_of(name) for name in USUAL]
-    # What a policy has to pass. Each kind of day has its default level of assurance.
+    # What a policy has to pass.
     test_days: Annotated[
         list[Annotated[TestDay, Field(discriminator="kind")]], Field(max_length=50)
     ] = list(USUAL_DAYS)
-    # Which of the days are required. economy: past and drawn days. balanced: also a slower profile
-    # and the loss of a replica. safe: all days.
-    assurance: Assurance = "balanced"
-    forecast: Forecast = Forecast()
-    objective: Objective = Objective()
-    horizon: Horizon = Horizon()
+    assurance: Assurance = "balanced"  # which test days are required
+    forecast: Forecast = Forecast()  # how demand is forecast
+    objective: Objective = Objective()  # what the plan minimizes, within which limits
+    horizon: Horizon = Horizon()  # window of the plan

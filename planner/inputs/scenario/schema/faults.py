@@ -14,17 +14,17 @@ At = Annotated[float, Field(ge=0, le=366 * 86_400)]
 class _Where(Section):
     """The pools a fault is about: all that fit what is given."""
 
-    model: Name | None = None
-    region: Name | None = None
-    gpu: Name | None = None
-    role: Role | None = None
+    model: Name | None = None  # default: all models
+    region: Name | None = None  # default: all regions
+    gpu: Name | None = None  # default: all GPU types
+    role: Role | None = None  # default: all roles
 
 
 class Crash(_Where):
     """One instance is lost, of each pool that fits."""
 
     kind: Literal["crash"]
-    at_s: At
+    at_s: At  # second of the window
     instance: Count = 0  # index among the instances that serve then, modulo their number
 
 
@@ -32,7 +32,7 @@ class Crashes(_Where):
     """Instances are lost at random, at this rate each."""
 
     kind: Literal["crashes"]
-    per_instance_hour: Annotated[float, Field(gt=0, le=100)]
+    per_instance_hour: Annotated[float, Field(gt=0, le=100)]  # rate per replica
 
 
 def _in_order(fault: Any) -> Any:
@@ -45,10 +45,10 @@ class Slow(_Where):
     """One instance of each pool that fits takes ``factor`` times as long for a while."""
 
     kind: Literal["slow"]
-    from_s: At
-    to_s: At
-    factor: Annotated[float, Field(gt=0, le=1000)]
-    instance: Count = 0
+    from_s: At  # first second
+    to_s: At  # last second
+    factor: Annotated[float, Field(gt=0, le=1000)]  # factor on the time of an iteration
+    instance: Count = 0  # index of the replica
 
     _ordered = model_validator(mode="after")(_in_order)
 
@@ -57,9 +57,9 @@ class Outage(Section):
     """A region loses all its instances, and none can start there until it is over."""
 
     kind: Literal["outage"]
-    region: Name
-    from_s: At
-    to_s: At
+    region: Name  # the failed region
+    from_s: At  # first second
+    to_s: At  # last second
 
     _ordered = model_validator(mode="after")(_in_order)
 
@@ -68,7 +68,8 @@ class FailedStarts(_Where):
     """Starts that take their time and then fail: each with a probability, and those numbered."""
 
     kind: Literal["failed-starts"]
-    probability: Annotated[float, Field(ge=0, le=1)] = 0.0
+    probability: Annotated[float, Field(ge=0, le=1)] = 0.0  # share of failed starts
+    # Numbers of the starts that fail.
     nth: Annotated[list[Annotated[int, Field(ge=1, le=4096)]], Field(max_length=1000)] = []
 
     @model_validator(mode="after")
@@ -82,9 +83,9 @@ class Controller(Section):
     """Nobody scales for a while; then the policy resumes its state, or starts afresh."""
 
     kind: Literal["controller"]
-    from_s: At
-    to_s: At
-    state: Literal["kept", "lost"] = "kept"
+    from_s: At  # first second
+    to_s: At  # last second
+    state: Literal["kept", "lost"] = "kept"  # whether the policy keeps its state
 
     _ordered = model_validator(mode="after")(_in_order)
 

@@ -13,16 +13,16 @@ from planner.schema_types import Count, Delay, Name, Precision, Role, Section
 class Replicas(Section):
     """What one pool of the fleet is today and how far it may move."""
 
-    model: Name
-    region: Name
-    gpu: Name
-    # Needed only if the model has several profiles on this GPU type.
-    tp: Annotated[int, Field(ge=1, le=1024)] | None = None  # GPUs of an instance
-    precision: Precision | None = None
-    role: Role | None = None
-    spot: bool = False  # runs on the region's spot GPUs
-    replicas: Count
-    lent: Count | None = None  # additional replicas lent out as spot; needs fleet.starts
+    model: Name  # model of the pool
+    region: Name  # region of the pool
+    gpu: Name  # GPU type of the pool
+    # GPUs of a replica, if the model has several profiles on this GPU type.
+    tp: Annotated[int, Field(ge=1, le=1024)] | None = None
+    precision: Precision | None = None  # the same for precisions
+    role: Role | None = None  # the same for roles
+    spot: bool = False  # whether it uses spot GPUs
+    replicas: Count  # replicas that run now
+    lent: Count | None = None  # further replicas lent as spot; needs fleet.starts
     minimum: Count | None = None  # default: fleet.minimum, on the cheapest arrangement
     maximum: Count | None = None  # default: as the region's GPUs allow
 
@@ -32,36 +32,38 @@ class Starts(Section):
     ``startup_s`` (SageServe section 3). A start takes, in this order: an instance that the pool
     lent out, one that another model lent out there, a host with the weights, a host without."""
 
-    reclaim_s: Delay = 60  # of an instance lent out as spot
-    same_architecture_s: Delay | None = None  # of another model of the same architecture
-    other_model_s: Delay | None = None  # of any other model; default: never
-    remote_s: Delay = 7200  # weights fetched from remote storage
-    warm_hosts: Count | None = None  # hosts with the weights, per pool; default: all
+    reclaim_s: Delay = 60  # start of a replica lent out as spot
+    same_architecture_s: Delay | None = None  # start from another model of the same architecture
+    other_model_s: Delay | None = None  # start from any other model; default: never
+    remote_s: Delay = 7200  # start with weights from remote storage
+    warm_hosts: Count | None = None  # hosts with the weights per pool; default: all
 
 
 class ScaleIn(Section):
     """What becomes of instances that a policy takes out, where it does not say itself."""
 
-    soft_s: Delay = 0  # drained instances stay for this time and can return at once
-    lend: bool = False  # lend them as spot and reclaim them when needed
+    soft_s: Delay = 0  # seconds that removed replicas stay and can return
+    lend: bool = False  # whether they are lent as spot
 
 
 class RatioGate(Section):
     """Started prefill and decode instances serve in numbers that keep their ratio (D4)."""
 
-    ratio: Annotated[float, Field(gt=0, le=1000)]  # prefill instances per decode instance
-    tolerance: Annotated[float, Field(ge=0, le=100)] = 0.25  # fraction of the ratio
+    ratio: Annotated[float, Field(gt=0, le=1000)]  # prefill replicas per decode replica
+    tolerance: Annotated[float, Field(ge=0, le=100)] = 0.25  # allowed deviation from the ratio
 
 
 class Fleet(Section):
     """The fleet as it is. Without ``today`` a flat fleet sized for the peak is assumed."""
 
+    # The current fleet; savings compare with it.
     today: Annotated[list[Replicas], Field(max_length=10_000)] = []
-    startup_s: Delay = 600  # weights local, SageServe section 4
+    startup_s: Delay = 600  # cold start with the weights on the host
     starts: Starts | None = None  # default: every start takes startup_s
-    scale_in: ScaleIn = ScaleIn()
-    registration: RatioGate | None = None  # default: every started instance serves at once
-    # Retries of a request after its instance fails. 0: the request is lost.
+    scale_in: ScaleIn = ScaleIn()  # what happens to removed replicas
+    # Ratio at which prefill and decode replicas start to serve; default: at once.
+    registration: RatioGate | None = None
+    # Retries of a request after its replica fails.
     retries: Annotated[int, Field(ge=0, le=100)] = 1
-    routing: Routing = Routing()
-    minimum: Count = 1  # instances per model and region, if ``today`` states none
+    routing: Routing = Routing()  # how requests find a replica
+    minimum: Count = 1  # replicas per model and region, if today states none

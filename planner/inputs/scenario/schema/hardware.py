@@ -28,23 +28,24 @@ class Gpu(Section):
     dense, bandwidths one way.
     """
 
-    name: Name
-    memory_gb: Annotated[float, Field(gt=0, le=100_000)] | None = None
-    idle_w: Watts | None = None
-    prefill_w: Watts | None = None
-    decode_w: Watts | None = None
-    tdp_w: Watts | None = None
+    name: Name  # name in this scenario, or any built-in name
+    memory_gb: Annotated[float, Field(gt=0, le=100_000)] | None = None  # memory of a GPU
+    idle_w: Watts | None = None  # power of an idle GPU
+    prefill_w: Watts | None = None  # power during prefill
+    decode_w: Watts | None = None  # power during decode
+    tdp_w: Watts | None = None  # largest power of the board
     bandwidth_gb_s: PeakGb | None = None  # memory bandwidth
-    bf16_tflops: Peak | None = None
-    fp8_tflops: Peak | None = None
-    fp4_tflops: Peak | None = None
-    int8_tops: Peak | None = None
-    int4_tops: Peak | None = None
-    link_gb_s: PeakGb | None = None  # to other GPUs of the node
-    network_gb_s: PeakGb | None = None  # to other nodes
-    gpus_per_node: Annotated[int, Field(ge=1, le=1024)] | None = None
-    family: Annotated[str, Field(max_length=40)] | None = None  # hopper, blackwell, cdna3 ...
-    source: str = "scenario"
+    bf16_tflops: Peak | None = None  # dense peak in bf16
+    fp8_tflops: Peak | None = None  # dense peak in fp8
+    fp4_tflops: Peak | None = None  # dense peak in fp4
+    int8_tops: Peak | None = None  # dense peak in int8
+    int4_tops: Peak | None = None  # dense peak in int4
+    link_gb_s: PeakGb | None = None  # bandwidth to other GPUs of the server
+    network_gb_s: PeakGb | None = None  # bandwidth to other servers
+    gpus_per_node: Annotated[int, Field(ge=1, le=1024)] | None = None  # GPUs of a server
+    # Architecture, such as hopper, blackwell or cdna3.
+    family: Annotated[str, Field(max_length=40)] | None = None
+    source: str = "scenario"  # where the values come from
 
     @property
     def in_full(self) -> bool:
@@ -87,15 +88,16 @@ class Model(Section):
     """A model: built-in by its short name or Hugging Face id alone, or your own, by its memory, by
     its ``shape`` or by its ``config``, the text of a Hugging Face config.json as YAML."""
 
-    name: Name
-    weight_gb: Annotated[float, Field(gt=0, le=100_000)] | None = None
-    kv_bytes_per_token: Annotated[float, Field(ge=1, le=1e9)] | None = None
+    name: Name  # short name or Hugging Face id, or your own
+    weight_gb: Annotated[float, Field(gt=0, le=100_000)] | None = None  # memory of the weights
+    kv_bytes_per_token: Annotated[float, Field(ge=1, le=1e9)] | None = None  # KV cache of a token
+    # Longest request in tokens.
     max_context: Annotated[int, Field(ge=2, le=1_000_000_000)] | None = None
-    shape: Shape | None = None
-    config: dict[str, Any] | None = None
-    # Models of the same architecture swap their weights faster (fleet.starts).
+    shape: Shape | None = None  # dimensions of the model, by their names below
+    config: dict[str, Any] | None = None  # text of its Hugging Face config.json
+    # Models of the same architecture swap weights faster (fleet.starts).
     architecture: Annotated[str, Field(max_length=40)] = ""
-    source: str = "scenario"
+    source: str = "scenario"  # where the values come from
 
     @property
     def in_full(self) -> bool:
@@ -113,12 +115,12 @@ class AttentionFfn(Section):
     """Of a mixture of experts: attention and KV cache on GPUs of their own, the feed-forward layers
     with the experts on others of the same type, with a way between the two in every layer."""
 
-    attention: Annotated[int, Field(ge=1, le=1024)]  # GPUs, in groups of ``tp``
+    attention: Annotated[int, Field(ge=1, le=1024)]  # GPUs, in groups of tp
     ffn: Annotated[int, Field(ge=1, le=1024)]  # GPUs, each with a part of the experts
-    # Most micro-batches in turn: one is at the experts while another is at attention.
+    # Largest number of micro-batches that take turns.
     micro_batches: Annotated[int, Field(ge=1, le=16)] = 3
-    # Bandwidth of each GPU, one way. Default: the published link, or the network if the GPUs fill
-    # more than a server. Both are reduced to what measured collectives reach.
+    # Bandwidth of each GPU, one way. Default: the published link or network, at the share that
+    # measured collectives reach.
     gb_s: PeakGb | None = None
     # Latency of each crossing. Default: the start latency of measured collectives.
     latency_us: Annotated[float, Field(ge=0, le=1_000_000)] | None = None
@@ -133,40 +135,43 @@ class Profile(Section):
     model on any GPU whose facts are known, on ``tp * pp * attention_dp`` GPUs.
     """
 
-    model: Name
-    gpu: Name
-    tp: Annotated[int, Field(ge=1, le=1024)] = 1  # default with a name: the profile's own
-    role: Role = "mixed"
-    # A stored profile of this installation. Default version: the newest when the run is created.
-    name: Name | None = None
+    model: Name  # a model of the scenario
+    gpu: Name  # a GPU type
+    # GPUs of a tensor parallel group; default with a name: the profile's own.
+    tp: Annotated[int, Field(ge=1, le=1024)] = 1
+    role: Role = "mixed"  # mixed: prefill and decode in one replica
+    name: Name | None = None  # stored profile; default version: the newest when the run is created
+    # Version of the stored profile.
     version: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    # linear: measured; roofline: computed from shape and peaks.
     kind: Literal["linear", "roofline"] = "linear"
-    # For kind: roofline: add the overhead measured for this engine. Default: the engine of the
-    # stored measurements of the model on that GPU type, else vLLM, as for estimates.
+    # Adds the overhead of this engine (roofline). Default: the engine of your measurements of the
+    # model on that GPU type, else vLLM.
     engine: Literal["vllm", "sglang", "trtllm"] | None = None
     # Stored measurements of the same version correct the profile most.
     engine_version: Annotated[str, Field(max_length=60)] = ""
-    # Precision of the linear layers' weights. Built-in linear profiles use bf16.
-    precision: Precision = "bf16"
-    kv_precision: Literal["bf16", "fp8"] = "bf16"
-    # For kind: roofline: the rank of LoRA adapters, and the number in use at the same time.
+    precision: Precision = "bf16"  # precision of the weights of linear layers
+    kv_precision: Literal["bf16", "fp8"] = "bf16"  # precision of the KV cache
+    # Rank of LoRA adapters (roofline).
     lora_rank: Annotated[int, Field(ge=1, le=1024)] | None = None
-    lora_active: Annotated[int, Field(ge=1, le=4096)] | None = None
-    # Decode iterations between SGLang's polls for new requests (--scheduler-recv-interval).
+    lora_active: Annotated[int, Field(ge=1, le=4096)] | None = None  # LoRA adapters in use at once
+    # Iterations between SGLang's polls for requests (--scheduler-recv-interval).
     recv_interval: Annotated[float, Field(ge=1, le=10_000)] | None = None
-    pp: Annotated[int, Field(ge=1, le=64)] = 1
-    attention_dp: Annotated[int, Field(ge=1, le=1024)] = 1
-    moe_tp: Annotated[int, Field(ge=1, le=1024)] = 1  # both 1: the same as attention
-    moe_ep: Annotated[int, Field(ge=1, le=1024)] = 1
-    attention_ffn: AttentionFfn | None = None  # for prefill or decode instances
-    alpha_ms: CoefficientMs | None = None
-    beta_ms: CoefficientMs | None = None
-    gamma_ms: CoefficientMs | None = None
-    delta_ms: CoefficientMs | None = None
-    # Default: the values of the built-in profile, else 256 and 2048.
+    pp: Annotated[int, Field(ge=1, le=64)] = 1  # pipeline stages
+    attention_dp: Annotated[int, Field(ge=1, le=1024)] = 1  # copies of attention
+    # GPUs that split an expert; both 1: as attention.
+    moe_tp: Annotated[int, Field(ge=1, le=1024)] = 1
+    moe_ep: Annotated[int, Field(ge=1, le=1024)] = 1  # groups that share the experts
+    attention_ffn: AttentionFfn | None = None  # attention and experts on separate GPUs
+    alpha_ms: CoefficientMs | None = None  # constant of a decode iteration
+    beta_ms: CoefficientMs | None = None  # time per decoding sequence
+    gamma_ms: CoefficientMs | None = None  # constant of a prefill iteration
+    delta_ms: CoefficientMs | None = None  # time per prompt token
+    # Sequences of a batch; default: of the built-in profile, else 256.
     max_batch: Annotated[int, Field(ge=1, le=65_536)] | None = None
+    # Tokens of an iteration; default: of the built-in profile, else 2048.
     max_batch_tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
-    source: str = "scenario"
+    source: str = "scenario"  # where the values come from
 
     @property
     def in_full(self) -> bool:

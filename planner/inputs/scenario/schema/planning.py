@@ -53,29 +53,27 @@ TimeLimit = Annotated[float, Field(gt=0, le=3600)]  # s
 class Forecast(Section):
     """How demand is forecast."""
 
-    method: Method = "auto"
-    # Percentile to plan for; mean: the mean, as in the source. Default: chosen on the days before
-    # the window.
+    method: Method = "auto"  # forecast method
+    # Percentile to plan for, or the mean. Default: chosen on the days before the window.
     quantile: Level | None = None
-    # By interactive tier, if tiers need different percentiles.
+    # Percentiles by interactive tier.
     quantiles: dict[Name, Level] = {}
-    # Cost of a late request in $. The quantile is then the one with the least total cost of
-    # capacity and late requests. Default: the smallest that covers the tier's SLO target.
+    # Cost of a late request in $. The percentile then minimizes the cost of capacity and misses.
     late_usd: LateUsd | None = None
-    # beta, the share of the last period's NIW load that is added, as in the source. Default: the
-    # load that each period must do so that none is left when it becomes urgent.
+    # Share of the last period's deferrable load that is added (SageServe's beta). Default: by
+    # deadlines.
     niw_buffer: Buffer | None = None
-    # Days forecast as a separate kind: public holidays by country (US, DE-BY), or dates.
+    # Countries (US, DE-BY) or dates with their own kind of day.
     holidays: Annotated[tuple[Holiday, ...], Field(max_length=100)] = ()
 
 
 class ObjectiveWeights(Section):
     """What the plan charges per unit, in place of one measure."""
 
-    usd: Weight = 0.0
-    gpu_hours: Weight = 0.0
-    kwh: Weight = 0.0
-    kg: Weight = 0.0  # of CO2
+    usd: Weight = 0.0  # per dollar
+    gpu_hours: Weight = 0.0  # per GPU-hour
+    kwh: Weight = 0.0  # per kWh
+    kg: Weight = 0.0  # per kg of CO2
 
     @model_validator(mode="after")
     def _some(self) -> ObjectiveWeights:
@@ -90,63 +88,59 @@ class Priorities(Section):
     A tier of a model is worth both numbers multiplied.
     """
 
-    models: dict[Name, Above0] = {}
-    tiers: dict[Name, Above0] = {}
+    models: dict[Name, Above0] = {}  # by model; default: 1
+    tiers: dict[Name, Above0] = {}  # by tier; default: 1
 
 
 class Limits(Section):
     """What the plan may take. By the hour in every period, or over the whole window (which needs
     ``periods: all``); changes are starts and stops."""
 
-    usd_per_hour: Limit | None = None
-    carbon_kg_per_hour: Limit | None = None
-    changes_per_period: Limit | None = None
-    usd: Limit | None = None
-    carbon_kg: Limit | None = None
-    changes: Limit | None = None
+    usd_per_hour: Limit | None = None  # dollars per hour
+    carbon_kg_per_hour: Limit | None = None  # kg of CO2 per hour
+    changes_per_period: Limit | None = None  # starts and stops per period
+    usd: Limit | None = None  # dollars over the window
+    carbon_kg: Limit | None = None  # kg of CO2 over the window
+    changes: Limit | None = None  # starts and stops over the window
 
 
 class Spare(Section):
     """What may be gone while all demand is still carried within the SLOs."""
 
-    # Instances that may be lost. by: pool means in every pool (a model's instances on one column of
-    # a region). by: region means among all instances of a model in a region.
-    instances: Annotated[int, Field(ge=0, le=1000)] = 0
-    by: Literal["pool", "region"] = "pool"
-    # 1: any one region may be lost. The other regions then serve the joint demand.
+    instances: Annotated[int, Field(ge=0, le=1000)] = 0  # replicas that may be lost at once
+    by: Literal["pool", "region"] = "pool"  # of every pool, or of all pools of a model in a region
+    # 1: any one region may be lost; the others serve the joint demand.
     regions: Annotated[int, Field(ge=0, le=1)] = 0
 
 
 class Objective(Section):
     """What the plan minimises, within what limits, and how hard the solver tries."""
 
-    minimise: Minimise = "cost"
+    minimise: Minimise = "cost"  # what the plan minimizes
     weights: ObjectiveWeights | None = None  # replaces minimise
-    limits: Limits = Limits()
-    # How to choose if capacity and limits do not allow to serve all. Default: no plan.
+    limits: Limits = Limits()  # budget, carbon and changes
+    # Whom to serve if capacity is short. Default: no plan.
     limited: Literal["Exact", "None", "PriorityExhaustive", "PriorityRoundRobin", "RoundRobin"] | (
         None
     ) = None
-    priorities: Priorities = Priorities()
-    # The criticality that greedy policies order by. tier: of each tier of a model. model: of the
-    # model's most valuable tier, for all its tiers.
+    priorities: Priorities = Priorities()  # worth of demand if capacity is short
+    # Whether greedy modes order tiers, or whole models by their most valuable tier.
     criticality: Literal["tier", "model"] = "tier"
-    # one: plan each period from the previous one, on the forecast of that moment (E7).
-    # all: plan the whole window at once, on data from before it.
+    # one: each period on the forecast of its decision. all: the whole window at once.
     periods: Periods = "one"
-    # Income of an instance lent for a period, as a share of its price (E9); needs periods: all.
+    # Income of a lent replica as a share of its price; needs periods: all.
     lend_share: Annotated[float, Field(ge=0, le=1)] | None = None
     epsilon: Share = 0.8  # share of a region's peak served in the region
-    # Share of a region's demand that plans may send to another: {from: {to: share}}. Default: any,
-    # within epsilon. A route with a share of 0, or without a share, is closed to every request.
+    # Share of a region's demand that another may serve: {from: {to: share}}. Default: any. A route
+    # with share 0, or without a share, is closed.
     reroute: dict[Name, dict[Name, Annotated[float, Field(ge=0, le=1)]]] | None = None
-    # Largest share of a model's capacity in a region that may be on spot instances (assumed).
+    # Largest share of a model's capacity in a region on spot GPUs (assumed).
     spot_share: Annotated[float, Field(ge=0, le=1)] = 0.5
-    spare: Spare = Spare()
-    solver: Solver = "highs"
-    gap: Gap = 1e-4
-    time_limit_s: TimeLimit = 30.0
-    # The policy that savings compare with, by name or name:label. Default: today or flat-peak.
+    spare: Spare = Spare()  # what may be lost (N+1)
+    solver: Solver = "highs"  # solver of the integer program
+    gap: Gap = 1e-4  # allowed gap, as a share of fleet cost
+    time_limit_s: TimeLimit = 30.0  # seconds per period
+    # Policy that savings compare with. Default: today or flat-peak.
     baseline: Annotated[str, Field(min_length=1, max_length=161)] | None = None
 
     @model_validator(mode="after")
@@ -175,8 +169,9 @@ class Horizon(Section):
     what then came; a window after its end is planned and replayed on the forecast.
     """
 
-    start: Moment | Literal["end"] | None = None  # "end": right after the trace
-    duration_s: Annotated[float, Field(gt=0, le=366 * 86_400)] | None = None
-    # Time between decisions. Default: an hour, or less for short traces.
+    # A moment inside the trace, or end: right after it; default: the last day.
+    start: Moment | Literal["end"] | None = None
+    duration_s: Annotated[float, Field(gt=0, le=366 * 86_400)] | None = None  # length of the window
+    # Seconds between decisions. Default: an hour, or less for short traces.
     period_s: Annotated[float, Field(gt=0, le=366 * 86_400)] | None = None
-    lead_s: Delay | None = None  # decision before the start of a period; default: startup_s
+    lead_s: Delay | None = None  # seconds from a decision to its period; default: startup_s

@@ -32,17 +32,17 @@ class Spot(Section):
     """GPUs of one type on offer as spot, beside the region's own: cheaper, and taken back when
     their provider wants them."""
 
-    capacity: Count  # GPUs
-    usd_per_gpu_hour: Usd | None = None  # default: the spot price of the region in ``like``
-    # Rate at which a replay loses an instance without notice. Default: never.
+    capacity: Count  # number of GPUs
+    usd_per_gpu_hour: Usd | None = None  # default: the spot price of the region in like
+    # Rate at which a simulation loses a replica without notice. Default: never.
     reclaims_per_instance_hour: Annotated[float, Field(ge=0, le=100)] = 0
 
 
 class Committed(Section):
     """USD per hour of a GPU that is paid whether it is used or not, by how long one commits."""
 
-    one_year: Usd | None = None
-    three_years: Usd | None = None
+    one_year: Usd | None = None  # USD per GPU-hour
+    three_years: Usd | None = None  # USD per GPU-hour
 
     @model_validator(mode="after")
     def _some(self) -> Committed:
@@ -54,16 +54,16 @@ class Committed(Section):
 class Region(Section):
     """Where GPUs are. ``like`` takes price, carbon and PUE from a built-in region."""
 
-    name: Name
-    like: str | None = None
+    name: Name  # name of the region
+    like: str | None = None  # built-in region for prices, carbon and PUE
     capacity: dict[Name, Gpus]  # GPUs by type; unlimited: no limit
-    usd_per_gpu_hour: dict[Name, Usd] = {}
-    spot: dict[Name, Spot] = {}  # by type
-    committed: dict[Name, Committed] = {}  # by type; an outlook recommends the commitment
+    usd_per_gpu_hour: dict[Name, Usd] = {}  # price by GPU type
+    spot: dict[Name, Spot] = {}  # spot GPUs by type
+    committed: dict[Name, Committed] = {}  # committed prices by type, for an outlook
     # Yearly mean, or 24 values by UTC hour, in g CO2e per kWh.
     carbon_g_per_kwh: Grams | Annotated[list[Grams], Field(min_length=24, max_length=24)] | None = (
         None
     )
-    pue: Annotated[float, Field(ge=1, le=10)] | None = None
-    latency_ms: dict[Name, LatencyMs] = {}  # one way, to other regions
+    pue: Annotated[float, Field(ge=1, le=10)] | None = None  # power usage effectiveness
+    latency_ms: dict[Name, LatencyMs] = {}  # latency one way, to other regions
     topology: Topology | None = None  # default: derived from the capacity

@@ -12,27 +12,27 @@ from planner.schema_types import Delay, Name, PeakGb, Section, Share
 class KvTransfer(Section):
     """The way of KV caches from prefill to decode instances (GB/s = 10^9 bytes/s)."""
 
-    gb_s: PeakGb | None = None  # per prefill instance; default: published network of its GPUs
-    shared_gb_s: PeakGb | None = None  # of all prefill instances of a pool; default: no limit
+    gb_s: PeakGb | None = None  # per prefill replica; default: published network of its GPUs
+    shared_gb_s: PeakGb | None = None  # of all prefill replicas of a pool; default: no limit
 
 
 class Serving(Section):
     """How the instances of one model serve, or of every model that has no row of its own."""
 
-    model: Name | None = None
-    # chunked: decodes first, prompts in chunks. whole: unbroken prompts first, with decodes in the
-    # same iteration if all fit. alone: as whole, but decodes always pause.
+    model: Name | None = None  # default: every model without a row
+    # chunked: decodes first, prompts in parts. whole: unbroken prompts first; decodes join if all
+    # fit. alone: as whole, but decodes always pause.
     batching: Literal["chunked", "whole", "alone"] = "chunked"
-    # Order of waiting requests: arrival, time left to the TTFT limit, tier, or both of the latter
-    # (SageServe section 6.5, with tau_n and tau_p).
+    # Order of waiting requests: by arrival, by time left to the TTFT limit, by tier, or by both
+    # (SageServe 6.5).
     scheduler: Literal["fcfs", "edf", "pf", "dpa"] = "fcfs"
     tau_n_s: Delay | None = None  # default: 10; requests expired for longer go first
     tau_p_s: Delay | None = None  # default: 0.5; urgent this long before the deadline
-    # It finds what the trace tells: block hashes, or cached tokens (also cached_share of a source).
+    # Whether prompts are found again, by block hashes or cached tokens of the trace.
     prefix_caching: bool = False
-    # If KV memory runs out, the request admitted last is recomputed later, or it fails.
+    # What happens to the last admitted request if KV memory runs out.
     when_full: Literal["preempt", "fail"] = "preempt"
-    kv_transfer: KvTransfer = KvTransfer()
+    kv_transfer: KvTransfer = KvTransfer()  # bandwidth of KV caches from prefill to decode
 
     @model_validator(mode="after")
     def _taus(self) -> Serving:
@@ -49,17 +49,15 @@ RouterName = Literal[
 class Routing(Section):
     """Which region and instance take a request, and when deferred ones are let in (E4)."""
 
-    # queues: regions in which the request would wait come last. memory: order regions by KV memory
-    # alone, as SageServe does.
+    # queues: regions with a queue come last. memory: by KV memory alone, as SageServe does.
     sees: Literal["queues", "memory"] = "queues"
-    # If a model has several pools in a region: the pool with the least effective memory utilisation
-    # first, or all instances as one pool.
+    # Which pool of a model in a region: the one with the least memory in use, or all as one.
     endpoint: Literal["least-memory", "together"] = "least-memory"
-    region_threshold: Share = 0.7  # of the first preferred region: effective memory utilisation
-    release_one_below: Share = 0.6  # utilisation of the endpoint: admit one deferred request
-    release_two_below: Share = 0.5
-    instance: RouterName = "least-remaining"
-    # Router for the sequences that a prefill pool hands over.
+    region_threshold: Share = 0.7  # memory utilization at which the next region is used
+    release_one_below: Share = 0.6  # utilization below which one deferred request enters
+    release_two_below: Share = 0.5  # utilization below which two enter
+    instance: RouterName = "least-remaining"  # how a replica is chosen
+    # How a decode replica is chosen.
     decode: Literal["least-remaining", "least-pending", "round-robin", "least-memory"] = (
         "least-memory"
     )

@@ -20,8 +20,8 @@ Hours = Annotated[float, Field(gt=0, le=24)]
 
 
 class _TestDay(Section):
-    name: Name | None = None
-    weight: Weight = 0.0  # of its cost in the expected cost
+    name: Name | None = None  # name in the result; default: by kind
+    weight: Weight = 0.0  # weight of its cost in the expected cost
     required: bool | None = None  # default: at its level of assurance and above
 
 
@@ -29,46 +29,47 @@ class Past(_TestDay):
     """Past windows as they were: the last day, the same weekday, and the busiest day known."""
 
     kind: Literal["past"]
-    windows: Annotated[int, Field(ge=1, le=3)] = 3
-    weight: Weight = 1.0  # each
+    windows: Annotated[int, Field(ge=1, le=3)] = 3  # number of past windows
+    weight: Weight = 1.0  # weight of each window
 
 
 class Drawn(_TestDay):
     """Days drawn from the forecast, with its growth and its uncertainty."""
 
     kind: Literal["drawn"]
-    paths: Annotated[int, Field(ge=1, le=100)] = 10
+    paths: Annotated[int, Field(ge=1, le=100)] = 10  # number of drawn days
     pass_share: Annotated[float, Field(gt=0, le=1)] = 0.9  # of the paths that have to pass
-    weight: Weight = 3.0
+    weight: Weight = 3.0  # weight of all paths
 
 
 class SlowerProfile(_TestDay):
     """The forecast day on profiles that are slower by their stated error."""
 
     kind: Literal["slower_profile"]
-    error: Literal["half", "nine-of-ten"] = "half"  # of all profiles stay within this error
+    # Error that half, or nine of ten, profiles stay within.
+    error: Literal["half", "nine-of-ten"] = "half"
 
 
 class MoreDemand(_TestDay):
     """The forecast day with more requests all day; no forecast knows of them."""
 
     kind: Literal["more_demand"]
-    times: Times = 1.25
+    times: Times = 1.25  # factor on requests
 
 
 class Crowd(_TestDay):
     """The forecast day with a crowd at its busiest time; no forecast knows of it."""
 
     kind: Literal["crowd"]
-    times: Times = 3.0
-    hours: Hours = 1.0
+    times: Times = 3.0  # factor on requests
+    hours: Hours = 1.0  # length of the crowd
 
 
 class LongerOutputs(_TestDay):
     """The forecast day with longer outputs in its second half."""
 
     kind: Literal["longer_outputs"]
-    times: Times = 2.0
+    times: Times = 2.0  # factor on output tokens
 
 
 class ReplicaLost(_TestDay):
@@ -81,14 +82,14 @@ class RegionLost(_TestDay):
     """The forecast day on which any one region fails at its busiest time."""
 
     kind: Literal["region_lost"]
-    hours: Hours = 1.0
+    hours: Hours = 1.0  # length of the failure
 
 
 class SlowStart(_TestDay):
     """The forecast day on which starts take longer, and the first start of each pool fails."""
 
     kind: Literal["slow_start"]
-    times: Times = 2.0
+    times: Times = 2.0  # factor on start times
 
 
 TestDay = (

@@ -13,14 +13,14 @@ from planner.schema_types import BinS, Milliseconds, Moment, Name, Section, Shar
 class Tier(Section):
     """A class of requests and its limits; a limit left out does not apply."""
 
-    name: Name
-    ttft_ms: Milliseconds | None = None
-    tbt_ms: Milliseconds | None = None  # mean gap between the tokens of a request
-    e2e_ms: Milliseconds | None = None
+    name: Name  # name of the tier
+    ttft_ms: Milliseconds | None = None  # limit of the time to the first token
+    tbt_ms: Milliseconds | None = None  # limit of the mean gap between output tokens
+    e2e_ms: Milliseconds | None = None  # limit of the whole request
+    # Share of requests that must meet every limit, %.
     percentile: Annotated[float, Field(gt=0, lt=100)] = 95
-    deferrable: bool = False  # may wait in the queue manager (NIW)
-    # Seconds that a request of a deferrable tier may wait before it is urgent. Default: 10/24 of
-    # e2e_ms.
+    deferrable: bool = False  # requests may wait in a queue (NIW)
+    # Seconds until a deferrable request is urgent; default: 10/24 of e2e_ms.
     priority_after_s: Annotated[float, Field(ge=0, le=31_536_000)] | None = None
 
     @model_validator(mode="after")
@@ -43,8 +43,8 @@ class Tier(Section):
 class Lengths(Section):
     """Tokens per request where the file has none: log-normal with this mean and spread."""
 
-    mean: Annotated[float, Field(gt=0, le=1_000_000)]
-    cv: Annotated[float, Field(ge=0, le=100)] = 1.0
+    mean: Annotated[float, Field(gt=0, le=1_000_000)]  # mean tokens of a request
+    cv: Annotated[float, Field(ge=0, le=100)] = 1.0  # coefficient of variation
 
 
 Shape = Literal["flat", "office", "worldwide", "campus", "evening"]
@@ -57,13 +57,15 @@ class Launch(Section):
     """Traffic without a trace: how much, and how it spreads over day and week. What of it lies
     before the window is drawn, so that a plan stands on a forecast of it as after any trace."""
 
-    rps: Annotated[float, Field(gt=0, le=1_000_000)] | None = None  # mean over a week
-    requests_per_day: Annotated[float, Field(gt=0, le=1e11)] | None = None  # mean over a week
+    rps: Annotated[float, Field(gt=0, le=1_000_000)] | None = (
+        None  # mean requests per second over a week
+    )
+    requests_per_day: Annotated[float, Field(gt=0, le=1e11)] | None = None  # or per day
     day: Shape | ByHour = "office"  # a known shape, or relative rates by hour of local time
     # Requests of a weekend day as a share of a weekday's. Default: from the shape.
     weekend: Annotated[float, Field(ge=0, le=10)] | None = None
     utc_offset_h: Annotated[float, Field(ge=-12, le=14)] = 0  # local time less UTC
-    # Coefficient of variation of an hour around its shape. Azure 2024: 0.08 to 0.10. 0: exact.
+    # Coefficient of variation of an hour around its shape (Azure 2024: 0.08 to 0.10).
     variation: Annotated[float, Field(ge=0, le=2)] = 0.1
     begins: datetime | None = None  # needed if no trace gives the begin of the window
 
@@ -87,18 +89,18 @@ class Source(Section):
 
     trace: str | None = None  # name of a stored trace
     file: str | None = None  # path relative to the scenario file; command line only
-    launch: Launch | None = None  # replaces a trace
+    launch: Launch | None = None  # traffic without a trace
     series: str | None = None  # one series of a demand file, or one model label of a trace
-    model: Name | None = None
+    model: Name | None = None  # model that serves it; default: the label in the file
     regions: dict[Name, Share] = {}  # share of the requests by home region
-    tiers: dict[Name, Share] = {}
-    scale: Annotated[float, Field(gt=0, le=1_000_000)] = 1.0
-    input_tokens: Lengths | None = None
-    output_tokens: Lengths | None = None
-    # Share of the input tokens that a prefix cache has. Default: the cached_tokens of the file. It
-    # needs serving with prefix_caching.
+    tiers: dict[Name, Share] = {}  # share of the requests by tier
+    scale: Annotated[float, Field(gt=0, le=1_000_000)] = 1.0  # factor on the number of requests
+    input_tokens: Lengths | None = None  # lengths, if the file has none
+    output_tokens: Lengths | None = None  # lengths, if the file has none
+    # Share of input tokens that a prefix cache has; needs prefix_caching. Default: the file's
+    # cached_tokens.
     cached_share: Annotated[float, Field(ge=0, lt=1)] | None = None
-    # Only of counts: variance over mean of the requests per second within a bin. 1 is Poisson.
+    # For counts: variance over mean of the requests per second within a bin; 1 is Poisson.
     dispersion: Annotated[float, Field(ge=1, le=1000)] = 1.0
 
     @model_validator(mode="after")
@@ -127,19 +129,19 @@ class Growth(Section):
     """How what comes after the traffic compares with what a forecast makes of it: so many times as
     much from its first moment on, and more (or less) each month, compounded. Of windows ahead."""
 
-    factor: Annotated[float, Field(gt=0, le=1000)] = 1.0
-    per_month: Annotated[float, Field(ge=-0.9, le=10)] = 0.0  # as a share: 0.05 is 5% more
+    factor: Annotated[float, Field(gt=0, le=1000)] = 1.0  # factor on the forecast
+    # Growth per month, compounded: 0.05 is 5%.
+    per_month: Annotated[float, Field(ge=-0.9, le=10)] = 0.0
 
 
 class Traffic(Section):
     """What arrives."""
 
+    # Traces, or launches without a trace.
     sources: Annotated[list[Source], Field(min_length=1, max_length=1000)]
-    # The end of known traffic. Later data is not used. If a source ends earlier, the rest is a gap.
-    # Default: the end of the data.
+    # End of known traffic; later data is not used. Default: the end of the data.
     until: Moment | None = None
-    growth: Growth = Growth()
+    growth: Growth = Growth()  # growth after the end of the traffic
     bin_s: BinS | None = None  # default: 900 s for traces of days, 60 s for traces of hours
-    # If a window has more requests, the replay covers one of several equal cells of the fleet.
-    # The plan always covers the whole fleet.
+    # With more requests, one of several equal cells of the fleet is simulated.
     max_replayed: Annotated[int, Field(ge=1000, le=200_000_000)] = 100_000_000

@@ -1,4 +1,4 @@
-"""The lines of docs/schedules.md, run as they stand against the product."""
+"""The script of docs/how-to/plan-on-a-schedule.md, run against the product."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_lines_of_the_docs(live_server):
     """Its worker and clock are this process: each run is carried out as it is asked for."""
     cache.clear()
     User.objects.create_user("anna", password="anna-secret", role=User.Role.APPROVER)
-    text = (ROOT / "docs" / "schedules.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/how-to/plan-on-a-schedule.md").read_text(encoding="utf-8")
     lines = re.findall(r"```sh\n(API=.*?)```", text, re.DOTALL)[0]
     environment = {"API": f"{live_server.url}/api/v1", "NAME": "anna", "PASSWORD": "anna-secret"}
     with subprocess.Popen(

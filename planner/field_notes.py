@@ -1,0 +1,64 @@
+"""Read the comments of fields in the source of sections, as their documentation.
+
+A comment stands above its field or at the end of its line. The published pages and the JSON Schema
+show it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+import re
+import tokenize
+from functools import cache
+
+from pydantic import BaseModel
+
+FIELD = re.compile(r"    ([a-z_][a-z0-9_]*): ")
+
+
+def field_notes(section: type[BaseModel]) -> dict[str, str]:
+    """Return the comment of each field of ``section``, inherited ones included; "" for none."""
+    notes: dict[str, str] = {}
+    for kind in reversed(section.__mro__):
+        if issubclass(kind, BaseModel) and kind is not BaseModel:
+            notes |= _own_notes(kind)
+    return {name: _sentence(notes.get(name, "")) for name in section.model_fields}
+
+
+@cache
+def _own_notes(kind: type[BaseModel]) -> dict[str, str]:
+    """Return the comments of the fields that the class itself declares."""
+    source = inspect.getsource(kind)
+    comments = {
+        token.start[0]: token.string.lstrip("# ")
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT and "noqa" not in token.string
+    }
+    lines = source.splitlines()
+    notes: dict[str, str] = {}
+    above: list[str] = []
+    field = ""
+    for number, line in enumerate(lines, 1):
+        if line.strip().startswith("#"):
+            above.append(comments[number])
+            field = ""
+            continue
+        if found := FIELD.match(line):
+            field = found.group(1)
+            notes[field] = " ".join(above)
+        above = []
+        if field and number in comments and "fmt:" not in comments[number]:
+            notes[field] = f"{notes[field]} {comments[number]}".strip()
+    return notes
+
+
+def _sentence(note: str) -> str:
+    """Return the note with a capital letter and a full stop."""
+    note = note.strip()
+    if not note:
+        return ""
+    first = note.split()[0]
+    if first == "default:" or not first.endswith(":"):  # else the name of a value
+        note = note[0].upper() + note[1:]
+    return note + ("" if note[-1] == "." else ".")
