@@ -37,6 +37,8 @@ from planner.inputs.ingest.benchmarks import read_benchmarks
 from planner.inputs.ingest.connectors import CONNECTORS
 from planner.inputs.ingest.reader import with_choice
 from planner.inputs.profiles.kernel_files import read_kernels
+from simulation.performance.memory import kv_bytes_per_token
+from simulation.performance.parameters import parameters
 
 CASES = Path(__file__).parents[2] / "shared" / "cases"
 GIVEN = {"model": "llama-3.1-8b", "gpu": "H100-SXM", "tp": 1}  # facts that a file may lack
@@ -143,13 +145,17 @@ def _evidence(path: Path, case: Values) -> Attempt:
 
 def _model(path: Path, _: Values) -> Attempt:
     shape = shape_of(json.loads(path.read_text()))
+    counted = parameters(shape)
+    idle = 1 - shape.experts_per_token / shape.experts if shape.experts else 0.0
     return Attempt(
         "read",
         {
-            "total_params": shape.total_params,
-            "active_params": shape.active_params,
+            "total_params": counted.total,
+            "active_params": counted.total - idle * counted.experts,
             "layers": shape.layers,
             "experts": shape.experts,
+            "experts_per_token": shape.experts_per_token,
+            "kv_bytes_per_token": kv_bytes_per_token(shape),
         },
     )
 

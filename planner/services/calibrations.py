@@ -50,6 +50,7 @@ class CalibrationOptions:
     gpu: str | None = None
     tp: int | None = None
     precision: str | None = None
+    isl: int | None = None  # input tokens, for logs without them
     engine: str = ""  # engine that served the rows, and its version
     engine_version: str = ""
 

@@ -225,6 +225,9 @@ class MeasurementsRequest(StrictSerializer):
     gpu = serializers.CharField(max_length=80, required=False)
     tp = serializers.IntegerField(min_value=1, max_value=1024, required=False)
     precision = serializers.ChoiceField(PRECISIONS, required=False)
+    isl = serializers.IntegerField(
+        min_value=1, max_value=10_000_000, required=False, help_text="Of rows without one."
+    )
     engine = serializers.ChoiceField(ENGINES, required=False, help_text="Which served the rows.")
     engine_version = serializers.CharField(max_length=60, required=False)
     source = serializers.CharField(  # type: ignore[assignment]
@@ -233,7 +236,7 @@ class MeasurementsRequest(StrictSerializer):
 
     def reading(self) -> CalibrationOptions:
         values = self.validated_data
-        keys = ("format", "model", "gpu", "tp", "precision", "engine", "engine_version")
+        keys = ("format", "model", "gpu", "tp", "precision", "isl", "engine", "engine_version")
         return CalibrationOptions(**{key: values[key] for key in keys if key in values})
 
 

@@ -25,7 +25,13 @@ KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
 INTERMEDIATE = ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size")
 CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
 EXPERTS = ("num_local_experts", "n_routed_experts", "num_experts")
-EXPERTS_PER_TOKEN = ("num_experts_per_tok", "top_k_experts", "moe_topk", "moe_top_k")
+EXPERTS_PER_TOKEN = (
+    "num_experts_per_tok",
+    "num_experts_per_token",
+    "top_k_experts",
+    "moe_topk",
+    "moe_top_k",
+)
 DEPTH = ("depth", "num_hidden_layers", "vt_num_hidden_layers", "num_layers")
 TEXT = ("text_config", "llm_config", "language_config")
 # Families with two projections per feed-forward layer, and with embeddings shared with the head, if
@@ -226,15 +232,17 @@ class _Reader:
             "share_expert_dim",
         )  # fmt: skip
         if shared is None:
-            shared = (self.number("n_shared_experts") or 0) * (intermediate or 0)
+            shared = (self.number("n_shared_experts", "num_shared_experts") or 0) * (
+                intermediate or 0
+            )
         if self.kind.startswith("llama4"):
             shared = self.needed("intermediate_size")
             values["intermediate"] = self.needed("intermediate_size_mlp")
         if self.kind.startswith("gemma4"):  # a dense part runs in parallel to the experts
             shared = self.needed("intermediate_size")
         values["shared_intermediate"] = shared
-        if self.number("moe_latent_size"):
-            values["expert_hidden"] = self.needed("moe_latent_size")
+        if latent := self.number("moe_latent_size", "routed_expert_hidden_size"):
+            values["expert_hidden"] = latent
         return values
 
     def dense_layers(self) -> int:
@@ -286,6 +294,9 @@ class _Reader:
         blocks = self.text.get("hybrid_override_pattern") or self.text.get("layers_block_type")
         if blocks:
             return self.nemotron(blocks)
+        kimi = self.text.get("linear_attn_config")
+        if isinstance(kimi, Mapping) and kimi.get("kda_layers"):
+            return self.kimi(kimi)
         layers, kinds = values["layers"], self.text.get("layer_types") or ()
         linear = sum(kind == "linear_attention" for kind in kinds[:layers])
         interval = self.number("full_attention_interval")
@@ -299,6 +310,16 @@ class _Reader:
             value_heads=self.needed("linear_num_value_heads"),
             value_dim=self.needed("linear_value_head_dim"),
             conv=self.needed("linear_conv_kernel_dim"),
+        )
+
+    def kimi(self, linear: Config) -> dict[str, Any]:
+        """Return the layers with Kimi Delta Attention."""
+        heads, width = (self.number(key, source=linear) for key in ("num_heads", "head_dim"))
+        conv = self.number("short_conv_kernel_size", source=linear)
+        if not heads or not width:
+            raise self.refuse("linear_attn_config has no num_heads or head_dim; add them")
+        return {"linear_layers": len(linear["kda_layers"])} | mixers.delta_net(
+            key_heads=heads, key_dim=width, value_heads=heads, value_dim=width, conv=conv or 1
         )
 
     def nemotron(self, blocks: str | Sequence[str]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import zstandard
 from planner.errors import IngestError
 from planner.inputs.ingest.options import GB, IngestOptions
 
-EXTENSIONS = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet")
+EXTENSIONS = (".csv", ".tsv", ".txt", ".log", ".jsonl", ".ndjson", ".json", ".parquet")
 COMPRESSED = (".gz", ".zst")
 KINDS_OF_FILE = f"{', '.join(EXTENSIONS)}, each also {' or '.join(COMPRESSED)}"
 GZIP, ZSTD, PLAIN = "gzip", "zstd", "none"

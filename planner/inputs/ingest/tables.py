@@ -32,6 +32,7 @@ from planner.inputs.ingest.blocks import (
     whole_records,
 )
 from planner.inputs.ingest.connectors import CONNECTORS
+from planner.inputs.ingest.log_lines import log_pattern, log_rows
 from planner.inputs.ingest.names import check_names
 from planner.inputs.ingest.options import IngestOptions
 from planner.inputs.ingest.rows import BAD_IDS, Batch, Fault, holes
@@ -113,9 +114,14 @@ def open_table(source: Source, options: IngestOptions, scratch: Path) -> Table:
         pieces = as_utf8(itertools.chain([head], pieces), source.name)
         head = _head_of(pieces)
     head = _text_head(head, source.name)
-    is_json = _is_json(head, source.name)
     unit = "line"
     stream: Iterator[bytes] = itertools.chain([head], pieces)
+    if pattern := log_pattern(head, source.name):
+        unit = "request"
+        pieces = log_rows(stream, pattern, source.name, options.chunk_bytes)
+        head = _head_of(pieces)
+        stream = itertools.chain([head], pieces)
+    is_json = _is_json(head, source.name)
     if is_json and (nested := _nested(head, source.name)) is not None:
         whole, path = nested
         rows = as_lines(documents(stream, source.name), path)

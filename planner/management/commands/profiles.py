@@ -50,6 +50,7 @@ class Command(HeadroomCommand):
         keep.add_argument("--gpu")
         keep.add_argument("--tp", type=int)
         keep.add_argument("--precision")
+        keep.add_argument("--isl", type=int, help="input tokens of rows that do not say them")
         keep.add_argument("--engine", default="", choices=("", *ENGINES))
         keep.add_argument("--engine-version", default="")
         keep.add_argument("--source", default="", help="where it was measured, in words")
@@ -124,7 +125,7 @@ class Command(HeadroomCommand):
 
 def _keep(options: dict[str, Any]) -> dict[str, Any]:
     """Store a file of measurements and return a summary."""
-    names = ("format", "model", "gpu", "tp", "precision", "engine", "engine_version")
+    names = ("format", "model", "gpu", "tp", "precision", "isl", "engine", "engine_version")
     reading = CalibrationOptions(**{name: options[name] for name in names})
     calibration = calibration_path(
         user=None, path=options["file"], options=reading, source=options["source"]

@@ -76,6 +76,9 @@ class MeasurementsForm(DressedForm):
         label="GPUs of an instance", required=False, min_value=1, max_value=1024
     )
     precision = forms.ChoiceField(label="Precision", required=False, choices=PRECISIONS)
+    isl = forms.IntegerField(
+        label="Input tokens of every row", required=False, min_value=1, max_value=10_000_000
+    )
     engine = forms.ChoiceField(
         label="Engine", required=False, choices=[("", "not said"), *((e, e) for e in ENGINES)]
     )
@@ -101,6 +104,7 @@ class MeasurementsForm(DressedForm):
             gpu=values["gpu"] or None,
             tp=values["tp"],
             precision=values["precision"] or None,
+            isl=values["isl"],
             engine=values["engine"],
             engine_version=values["engine_version"],
         )

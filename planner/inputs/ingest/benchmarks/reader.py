@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from planner.errors import IngestError
 from planner.inputs.ingest.benchmarks.csv_rows import csv_rows
 from planner.inputs.ingest.benchmarks.results import TOOLS, declared
 from planner.inputs.ingest.benchmarks.serving import guidellm, vllm
+from planner.inputs.ingest.benchmarks.text_logs import text_documents
 from planner.inputs.ingest.options import IngestOptions
 from planner.inputs.ingest.source import Source, foreign
 from simulation.performance.rows import NUMBERS, BenchmarkRows
@@ -46,12 +48,13 @@ def read_benchmarks(
     gpu: str | None = None,
     tp: int | None = None,
     precision: str | None = None,
+    isl: int | None = None,
     max_bytes: int = MAX_BYTES,
 ) -> BenchmarkFile:
     """Read benchmark rows from CSV or JSON, plain or compressed with gzip or zstd.
 
-    ``model``, ``gpu``, ``tp`` and ``precision`` fill in missing values only. ``name`` is the file's
-    original name, if it is stored under another.
+    ``model``, ``gpu``, ``tp``, ``precision`` and ``isl`` fill in missing values only. ``name`` is
+    the file's original name, if it is stored under another.
 
     Raises IngestError that names the file, the line or field, and the remedy.
     """
@@ -62,7 +65,7 @@ def read_benchmarks(
     source = Source(
         path,
         IngestOptions(name=name, max_bytes=max_bytes, max_expanded_bytes=max_bytes),
-        (".csv", ".json", ".jsonl"),
+        (".csv", ".json", ".jsonl", ".txt", ".log", ".yaml", ".yml"),
     )
     content = b"".join(source.pieces())
     if what := foreign(content[:16]):
@@ -75,8 +78,10 @@ def read_benchmarks(
         ) from None
     if not text.strip():
         raise IngestError(f"{source.name} is empty; upload the file that the benchmark wrote.")
-    if text.lstrip()[0] in "{[":
-        kind, rows, notes = _json(text, source.name, format)
+    documents = text_documents(text, source.name)
+    if documents or text.lstrip()[0] in "{[":
+        documents = documents or _documents(text, source.name)
+        kind, rows, notes = _json(documents, source.name, format)
     else:
         if format in ("vllm", "guidellm"):
             raise IngestError(
@@ -88,7 +93,7 @@ def read_benchmarks(
     return BenchmarkFile(
         name=source.name,
         format=kind,
-        rows=_named(rows, model, gpu, tp, precision),
+        rows=_named(rows, {"model": model, "gpu": gpu, "precision": precision}, tp, isl),
         columns=tuple(n for n in NUMBERS if np.isfinite(getattr(rows, n)).any()),
         notes=tuple(notes),
         sha256=source.digest,
@@ -97,26 +102,25 @@ def read_benchmarks(
 
 
 def _named(
-    rows: BenchmarkRows,
-    model: str | None,
-    gpu: str | None,
-    tp: int | None,
-    precision: str | None,
+    rows: BenchmarkRows, texts: Mapping[str, str | None], tp: int | None, isl: int | None
 ) -> BenchmarkRows:
     """Return ``rows`` with the given values in place of missing ones."""
-    if model:
-        rows = replace(rows, model=np.where(rows.model == "", model, rows.model))
-    if gpu:
-        rows = replace(rows, gpu=np.where(rows.gpu == "", gpu, rows.gpu))
-    if precision:
-        rows = replace(rows, precision=np.where(rows.precision == "", precision, rows.precision))
-    if tp:
-        rows = replace(rows, tp=np.where(np.isnan(rows.tp), float(tp), rows.tp))
-    return rows
+    given: dict[str, Any] = {
+        name: np.where(getattr(rows, name) == "", text, getattr(rows, name))
+        for name, text in texts.items()
+        if text
+    }
+    given |= {
+        name: np.where(np.isnan(getattr(rows, name)), float(number), getattr(rows, name))
+        for name, number in (("tp", tp), ("isl", isl))
+        if number
+    }
+    return replace(rows, **given)
 
 
-def _json(text: str, name: str, format: str) -> tuple[str, BenchmarkRows, Sequence[str]]:
-    documents = _documents(text, name)
+def _json(
+    documents: list[dict[str, object]], name: str, format: str
+) -> tuple[str, BenchmarkRows, Sequence[str]]:
     known = declared(documents, name) if format in ("auto", *TOOLS) else None
     if known is not None:
         return known

@@ -1,8 +1,10 @@
 """Read results of benchmark tools by their declarations: one TOML file each in ``tools``.
 
 A declaration has ``title``, ``docs`` (the tool's page), ``known_by`` (paths that identify a run)
-and ``[fields]``: field to a path in the run. ``a | b`` takes b where a is absent; ``a - b`` and
-``a / b`` are computed. Fields of times end with ``_ms`` or ``_s``. ``requests = true``: each object
+and ``[fields]``: field to a path in the run. ``*`` is the first element of a list with the rest of
+the path, and ``#`` the number of such elements. ``a | b`` takes b where a is absent; ``a - b`` and
+``a / b`` are computed. Fields of times end with ``_ns``, ``_ms`` or ``_s``. A value with ``units``
+of ms beside it is read in seconds. ``requests = true``: each object
 is one request, and the runs are summed up.
 """
 
@@ -24,6 +26,7 @@ from simulation.performance.rows import BenchmarkRows, benchmark_rows
 TEXTS = ("model", "gpu", "precision")
 TIMES = ("ttft", "tbt", "e2e", "mean_e2e", "arrival", "decode")
 SCALE = {"ns": 1e-9, "ms": 1e-3, "s": 1.0}
+MILLI = ("ms", "ms/token")
 NOTABLE = 0.05  # share of failed requests that is reported
 
 
@@ -64,6 +67,9 @@ def at(run: Any, path: str) -> Any:
     if isinstance(run, dict) and path in run:
         return run[path]
     first, _, rest = path.partition(".")
+    if isinstance(run, list) and first in ("*", "#"):
+        found = [each for part in run if (each := at(part, rest)) is not None]
+        return len(found) if first == "#" else next(iter(found), None)
     if isinstance(run, list) and first.isdecimal():
         inner = run[int(first)] if int(first) < len(run) else None
     else:
@@ -81,7 +87,9 @@ def _number(run: Any, expression: str, where: str) -> float:
                 value = first - second if sign == " - " else first / second if second else math.nan
                 break
         else:
-            value = _value(at(run, alternative.strip()), alternative.strip(), where)
+            path = alternative.strip()
+            units = at(run, f"{path.rpartition('.')[0]}.units")
+            value = _value(at(run, path), path, where) * (1e-3 if units in MILLI else 1.0)
         if not math.isnan(value):
             return value
     return math.nan
@@ -183,7 +191,13 @@ def _notes(values: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return sentences on failed requests, replicas and missing times between tokens."""
     notes = []
     for number, each in enumerate(values, 1):
-        failed, done = each.get("failed", 0.0), each.get("completed", math.nan)
+        failed = each.get("failed", 0.0)
+        done = each.get("completed", each.get("total", math.nan) - failed)
+        if each.get("pools", 1.0) > 1:
+            notes.append(
+                f"Result {number}: its stack has several pools of engines, of which the "
+                "first one is named here."
+            )
         share = failed / (failed + done) if done == done and failed == failed else 0.0
         if share > NOTABLE:
             notes.append(f"Result {number}: {share:.0%} of its requests failed.")

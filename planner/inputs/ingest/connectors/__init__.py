@@ -14,6 +14,7 @@ A declaration has these keys:
   and words of names by field.
 - ``repeated``: ``sum`` if rows of one bin are parts of it, such as those of several keys.
 - ``amounts``: how amounts are meant, such as ``counter``.
+- ``line``: the pattern of a row in a text log, with columns as named groups (``log_lines.py``).
 - ``[example]``: ``file``, ``text`` and ``expect`` of a small file, which a test reads.
 """
 
@@ -40,6 +41,7 @@ class Connector:
     known_by: tuple[str, ...]
     columns: Mapping[str, str]
     rows: str = ""
+    line: str = ""
     unit: str = ""
     missing: str = ""
     repeated: str = ""

@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+import yaml
 import zstandard
 
 from planner.errors import IngestError
@@ -325,3 +326,80 @@ def test_a_log_of_requests_of_an_engine(tmp_path):
     rows = read_benchmarks(path).rows
     assert (rows.ttft_s[0], rows.tbt_s[0]) == pytest.approx((1.0, 0.02))
     assert rows.concurrency[0] == pytest.approx(8 * 0.7 / (18.2 - 10.5))
+
+
+SUMMARY = """\
+================================================
+MLPerf Results Summary
+================================================
+SUT name : llama2-70b-Server-SUT
+Scenario : Server
+Completed samples per second    : 100.00
+Completed tokens per second: 30000.00
+Result is : VALID
+
+Additional Stats
+Mean latency (ns)               : 40000000000
+50.00 percentile latency (ns)   : 33000000000
+Mean First Token latency (ns)               : 960000000
+50.00 percentile first token latency (ns)   : 950000000
+Mean Time to Output Token (ns)               : 126000000
+50.00 percentile time to output token (ns)   : 132000000
+"""
+DETAIL = {
+    "result_completed_samples_per_sec": 100.0, "result_mean_latency_ns": 40e9,
+    "result_first_token_mean_latency_ns": 960e6, "result_time_to_output_token_mean": 132e6,
+    "result_completed_tokens_per_second": 30000.0,
+    "result_first_token_50.00_percentile_latency_ns": 950e6,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("log", ["summary", "detail"])
+def test_mlperf_s_logs_of_the_server_scenario(tmp_path, log):
+    detail = (f":::MLLOG {json.dumps({'key': k, 'value': v})}\n" for k, v in DETAIL.items())
+    path = tmp_path / f"mlperf_log_{log}.txt"
+    path.write_text(SUMMARY if log == "summary" else "".join(detail))
+    rows = read_benchmarks(path, isl=294).rows
+    assert (rows.ttft_s[0], rows.tbt_s[0]) == pytest.approx((0.95, 0.132))
+    assert (rows.isl[0], rows.osl[0], rows.throughput[0]) == (294, 300, 30000)
+    assert rows.concurrency[0] == pytest.approx(100 * 40)
+
+
+def test_mlperf_without_times_of_tokens_is_refused(tmp_path):
+    path = tmp_path / "mlperf_log_summary.txt"
+    path.write_text("MLPerf Results Summary\nScenario : Offline\nTokens per second: 9\n")
+    with pytest.raises(IngestError, match="Offline"):
+        read_benchmarks(path)
+
+
+@pytest.mark.parametrize("units", ["s", "ms"])
+def test_a_report_of_llm_d_in_its_own_units(tmp_path, units):
+    scale = 1000 if units == "ms" else 1
+
+    def times(seconds):
+        return {"units": units, "mean": seconds * scale, "p50": seconds * scale}
+
+    engine = {"kind": "inference_engine", "replicas": 2, "model": {"name": "m"},
+              "accelerator": {"model": "H100", "count": 2, "parallelism": {"tp": 2}}}  # fmt: skip
+    aggregate = {
+        "latency": {"time_to_first_token": times(0.1), "time_per_output_token": times(0.02),
+                    "request_latency": times(2.1)},
+        "requests": {"total": 90, "failures": 10, "input_length": {"mean": 1000},
+                     "output_length": {"mean": 101}},
+        "throughput": {"request_rate": {"mean": 4}, "output_token_rate": {"mean": 404}},
+    }  # fmt: skip
+    report = {
+        "version": "0.2", "run": {"uid": "u"},
+        "scenario": {"stack": [{"standardized": {"kind": "generic"}}, {"standardized": engine}]},
+        "results": {"request_performance": {"aggregate": aggregate}},
+    }  # fmt: skip
+    path = tmp_path / "report.yaml"
+    path.write_text(yaml.safe_dump(report))
+    read = read_benchmarks(path)
+    assert (read.rows.model[0], read.rows.gpu[0], read.rows.tp[0]) == ("m", "H100", 2)
+    assert (read.rows.ttft_s[0], read.rows.tbt_s[0]) == pytest.approx((0.1, 0.02))
+    assert read.rows.concurrency[0] == pytest.approx(4 * 2.1 / 2)  # of one of two replicas
+    assert len(read.notes) == 2  # failed requests, and replicas
+    path.with_suffix(".json").write_text(json.dumps(report))
+    again = read_benchmarks(path.with_suffix(".json")).rows
+    assert again.throughput[0] == read.rows.throughput[0] == 202

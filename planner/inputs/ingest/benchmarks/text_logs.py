@@ -1,0 +1,63 @@
+"""Read results that tools write as text: MLPerf's logs, and reports in YAML."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from planner.errors import IngestError
+from planner.files.document_limits import fault_of_extent
+
+MAX_CHARACTERS = 1_000_000
+_SUMMARY, _DETAIL = "MLPerf Results Summary", ":::MLLOG"
+_LINE = re.compile(r"^\s*(\S.*?)\s*:\s*(\S.*?)\s*$", re.MULTILINE)
+_YAML = re.compile(r"^(results|metrics|scenario):\s*$", re.MULTILINE)
+
+
+def text_documents(text: str, name: str) -> list[dict[str, object]]:
+    """Return the documents of MLPerf's logs or of a YAML report; empty for another file."""
+    if _SUMMARY in text:
+        found = [_facts(part) for part in text.split(_SUMMARY)[1:]]
+        return [_served(each, "Mean First Token latency (ns)", name) for each in found]
+    if text.lstrip().startswith(_DETAIL):
+        lines = (line.partition(_DETAIL)[2] for line in text.splitlines() if _DETAIL in line)
+        entries = [entry for line in lines if isinstance(entry := _entry(line), dict)]
+        facts = {str(entry.get("key")): entry.get("value") for entry in entries}
+        return [_served(facts, "result_first_token_mean_latency_ns", name)]
+    if text.lstrip()[0] in "{[" or len(_YAML.findall(text)) < 2:
+        return []
+    if len(text) > MAX_CHARACTERS:
+        raise IngestError(f"{name} is longer than a report; give one report per file.")
+    try:
+        documents = list(YAML(typ="safe", pure=True).load_all(text))
+    except (YAMLError, ValueError, TypeError, RecursionError):
+        raise IngestError(f"{name} is not valid YAML; give the report as it was written.") from None
+    if fault := fault_of_extent(documents):
+        raise IngestError(f"{name}: {fault}.")
+    return [document for document in documents if isinstance(document, dict)]
+
+
+def _facts(text: str) -> dict[str, object]:
+    return dict(_LINE.findall(text))
+
+
+def _entry(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _served(facts: dict[str, object], key: str, name: str) -> dict[str, object]:
+    """Return the facts of a run with times of tokens; raise IngestError for another scenario."""
+    if key not in facts:
+        scenario = facts.get("Scenario") or facts.get("effective_scenario") or "this"
+        raise IngestError(
+            f"{name}: MLPerf's {scenario} scenario has no times of tokens. Give the log of the "
+            "Server scenario with token latencies."
+        )
+    return facts
