@@ -137,4 +137,5 @@ def join_traces(first: Trace, then: Trace) -> Trace:
         region=np.concatenate([first.region, then.region]),
         tier=np.concatenate([first.tier, then.tier]),
         blocks=blocks,
+        session=None,
     )

@@ -145,6 +145,22 @@ class LostBins:
 
 
 @dataclass(frozen=True, slots=True)
+class Sessions:
+    """Sessions with at least two requests. Each request of a session is a turn."""
+
+    sessions: int
+    share: float  # of all requests that are turns of these sessions
+    turns_mean: float  # per session
+    turns_p50: float
+    turns_p95: float
+    turns_most: int
+    gap_s_p50: float  # seconds between the arrivals of two turns
+    gap_s_p95: float
+    growing: float  # share of later turns with a prompt at least as long as the one before
+    growth_p50: float  # prompt tokens that a later turn has more than the one before
+
+
+@dataclass(frozen=True, slots=True)
 class Character:
     """All figures of a trace; a list is empty if the file lacks the data for it."""
 
@@ -170,6 +186,7 @@ class Character:
     outages: tuple[LostBins, ...]
     outages_found: int  # number of all outages; ``outages`` is a limited list
     notes: tuple[str, ...]
+    sessions: Sessions | None = None  # None: the file has none with two requests
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,6 +17,7 @@ from planner.domain.trace_statistics.periodicity import (
     interarrival_cv,
     rhythm,
 )
+from planner.domain.trace_statistics.sessions import sessions_of
 from planner.domain.trace_statistics.volumes import (
     LISTED,
     cells,
@@ -78,6 +79,7 @@ def characterise(store: Path | str) -> Characterisation:
         outages=tuple(found_lost[:MAX_OUTAGES]),
         outages_found=len(found_lost),
         notes=_notes(report, grid, sampled=(store / LENGTHS).is_file()),
+        sessions=sessions_of(store) if by_request else None,
     )
     total = tuple(grid.total(field) for field in grid.amounts)
     return Characterisation(character, chart_rates(grid, lost), total)

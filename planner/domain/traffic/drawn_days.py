@@ -107,7 +107,7 @@ def requests_of_path(
                 replace(
                     pattern.rows(slice(0)), arrival_s=arrival, input_tokens=isl,
                     output_tokens=osl, model=codes[0], region=codes[1], tier=codes[2],
-                    start_s=window.start_s, blocks=cached,
+                    start_s=window.start_s, blocks=cached, session=None,
                 )
             )  # fmt: skip
     pieces = [piece for piece in pieces if len(piece)]
@@ -152,5 +152,6 @@ def _resampled(
         arrival_s=moved[sort],
         start_s=window.start_s,
         blocks=None if pattern.blocks is None else pattern.blocks.rows(rows),
+        session=None,
         **{name: getattr(pattern, name)[rows] for name in columns},
     )

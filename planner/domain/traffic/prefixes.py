@@ -13,6 +13,8 @@ from simulation.trace import CachedTokens, PrefixBlocks, Prefixes, Trace, joined
 
 # Tokens per block in Mooncake's traces, the only published ones with ids.
 USUAL_TOKENS = 512
+# Tokens per block of prompts that grow in a session. vLLM's blocks have 16; more keep the ids few.
+SESSION_TOKENS = 64
 
 
 def blocks_of(columns: RequestColumns) -> PrefixBlocks | None:
@@ -50,6 +52,32 @@ def cached_of(
         return cached_part(isl, stated) if stated > 0 else None
     counted = columns.cached_tokens
     return None if counted is None or not counted.any() else CachedTokens(counted)
+
+
+def blocks_of_sessions(trace: Trace) -> PrefixBlocks | None:
+    """Return the blocks that prompts of a session share as its context grows.
+
+    A prompt at least as long as the one before it is taken to begin with all of that one. A shorter
+    one begins anew. Requests without a session have no blocks. None: no request has a session.
+    """
+    if trace.session is None:
+        return None
+    order = np.argsort(trace.session, kind="stable")
+    order = order[trace.session[order] >= 0]
+    session, isl = trace.session[order], trace.input_tokens[order].astype(np.int64)
+    if not len(order):
+        return None
+    anew = np.ones(len(order), np.bool_)
+    anew[1:] = (session[1:] != session[:-1]) | (isl[1:] < isl[:-1])
+    count = -(-isl // SESSION_TOKENS)
+    # The last prompt of a growing context has the most blocks.
+    ends = np.append(np.flatnonzero(anew)[1:], len(order)) - 1
+    first_id = np.cumsum(count[ends]) - count[ends]
+    counts, firsts = np.zeros((2, len(trace)), np.int64)
+    counts[order], firsts[order] = count, first_id[np.cumsum(anew) - 1]
+    start = np.concatenate([[0], np.cumsum(counts)])
+    ids = np.repeat(firsts - start[:-1], counts) + np.arange(start[-1])
+    return PrefixBlocks(start, ids.astype(np.int32), SESSION_TOKENS)
 
 
 def joined(parts: Sequence[Trace]) -> Prefixes | None:

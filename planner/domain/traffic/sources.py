@@ -11,18 +11,15 @@ import numpy.typing as npt
 
 from planner.domain.traffic.binned import BinnedSource
 from planner.domain.traffic.prefixes import blocks_of, cached_of
+from planner.domain.traffic.scaling import of_first_turn, scaled_arrivals, scaled_sessions
 from planner.errors import ScenarioError
 from planner.inputs.ingest.store import DemandColumns, RequestColumns
 from planner.inputs.scenario.schema import Source
-from simulation.arrays import CodeArray, FloatArray, IntArray, count_codes, row_slices
+from simulation.arrays import CodeArray, count_codes, row_slices
 from simulation.trace import Prefixes, Trace
 
 MAX_REQUESTS = 200_000_000  # measured requests: about 50 bytes each
 MAX_DRAWN = 50_000_000  # drawn or scaled requests: they take several times that memory
-REPEAT_JITTER_S = 30.0  # with a scale above 1, largest distance of a repeat from the original
-SAMPLE_SCALE = 10.0  # from this scale on requests are a sample, and copies spread over bins
-SAMPLE_BINS_S = (60, 300, 900, 3600)
-SAMPLE_ROWS = 10  # requests of a sample that such a bin holds on average
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +41,7 @@ def measured_source(
 
     ``shell`` holds the scenario's names. A scale below 1 keeps a random part. Above 1, requests
     are repeated within ``REPEAT_JITTER_S`` of the original, and those of a sample within its bin.
+    Sessions are kept or repeated as a whole.
     A request without an answer becomes one with an answer of one token, which the prefill makes.
     Only unscaled requests keep their prompt blocks. Cached tokens are used if there are no blocks.
 
@@ -65,6 +63,7 @@ def measured_source(
     max_requests = MAX_REQUESTS if source.scale == 1 else MAX_DRAWN
     check_requests(count * source.scale, where, "scale", max_requests)
     arrival = arrived if keep is None else arrived[keep]
+    session = columns.session if keep is None or columns.session is None else columns.session[keep]
     if source.scale == 1:
         # Draw and discard one number per request, as a scale below 1 does. Later draws then do not
         # depend on the scale.
@@ -72,7 +71,13 @@ def measured_source(
             rng.random(rows.stop - rows.start)
     else:
         keep = np.arange(count) if keep is None else keep
-        arrival, original = _scaled(arrival, source.scale, columns.start_s, float(arrived[-1]), rng)
+        clock = columns.start_s, float(arrived[-1])
+        if session is None:
+            arrival, original = scaled_arrivals(arrival, source.scale, *clock, rng)
+        else:
+            arrival, original, session = scaled_sessions(
+                arrival, session, source.scale, *clock, rng
+            )
         keep = keep[original]
 
     def of_kept(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -93,7 +98,7 @@ def measured_source(
             for rows in row_slices(len(settled)):
                 size = rows.stop - rows.start
                 settled[rows] = table[rng.choice(len(stated), size=size, p=shares / shares.sum())]
-            return settled
+            return settled if session is None else of_first_turn(settled, session)
         if codes is None or not any(labels):
             if len(names) == 1:
                 return settled
@@ -124,38 +129,8 @@ def measured_source(
         tier=settle(source.tiers, shell.tiers, columns.tier, columns.tiers, "tier"),
         start_s=columns.start_s,
         blocks=blocks if blocks is None or keep is None else blocks.rows(keep),
+        session=session,
     )
-
-
-def _scaled(
-    arrived: FloatArray, scale: float, start_s: float, last_s: float, rng: np.random.Generator
-) -> tuple[FloatArray, IntArray]:
-    """Return the scaled arrivals in order, and the index of each one's original in ``arrived``."""
-    times = int(scale) + (rng.random(len(arrived)) < scale % 1.0)
-    original = np.repeat(np.arange(len(arrived)), times)
-    repeats = np.concatenate([[False], np.diff(original) == 0]) if len(original) else original > 0
-    arrival = arrived[original]
-    if scale < SAMPLE_SCALE:
-        arrival[repeats] += rng.uniform(-REPEAT_JITTER_S, REPEAT_JITTER_S, int(repeats.sum()))
-    else:  # a sample: copies within seconds would be a burst that the traffic never had
-        low, high = _stretch(arrived, start_s, last_s)
-        copies = original[repeats]
-        arrival[repeats] = rng.uniform(low[copies], high[copies])
-    arrival = np.clip(arrival, 0.0, last_s)
-    order = np.argsort(arrival, kind="stable")
-    return arrival[order], original[order]
-
-
-def _stretch(arrived: FloatArray, start_s: float, last_s: float) -> tuple[FloatArray, FloatArray]:
-    """Return begin and end of the stretch over which copies of each request spread.
-
-    It is the bin of the clock around the request. Bins hold about SAMPLE_ROWS requests, so that
-    counts spread as those of the sample do. ``start_s`` is the time of arrival 0.
-    """
-    rate = len(arrived) / max(last_s, 1e-9)
-    width = next((each for each in SAMPLE_BINS_S if each * rate >= SAMPLE_ROWS), SAMPLE_BINS_S[-1])
-    low = np.floor((arrived + start_s) / width) * width - start_s
-    return np.maximum(low, 0.0), np.minimum(low + width, last_s)
 
 
 def check_requests(count: float, where: str, field: str, maximum: int) -> None:

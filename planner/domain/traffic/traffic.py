@@ -21,7 +21,7 @@ from planner.domain.traffic.known_until import (
     without_bins_after,
 )
 from planner.domain.traffic.lengths import Lengths, LengthSample, mixed
-from planner.domain.traffic.prefixes import joined
+from planner.domain.traffic.prefixes import blocks_of_sessions, joined
 from planner.domain.traffic.sources import (
     MAX_DRAWN,
     MAX_REQUESTS,
@@ -39,7 +39,7 @@ from planner.inputs.scenario.settings import TrafficSettings
 from simulation.arrays import BoolArray, FloatArray
 from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Burstiness
-from simulation.trace import CachedTokens, PrefixBlocks, Trace
+from simulation.trace import CachedTokens, PrefixBlocks, Trace, joined_sessions
 
 MEASURED = "requests as measured"
 SYNTHESISED = "requests synthesised from bins"
@@ -50,7 +50,11 @@ LAUNCHED = (
     "is drawn from that as if it had come before, which tells how far hours are off their shape."
 )
 
+GROWING = (
+    "a prompt at least as long as the one before it in its session is taken to begin with that one."
+)
 DAY_S = 86_400.0
+READ = (*COLUMNS, "hash_ids", "cached_tokens", "session")  # columns of stored requests
 MAX_CELLS = 20_000_000  # bins over all models x regions x tiers: half a GB of demand
 AMOUNTS = ("requests", "input_tokens", "output_tokens")
 
@@ -133,13 +137,14 @@ class Traffic:
     def requests(self, start_s: float, end_s: float, seed: int, *, cells: int = 1) -> Trace:
         """Return the requests that arrive in ``[start_s, end_s)``, in epoch seconds.
 
-        With ``cells`` above 1, return those of one of that many equal cells. Each measured request
-        is kept with probability 1 / ``cells``. Raise ScenarioError if there are too many requests.
+        With ``cells`` above 1, return those of one of that many equal cells. Each measured session
+        or request is kept with probability 1 / ``cells``. Raise ScenarioError if there are too many
+        requests.
         """
         rng = generator(seed, Stream.REQUESTS)
         measured = self.measured.window(start_s, end_s)
         if cells > 1:
-            measured = measured.rows(rng.random(len(measured)) * cells < 1)
+            measured = measured.rows(_in_cell(measured, cells, rng))
         expected = sum(source.expected(start_s, end_s) for source in self.binned) / cells
         of = "traffic.sources", "scale or horizon.duration_s"
         check_requests(len(measured), *of, MAX_REQUESTS)
@@ -149,6 +154,15 @@ class Traffic:
         for source in self.binned:
             parts += source.draw(self.measured, start_s, end_s, rng, cells)
         return merge(parts, replay=self.replay)
+
+
+def _in_cell(trace: Trace, cells: int, rng: np.random.Generator) -> BoolArray:
+    """Return which requests are in one of ``cells`` equal cells; a session is in one as a whole."""
+    drawn = rng.random(len(trace))
+    if trace.session is not None:
+        turns = trace.session >= 0
+        drawn[turns] = rng.random(int(trace.session.max()) + 1)[trace.session[turns]]
+    return np.asarray(drawn * cells < 1)
 
 
 def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> Traffic:
@@ -165,8 +179,11 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
         stored = traces[stated.trace or ""]
         source = stated.model_copy(update={"scale": stated.scale * stored.sample})
         if stored.kind == "requests":
-            columns = read_requests(stored.store, (*COLUMNS, "hash_ids", "cached_tokens"))
+            columns = read_requests(stored.store, READ)
             requests = measured_source(shell, source, columns, where, rng)
+            if settings.prefix_caching and requests.blocks is None and requests.session is not None:
+                requests = replace(requests, blocks=blocks_of_sessions(requests))
+                notes.append(f"{stored.name}: {GROWING}")
             measured.append(known_by(Measured(requests, *span(columns)), settings.until_s))
             if columns.hash_ids is not None and not isinstance(requests.blocks, PrefixBlocks):
                 why = "it is scaled" if source.scale != 1 else "its hash_ids fit no size of blocks"
@@ -294,7 +311,7 @@ def merge(parts: Sequence[Trace], replay: str) -> Trace:
     base = min(part.start_s for part in parts)
     arrival = np.concatenate([part.arrival_s + (part.start_s - base) for part in parts])
     order = np.argsort(arrival, kind="stable")
-    blocks = joined(parts)
+    blocks, session = joined(parts), joined_sessions(parts)
     return replace(
         parts[0],
         arrival_s=arrival[order],
@@ -305,6 +322,7 @@ def merge(parts: Sequence[Trace], replay: str) -> Trace:
         tier=np.concatenate([part.tier for part in parts])[order],
         start_s=base,
         blocks=None if blocks is None else blocks.rows(order),
+        session=None if session is None else session[order],
         provenance=replay,
     )
 

@@ -40,7 +40,7 @@ _VALUES = ("value", "Value", "VALUE")
 AMOUNT_FIELDS = ("requests", "input_tokens", "output_tokens", "total_tokens", "cached_tokens")
 REQUEST_EXTRAS = (
     "hash_ids", "utility", "cached_tokens", "reasoning_tokens", "status", "cache_hit",
-    "request_id", "sample_rate",
+    "request_id", "sample_rate", "session", "parent",
 )  # fmt: skip
 
 # Words of a column's name that make it the field, for names that are in no list.

@@ -53,6 +53,8 @@ status: status statuscode responsestatus responsestatuscode httpstatus responsec
     finishreason errortype errorcode
 cache_hit: cachehit iscachehit cachestatus cachedresponse responsecached fromcache iscached cached
 request_id: requestid reqid xrequestid callid completionid spanid requestuuid
+session: sessionid session conversationid conversation threadid dialogid sessionuuid
+parent: parentrequestid parentchatid
 sample_rate: samplerate samplingrate sampleprobability samplingprobability
 time: time binstart binstarts timeutc timestamp datetime ts windowstart windowstarts
     hourstart intervalstart intervalstartutc date t seconds bucket period

@@ -26,6 +26,8 @@ REQUEST_FIELDS = (
     "cache_hit",
     "request_id",
     "sample_rate",
+    "session",
+    "parent",
 )
 DEMAND_FIELDS = (
     "time",

@@ -100,6 +100,10 @@ class _Reader:
                 fields.pop(name, None)
         self._fields = fields
         self.columns = [c for f, c in fields.items() if f != "hash_ids"]
+        # Turns are linked by the session, or by the request before them.
+        self._links: tuple[str, ...] = ("session",) if "session" in fields else ()
+        if not self._links and {"request_id", "parent"} <= fields.keys():
+            self._links = ("request_id", "parent")
         self.columns += [c for each in layout.tokens.values() for c in each.columns]
         self.columns += [condition.column for condition, _ in self._conditions]
         self.totals = _Totals()
@@ -257,6 +261,8 @@ class _Reader:
         )
         if (column := self._fields.get("hash_ids")) in frame.columns:
             part = part.with_columns(frame[column].alias("hash_ids"))
+        for name in self._links:
+            part = part.with_columns(_hashed(frame[self._fields[name]]).alias(name))
         if "utility" in self._fields:
             part = part.with_columns(self._utility(frame[self._fields["utility"]]))
         # Most files are in order, so sort only parts with late rows.
@@ -399,6 +405,13 @@ class _Reader:
 def _one_in(rate: float) -> float:
     """Return n of a sample rate: 0.01 is one in 100, and so is 100."""
     return 1 / rate if rate < 1 else rate
+
+
+def _hashed(column: pl.Series) -> pl.Series:
+    """Return a number for each name; null without a name."""
+    names = column.cast(pl.String).str.strip_chars()
+    hashes = names.hash(seed=0).reinterpret(signed=True)
+    return hashes.set(names.is_null() | (names == ""), None)
 
 
 def _zero(series: pl.Series) -> object:

@@ -4,6 +4,7 @@
 (seconds from the first request), input_tokens, output_tokens. Also model, region and tier (text,
 null if unknown). If the file has them, also cached_tokens (part of the input), reasoning_tokens
 (part of the output), hash_ids and utility (worth of serving the request, null without a number).
+Sessions are hashes of names: session, or request_id and the parent before it.
 
 ``demand.parquet``: series, model, region, tier, bin_start_s. Per bin also requests, input_tokens,
 output_tokens, total_tokens (null for a gap).
@@ -39,6 +40,7 @@ STORED = "A stored file of the trace"
 AGAIN = "send the file of this trace again, or restore a backup"
 MAX_BINS = 20_000_000  # of all series of one trace, 24 bytes each
 COLUMNS = ("arrival_s", "input_tokens", "output_tokens", *LABELS)
+SESSION = "session"
 TOKENS = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
 DTYPES = {"arrival_s": np.float64, **dict.fromkeys(TOKENS, np.int32)}
 
@@ -66,6 +68,8 @@ class RequestColumns:
     hash_ids: IntArray | None  # ids of all requests, concatenated
     hash_offsets: IntArray | None  # [requests + 1]: first id of each request
     cached_tokens: Int32Array | None = None  # input tokens from a prefix cache
+    # Session of each request from 0 on, -1: none. None: no session has two requests.
+    session: Int32Array | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -201,14 +205,15 @@ def read_requests(store_dir: Path | str, columns: Sequence[str] | None = None) -
     """Return stored requests as arrays.
 
     ``columns`` limits what is read: arrival_s, input_tokens, output_tokens, model, region, tier,
-    cached_tokens, reasoning_tokens, hash_ids. By default it is the first six.
+    cached_tokens, reasoning_tokens, hash_ids, session. By default it is the first six.
     """
     report, scan = scan_requests(store_dir)
     chosen = tuple(COLUMNS if columns is None else columns)
-    if unknown := set(chosen) - {*COLUMNS, *TOKENS, "hash_ids"}:
+    if unknown := set(chosen) - {*COLUMNS, *TOKENS, "hash_ids", SESSION}:
         raise IngestError(f"Stored requests have no column {min(unknown)}.")
     there = scan.collect_schema().names()
-    asked_for = [column for column in chosen if column in there and column != "hash_ids"]
+    apart = {"hash_ids", SESSION}
+    asked_for = [column for column in chosen if column in there and column not in apart]
     read, names = _read(store_dir, asked_for, report)
     ids = None
     if "hash_ids" in chosen and "hash_ids" in there:
@@ -231,7 +236,47 @@ def read_requests(store_dir: Path | str, columns: Sequence[str] | None = None) -
         else _frozen(ids.drop_nulls().explode(empty_as_null=False).to_numpy()),
         hash_offsets=None if ids is None else _offsets(ids),
         cached_tokens=read.get("cached_tokens"),
+        session=stored_sessions(scan) if SESSION in chosen else None,
     )
+
+
+def stored_sessions(scan: pl.LazyFrame) -> Int32Array | None:
+    """Return the session of each request from 0 on, -1: none; None: no session has two requests.
+
+    Requests without a column of sessions form one if each names the request before it.
+    """
+    there = scan.collect_schema().names()
+    if SESSION in there:
+        named = scan.select(SESSION).collect()[SESSION]
+    elif {"request_id", "parent"} <= set(there):
+        links = scan.select("request_id", "parent").collect()
+        named = _first_of_chain(links["request_id"], links["parent"])
+    else:
+        return None
+    # Sessions of one request have nothing to wait for.
+    several = named.is_not_null() & named.is_duplicated()
+    if not several.any():
+        return None
+    session = np.full(named.len(), -1, np.int32)
+    rows = several.to_numpy()
+    session[rows] = np.unique(named.filter(several).to_numpy(), return_inverse=True)[1]
+    session.setflags(write=False)
+    return session
+
+
+def _first_of_chain(ids: pl.Series, parents: pl.Series) -> pl.Series:
+    """Return for each request the index of the first one in its chain of parents."""
+    rows = pl.DataFrame({"id": ids, "row": np.arange(ids.len())}).unique("id", keep="first")
+    found = pl.DataFrame({"id": parents}).join(rows, on="id", how="left", maintain_order="left")
+    root = found["row"].fill_null(-1).to_numpy().astype(np.int64)
+    own = np.arange(len(root))
+    # A parent must come before, so that chains end.
+    root = np.where((root >= 0) & (root < own), root, own)
+    while True:
+        further = root[root]
+        if np.array_equal(further, root):
+            return pl.Series(root)
+        root = further
 
 
 def _read(

@@ -27,6 +27,11 @@ BURSTS = {
     "bins of": "width", "dispersion": "dispersion:,.3g", "within 10 min": "within_10_min:,.3g",
     "peak/mean": "peak_to_mean:,.3g", "CV": "cv:.2f", "empty": "empty:.1%",
 }  # fmt: skip
+SESSIONS = {
+    "sessions": "sessions:d", "share of requests": "share:.0%", "turns": "turns_mean:.1f",
+    "turns p95": "turns_p95:.0f", "gap p50, s": "gap_s_p50:,.3g", "gap p95, s": "gap_s_p95:,.3g",
+    "growing prompts": "growing:.0%", "growth p50, tokens": "growth_p50:,.0f",
+}  # fmt: skip
 DAYS = {
     "day": "name", "rank": "rank:d", "of the busiest": "of_busiest:.0%",
     "requests": "requests:,.0f", "input tokens": "input_tokens:,.0f",
@@ -62,6 +67,7 @@ class Command(HeadroomCommand):
             listed([answer["total"], *answer["volumes"]], VOLUMES),
             listed(answer["lengths"], LENGTHS),
             listed([b | {"width": duration(b["bin_s"])} for b in answer["burstiness"]], BURSTS),
+            listed([answer["sessions"]] if answer.get("sessions") else [], SESSIONS),
             listed(answer["days"]["days"], DAYS),
             [
                 *([answer["window"]["sentence"]] if answer["window"] else answer["days"]["words"]),
