@@ -27,7 +27,7 @@ def policy_names() -> list[str]:
 
 
 class UserPolicy(Policy):
-    """A class that the operator of this installation lists."""
+    """A policy class that the operator lists."""
 
     name: Name
     parameters: Annotated[dict[Name, bool | int | float | str], Field(max_length=100)] = {}

@@ -9,6 +9,7 @@ from planner.domain.kinds.forecast import TraceOptions
 from planner.domain.kinds.registry import KINDS
 from planner.domain.options import Option, RunOptions, options_in
 
+MANY = 10  # choices that another page lists
 PAGE = Path(__file__).parents[3] / "docs" / "options.md"
 HEAD = """\
 # Options of runs
@@ -40,9 +41,13 @@ def _section(name: str, declared: type[RunOptions]) -> Iterator[str]:
 
 def _takes(option: Option) -> str:
     """Return the valid values of an option in words, for a cell of a Markdown table."""
+    if len(option.choices) > MANY:
+        return f"one of [{len(option.choices)} names](forecasting.md#methods)"
     if option.choices:
         return ", ".join(f"`{choice}`" for choice in option.choices)
-    return option.remedy.removeprefix("give ").replace("|", "\\|")
+    words = option.remedy.removeprefix("give ").replace("|", "\\|")
+    words = words.replace("a whole number from", "integer from").replace("a number", "number")
+    return "text" if words.startswith("a text of") else words
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from itertools import groupby
 from pathlib import Path
 
 from planner.domain.columns import Column, Columns
@@ -21,14 +23,25 @@ def with_columns(text: str) -> str:
 
 
 def _described(columns: Columns) -> str:
-    head = "| key | unit | in the table | meaning |\n| --- | --- | --- | --- |\n"
-    return head + "".join(
-        f"| `{c.name}` | {c.unit} | {_names(c)} | {c.help} |\n" for c in columns.columns
-    )
+    """Return the table of the columns, and their names in flat tables where these differ."""
+    head = "| key | unit | meaning |\n| --- | --- | --- |\n"
+    alike = groupby(columns.columns, key=lambda column: (column.unit, column.help))
+    rows = [f"| {_keys(group)} | {unit} | {help} |\n" for (unit, help), group in alike]
+    names = {column.name: list(column.cells({})) for column in columns.columns}
+    other = [f"`{key}` as {_quoted(n)}" for key, n in names.items() if n and n != [key]]
+    absent = [key for key, n in names.items() if not n]
+    lines = [f"\nIn flat tables: {'; '.join(other)}.\n"] if other else []
+    lines += [f"\nNot in flat tables: {_quoted(absent)}.\n"] if absent else []
+    return "".join([head, *rows, *lines])
 
 
-def _names(column: Column) -> str:
-    return ", ".join(f"`{name}`" for name in column.cells({}))
+def _keys(columns: Iterable[Column]) -> str:
+    """Return the keys of columns that have one meaning."""
+    return _quoted(column.name for column in columns)
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 if __name__ == "__main__":

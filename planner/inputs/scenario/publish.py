@@ -22,6 +22,7 @@ from planner.policies.registry import TRAITS, TYPES
 DOCS = Path(__file__).parents[3] / "docs"
 SCHEMA_PATH = DOCS / "scenario.schema.json"
 PAGES = DOCS / "scenario.md", DOCS / "policies.md"
+MANY = 10  # values that another page lists
 HEAD = "| key | value (default) | meaning |\n| --- | --- | --- |\n"
 POLICY_HEAD = "| name | label | description |\n| --- | --- | --- |\n"
 PARAMETER_HEAD = "| parameter | default | meaning |\n| --- | --- | --- |\n"
@@ -86,6 +87,8 @@ def _keys(section: type[BaseModel]) -> str:
 
 def _value(schema: dict[str, Any]) -> str:
     """Return the values that a JSON Schema allows, in words."""
+    if len(schema.get("enum", ())) > MANY:
+        return f"one of [{len(schema['enum'])} names](forecasting.md#methods)"
     if "enum" in schema:
         return ", ".join(f"`{value}`" for value in schema["enum"])
     if "const" in schema:

@@ -16,7 +16,7 @@ from simulation.policies.parts.tier_pools import CHIRON_START, chiron_fleet
 
 
 class Chiron(Policy):
-    """Backpressure, local and global."""
+    """Scale on local and global backpressure."""
 
     kinds: ClassVar = {
         "chiron": Traits(

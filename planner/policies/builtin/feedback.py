@@ -12,7 +12,7 @@ from simulation.policies.feedback import TBT, TTFT
 
 
 class Feedback(Latencies):
-    """Algorithm 3 on one latency."""
+    """Scale by Algorithm 3 on one latency."""
 
     kinds: ClassVar = {
         "ttft-feedback": Traits(

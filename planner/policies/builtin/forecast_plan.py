@@ -13,7 +13,7 @@ LOAD = TunedParameter("load_factor", factors(0.5, 2.0))  # a larger plan is dear
 
 
 class Planned(Policy):
-    """The plan, followed at once (LT-I); lt-h is the plan of all periods together."""
+    """Follow the plan at once. lt-h plans all periods together."""
 
     kinds: ClassVar = {
         "lt-i": Traits(

@@ -16,7 +16,7 @@ from simulation.policies.wrappers.safety_layer import SafetyLayer
 
 
 class HeteroScale(Latencies):
-    """Algorithm 2 as the driver, Algorithm 3 as the safety layer."""
+    """Scale by Algorithm 2, with Algorithm 3 as the safety layer."""
 
     kinds: ClassVar = {
         "heteroscale": Traits(

@@ -97,7 +97,7 @@ class _Autoscaler(Policy):
 
 
 class Hpa(_Autoscaler):
-    """The horizontal pod autoscaler, on a mean over pods."""
+    """Scale as the horizontal pod autoscaler does, on a mean over pods."""
 
     kinds: ClassVar = {
         "hpa": Traits(
@@ -135,7 +135,7 @@ class Hpa(_Autoscaler):
 
 
 class Keda(_Autoscaler):
-    """KEDA, on the total over pods, and to none and back."""
+    """Scale as KEDA does, on the total over pods, also from and to zero."""
 
     kinds: ClassVar = {
         "keda": Traits(

@@ -12,7 +12,7 @@ from simulation.policies.kv_aware import KvAware as Rule
 
 
 class KvAware(Steady):
-    """KV memory, preemptions, and a prefix cache that loses what it held."""
+    """Scale on KV memory, preemptions and lost prefix blocks."""
 
     kinds: ClassVar = {
         "kv-aware": Traits(

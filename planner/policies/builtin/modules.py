@@ -33,7 +33,7 @@ class _Lender:
 
 
 class ModuleLevel(Policy):
-    """CoCoServe: layers copied to idle GPUs, modules moved under pressure."""
+    """Copy layers to idle GPUs, and move modules under pressure (CoCoServe)."""
 
     kinds: ClassVar = {
         "modules": Traits(

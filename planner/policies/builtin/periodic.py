@@ -24,7 +24,7 @@ MOST_STEPS = 10_000
 
 
 class TimetableStep(Section):
-    """From a time of day (UTC) on, so many replicas per pool that the row is about."""
+    """Replicas from a time of day (UTC) on, for the selected pools."""
 
     day: DAYS | None = None  # default: every day
     at: Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]  # "08:00", in quotes
@@ -51,7 +51,7 @@ class TimetableStep(Section):
 
 
 class Periodic(Policy):
-    """Counts by the time of day; without a timetable, planned for the day before."""
+    """Set replicas by the time of day. Without a timetable, plan for the day before."""
 
     kinds: ClassVar = {
         "periodic": Traits(

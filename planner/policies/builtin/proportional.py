@@ -31,7 +31,7 @@ LINES: dict[SignalName, tuple[str, str]] = {
 
 
 class Proportional(Steady):
-    """Algorithm 2 on one signal."""
+    """Scale by Algorithm 2 on one signal."""
 
     kinds: ClassVar = {
         name: Traits(f"Proportional to {signal}", line, Group.COORDINATED, complexity=15)

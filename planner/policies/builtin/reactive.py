@@ -44,7 +44,7 @@ class Thresholds(Policy):
 
 
 class Reactive(Thresholds):
-    """One pool for all tiers, scaled by its memory utilisation."""
+    """Scale one pool for all tiers by its utilization."""
 
     kinds: ClassVar = {
         "reactive": Traits(
@@ -63,7 +63,7 @@ class Reactive(Thresholds):
 
 
 class Siloed(Thresholds):
-    """Interactive and deferrable tiers on instances of their own."""
+    """Separate replicas for interactive and deferrable tiers."""
 
     kinds: ClassVar = {
         "siloed": Traits(

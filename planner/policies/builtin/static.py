@@ -11,7 +11,7 @@ from simulation.policies.static import Static
 
 
 class FixedFleet(Policy):
-    """The same fleet all the time."""
+    """Keep the same fleet."""
 
     kinds: ClassVar = {
         "today": Traits(

@@ -45,7 +45,7 @@ class _Deferred(Thresholds):
 
 
 class LtU(_Deferred):
-    """The plan, reached as utilisation asks for it."""
+    """Move toward the plan when utilization requires it."""
 
     kinds: ClassVar = {
         "lt-u": Traits(
@@ -61,7 +61,7 @@ class LtU(_Deferred):
 
 
 class LtUa(_Deferred):
-    """LT-U that passes the plan late in a period where the forecast is far off."""
+    """As LT-U, and beyond the plan late in a period if traffic differs much from the forecast."""
 
     kinds: ClassVar = {
         "lt-ua": Traits(

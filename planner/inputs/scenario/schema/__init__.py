@@ -57,7 +57,7 @@ __all__ = [
 
 
 class Scenario(Section):
-    """Everything a study needs besides the traces themselves."""
+    """Everything that a run needs, except traces."""
 
     version: Literal[1]  # always 1
     # Unique name; not digits alone, which would look like an id.

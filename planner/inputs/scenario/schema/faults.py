@@ -12,7 +12,7 @@ At = Annotated[float, Field(ge=0, le=366 * 86_400)]
 
 
 class _Where(Section):
-    """The pools a fault is about: all that fit what is given."""
+    """The pools that a fault selects."""
 
     model: Name | None = None  # default: all models
     region: Name | None = None  # default: all regions
@@ -21,7 +21,7 @@ class _Where(Section):
 
 
 class Crash(_Where):
-    """One instance is lost, of each pool that fits."""
+    """One replica of each selected pool is lost."""
 
     kind: Literal["crash"]
     at_s: At  # second of the window
@@ -29,7 +29,7 @@ class Crash(_Where):
 
 
 class Crashes(_Where):
-    """Instances are lost at random, at this rate each."""
+    """Replicas are lost at random."""
 
     kind: Literal["crashes"]
     per_instance_hour: Annotated[float, Field(gt=0, le=100)]  # rate per replica
@@ -42,7 +42,7 @@ def _in_order(fault: Any) -> Any:
 
 
 class Slow(_Where):
-    """One instance of each pool that fits takes ``factor`` times as long for a while."""
+    """One replica of each selected pool takes ``factor`` times as long for a while."""
 
     kind: Literal["slow"]
     from_s: At  # first second
@@ -54,7 +54,7 @@ class Slow(_Where):
 
 
 class Outage(Section):
-    """A region loses all its instances, and none can start there until it is over."""
+    """A region loses all replicas and starts none until the end."""
 
     kind: Literal["outage"]
     region: Name  # the failed region
@@ -65,7 +65,7 @@ class Outage(Section):
 
 
 class FailedStarts(_Where):
-    """Starts that take their time and then fail: each with a probability, and those numbered."""
+    """Starts take their time and then fail: by probability, or by number."""
 
     kind: Literal["failed-starts"]
     probability: Annotated[float, Field(ge=0, le=1)] = 0.0  # share of failed starts
@@ -80,7 +80,7 @@ class FailedStarts(_Where):
 
 
 class Controller(Section):
-    """Nobody scales for a while; then the policy resumes its state, or starts afresh."""
+    """Nobody scales for a while. Then the policy continues or starts again."""
 
     kind: Literal["controller"]
     from_s: At  # first second

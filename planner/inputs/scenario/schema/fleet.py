@@ -11,7 +11,7 @@ from planner.schema_types import Count, Delay, Name, Precision, Role, Section
 
 
 class Replicas(Section):
-    """What one pool of the fleet is today and how far it may move."""
+    """Replicas of one pool today, and their limits."""
 
     model: Name  # model of the pool
     region: Name  # region of the pool
@@ -28,9 +28,11 @@ class Replicas(Section):
 
 
 class Starts(Section):
-    """Seconds from asked for to serving, where weights are elsewhere than on the host, which takes
-    ``startup_s`` (SageServe section 3). A start takes, in this order: an instance that the pool
-    lent out, one that another model lent out there, a host with the weights, a host without."""
+    """Seconds until a replica serves, by location of the weights (SageServe section 3).
+
+    A start takes the first source available: a replica that the pool lent, one that another model
+    lent, a host with the weights (``startup_s``), a host without.
+    """
 
     reclaim_s: Delay = 60  # start of a replica lent out as spot
     same_architecture_s: Delay | None = None  # start from another model of the same architecture
@@ -40,21 +42,21 @@ class Starts(Section):
 
 
 class ScaleIn(Section):
-    """What becomes of instances that a policy takes out, where it does not say itself."""
+    """What happens to replicas that a policy removes."""
 
     soft_s: Delay = 0  # seconds that removed replicas stay and can return
     lend: bool = False  # whether they are lent as spot
 
 
 class RatioGate(Section):
-    """Started prefill and decode instances serve in numbers that keep their ratio (D4)."""
+    """Prefill and decode replicas start to serve in numbers that keep their ratio (D4)."""
 
     ratio: Annotated[float, Field(gt=0, le=1000)]  # prefill replicas per decode replica
     tolerance: Annotated[float, Field(ge=0, le=100)] = 0.25  # allowed deviation from the ratio
 
 
 class Fleet(Section):
-    """The fleet as it is. Without ``today`` a flat fleet sized for the peak is assumed."""
+    """The current fleet. Without ``today``, a static fleet sized for the peak is assumed."""
 
     # The current fleet; savings compare with it.
     today: Annotated[list[Replicas], Field(max_length=10_000)] = []

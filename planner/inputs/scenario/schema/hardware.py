@@ -22,10 +22,9 @@ from planner.schema_types import (
 
 
 class Gpu(Section):
-    """A GPU type: built-in by any of its names alone, or your own with memory and power.
+    """A GPU type: built-in by any of its names, or your own with memory and power.
 
-    Power is per GPU. What follows the watts is needed by profiles of ``kind: roofline``: peaks are
-    dense, bandwidths one way.
+    Power is per GPU. Profiles of ``kind: roofline`` also need dense peaks and one-way bandwidths.
     """
 
     name: Name  # name in this scenario, or any built-in name
@@ -60,7 +59,7 @@ class Gpu(Section):
 
 
 class Shape(Section):
-    """What a model computes, by the fields of its config.json; memory and speed follow from it.
+    """Dimensions of a model, by the fields of its config.json.
 
     Other fields of ModelShape (simulation/performance/specs.py) go into ``config``.
     """
@@ -85,8 +84,7 @@ class Shape(Section):
 
 
 class Model(Section):
-    """A model: built-in by its short name or Hugging Face id alone, or your own, by its memory, by
-    its ``shape`` or by its ``config``, the text of a Hugging Face config.json as YAML."""
+    """A model: built-in by name, or your own by memory, ``shape`` or ``config``."""
 
     name: Name  # short name or Hugging Face id, or your own
     weight_gb: Annotated[float, Field(gt=0, le=100_000)] | None = None  # memory of the weights
@@ -112,8 +110,7 @@ class Model(Section):
 
 
 class AttentionFfn(Section):
-    """Of a mixture of experts: attention and KV cache on GPUs of their own, the feed-forward layers
-    with the experts on others of the same type, with a way between the two in every layer."""
+    """Attention and KV cache on some GPUs, and experts on others of the same type."""
 
     attention: Annotated[int, Field(ge=1, le=1024)]  # GPUs, in groups of tp
     ffn: Annotated[int, Field(ge=1, le=1024)]  # GPUs, each with a part of the experts
@@ -127,12 +124,11 @@ class AttentionFfn(Section):
 
 
 class Profile(Section):
-    """How fast a model runs on an arrangement of GPUs (linear, methods.md C1).
+    """Speed of a model on an arrangement of GPUs (linear, methods.md C1).
 
-    Without ``alpha_ms`` to ``delta_ms`` the built-in profile of that model, GPU and tp is meant, or
-    with a ``name`` the one that was fitted or imported here under that name. ``kind: roofline``
-    needs no measurement: iterations are estimated from the shape and the published peaks, of any
-    model on any GPU whose facts are known, on ``tp * pp * attention_dp`` GPUs.
+    Without ``alpha_ms`` to ``delta_ms``, it is the built-in profile of that model, GPU and tp, or
+    the stored profile ``name``. ``kind: roofline`` computes the speed from the shape and the
+    published peaks, on ``tp * pp * attention_dp`` GPUs.
     """
 
     model: Name  # a model of the scenario

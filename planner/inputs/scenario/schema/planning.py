@@ -68,7 +68,7 @@ class Forecast(Section):
 
 
 class ObjectiveWeights(Section):
-    """What the plan charges per unit, in place of one measure."""
+    """Weights of a mixed objective, per unit."""
 
     usd: Weight = 0.0  # per dollar
     gpu_hours: Weight = 0.0  # per GPU-hour
@@ -83,7 +83,7 @@ class ObjectiveWeights(Section):
 
 
 class Priorities(Section):
-    """Worth of a token of each model and tier where not all can be served; what is left out: 1.
+    """Worth of a token by model and tier, if capacity is short.
 
     A tier of a model is worth both numbers multiplied.
     """
@@ -93,8 +93,7 @@ class Priorities(Section):
 
 
 class Limits(Section):
-    """What the plan may take. By the hour in every period, or over the whole window (which needs
-    ``periods: all``); changes are starts and stops."""
+    """Limits of the plan: per hour, per period, or over the window (with ``periods: all``)."""
 
     usd_per_hour: Limit | None = None  # dollars per hour
     carbon_kg_per_hour: Limit | None = None  # kg of CO2 per hour
@@ -105,7 +104,7 @@ class Limits(Section):
 
 
 class Spare(Section):
-    """What may be gone while all demand is still carried within the SLOs."""
+    """What may be lost while the plan still serves all demand within the SLO."""
 
     instances: Annotated[int, Field(ge=0, le=1000)] = 0  # replicas that may be lost at once
     by: Literal["pool", "region"] = "pool"  # of every pool, or of all pools of a model in a region
@@ -114,7 +113,7 @@ class Spare(Section):
 
 
 class Objective(Section):
-    """What the plan minimises, within what limits, and how hard the solver tries."""
+    """The objective of the plan, its limits, and the effort of the solver."""
 
     minimise: Minimise = "cost"  # what the plan minimizes
     weights: ObjectiveWeights | None = None  # replaces minimise
@@ -163,10 +162,10 @@ class Objective(Section):
 
 
 class Horizon(Section):
-    """The window to plan; left out, the last day of a long trace or the last half of a short one.
+    """The window to plan. Default: the last day of a long trace, or the last half of a short one.
 
-    A window inside the trace is planned with what was known at each moment and replayed against
-    what then came; a window after its end is planned and replayed on the forecast.
+    A window inside the trace is planned with the data known at each moment, and simulated with the
+    requests that came. A window after its end uses the forecast for both.
     """
 
     # A moment inside the trace, or end: right after it; default: the last day.

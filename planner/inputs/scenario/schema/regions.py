@@ -29,8 +29,7 @@ Gpus = Annotated[
 
 
 class Spot(Section):
-    """GPUs of one type on offer as spot, beside the region's own: cheaper, and taken back when
-    their provider wants them."""
+    """Spot GPUs of one type: cheaper, and taken back by the provider at any time."""
 
     capacity: Count  # number of GPUs
     usd_per_gpu_hour: Usd | None = None  # default: the spot price of the region in like
@@ -39,7 +38,7 @@ class Spot(Section):
 
 
 class Committed(Section):
-    """USD per hour of a GPU that is paid whether it is used or not, by how long one commits."""
+    """Price of a GPU that is paid whether it is used or not."""
 
     one_year: Usd | None = None  # USD per GPU-hour
     three_years: Usd | None = None  # USD per GPU-hour
@@ -52,7 +51,7 @@ class Committed(Section):
 
 
 class Region(Section):
-    """Where GPUs are. ``like`` takes price, carbon and PUE from a built-in region."""
+    """A region with its GPUs. ``like`` takes price, carbon and PUE of a built-in region."""
 
     name: Name  # name of the region
     like: str | None = None  # built-in region for prices, carbon and PUE

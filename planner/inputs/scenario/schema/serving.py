@@ -10,21 +10,19 @@ from planner.schema_types import Delay, Name, PeakGb, Section, Share
 
 
 class KvTransfer(Section):
-    """The way of KV caches from prefill to decode instances (GB/s = 10^9 bytes/s)."""
+    """Bandwidth of KV caches from prefill to decode (GB/s = 10^9 bytes/s)."""
 
     gb_s: PeakGb | None = None  # per prefill replica; default: published network of its GPUs
     shared_gb_s: PeakGb | None = None  # of all prefill replicas of a pool; default: no limit
 
 
 class Serving(Section):
-    """How the instances of one model serve, or of every model that has no row of its own."""
+    """Batching, order and caches of one model, or of every model without a row."""
 
     model: Name | None = None  # default: every model without a row
-    # chunked: decodes first, prompts in parts. whole: unbroken prompts first; decodes join if all
-    # fit. alone: as whole, but decodes always pause.
+    # How an iteration combines prompts and decodes.
     batching: Literal["chunked", "whole", "alone"] = "chunked"
-    # Order of waiting requests: by arrival, by time left to the TTFT limit, by tier, or by both
-    # (SageServe 6.5).
+    # Order of waiting requests.
     scheduler: Literal["fcfs", "edf", "pf", "dpa"] = "fcfs"
     tau_n_s: Delay | None = None  # default: 10; requests expired for longer go first
     tau_p_s: Delay | None = None  # default: 0.5; urgent this long before the deadline
@@ -47,7 +45,7 @@ RouterName = Literal[
 
 
 class Routing(Section):
-    """Which region and instance take a request, and when deferred ones are let in (E4)."""
+    """Choice of region and replica for a request, and admission of deferred requests (E4)."""
 
     # queues: regions with a queue come last. memory: by KV memory alone, as SageServe does.
     sees: Literal["queues", "memory"] = "queues"

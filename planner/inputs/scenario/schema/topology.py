@@ -12,10 +12,11 @@ Parts = Annotated[int, Field(ge=1, le=10_000)]
 
 
 class Topology(Section):
-    """A region's tree: S2 switches, S1 switches, racks (S0), nodes. Left out, it follows from the
-    capacity. GPUs fill it type by type: racks of an S1 switch differ under ``mixed_s1`` of the S2
-    switches (high priority), S1 switches differ under ``mixed_s2`` of them (medium), the others
-    have one type as far as it goes (low)."""
+    """A region's tree: S2 switches, S1 switches, racks (S0), nodes. Default: from the capacity.
+
+    GPUs fill it type by type. Racks of an S1 switch differ under ``mixed_s1`` S2 switches (high
+    priority). S1 switches differ under ``mixed_s2`` S2 switches (medium). The others have one type.
+    """
 
     s2: Parts  # S2 switches of the region
     s1_per_s2: Parts = 4  # S1 switches of an S2 switch
@@ -29,8 +30,7 @@ class Topology(Section):
 
 
 class PlacedService(Section):
-    """What the service of one model asks of the network, in every region; of all models without a
-    row of their own where ``model`` is left out."""
+    """Network requirements of the service of one model, in every region."""
 
     model: Name | None = None  # default: every model without a row
     # What prefill and decode of a unit share: an S1 switch, an S2 switch, or nothing.
@@ -44,7 +44,7 @@ class PlacedService(Section):
 
 
 class Placement(Section):
-    """Where instances are placed, and what a KV cache loses on the way."""
+    """Placement of replicas, and bandwidth of KV caches across switches."""
 
     services: Annotated[list[PlacedService], Field(max_length=200)] = []  # requirements by model
     # Share of the network bandwidth for KV caches across S1 switches (HeteroScale).

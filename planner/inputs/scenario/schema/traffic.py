@@ -11,7 +11,7 @@ from planner.schema_types import BinS, Milliseconds, Moment, Name, Section, Shar
 
 
 class Tier(Section):
-    """A class of requests and its limits; a limit left out does not apply."""
+    """A class of requests with its limits."""
 
     name: Name  # name of the tier
     ttft_ms: Milliseconds | None = None  # limit of the time to the first token
@@ -41,7 +41,7 @@ class Tier(Section):
 
 
 class Lengths(Section):
-    """Tokens per request where the file has none: log-normal with this mean and spread."""
+    """Tokens per request, if the file has none: log-normal with this mean and spread."""
 
     mean: Annotated[float, Field(gt=0, le=1_000_000)]  # mean tokens of a request
     cv: Annotated[float, Field(ge=0, le=100)] = 1.0  # coefficient of variation
@@ -54,8 +54,10 @@ ByHour = Annotated[
 
 
 class Launch(Section):
-    """Traffic without a trace: how much, and how it spreads over day and week. What of it lies
-    before the window is drawn, so that a plan stands on a forecast of it as after any trace."""
+    """Traffic without a trace: its amount, and its shape over day and week.
+
+    Traffic before the window is drawn too, so that a plan has a history to forecast from.
+    """
 
     rps: Annotated[float, Field(gt=0, le=1_000_000)] | None = (
         None  # mean requests per second over a week
@@ -81,10 +83,9 @@ class Launch(Section):
 
 
 class Source(Section):
-    """One trace or demand file, or a part of it, or a launch, and where its requests go.
+    """A trace, a part of one, or a launch, and where its requests go.
 
-    ``model``, ``region`` and ``tier`` labels that the file itself carries are used when ``model``,
-    ``regions`` and ``tiers`` are left out.
+    Labels of the file apply unless ``model``, ``regions`` and ``tiers`` replace them.
     """
 
     trace: str | None = None  # name of a stored trace
@@ -126,8 +127,7 @@ class Source(Section):
 
 
 class Growth(Section):
-    """How what comes after the traffic compares with what a forecast makes of it: so many times as
-    much from its first moment on, and more (or less) each month, compounded. Of windows ahead."""
+    """Growth of the traffic after its end, for windows after it."""
 
     factor: Annotated[float, Field(gt=0, le=1000)] = 1.0  # factor on the forecast
     # Growth per month, compounded: 0.05 is 5%.
