@@ -38,7 +38,7 @@ from planner.domain.study import PolicyRun, Study
 from planner.domain.traffic.sources import StoredTrace
 from planner.inputs.ingest import IngestOptions, ingest_file
 from planner.inputs.scenario.document import parse
-from planner.inputs.scenario.own_hardware import NO_USER_FACTS
+from planner.inputs.scenario.user_facts import NO_USER_FACTS
 from planner.policies.choice import policy_of
 from simulation.arrays import FloatArray
 from simulation.arrival_pattern import dispersion

@@ -102,7 +102,7 @@ def _there(name: str) -> list[str]:
     from planner.storage import row_arrays
 
     kept = set(Run.objects.filter(state=Run.State.COMPLETED).values_list("store", flat=True))
-    return [stored for stored in row_arrays.listed(name) if stored not in kept]
+    return [stored for stored in row_arrays.stores_below(name) if stored not in kept]
 
 
 if __name__ == "__main__":

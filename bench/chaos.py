@@ -217,7 +217,7 @@ def _verdict(asked: list[int]) -> dict[str, int]:
     for name, rows in (("traces", Trace.objects), ("runs", Run.objects)):
         stores = set(rows.exclude(store="").values_list("store", flat=True))
         there = {f"{name}/{path.name}" for path in (row_arrays.data_dir() / name).glob("*")}
-        doubled += len((there | set(row_arrays.listed(name))) - stores)
+        doubled += len((there | set(row_arrays.stores_below(name))) - stores)
     if kept is not None:
         completed = Run.objects.filter(state=Run.State.COMPLETED).exclude(store="")
         ready = Trace.objects.filter(state=Trace.State.READY)

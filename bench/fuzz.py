@@ -144,7 +144,11 @@ def reader(name: str) -> Reader:
     from planner.inputs.ingest import IngestOptions, ingest_file
     from planner.inputs.ingest.benchmarks.reader import read_benchmarks
     from planner.inputs.live.prometheus.address import address_of
-    from planner.inputs.live.prometheus.client import Access, Prometheus, Steps
+    from planner.inputs.live.prometheus.client import (
+        Access,
+        Prometheus,
+        QueryTimes,
+    )
     from planner.inputs.profiles.kernel_files.reader import read_kernels
     from planner.inputs.scenario.document import outline, parse
     from planner.services.imports import read_description
@@ -184,7 +188,7 @@ def reader(name: str) -> Reader:
             server.content = json.loads(data)
         except (ValueError, RecursionError):  # which the client refuses before
             return None
-        return server.range("up", Steps(1000, 10, 50))
+        return server.range("up", QueryTimes(1000, 10, 50))
 
     gpus = catalogue.gpus()
     if name == "api-bodies":

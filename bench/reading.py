@@ -238,7 +238,7 @@ def _draft(path: Path, _: Values) -> Attempt:
         return Attempt("refuse", words=" ".join(problems))
     model = serving.profile.model
     context = catalogue.shape(model).max_context
-    found = beyond_context(row_arrays.held(trace.store), {EVERY_LABEL: (model, context)})
+    found = beyond_context(row_arrays.local_path(trace.store), {EVERY_LABEL: (model, context)})
     span_s = (trace.report["end_ns"] - trace.report["start_ns"]) / 1e9
     values = {"requests": trace.requests, "span_s": span_s, **_beyond([asdict(f) for f in found])}
     return Attempt("read", values)

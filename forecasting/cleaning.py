@@ -79,7 +79,7 @@ def clean(values: FloatArray, bin_s: float) -> Cleaned:
             outage[row] = outage_mask(find_outages(values[row], bin_s), values.shape[1])
         rare = enough[row] and share[row] <= RARE
         _mark_backlogs(values[row], zero[row], rare, outage[row], backlog[row])
-    outlier = _outliers(np.where(outage | backlog, np.nan, values)) & enough[:, None]
+    outlier = _find_outliers(np.where(outage | backlog, np.nan, values)) & enough[:, None]
     removed = outage | backlog | outlier
     return Cleaned(np.where(removed, np.nan, values), outage, backlog, outlier)
 
@@ -113,7 +113,7 @@ def _mark_backlogs(
             backlog[after] = True
 
 
-def _outliers(values: FloatArray) -> BoolArray:
+def _find_outliers(values: FloatArray) -> BoolArray:
     amounts = np.where(np.isnan(values), -np.inf, values)
     outlier = np.zeros(values.shape, bool)
     if values.shape[1] <= SETTLED:

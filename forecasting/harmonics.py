@@ -85,7 +85,7 @@ def choose_harmonics(
     lags = np.column_stack([w[rows - lag] for lag in range(1, AR_LAGS + 1)])
 
     def aic(option: Harmonics) -> float:
-        design = _differenced(option.design(start_s, bin_s, values.size), d)[rows]
+        design = _difference_columns(option.design(start_s, bin_s, values.size), d)[rows]
         regressors = np.hstack([lags, design])
         n, k = regressors.shape
         if n < 3 * k:
@@ -107,9 +107,9 @@ def regress(values: FloatArray, d: int, design: FloatArray) -> FloatArray:
     w = np.diff(values, n=d)
     rows = ~np.isnan(w)
     coefficients = np.zeros(design.shape[1])
-    coefficients[d:] = np.linalg.lstsq(_differenced(design, d)[rows], w[rows])[0]
+    coefficients[d:] = np.linalg.lstsq(_difference_columns(design, d)[rows], w[rows])[0]
     return coefficients
 
 
-def _differenced(design: FloatArray, d: int) -> FloatArray:
+def _difference_columns(design: FloatArray, d: int) -> FloatArray:
     return np.diff(design, n=d, axis=0)[:, d:]

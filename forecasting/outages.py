@@ -111,7 +111,7 @@ def _improbable_runs(values: FloatArray, runs: IntArray, factor: int) -> BoolArr
     covered = len(values) // factor * factor
     sums = values[:covered].reshape(-1, factor).sum(axis=1)
     empty = _runs(sums == 0)
-    level, variance = _neighbours(sums, empty)
+    level, variance = _surrounding_statistics(sums, empty)
     enough = level > SMALLEST_LEVEL
     empty, level, variance = empty[enough], level[enough], variance[enough]
     firsts = empty[_chance_of_at_most(np.zeros(len(empty)), level, variance) < CHANCE, 0] * factor
@@ -125,7 +125,7 @@ def _runs(mask: BoolArray) -> IntArray:
     return np.asarray(np.flatnonzero(steps).reshape(-1, 2), np.int64)
 
 
-def _neighbours(values: FloatArray, runs: IntArray) -> tuple[FloatArray, FloatArray]:
+def _surrounding_statistics(values: FloatArray, runs: IntArray) -> tuple[FloatArray, FloatArray]:
     """Return mean and variance of the bins around each run; NaN if too few are observed."""
     seen = ~np.isnan(values)
     # Sums of squares lose digits unless values are centred.
@@ -170,7 +170,7 @@ def _is_closed(values: FloatArray, run: list[int], bin_s: float) -> bool:
 
 def _extended_runs(values: FloatArray, runs: IntArray) -> IntArray:
     """Extend runs by a bin on either side that was observed in part."""
-    level, variance = _neighbours(values, runs)
+    level, variance = _surrounding_statistics(values, runs)
     extended = runs.copy()
     for side, step in ((0, -1), (1, 0)):
         edge = runs[:, side] + step
@@ -184,7 +184,7 @@ def _outages_of_runs(values: FloatArray, lost: BoolArray) -> tuple[Outage, ...]:
     runs = _runs(lost)
     if not len(runs):
         return ()
-    level, _ = _neighbours(np.where(lost, np.nan, values), runs)
+    level, _ = _surrounding_statistics(np.where(lost, np.nan, values), runs)
     described = []
     for (first, end), expected in zip(runs.tolist(), level.tolist(), strict=True):
         after = float(values[end]) / expected if end < len(values) and expected > 0 else np.nan

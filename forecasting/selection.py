@@ -5,7 +5,7 @@ from __future__ import annotations
 from forecasting.demand import DemandSeries
 from forecasting.errors import ForecastError
 from forecasting.forecast import Forecaster
-from forecasting.models.perfect import Perfect
+from forecasting.models.oracle import Perfect
 from forecasting.models.rule_forecaster import RuleForecaster
 from forecasting.rules.registry import PANEL_METHODS
 

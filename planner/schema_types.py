@@ -52,7 +52,7 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-def named(value: Any) -> Any:
+def expand_name(value: Any) -> Any:
     """Expand ``- H100``, which is short for ``- name: H100``."""
     return {"name": value} if isinstance(value, str) else value
 

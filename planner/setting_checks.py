@@ -18,12 +18,16 @@ def is_url(text: str, *, path: bool = True, schemes: Sequence[str] = ("http", "h
         return False
     try:
         parts = urlsplit(text)
-        return parts.scheme in schemes and _plain(parts) and (path or parts.path in ("", "/"))
+        return (
+            parts.scheme in schemes
+            and _is_plain_address(parts)
+            and (path or parts.path in ("", "/"))
+        )
     except ValueError:
         return False
 
 
-def _plain(parts: SplitResult) -> bool:
+def _is_plain_address(parts: SplitResult) -> bool:
     """Return whether an address has a host, perhaps a port and path, and nothing else."""
     named = "@" in parts.netloc or parts.query or parts.fragment
     dots = {".", ".."} & set(parts.path.split("/"))

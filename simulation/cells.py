@@ -18,7 +18,7 @@ from typing import TypeVar
 import numpy as np
 
 from simulation.arrays import IntArray
-from simulation.carried_over import with_carried, without_carried
+from simulation.carry_over import with_carried, without_carried
 from simulation.early_stop import LateCounter
 from simulation.engine.run import simulate
 from simulation.fleet import Fleet, Pool

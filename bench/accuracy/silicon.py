@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.accuracy import coverage, few, versions
+from bench.accuracy import coverage, few_rows, versions
 from simulation.arrays import FloatArray
 from simulation.performance.estimate.calibration import Calibration
 from simulation.performance.estimate.closed_loop import steady_state
@@ -58,7 +58,7 @@ def figures(data: Path) -> dict[str, Any]:
     errors |= _mlenergy(rows, every["model"])
     errors |= coverage.figures(rows, every)
     errors |= versions.figures(rows, every["model"])
-    errors |= few.figures(rows, every["model"])
+    errors |= few_rows.figures(rows, every["model"])
     _tables(alone, scored)
     return errors
 

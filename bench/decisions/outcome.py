@@ -11,16 +11,16 @@ from planner.domain.progress import silent
 from planner.domain.recommend.rule import Candidate, Choice
 from planner.domain.recommend.test_days import TestDays, spared
 from planner.domain.recommend.trials import STATIC, Trials, shortfall
-from planner.domain.replay.policy_selection import policies_chosen, standing
+from planner.domain.replay.policy_selection import missing_baselines, policies_chosen
 from planner.domain.replay.replay import run_policy
 from planner.domain.replay.static_search import smallest_flat
 from planner.domain.run_parts import IN_PROCESS
 from planner.domain.study import PolicyRun, Study
 from planner.domain.traffic.sources import StoredTrace
 from planner.domain.verification.profile_error import slower_or_faster, stated_error
-from planner.inputs.scenario.own_hardware import NO_USER_FACTS
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.test_days import LEVELS
+from planner.inputs.scenario.user_facts import NO_USER_FACTS
 from planner.policies.base import Policy
 from planner.policies.choice import policy_of
 from simulation.fleet import Fleet, Pool
@@ -41,7 +41,10 @@ def decided(name: str, scenario: Scenario, stored: StoredTrace) -> Decision:
     and ``oracle_usd`` that of a plan on a perfect forecast, tuned in the window.
     """
     study = study_of(scenario, {"t": stored}, NO_USER_FACTS, silent)
-    policies = [*policies_chosen(scenario, study, [])[0], *standing(scenario, study, [])[0]]
+    policies = [
+        *policies_chosen(scenario, study, [])[0],
+        *missing_baselines(scenario, study, [])[0],
+    ]
     trials = Trials(study, TestDays(study, scenario.test_days, scenario.seed), scenario.seed,
                     IN_PROCESS)  # fmt: skip
     choices = trials.choices(policies)

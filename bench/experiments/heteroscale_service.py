@@ -15,7 +15,7 @@ from planner.domain.preparation import study_of
 from planner.domain.progress import silent
 from planner.domain.study import Study
 from planner.inputs.scenario.document import parse
-from planner.inputs.scenario.own_hardware import NO_USER_FACTS
+from planner.inputs.scenario.user_facts import NO_USER_FACTS
 from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import Fleet
 from simulation.sizing.pool import curve_capacity, fewest_instances

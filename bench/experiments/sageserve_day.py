@@ -18,7 +18,7 @@ from planner.domain.traffic.sources import StoredTrace
 from planner.inputs import catalogue
 from planner.inputs.ingest import IngestOptions, ingest_file
 from planner.inputs.scenario.document import parse
-from planner.inputs.scenario.own_hardware import NO_USER_FACTS
+from planner.inputs.scenario.user_facts import NO_USER_FACTS
 from simulation.performance.linear import LinearProfile
 
 TRACES = Path(__file__).parents[2] / "../shared/data/traces"

@@ -18,7 +18,7 @@ from planner.domain.progress import silent
 from planner.domain.study import Study
 from planner.inputs import catalogue
 from planner.inputs.scenario.document import parse
-from planner.inputs.scenario.own_hardware import NO_USER_FACTS
+from planner.inputs.scenario.user_facts import NO_USER_FACTS
 
 MONDAY, DAYS = date(2024, 5, 13), 6  # to Saturday: of its week the trace has Sunday before it
 BUSIEST = date(2024, 5, 16)

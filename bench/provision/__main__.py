@@ -7,7 +7,7 @@ seeded small cases (``printed_greedy_infeasible``: share of feasible ones it lea
 that keeps the limit). ``placement_gap``: devices of Algorithm 2 over the fewest, less 1.
 ``exact_seconds``: 30 operators x 64 batch sizes x 4 parallelisms x 64 replicas. ``replan_ms``: the
 same by our greedy. ``gap_to_exact``: devices of our greedy over the fewest of all plans and
-placements, less 1. What requests say of plans: ``bench/provision/judged.py``. ``savings``,
+placements, less 1. What requests say of plans: ``bench/provision/level_replays.py``. ``savings``,
 ``claims``, ``windows``: by means of queues, against whole replicas, with measured kernels.
 ``replayed``: the table of traces judged by requests. ``modules``: layers copied and moved, in the
 simulator. ``--quick`` leaves those out, and judges fewer services.
@@ -21,7 +21,7 @@ import math
 import sys
 from typing import Any
 
-from bench.provision import algorithms, judged
+from bench.provision import algorithms, level_replays
 
 QUICK = 12  # services that are judged
 
@@ -36,7 +36,7 @@ def main() -> int:
         **algorithms.placement_gap(),
         **algorithms.device_gap(),
         **algorithms.times(),
-        **judged.everything(QUICK if options.quick else judged.CASES),
+        **level_replays.everything(QUICK if options.quick else level_replays.CASES),
     }
     for name, value in figures.items():
         print(f"{name:<28}{value:.4g}", file=sys.stderr)

@@ -32,7 +32,7 @@ class LocalLevel:
     def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
         first = max(0, int(origins[0]) - MEMORY)
         values = self.scale.transform(panel.values[:, first : int(origins[-1])])
-        gains, _ = _gains(~np.isnan(values), self.ratio[:, None])
+        gains, _ = _kalman_gains(~np.isnan(values), self.ratio[:, None])
         level = self.scale.inverse(_levels(values, gains)[origins - 1 - first, :, 0].T)
         return np.repeat(level[:, :, None], steps, axis=2)
 
@@ -44,7 +44,7 @@ class Kalman:
     def fit(self, panel: Panel) -> LocalLevel:
         scale = Logarithm(mean_scale(panel.values))
         values = scale.transform(panel.values)
-        gains, totals = _gains(~np.isnan(values), np.array([RATIOS]))
+        gains, totals = _kalman_gains(~np.isnan(values), np.array([RATIOS]))
         # The first bin only sets the level, so it has no error.
         errors = values.T[1:, :, None] - _levels(values, gains)[:-1]
         observed = ~np.isnan(errors)
@@ -55,7 +55,7 @@ class Kalman:
         return LocalLevel(np.take(RATIOS, np.argmax(likelihood, axis=1)), scale)
 
 
-def _gains(seen: BoolArray, ratio: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _kalman_gains(seen: BoolArray, ratio: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return gains and variances of the errors, both ``[bins, series, ratios]``.
 
     The gain is the share of an error that moves the level, 0 in gaps. Variances are divided by

@@ -100,7 +100,7 @@ def discounted(values: FloatArray, gain: float) -> FloatArray:
     return _ratio(values, np.ones_like(values), gain, before=np.nan)
 
 
-def _filtered(values: FloatArray, gain: float) -> FloatArray:
+def _exponential_filter(values: FloatArray, gain: float) -> FloatArray:
     return np.asarray(scipy.signal.lfilter([1.0], [1.0, gain - 1.0], values, axis=1))
 
 
@@ -128,8 +128,8 @@ def _ratio(values: FloatArray, profile: FloatArray, gain: float, before: float =
     Bins where either is NaN do not change it. It is ``before`` until one bin has both.
     """
     both = ~np.isnan(values) & ~np.isnan(profile)
-    over = _filtered(np.where(both, values, 0.0), gain)
-    under = _filtered(np.where(both, profile, 0.0), gain)
+    over = _exponential_filter(np.where(both, values, 0.0), gain)
+    under = _exponential_filter(np.where(both, profile, 0.0), gain)
     latest = np.maximum.accumulate(np.where(both, np.arange(values.shape[1]), 0), axis=1)
     ratio = np.take_along_axis(over / np.maximum(under, np.finfo(float).tiny), latest, axis=1)
     return np.where(np.logical_or.accumulate(both, axis=1), ratio, before)

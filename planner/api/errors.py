@@ -173,9 +173,9 @@ def _faults(detail: Any, field: str = "") -> Iterator[dict[str, str]]:
         for inner in detail:
             yield from _faults(inner, field)
     else:
-        yield {"field": field, "message": _readable(str(detail))}
+        yield {"field": field, "message": _shorten(str(detail))}
 
 
-def _readable(message: str) -> str:
+def _shorten(message: str) -> str:
     """Shorten a message that repeats thousands of characters of the input."""
     return message if len(message) <= LONGEST else f"{message[:200]} ... {message[-200:]}"

@@ -20,7 +20,7 @@ from planner.selectors.active_plans import activated_plans
 from planner.selectors.lookup import id_of
 
 
-class Numbered(PageNumberPagination):
+class NumberPagination(PageNumberPagination):
     """Pagination by ``page``, for lists in memory."""
 
     page_size = 50
@@ -37,9 +37,9 @@ class _Cursor(CursorPagination):
     Keys are never reused. No row is skipped or repeated if others are added or removed meanwhile.
     """
 
-    page_size = Numbered.page_size
-    page_size_query_param = Numbered.page_size_query_param
-    max_page_size = Numbered.max_page_size
+    page_size = NumberPagination.page_size
+    page_size_query_param = NumberPagination.page_size_query_param
+    max_page_size = NumberPagination.max_page_size
     ordering = "-pk"
 
     def get_ordering(self, request: Request, queryset: QuerySet[Any], view: Any) -> tuple[str, ...]:
@@ -47,7 +47,7 @@ class _Cursor(CursorPagination):
         return (self.ordering,)
 
 
-class Pages(Numbered):
+class Pages(NumberPagination):
     """Pagination by ``page`` in the requested order, or by ``cursor`` in creation order.
 
     An empty cursor starts the list. The links ``next`` and ``previous`` continue it.
@@ -95,7 +95,7 @@ class Pages(Numbered):
 
 def paged(view: APIView, rows: list[Any], item: Any, context: dict[str, Any]) -> Response:
     """Return a page of a list in memory."""
-    pages = Numbered()
+    pages = NumberPagination()
     page = pages.paginate_queryset(rows, view.request, view=view)
     return pages.get_paginated_response(item(page, many=True, context=context).data)
 
@@ -128,7 +128,7 @@ class StrictOrdering(OrderingFilter):
         return super().get_ordering(request, queryset, view)
 
 
-def _named(queryset: QuerySet[Run], relation: str, value: str) -> QuerySet[Run]:
+def _by_name_or_id(queryset: QuerySet[Run], relation: str, value: str) -> QuerySet[Run]:
     """Return the rows whose relation has the name or the id ``value``."""
     match = Q(**{f"{relation}__name": value})
     if (pk := id_of(value)) is not None:
@@ -143,10 +143,10 @@ class RunFilter(filters.FilterSet):  # type: ignore[misc]
     trace = filters.CharFilter(method="by_trace", max_length=120, label="Its name or id")
 
     def by_scenario(self, queryset: QuerySet[Run], _: str, value: str) -> QuerySet[Run]:
-        return _named(queryset, "scenario", value)
+        return _by_name_or_id(queryset, "scenario", value)
 
     def by_trace(self, queryset: QuerySet[Run], _: str, value: str) -> QuerySet[Run]:
-        return _named(queryset, "trace", value)
+        return _by_name_or_id(queryset, "trace", value)
 
     class Meta:
         model = Run

@@ -30,7 +30,7 @@ def document(format: str) -> bytes:
     busy machine. Therefore one thread of one process creates it. All others wait and read its file.
     """
     kept = row_arrays.data_dir() / FOLDER / code_digest()
-    with row_arrays.alone(FOLDER, lambda: None):
+    with row_arrays.locked(FOLDER, lambda: None):
         if not kept.exists():
             shutil.rmtree(kept.parent, ignore_errors=True)  # documents of earlier versions
             _write(kept)

@@ -48,7 +48,7 @@ def _object(kind: type) -> Schema:
     hints = get_type_hints(kind)
     for field in fields(kind):
         how, hint = field.metadata, hints[field.name]
-        schema = _rows(how[COLUMNS], hint) if COLUMNS in how else _of(hint)
+        schema = _rows(how[COLUMNS], hint) if COLUMNS in how else _schema_of(hint)
         # The keys of a merged field, which may be missing, are keys of the result itself.
         if MERGED in how:
             for part in schema.get("anyOf", [schema]):
@@ -60,16 +60,16 @@ def _object(kind: type) -> Schema:
     return {"type": "object", "properties": properties, "required": required}
 
 
-def _of(hint: Any) -> Schema:
+def _schema_of(hint: Any) -> Schema:
     """Return the schema of a field's type; figures that could not be computed are null."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        known = [_of(part) for part in arguments if part is not NoneType]
+        known = [_schema_of(part) for part in arguments if part is not NoneType]
         return {"anyOf": [*known, {"type": "null"}]} if NoneType in arguments else {"anyOf": known}
     if origin is not None and issubclass(origin, Mapping):
-        return {"type": "object", "additionalProperties": _of(arguments[1])}
+        return {"type": "object", "additionalProperties": _schema_of(arguments[1])}
     if origin is not None and issubclass(origin, Sequence):
-        return {"type": "array", "items": _of(arguments[0])}
+        return {"type": "array", "items": _schema_of(arguments[0])}
     if hint is datetime:
         return {"type": "string", "format": "date-time"}
     if is_dataclass(hint) and isinstance(hint, type):

@@ -38,13 +38,13 @@ def ready(request: HttpRequest) -> JsonResponse:
         behind = bool(executor.migration_plan(executor.loader.graph.leaf_nodes()))
         unknown = unknown_migrations()
     except DatabaseError:
-        return _answer("down", database="down")
+        return _health_response("down", database="down")
     if unknown:
         status = "ok" if serves_while_upgraded() else "down"
-        return _answer(status, database="migrated by a newer version; start that version")
+        return _health_response(status, database="migrated by a newer version; start that version")
     if behind:
-        return _answer("down", database="migrations are missing; run manage.py migrate")
-    return _answer("ok", database="ok")
+        return _health_response("down", database="migrations are missing; run manage.py migrate")
+    return _health_response("ok", database="ok")
 
 
 @never_cache
@@ -57,10 +57,10 @@ def health(request: HttpRequest) -> JsonResponse:
     try:
         stalled = work_stalled()
     except DatabaseError:
-        return _answer("down", database="down")
+        return _health_response("down", database="down")
     if stalled:
-        return _answer("stalled", database="ok", work="runs wait and no worker takes them")
-    return _answer("ok", database="ok", work="ok")
+        return _health_response("stalled", database="ok", work="runs wait and no worker takes them")
+    return _health_response("ok", database="ok", work="ok")
 
 
 def work_stalled() -> bool:
@@ -75,6 +75,6 @@ def work_stalled() -> bool:
     return waiting.exists() and not Run.everywhere.filter(finished_at__gte=since).exists()
 
 
-def _answer(status: str, **parts: str) -> JsonResponse:
+def _health_response(status: str, **parts: str) -> JsonResponse:
     answer = {"status": status, **parts, "version": VERSION}
     return JsonResponse(answer, status=200 if status == "ok" else 503)

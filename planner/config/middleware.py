@@ -77,7 +77,7 @@ class BodyGateMiddleware:
 def _body_refusal(request: HttpRequest) -> HttpResponse | None:
     """Return the answer to a body that is not read; None to go on."""
     if "Transfer-Encoding" in request.headers:
-        return _refused(
+        return _refusal(
             request, 411, "Length needed", "The body has no Content-Length. Send it with one."
         )
     length = request.META.get("CONTENT_LENGTH") or "0"
@@ -90,12 +90,12 @@ def _body_refusal(request: HttpRequest) -> HttpResponse | None:
             f"The upload has {size:,} bytes and the limit is {limit:,}. Compress the file (.gz or "
             ".zst), split it by time, or ask for a larger HEADROOM_MAX_UPLOAD_BYTES."
         )
-        return _refused(request, 413, "Too large", sentence) if size > limit else None
+        return _refusal(request, 413, "Too large", sentence) if size > limit else None
     if not _is_public(request):
         return _log_in_first(request, size)
     if size > STRANGER_BYTES:
         sentence = f"Sign in to send more than {STRANGER_BYTES:,} bytes."
-        return _refused(request, 413, "Too large", sentence)
+        return _refusal(request, 413, "Too large", sentence)
     return None
 
 
@@ -122,12 +122,12 @@ def _log_in_first(request: HttpRequest, size: int) -> HttpResponse:
             return HttpResponse(status=204, headers={"HX-Refresh": "true"})
         return redirect_to_login(request.get_full_path())
     sentence = "Log in first, with a session or a token that is valid. The body was not read."
-    answer = _refused(request, 401, "Log in first", sentence)
+    answer = _refusal(request, 401, "Log in first", sentence)
     answer["WWW-Authenticate"] = "Token"
     return answer
 
 
-def _refused(request: HttpRequest, status: int, title: str, sentence: str) -> HttpResponse:
+def _refusal(request: HttpRequest, status: int, title: str, sentence: str) -> HttpResponse:
     if not _is_script(request):
         return HttpResponse(sentence, status=status, content_type="text/plain; charset=utf-8")
     problem = {

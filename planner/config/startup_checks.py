@@ -106,17 +106,18 @@ def check_migrations_known() -> None:
 def newer(unknown: list[str]) -> str:
     """Return the sentence about a database with ``unknown`` migrations."""
     return (
-        f"A newer version of Headroom has migrated {_place()} ({unknown[-1]}), which this version "
-        f"({VERSION}) cannot use: start the newer version, or restore a backup of this one into an "
-        "empty data folder and database."
+        f"A newer version of Headroom has migrated {_database()} ({unknown[-1]}), which this "
+        f"version ({VERSION}) cannot use: start the newer version, or restore a backup of this one "
+        "into an empty data folder and database."
     )
 
 
 def older(missing: list[str]) -> str:
     """Return the sentence about a database that lacks some of the replaced migrations."""
     return (
-        f"{_place()} is too old for this version ({VERSION}): it lacks the migration {missing[0]}. "
-        f"Upgrade it with a version that has the migration {missing[-1]}, then start this one."
+        f"{_database()} is too old for this version ({VERSION}): it lacks the migration "
+        f"{missing[0]}. Upgrade it with a version that has the migration {missing[-1]}, "
+        "then start this one."
     )
 
 
@@ -128,7 +129,7 @@ def serves_while_upgraded() -> bool:
     return started_on_known
 
 
-def _place() -> str:
+def _database() -> str:
     if connection.vendor == "sqlite":
         return str(connection.settings_dict["NAME"])
     return f"the database {connection.settings_dict['NAME']}"

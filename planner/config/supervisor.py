@@ -113,10 +113,10 @@ class Children:
                 continue
             if child.failing:
                 if status:
-                    _say(f"The {child.name} process {_ended(status)}: {child.failing}")
+                    _say(f"The {child.name} process {_end_words(status)}: {child.failing}")
                 self._kept.remove(child)
             else:
-                _again(child, status, now)
+                _schedule_restart(child, status, now)
 
     def watch(self) -> None:
         """Check forever, until Stopped or the KeyboardInterrupt of a stop signal."""
@@ -167,7 +167,7 @@ def _run(child: _Child) -> None:
     child.started = time.monotonic()
 
 
-def _again(child: _Child, status: int, now: float) -> None:
+def _schedule_restart(child: _Child, status: int, now: float) -> None:
     """Schedule a restart; raise Stopped if restarts have not helped."""
     assert child.process is not None
     _end_group(child.process)  # its own children may still run
@@ -180,16 +180,16 @@ def _again(child: _Child, status: int, now: float) -> None:
     child.ends = 1 if now - child.started >= STEADY_S else child.ends + 1
     if child.ends >= GIVES_UP:
         raise Stopped(
-            f"The {child.name} process {_ended(status)}, {child.ends} times in a row within "
+            f"The {child.name} process {_end_words(status)}, {child.ends} times in a row within "
             f"{STEADY_S:.0f} s of its start, so everything was stopped; its last messages stand "
             "above."
         )
     wait = FIRST_WAIT_S * 2 ** (child.ends - 1)
     child.due = now + wait
-    _say(f"The {child.name} process {_ended(status)} and is started again in {wait:g} s.")
+    _say(f"The {child.name} process {_end_words(status)} and is started again in {wait:g} s.")
 
 
-def _ended(status: int) -> str:
+def _end_words(status: int) -> str:
     if status < 0:
         return f"was killed by signal {-status} ({signal.Signals(-status).name})"
     return f"ended with status {status}"
@@ -199,7 +199,7 @@ def cause_of(status: int) -> str:
     """Return how a child ended: by a signal, its own exit, or the memory limit."""
     if status == -signal.SIGKILL and memory_kills.rose():
         return f"was killed at the memory limit of its container ({memory_mb():,} MB)"
-    return _ended(status)
+    return _end_words(status)
 
 
 class MemoryKills:

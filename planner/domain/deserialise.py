@@ -24,7 +24,7 @@ def from_json(kind: type[T], data: Mapping[str, Any]) -> T:
     values = {}
     for field, hint in _typed_fields(kind):  # type: ignore[arg-type]
         if MERGED in field.metadata:
-            values[field.name] = _merged(hint, data)
+            values[field.name] = _value_from_parent(hint, data)
             continue
         key = field.metadata.get(KEY, field.name)
         if key in data:
@@ -42,7 +42,7 @@ def _typed_fields(kind: Any) -> tuple[tuple[Field[Any], Any], ...]:
     return tuple((field, hints[field.name]) for field in fields(kind) if field.init)
 
 
-def _merged(hint: Any, data: Mapping[str, Any]) -> Any:
+def _value_from_parent(hint: Any, data: Mapping[str, Any]) -> Any:
     """Return a value whose keys are among those of its parent, or None if they are missing."""
     kinds: list[Any] = [kind for kind in get_args(hint) or (hint,) if is_dataclass(kind)]
     if not kinds:

@@ -48,7 +48,7 @@ def decode(content: bytes, shared: Sequence[Any] = ()) -> Any:
         buffer = io.BytesIO(zstandard.decompress(content))
         with np.load(buffer, allow_pickle=False) as arrays:
             held = {name: arrays[name] for name in arrays.files}
-        return _built(json.loads(held[TREE].tobytes()), held, shared)
+        return _build(json.loads(held[TREE].tobytes()), held, shared)
     except (zstandard.ZstdError, ValueError, KeyError, IndexError, OSError) as problem:
         raise Damaged(f"A stored part of this run cannot be read ({problem}).") from None
 
@@ -108,11 +108,11 @@ def _name(kind: type) -> tuple[str, str]:
     return kind.__module__, kind.__qualname__
 
 
-def _built(  # noqa: C901 - one case for each type
+def _build(  # noqa: C901 - one case for each type
     tree: Any, arrays: Mapping[str, Any], shared: Sequence[Any]
 ) -> Any:
     def built(branch: Any) -> Any:
-        return _built(branch, arrays, shared)
+        return _build(branch, arrays, shared)
 
     match tree:
         case ["shared", int(place)]:

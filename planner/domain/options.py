@@ -20,7 +20,7 @@ from planner.policies.user_policies import policy_names
 OptionsT = TypeVar("OptionsT", bound="RunOptions")
 
 
-def _known(key: str) -> str:
+def _known_policy(key: str) -> str:
     """Return ``key`` if it names a policy; raise ValueError with the known names otherwise."""
     if not known_policy(key):
         raise ValueError(f"there is no policy {key!r}; choose from {', '.join(policy_names())}")
@@ -37,7 +37,7 @@ def _known_or_all(key: str) -> str:
 
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
 # A policy's name, followed by a colon and a label if the scenario has several of that name.
-PolicyKey = Annotated[str, Field(max_length=161), AfterValidator(_known)]
+PolicyKey = Annotated[str, Field(max_length=161), AfterValidator(_known_policy)]
 PolicyKeyOrAll = Annotated[str, Field(max_length=161), AfterValidator(_known_or_all)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from planner.domain.outcome import Traces
-from planner.domain.planning.inputs import Planned
+from planner.domain.planning.inputs import PlannedWindow
 from planner.domain.planning.planning import plan_window
 from planner.domain.progress import Progress, part
 from planner.domain.replay.backlog import carried_into
@@ -19,13 +19,13 @@ from planner.domain.traffic.known_lengths import known_lengths, traffic_with_kno
 from planner.domain.traffic.traffic import build_traffic
 from planner.domain.traffic.window import resolve_window
 from planner.inputs.scenario.build import build_hardware
-from planner.inputs.scenario.own_hardware import UserFacts
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import settings_of
 from planner.inputs.scenario.topology import network_of
+from planner.inputs.scenario.user_facts import UserFacts
 
 
-def seeded(scenario: Scenario, seed: int | None) -> Scenario:
+def with_seed(scenario: Scenario, seed: int | None) -> Scenario:
     """Return the scenario with another seed, if one is given."""
     return scenario if seed is None else scenario.model_copy(update={"seed": seed})
 
@@ -64,6 +64,6 @@ def study_at(scenario: Scenario, traces: Traces, known: UserFacts, progress: Pro
     return prepare(settings, hardware, traffic, window, sizes, no_requests)
 
 
-def planned_of(study: Study, progress: Progress) -> Planned:
+def planned_of(study: Study, progress: Progress) -> PlannedWindow:
     """Return the plan of a study from today's fleet."""
     return plan_window(study.plan_input, progress)

@@ -72,7 +72,7 @@ def clean(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def so_many_gpus(count: int) -> str:
+def gpu_words(count: int) -> str:
     """Return "1 GPU" or "2 GPUs"."""
     return f"{count:,} GPU{'' if count == 1 else 's'}"
 

@@ -19,7 +19,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     No other process uses the draft's name. It begins with a dot, so that patterns for stored files
     do not match it.
     """
-    draft = path.with_name(f".{_own(path)}")
+    draft = path.with_name(f".{_unique_name(path)}")
     try:
         yield draft
         draft.replace(path)
@@ -30,7 +30,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
     """Yield the path of a draft folder that replaces ``path`` at the end of the block."""
-    draft = path.with_name(_own(path))
+    draft = path.with_name(_unique_name(path))
     draft.mkdir(parents=True)
     try:
         yield draft
@@ -49,7 +49,7 @@ def meant_for(name: str) -> str:
     return name.removesuffix(ENDING).rpartition(".")[0] if name.endswith(ENDING) else name
 
 
-def _own(path: Path) -> str:
+def _unique_name(path: Path) -> str:
     return f"{path.name}.{uuid.uuid4().hex[:12]}{ENDING}"
 
 
@@ -68,7 +68,7 @@ def _take_its_place(draft: Path, path: Path) -> None:
                 raise
         else:
             return
-        aside = path.with_name(_own(path))
+        aside = path.with_name(_unique_name(path))
         with suppress(FileNotFoundError):
             path.rename(aside)
         shutil.rmtree(aside, ignore_errors=True)

@@ -39,7 +39,7 @@ def damage_reported(
         raise Damaged(f"{file} is damaged and cannot be read; {remedy}.") from error
 
 
-def decodes(folder: Path) -> bool:
+def all_decode(folder: Path) -> bool:
     """Return whether every Parquet file below ``folder`` can be decoded.
 
     Another process decodes them, because a damaged file can end the process that reads it.

@@ -9,7 +9,7 @@ from time import perf_counter
 import numpy as np
 
 from planner.errors import ScenarioError, SolverFailed
-from planner.optimizer.binding import binding_constraints
+from planner.optimizer.binding_constraints import binding_constraints
 from planner.optimizer.conflict import conflict_sentences, unserved_sentence
 from planner.optimizer.decomposition import (
     MANY_CELLS,
@@ -34,7 +34,7 @@ from planner.optimizer.problem import (
 )
 from planner.optimizer.program.search import Effort, Search
 from planner.optimizer.roles import role_sides
-from planner.optimizer.solving import Solved
+from planner.optimizer.solvers import Solution
 from planner.optimizer.validation import validate
 from simulation.arrays import IntArray
 
@@ -148,7 +148,7 @@ def _solve_whole(problem: PlanningProblem, effort: Effort) -> tuple[Outcome, flo
     return _decomposition_outcome(search, search.best()), built - began, perf_counter() - built
 
 
-def _decomposition_outcome(search: Search, solved: Solved) -> Outcome:
+def _decomposition_outcome(search: Search, solved: Solution) -> Outcome:
     bound = solved.bound if np.isfinite(solved.bound) else 0.0
     target = None
     if solved.values is not None:
@@ -183,7 +183,7 @@ def _solve_decomposed(problem: PlanningProblem, effort: Effort) -> tuple[Outcome
     if effort.stable and few and left_s > 0 and outcome.target is not None:
         search = replace(Search.of(single_period(problem), effort), until=solved + left_s)
         values = search.draft.values_of(outcome.target[None])
-        near = search.fewer_changes(Solved(outcome.status, values, outcome.bound))
+        near = search.fewer_changes(Solution(outcome.status, values, outcome.bound))
         outcome = replace(_decomposition_outcome(search, near), bound=outcome.bound)
         solved = perf_counter()
     return outcome, built - began, solved - built

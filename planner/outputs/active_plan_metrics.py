@@ -46,7 +46,7 @@ def desired(plan: ActivePlan, now: datetime) -> list[Desired]:
             pool["model"],
             pool["gpu"],
             pool["role"],
-            _at(steps_of(pool), cast(Repeat, plan.repeat), local),
+            _replicas_at(steps_of(pool), cast(Repeat, plan.repeat), local),
         )
         for pool in plan.pools
     ]
@@ -65,7 +65,7 @@ def _step(row: Sequence[str | int]) -> Step:
     )
 
 
-def _at(steps: Sequence[Step], repeat: Repeat, local: datetime) -> int | None:
+def _replicas_at(steps: Sequence[Step], repeat: Repeat, local: datetime) -> int | None:
     """Return the replicas at a local time, or None outside the dates of a dated plan."""
     if repeat == "once":
         return next((s.replicas for s in steps if s.begins <= local < s.ends), None)
@@ -86,11 +86,11 @@ def _lines(plans: Sequence[ActivePlan], now: datetime) -> Iterator[str]:
         yield f"{IN_FORCE} 0"
         return
     for plan in plans:
-        yield f"{IN_FORCE}{labels(_of(plan))} 1"
+        yield f"{IN_FORCE}{labels(_plan_labels(plan))} 1"
     by_plan = [[pool for pool in desired(plan, now) if pool.replicas is not None] for plan in plans]
     yield from family(COVERED, "Whether a plan in force says anything of this moment.")
     for plan, pools in zip(plans, by_plan, strict=True):
-        yield f"{COVERED}{labels(_of(plan))} {int(bool(pools))}"
+        yield f"{COVERED}{labels(_plan_labels(plan))} {int(bool(pools))}"
     yield from family(METRIC, "Replicas that active plans request now.")
     for plan, pools in zip(plans, by_plan, strict=True):
         for pool in pools:
@@ -106,6 +106,6 @@ def _lines(plans: Sequence[ActivePlan], now: datetime) -> Iterator[str]:
             yield f"{METRIC}{labels(of)} {pool.replicas}"
 
 
-def _of(plan: ActivePlan) -> dict[str, str]:
+def _plan_labels(plan: ActivePlan) -> dict[str, str]:
     """Return the labels that identify a plan."""
     return {"run": str(plan.number), "policy": plan.policy, "scenario": plan.scenario}

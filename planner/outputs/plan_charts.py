@@ -11,7 +11,7 @@ import polars as pl
 from planner.domain.formats import digits
 from planner.domain.report import Axis, Chart, Role, Series, Shape
 from planner.models import Run
-from planner.outputs.policy_tables import labelled
+from planner.outputs.policy_tables import policy_label
 from planner.selectors.runs import run_table, run_tables
 
 MOST = 600  # most steps of a line; more would not be visible
@@ -39,8 +39,8 @@ def _replicas(run: Run, result: dict[str, Any]) -> Chart | None:
     for name, role in zip(shown, (Role.RECOMMENDED, Role.BASELINE), strict=False):
         of_policy = table.filter(pl.col("policy") == name)
         ready = of_policy.group_by("time").agg(pl.col("ready").sum().round(2)).sort("time")
-        label = labelled(policies[name]) if name in policies else name
-        lines.append(steps(label, ready["time"].to_list(), ready["ready"].to_list(), role))
+        label = policy_label(policies[name]) if name in policies else name
+        lines.append(step_line(label, ready["time"].to_list(), ready["ready"].to_list(), role))
     note = "Serving replicas of all models and regions, in the replay."
     return Chart("Replicas over time", Axis(), Axis(unit="replicas"), tuple(lines), note)
 
@@ -55,7 +55,7 @@ def _demand(run: Run) -> Chart | None:
     labels = {"actual": ("Actual", Role.DEMAND), "mean": ("Forecast", Role.FORECAST),
               "planned": ("Planned for", Role.CAPACITY)}  # fmt: skip
     lines = tuple(
-        steps(label, table["time"].to_list(), table[name].to_list(), role)
+        step_line(label, table["time"].to_list(), table[name].to_list(), role)
         for name, (label, role) in labels.items()
         if name in columns and table[name].sum()
     )
@@ -64,7 +64,7 @@ def _demand(run: Run) -> Chart | None:
     )
 
 
-def steps(label: str, times: list[datetime], values: list[float], role: Role) -> Series:
+def step_line(label: str, times: list[datetime], values: list[float], role: Role) -> Series:
     """Return a step line with the points at which its value changes, and its end.
 
     Long lines are thinned: each stretch keeps its largest value, so that peaks stay visible.
@@ -100,7 +100,7 @@ def costs_of(result: dict[str, Any]) -> tuple[Chart, ...]:
     series = tuple(
         Series(
             label,
-            tuple(labelled(row) for row in rows),
+            tuple(policy_label(row) for row in rows),
             tuple(float(row["cost_usd"]) for row in rows),
             role,
             Shape.BAR,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from planner.errors import ScenarioError
-from planner.inputs.scenario.address import flat
+from planner.inputs.scenario.address import values_by_address
 from planner.inputs.scenario.document import parse
 from planner.models import ActivePlan
 from planner.outputs.active_plan_metrics import steps_of
@@ -132,7 +132,7 @@ def _settings(
             notes.append(f"Run {plan.number} was removed: its settings are not known.")
             continue
         try:
-            by_run.append(flat(parse(plan.run.document, plan.scenario)))
+            by_run.append(values_by_address(parse(plan.run.document, plan.scenario)))
         except ScenarioError:
             notes.append(f"The settings of run {plan.number} are of another release.")
     if len(by_run) < 2:

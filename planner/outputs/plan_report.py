@@ -22,7 +22,7 @@ from planner.domain.report import (
 from planner.domain.sources import Fact as Source
 from planner.models import Run
 from planner.outputs.plan_charts import charts_of, costs_of
-from planner.outputs.policy_tables import labelled, levels_of, parameter_words
+from planner.outputs.policy_tables import levels_of, parameter_words, policy_label
 from planner.selectors.runs import run_result
 from planner.selectors.savings import savings
 
@@ -35,14 +35,14 @@ def plan_report(run: Run) -> Report:
     window, take = result["window"], result.get("recommended") or {}
     clock = window.get("clock", "utc")
     ends = (when(window["start"], clock), when(window["end"], clock))
-    answer = take.get("sentence") or result.get("headline") or _alone(result)
+    answer = take.get("sentence") or result.get("headline") or _single_policy_answer(result)
     return Report(
         title=str(result.get("scenario") or run.name),
         answer=answer,
         why=_why(result, take, answer),
         about=f"{ends[0]} to {ends[1]}",
         facts=tuple(_facts(result, take)),
-        warnings=(*_missed(result, take), *(result.get("warnings") or ())),
+        warnings=(*_missed_warning(result, take), *(result.get("warnings") or ())),
         sections=tuple(_sections(run, result, take, clock)),
         clock=clock,
     )
@@ -59,7 +59,7 @@ def _why(result: dict[str, Any], take: dict[str, Any], answer: str) -> str:
     return " ".join(part for part in parts if part and part != answer)
 
 
-def _alone(result: dict[str, Any]) -> str:
+def _single_policy_answer(result: dict[str, Any]) -> str:
     """Return the answer of a simulation of a single policy."""
     figures = _only_policy(result)
     return f"{figures.get('label', 'Policy')}: simulation of one policy"
@@ -112,7 +112,7 @@ def _facts(result: dict[str, Any], take: dict[str, Any]) -> Iterator[Fact]:
         yield Fact("Carbon", carbon, "kg CO2e", note="grid factor of each region")
 
 
-def _missed(result: dict[str, Any], take: dict[str, Any]) -> Iterator[str]:
+def _missed_warning(result: dict[str, Any], take: dict[str, Any]) -> Iterator[str]:
     """Yield a warning if the recommended policy misses an SLO target in this window."""
     figures = (result.get("policies") or {}).get(take.get("policy")) or {}
     if missed := [tier for tier, met in (figures.get("slo_met") or {}).items() if not met]:
@@ -200,7 +200,7 @@ def _alternatives(result: dict[str, Any], take: dict[str, Any]) -> Iterator[Sect
         [
             f"{policies[name]['label']}, {words[name]}"
             if name in words
-            else labelled(policies[name]),
+            else policy_label(policies[name]),
             "yes" if policies[name].get("meets_slo") else "no",
             *((policies[name].get("slo_attainment") or {}).get(tier) for tier in tiers),
             policies[name]["cost_usd"],

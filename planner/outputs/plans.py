@@ -148,8 +148,8 @@ def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
     _check_zone(zone, begins, ends, options.timezone)
     facts = facts_of(run)
     guards = {} if rule else guards_of(_figures(result, policy).get("settings") or [])
-    pools = _named(list(_pools(rows, ends, zone, facts, rule, guards)), options.names)
-    chosen = tuple(_chosen(pools, options, run))
+    pools = _name_pools(list(_pools(rows, ends, zone, facts, rule, guards)), options.names)
+    chosen = tuple(_chosen_pools(pools, options, run))
     return Plan(
         run=run.pk,
         scenario=result.get("scenario") or run.name,
@@ -253,7 +253,7 @@ def _rule(settings: Sequence[dict[str, Any]]) -> Rule | None:
 def _limits(settings: Sequence[dict[str, Any]], result: dict[str, Any]) -> Iterable[Row]:
     """Yield the limits of each pool of a policy with a rule, as two rows: least, then most."""
     start = datetime.fromisoformat(result["window"]["start"])
-    decisions = {_place(decision): decision for decision in result["plan"]["decisions"]}
+    decisions = {_pool_name(decision): decision for decision in result["plan"]["decisions"]}
     for place, decision in decisions.items():
         limits = {s["what"]: s["value"] for s in settings if s["where"] == place}
         if "replicas at most" in limits:
@@ -261,7 +261,7 @@ def _limits(settings: Sequence[dict[str, Any]], result: dict[str, Any]) -> Itera
                 yield _row(decision, start, int(limits[name]))
 
 
-def _place(decision: dict[str, Any]) -> str:
+def _pool_name(decision: dict[str, Any]) -> str:
     """Return the name of a pool in the settings of a result."""
     return f"{decision['model']} in {decision['region']}, {decision.get('arrangement', '')}"
 
@@ -307,7 +307,7 @@ def _wall(moment: datetime, zone: ZoneInfo) -> datetime:
     return moment.astimezone(zone).replace(tzinfo=None)
 
 
-def _named(pools: Sequence[Pool], pairs: Sequence[str]) -> list[Pool]:
+def _name_pools(pools: Sequence[Pool], pairs: Sequence[str]) -> list[Pool]:
     """Name the pools: by the options of this export, else by stored names, else by default.
 
     Raises NotFound if the options name an unknown deployment. Raises PlannerError if two
@@ -339,7 +339,7 @@ def _named(pools: Sequence[Pool], pairs: Sequence[str]) -> list[Pool]:
     return named
 
 
-def _chosen(pools: Sequence[Pool], options: ExportOptions, run: Run) -> list[Pool]:
+def _chosen_pools(pools: Sequence[Pool], options: ExportOptions, run: Run) -> list[Pool]:
     """Return the pools in the chosen region and of the chosen model."""
     left = list(pools)
     for what, chosen in (("region", options.region), ("model", options.model)):

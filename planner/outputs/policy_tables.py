@@ -21,7 +21,7 @@ from planner.outputs.table_text import (
     Head,
     Line,
     figure_table,
-    shown,
+    figure_text,
     text_table,
 )
 from planner.templatetags.headroom import setting
@@ -30,7 +30,7 @@ from simulation.results import SOURCES
 Policies = Sequence[tuple[str, str, Mapping[str, Any]]]  # name, label, figures as JSON
 
 
-def labelled(row: Mapping[str, Any]) -> str:
+def policy_label(row: Mapping[str, Any]) -> str:
     """Return the label of a policy, marked if the policy uses future data."""
     return f"{row['label']}, in hindsight" if row.get("hindsight") else str(row["label"])
 
@@ -77,10 +77,13 @@ def hour_table(policies: Policies) -> FigureTable:
     for name, label, row in policies:
         every = row["gpu_hours"] + row["donated_gpu_hours"]
         cells = [
-            Cell(shown(row[kind.name], HOURS), percent(row[kind.name] / every if every else None))
+            Cell(
+                figure_text(row[kind.name], HOURS),
+                percent(row[kind.name] / every if every else None),
+            )
             for kind in kinds
         ]
-        lines.append(Line(name, label, (*cells, Cell(shown(every, HOURS)))))
+        lines.append(Line(name, label, (*cells, Cell(figure_text(every, HOURS)))))
     return FigureTable(heads, tuple(lines))
 
 
@@ -123,7 +126,9 @@ def _on_day(figures: Mapping[str, Any] | None) -> Cell:
     """Return the cell of a policy on a test day; NOTHING if it was not simulated there."""
     if figures is None:
         return Cell(NOTHING)
-    return Cell(figure(figures["cost_usd"]), _shares(figures["attainment"]), figures["passes"])
+    return Cell(
+        figure(figures["cost_usd"]), _attainment_text(figures["attainment"]), figures["passes"]
+    )
 
 
 def levels_of(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -152,7 +157,7 @@ def assurance_table(result: Mapping[str, Any]) -> FigureTable:
                 Cell("yes" if row["qualifies"] else "no", numeric=False, met=row["qualifies"]),
                 _interval(row["expected"]["cost_usd"]),
                 Cell(
-                    _shares({
+                    _attainment_text({
                         tier: interval and interval["mean"]
                         for tier, interval in row["expected"]["attainment"].items()
                     }),
@@ -179,7 +184,7 @@ def _interval(interval: Mapping[str, Any] | None) -> Cell:
     return Cell(figure(interval["mean"]), ends)
 
 
-def _shares(attainment: Mapping[str, float | None]) -> str:
+def _attainment_text(attainment: Mapping[str, float | None]) -> str:
     """Return the SLO attainment of the tiers that have requests."""
     known = [f"{tier} {percent(share)}" for tier, share in attainment.items() if share is not None]
     return ", ".join(known) or NOTHING
@@ -195,7 +200,7 @@ def recommendation_words(result: Mapping[str, Any]) -> list[str]:
 def policy_words(result: Mapping[str, Any], names: Sequence[str]) -> list[str]:
     """Return the figures of policies as lines of a terminal."""
     policies = [
-        (name, labelled(result["policies"][name]), result["policies"][name]) for name in names
+        (name, policy_label(result["policies"][name]), result["policies"][name]) for name in names
     ]
     tables = (
         policy_table(policies, list(policies[0][2]["slo_attainment"])),

@@ -39,7 +39,7 @@ REPLAYED = "periodic"  # policy that replays the active plan: replicas by time o
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class ReplicaChange:
     """Mean and largest number of replicas of a pool over the window, (before, proposed).
 
     Values before are None if there was no such pool.
@@ -67,7 +67,7 @@ class Proposed:
     worse: tuple[ComparedFigure, ...]
     better: tuple[ComparedFigure, ...]
     saving: float | None
-    pools: tuple[Moved, ...]
+    pools: tuple[ReplicaChange, ...]
     notes: tuple[str, ...]
 
 
@@ -120,10 +120,10 @@ def proposed_of(proposal: Proposal) -> Proposed | None:
         settings=beside.differences if beside else (),
         same=beside.same if beside else 0,
         groups=groups,
-        worse=tuple(_marked(rows, WORSE)),
-        better=tuple(_marked(rows, BETTER)),
+        worse=tuple(_marked_rows(rows, WORSE)),
+        better=tuple(_marked_rows(rows, BETTER)),
         saving=_saving(pair, names) if fair else None,
-        pools=tuple(_moved(proposal, run)),
+        pools=tuple(_replica_changes(proposal, run)),
         notes=tuple(notes),
     )
 
@@ -227,12 +227,16 @@ def _saving(pair: Sequence[dict[str, Any]], names: Sequence[str]) -> float | Non
         return None
     if (equal := saving_at_equal(its, base)) is not None:
         return equal
-    if its.get("slo_attainment") and unequal(its["slo_attainment"], base.get("slo_attainment")):
+    if its.get("slo_attainment") and attainment_differs(
+        its["slo_attainment"], base.get("slo_attainment")
+    ):
         return None
     return float(1 - its["cost_usd"] / base["cost_usd"])
 
 
-def unequal(its: dict[str, float | None], others: dict[str, float | None] | None) -> bool:
+def attainment_differs(
+    its: dict[str, float | None], others: dict[str, float | None] | None
+) -> bool:
     """Return whether the SLO attainment of some tier differs (methods.md X4)."""
     return not others or any(
         share is None or others.get(tier) is None or abs(share - (others[tier] or 0.0)) > EQUAL_SLO
@@ -240,13 +244,13 @@ def unequal(its: dict[str, float | None], others: dict[str, float | None] | None
     )
 
 
-def _marked(rows: Iterable[ComparedFigure], mark: str) -> list[ComparedFigure]:
+def _marked_rows(rows: Iterable[ComparedFigure], mark: str) -> list[ComparedFigure]:
     """Return the rows with a mark: attainment first, then the largest change first."""
     marked = [row for row in rows if row.marks[-1] == mark]
     return sorted(marked, key=lambda row: (row.unit != SHARE, -abs(row.changes[-1] or 0.0)))
 
 
-def _moved(proposal: Proposal, run: Run) -> Iterator[Moved]:
+def _replica_changes(proposal: Proposal, run: Run) -> Iterator[ReplicaChange]:
     """Yield the replicas of each pool before and after."""
     plan = plan_of(run, options_of(ExportOptions, dict(proposal.options)), timezone.now())
     after = {pool.name: pool.steps for pool in plan.pools}
@@ -254,7 +258,7 @@ def _moved(proposal: Proposal, run: Run) -> Iterator[Moved]:
     before = {pool["name"]: tuple(steps_of(pool)) for pool in base.pools} if base else {}
     for name in dict.fromkeys([*after, *before]):
         pair = [_levels(rows.get(name, ())) for rows in (before, after)]
-        yield Moved(name, (pair[0][0], pair[1][0]), (pair[0][1], pair[1][1]))
+        yield ReplicaChange(name, (pair[0][0], pair[1][0]), (pair[0][1], pair[1][1]))
 
 
 def _levels(steps: Sequence[Step]) -> tuple[float | None, int | None]:

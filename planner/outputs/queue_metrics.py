@@ -20,12 +20,12 @@ def _lines(work: WorkStatistics) -> Iterator[str]:
     """Yield the lines, metric by metric."""
     yield from family("headroom_runs_going", "Runs that wait for a worker, or run.")
     for going in work.going:
-        yield f"headroom_runs_going{labels(_of(going))} {going.runs}"
+        yield f"headroom_runs_going{labels(_run_labels(going))} {going.runs}"
     yield from family(
         "headroom_runs_oldest_seconds", "Since the first of them was asked for, or begun."
     )
     for going in work.going:
-        yield f"headroom_runs_oldest_seconds{labels(_of(going))} {going.oldest_s:.3f}"
+        yield f"headroom_runs_oldest_seconds{labels(_run_labels(going))} {going.oldest_s:.3f}"
     yield from family(
         "headroom_runs_ended", "Runs that ended so, of those that are kept: removed ones leave it."
     )
@@ -48,7 +48,7 @@ def _lines(work: WorkStatistics) -> Iterator[str]:
             yield f"headroom_run_seconds{labels(of)} {seconds:.3f}"
 
 
-def _of(going: UnfinishedRuns) -> dict[str, str]:
+def _run_labels(going: UnfinishedRuns) -> dict[str, str]:
     """Return the labels of runs that wait or run."""
     state = WAITING if going.state == Run.State.PENDING else going.state
     return {"workspace": going.workspace, "kind": going.kind, "state": state}

@@ -110,8 +110,10 @@ def _cell(group: Sequence[Column], key: str, row: Row) -> Cell:
     flags = row.get(first.sign) if first.sign and value is not None else None
     small = [(column, _value(column, key, row)) for column in below]
     return Cell(
-        shown(value, first.unit, 2),
-        ", ".join(shown(figure, column.unit) for column, figure in small if figure is not None),
+        figure_text(value, first.unit, 2),
+        ", ".join(
+            figure_text(figure, column.unit) for column, figure in small if figure is not None
+        ),
         flags.get(key) if flags else None,
         not _is_words(first),
     )
@@ -129,7 +131,7 @@ def _is_words(column: Column) -> bool:
     return column.unit in (TEXT, REASONS)
 
 
-def shown(value: Any, unit: str, places: int = 1) -> str:
+def figure_text(value: Any, unit: str, places: int = 1) -> str:
     """Return a figure as text in its unit."""
     if unit == REASONS:
         return (
@@ -144,16 +146,16 @@ def shown(value: Any, unit: str, places: int = 1) -> str:
 
 def text_table(table: FigureTable, first: str) -> list[str]:
     """Return the lines of a table on a terminal; cells that miss a target are marked."""
-    rows = [[first, *(_joined(head.text, ", ".join(head.small)) for head in table.heads)]]
+    rows = [[first, *(_with_small(head.text, ", ".join(head.small)) for head in table.heads)]]
     for line in table.lines:
         missed = (" MISSED" if cell.met is False else "" for cell in line.cells)
-        texts = (_joined(cell.text, cell.small) for cell in line.cells)
+        texts = (_with_small(cell.text, cell.small) for cell in line.cells)
         rows.append([line.label, *(text + sign for text, sign in zip(texts, missed, strict=True))])
-    lines = aligned(rows, [False, *(head.numeric for head in table.heads)])
+    lines = align_cells(rows, [False, *(head.numeric for head in table.heads)])
     return lines + [f"{line.label}: {line.note}" for line in table.lines if line.note]
 
 
-def listed(rows: Sequence[Row], columns: Mapping[str, str]) -> list[str]:
+def table_lines(rows: Sequence[Row], columns: Mapping[str, str]) -> list[str]:
     """Return rows as aligned lines of a terminal.
 
     ``columns`` maps each head to ``key`` or ``key:format``.
@@ -163,10 +165,10 @@ def listed(rows: Sequence[Row], columns: Mapping[str, str]) -> list[str]:
         ["-" if row[key] is None else format(row[key], form) for key, form in written]
         for row in rows
     ]
-    return aligned([list(columns), *cells], [bool(form) for _, form in written]) if rows else []
+    return align_cells([list(columns), *cells], [bool(form) for _, form in written]) if rows else []
 
 
-def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
+def align_cells(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
     """Pad cells to columns of equal width; ``right`` columns are aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     sides = "<>"
@@ -174,6 +176,6 @@ def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
     return [layout.format(*row).rstrip() for row in rows]
 
 
-def _joined(text: str, small: str) -> str:
+def _with_small(text: str, small: str) -> str:
     """Return ``text`` with ``small`` in parentheses."""
     return f"{text} ({small})" if small else text

@@ -71,7 +71,7 @@ def _none(_: Mapping[str, Any]) -> Iterator[str]:
     yield from ()
 
 
-def _ordered(least: int, most: int) -> Iterator[str]:
+def _check_order(least: int, most: int) -> Iterator[str]:
     """Yield a fault if the lower limit is above the upper one."""
     if least > most:
         yield f"at least {least} and at most {most} replicas"
@@ -80,7 +80,7 @@ def _ordered(least: int, most: int) -> Iterator[str]:
 def _hpa(body: Mapping[str, Any]) -> Iterator[str]:
     """Yield the faults of a HorizontalPodAutoscaler."""
     spec = body["spec"]
-    yield from _ordered(spec.get("minReplicas", 1), spec["maxReplicas"])
+    yield from _check_order(spec.get("minReplicas", 1), spec["maxReplicas"])
     if spec.get("minReplicas") == 0:
         yield "$.spec.minReplicas: 0 needs HPAScaleToZero"
     yield from _behaviour(spec.get("behavior", {}))
@@ -106,7 +106,7 @@ def _behaviour(behaviour: Mapping[str, Any]) -> Iterator[str]:
 def _keda(body: Mapping[str, Any]) -> Iterator[str]:
     """Yield the faults of a ScaledObject."""
     spec = body["spec"]
-    yield from _ordered(spec.get("minReplicaCount", 0), spec.get("maxReplicaCount", 100))
+    yield from _check_order(spec.get("minReplicaCount", 0), spec.get("maxReplicaCount", 100))
     config = spec.get("advanced", {}).get("horizontalPodAutoscalerConfig", {})
     # KEDA derives this name, which is also the value of a label.
     called = config.get("name") or f"keda-hpa-{body['metadata']['name']}"
@@ -150,7 +150,7 @@ def _cron(metadata: Mapping[str, str]) -> Iterator[str]:
 
 def _wva(body: Mapping[str, Any]) -> Iterator[str]:
     """Yield the faults of a VariantAutoscaling."""
-    yield from _ordered(body["spec"].get("minReplicas", 1), body["spec"]["maxReplicas"])
+    yield from _check_order(body["spec"].get("minReplicas", 1), body["spec"]["maxReplicas"])
 
 
 def _dynamo(body: Mapping[str, Any]) -> Iterator[str]:
@@ -166,7 +166,7 @@ def _dynamo(body: Mapping[str, Any]) -> Iterator[str]:
 def _aibrix(body: Mapping[str, Any]) -> Iterator[str]:
     """Yield the faults of an AIBrix PodAutoscaler."""
     spec = body["spec"]
-    yield from _ordered(spec.get("minReplicas", 1), spec["maxReplicas"])
+    yield from _check_order(spec.get("minReplicas", 1), spec["maxReplicas"])
     if not spec.get("metricsSources"):
         yield "$.spec.metricsSources: at least one"
     taken: dict[str, list[tuple[str, str]]] = {}
@@ -198,7 +198,7 @@ def _kserve(body: Mapping[str, Any]) -> Iterator[str]:
             continue
         if "replicas" in role:
             yield "replicas and scaling are mutually exclusive"
-        yield from _ordered(scaling.get("minReplicas", 1), scaling["maxReplicas"])
+        yield from _check_order(scaling.get("minReplicas", 1), scaling["maxReplicas"])
         yield from _triggers(scaling["keda"]["triggers"])
 
 

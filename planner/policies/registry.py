@@ -25,12 +25,12 @@ def _declared() -> Iterator[tuple[str, type[Policy]]]:
                 yield from ((name, kind) for name in names)
 
 
-def _ordered() -> dict[str, type[Policy]]:
+def _classes_in_order() -> dict[str, type[Policy]]:
     types = dict(_declared())
     return {name: types[name] for name in sorted(types, key=lambda n: types[n].kinds[n].place)}
 
 
-TYPES: dict[str, type[Policy]] = _ordered()
+TYPES: dict[str, type[Policy]] = _classes_in_order()
 TRAITS: dict[str, Traits] = {name: kind.kinds[name] for name, kind in TYPES.items()}
 POLICIES: dict[str, str] = {name: traits.label for name, traits in TRAITS.items()}
 

@@ -48,7 +48,7 @@ class UserPolicy(Policy):
         return dict(self.parameters)
 
     def build(self, context: PolicyContext) -> BuiltPolicy:
-        make = _loaded(self.name)
+        make = _load_class(self.name)
         try:
             policy = make(**self.arguments)
         except (TypeError, ValueError) as problem:
@@ -58,7 +58,7 @@ class UserPolicy(Policy):
         return context.with_current_fleet(policy)
 
 
-def _loaded(name: str) -> Callable[..., Any]:
+def _load_class(name: str) -> Callable[..., Any]:
     """Return the class listed under ``name``; raise ScenarioError if the import fails."""
     path = own_policies()[name]
     module, _, attribute = path.partition(":")

@@ -11,7 +11,7 @@ from django.db import OperationalError, ProgrammingError
 
 from planner.errors import NotFound
 from planner.inputs import catalogue
-from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
+from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from planner.models import OwnGpu, OwnModel, PriceList
 from planner.selectors.hardware_rows import gpu_of, model_of
 from planner.selectors.lookup import matches

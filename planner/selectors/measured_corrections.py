@@ -17,7 +17,7 @@ from planner.inputs.estimates.measured_corrections import (
     corrections_from,
     measurements,
 )
-from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
+from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from planner.models import Calibration
 from planner.selectors.calibrations import SERVED_COLUMNS, SERVING_TABLE, calibration_table
 from planner.storage import row_arrays

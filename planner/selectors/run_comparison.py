@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from planner.errors import NotReady, PlannerError, ScenarioError
-from planner.inputs.scenario.address import flat
+from planner.inputs.scenario.address import values_by_address
 from planner.inputs.scenario.document import parse
 from planner.models import Run
 from planner.selectors.policies import default_policy, policies_in_order
@@ -136,7 +136,7 @@ def _settings(runs: Sequence[Run]) -> tuple[list[dict[str, Any]], list[str]]:
         values: dict[str, Any] = {}
         if run.document:
             try:
-                values = flat(parse(run.document, run.name or "scenario"))
+                values = values_by_address(parse(run.document, run.name or "scenario"))
             except ScenarioError:
                 unreadable.append(
                     f"The scenario of run {run.pk} was written for another version of this program "

@@ -10,7 +10,7 @@ from typing import Any
 
 from planner.errors import CatalogueError
 from planner.inputs.catalogue.price_lists import OwnPrice
-from planner.inputs.scenario.own_hardware import KernelSource, UserFacts
+from planner.inputs.scenario.user_facts import KernelSource, UserFacts
 from planner.models import Calibration, ProfileVersion
 from planner.selectors.calibrations import CALIBRATIONS, KERNEL_FILE
 from planner.selectors.hardware_rows import gpu_from_facts, model_from_facts, profile_of
@@ -69,7 +69,7 @@ def _kernel_source(number: int) -> KernelSource:
     if row is None:
         gone = row_arrays.folder(f"{CALIBRATIONS}/{number}") / KERNEL_FILE
         return KernelSource(gone, f"calibration {number}", "auto", "")
-    path = row_arrays.held(row.store) / KERNEL_FILE
+    path = row_arrays.local_path(row.store) / KERNEL_FILE
     return KernelSource(path, row.file_name, row.format, row.source)
 
 

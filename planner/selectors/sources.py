@@ -42,7 +42,7 @@ def source_series(
     source: Source, start: datetime | None = None, end: datetime | None = None
 ) -> Samples:
     """Return the bins in ``[start, end)``, in order of model, region, tier and time."""
-    series = GrowingSeries(row_arrays.held(source.store), source.bin_s)
+    series = GrowingSeries(row_arrays.local_path(source.store), source.bin_s)
     return series.read(
         until_s=end.timestamp() if end else None, since_s=start.timestamp() if start else None
     )

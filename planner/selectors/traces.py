@@ -9,7 +9,7 @@ import polars as pl
 from django.db.models import QuerySet
 
 from forecasting.demand import DemandSeries
-from planner.domain.trace_statistics.cache import character_kept, rates_kept, total_kept
+from planner.domain.trace_statistics.cache import stored_character, stored_rates, stored_total
 from planner.domain.traffic.window import UTC_CLOCK
 from planner.domain.traffic.window_rank import WindowRank, window_rank
 from planner.errors import NotReady
@@ -46,7 +46,7 @@ def trace_demand(trace: Trace, bin_s: float) -> list[DemandColumns]:
 
     Requests are counted in bins of ``bin_s``. A demand file keeps its own bins.
     """
-    folder = row_arrays.held(trace.store)
+    folder = row_arrays.local_path(trace.store)
     if trace.kind == Trace.Kind.DEMAND:
         return read_demand(folder)
     return bin_requests(folder, bin_s)
@@ -54,7 +54,7 @@ def trace_demand(trace: Trace, bin_s: float) -> list[DemandColumns]:
 
 def trace_character(trace: Trace) -> dict[str, Any]:
     """Return trace_statistics.figures.Character of a trace as plain data, with its name."""
-    return character_kept(row_arrays.held(trace.store)) | {"trace": trace.name}
+    return stored_character(row_arrays.local_path(trace.store)) | {"trace": trace.name}
 
 
 def trace_rates(trace: Trace, by: str) -> pl.DataFrame:
@@ -63,7 +63,7 @@ def trace_rates(trace: Trace, by: str) -> pl.DataFrame:
     The kinds are "all", "model", "region", "tier" and "series". The bins are those of a chart. The
     table is empty if there are no such labels.
     """
-    return rates_kept(row_arrays.held(trace.store), by)
+    return stored_rates(row_arrays.local_path(trace.store), by)
 
 
 def trace_window(trace: Trace, start: datetime, end: datetime) -> WindowRank:
@@ -88,4 +88,4 @@ def trace_total(trace: Trace) -> DemandSeries:
 
     It ranks windows (planner.domain.traffic.window_rank) without reading ten million requests.
     """
-    return total_kept(row_arrays.held(trace.store))
+    return stored_total(row_arrays.local_path(trace.store))

@@ -10,7 +10,7 @@ from typing import Any
 from django.db.models import QuerySet
 
 from planner.errors import NotFound, ScenarioError
-from planner.inputs.scenario.address import flat
+from planner.inputs.scenario.address import values_by_address
 from planner.inputs.scenario.document import parse
 from planner.inputs.scenario.sections import section_of
 from planner.models import Scenario, ScenarioVersion
@@ -86,7 +86,7 @@ def compare_versions(
 
 def _settings(version: ScenarioVersion, notes: list[str]) -> dict[str, Any]:
     try:
-        return flat(parse(version.document, version.name))
+        return values_by_address(parse(version.document, version.name))
     except ScenarioError:
         notes.append(
             f"Version {version.number} was written for another release of this program and cannot "

@@ -41,7 +41,7 @@ from planner.models.workspace import MAIN, within
 from planner.services.audit import record, without_triggers
 from planner.services.execution import RUNS
 from planner.services.row_documents import (
-    Loaded,
+    LoadedRows,
     TableFigures,
     Tally,
     differences,
@@ -134,7 +134,7 @@ def write_workspace(
     """
     tally = _write_rows(folder, rows)
     for store in stores:
-        _link(row_arrays.held(store), folder / ARRAYS / store)
+        _link(row_arrays.local_path(store), folder / ARRAYS / store)
     _write(folder, _build_manifest(tally, stores, slug), path)
 
 
@@ -225,7 +225,7 @@ def _snapshot(folder: Path) -> Manifest:
     stores = list(named_stores())
     shutil.rmtree(folder / ARRAYS, ignore_errors=True)
     for store in stores:
-        _link(row_arrays.held(store), folder / ARRAYS / store)
+        _link(row_arrays.local_path(store), folder / ARRAYS / store)
     return _build_manifest(tally, sorted(stores))
 
 
@@ -258,7 +258,7 @@ def named_stores() -> Iterator[str]:
         # One that has never counted anything may have no folder yet.
         if source.trace_id is not None or row_arrays.exists(source.store):
             yield source.store
-    uploads = set(row_arrays.listed(UPLOADS))
+    uploads = set(row_arrays.stores_below(UPLOADS))
     for options in Run.everywhere.filter(kind=Run.Kind.INGEST).values_list("options", flat=True):
         if (upload := options.get("upload", "")) in uploads:
             yield upload
@@ -349,7 +349,7 @@ def _has_same_content(content: IO[bytes], file: Path) -> bool:
     return not content.read(1)
 
 
-def _compare(manifest: Manifest, loaded: Loaded, using: str) -> None:
+def _compare(manifest: Manifest, loaded: LoadedRows, using: str) -> None:
     """Raise PlannerError unless the rows, as read and as stored, are those of the manifest."""
     if loaded.read.rows != manifest.rows:
         raise PlannerError(f"It holds {loaded.read.rows} rows and speaks of {manifest.rows}.")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from planner.domain.trace_statistics.context_limits import EVERY_LABEL, beyond_context
-from planner.domain.traffic.binned import FILE_CV
+from planner.domain.traffic.binned_source import FILE_CV
 from planner.domain.verification.profile_error import stated_error
 from planner.inputs import catalogue
 from planner.inputs.ingest.store import LENGTHS
@@ -53,7 +53,7 @@ def draft_assumptions(trace: Trace, document: str, serving: Serving) -> tuple[As
         *_region(trace, draft),
         *_limits(trace, draft),
         *_lengths(trace, draft, serving.profile),
-        *_spread(trace),
+        *_assumed_spread(trace),
         *_caches(trace),
     )
 
@@ -82,7 +82,7 @@ def _context(trace: Trace, serving: Serving) -> Iterator[Assumption]:
         label: (each.profile.model, catalogue.shape(each.profile.model).max_context)
         for label, each in served.items()
     }
-    for beyond in beyond_context(row_arrays.held(trace.store), contexts):
+    for beyond in beyond_context(row_arrays.local_path(trace.store), contexts):
         yield Assumption(
             "models",
             "Requests beyond the context",
@@ -195,7 +195,7 @@ def _lengths(trace: Trace, draft: Scenario, speed: Profile) -> Iterator[Assumpti
         )
 
 
-def _spread(trace: Trace) -> Iterator[Assumption]:
+def _assumed_spread(trace: Trace) -> Iterator[Assumption]:
     """Yield the assumed spread of lengths and arrivals for a file that only has sums per bin."""
     counted = any(
         series.get(what) is not None

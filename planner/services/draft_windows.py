@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from forecasting.demand import REQUESTS, DemandSeries
-from planner.domain.trace_statistics.cache import total_kept
+from planner.domain.trace_statistics.cache import stored_total
 from planner.domain.traffic.window import DAY_S
 from planner.domain.traffic.window_rank import (
     WEEK_S,
@@ -95,5 +95,5 @@ def _total_demand(trace: Trace) -> DemandSeries | None:
         seconds = (trace.report.get("end_ns", 0) - trace.report.get("start_ns", 0)) / 1e9
         if seconds < MIN_DAYS * DAY_S:
             return None
-    total = total_kept(row_arrays.held(trace.store))
+    total = stored_total(row_arrays.local_path(trace.store))
     return None if total.unit != REQUESTS or DAY_S % total.bin_s else total

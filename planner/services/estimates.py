@@ -27,7 +27,7 @@ from planner.inputs.estimates.measured_corrections import (
 )
 from planner.inputs.estimates.narrower_replicas import narrower_is_faster_sentence
 from planner.inputs.estimates.row_files import read_rows
-from planner.inputs.scenario.own_hardware import UserFacts
+from planner.inputs.scenario.user_facts import UserFacts
 from planner.selectors.hardware import own_hardware
 from planner.selectors.measured_corrections import (
     measurements_of_rows,

@@ -96,7 +96,7 @@ def stored_trace(trace: Trace) -> StoredTrace:
         name=trace.name,
         kind=trace.kind,
         clock=trace.report.get("clock", "utc"),
-        store=row_arrays.held(trace.store),
+        store=row_arrays.local_path(trace.store),
         sample=trace.report.get("sample", 1.0),
         assumptions=tuple(trace.report.get("assumptions", ())),
     )

@@ -11,8 +11,8 @@ from planner.inputs import catalogue
 from planner.inputs.fleet import RunningPool, Trigger, read_fleet
 from planner.inputs.fleet.pools import gpu_type
 from planner.inputs.scenario.document import edit, outline, parse
-from planner.inputs.scenario.own_hardware import UserFacts
 from planner.inputs.scenario.schema import Scenario
+from planner.inputs.scenario.user_facts import UserFacts
 from planner.models import Scenario as StoredScenario
 from planner.models import User
 from planner.selectors.hardware import own_hardware

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from planner.domain.retrospective.figures import HeldPool
-from planner.inputs.live.replica_speed import Served, served_of
+from planner.inputs.live.replica_speed import ServedSpeed, served_of
 from planner.inputs.scenario import document as text
 from planner.models import ActivePlan, Run, Source, Trace
 from planner.outputs.active_plan_metrics import desired
@@ -55,12 +55,12 @@ def planned_pools(plan: ActivePlan, begins: datetime, ends: datetime) -> list[He
 
 def observed_speeds(
     run: Run, begins: datetime, ends: datetime, only_source: Source | None = None
-) -> list[Served]:
+) -> list[ServedSpeed]:
     """Return the speed of replicas that the live sources saw, by the scenario's names.
 
     ``only_source`` restricts this to one source.
     """
-    by_source: dict[tuple[str, str, str], Served] = {}
+    by_source: dict[tuple[str, str, str], ServedSpeed] = {}
     for entry in text.outline(run.document)["traffic"]["sources"]:
         trace = Trace.objects.filter(name=live_trace_name(entry.get("trace") or "")).first()
         source = Source.objects.filter(trace=trace).first() if trace else None

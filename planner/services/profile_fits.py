@@ -137,7 +137,7 @@ def kernel_tables(gpu: str, files: Sequence[int]) -> Kernels | None:
         return None
     rows: list[KernelRows] = []
     for row in calibrations:
-        path = row_arrays.held(row.store) / KERNEL_FILE
+        path = row_arrays.local_path(row.store) / KERNEL_FILE
         rows += read_kernel_file(path, row.file_name, row.format, gpu).by_gpu.get(gpu, [])
     if not rows:
         measured_gpus = sorted(

@@ -107,7 +107,7 @@ def differences(
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedRows:
     """Counts of the rows that a file held and that were stored."""
 
     read: Tally  # the documents as they are in the file
@@ -163,7 +163,7 @@ def tally_of(using: str) -> Tally:
     return tally
 
 
-def load(lines: Iterable[bytes], *, using: str, replace_characters: bool = False) -> Loaded:
+def load(lines: Iterable[bytes], *, using: str, replace_characters: bool = False) -> LoadedRows:
     """Insert the rows of a file into empty tables, within the caller's transaction.
 
     Raises PlannerError with the row that the database refuses. With ``replace_characters``,
@@ -187,7 +187,7 @@ def load(lines: Iterable[bytes], *, using: str, replace_characters: bool = False
             f"A row refers to one that is not in the file: {detail} Correct it where the backup "
             "was made, and make another backup."
         ) from error
-    return Loaded(read, stored, dict(counts.left_out), counts.replaced)
+    return LoadedRows(read, stored, dict(counts.left_out), counts.replaced)
 
 
 def _parse_line(line: bytes, number: int) -> Document:

@@ -23,7 +23,7 @@ from planner.services.queues import SHORT, SHORT_KINDS, queue_of
 REMEMBERED_RUNS = 40  # last completed runs of a kind, from which durations are estimated
 
 
-class Wait(NamedTuple):
+class QueuePosition(NamedTuple):
     """Place of a waiting run in its queue, and its limits."""
 
     runs: int  # ahead of it: waiting runs, and running ones if no worker is free
@@ -76,7 +76,7 @@ def _is_sweep_cell(row: tuple[Any, ...]) -> bool:
     return row[-1] is not None
 
 
-def wait_of(run: Run) -> Wait:
+def wait_of(run: Run) -> QueuePosition:
     """Return how many runs come before ``run`` in its queue, and the expected wait."""
     queue = queue_of(run.kind)
     order = queued_run_ids(queue)
@@ -91,7 +91,7 @@ def wait_of(run: Run) -> Wait:
     if all(durations[kind] is not None for kind in before):
         seconds = sum(count * (durations[kind] or 0.0) for kind, count in before.items()) / workers
     limits = settings.HEADROOM_MAX_RUN_SECONDS, settings.HEADROOM_MAX_RUN_MB
-    return Wait(sum(before.values()), seconds, durations[run.kind], *limits)
+    return QueuePosition(sum(before.values()), seconds, durations[run.kind], *limits)
 
 
 def check_waiting_limit(owner: User | None, new_runs: int = 1) -> None:

@@ -44,12 +44,12 @@ def resolve_scenario(scenario: Scenario) -> Resolved:
         "models": _facts(OwnModel, models - in_full - set(catalogue.models())),
         "profiles": profiles,
         "kernels": _kernels(gpus),
-        "measured": _measured(scenario),
+        "measured": _stored_measurements(scenario),
         "prices": _prices(scenario),
     }
 
 
-def _measured(scenario: Scenario) -> list[dict[str, Any]]:
+def _stored_measurements(scenario: Scenario) -> list[dict[str, Any]]:
     """Return the rows of stored benchmark files, if they correct a computed profile."""
     computed = any(section.kind == "roofline" for section in scenario.profiles)
     return stored_rows() if computed else []

@@ -20,7 +20,7 @@ from planner.errors import EXPECTED, NotReady
 from planner.inputs.live.prometheus.address import allowed_address
 from planner.inputs.live.prometheus.client import TIMEOUT_S, Access, Prometheus
 from planner.inputs.live.prometheus.queries import MetricQuery, queries
-from planner.inputs.live.prometheus.reading import Span, find, read_span
+from planner.inputs.live.prometheus.span_reader import Span, find, read_span
 from planner.inputs.live.samples import AMOUNTS
 from planner.inputs.live.settings import PrometheusSettings, settings_of
 from planner.models import Source, SourceReading, User

@@ -16,7 +16,7 @@ from django.utils import timezone
 from planner.errors import NotReady, SourceError
 from planner.inputs.ingest.report import IngestReport
 from planner.inputs.live.publication import FORMAT, publish
-from planner.inputs.live.pushed_samples import Sent, samples_of
+from planner.inputs.live.pushed_samples import PushedSamples, samples_of
 from planner.inputs.live.samples import Samples, no_histograms
 from planner.inputs.live.series_store import GrowingSeries
 from planner.inputs.live.settings import settings_of
@@ -137,7 +137,7 @@ def source_delete(*, source: Source, user: User | None) -> None:
         row_arrays.remove(store)
 
 
-def samples_store(*, source: Source, user: User | None, sent: Sent) -> SamplesSummary:
+def samples_store(*, source: Source, user: User | None, sent: PushedSamples) -> SamplesSummary:
     """Store samples that a program sent; repeated samples replace earlier ones of their bins."""
     check_may_plan(user, "not send samples")
     if source.kind != Source.Kind.SAMPLES:
@@ -265,7 +265,7 @@ def pin_live_sources(document: str, until: datetime | None) -> str:
 
 def source_series(source: Source) -> GrowingSeries:
     """Return all that was read of a source, including gauges and histograms."""
-    return GrowingSeries(row_arrays.held(source.store), source.bin_s)
+    return GrowingSeries(row_arrays.local_path(source.store), source.bin_s)
 
 
 def _samples_until(source: Source, until_s: float | None = None) -> Samples:

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import DatabaseError, IntegrityError, transaction
 from django.utils.text import slugify
 
-from planner.domain.trace_statistics.cache import character_written
+from planner.domain.trace_statistics.cache import write_character
 from planner.domain.trace_statistics.context_limits import beyond_context
 from planner.errors import CatalogueError, Choice, IngestError, NotReady, PlannerError, Unreached
 from planner.inputs.catalogue.hardware import model_name, shape
@@ -181,7 +181,7 @@ def _stored_upload(trace: Trace) -> Path | None:
     for run in trace.runs.filter(kind=Run.Kind.INGEST):
         upload = run.options.get("upload", "")
         if upload and row_arrays.exists(upload):
-            return row_arrays.held(upload)
+            return row_arrays.local_path(upload)
     return None
 
 
@@ -256,7 +256,7 @@ def trace_ingest_upload(*, run: Run, progress: Callable[[float, str], None]) -> 
     if trace is None:
         raise NotReady("The trace of this run has been removed; upload the file again.")
     upload = run.options["upload"]
-    path = row_arrays.held(upload)
+    path = row_arrays.local_path(upload)
     try:
         trace_read(trace=trace, path=path, progress=lambda done: progress(done, "Reading the file"))
     except (Unreached, DatabaseError):  # the file is not at fault and is read again
@@ -289,7 +289,7 @@ def trace_read(
     If several processes ask for the same bytes at the same time, one reads them.
     """
     report_progress = progress or _ignore_progress
-    with row_arrays.alone(store_of(trace.pk, trace.sha256), lambda: report_progress(0.0)):
+    with row_arrays.locked(store_of(trace.pk, trace.sha256), lambda: report_progress(0.0)):
         _check_exists(trace)
         trace.refresh_from_db()
         if not _must_read(trace):
@@ -301,7 +301,7 @@ def _must_read(trace: Trace) -> bool:
     """Return whether the trace must be read from its file: never read, lost, or damaged."""
     if trace.state != Trace.State.READY or not trace.store:
         return True
-    return not (row_arrays.whole(trace.store) and is_complete(row_arrays.folder(trace.store)))
+    return not (row_arrays.is_whole(trace.store) and is_complete(row_arrays.folder(trace.store)))
 
 
 def store_of(number: int, sha256: str) -> str:
@@ -326,7 +326,7 @@ def _read(trace: Trace, path: Path, progress: Callable[[float], None]) -> Ingest
     if not options.name:  # the name of an upload has no ending that shows its format
         options = replace(options, name=trace.file_name)
     report = ingest_file(path, row_arrays.folder(store), options, progress=progress)
-    character_written(row_arrays.folder(store))
+    write_character(row_arrays.folder(store))
     row_arrays.keep(store)
     trace.state = Trace.State.READY
     trace.problem = ""

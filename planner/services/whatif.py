@@ -20,7 +20,7 @@ from planner.domain.kinds.plan import Options, with_objective
 from planner.domain.kinds.registry import KINDS
 from planner.domain.options import options_of
 from planner.domain.report import Report
-from planner.domain.reports.whatif import Varied, grid_report
+from planner.domain.reports.whatif import VariedSetting, grid_report
 from planner.domain.whatif.answer import StoredPlan, answer
 from planner.domain.whatif.figures import FIGURES, Figure, WhatIf
 from planner.domain.whatif.objectives import BOUNDS
@@ -97,10 +97,10 @@ def _base(pk: int, store: str, finished_at: datetime | None) -> Base:
 
 def what_if_answer(run: Run, chosen: Mapping[str, Any]) -> WhatIf:
     """Return the plan with values by name of a setting or address, without a simulation."""
-    return _answer(base_of(run), chosen)[0]
+    return _answer_and_variation(base_of(run), chosen)[0]
 
 
-def _answer(base: Base, chosen: Mapping[str, Any]) -> tuple[WhatIf, Variation]:
+def _answer_and_variation(base: Base, chosen: Mapping[str, Any]) -> tuple[WhatIf, Variation]:
     variation = variation_of(base.settings, chosen)
     return answer(base.plan, variation, shares_of(chosen))
 
@@ -121,7 +121,7 @@ def what_if_cells(
         if found is None and (not new or time.monotonic() - begun < within_s):
             new += 1
             try:
-                found = _answer(base, chosen)[0]
+                found = _answer_and_variation(base, chosen)[0]
             except PlannerError as problem:
                 found = problem
             cache.set(key, found, KEPT_S)
@@ -220,7 +220,7 @@ def _changes(run: Run, chosen: Mapping[str, Any]) -> Variation:
     base = base_of(run)
     changes = variation_of(base.settings, chosen)
     if shares_of(chosen):  # the capacities that keep the shares depend on the plan
-        changes = _answer(base, chosen)[1]
+        changes = _answer_and_variation(base, chosen)[1]
     if not changes:
         raise PlannerError("No setting is changed. Change one, or run the scenario again.")
     return changes
@@ -333,7 +333,9 @@ def sweep_report(sweep: Sweep, figure: Figure) -> Report:
         texts = ["not set" if value is None else str(value) for value in axis["values"]]
         if setting is not None:
             texts = [f"{text} {setting.unit}" for text in texts]
-        varied.append(Varied(setting.label if setting else axis["key"], axis["values"], texts))
+        varied.append(
+            VariedSetting(setting.label if setting else axis["key"], axis["values"], texts)
+        )
     return grid_report(sweep.name, sweep_cells(sweep), varied, figure, FIGURES)
 
 

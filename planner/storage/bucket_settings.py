@@ -67,13 +67,13 @@ def arrays_bucket() -> ArraysBucket | None:
         prefix,
         url or f"https://s3.{region}.amazonaws.com",
         region,
-        _needed("AWS_ACCESS_KEY_ID"),
-        _needed("AWS_SECRET_ACCESS_KEY"),
+        _required("AWS_ACCESS_KEY_ID"),
+        _required("AWS_SECRET_ACCESS_KEY"),
         os.environ.get("AWS_SESSION_TOKEN", "").strip(),
     )
 
 
-def _needed(name: str) -> str:
+def _required(name: str) -> str:
     value = os.environ.get(name, "").strip()
     if not value or not value.isascii() or not value.isprintable():
         raise ImproperlyConfigured(

@@ -23,7 +23,7 @@ import polars as pl
 from django.conf import settings
 
 from planner.errors import Damaged, NotFound
-from planner.files.damage import ARRAY_ERRORS, TABLE_ERRORS, damage_reported, decodes
+from planner.files.damage import ARRAY_ERRORS, TABLE_ERRORS, all_decode, damage_reported
 from planner.storage.bucket_settings import ArraysBucket
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _bucket_store(
     return BucketStore(address, base, ca_file, most_bytes, unused_s)
 
 
-def held(relative: str) -> Path:
+def local_path(relative: str) -> Path:
     """Return a row's folder or file for reading, as any machine stored it last."""
     path = folder(relative)
     if (kept := bucket()) is not None:
@@ -81,7 +81,7 @@ def keep(relative: str) -> None:
         kept.keep(relative)
 
 
-def listed(name: str) -> list[str]:
+def stores_below(name: str) -> list[str]:
     """Return the stores below ``name``, a folder of the data directory."""
     path, kept = folder(name), bucket()
     if kept is not None:
@@ -122,7 +122,7 @@ def renew(stores: Collection[str], before: Iterable[str]) -> None:
 
 
 @contextmanager
-def alone(relative: str, waiting: Callable[[], None]) -> Iterator[None]:
+def locked(relative: str, waiting: Callable[[], None]) -> Iterator[None]:
     """Run the block in one process of this machine at a time.
 
     ``waiting`` is called while another process runs it, and may raise to stop. The lock ends with
@@ -150,7 +150,7 @@ def alone(relative: str, waiting: Callable[[], None]) -> Iterator[None]:
 @contextmanager
 def changing(relative: str) -> Iterator[Path]:
     """Yield a folder to add to; the caller makes sure that nobody else does so, on any machine."""
-    yield held(relative)
+    yield local_path(relative)
     keep(relative)
 
 
@@ -160,16 +160,16 @@ def exists(relative: str) -> bool:
     return path.exists() if kept is None else kept.holds(relative)
 
 
-def whole(relative: str) -> bool:
+def is_whole(relative: str) -> bool:
     """Return whether a stored folder exists and each of its tables can be decoded."""
     if not exists(relative):
         return False
-    if decodes(held(relative)):
+    if all_decode(local_path(relative)):
         return True
     if (kept := bucket()) is None:
         return False
     kept.forget(relative)  # so held() fetches it from the bucket again
-    return decodes(held(relative))
+    return all_decode(local_path(relative))
 
 
 def remove(relative: str) -> None:
@@ -202,10 +202,10 @@ def arrays_write(relative: str, name: str, arrays: Mapping[str, npt.NDArray[Any]
 
 def arrays_read(relative: str, name: str) -> dict[str, npt.NDArray[Any]]:
     """Return the arrays of a file; none if it does not exist."""
-    path = held(relative) / f"{name}.npz"
+    path = local_path(relative) / f"{name}.npz"
     if not path.exists():
         return {}
-    with _whole(relative, path), np.load(path, allow_pickle=False) as kept:
+    with _check_whole(relative, path), np.load(path, allow_pickle=False) as kept:
         return dict(kept)
 
 
@@ -213,7 +213,7 @@ def tables_list(relative: str) -> list[str]:
     """Return the names of the tables in a stored folder, sorted."""
     if not relative:
         return []
-    return sorted(path.stem for path in held(relative).glob("*.parquet"))
+    return sorted(path.stem for path in local_path(relative).glob("*.parquet"))
 
 
 def table_path(relative: str, name: str) -> Path:
@@ -228,19 +228,19 @@ def table_path(relative: str, name: str) -> Path:
 def table_read(relative: str, name: str, offset: int = 0, limit: int | None = None) -> pl.DataFrame:
     """Return one table of a run, or ``limit`` rows from ``offset`` on."""
     path = table_path(relative, name)
-    with _whole(relative, path):
+    with _check_whole(relative, path):
         return pl.scan_parquet(path).slice(offset, limit).collect()
 
 
 def table_rows(relative: str, name: str) -> int:
     """Return the number of rows of a table, without reading them."""
     path = table_path(relative, name)
-    with _whole(relative, path):
+    with _check_whole(relative, path):
         return int(pl.scan_parquet(path).select(pl.len()).collect().item())
 
 
 @contextmanager
-def _whole(relative: str, path: Path) -> Iterator[None]:
+def _check_whole(relative: str, path: Path) -> Iterator[None]:
     """Raise Damaged if a table of a run cannot be read."""
     try:
         errors = (*TABLE_ERRORS, *ARRAY_ERRORS)

@@ -14,7 +14,7 @@ from planner.models import Run
 from planner.outputs.policy_tables import (
     assurance_table,
     hour_table,
-    labelled,
+    policy_label,
     policy_table,
     request_table,
     start_table,
@@ -240,7 +240,7 @@ def replica_steps(
     Use the simulated replicas, or the planned ones without a simulation.
     """
     if "replicas" in names:
-        labels = {name: labelled(figures) for name, figures in policies.items()}
+        labels = {name: policy_label(figures) for name, figures in policies.items()}
         steps = run_table(run, "replicas")
         steps = steps.filter(~pl.col("arrangement").str.ends_with(BORROWED))  # serve nobody
         return steps, labels or {name: name for name in steps["policy"].unique().sort()}
@@ -266,7 +266,7 @@ def tables_context(run: Run, names: list[str], result: dict[str, Any]) -> dict[s
     policies = policies_in_order(result)
     ranking = [name for name in result.get("ranking") or [] if name in policies]
     order = dict.fromkeys([*ranking, *policies])
-    rows = [(name, labelled(policies[name]), policies[name]) for name in order]
+    rows = [(name, policy_label(policies[name]), policies[name]) for name in order]
     tiers = run_table(run, "tiers").to_dicts() if "tiers" in names else []
     decisions = (result.get("plan") or {}).get("decisions") or []
     first = min((decision["period"] for decision in decisions), default=None)

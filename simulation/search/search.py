@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulation.arrays import IntArray
+from simulation.search.cost_fronts import cost_fronts
 from simulation.search.evaluation import rate_by_closed_forms, rate_by_simulation
-from simulation.search.fronts import cost_fronts
 from simulation.search.screen import aggregated_loads, decode_loads, prefill_loads, speeds_of
 from simulation.search.table import Table, table_of
 from simulation.search.values import Candidate, Instance, Rated, Requests

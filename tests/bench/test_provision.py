@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bench.provision import algorithms, judged, savings
+from bench.provision import algorithms, level_replays, savings
 from bench.provision.services import Requests, trace
 from tests.shared import TRACES, shared
 from tests.simulation.provisioning.cases import random_demand, random_problem
@@ -20,7 +20,7 @@ def test_gaps_are_of_the_proven_optimum(monkeypatch):
 
 def test_requests_confirm_levels_of_random_services():
     """What the bench says of sixty, on three."""
-    figures = judged.everything(3)
+    figures = level_replays.everything(3)
     assert figures["plan_shortfall_points"] <= 1.0
     assert figures["level_order_violations"] == figures["over_power"] == 0
     assert figures["monotone_violations"] == 0

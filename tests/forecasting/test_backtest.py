@@ -12,7 +12,7 @@ from forecasting.backtest import (
     wape,
 )
 from forecasting.errors import ForecastError, SeriesTooShort
-from forecasting.models.perfect import Perfect
+from forecasting.models.oracle import Perfect
 from forecasting.models.rule_forecaster import RuleForecaster
 
 NAN = np.nan

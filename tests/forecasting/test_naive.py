@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from forecasting.errors import ForecastError, SeriesTooShort
-from forecasting.models.perfect import Perfect
+from forecasting.models.oracle import Perfect
 from forecasting.panel import Panel
 from forecasting.rules.naive import LastValue, MovingMaximum, Seasonal, ShapeTimesLevel
 from forecasting.selection import forecaster

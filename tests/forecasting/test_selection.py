@@ -2,7 +2,7 @@ import pytest
 
 from forecasting.errors import ForecastError
 from forecasting.models.arima import Arima
-from forecasting.models.perfect import Perfect
+from forecasting.models.oracle import Perfect
 from forecasting.models.rule_forecaster import RuleForecaster
 from forecasting.selection import METHODS, forecaster
 

@@ -13,11 +13,11 @@ from planner.optimizer import solve_window
 from planner.optimizer.figures import is_feasible
 from planner.optimizer.horizon import solve_horizon
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, TIMEOUT
-from planner.optimizer.solving import Builder, solve_on_cbc, solve_program
+from planner.optimizer.solvers import Builder, solve_on_cbc, solve_program
 from tests.optimizer.horizon.toys import steps
 from tests.optimizer.test_decomposition import middling
 
-ALWAYS = "planner.optimizer.solving.deadline.SEPARATE_PROCESS_FROM"
+ALWAYS = "planner.optimizer.solvers.deadline.SEPARATE_PROCESS_FROM"
 
 
 # Those of this process that are not a solver: the browser and the worker of other tests.
@@ -82,8 +82,8 @@ def hold_children():
 
 
 def test_a_solver_that_overruns_is_ended(monkeypatch):
-    monkeypatch.setattr("planner.optimizer.solving.deadline.GRACE_S", -29.9)
-    monkeypatch.setattr("planner.optimizer.solving.deadline.GRACE_SHARE", 0.0)
+    monkeypatch.setattr("planner.optimizer.solvers.deadline.GRACE_S", -29.9)
+    monkeypatch.setattr("planner.optimizer.solvers.deadline.GRACE_SHARE", 0.0)
     solved = solve_program(hard(), gap=0.0, time_limit_s=30.0, check=hold_children)
     assert solved.status == TIMEOUT
     assert solved.died == "ran past its time limit and was ended"
@@ -147,7 +147,7 @@ def test_a_horizon_whose_solver_dies_offers_the_greedy_plan(monkeypatch):
 
 
 def test_cbc_that_cannot_run_is_named(monkeypatch):
-    monkeypatch.setattr("planner.optimizer.solving.cbc.pulp_cbc_path", "/nowhere/cbc")
+    monkeypatch.setattr("planner.optimizer.solvers.cbc.pulp_cbc_path", "/nowhere/cbc")
     plan = solve_window(replace(middling(4)), solver="cbc")
     assert plan.status == TIMEOUT
     assert "CBC did not run" in plan.conflict

@@ -16,7 +16,7 @@ from django.core.exceptions import ImproperlyConfigured
 from planner.domain.run_parts import IN_PROCESS
 from planner.errors import Damaged, NotReady, Unreached
 from planner.inputs.ingest import IngestOptions
-from planner.inputs.live.pushed_samples import Sample, Sent, samples_of
+from planner.inputs.live.pushed_samples import PushedSamples, Sample, samples_of
 from planner.models import Run, Source, Trace
 from planner.selectors.traces import trace_character
 from planner.services import arrays, backups, orphaned_files
@@ -96,17 +96,17 @@ def test_a_cache_drops_what_nobody_asked_for_longest(machine, bucket, tmp_path, 
     settings.HEADROOM_CACHE_BYTES = 1
     machine("b")
     for name in names:
-        row_arrays.held(name)
+        row_arrays.local_path(name)
     assert there("b") == [True, True, True]  # all asked for just now
     ago = time.time() - 4000
     stamps = {name: tmp_path / "b" / bucket_store.STAMPS / f"{name}.json" for name in names}
     for name, path in stamps.items():
         os.utime(path, (ago + names.index(name), ago + names.index(name)))
-    row_arrays.held(names[0])  # used again
+    row_arrays.local_path(names[0])  # used again
     assert row_arrays.bucket().make_room() == 2
     assert there("b") == [True, False, False] and not stamps[names[1]].exists()
     assert row_arrays.table_read("runs/2", "replicas").equals(demand_table(400))
-    assert row_arrays.held(names[2]).read_bytes() == b"x" * 5000
+    assert row_arrays.local_path(names[2]).read_bytes() == b"x" * 5000
     settings.HEADROOM_CACHE_BYTES = taken
     for path in stamps.values():
         os.utime(path, (ago, ago))
@@ -222,7 +222,7 @@ def test_two_machines_add_to_one_series(machine, planner, tmp_path):
         machine(name)
         row = Source.objects.get(pk=source.pk)
         moment = datetime.fromtimestamp(1_699_999_800 + 300 * number, tz=UTC)
-        sent = Sent((Sample(time=moment, requests=10 + number),), now=datetime.now(tz=UTC))
+        sent = PushedSamples((Sample(time=moment, requests=10 + number),), now=datetime.now(tz=UTC))
         reading_store(source=row, samples=samples_of(sent, 300))
     machine("d")
     assert source_series(source).bins()["requests"].to_list() == [10, 11, 12, 13]
@@ -266,7 +266,7 @@ def test_a_bucket_that_does_not_answer(machine, bucket, settings, tmp_path, monk
         row_arrays.keep("runs/5")
     settings.HEADROOM_ARRAYS = ArraysBucket("x", "", "http://127.0.0.1:9", "r", "k", "s", "")
     with pytest.raises(Unreached, match="did not answer"):
-        row_arrays.held("runs/5")
+        row_arrays.local_path("runs/5")
     row_arrays.remove("runs/5")  # is swept later
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from planner.domain.trace_statistics.cache import character_written, rates_kept, total_kept
+from planner.domain.trace_statistics.cache import stored_rates, stored_total, write_character
 from planner.errors import Damaged
-from planner.files.damage import decodes
+from planner.files.damage import all_decode
 from planner.inputs.ingest import (
     IngestOptions,
     bin_requests,
@@ -59,7 +59,7 @@ def test_a_damaged_part_of_a_trace_is_reported(store, harm):
     assert read_requests(folder).arrival_s.size == 99
     (part,) = (folder / "requests").iterdir()
     harm(part)
-    for read in (read_requests, lambda folder: bin_requests(folder, 60.0), character_written):
+    for read in (read_requests, lambda folder: bin_requests(folder, 60.0), write_character):
         with pytest.raises(Damaged, match="send the file of this trace again"):
             read(folder)
 
@@ -92,21 +92,21 @@ def test_a_damaged_report_is_reported(store, content):
 @pytest.mark.parametrize("harm", [cut, overwrite, lie_about_lengths])
 def test_another_process_tells_whether_a_store_decodes(store, harm):
     folder = store(ROWS)
-    assert decodes(folder)
+    assert all_decode(folder)
     (part,) = (folder / "requests").iterdir()
     harm(part)
-    assert not decodes(folder)
+    assert not all_decode(folder)
 
 
 @pytest.mark.parametrize("harm", HARMS)
 def test_damaged_figures_of_a_trace_are_computed_again(store, harm):
     folder = store(ROWS)
-    character_written(folder)
-    rates, total = rates_kept(folder, "all"), total_kept(folder)
+    write_character(folder)
+    rates, total = stored_rates(folder, "all"), stored_total(folder)
     for name in ("character-rates.parquet", "character-total.parquet", "character.json"):
         harm(folder / name)
-        assert rates_kept(folder, "all").equals(rates)
-        assert np.array_equal(total_kept(folder).values, total.values)
+        assert stored_rates(folder, "all").equals(rates)
+        assert np.array_equal(stored_total(folder).values, total.values)
 
 
 @pytest.mark.parametrize("harm", HARMS[:2])

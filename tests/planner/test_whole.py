@@ -93,7 +93,7 @@ def test_one_at_a_time_makes_what_lies_there(data_dir):
 
     def make(number):
         nonlocal most
-        with row_arrays.alone("traces/1-abc", lambda: None):
+        with row_arrays.locked("traces/1-abc", lambda: None):
             inside.append(number)
             most = max(most, len(inside))
             time.sleep(0.0005)
@@ -116,16 +116,16 @@ def test_who_waits_may_stop_and_what_a_dead_process_held_is_free(data_dir):
     held, end = os.pipe()
     pid = os.fork()
     if pid == 0:
-        with row_arrays.alone(name, lambda: None):
+        with row_arrays.locked(name, lambda: None):
             os.write(end, b"1")
             time.sleep(60)
         os._exit(1)
     assert os.read(held, 1) == b"1"
     try:
-        with pytest.raises(RunCancelled), row_arrays.alone(name, cancelled):
+        with pytest.raises(RunCancelled), row_arrays.locked(name, cancelled):
             pass
     finally:
         os.kill(pid, 9)
         os.waitpid(pid, 0)
-    with row_arrays.alone(name, cancelled):
+    with row_arrays.locked(name, cancelled):
         assert Path(data_dir / "locks").is_dir()

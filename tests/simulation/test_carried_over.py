@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simulation.carried_over import in_flight
+from simulation.carry_over import in_flight
 from simulation.cells import simulate_cell
 from simulation.early_stop import SLACK_S, LateCounter, TargetMissed
 from simulation.fleet import Tier

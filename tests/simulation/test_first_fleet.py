@@ -5,7 +5,7 @@ import pytest
 from simulation.engine.run import simulate
 from simulation.faults import FailedStarts
 from simulation.metrics import summarise
-from simulation.policies.scheduled import Scheduled
+from simulation.policies.schedule_follower import Scheduled
 from simulation.policies.static import Static
 from simulation.start_times import StartUp
 from tests.simulation.builders import fleet, pool, profile, trace

@@ -9,7 +9,7 @@ from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
 from simulation.policies.reactive import UnifiedReactive
-from simulation.policies.scheduled import Scheduled
+from simulation.policies.schedule_follower import Scheduled
 from simulation.policies.static import Static
 from tests.simulation.builders import fleet, pool, profile, trace
 

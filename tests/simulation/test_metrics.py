@@ -9,7 +9,7 @@ import pytest
 from simulation.engine.run import simulate
 from simulation.fleet import Tier
 from simulation.metrics import attainment, meets_slo, summarise, worst_hour
-from simulation.policies.scheduled import Scheduled
+from simulation.policies.schedule_follower import Scheduled
 from simulation.policies.static import Static
 from simulation.results import COMPLETED
 from tests.simulation.builders import fleet, pool, profile, trace

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from planner.inputs import catalogue
-from planner.inputs.profiles.kernel_files import native, read_kernels
+from planner.inputs.profiles.kernel_files import native_format, read_kernels
 from tools.catalogue import measure_gpu
 from tools.catalogue.measure_gpu import (
     COLUMNS,
@@ -27,7 +27,7 @@ H100 = catalogue.gpu("H100-SXM")
 
 
 def test_columns_are_those_that_the_product_imports():
-    assert set(native.COLUMNS) <= set(COLUMNS)
+    assert set(native_format.COLUMNS) <= set(COLUMNS)
 
 
 @pytest.mark.parametrize("name", [name for name in SHAPES if name != "tiny"])
@@ -52,10 +52,10 @@ def test_gemms_of_llama_by_hand():
 def test_cases_fill_the_columns_their_operator_needs_and_none_comes_twice():
     work = cases(SHAPES["qwen3-30b-a3b"], [1, 2], ["bf16", "fp8"], quick=False)
     for case in work:
-        assert set(native.NEEDED[case.op]) <= set(case.size), case
+        assert set(native_format.NEEDED[case.op]) <= set(case.size), case
         assert all(value >= 0 for value in case.size.values())
     assert len({(c.op, c.dtype, tuple(sorted(c.size.items()))) for c in work}) == len(work)
-    assert {case.op for case in work} == set(native.NEEDED) - {
+    assert {case.op for case in work} == set(native_format.NEEDED) - {
         "all_reduce", "all_gather", "reduce_scatter", "all_to_all",
     }  # fmt: skip
     assert (

@@ -5,7 +5,7 @@ from typing import Any
 from django.utils import timezone
 from rest_framework import serializers
 
-from planner.api.serializers.options import chosen, field_of
+from planner.api.serializers.options import chosen_values, field_of
 from planner.api.serializers.strict_fields import StrictSerializer
 from planner.domain.options import options_in
 from planner.models import ActivePlan
@@ -39,7 +39,7 @@ class InForceRequest(WhySaid):
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         named = {name: attrs.pop(name) for name in ("run", "message")}
-        return named | {"options": chosen(ExportOptions, attrs)}
+        return named | {"options": chosen_values(ExportOptions, attrs)}
 
 
 class InForceAsked(StrictSerializer):

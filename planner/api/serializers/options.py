@@ -18,7 +18,7 @@ from planner.domain.kinds.registry import KINDS
 from planner.domain.options import Option, RunOptions, options_in, options_of
 from planner.errors import IngestError, OptionsRefused
 from planner.inputs.ingest.formats import OFFERED
-from planner.inputs.ingest.options import IngestOptions, Offered, column_mapping
+from planner.inputs.ingest.options import IngestOptions, OptionLabel, column_mapping
 from planner.inputs.ingest.source import KINDS_OF_FILE
 from planner.models import Run
 
@@ -53,7 +53,9 @@ class ReadingRequest(StrictSerializer):
     )
 
     def get_fields(self) -> dict[str, Any]:
-        return super().get_fields() | {name: _offered(option) for name, option in OFFERED.items()}
+        return super().get_fields() | {
+            name: _option_field(option) for name, option in OFFERED.items()
+        }
 
     def validate_map(self, value: list[str]) -> dict[str, str]:
         """Return the columns by field."""
@@ -78,7 +80,7 @@ class UploadRequest(ReadingRequest):
     )
 
 
-def _offered(option: Offered) -> serializers.Field[Any, Any, Any, Any]:
+def _option_field(option: OptionLabel) -> serializers.Field[Any, Any, Any, Any]:
     """Return the field of an option of reading."""
     if option.switch:
         return serializers.BooleanField(default=False, help_text=option.help)
@@ -105,7 +107,7 @@ def field_of(option: Option) -> Any:
     return serializers.ListField(child=OF_JSON[option.type](**alone), **members, **words)
 
 
-def chosen(declared: type[RunOptions], values: dict[str, Any]) -> dict[str, Any]:
+def chosen_values(declared: type[RunOptions], values: dict[str, Any]) -> dict[str, Any]:
     """Return ``values`` as stored with a run; raises ValidationError by field."""
     try:
         return options_of(declared, values).given()
@@ -137,7 +139,7 @@ class ScenarioGiven(StrictSerializer):
         declared = forecast.TraceOptions if "trace" in attrs else KINDS[self.kind].options
         values = {name: value for name, value in attrs.items() if name not in ORIGINS}
         origin = {name: value for name, value in attrs.items() if name in ORIGINS}
-        return {**origin, "options": chosen(declared, values)}
+        return {**origin, "options": chosen_values(declared, values)}
 
 
 class TraceOrScenario(ScenarioGiven):
@@ -171,7 +173,7 @@ class RunRequest(StrictSerializer):
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         try:
-            options = chosen(KINDS[attrs["kind"]].options, attrs.get("options", {}))
+            options = chosen_values(KINDS[attrs["kind"]].options, attrs.get("options", {}))
         except serializers.ValidationError as refused:
             raise serializers.ValidationError({"options": refused.detail}) from None
         return {"kind": attrs["kind"], "options": options}

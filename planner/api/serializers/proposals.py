@@ -5,7 +5,7 @@ from typing import Any
 from rest_framework import serializers
 
 from planner.api.serializers.active_plans import TAKEN
-from planner.api.serializers.options import chosen, field_of
+from planner.api.serializers.options import chosen_values, field_of
 from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
 from planner.domain.options import options_in
 from planner.models import Proposal, ProposalEntry, ReviewRules
@@ -110,7 +110,7 @@ class ProposeRequest(StrictSerializer):
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         options = {name: attrs.pop(name) for name in TAKEN if name in attrs}
-        chosen(ExportOptions, options)
+        chosen_values(ExportOptions, options)
         return attrs | {"options": options}
 
 

@@ -6,7 +6,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.reverse import reverse
 
-from planner.api.serializers.options import chosen, field_of
+from planner.api.serializers.options import chosen_values, field_of
 from planner.api.serializers.strict_fields import StrictSerializer
 from planner.domain.options import options_in
 from planner.models import Run
@@ -139,7 +139,7 @@ class ExportAsked(StrictSerializer):
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         options = {name: value for name, value in attrs.items() if name != "to"}
-        return {"to": attrs["to"], "options": chosen(ExportOptions, options)}
+        return {"to": attrs["to"], "options": chosen_values(ExportOptions, options)}
 
 
 class SavingsAsked(serializers.Serializer[Any]):

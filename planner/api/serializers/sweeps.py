@@ -5,7 +5,7 @@ from typing import Any
 from rest_framework import serializers
 from rest_framework.reverse import reverse
 
-from planner.api.serializers.options import WORK, chosen
+from planner.api.serializers.options import WORK, chosen_values
 from planner.api.serializers.strict_fields import StrictSerializer
 from planner.domain.kinds.registry import KINDS
 from planner.domain.whatif.figures import FIGURES
@@ -37,7 +37,7 @@ class SweepRequest(StrictSerializer):
         if len([name for name in ("scenario", "document") if name in attrs]) != 1:
             raise serializers.ValidationError("Give exactly one of scenario, document.")
         try:
-            options = chosen(KINDS[attrs["kind"]].options, attrs.get("options", {}))
+            options = chosen_values(KINDS[attrs["kind"]].options, attrs.get("options", {}))
         except serializers.ValidationError as refused:
             raise serializers.ValidationError({"options": refused.detail}) from None
         return {**attrs, "options": options}

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from planner.api.base import ApiView, checked, state_tag, valid, version_held
 from planner.api.examples import CONFIG, GPU, MODEL
-from planner.api.filters import Numbered, paged
+from planner.api.filters import NumberPagination, paged
 from planner.api.schema import LOCATION, F, operation, removal
 from planner.api.serializers.hardware import (
     CarbonItem,
@@ -125,7 +125,7 @@ class ModelEntry(EntryView):
 
 
 class GpuListView(GpuEntry):
-    pagination_class = Numbered
+    pagination_class = NumberPagination
 
     @listing(GpuItem, operation_id="hardware_gpus:_list")
     def get(self, request: Request) -> Response:
@@ -164,7 +164,7 @@ class GpuView(GpuEntry):
 
 
 class ModelListView(ModelEntry):
-    pagination_class = Numbered
+    pagination_class = NumberPagination
 
     @listing(ModelItem, ModelSearch, operation_id="hardware_models_list")
     def get(self, request: Request) -> Response:
@@ -233,7 +233,7 @@ class HardwareFileView(ApiView):
 
 
 class PriceListView(ApiView):
-    pagination_class = Numbered
+    pagination_class = NumberPagination
 
     @listing(PriceItem, PriceSearch, operation_id="hardware_prices_list")
     def get(self, request: Request) -> Response:
@@ -284,7 +284,7 @@ class PriceListDetailView(ApiView):
 
 
 class CarbonListView(ApiView):
-    pagination_class = Numbered
+    pagination_class = NumberPagination
 
     @listing(CarbonItem, operation_id="hardware_carbon_list")
     def get(self, request: Request) -> Response:

@@ -14,7 +14,7 @@ from rest_framework.reverse import reverse
 
 from planner.api.base import ApiView, checked, idempotency_key, valid
 from planner.api.examples import COMPARED, COMPUTED, FIT, OBSERVED
-from planner.api.filters import Numbered, Pages, paged
+from planner.api.filters import NumberPagination, Pages, paged
 from planner.api.renderers import CsvRenderer, table_rows
 from planner.api.schema import CSV, JSON, KEY, LOCATION, F, operation, removal
 from planner.api.serializers.hardware import Search
@@ -62,7 +62,7 @@ def new_version(request: Any, example: dict[str, Any]) -> Callable[[F], F]:
 
 
 class ProfileListView(ApiView):
-    pagination_class = Numbered
+    pagination_class = NumberPagination
 
     @operation(
         {200: ProfileItem(many=True)}, 400, 404,
@@ -105,7 +105,7 @@ class ProfileView(ApiView):
 
 
 class ProfileVersionsView(ApiView):
-    pagination_class = Numbered
+    pagination_class = NumberPagination
 
     @operation({200: VersionItem(many=True)}, 400, 404, operation_id="profiles_versions_list")
     def get(self, request: Request, name: str) -> Response:

@@ -72,7 +72,7 @@ class RunView(ApiView):
     @operation({200: RunDetail}, 404)
     def get(self, request: Request, run_id: int) -> Response:
         """Get a run; poll it until its state is completed, failed, errored or cancelled."""
-        return _answer(run_get(run_id), request)
+        return _run_response(run_get(run_id), request)
 
     @removal
     def delete(self, request: Request, run_id: int) -> Response:
@@ -88,7 +88,7 @@ class RunCancelView(ApiView):
 
         A waiting run stops at once, a started one at its next report of progress.
         """
-        return _answer(run_cancel(run=run_get(run_id), user=self.user), request)
+        return _run_response(run_cancel(run=run_get(run_id), user=self.user), request)
 
 
 class RunResultsView(ApiView):
@@ -233,7 +233,7 @@ class RunTableView(ApiView):
         return Response(body)
 
 
-def _answer(run: Run, request: Request) -> Response:
+def _run_response(run: Run, request: Request) -> Response:
     """Return a run; an unfinished one asks the client to poll again."""
     headers = {} if run.finished else {"Retry-After": "1"}
     return Response(RunDetail(run, context={"request": request}).data, headers=headers)

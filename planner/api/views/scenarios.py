@@ -61,7 +61,7 @@ class ScenarioListView(ApiView, generics.ListAPIView[Scenario]):
         """Store a new scenario."""
         sent = valid(DocumentRequest(data=request.data))
         scenario = scenario_create(owner=self.user, **sent)
-        response = _answer(scenario, request, status.HTTP_201_CREATED)
+        response = _scenario_response(scenario, request, status.HTTP_201_CREATED)
         response["Location"] = response.data["links"]["self"]
         return response
 
@@ -76,7 +76,7 @@ class ScenarioView(ApiView):
 
         `scenario` is an id or a name. `Accept: application/yaml` gives the file as it was written.
         """
-        return _answer(scenario_get(scenario), request)
+        return _scenario_response(scenario_get(scenario), request)
 
     @operation(
         AS_FILE, 400, 403, 404, 412, 413, 415, 422,
@@ -111,7 +111,7 @@ class ScenarioView(ApiView):
         save = scenario_update if "document" in sent else scenario_edit
         version = version_held(request, scenario)
         saved = save(scenario=scenario, user=self.user, version=version, **sent)
-        return _answer(saved, request)
+        return _scenario_response(saved, request)
 
 
 class ScenarioRunsView(ApiView):
@@ -134,7 +134,9 @@ class ScenarioRunsView(ApiView):
         return started(run, RunDetail(run, context={"request": request}).data, request)
 
 
-def _answer(scenario: Scenario, request: Request, code: int = status.HTTP_200_OK) -> Response:
+def _scenario_response(
+    scenario: Scenario, request: Request, code: int = status.HTTP_200_OK
+) -> Response:
     """Return a scenario with its ETag."""
     body = ScenarioDetail(scenario, context={"request": request}).data
     return Response(body, code, headers={"ETag": state_tag(scenario, request)})

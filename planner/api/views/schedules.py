@@ -76,7 +76,7 @@ class ScheduleListView(ApiView, generics.ListAPIView[Schedule]):
         Without limits every plan is reviewed.
         """
         sent = valid(ScheduleRequest(data=request.data))
-        body = _shown(schedule_create(owner=self.user, now=timezone.now(), **sent), request)
+        body = _schedule_json(schedule_create(owner=self.user, now=timezone.now(), **sent), request)
         return Response(body, status.HTTP_201_CREATED, headers={"Location": body["link"]})
 
 
@@ -84,7 +84,7 @@ class ScheduleView(ApiView):
     @operation({200: ScheduleItem}, 404)
     def get(self, request: Request, number: int) -> Response:
         """Get a schedule."""
-        return Response(_shown(schedule_get(str(number)), request))
+        return Response(_schedule_json(schedule_get(str(number)), request))
 
     @operation({200: ScheduleItem}, 400, 403, 404, request=ScheduleChange)
     def patch(self, request: Request, number: int) -> Response:
@@ -92,7 +92,7 @@ class ScheduleView(ApiView):
         schedule = schedule_get(str(number))
         sent = valid(ScheduleChange(data=request.data))
         schedule_change(schedule=schedule, user=self.user, now=timezone.now(), **sent)
-        return Response(_shown(schedule, request))
+        return Response(_schedule_json(schedule, request))
 
     @removal
     def delete(self, request: Request, number: int) -> Response:
@@ -106,7 +106,7 @@ class SchedulePauseView(ApiView):
     def post(self, request: Request, number: int) -> Response:
         """Pause a schedule until it is resumed."""
         schedule = schedule_pause(schedule=schedule_get(str(number)), user=self.user)
-        return Response(_shown(schedule, request))
+        return Response(_schedule_json(schedule, request))
 
 
 class ScheduleResumeView(ApiView):
@@ -115,7 +115,7 @@ class ScheduleResumeView(ApiView):
         """Resume a schedule at its next time."""
         now = timezone.now()
         schedule = schedule_resume(schedule=schedule_get(str(number)), user=self.user, now=now)
-        return Response(_shown(schedule, request))
+        return Response(_schedule_json(schedule, request))
 
 
 class ScheduleFireView(ApiView):
@@ -180,6 +180,6 @@ class DigestView(ApiView):
         return Response({"text": digest_text(now=timezone.now())})
 
 
-def _shown(schedule: Schedule, request: Request) -> dict[str, Any]:
+def _schedule_json(schedule: Schedule, request: Request) -> dict[str, Any]:
     """Return a schedule as JSON."""
     return dict(ScheduleItem(schedule, context={"request": request}).data)

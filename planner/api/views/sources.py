@@ -63,7 +63,7 @@ class SourceListView(ApiView, generics.ListAPIView[Source]):
         """
         sent = valid(SourceRequest(data=request.data))
         source = source_create(owner=self.user, **sent)
-        return Response(_shown(source, request), status.HTTP_201_CREATED)
+        return Response(_source_json(source, request), status.HTTP_201_CREATED)
 
 
 class SourcePreviewView(ApiView):
@@ -83,7 +83,7 @@ class SourceView(ApiView):
     @operation({200: SourceItem}, 404)
     def get(self, request: Request, name: str) -> Response:
         """Get a live source."""
-        return Response(_shown(source_get(name), request))
+        return Response(_source_json(source_get(name), request))
 
     @operation(
         {200: SourceItem}, 400, 403, 404, 422,
@@ -96,7 +96,7 @@ class SourceView(ApiView):
         """
         sent = valid(SourceChange(data=request.data))
         source = source_change(source=source_get(name), user=self.user, changes=sent)
-        return Response(_shown(source, request))
+        return Response(_source_json(source, request))
 
     @removal
     def delete(self, request: Request, name: str) -> Response:
@@ -117,7 +117,7 @@ class SourceReadView(ApiView):
     def post(self, request: Request, name: str) -> Response:
         """Read a source now, even if it is not due."""
         source = source_request_reading(source=source_get(name), user=self.user)
-        return Response(_shown(source, request))
+        return Response(_source_json(source, request))
 
 
 class SourceSamplesView(ApiView):
@@ -185,6 +185,6 @@ class SourceSeriesView(ApiView):
         return Response(SourceSeries(answer).data)
 
 
-def _shown(source: Source, request: Request) -> dict[str, Any]:
+def _source_json(source: Source, request: Request) -> dict[str, Any]:
     """Return a source as JSON."""
     return dict(SourceItem(source, context={"request": request}).data)

@@ -84,7 +84,7 @@ class SweepListView(ApiView, generics.ListAPIView[Sweep]):
             axes=[Axis(axis["key"], tuple(axis["values"])) for axis in sent["vary"]],
             idempotency_key=idempotency_key(request),
         )
-        body = _shown(sweep, request)
+        body = _sweep_json(sweep, request)
         headers = {"Location": body["link"], "Retry-After": "1"}
         return Response(body, status.HTTP_202_ACCEPTED, headers=headers)
 
@@ -94,7 +94,7 @@ class SweepView(ApiView):
     def get(self, request: Request, number: int) -> Response:
         """Get a sweep with a figure of every cell."""
         query = valid(GridAsked(data=request.query_params))
-        return Response(_shown(sweep_get(number), request, query["figure"]))
+        return Response(_sweep_json(sweep_get(number), request, query["figure"]))
 
     @removal
     def delete(self, request: Request, number: int) -> Response:
@@ -109,10 +109,10 @@ class SweepCancelView(ApiView):
         """Cancel the unfinished runs of a sweep."""
         sweep = sweep_get(number)
         sweep_cancel(sweep=sweep, user=self.user)
-        return Response(_shown(sweep, request))
+        return Response(_sweep_json(sweep, request))
 
 
-def _shown(sweep: Sweep, request: Request, figure: str = "cost_usd") -> dict[str, Any]:
+def _sweep_json(sweep: Sweep, request: Request, figure: str = "cost_usd") -> dict[str, Any]:
     """Return a sweep with its grid as JSON."""
     item = SweepItem(sweep, context={"request": request}).data
     return {**item, "grid": as_json(sweep_grid(sweep, figure_by_name(figure)))}

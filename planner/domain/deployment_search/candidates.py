@@ -19,7 +19,7 @@ from planner.inputs.catalogue.serving import (
 )
 from planner.inputs.scenario.measured_corrections import (
     SpeedCorrection,
-    deployed,
+    deployment_of,
     speed_corrections,
 )
 from simulation.errors import SimulationError
@@ -120,7 +120,7 @@ def _corrected_by_measurements(
     ]  # fmt: skip
     factors = speed_corrections(
         [
-            deployed(shape, instance.gpu, instance.where, engine, apart=apart)
+            deployment_of(shape, instance.gpu, instance.where, engine, apart=apart)
             for instance, engine, apart in each
         ],
         times,
@@ -133,7 +133,7 @@ def _corrected_by_measurements(
         _, _, modes = groups.setdefault(key, (instance, move, {}))
         modes.setdefault(engine, set()).add("disagg" if apart else "agg")
     return [
-        _moved(instance, move, engines, mode)
+        _with_corrected_speed(instance, move, engines, mode)
         for instance, move, modes in groups.values()
         for mode, engines in _by_mode(instance, modes).items()
     ]
@@ -148,7 +148,7 @@ def _by_mode(instance: Instance, modes: Mapping[str, set[Mode]]) -> dict[Mode, t
     return by_mode
 
 
-def _moved(
+def _with_corrected_speed(
     instance: Instance, move: SpeedCorrection, engines: tuple[str, ...], mode: Mode
 ) -> Instance:
     """Return ``instance`` with its speed corrected by ``move``, for these engines and this mode."""
@@ -203,7 +203,7 @@ def _instances(
         curve = roofline_curve(graph, gpu, efficiencies(), overhead_s)
     except SimulationError:
         return NO_FACTS
-    link = _link(shape, gpu, where)
+    link = _link_between_gpus(shape, gpu, where)
     instances = []
     starts = start_seconds(shape, gpu, where, engines)
     for engine, start_s in zip(engines, starts, strict=True):
@@ -217,7 +217,7 @@ def _instances(
     return instances
 
 
-def _link(shape: ModelShape, gpu: GpuSpec, where: Arrangement) -> KvLink | None:
+def _link_between_gpus(shape: ModelShape, gpu: GpuSpec, where: Arrangement) -> KvLink | None:
     """Return the default KV link of a scenario: each GPU sends at its published network rate.
 
     None: the rate is not known.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from planner.domain.deployment_search.query import DeploymentQuery
 from planner.inputs.catalogue.estimate_calibration import EstimateFit
 from planner.inputs.estimates.measured_corrections import Change, MeasuredCorrections, changes
-from planner.inputs.scenario.measured_corrections import deployed, speed_corrections
+from planner.inputs.scenario.measured_corrections import deployment_of, speed_corrections
 from simulation.performance.specs import ModelShape
 from simulation.search.values import Rated
 
@@ -36,8 +36,11 @@ def corrections_of(
         decode = candidate.candidate.decode
         apart, engine = candidate.candidate.prefill is not None, decode.engines[0]
         first = candidate.candidate.prefill or decode
-        deployed_decode = deployed(shape, decode.gpu, decode.where, engine, apart=apart)
-        sides += [deployed_decode, deployed(shape, first.gpu, first.where, engine, apart=apart)]
+        deployed_decode = deployment_of(shape, decode.gpu, decode.where, engine, apart=apart)
+        sides += [
+            deployed_decode,
+            deployment_of(shape, first.gpu, first.where, engine, apart=apart),
+        ]
         deployments.append(
             replace(
                 deployed_decode, prefill=first.where if apart else None, isl=float(query.isl),

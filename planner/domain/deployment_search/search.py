@@ -16,7 +16,7 @@ from planner.inputs.catalogue.estimate_calibration import EstimateFit, estimate_
 from planner.inputs.catalogue.names import stated_precision
 from planner.inputs.catalogue.serving import MAX_BATCH, MAX_BATCH_TOKENS
 from planner.inputs.estimates.measured_corrections import MeasuredCorrections
-from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
+from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.specs import GpuSpec, ModelShape
 from simulation.search.search import SearchResult, search

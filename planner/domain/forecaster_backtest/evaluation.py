@@ -10,7 +10,7 @@ from planner.domain.forecaster_backtest.equal_attainment import (
     match_attainment,
 )
 from planner.domain.forecaster_backtest.figures import Forecaster, errors_of
-from planner.domain.forecaster_backtest.oracle import Hindsight, covered, hindsight
+from planner.domain.forecaster_backtest.oracle import OracleCost, covered_share, oracle_cost
 from planner.domain.forecaster_backtest.replay import (
     HIGH,
     LOW,
@@ -19,7 +19,7 @@ from planner.domain.forecaster_backtest.replay import (
     coverage_of_height,
     figures_of,
 )
-from planner.domain.planning.inputs import Planned
+from planner.domain.planning.inputs import PlannedWindow
 from planner.domain.progress import Progress, part
 from planner.domain.traffic.forecast_percentile import PlannedQuantile
 from planner.errors import Infeasible
@@ -99,12 +99,12 @@ def _figures(
         return None
 
 
-def planned_figures(driver: Driver, planned: Planned) -> Figures:
+def planned_figures(driver: Driver, planned: PlannedWindow) -> Figures:
     """Return the figures of a plan without a replay; attainment is the demand it covers."""
     plan = planned.plan
     hours = plan.period_s / 3600
     taken = [window.totals for window in plan.windows]
-    share = covered(driver, planned)
+    share = covered_share(driver, planned)
     return Figures(
         spare=share - max(group.wanted for group in driver.groups),
         cost_usd=sum(totals.usd for totals in taken) * hours,
@@ -117,7 +117,7 @@ def planned_figures(driver: Driver, planned: Planned) -> Figures:
 
 def _cheapest(
     driver: Driver, equal: EqualAttainment | None, progress: Progress
-) -> Hindsight | None:
+) -> OracleCost | None:
     if equal is None:
         return None
-    return hindsight(driver, driver.planned(driver.heights(equal.at[-1]), progress), progress)
+    return oracle_cost(driver, driver.planned(driver.heights(equal.at[-1]), progress), progress)

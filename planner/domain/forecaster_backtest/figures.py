@@ -11,7 +11,7 @@ import polars as pl
 
 from forecasting.backtest import coverage, peak_wape, wape
 from planner.domain.forecaster_backtest.equal_attainment import EqualAttainment, Figures
-from planner.domain.forecaster_backtest.oracle import Hindsight
+from planner.domain.forecaster_backtest.oracle import OracleCost
 from planner.domain.forecaster_backtest.replay import PERFECT, height_at
 from planner.domain.serialise import as_json
 from planner.domain.traffic.forecast_percentile import PlannedQuantile
@@ -39,7 +39,7 @@ class Forecaster:
     as_run: Figures | None
     equal: EqualAttainment | None
     confirmed: Figures | None  # by replay: cheapest and last value, if matched by coverage
-    hindsight: Hindsight | None
+    hindsight: OracleCost | None
     fit_seconds: float
 
     @property

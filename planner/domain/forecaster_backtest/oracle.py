@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.domain.forecaster_backtest.replay import Driver
-from planner.domain.planning.inputs import PlanInput, Planned
-from planner.domain.planning.solving import Periods
+from planner.domain.planning.inputs import PlanInput, PlannedWindow
+from planner.domain.planning.period_solver import Periods
 from planner.domain.progress import Progress
 from planner.errors import PlannerError
 from planner.optimizer.horizon import HorizonProblem, solve_horizon
@@ -19,7 +19,7 @@ from simulation.arrays import FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True)
-class Hindsight:
+class OracleCost:
     """Cost of a plan, and the lowest cost of serving as much of the actual demand.
 
     All costs are values of the program's objective.
@@ -36,14 +36,14 @@ class Hindsight:
         return self.plan_usd / self.least_usd - 1.0 if self.least_usd > 0 else None
 
 
-def hindsight(driver: Driver, planned: Planned, progress: Progress) -> Hindsight | None:
+def oracle_cost(driver: Driver, planned: PlannedWindow, progress: Progress) -> OracleCost | None:
     """Solve for the lowest cost with known demand.
 
     Returns None if the objective does not allow a program over the whole horizon, or if no plan
     was found within the time limit.
     """
     inputs, target = driver.given, planned.plan.target
-    actual, served = _served(driver, planned)
+    actual, served = _actual_and_served(driver, planned)
     problems = Periods.of(inputs, planned.load).problems
     problem = HorizonProblem(
         tuple(
@@ -69,7 +69,7 @@ def hindsight(driver: Driver, planned: Planned, progress: Progress) -> Hindsight
     if best.status == INFEASIBLE or best.conflict:
         return None
     all_of_it = float(actual.sum())
-    return Hindsight(
+    return OracleCost(
         plan_usd=plan_usd,
         least_usd=min(best.objective, plan_usd),  # the plan itself serves it too
         bound_usd=best.bound,
@@ -108,14 +108,14 @@ def served_tps(
     return np.asarray(np.where(joint & local, actual_tps, at_home), np.float64)
 
 
-def covered(driver: Driver, planned: Planned) -> float:
+def covered_share(driver: Driver, planned: PlannedWindow) -> float:
     """Return the share of actual demand in bins that the plan serves in full."""
-    actual, served = _served(driver, planned)
+    actual, served = _actual_and_served(driver, planned)
     total = float(actual.sum())
     return float(actual[served >= actual * (1 - 1e-9)].sum()) / total if total > 0 else 1.0
 
 
-def _served(driver: Driver, planned: Planned) -> tuple[FloatArray, FloatArray]:
+def _actual_and_served(driver: Driver, planned: PlannedWindow) -> tuple[FloatArray, FloatArray]:
     """Return the actual demand and the served part of it, ``[p, l, r, w]``."""
     inputs = driver.given
     came, target = actual_tps(inputs, driver), planned.plan.target

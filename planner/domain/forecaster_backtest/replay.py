@@ -12,13 +12,18 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from planner.domain.forecaster_backtest.equal_attainment import Figures
-from planner.domain.planning.inputs import PlanInput, Planned, quantiles_of
+from planner.domain.planning.inputs import PlanInput, PlannedWindow, quantiles_of
 from planner.domain.planning.planning import load_of, plan_load
 from planner.domain.progress import Progress, part
 from planner.domain.replay.replay import run_policy
 from planner.domain.study import PolicyRun, Study
-from planner.domain.traffic.forecast_percentile import TOP, Past, PlannedQuantile, share_covered
-from planner.domain.traffic.forecasts import Height, Rolled, SeriesForecast, rolled
+from planner.domain.traffic.forecast_percentile import (
+    TOP,
+    PastPeriods,
+    PlannedQuantile,
+    share_covered,
+)
+from planner.domain.traffic.forecasts import Height, RolledForecast, SeriesForecast, roll_forecast
 from planner.domain.traffic.groups import Group, groups_of, series_of
 from planner.policies.choice import policy_of
 from simulation.metrics import Summary
@@ -58,8 +63,8 @@ class Driver:
     method: str
     seed: int
     groups: tuple[Group, ...]
-    rolled: tuple[tuple[int, Rolled], ...]  # forecasts, each with the index of its group
-    _planned: dict[Heights, Planned] = field(default_factory=dict, init=False)
+    rolled: tuple[tuple[int, RolledForecast], ...]  # forecasts, each with the index of its group
+    _planned: dict[Heights, PlannedWindow] = field(default_factory=dict, init=False)
 
     @classmethod
     def of(cls, study: Study, method: str, seed: int, progress: Progress) -> Driver:
@@ -72,7 +77,7 @@ class Driver:
         for i, (g, demand) in enumerate(series):
             progress(i / len(series), f"Forecasting with {method}: {demand.key.model}")
             rollings.append(
-                (g, rolled(demand, inputs.window, method, at_once=inputs.at_once_asked))
+                (g, roll_forecast(demand, inputs.window, method, at_once=inputs.at_once_asked))
             )
         return cls(study, method, seed, groups, tuple(rollings))
 
@@ -99,13 +104,13 @@ class Driver:
         quantiles = replace(quantiles_of(self.given), forecast=section)
         return quantiles.of(at_once=self.given.at_once_asked, progress=progress)
 
-    def planned(self, heights: Heights, progress: Progress) -> Planned:
+    def planned(self, heights: Heights, progress: Progress) -> PlannedWindow:
         """Return the plan at ``heights``; raise Infeasible if the demand is too high."""
         if heights not in self._planned:
             forecasts = self.forecasts(heights)
             load = load_of(self.given, forecasts)
             plan = plan_load(self.given, load, progress)
-            self._planned[heights] = Planned(plan, forecasts, load)
+            self._planned[heights] = PlannedWindow(plan, forecasts, load)
         return self._planned[heights]
 
     def replayed(self, heights: Heights, progress: Progress) -> PolicyRun:
@@ -116,7 +121,7 @@ class Driver:
             planned=planned,
         )  # fmt: skip
 
-    def past(self) -> list[Past]:
+    def past(self) -> list[PastPeriods]:
         """Return actual demand and the planned peak of each period, by coverage level."""
         past = []
         for _, rolling in self.rolled:
@@ -125,7 +130,7 @@ class Driver:
                 [rolling.planned(height_at(k, perfect=self.perfect)) for k in COVERAGE_LEVELS]
             )
             room = room.reshape(len(COVERAGE_LEVELS), -1, per_period).max(axis=2)
-            past.append(Past(room, rolling.actual.reshape(-1, per_period)))
+            past.append(PastPeriods(room, rolling.actual.reshape(-1, per_period)))
         return past
 
     def covering(self, share: float) -> float:

@@ -28,7 +28,7 @@ from planner.domain.forecaster_backtest.figures import (
 from planner.domain.forecaster_backtest.replay import PERFECT, Driver
 from planner.domain.options import PolicyKey, RunOptions, Seed
 from planner.domain.outcome import Outcome, Traces
-from planner.domain.preparation import seeded, study_of
+from planner.domain.preparation import study_of, with_seed
 from planner.domain.progress import Progress, part
 from planner.domain.results.basis import Frame, frame_of
 from planner.domain.run_parts import IN_PROCESS, Part, Parts
@@ -37,9 +37,9 @@ from planner.domain.study import Study
 from planner.domain.traffic.groups import by_model_and_region
 from planner.domain.traffic.window import DAY_S
 from planner.errors import EXPECTED, Infeasible, ScenarioError
-from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.planning import Method
+from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from planner.policies.choice import policy_of
 
 REPLAY, COVERAGE = "replay", "coverage"
@@ -127,7 +127,7 @@ def run(
     traffic, or if no interactive tier has demand.
     """
     begun = time.perf_counter()
-    scenario = _past(seeded(scenario, options.seed), options.days)
+    scenario = _scenario_of_past_window(with_seed(scenario, options.seed), options.days)
     study = study_of(scenario, traces, known, part(progress, 0.0, 0.1))
     if study.window.ahead:
         raise ScenarioError(
@@ -158,8 +158,8 @@ def run(
     if not options.by_coverage:
         # Matching by coverage simulates nothing, so confirm the two that the verdict compares.
         chosen = [] if by_replay else [name for name in rows if name in (best, SAME_AS_NOW)]
-        confirm = partial(_confirmed, study, scenario.seed)
-        tune = partial(_beside, study, scenario.seed, turn=by_replay)
+        confirm = partial(_confirm_by_simulation, study, scenario.seed)
+        tune = partial(_baseline_or_reason, study, scenario.seed, turn=by_replay)
         jobs: list[Part[Forecaster | Baseline | str]] = [
             *(Part(f"Simulate: {name}", partial(confirm, rows[name])) for name in chosen),
             *(
@@ -211,13 +211,15 @@ def _forecaster(
         return f"{name} is left out: {problem}"
 
 
-def _confirmed(study: Study, seed: int, row: Forecaster, progress: Progress) -> Forecaster:
+def _confirm_by_simulation(
+    study: Study, seed: int, row: Forecaster, progress: Progress
+) -> Forecaster:
     """Simulate the plan of a forecaster that was matched by coverage."""
     driver = Driver.of(study, row.method, seed, part(progress, 0.0, 0.1))
     return confirm_by_replay(driver, row, part(progress, 0.1, 1.0))
 
 
-def _beside(
+def _baseline_or_reason(
     study: Study, seed: int, name: str, progress: Progress, *, turn: bool
 ) -> Baseline | str:
     """Return the row of a policy without a forecast, or a sentence why it cannot run."""
@@ -227,7 +229,7 @@ def _beside(
         return f"{policy_of(name).title} is left out: {problem}"
 
 
-def _past(scenario: Scenario, days: int | None) -> Scenario:
+def _scenario_of_past_window(scenario: Scenario, days: int | None) -> Scenario:
     """Return the scenario with a past window of ``days`` days; None: its own length.
 
     The window ends with the scenario's, or with the traffic if that one is after the traffic.

@@ -18,9 +18,9 @@ from planner.domain.outcome import Outcome, Traces
 from planner.domain.parallel import parallel_replays
 from planner.domain.pd.plan_ratios import StatedRatio, stated_ratios
 from planner.domain.planning.figures import PlanFigures, plan_figures
-from planner.domain.planning.inputs import Planned
+from planner.domain.planning.inputs import PlannedWindow
 from planner.domain.planning.planning import forecast_load
-from planner.domain.preparation import planned_of, seeded, study_of
+from planner.domain.preparation import planned_of, study_of, with_seed
 from planner.domain.progress import Progress, part, silent
 from planner.domain.recommend.figures import (
     AssuranceFigures,
@@ -32,23 +32,29 @@ from planner.domain.recommend.test_days import TestDays, spared
 from planner.domain.recommend.trials import STATIC, Trials
 from planner.domain.replay.equal_attainment import with_flat_costs
 from planner.domain.replay.module_report import module_figures
-from planner.domain.replay.policy_selection import policies_chosen, standing
+from planner.domain.replay.policy_selection import missing_baselines, policies_chosen
 from planner.domain.replay.rated_signals import PressureTests
 from planner.domain.replay.replay import run_policy
 from planner.domain.results import tables
 from planner.domain.results.answer import answer_of, timetable_tables, timetables_table
-from planner.domain.results.basis import Forecasts, Frame, frame_of, quiet, unused
-from planner.domain.results.plan_versus_replay import plan_beside_replay
-from planner.domain.results.ranking import Chosen, PolicyComparison, compare
+from planner.domain.results.basis import (
+    Forecasts,
+    Frame,
+    busier_window_warning,
+    frame_of,
+    unused_traffic_warning,
+)
+from planner.domain.results.plan_versus_replay import plan_and_replay
+from planner.domain.results.ranking import ChoiceOfPolicy, PolicyComparison, compare
 from planner.domain.run_parts import IN_PROCESS, Part, Parts
 from planner.domain.serialise import MERGED, OPTIONAL
 from planner.domain.study import PolicyRun, Study
 from planner.domain.verification.profile_error import ProfileError, profile_errors
 from planner.domain.whatif.plan_inputs import basis_of
 from planner.errors import Infeasible, ScenarioError
-from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.test_days import LEVELS, Assurance
+from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from planner.policies.base import Policy
 from planner.policies.choice import ALL
 from planner.policies.registry import plan_policy
@@ -107,10 +113,10 @@ def run(
     changes nothing in it.
     """
     begun = time.perf_counter()
-    scenario = seeded(scenario, options.seed)
+    scenario = with_seed(scenario, options.seed)
     study = study_of(scenario, traces, known, part(progress, 0.0, 0.08))
     chosen, left_out = policies_chosen(scenario, study, options.policies)
-    beside, unable = standing(scenario, study, chosen)
+    beside, unable = missing_baselines(scenario, study, chosen)
     left_out += unable
     level = LEVELS.index(options.assurance or scenario.assurance)
     trials = Trials(
@@ -167,14 +173,17 @@ def run(
     if not runs:
         raise Infeasible(" ".join(left_out))
     runs = with_flat_costs(study, runs, seed=scenario.seed, progress=part(progress, 0.94, 1.0))
-    notes = [*unused(study.window, study.traffic), *quiet(study.window, study.traffic)]
-    notes += [*plan_beside_replay(runs), *left_out]
-    taken = None if choice is None else Chosen(choice, trials.days, level)
+    notes = [
+        *unused_traffic_warning(study.window, study.traffic),
+        *busier_window_warning(study.window, study.traffic),
+    ]
+    notes += [*plan_and_replay(runs), *left_out]
+    taken = None if choice is None else ChoiceOfPolicy(choice, trials.days, level)
     comparison = compare(runs, scenario.objective.baseline, notes, taken)
     if comparison.recommended is not None:
         best = comparison.run(comparison.recommended.policy)
         comparison = comparison.saying(answer_of(study, best, comparison.run(comparison.baseline)))
-    scenario_plan, planned = planned, _followed(planned, comparison)
+    scenario_plan, planned = planned, _with_simulated_plan(planned, comparison)
     progress(1.0, "Comparing")
     return Outcome(
         CompareResult(
@@ -201,7 +210,9 @@ def run(
         | tables.replayed_tables(comparison)
         | _timetables(study, comparison),
         basis_of(
-            study, *_changeable(study, scenario_plan, comparison), flat=_flat(study, comparison)
+            study,
+            *_whatif_inputs(study, scenario_plan, comparison),
+            flat=_recommended_static_fleet(study, comparison),
         ),
     )
 
@@ -213,7 +224,7 @@ def _timetables(study: Study, comparison: PolicyComparison) -> dict[str, pl.Data
     return timetable_tables(None if take is None else take.timetable) | timetables
 
 
-def _followed(planned: Planned, comparison: PolicyComparison) -> Planned:
+def _with_simulated_plan(planned: PlannedWindow, comparison: PolicyComparison) -> PlannedWindow:
     """Return ``planned`` with the plan that was simulated.
 
     It is the plan of the recommended policy, or else of the policy called "the plan". So the page
@@ -244,7 +255,7 @@ def _planner(comparison: PolicyComparison) -> PolicyRun | None:
     return None
 
 
-def _flat(study: Study, comparison: PolicyComparison) -> IntArray | None:
+def _recommended_static_fleet(study: Study, comparison: PolicyComparison) -> IntArray | None:
     """Return the recommended static fleet, ``[l, r, g]``; None: the policy is not static."""
     take = comparison.recommended
     run = None if take is None else comparison.run(take.policy)
@@ -263,9 +274,9 @@ def _load_factor(run: PolicyRun) -> float:
     )
 
 
-def _changeable(
-    study: Study, scenario_plan: Planned, comparison: PolicyComparison
-) -> tuple[Planned, float]:
+def _whatif_inputs(
+    study: Study, scenario_plan: PlannedWindow, comparison: PolicyComparison
+) -> tuple[PlannedWindow, float]:
     """Return the inputs of the shown plan for a what-if: its forecast, and its load factor."""
     run = _planner(comparison)
     if run is None or run.traits.plan is None:
@@ -273,4 +284,4 @@ def _changeable(
     if run.traits.plan.method is None:
         return scenario_plan, _load_factor(run)
     foreseen = forecast_load(study.plan_input, silent, method=run.traits.plan.method)
-    return Planned(scenario_plan.plan, foreseen.forecasts, foreseen.load), _load_factor(run)
+    return PlannedWindow(scenario_plan.plan, foreseen.forecasts, foreseen.load), _load_factor(run)

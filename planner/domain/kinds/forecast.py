@@ -35,16 +35,16 @@ from planner.domain.traffic.forecasts import SeriesForecast, forecast_window
 from planner.domain.traffic.groups import groups_of
 from planner.domain.traffic.known_lengths import known_lengths
 from planner.domain.traffic.past_forecasts import against_naive, looked_back, series_looked_back
-from planner.domain.traffic.series import uncounted
+from planner.domain.traffic.series import uncounted_units_sentence
 from planner.domain.traffic.traffic import Traffic, build_traffic
 from planner.domain.traffic.window import Window, resolve_window
 from planner.errors import ScenarioError
 from planner.inputs.scenario.build import Hardware, build_hardware
 from planner.inputs.scenario.holidays import GIVE, Holiday, holidays_of, in_words
-from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.planning import Method
 from planner.inputs.scenario.settings import ALL, Settings, settings_of
+from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from planner.schema_types import BinS
 from simulation.arrays import FloatArray
 
@@ -106,7 +106,7 @@ class TraceOptions(Options):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Timed(Forecasts):
+class TimedForecast(Forecasts):
     seconds: float = 0.0
 
 
@@ -119,7 +119,7 @@ class ForecastResult:
     headline: str  # its error, compared with the naive forecast
     window: WindowFacts
     series: tuple[SeriesForecast, ...] = field(metadata={COLUMNS: SERIES})
-    forecast: Timed
+    forecast: TimedForecast
     notes: tuple[str, ...]
     seconds: float
 
@@ -189,7 +189,7 @@ def run(
             headline=headline,
             window=window_facts(window, traffic),
             series=forecasts,
-            forecast=Timed(forecasts, quantiles, seconds),
+            forecast=TimedForecast(forecasts, quantiles, seconds),
             notes=(*gaps_noted(traffic, window), *traffic.notes),
             seconds=seconds,
         ),
@@ -246,7 +246,8 @@ def run_series(
         ]
         notes = _worse_than_naive(series, tested, options.horizon_s, origins)
     listed = [
-        SeriesAhead(*row) for row in zip(ahead, errors, notes, map(_cleaned, series), strict=True)
+        SeriesAhead(*row)
+        for row in zip(ahead, errors, notes, map(_cleaned_bins_sentence, series), strict=True)
     ]
     progress(0.8, "Looking back on what it would have been")
     back = series_looked_back(series, method, options.horizon_s)
@@ -257,7 +258,10 @@ def run_series(
     return Outcome(
         SeriesResult(
             series=tuple(listed),
-            notes=(*uncounted(series), *([holidays_named] if holidays_named else [])),
+            notes=(
+                *uncounted_units_sentence(series),
+                *([holidays_named] if holidays_named else []),
+            ),
             seconds=time.perf_counter() - begun,
         ),
         {"series": tables.series_table(rows), **tables.looking_back_tables(back)},
@@ -280,7 +284,7 @@ def _worse_than_naive(
     return notes
 
 
-def _cleaned(series: DemandSeries) -> str:
+def _cleaned_bins_sentence(series: DemandSeries) -> str:
     """Return the bins of the history that are not demand and count as gaps, in words."""
     removed = clean(series.values[None], series.bin_s).bins(0, series.values)
     return "; ".join(

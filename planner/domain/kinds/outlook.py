@@ -17,7 +17,13 @@ from pydantic import Field
 from planner.domain.options import RunOptions
 from planner.domain.outcome import Outcome, Traces
 from planner.domain.outlook.calendar import WEEK_S, HorizonName, Month, months_of, weights
-from planner.domain.outlook.commitments import Commitment, GpuUse, UseStep, commit, steps
+from planner.domain.outlook.commitments import (
+    Commitment,
+    GpuUse,
+    UseStep,
+    choose_commitment,
+    usage_steps,
+)
 from planner.domain.outlook.figures import (
     MonthFigures,
     PlannedMonth,
@@ -37,10 +43,10 @@ from planner.domain.sources import Fact, facts_of
 from planner.domain.study import Study
 from planner.errors import Infeasible
 from planner.inputs.scenario.build import Hardware
-from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.planning import Horizon
 from planner.inputs.scenario.settings import ALL, NO_GROWTH
+from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from planner.optimizer.problem import ScalingPlan
 
 RHYTHM_S = 2 * WEEK_S  # shortest traffic that shows a weekly rhythm
@@ -116,7 +122,7 @@ def run(
     if all(outcome.plan is None for outcome in planned):
         raise Infeasible(planned[0].conflict)
     in_use = gpu_uses(planned, hardware)
-    offers = _offers(in_use, hardware)
+    offers = _commitments_on_offer(in_use, hardware)
     take = _recommended(offers)
     rows = tuple(month_figures(outcome, hardware, take) for outcome in planned)
     totals = _totals(rows)
@@ -137,7 +143,7 @@ def run(
             totals=totals,
             commitments=offers,
             recommended_commitments=take,
-            use=steps(in_use),
+            use=usage_steps(in_use),
             basis=tuple(_basis(scenario, study, options.horizon, offers)),
             seconds=time.perf_counter() - begun,
         ),
@@ -146,7 +152,7 @@ def run(
             "pools": _table(pools, PoolMonth),
             "week": _week(planned, hardware),
             **({"commitments": _table(offers, Commitment)} if offers else {}),
-            "use": _table(steps(in_use), UseStep),
+            "use": _table(usage_steps(in_use), UseStep),
         },
     )
 
@@ -213,10 +219,10 @@ def _one_by_one(study: Study) -> PlanInput:
     return replace(inputs, settings=settings, window=replace(inputs.window, growth=NO_GROWTH))
 
 
-def _offers(in_use: tuple[GpuUse, ...], hardware: Hardware) -> tuple[Commitment, ...]:
+def _commitments_on_offer(in_use: tuple[GpuUse, ...], hardware: Hardware) -> tuple[Commitment, ...]:
     """Return a commitment for each committed price of the GPUs in use."""
     return tuple(
-        commit(use, offer.term, offer.usd_per_gpu_hour)
+        choose_commitment(use, offer.term, offer.usd_per_gpu_hour)
         for use in in_use
         for offer in hardware.committed
         if (offer.region, offer.gpu) == (use.region, use.gpu)

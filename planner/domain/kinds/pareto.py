@@ -20,9 +20,9 @@ from planner.domain.whatif.objectives import NAMES, front, pair_of, total
 from planner.domain.whatif.plan_inputs import basis_of
 from planner.domain.whatif.variations import Variation
 from planner.errors import Infeasible
-from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import ALL, MEASURE, UNITS
+from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from planner.optimizer.pareto_front import FrontPoint, knee
 
 POINTS, MOST_POINTS = 9, 25

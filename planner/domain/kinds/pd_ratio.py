@@ -10,9 +10,9 @@ from pydantic import Field
 from planner.domain.options import RunOptions
 from planner.domain.outcome import Outcome, Traces
 from planner.domain.pd.figures import (
+    AggregatedCapacity,
     BestFigures,
     Limits,
-    Mixed,
     Pair,
     PairRow,
     PdPool,
@@ -36,9 +36,9 @@ from planner.domain.traffic.known_lengths import known_traffic
 from planner.domain.traffic.lengths import Lengths
 from planner.errors import PlannerError
 from planner.inputs.scenario.build import Hardware, build_hardware
-from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import settings_of
+from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from simulation.errors import SimulationError
 from simulation.sizing.capacity import PRECISION
 from simulation.sizing.pd_simulation import REQUESTS
@@ -103,7 +103,7 @@ class PdRatioResult:
     kv_mb: float
     ratios: tuple[RatioRow, ...]
     best: BestFigures
-    mixed: Mixed | None
+    mixed: AggregatedCapacity | None
     headline: str
     prediction_error: float | None
     judged_by: str
@@ -149,7 +149,7 @@ def run(
         report=lambda done: simulate(done, "Simulating the best"),
     )  # fmt: skip
     best = BestFigures.of(judged.best)
-    mixed = _mixed(pair, scenario.seed)
+    mixed = _simulate_aggregated(pair, scenario.seed)
     progress(0.78, "What moves the ratio")
     moved = sensitivity(service, count, part(progress, 0.78, 0.92))
     drift = over_time(traffic, m, service, count, judged.best.ratio, part(progress, 0.92, 1.0))
@@ -210,7 +210,9 @@ def _pairs(
     """Return the pairs of columns with their best closed-form ratio, cheapest token first."""
     pairs = pairs_of(hardware, m)
     for side, name in (("prefill", options.prefill), ("decode", options.decode)):
-        matching = [columns for columns in pairs if _named(hardware, getattr(columns, side), name)]
+        matching = [
+            columns for columns in pairs if _is_named(hardware, getattr(columns, side), name)
+        ]
         if not matching:
             labels = sorted({hardware.columns[getattr(columns, side)].label for columns in pairs})
             raise PlannerError(
@@ -237,11 +239,11 @@ def _pairs(
     return sorted(rows, key=lambda pair: pair.usd_per_million_tokens), notes
 
 
-def _named(hardware: Hardware, g: int, name: str) -> bool:
+def _is_named(hardware: Hardware, g: int, name: str) -> bool:
     return not name or name in (hardware.columns[g].label, hardware.gpus[g].name)
 
 
-def _mixed(pair: Pair, seed: int) -> Mixed | None:
+def _simulate_aggregated(pair: Pair, seed: int) -> AggregatedCapacity | None:
     """Simulate aggregated instances on the same GPUs.
 
     Returns None if prefill and decode use different GPU types or tensor parallelism.
@@ -259,17 +261,17 @@ def _mixed(pair: Pair, seed: int) -> Mixed | None:
             )
         )  # fmt: skip
     except SimulationError as problem:
-        return Mixed(0.0, 0.0, "slo", str(problem))
+        return AggregatedCapacity(0.0, 0.0, "slo", str(problem))
     rate = curve_capacity(curve.max_rps, pair.instances)
-    return Mixed(rate * service.tokens, rate, curve.alone.bound_by)
+    return AggregatedCapacity(rate * service.tokens, rate, curve.alone.bound_by)
 
 
-def gains(best: RatioFigures, mixed: Mixed | None) -> bool:
+def beats_aggregated(best: RatioFigures, mixed: AggregatedCapacity | None) -> bool:
     """Return whether the best ratio serves more than aggregated instances, where these exist."""
     return mixed is None or best.max_tps >= mixed.max_tps * (1 + WORTH)
 
 
-def headline(best: RatioFigures, mixed: Mixed | None, count: int) -> str:
+def headline(best: RatioFigures, mixed: AggregatedCapacity | None, count: int) -> str:
     """Return the best ratio, or aggregated serving if that has at least its capacity."""
     split = f"{best.name} of {count} instances, {best.max_tps:,.0f} tokens/s"
     if mixed is None:
@@ -282,7 +284,7 @@ def headline(best: RatioFigures, mixed: Mixed | None, count: int) -> str:
     if mixed.max_tps == 0:
         return f"Best split: {split}. Aggregated serving meets the SLO at no rate"
     more = best.max_tps / mixed.max_tps - 1.0
-    if not gains(best, mixed):
+    if not beats_aggregated(best, mixed):
         return (
             f"Stay aggregated: the best split {best.name} gains {more:.1%} "
             f"over {mixed.max_tps:,.0f} tokens/s"

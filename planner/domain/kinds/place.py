@@ -32,11 +32,11 @@ from planner.domain.traffic.traffic import Traffic, build_traffic
 from planner.domain.traffic.window import UNGROWN, Window, resolve_window, words_of
 from planner.errors import ScenarioError
 from planner.inputs.scenario.build import Hardware, build_hardware
-from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.planning import TimeLimit
 from planner.inputs.scenario.settings import settings_of
 from planner.inputs.scenario.topology import kv_shares, topology_of
+from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from planner.optimizer.placement import PlacementProblem
 from simulation.arrays import IntArray
 from simulation.performance.specs import Provenance

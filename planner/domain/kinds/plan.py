@@ -24,7 +24,6 @@ from planner.domain.verification.profile_error import ProfileError, profile_erro
 from planner.domain.verification.verify import Verification, verify
 from planner.domain.whatif.plan_inputs import basis_of
 from planner.errors import ScenarioError
-from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.planning import (
     Gap,
@@ -34,6 +33,7 @@ from planner.inputs.scenario.schema.planning import (
     Solver,
     TimeLimit,
 )
+from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

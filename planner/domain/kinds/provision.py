@@ -54,9 +54,9 @@ from planner.domain.traffic.traffic import build_traffic
 from planner.domain.traffic.window import UNGROWN, resolve_window
 from planner.errors import Infeasible
 from planner.inputs.scenario.build import build_hardware
-from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import settings_of
+from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from simulation.provisioning.enumeration import Choices
 from simulation.provisioning.levels import LEVELS, LevelName, Method
 from simulation.provisioning.savings import Savings
@@ -321,7 +321,7 @@ def run(
         scenario=scenario.name,
         method=options.method,
         headline=figures.headline(totals, saved),
-        pays=figures.pays(saved),
+        pays=figures.saves_gpus(saved),
         warnings=(
             *figures.beyond_capacity(chosen),
             *shared_words.lost,

@@ -35,11 +35,11 @@ def _section(name: str, declared: type[RunOptions]) -> Iterator[str]:
     yield "| option | value | meaning |\n| --- | --- | --- |"
     for option in options_in(declared).values():
         needed = " Needed." if option.required else ""
-        yield f"| `{option.name}` | {_takes(option)} | {option.help}{needed} |"
+        yield f"| `{option.name}` | {_valid_values(option)} | {option.help}{needed} |"
     yield ""
 
 
-def _takes(option: Option) -> str:
+def _valid_values(option: Option) -> str:
     """Return the valid values of an option in words, for a cell of a Markdown table."""
     if len(option.choices) > MANY:
         return f"one of [{len(option.choices)} names](forecasting.md#methods)"

@@ -26,8 +26,8 @@ from planner.domain.options import RunOptions
 from planner.domain.outcome import Outcome, Traces
 from planner.domain.progress import Progress
 from planner.domain.run_parts import Parts
-from planner.inputs.scenario.own_hardware import UserFacts
 from planner.inputs.scenario.schema import Scenario
+from planner.inputs.scenario.user_facts import UserFacts
 
 T = TypeVar("T", bound=RunOptions)
 T_contra = TypeVar("T_contra", bound=RunOptions, contravariant=True)

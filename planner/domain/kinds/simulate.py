@@ -10,7 +10,7 @@ from pydantic import Field
 from planner.domain.module_figures import ModuleFigures
 from planner.domain.options import PolicyKey, RunOptions, Seed
 from planner.domain.outcome import REQUESTS, Outcome, Traces
-from planner.domain.preparation import seeded, study_of
+from planner.domain.preparation import study_of, with_seed
 from planner.domain.progress import Progress, part
 from planner.domain.replay.module_report import module_figures
 from planner.domain.replay.policy_selection import policy_chosen
@@ -22,8 +22,8 @@ from planner.domain.results.ranking import PolicyComparison, compare
 from planner.domain.serialise import COLUMNS, MERGED, OPTIONAL
 from planner.domain.study import PolicyRun
 from planner.errors import ScenarioError
-from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
 from planner.inputs.scenario.schema import Scenario
+from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 
 MOST_KEPT = 50_000_000  # most requests to keep a row of: all rows are in memory at once
 
@@ -67,7 +67,7 @@ def run(
 ) -> Outcome:
     """Simulate one policy on the scenario's requests."""
     begun = time.perf_counter()
-    scenario = seeded(scenario, options.seed)
+    scenario = with_seed(scenario, options.seed)
     study = study_of(scenario, traces, known, part(progress, 0.0, 0.3))
     if options.requests:
         _check_kept(len(study.trace))

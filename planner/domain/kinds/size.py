@@ -39,9 +39,9 @@ from planner.domain.verification.profile_error import (
 from planner.errors import PlannerError
 from planner.inputs.catalogue.contradictions import CONTRADICTED
 from planner.inputs.scenario.build import Hardware, build_hardware
-from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import settings_of
+from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
 from simulation.performance.profile import provenance_at
@@ -228,7 +228,9 @@ def run(
     sizes = size(hardware, lengths, scenario.seed, part(progress, 0.1, 0.4), arrivals, shared)
     errors = {place: stated_error(hardware.profiles[place]) for place in sizes.capacity}
     late = part(progress, 0.4, 0.85)
-    again = _again(hardware, lengths, errors, arrivals, scenario.seed, late, shared)
+    again = _rates_at_profile_error(
+        hardware, lengths, errors, arrivals, scenario.seed, late, shared
+    )
     requests = list(zip(lengths, shared or [None] * len(lengths), strict=True))
     splits = splits_of(
         hardware, sizes, requests, scv, arrivals, scenario.seed, part(progress, 0.85, 0.95)
@@ -280,13 +282,13 @@ def run(
             "in between by 1/sqrt(n)",
             size_error=expected("simulation", 0.0),
             provenance=facts_at(hardware, sizes),
-            notes=(*notes, *_contradicted(hardware), *sizes.notes),
+            notes=(*notes, *_contradiction_sentences(hardware), *sizes.notes),
         ),
         {"curve": pl.DataFrame(curves, infer_schema_length=None)},
     )
 
 
-def _contradicted(hardware: Hardware) -> list[str]:
+def _contradiction_sentences(hardware: Hardware) -> list[str]:
     """Return a sentence for each built-in profile that contradicts another one."""
     sentences = [
         f"{profile.model} on {profile.tp} x {profile.gpu} is {contradiction}."
@@ -368,7 +370,7 @@ def _check_context(hardware: Hardware, lengths: tuple[int, int]) -> None:
             )
 
 
-def _again(
+def _rates_at_profile_error(
     hardware: Hardware,
     lengths: Sequence[Lengths],
     errors: dict[At, StatedError | None],

@@ -73,7 +73,7 @@ class UseStep:
     pays_below_usd_per_gpu_hour: float
 
 
-def commit(use: GpuUse, term: str, price: float) -> Commitment:
+def choose_commitment(use: GpuUse, term: str, price: float) -> Commitment:
     """Return the commitment with the lowest cost at ``price``, USD per GPU-hour."""
     share = use.in_use()
     pays_from = price / use.on_demand if use.on_demand else np.inf
@@ -97,7 +97,7 @@ def commit(use: GpuUse, term: str, price: float) -> Commitment:
     )
 
 
-def steps(uses: Sequence[GpuUse]) -> tuple[UseStep, ...]:
+def usage_steps(uses: Sequence[GpuUse]) -> tuple[UseStep, ...]:
     """Return the steps of the usage curve of each GPU type and region."""
     curve: list[UseStep] = []
     for use in uses:

@@ -149,7 +149,7 @@ class PdPool:
 
 
 @dataclass(frozen=True, slots=True)
-class Mixed:
+class AggregatedCapacity:
     """The capacity of the same number of instances with aggregated serving."""
 
     max_tps: float

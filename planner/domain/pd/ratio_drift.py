@@ -63,7 +63,7 @@ class Drift:
 def sensitivity(service: PdService, instances: int, progress: Progress) -> Sensitivity:
     """Return the best ratio with other lengths and other limits, by closed forms."""
     total = len(FACTORS) ** 2 + len(LIMITS) ** 2
-    base = replace(service, workload=_scaled(service.workload, 1.0, 1.0))
+    base = replace(service, workload=_scale_lengths(service.workload, 1.0, 1.0))
 
     def report(done: int) -> None:
         progress(done / total, "The ratio at other lengths and limits")
@@ -74,7 +74,7 @@ def sensitivity(service: PdService, instances: int, progress: Progress) -> Sensi
         lengths.append(
             tuple(
                 _best_of_service(
-                    replace(base, workload=_scaled(base.workload, isl, osl)), instances
+                    replace(base, workload=_scale_lengths(base.workload, isl, osl)), instances
                 )
                 for osl in FACTORS
             )
@@ -114,7 +114,7 @@ def over_time(
         progress(i / len(starts), "The ratio over time")
         if not np.isfinite(isl[i]):
             continue
-        work = _scaled(service.workload, isl[i] / facts.mean_isl, osl[i] / facts.mean_osl)
+        work = _scale_lengths(service.workload, isl[i] / facts.mean_isl, osl[i] / facts.mean_osl)
         then = replace(service, workload=work)
         best, fixed = (
             _best_of_service(then, instances),
@@ -154,7 +154,7 @@ def _windows(traffic: Traffic, m: int) -> tuple[FloatArray, FloatArray, FloatArr
     return starts, sums[1] / count, sums[2] / count
 
 
-def _scaled(workload: Workload, isl: float, osl: float) -> Workload:
+def _scale_lengths(workload: Workload, isl: float, osl: float) -> Workload:
     """Return the workload with its lengths multiplied by factors, at least one token each.
 
     Of many requests, every n-th is used, so that at least ``SAMPLE`` remain.

@@ -18,9 +18,9 @@ from planner.domain.placement.methods import (
     State,
     States,
 )
-from planner.domain.placement.services import Placed
+from planner.domain.placement.services import ServiceColumns
 from planner.domain.placement.simulation import MethodReplay, Replay
-from planner.domain.serialise import MERGED, OPTIONAL, so_many_gpus
+from planner.domain.serialise import MERGED, OPTIONAL, gpu_words
 from planner.inputs.scenario.build import Hardware
 from planner.optimizer.placement import PlacementProblem, service_share
 from planner.optimizer.placement.problem import TIERS
@@ -140,7 +140,7 @@ class RegionTree:
 
 
 def method_figures(
-    name: str, states: States, placed: Sequence[Placed], replay: MethodReplay | None
+    name: str, states: States, placed: Sequence[ServiceColumns], replay: MethodReplay | None
 ) -> MethodFigures:
     """Return the figures of one method from its states and its replay."""
     moments = {step: _state_figures(state) for step, state in states.items()}
@@ -183,7 +183,7 @@ def _state_figures(state: State) -> StateFigures:
     )
 
 
-def _service_units(state: State, s: int, placed: Placed) -> ServiceUnits:
+def _service_units(state: State, s: int, placed: ServiceColumns) -> ServiceUnits:
     units, placement, problem = state.measures.units, state.placement, state.problem
     of_service = units.service == s
     mean, worst = (placed.hands_over and service_share(units, s)) or (None, None)
@@ -200,7 +200,7 @@ def _service_units(state: State, s: int, placed: Placed) -> ServiceUnits:
     )
 
 
-def service_figures(hardware: Hardware, placed: Placed) -> ServiceFigures:
+def service_figures(hardware: Hardware, placed: ServiceColumns) -> ServiceFigures:
     """Return the requirements of a service as figures."""
     service = placed.service
     return ServiceFigures(
@@ -245,7 +245,7 @@ def headline(methods: Mapping[str, MethodFigures], pairs: bool) -> str:
     best = (methods.get(EXACT) or next(iter(methods.values()))).start
     if not pairs:
         return (
-            f"{best.units:,} instances placed, {so_many_gpus(best.fragmented_gpus)} left over on "
+            f"{best.units:,} instances placed, {gpu_words(best.fragmented_gpus)} left over on "
             "partly used nodes; nothing is handed over, so switches cost no KV bandwidth."
         )
     lost = []
@@ -258,7 +258,7 @@ def headline(methods: Mapping[str, MethodFigures], pairs: bool) -> str:
 
 def warnings(methods: Mapping[str, MethodFigures], pairs: bool) -> Iterator[str]:
     """Yield warnings: cases in which a simpler method is as good, and units without a place."""
-    if pairs and _unnoticed(methods):
+    if pairs and _equals_baseline(methods):
         yield (
             "Requests do not notice the difference: simulated on the busiest hour, a placement "
             f"that is blind to topology is within {SAME_E2E:.0%} of the 95th percentile of E2E and "
@@ -276,7 +276,7 @@ def warnings(methods: Mapping[str, MethodFigures], pairs: bool) -> Iterator[str]
             )
 
 
-def _unnoticed(methods: Mapping[str, MethodFigures]) -> bool:
+def _equals_baseline(methods: Mapping[str, MethodFigures]) -> bool:
     """Return whether the baseline's simulated latency and attainment equal those of the others.
 
     The baseline ignores topology. It must have placed all units, and every method must have been
@@ -287,10 +287,10 @@ def _unnoticed(methods: Mapping[str, MethodFigures]) -> bool:
     if blind is None or blind.simulated is None or blind.start.unplaced_units or not others:
         return False
     blind_replay = blind.simulated.replay
-    return all(other is not None and _as_good(blind_replay, other.replay) for other in others)
+    return all(other is not None and _is_as_good(blind_replay, other.replay) for other in others)
 
 
-def _as_good(row: Replay, other: Replay) -> bool:
+def _is_as_good(row: Replay, other: Replay) -> bool:
     """Return whether ``row`` has about the p95 E2E and SLO attainment of ``other``, or better."""
     late, other_late = row.e2e_ms.p95, other.e2e_ms.p95
     if late is None or other_late is None or late > (1 + SAME_E2E) * other_late:

@@ -46,7 +46,7 @@ States = dict[str, State]  # START, and also GROWN and SHRUNK if the fleet is to
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Solved:
+class SolvedPlacement:
     """A placement, with gap and bound if the method proves them."""
 
     placement: Placement
@@ -84,28 +84,28 @@ class Placer:
             states[name] = State(asked_for, current, measures, seconds, solved.gap, solved.bound)
         return states
 
-    def _solve(self, problem: PlacementProblem, before: Placement) -> Solved:
+    def _solve(self, problem: PlacementProblem, before: Placement) -> SolvedPlacement:
         """Solve ``problem`` from the placement ``before``.
 
         If a service shrinks, every method uses the scale-in of Algorithm 4.
         """
         if self.method == ALGORITHM4:
-            return Solved(run_algorithm4(problem, before))
+            return SolvedPlacement(run_algorithm4(problem, before))
         more = []
         for s, service in enumerate(problem.services):
             present = placed_replicas(before, s, len(service.roles))
             lacking = tuple(w - n for w, n in zip(service.wanted, present, strict=True))
             if min(lacking) < 0:
-                return Solved(run_algorithm4(problem, before))
+                return SolvedPlacement(run_algorithm4(problem, before))
             more.append(replace(service, wanted=lacking))
         used = problem.taken + before.used(len(problem.topology))
         delta = PlacementProblem(problem.topology, tuple(more), used)
         if self.method == BLIND:
-            return Solved(_join_placements(before, place_blind(delta, self.seed)))
+            return SolvedPlacement(_join_placements(before, place_blind(delta, self.seed)))
         exact = place_exact(
             delta, shares=self.shares, time_limit_s=self.time_limit_s, check=self.alive
         )
-        return Solved(_join_placements(before, exact.placement), exact.gap, exact.bound)
+        return SolvedPlacement(_join_placements(before, exact.placement), exact.gap, exact.bound)
 
 
 def _grow_services(service: Service, grow: float) -> Service:

@@ -17,7 +17,7 @@ from simulation.arrays import IntArray
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class ServiceColumns:
     """A service and its pools, given by model, region and one column per role."""
 
     service: Service
@@ -31,7 +31,9 @@ class Placed:
         return len(self.columns) > 1
 
 
-def placed_services(scenario: Scenario, hardware: Hardware, counts: IntArray) -> tuple[Placed, ...]:
+def placed_services(
+    scenario: Scenario, hardware: Hardware, counts: IntArray
+) -> tuple[ServiceColumns, ...]:
     """Return one service per model and region with prefill and decode pools, and per mixed pool.
 
     ``counts`` has shape ``[l, r, g]``. Raise ScenarioError if they cannot be placed.
@@ -45,7 +47,7 @@ def placed_services(scenario: Scenario, hardware: Hardware, counts: IntArray) ->
 
 def services_by(
     rules_of: Sequence[PlacedService], hardware: Hardware, counts: IntArray
-) -> tuple[Placed, ...]:
+) -> tuple[ServiceColumns, ...]:
     """Return the services of ``counts``, ``[l, r, g]``, by the rules of each model, ``[l]``.
 
     Raise ScenarioError if prefill instances have no decode instances, or vice versa.
@@ -81,7 +83,7 @@ def services_by(
                 affinity=rules.affinity if len(columns) > 1 else "none",
                 priority=rules.priority,
             )
-            services.append(Placed(service, m, r, columns))
+            services.append(ServiceColumns(service, m, r, columns))
     return tuple(services)
 
 

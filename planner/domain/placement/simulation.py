@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from planner.domain.placement.methods import State
-from planner.domain.placement.services import Placed
+from planner.domain.placement.services import ServiceColumns
 from planner.domain.serialise import MERGED
 from planner.domain.traffic.traffic import Traffic
 from planner.domain.traffic.window import Window
@@ -60,7 +60,7 @@ def busiest_load(traffic: Traffic, window: Window, seed: int) -> ReplayLoad | No
 
 def placed_fleet(
     hardware: Hardware,
-    services: Sequence[Placed],
+    services: Sequence[ServiceColumns],
     placement: Placement,
     measures: Measures,
     *,
@@ -116,7 +116,7 @@ class MethodReplay:
 
 
 def replay_state(
-    hardware: Hardware, placed: Sequence[Placed], state: State, load: ReplayLoad, seed: int
+    hardware: Hardware, placed: Sequence[ServiceColumns], state: State, load: ReplayLoad, seed: int
 ) -> MethodReplay:
     """Simulate a placement under ``load``."""
     mean, counts = placed_fleet(hardware, placed, state.placement, state.measures)

@@ -42,12 +42,14 @@ def tables_of(
     ]
     return {
         "nodes": nodes,
-        "instances": pl.concat(_labelled(m, step, _instances(s)) for m, step, s in states),
-        "units": pl.concat(_labelled(m, step, _units(s)) for m, step, s in states),
+        "instances": pl.concat(
+            _with_method_and_state(m, step, _instances(s)) for m, step, s in states
+        ),
+        "units": pl.concat(_with_method_and_state(m, step, _units(s)) for m, step, s in states),
     }
 
 
-def _labelled(method: str, step: str, table: pl.DataFrame) -> pl.DataFrame:
+def _with_method_and_state(method: str, step: str, table: pl.DataFrame) -> pl.DataFrame:
     """Return the table with the columns ``method`` and ``state`` in front."""
     labels = pl.lit(method).alias("method"), pl.lit(step).alias("state")
     return table.select(*labels, pl.all())

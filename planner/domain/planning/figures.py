@@ -60,7 +60,7 @@ class PlanTotals:
 
 
 @dataclass(frozen=True, slots=True)
-class Unserved:
+class UnservedDemand:
     """Unserved demand of a tier and model: the highest rate, and the sum over the window."""
 
     tier: str
@@ -71,7 +71,7 @@ class Unserved:
 
 
 @dataclass(frozen=True, slots=True)
-class Rerouted:
+class ReroutedTraffic:
     """Cross-region traffic at the joint peaks: the highest of all periods.
 
     ``share`` is the largest share of the home region's demand at the peaks of its models.
@@ -124,9 +124,9 @@ class PlanFigures:
     totals: PlanTotals
     conflicts: tuple[str, ...]
     limited: str
-    unserved: tuple[Unserved, ...]
+    unserved: tuple[UnservedDemand, ...]
     lent_gpu_hours: float | None
-    rerouted: tuple[Rerouted, ...]
+    rerouted: tuple[ReroutedTraffic, ...]
     split: tuple[Split, ...]
     worth: MarginalValues | None = field(
         default=None, metadata={OPTIONAL: True}
@@ -241,12 +241,12 @@ def load_split(plan: ScalingPlan, hardware: Hardware, sizes: Sizes) -> tuple[Spl
     return tuple(out)
 
 
-def _unserved_rows(plan: ScalingPlan) -> tuple[Unserved, ...]:
+def _unserved_rows(plan: ScalingPlan) -> tuple[UnservedDemand, ...]:
     """Return the unserved demand of each tier and model that has any."""
     if plan.unserved_tps is None:
         return ()
     return tuple(
-        Unserved(
+        UnservedDemand(
             tier,
             model,
             input_tps=float(left.max()),
@@ -266,7 +266,7 @@ def _lent_gpu_hours(plan: ScalingPlan, hours: float) -> float | None:
     return float((plan.lent * plan.gpus_per_instance[None, :, None, :]).sum() * hours)
 
 
-def _rerouted_rows(plan: ScalingPlan) -> tuple[Rerouted, ...]:
+def _rerouted_rows(plan: ScalingPlan) -> tuple[ReroutedTraffic, ...]:
     """Return the cross-region traffic of each pair of regions that has any."""
     if plan.rerouted_tps is None:
         return ()
@@ -276,7 +276,7 @@ def _rerouted_rows(plan: ScalingPlan) -> tuple[Rerouted, ...]:
         plan.rerouted_tps, demand, out=np.zeros_like(plan.rerouted_tps), where=demand > 0
     ).max(axis=0)
     return tuple(
-        Rerouted(
+        ReroutedTraffic(
             plan.regions[home],
             plan.regions[other],
             input_tps=float(max_rerouted[home, other]),

@@ -70,7 +70,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Planned:
+class PlannedWindow:
     """A plan with its forecasts and the load that each period was planned for."""
 
     plan: ScalingPlan
@@ -80,7 +80,7 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Foreseen:
+class ForecastLoad:
     """The load to plan for, its forecasts, and the quantiles that are planned for."""
 
     load: Load

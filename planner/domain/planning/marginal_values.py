@@ -11,7 +11,7 @@ import numpy as np
 import scipy
 
 from planner.domain.columns import NUMBER, TEXT, Column, Columns
-from planner.domain.planning.inputs import PlanInput, Planned
+from planner.domain.planning.inputs import PlanInput, PlannedWindow
 from planner.domain.planning.program import problem
 from planner.domain.progress import Progress, part
 from planner.domain.serialise import COLUMNS
@@ -70,7 +70,7 @@ class _ExpensivePeriod:
 
 
 def marginal_values(
-    inputs: PlanInput, planned: Planned, seed: int, progress: Progress
+    inputs: PlanInput, planned: PlannedWindow, seed: int, progress: Progress
 ) -> MarginalValues | None:
     """Plan the most expensive period again with one limit moved at a time.
 
@@ -110,7 +110,7 @@ def marginal_values(
     )
 
 
-def _most_expensive_period(inputs: PlanInput, planned: Planned) -> _ExpensivePeriod | None:
+def _most_expensive_period(inputs: PlanInput, planned: PlannedWindow) -> _ExpensivePeriod | None:
     """Plan the period with the highest objective alone; return None if it has no plan."""
     plan, settings = planned.plan, inputs.settings
     period = int(np.argmax([window.objective_usd for window in plan.windows]))
@@ -145,7 +145,7 @@ def _with_looser_limit(
     limits = [seconds for seconds in stated if seconds is not None]
     if not limits:
         return None
-    tiers = tuple(_loosened(tier, field) for tier in inputs.hardware.tiers)
+    tiers = tuple(_with_looser_limits(tier, field) for tier in inputs.hardware.tiers)
     try:
         hardware = replace(inputs.hardware, tiers=tiers)
         traffic = inputs.traffic
@@ -168,7 +168,7 @@ def _with_looser_limit(
     )
 
 
-def _loosened(tier: Tier, field: str) -> Tier:
+def _with_looser_limits(tier: Tier, field: str) -> Tier:
     """Return the tier with one limit a tenth looser; deferrable tiers do not change."""
     seconds = getattr(tier, field)
     if tier.deferrable or seconds is None:
@@ -178,7 +178,7 @@ def _loosened(tier: Tier, field: str) -> Tier:
 
 
 def _quantile(
-    inputs: PlanInput, planned: Planned, dearest: _ExpensivePeriod
+    inputs: PlanInput, planned: PlannedWindow, dearest: _ExpensivePeriod
 ) -> MarginalValue | None:
     """Plan again with one more point of quantile.
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.domain.planning.deferred import deferred_tps, level_deferred_tps
-from planner.domain.planning.inputs import Foreseen, Load, PlanInput, Planned
+from planner.domain.planning.deferred_work import deferred_tps, level_deferred_tps
+from planner.domain.planning.inputs import ForecastLoad, Load, PlanInput, PlannedWindow
+from planner.domain.planning.period_solver import Periods, solve_periods
 from planner.domain.planning.program import problem
-from planner.domain.planning.solving import Periods, solve_periods
 from planner.domain.progress import Progress, part
 from planner.domain.traffic.forecasts import MEAN, SeriesForecast, forecast_window
 from planner.domain.traffic.groups import (
@@ -26,14 +26,14 @@ from planner.optimizer import solve_window
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, ScalingPlan
 from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.policies.parts.schedule import ScheduleTable
-from simulation.policies.scheduled import Scheduled
+from simulation.policies.schedule_follower import Scheduled
 
 CONTROL_S = Scheduled.interval_s  # interval at which an active plan is applied
 
 
 def plan_window(
     inputs: PlanInput, progress: Progress, *, method: str | None = None, load_factor: float = 1.0
-) -> Planned:
+) -> PlannedWindow:
     """Forecast the load and plan every period for ``load_factor`` times that load.
 
     ``method`` replaces the scenario's forecast, if given. Targets are ``[l, r, g]`` instances,
@@ -42,10 +42,12 @@ def plan_window(
     foreseen = forecast_load(inputs, part(progress, 0.0, 0.7), method=method)
     load = foreseen.load.times(load_factor)
     plan = plan_load(inputs, load, part(progress, 0.7, 1.0))
-    return Planned(plan, foreseen.forecasts, load, foreseen.quantiles)
+    return PlannedWindow(plan, foreseen.forecasts, load, foreseen.quantiles)
 
 
-def forecast_load(inputs: PlanInput, progress: Progress, *, method: str | None = None) -> Foreseen:
+def forecast_load(
+    inputs: PlanInput, progress: Progress, *, method: str | None = None
+) -> ForecastLoad:
     """Return the load to plan for in each period.
 
     It is the scenario's forecast at the planned quantiles. With ``method``, it is the mean of that
@@ -64,7 +66,7 @@ def forecast_load(inputs: PlanInput, progress: Progress, *, method: str | None =
         progress=part(progress, 0.4 if chosen else 0.0, 1.0),
         at_once=all_at_once,
     )
-    return Foreseen(load_of(inputs, forecasts), forecasts, chosen)
+    return ForecastLoad(load_of(inputs, forecasts), forecasts, chosen)
 
 
 def load_of(inputs: PlanInput, forecasts: Sequence[SeriesForecast]) -> Load:
@@ -109,7 +111,7 @@ def static_at_peak(inputs: PlanInput) -> tuple[IntArray, str]:
     window = inputs.window
     end_s = window.start_s if window.ahead else window.end_s
     start_s = max(end_s - window.duration_s, inputs.traffic.demand.start_s)
-    target, conflict = flat_for(inputs, _peaks(inputs, start_s, end_s) * window.grown.max())
+    target, conflict = static_fleet_for(inputs, _peaks(inputs, start_s, end_s) * window.grown.max())
     misfit = f"A flat fleet at the peak of the window does not fit. {conflict}" if conflict else ""
     return target, misfit
 
@@ -132,19 +134,19 @@ def static_before(inputs: PlanInput) -> StaticBefore:
     Without traffic before the window, it is the smallest fleet that the limits permit. Traffic that
     is only described uses a whole week, because the day before may be a Sunday.
     """
-    start_s, end_s = _before(inputs)
+    start_s, end_s = _history_span(inputs)
     demand = inputs.traffic.demand
     requests = demand.requests[:, demand.inside(start_s, end_s)]
     seconds = end_s - start_s if np.any(~np.isnan(requests)) else 0.0
-    return StaticBefore(flat_for(inputs, peaks_before(inputs))[0], max(0.0, seconds))
+    return StaticBefore(static_fleet_for(inputs, peaks_before(inputs))[0], max(0.0, seconds))
 
 
 def peaks_before(inputs: PlanInput) -> FloatArray:
     """Return the peaks of the time that ``static_before`` is sized on, ``[l, r, 1]`` tokens/s."""
-    return _peaks(inputs, *_before(inputs))
+    return _peaks(inputs, *_history_span(inputs))
 
 
-def _before(inputs: PlanInput) -> tuple[float, float]:
+def _history_span(inputs: PlanInput) -> tuple[float, float]:
     """Return the begin and end of the time before the window that a static fleet is sized on."""
     window, demand = inputs.window, inputs.traffic.demand
     least_s = 7 * DAY_S if inputs.traffic.all_launched else DAY_S
@@ -167,7 +169,7 @@ def _peaks(inputs: PlanInput, start_s: float, end_s: float) -> FloatArray:
     return tps
 
 
-def flat_for(inputs: PlanInput, tps: FloatArray) -> tuple[IntArray, str]:
+def static_fleet_for(inputs: PlanInput, tps: FloatArray) -> tuple[IntArray, str]:
     """Return the cheapest fleet ``[l, r, g]`` for peaks ``tps``, and the conflict.
 
     The conflict is "" if the fleet covers all peaks.
@@ -194,14 +196,14 @@ def schedule_of(plan: ScalingPlan, window: Window) -> ScheduleTable:
     then. They stay until it ends. At any time, the target is the largest of the current period and
     those already requested. See ``asked_s`` for the times.
     """
-    times, in_force = _in_force(window)
-    targets = _largest_in_force(plan.target, in_force)
+    times, in_force = _active_targets(window)
+    targets = _largest_active(plan.target, in_force)
     runs = np.searchsorted(window.period_starts_s - window.start_s, times, side="right") - 1
     shares = None if plan.shares is None else plan.shares[runs]
     if plan.lent is None:
         return ScheduleTable(times, targets, None, shares)
     return ScheduleTable(
-        times, targets, targets - _largest_in_force(plan.target - plan.lent, in_force), shares
+        times, targets, targets - _largest_active(plan.target - plan.lent, in_force), shares
     )
 
 
@@ -210,8 +212,8 @@ def counts_over_time(counts: IntArray, window: Window) -> tuple[FloatArray, IntA
 
     Times are seconds from the window's start. Instances are requested as in ``schedule``.
     """
-    times, in_force = _in_force(window)
-    return times, _largest_in_force(counts, in_force)
+    times, in_force = _active_targets(window)
+    return times, _largest_active(counts, in_force)
 
 
 def decision_times_s(window: Window) -> FloatArray:
@@ -226,7 +228,7 @@ def decision_times_s(window: Window) -> FloatArray:
     return np.asarray(np.maximum(on_control, known).clip(0.0, starts), np.float64)
 
 
-def _in_force(window: Window) -> tuple[FloatArray, BoolArray]:
+def _active_targets(window: Window) -> tuple[FloatArray, BoolArray]:
     """Return the times at which targets change, and the periods requested at each, ``[t, p]``."""
     starts, begins = window.period_starts_s - window.start_s, decision_times_s(window)
     times = np.unique(np.concatenate([starts, begins]))
@@ -234,7 +236,7 @@ def _in_force(window: Window) -> tuple[FloatArray, BoolArray]:
     return times, (begins <= times[:, None]) & (times[:, None] < ends)
 
 
-def _largest_in_force(counts: IntArray, in_force: BoolArray) -> IntArray:
+def _largest_active(counts: IntArray, in_force: BoolArray) -> IntArray:
     """Return the largest counts of the requested periods at each time, ``[t, l, r, g]``."""
     most: IntArray = np.where(in_force[..., None, None, None], counts, 0).max(axis=1)
     return most

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from planner.domain.planning.inputs import PlanInput, Planned
+from planner.domain.planning.inputs import PlanInput, PlannedWindow
 from planner.domain.planning.planning import plan_load
 from planner.domain.progress import Progress
 from planner.errors import Infeasible
@@ -29,7 +29,7 @@ class PlanSpare:
     sentence: str
 
 
-def spare_of(inputs: PlanInput, planned: Planned, progress: Progress) -> PlanSpare | None:
+def spare_of(inputs: PlanInput, planned: PlannedWindow, progress: Progress) -> PlanSpare | None:
     """Return the spare replicas of a plan and their cost, or None if it has none."""
     spare = inputs.settings.spare
     if not spare:

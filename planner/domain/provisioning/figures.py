@@ -9,7 +9,7 @@ from planner.domain.provisioning import sources
 from planner.domain.provisioning.algorithm1_comparison import Method
 from planner.domain.provisioning.block import BlockFigures
 from planner.domain.provisioning.unit import MODEL, OPERATOR, WORDS, Case, groups
-from planner.domain.serialise import MERGED, OPTIONAL, so_many_gpus
+from planner.domain.serialise import MERGED, OPTIONAL, gpu_words
 from simulation.provisioning.level import FALLBACK_METHODS, Level
 from simulation.provisioning.savings import Savings, saved_shares, savings
 
@@ -109,14 +109,14 @@ def level_documents(case: Case, level: Level) -> Level:
     return replace(level, latency_s=level.latency_s + start, slo_s=level.slo_s + start, trade=trade)
 
 
-def _nearest(levels: Sequence[Level]) -> int:
+def _nearest_to_limit(levels: Sequence[Level]) -> int:
     """Return the index of the level nearest to its limit."""
     return max(range(len(levels)), key=lambda i: levels[i].latency_s / levels[i].slo_s)
 
 
-def _needs(levels: Sequence[Level]) -> Needs:
+def _total_needs(levels: Sequence[Level]) -> Needs:
     """Return the sums over ``levels``, with the latency of the one nearest to its limit."""
-    near = levels[_nearest(levels)]
+    near = levels[_nearest_to_limit(levels)]
     gpus = sum(level.devices for level in levels)
     # A bound on the sum needs a bound on every level.
     bounds = [
@@ -140,8 +140,8 @@ def _needs(levels: Sequence[Level]) -> Needs:
 def total(cases: list[Case], name: str) -> Total:
     """Return the needs of all cases at a level; a case without it counts as whole replicas."""
     levels = [level_documents(case, case.levels.get(name) or case.levels[MODEL]) for case in cases]
-    near = cases[_nearest(levels)]
-    return Total(_needs(levels), f"{near.phase} of {near.model} in {near.region}")
+    near = cases[_nearest_to_limit(levels)]
+    return Total(_total_needs(levels), f"{near.phase} of {near.model} in {near.region}")
 
 
 def total_savings(totals: Mapping[str, Total]) -> dict[str, Savings]:
@@ -161,7 +161,7 @@ def level_figures(case: Case, level: Level) -> LevelFigures:
         slowest = int(level.plan.sojourn_s.argmax())
         bottleneck = level.seen(case.problem).problem.names[slowest]
     return LevelFigures(
-        needs=_needs([level_documents(case, level)]),
+        needs=_total_needs([level_documents(case, level)]),
         gap_slots=level.gap_slots,
         request_j=level.power_w / case.service.requests_s,
         method=level.method,
@@ -260,17 +260,17 @@ def headline(totals: Mapping[str, Total], saved: Mapping[str, Savings]) -> str:
     """Return the level with the fewest GPUs and its savings."""
     gpus = totals[MODEL].needs.gpus
     if not saved:
-        return f"Whole replicas need {so_many_gpus(gpus)}"
-    if not pays(saved):
-        return f"No savings below the replica: {so_many_gpus(gpus)} at every level"
+        return f"Whole replicas need {gpu_words(gpus)}"
+    if not saves_gpus(saved):
+        return f"No savings below the replica: {gpu_words(gpus)} at every level"
     best = min(saved, key=lambda name: totals[name].needs.amounts[:2])
     return (
-        f"{LEVEL_NAMES[best]}: {so_many_gpus(totals[best].needs.gpus)} instead of {gpus}, "
+        f"{LEVEL_NAMES[best]}: {gpu_words(totals[best].needs.gpus)} instead of {gpus}, "
         f"{saved[best].gpus or 0.0:.0%} fewer"
     )
 
 
-def pays(saved: Mapping[str, Savings]) -> bool:
+def saves_gpus(saved: Mapping[str, Savings]) -> bool:
     """Return whether a finer level saves GPUs."""
     return any((share.gpus or 0.0) > 0 for share in saved.values())
 
@@ -280,7 +280,7 @@ def no_savings_notes(saved: Mapping[str, Savings]) -> list[str]:
     return [
         f"{WORDS[name].capitalize()} nothing is saved in GPUs here."
         for name, share in saved.items()
-        if pays(saved) and (share.gpus or 0.0) <= 0
+        if saves_gpus(saved) and (share.gpus or 0.0) <= 0
     ]
 
 
@@ -299,7 +299,7 @@ def trade_notes(cases: list[Case]) -> list[str]:
     """Return a sentence for each level that could use fewer GPUs at some other cost."""
     return [
         f"{case.phase.capitalize()} of {case.model} in {case.region} on {case.gpu} would do with "
-        f"{so_many_gpus(other.devices)} {WORDS[name]} instead of {level.devices}, but not with as "
+        f"{gpu_words(other.devices)} {WORDS[name]} instead of {level.devices}, but not with as "
         f"little of all else: {other.power_w:,.0f} W instead of {level.power_w:,.0f}, "
         f"{other.memory_bytes / 1e9:,.0f} GB instead of {level.memory_bytes / 1e9:,.0f}, "
         f"{other.latency_s * 1e3:,.0f} ms instead of {level.latency_s * 1e3:,.0f}."
@@ -333,7 +333,7 @@ def order_notes(cases: Iterable[Case]) -> Iterator[str]:
         replayed = case.least.replayed if case.levels else None
         if case.service.order == "fcfs" or replayed is None:
             continue
-        needs = so_many_gpus(case.least.devices)
+        needs = gpu_words(case.least.devices)
         if case.least.in_turn is not None:
             needs += f" instead of {case.least.in_turn} as prompts come"
         yield (

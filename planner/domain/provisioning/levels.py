@@ -19,7 +19,7 @@ from planner.inputs import catalogue
 from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.catalogue.power import power_model
 from planner.inputs.profiles.kernel_files import KernelFile, Sharing, read_kernels
-from planner.inputs.scenario.own_hardware import UserFacts
+from planner.inputs.scenario.user_facts import UserFacts
 from simulation.arrays import IntArray
 from simulation.errors import SimulationError
 from simulation.performance.kernel_tables import Kernels, kernels

@@ -11,7 +11,7 @@ from functools import partial
 
 from planner.domain.provisioning.levels import problem_of, with_ample_replicas
 from planner.domain.provisioning.unit import Case, Sentences, groups
-from planner.domain.serialise import so_many_gpus
+from planner.domain.serialise import gpu_words
 from simulation.performance.memory import MEMORY_SHARE
 from simulation.provisioning.device_sharing import (
     Chunked,
@@ -100,7 +100,7 @@ def _service(prefill: Case, decode: Case) -> SharedService:
     shared = place_on_common_devices(
         [prefill.problem, decode.problem], [prefill.least, decode.least], room
     )
-    chunks = _chunked(prefill, decode, room)
+    chunks = _best_chunked(prefill, decode, room)
     ways = {
         APART: SharingWay(
             shared.devices_apart,
@@ -130,7 +130,7 @@ def _way_of_level(level: Level) -> SharingWay:
     return SharingWay(level.devices, level.power_w, level.memory_bytes / 1e9)
 
 
-def _chunked(prefill: Case, decode: Case, room: float) -> Chunked:
+def _best_chunked(prefill: Case, decode: Case, room: float) -> Chunked:
     service = chunked_service(prefill.service, decode.service)
     of = partial(problem_of, service, prefill.weights, measured=prefill.measured)
     return best_chunked(with_ample_replicas(of()), room)
@@ -165,7 +165,7 @@ def _is_beaten(shared: SharedGpus) -> Iterator[str]:
         if service.best == CHUNKED_MODEL and best.gpus < apart.gpus:
             yield (
                 f"{service.where}: provisioning below the replica is beaten by whole replicas that "
-                f"compute prompts in chunks among decodes, on {so_many_gpus(best.gpus)} instead of "
+                f"compute prompts in chunks among decodes, on {gpu_words(best.gpus)} instead of "
                 f"{apart.gpus}."
             )
 
@@ -184,6 +184,6 @@ def _better_words(shared: SharedGpus) -> Iterator[str]:
         if group.gpus < group.gpus_apart:
             yield (
                 f"{' and '.join(group.models)} in {group.region} on common {group.gpu} need "
-                f"{so_many_gpus(group.gpus)}, apart {group.gpus_apart}; by means of queueing, "
+                f"{gpu_words(group.gpus)}, apart {group.gpus_apart}; by means of queueing, "
                 "which no replay has confirmed."
             )

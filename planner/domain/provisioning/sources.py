@@ -45,7 +45,7 @@ def timing_word(shares: FloatArray) -> str:
     return BEYOND if inside < 0.005 and beyond > 0.995 else MIXED
 
 
-def shares(phase: PhaseProblem, level: Level) -> FloatArray:
+def measured_shares(phase: PhaseProblem, level: Level) -> FloatArray:
     """Return the measured and the extrapolated share of a plan's pass, ``[2]``."""
     plan, judged = level.plan or level.replicas, level.seen(phase)
     assert plan is not None
@@ -56,7 +56,7 @@ def shares(phase: PhaseProblem, level: Level) -> FloatArray:
 
 def timing_words(phase: PhaseProblem, level: Level) -> Timing:
     """Return the shares of a plan's pass by source."""
-    inside, beyond = (float(share) for share in shares(phase, level))
+    inside, beyond = (float(share) for share in measured_shares(phase, level))
     return Timing(inside, beyond, max(0.0, 1.0 - inside - beyond))
 
 
@@ -134,7 +134,8 @@ def _timing_fact(cases: list[Case]) -> Fact:
     if kernels is None:
         return Fact(what, "modelled", modelled)
     read = np.mean(
-        [shares(case.problem, level) for case in cases for level in case.levels.values()], axis=0
+        [measured_shares(case.problem, level) for case in cases for level in case.levels.values()],
+        axis=0,
     )
     source = f"kernels from {kernels.source}: {read[0]:.0%} of the time of a pass"
     if read[1] >= 0.005:

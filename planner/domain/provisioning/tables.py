@@ -47,7 +47,7 @@ def operators_table(cases: list[Case]) -> pl.DataFrame:
     def rows(case: Case, level: Level) -> Rows:
         replicas, plan, placement = level.replicas, level.plan, level.placement
         if replicas is not None:
-            rests_on = sources.timing_word(sources.shares(case.problem, level))
+            rests_on = sources.timing_word(sources.measured_shares(case.problem, level))
             count = replicas.replicas, replicas.batch, replicas.parallel, replicas.devices
             yield (
                 "whole model", "", *count, level.latency_s * 1e3, replicas.busy, 1.0, True,

@@ -11,7 +11,7 @@ import polars as pl
 
 from planner.domain.provisioning.unit import MODEL, MODULE, OPERATOR, WORDS, Sentences
 from planner.domain.provisioning.windows import ATTAINMENT, EVERY, WindowsOfCase
-from planner.domain.serialise import OPTIONAL, so_many_gpus
+from planner.domain.serialise import OPTIONAL, gpu_words
 from simulation.provisioning.over_time import Course, action_delay_s
 from simulation.provisioning.savings import Savings, saved_shares
 
@@ -124,7 +124,7 @@ def _pool(journey: WindowsOfCase, startup_s: float) -> CoursePool:
             by_means=course.by_means,
             headroom=course.headroom,
             refused=course.refused,
-            as_whole=_as_whole(course),
+            as_whole=_share_as_whole_replicas(course),
             held=_held_plan(journey, name),
         )
         for name, course in journey.courses.items()
@@ -141,7 +141,7 @@ def _pool(journey: WindowsOfCase, startup_s: float) -> CoursePool:
     )
 
 
-def _as_whole(course: Course) -> float:
+def _share_as_whole_replicas(course: Course) -> float:
     served = [plan[0] for plan in course.plans if plan is not None]
     return sum(level.replicas is not None for level in served) / max(len(served), 1)
 
@@ -255,7 +255,7 @@ def _static(over_time: OverTime) -> Iterator[str]:
             if held and held.attainment >= ATTAINMENT and held.gpu_hours < course.gpu_hours - 0.05:
                 yield (
                     f"{pool.phase.capitalize()} of {pool.model} in {pool.region} {WORDS[level]}: "
-                    f"the {so_many_gpus(held.gpus)} of the busiest hour, held all the time, take "
+                    f"the {gpu_words(held.gpus)} of the busiest hour, held all the time, take "
                     f"{held.gpu_hours:,.1f} GPU-hours and keep {held.attainment:.1%} of the "
                     f"requests within the limit; planned anew every {course.every_s:.0f} s it "
                     f"takes {course.gpu_hours:,.1f}."

@@ -140,7 +140,7 @@ def _load(following: TrackedTraffic, model_region: tuple[str, str]) -> ModelDema
         trace.output_tokens[of_place_rows][inside].astype(np.int64),
     )
     windows = windows_of(requests.arrival_s, requests.isl, requests.osl, WINDOW_S)
-    windows = _whole(windows, count)
+    windows = _pad_windows(windows, count)
     if following.known != FORECAST:
         return ModelDemand(windows, requests, None, "the interval before")
     minutes = round((end_s - back) / MINUTE_S)
@@ -189,7 +189,7 @@ def _forecast(following: TrackedTraffic, series: DemandSeries) -> dict[str, Floa
     }
 
 
-def _whole(windows: Windows, count: int) -> Windows:
+def _pad_windows(windows: Windows, count: int) -> Windows:
     """Return ``windows`` padded with empty windows to ``count``."""
     lack = count - windows.requests_s.size
     if lack <= 0:

@@ -16,7 +16,7 @@ import numpy as np
 from planner.domain.planning.planning import static_at_peak
 from planner.domain.replay.backtest_windows import past_studies
 from planner.domain.study import Study
-from planner.domain.traffic.changes import busier, longer_outputs, scaled
+from planner.domain.traffic.changes import busier, longer_outputs, scale_demand
 from planner.domain.traffic.demand import Demand
 from planner.domain.traffic.drawn_days import DrawnDays, draw_days, requests_of_path, with_path
 from planner.domain.traffic.traffic import AMOUNTS
@@ -226,7 +226,7 @@ class TestDays:
     def _busier(self, factor: float, when: Window) -> Case:
         study = self.forecast_day.study()
         trace = busier(study.trace, factor, when.start_s, when.end_s, study.window, self.seed)
-        demand = scaled(study.traffic.demand, AMOUNTS, factor, when.start_s, when.end_s)
+        demand = scale_demand(study.traffic.demand, AMOUNTS, factor, when.start_s, when.end_s)
         return _case(changed(study, trace, demand))
 
     def _peak(self, hours: float) -> Window:
@@ -243,7 +243,7 @@ class TestDays:
         study = self.forecast_day.study()
         middle_s = study.window.start_s + study.window.duration_s / 2
         trace = longer_outputs(study.trace, factor, study.window.duration_s / 2)
-        demand = scaled(
+        demand = scale_demand(
             study.traffic.demand, ("output_tokens",), factor, middle_s, study.window.end_s
         )
         return _case(changed(study, trace, demand))

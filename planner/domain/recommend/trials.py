@@ -15,7 +15,7 @@ from threading import RLock
 from typing import TypeVar
 
 from planner.domain.parallel import DEFAULT_THREADS, parallel_replays
-from planner.domain.planning.inputs import Planned
+from planner.domain.planning.inputs import PlannedWindow
 from planner.domain.planning.planning import plan_window
 from planner.domain.progress import Progress, part, silent
 from planner.domain.recommend.rule import ROUNDING, Candidate, CaseResult, Choice, recommend
@@ -67,13 +67,13 @@ class _Shared:
     study: Study
     lock: RLock
     loads: Loads = field(init=False)
-    _planned: Planned | None = field(default=None, init=False)
+    _planned: PlannedWindow | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.loads = Loads(self.study, self.lock)
 
     @property
-    def planned(self) -> Planned:
+    def planned(self) -> PlannedWindow:
         with self.lock:
             if self._planned is None:
                 self._planned = plan_window(self.study.plan_input, silent)

@@ -6,7 +6,7 @@ import numpy as np
 
 from planner.domain.study import Study
 from simulation.arrays import FloatArray
-from simulation.carried_over import in_flight
+from simulation.carry_over import in_flight
 from simulation.trace import Trace
 
 LONGEST_S = 3600.0  # before the window; earlier requests are taken to be done

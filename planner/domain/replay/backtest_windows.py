@@ -72,7 +72,7 @@ def past_windows(window: Window, demand: Demand, history_s: float = DAY_S) -> tu
         for day in range(1, days * whole + 1)
         if (moved := cut(window.start_s - DAY_S * day))
         and moved.duration_s >= long
-        and _seen(moved, demand)
+        and _is_observed(moved, demand)
     }
     if by_day:
         last = min(by_day)
@@ -87,7 +87,7 @@ def past_windows(window: Window, demand: Demand, history_s: float = DAY_S) -> tu
         return tuple(by_day[day] for day in [d for d in wanted if d in enough][:3])
     periods = min(np.floor((known - begins) / window.period_s + 1e-9), _periods(window))
     right_before = cut(known - float(periods) * window.period_s)
-    return (right_before,) if right_before and _seen(right_before, demand) else ()
+    return (right_before,) if right_before and _is_observed(right_before, demand) else ()
 
 
 def _periods(window: Window) -> int:
@@ -98,7 +98,7 @@ def _requests(window: Window, demand: Demand) -> float:
     return float(np.nansum(demand.requests[:, demand.inside(window.start_s, window.end_s)]))
 
 
-def _seen(window: Window, demand: Demand) -> bool:
+def _is_observed(window: Window, demand: Demand) -> bool:
     """Return whether nearly all of the window was observed."""
     bins = round(window.duration_s / window.bin_s)
     return demand.gaps(window.start_s, window.end_s) <= BLIND * bins

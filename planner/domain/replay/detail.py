@@ -49,7 +49,9 @@ def detail_of(result: Replayed, labels: Sequence[str], *, requests: bool) -> Det
 
     ``labels`` names the arrangement of each pool. A streamed replay has no table of requests.
     """
-    labels = [_cut(label, pool) for label, pool in zip(labels, result.fleet.pools, strict=True)]
+    labels = [
+        _pool_label(label, pool) for label, pool in zip(labels, result.fleet.pools, strict=True)
+    ]
     if isinstance(result, StreamResult):
         return Detail(minutes_table(result, labels), groups_of_stream(result), None)
     return Detail(
@@ -59,7 +61,7 @@ def detail_of(result: Replayed, labels: Sequence[str], *, requests: bool) -> Det
     )
 
 
-def _cut(label: str, pool: Pool) -> str:
+def _pool_label(label: str, pool: Pool) -> str:
     """Return the label of a pool, with its tiers if a policy reserved it for some."""
     if pool.lends:
         return f"{label} borrowed"
@@ -127,12 +129,12 @@ def requests_table(result: SimulationResult, labels: Sequence[str]) -> pl.DataFr
     place = np.array([*(known.index(name) for name in pools), -1])  # pool -1: served nowhere
     table = {
         "arrival": moments(trace.start_s, trace.arrival_s),
-        "model": _named(trace.model, trace.models),
-        "region": _named(trace.region, trace.regions),
-        "tier": _named(trace.tier, trace.tiers),
+        "model": _names_of_codes(trace.model, trace.models),
+        "region": _names_of_codes(trace.region, trace.regions),
+        "tier": _names_of_codes(trace.tier, trace.tiers),
         **_figures(result),
         "reason": _reasons(result),
-        "pool": _named(place[result.requests.pool], known),
+        "pool": _names_of_codes(place[result.requests.pool], known),
     }
     return pl.DataFrame(table).with_columns(pl.col(pl.Float64).fill_nan(None))
 
@@ -246,7 +248,7 @@ def _figures(result: SimulationResult) -> dict[str, Any]:
     return {
         "input_tokens": trace.input_tokens,
         "output_tokens": trace.output_tokens,
-        "outcome": _named(log.outcome, tuple(OUTCOMES[code] for code in sorted(OUTCOMES))),
+        "outcome": _names_of_codes(log.outcome, tuple(OUTCOMES[code] for code in sorted(OUTCOMES))),
         "ttft_ms": log.ttft_s * 1000,
         "tbt_ms": log.tbt_s * 1000,
         "e2e_ms": log.e2e_s * 1000,
@@ -259,10 +261,10 @@ def _reasons(result: SimulationResult) -> pl.Series:
     log = result.requests
     left = (log.outcome == UNFINISHED) | (log.outcome == NOT_DUE)
     code = np.where(left, len(REASONS), log.reason)
-    return _named(code, (*REASONS, "the simulation ended before"))
+    return _names_of_codes(code, (*REASONS, "the simulation ended before"))
 
 
-def _named(codes: npt.NDArray[Any], names: Sequence[str]) -> pl.Series:
+def _names_of_codes(codes: npt.NDArray[Any], names: Sequence[str]) -> pl.Series:
     """Return codes as names, in an enum as small as the codes; a negative code is null."""
     signed = pl.Series(codes.astype(np.int32))
     places = signed.set(signed < 0, None).cast(pl.UInt32)

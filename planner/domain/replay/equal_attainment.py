@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from planner.domain.progress import Progress, part, silent
-from planner.domain.replay.initial_fleet import beginning
+from planner.domain.replay.initial_fleet import fleet_from_today
 from planner.domain.replay.smallest_counts import fewest
 from planner.domain.study import PolicyRun, Study
 from planner.inputs.scenario.faults import faults_of
@@ -78,7 +78,7 @@ class FlatFleets:
         fleet = study.fleet(counts)
         fleet = replace(fleet, faults=faults_of(study.hardware.faults, fleet.pools))
         policy = ScaleInOptions(Static(counts), lend=lend)
-        return beginning(study, fleet, range(len(counts)), policy, lend=lend), policy
+        return fleet_from_today(study, fleet, range(len(counts)), policy, lend=lend), policy
 
     def _replayed(self, counts: IntArray) -> Summary:
         study = self.study
@@ -126,12 +126,12 @@ def with_flat_costs(
         fleets.see(run)
     for i, run in enumerate(runs):
         fleets.progress = part(progress, i / len(runs), (i + 1) / len(runs))
-        flat_summary = None if _hopeless(run) else fleets.as_good_as(run.summary)
+        flat_summary = None if _misses_by_far(run) else fleets.as_good_as(run.summary)
         out.append(replace(run, flat_usd=None if flat_summary is None else flat_summary.cost_usd))
     return out
 
 
-def _hopeless(run: PolicyRun) -> bool:
+def _misses_by_far(run: PolicyRun) -> bool:
     targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
     return any(
         share is not None and share < targets[tier] - HOPELESS

@@ -14,7 +14,7 @@ from simulation.policy import ScalingPolicy
 from simulation.start_times import StartUp
 
 
-def beginning(
+def fleet_from_today(
     study: Study, fleet: Fleet, source_pools: Sequence[int], policy: ScalingPolicy, *, lend: bool
 ) -> Fleet:
     """Return ``fleet`` as it continues from today's fleet.
@@ -28,17 +28,17 @@ def beginning(
         [pool.minimum for pool in fleet.pools],
         [pool.maximum for pool in fleet.pools],
     )
-    today = _shared_out(study.pools(study.today), source_pools, first)
+    today = _distribute(study.pools(study.today), source_pools, first)
     left = np.maximum(today - first, 0) if lend else np.zeros_like(today)
     lent = _within_gpus(study, fleet, source_pools, first, left)
     pools = (
-        replace(pool, today=int(ran), start_up=_lending(pool, int(more)))
+        replace(pool, today=int(ran), start_up=_start_up_of_lent(pool, int(more)))
         for pool, ran, more in zip(fleet.pools, today, lent, strict=True)
     )
     return replace(fleet, pools=tuple(pools))
 
 
-def _shared_out(today: IntArray, source_pools: Sequence[int], first: IntArray) -> IntArray:
+def _distribute(today: IntArray, source_pools: Sequence[int], first: IntArray) -> IntArray:
     """Return today's replicas by pool of a fleet whose pools may be split.
 
     Each pool gets what it begins with. The first part of a split pool also gets the rest.
@@ -73,7 +73,7 @@ def _within_gpus(
     return out
 
 
-def _lending(pool: Pool, more: int) -> StartUp | None:
+def _start_up_of_lent(pool: Pool, more: int) -> StartUp | None:
     if not more:
         return pool.start_up
     start = pool.start_up or StartUp(local_s=pool.startup_s, remote_s=pool.startup_s)

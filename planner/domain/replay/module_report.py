@@ -46,7 +46,7 @@ def module_run(
     )
     return ModuleRun(
         figures,
-        _standings(study, result, labels, rule),
+        _layout_table(study, result, labels, rule),
         _operations(study, result, labels, rule.events),
     )
 
@@ -68,7 +68,7 @@ def _parts(
 def _pool(
     study: Study, ready: BuiltPolicy, rule: ModuleScaling, result: Replay, label: str, p: int
 ) -> PoolModules:
-    layout, pool, events = rule.layouts[p], ready.fleet.pools[p], _of(rule.events, p)
+    layout, pool, events = rule.layouts[p], ready.fleet.pools[p], _events_of_pool(rule.events, p)
     assert layout is not None
     standings = [standing for standing in rule.standings if standing.pool == p]
     spans = _spans(standings, result.duration_s)
@@ -102,14 +102,16 @@ def _pool(
         kv_tokens=int(layout.tokens(layout.start)),
         most_kv_tokens=int(layout.most_tokens()),
         preemptions=int(result.totals.preemptions[p]),
-        unused_memory=_unused(study, ready, result, rule, p, mean(copies), mean(borrowed)),
+        unused_memory=_unused_memory_share(
+            study, ready, result, rule, p, mean(copies), mean(borrowed)
+        ),
         speedup=greedy.speedup,
         exact_speedup=None if exact is None else exact.speedup,
         gap=None if exact is None else 1.0 - greedy.speedup / max(exact.speedup, greedy.speedup),
     )
 
 
-def _unused(
+def _unused_memory_share(
     study: Study, ready: BuiltPolicy, result: Replay, rule: ModuleScaling, p: int,
     copies: float, borrowed: float,
 ) -> float:  # fmt: skip
@@ -126,7 +128,7 @@ def _unused(
     return float(np.clip(1.0 - used / capacity, 0.0, 1.0))
 
 
-def _of(events: Sequence[Event], p: int) -> list[Event]:
+def _events_of_pool(events: Sequence[Event], p: int) -> list[Event]:
     return [event for event in events if event.pool == p]
 
 
@@ -136,12 +138,12 @@ def _spans(standings: Sequence[ModuleLocations], duration_s: float) -> FloatArra
     return np.maximum(np.diff(edges), 0.0)
 
 
-def _place(result: Replay, labels: Sequence[str], p: int) -> dict[str, str]:
+def _pool_columns(result: Replay, labels: Sequence[str], p: int) -> dict[str, str]:
     pool = result.fleet.pools[p]
     return {"model": pool.model, "region": pool.region, "arrangement": labels[p]}
 
 
-def _standings(
+def _layout_table(
     study: Study, result: Replay, labels: Sequence[str], rule: ModuleScaling
 ) -> pl.DataFrame:
     rows = []
@@ -153,7 +155,7 @@ def _standings(
             rows.append(
                 {
                     "after_s": standing.time_s,
-                    **_place(result, labels, standing.pool),
+                    **_pool_columns(result, labels, standing.pool),
                     "device": d,
                     "gpu": result.fleet.pools[host if host >= 0 else standing.pool].gpu.name,
                     "borrowed": host >= 0,
@@ -165,7 +167,7 @@ def _standings(
                     "speed": standing.speed,
                 }
             )
-    return _timed(rows, study)
+    return _with_times(rows, study)
 
 
 def _operations(
@@ -174,7 +176,7 @@ def _operations(
     rows = [
         {
             "after_s": event.time_s,
-            **_place(result, labels, event.pool),
+            **_pool_columns(result, labels, event.pool),
             "what": event.kind,
             "seconds": event.until_s - event.time_s,
             "copied": event.copied,
@@ -186,10 +188,10 @@ def _operations(
         }
         for event in events
     ]
-    return _timed(rows, study)
+    return _with_times(rows, study)
 
 
-def _timed(rows: list[dict[str, object]], study: Study) -> pl.DataFrame:
+def _with_times(rows: list[dict[str, object]], study: Study) -> pl.DataFrame:
     table = pl.DataFrame(rows)
     if table.is_empty():
         return table

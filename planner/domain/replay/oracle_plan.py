@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.domain.planning.inputs import Load
+from planner.domain.planning.period_solver import Periods, plan_with_targets, solve_periods
 from planner.domain.planning.planning import counts_over_time
-from planner.domain.planning.solving import Periods, replanned, solve_periods
 from planner.domain.progress import Progress, silent
 from planner.domain.replay.plan_execution import by_clock
 from planner.domain.study import Study
@@ -25,7 +25,7 @@ from planner.optimizer.problem import PlanningProblem, ScalingPlan
 from planner.policies.context import BuiltPolicy, PolicyContext
 from simulation.arrays import FloatArray, IntArray
 from simulation.policies.parts.schedule import FixedSchedule, Schedule
-from simulation.policies.scheduled import Scheduled
+from simulation.policies.schedule_follower import Scheduled
 from simulation.sizing.pool import fewest_instances
 
 FACTORS = tuple(np.geomspace(0.4, 0.97, 24).tolist())  # on the demand, if all of it meets the tiers
@@ -206,7 +206,7 @@ class Oracle:
         if base.plan is None:
             return replace(base, counts=fewer)
         periods = Periods.of(self.study.plan_input, self.load)
-        return replace(base, counts=fewer, plan=replanned(periods, base.plan, fewer))
+        return replace(base, counts=fewer, plan=plan_with_targets(periods, base.plan, fewer))
 
     def _demand(self, base: Candidate) -> tuple[PlanningProblem, FloatArray]:
         """Return a problem of the study, and the joint peak of a model in each period, ``[p, l]``.
@@ -226,7 +226,7 @@ def _by_utilization(problem: PlanningProblem, joint: FloatArray, counts: IntArra
 
     Utilization is the peak demand of a model over the capacity of all its pools of that stage.
     """
-    carried, one_less = (_carried(problem, np.maximum(n, 0)) for n in (counts, counts - 1))
+    carried, one_less = (_capacity_of(problem, np.maximum(n, 0)) for n in (counts, counts - 1))
     after = np.zeros(counts.shape)
     stages = np.zeros(counts.shape[3], np.int64) if problem.stages is None else problem.stages
     for stage in (1, 2):
@@ -241,7 +241,7 @@ def _by_utilization(problem: PlanningProblem, joint: FloatArray, counts: IntArra
     return np.stack(np.unravel_index(order, counts.shape), axis=1)
 
 
-def _carried(problem: PlanningProblem, counts: IntArray) -> FloatArray:
+def _capacity_of(problem: PlanningProblem, counts: IntArray) -> FloatArray:
     """Return the capacity of ``counts [p, l, r, g]``, input tokens/s."""
     curve = problem.pool_tps
     assert curve is not None

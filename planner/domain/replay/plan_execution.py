@@ -7,8 +7,14 @@ from collections.abc import Callable
 import numpy as np
 
 from planner.domain.planning.inputs import Load
+from planner.domain.planning.period_solver import (
+    PeriodPlan,
+    Periods,
+    plan_of,
+    shares_of,
+    solve_period,
+)
 from planner.domain.planning.planning import decision_times_s, schedule_of
-from planner.domain.planning.solving import Answer, Periods, plan_of, shares_of, solve_period
 from planner.domain.study import Study
 from planner.optimizer.problem import ScalingPlan
 from planner.policies.context import FollowedPlan
@@ -21,7 +27,7 @@ from simulation.policies.parts.schedule import (
 )
 
 
-class Rolling:
+class RollingPlanner:
     """Planner of a ``RollingSchedule`` course: plans each period at its decision (methods.md E8).
 
     It starts from the fleet at that time. ``known`` is a plan whose periods need not be solved
@@ -30,12 +36,12 @@ class Rolling:
 
     def __init__(self, study: Study, periods: Periods, known: ScalingPlan | None) -> None:
         self._study, self._periods = study, periods
-        self._solved: dict[tuple[int, bytes], Answer] = {}
-        self._answers: list[Answer] = []
+        self._solved: dict[tuple[int, bytes], PeriodPlan] = {}
+        self._answers: list[PeriodPlan] = []
         if known is not None and known.unserved_tps is None:
             current = known.initial
             for period, window in enumerate(known.windows):
-                self._solved[period, _key(current)] = Answer(window)
+                self._solved[period, _key(current)] = PeriodPlan(window)
                 current = window.target
 
     def __call__(self, period: int, running: IntArray | None) -> ScheduleStep:
@@ -68,11 +74,11 @@ class Rolling:
 def as_decided(study: Study, periods: Periods, known: ScalingPlan | None) -> FollowedPlan:
     """Return a course that plans each period when its decision is due."""
     window = study.window
-    rolling = Rolling(study, periods, known)
+    rolling = RollingPlanner(study, periods, known)
     schedule = RollingSchedule(
         rolling, window.period_starts_s - window.start_s, decision_times_s(window)
     )
-    return _followed(study, schedule, rolling.plan, periods.load)
+    return _followed_plan(study, schedule, rolling.plan, periods.load)
 
 
 def by_clock(study: Study, plan: ScalingPlan, load: Load) -> FollowedPlan:
@@ -88,10 +94,10 @@ def by_clock(study: Study, plan: ScalingPlan, load: Load) -> FollowedPlan:
         None if scheduled.lent is None else study.pools(scheduled.lent),
         None if scheduled.shares is None else _of_fleet(study, scheduled.shares),
     )
-    return _followed(study, schedule, lambda: plan, load)
+    return _followed_plan(study, schedule, lambda: plan, load)
 
 
-def _followed(
+def _followed_plan(
     study: Study, schedule: Schedule, plan: Callable[[], ScalingPlan], load: Load
 ) -> FollowedPlan:
     expected = load.tps if load.expected_tps is None else load.expected_tps

@@ -9,9 +9,9 @@ from threading import RLock
 
 import numpy as np
 
-from planner.domain.planning.inputs import Load, Planned
+from planner.domain.planning.inputs import Load, PlannedWindow
+from planner.domain.planning.period_solver import Periods
 from planner.domain.planning.planning import forecast_load, plan_load
-from planner.domain.planning.solving import Periods
 from planner.domain.progress import Progress, part
 from planner.domain.replay.backtest_windows import past_studies
 from planner.domain.replay.module_hardware import modules_of_pools
@@ -55,7 +55,7 @@ def policy_context_of(
     *,
     seed: int,
     progress: Progress,
-    planned: Planned | None = None,
+    planned: PlannedWindow | None = None,
     tests: PressureTests | None = None,
     static: Callable[[], IntArray] | None = None,
     loads: Loads | None = None,

@@ -32,8 +32,8 @@ def settings_of(
         for pool, label in zip(fleet.pools, labels, strict=True)
     ]
     return (
-        *_stated(policy),
-        *_in_force(rule, pools),
+        *_stated_settings(policy),
+        *_active_settings(rule, pools),
         *_replicas(fleet, series, pools),
         *(
             Setting(f"routing.{field.name}", "", value)
@@ -43,7 +43,7 @@ def settings_of(
     )
 
 
-def _stated(policy: Policy) -> Iterator[Setting]:
+def _stated_settings(policy: Policy) -> Iterator[Setting]:
     for name, value in policy.arguments.items():
         if isinstance(value, bool | int | float | str):
             yield Setting(name, "", value)
@@ -55,7 +55,7 @@ def _stated(policy: Policy) -> Iterator[Setting]:
                 )
 
 
-def _in_force(rule: ScalingPolicy, pools: Sequence[str]) -> Iterator[Setting]:
+def _active_settings(rule: ScalingPolicy, pools: Sequence[str]) -> Iterator[Setting]:
     for row in rule.in_force() if isinstance(rule, ReportsParameters) else ():
         for where, value in zip(pools, row.values, strict=True):
             if np.isfinite(value):

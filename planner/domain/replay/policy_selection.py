@@ -41,7 +41,7 @@ def policies_chosen(
     everything = list(names) == [ALL]
     chosen = [policy_chosen(scenario, name) for name in names if name != ALL]
     if everything:
-        chosen = _every(scenario)
+        chosen = _all_policies(scenario)
     chosen = chosen or list(scenario.policies)
     if study.hardware.today is not None and "today" not in {policy.name for policy in chosen}:
         chosen.insert(0, policy_of("today"))
@@ -59,7 +59,7 @@ def policies_chosen(
     return able, left_out
 
 
-def standing(
+def missing_baselines(
     scenario: Scenario, study: Study, chosen: Sequence[Policy]
 ) -> tuple[list[Policy], list[str]]:
     """Return the baselines of every comparison (methods.md X1) that ``chosen`` lacks.
@@ -82,7 +82,7 @@ def standing(
     return able, left_out
 
 
-def _every(scenario: Scenario) -> list[Policy]:
+def _all_policies(scenario: Scenario) -> list[Policy]:
     """Return all policies, those of the scenario with its parameters."""
     listed = {policy.name for policy in scenario.policies}
     others = (policy_of(name) for name in policy_names() if name not in listed)

@@ -112,7 +112,7 @@ def _unit(study: Study, group: list[int], ratio: str | float, many: bool) -> tup
     today = study.pools(study.today)[group]
     if len(group) == 1:
         n = USUAL_INSTANCES if many else int(np.clip(today[0], 1, USUAL_INSTANCES))
-        return np.array([n], np.int64), _carried(study, m, index[group[0]][2], n) / mean
+        return np.array([n], np.int64), _pool_capacity(study, m, index[group[0]][2], n) / mean
     columns = PairColumns(*(index[p][2] for p in group))
     try:
         if ratio in (BEST_RATIO, OBSERVED):
@@ -129,7 +129,7 @@ def _unit(study: Study, group: list[int], ratio: str | float, many: bool) -> tup
     total = int(np.clip(today.sum(), 2, USUAL_INSTANCES))
     pair = min(all_splits(total), key=lambda pair: abs(log(pair[0] / pair[1] / float(ratio))))
     sides = zip((columns.prefill, columns.decode), pair, strict=True)
-    rate = min(_carried(study, m, g, n) for g, n in sides) / mean
+    rate = min(_pool_capacity(study, m, g, n) for g, n in sides) / mean
     return np.array(pair, np.int64), rate
 
 
@@ -141,7 +141,7 @@ def _arrivals(study: Study, m: int) -> Burstiness:
     return study.traffic.arrivals[m] if study.traffic.arrivals else 1.0
 
 
-def _carried(study: Study, m: int, g: int, instances: int) -> float:
+def _pool_capacity(study: Study, m: int, g: int, instances: int) -> float:
     """Return the capacity of a pool in input tokens/s."""
     return curve_capacity(study.sizes.pool_tps[m, g], instances)
 

@@ -9,7 +9,7 @@ from simulation.arrays import BoolArray
 MOST_SETS = 1_000
 
 
-def sides(open_ways: BoolArray) -> tuple[BoolArray, BoolArray]:
+def region_sets(open_ways: BoolArray) -> tuple[BoolArray, BoolArray]:
     """Return sets of home regions ``[k, r]`` and the regions ``[k, r]`` that can serve each set.
 
     All demand can be served if and only if no set's demand exceeds the joint capacity of its

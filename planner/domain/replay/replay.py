@@ -8,17 +8,17 @@ from dataclasses import replace
 import numpy as np
 
 from planner.domain.placement.placing_policy import PlacingPolicy
-from planner.domain.planning.inputs import PlanInput, Planned, quantiles_of
+from planner.domain.planning.inputs import PlanInput, PlannedWindow, quantiles_of
 from planner.domain.planning.planning import static_at_peak, static_before
 from planner.domain.progress import Progress, part, silent
 from planner.domain.replay.detail import detail_of
-from planner.domain.replay.initial_fleet import beginning
+from planner.domain.replay.initial_fleet import fleet_from_today
 from planner.domain.replay.module_report import module_run
 from planner.domain.replay.oracle_plan import Oracle
 from planner.domain.replay.policy_context import Loads, policy_context_of
 from planner.domain.replay.policy_parameters import settings_of
 from planner.domain.replay.rated_signals import PressureTests
-from planner.domain.replay.replica_loss import lacking
+from planner.domain.replay.replica_loss import survival_gap
 from planner.domain.replay.serving_capacity import capacity_table, survives
 from planner.domain.sizing.sizing import Sizes
 from planner.domain.study import NO_DETAIL, PolicyRun, Study
@@ -69,7 +69,7 @@ def run_policy(
     *,
     seed: int,
     progress: Progress,
-    planned: Planned | None = None,
+    planned: PlannedWindow | None = None,
     tests: PressureTests | None = None,
     static: Callable[[], IntArray] | None = None,
     loads: Loads | None = None,
@@ -145,7 +145,7 @@ def replayed(
     if study.network is not None and uncut:
         rule = PlacingPolicy(rule, study.network, study.hardware)
     metered = SignalRecorder(rule)
-    fleet = beginning(study, fleet, ready.source_pools, metered, lend=scale_in.lend)
+    fleet = fleet_from_today(study, fleet, ready.source_pools, metered, lend=scale_in.lend)
     fleet = changed(fleet) if changed is not None else fleet
     result = simulate_cell(
         study.trace,
@@ -185,7 +185,7 @@ def replayed(
         swing=metered.swing,
         settings=settings_of(policy, metered, fleet, result.series, labels),
         survives=lasting,
-        lacks_spare=lacking(study, lasting),
+        lacks_spare=survival_gap(study, lasting),
         modules=module_run(study, ready, result, labels, policy),
         refused_starts=getattr(ready.policy, "refused", 0),
     )

@@ -19,7 +19,7 @@ from simulation.arrays import BoolArray, FloatArray, IntArray
 ANY_ONE = SpareSettings(instances=1, by_pool=False)
 
 
-def carried(study: Study, counts: IntArray) -> FloatArray:
+def capacity_of(study: Study, counts: IntArray) -> FloatArray:
     """Return the capacity ``[t, l, r]`` of ``counts`` ``[t, l, r, g]``, in input tokens/s.
 
     With separate prefill and decode pools, the weaker of both counts.
@@ -30,7 +30,7 @@ def carried(study: Study, counts: IntArray) -> FloatArray:
     return np.asarray(np.minimum(*both))
 
 
-def left(study: Study, counts: IntArray) -> FloatArray:
+def capacity_after_loss(study: Study, counts: IntArray) -> FloatArray:
     """Return the capacity ``[t, l, k]`` of each set of regions after the worst loss.
 
     The unit is input tokens/s. Sets are those of ``within_reach.sides``: regions that can help
@@ -38,17 +38,19 @@ def left(study: Study, counts: IntArray) -> FloatArray:
     columns not every loss is covered.
     """
     spare = study.settings.plan.spare or ANY_ONE
-    _, regions = sides(study)
-    ways = (counts, *_without(study, spare, counts))
-    return np.asarray(np.min([carried(study, fewer) @ regions.T for fewer in ways], axis=0))
+    _, regions = open_region_sets(study)
+    ways = (counts, *_counts_after_losses(study, spare, counts))
+    return np.asarray(np.min([capacity_of(study, fewer) @ regions.T for fewer in ways], axis=0))
 
 
-def sides(study: Study) -> tuple[BoolArray, BoolArray]:
+def open_region_sets(study: Study) -> tuple[BoolArray, BoolArray]:
     """Return the sets of regions over the routes that are open in the study."""
-    return reachable_regions.sides(np.isfinite(study.hardware.latency_s))
+    return reachable_regions.region_sets(np.isfinite(study.hardware.latency_s))
 
 
-def _without(study: Study, spare: SpareSettings, counts: IntArray) -> Iterator[IntArray]:
+def _counts_after_losses(
+    study: Study, spare: SpareSettings, counts: IntArray
+) -> Iterator[IntArray]:
     """Yield ``counts`` after each possible loss."""
     for fewer in _without_instances(study, spare, counts):
         yield fewer
@@ -68,7 +70,7 @@ def _without_instances(study: Study, spare: SpareSettings, counts: IntArray) -> 
         yield fewer
 
 
-def asked(study: Study) -> FloatArray:
+def interactive_demand(study: Study) -> FloatArray:
     """Return the latency-sensitive demand ``[bins, l, k]``, in input tokens/s.
 
     It is given by bin of the window, model and set of home regions.
@@ -81,11 +83,11 @@ def asked(study: Study) -> FloatArray:
     shape = bins, len(trace.models), len(trace.regions)
     cell = np.ravel_multi_index((bin_of, trace.model[now], trace.region[now]), shape)
     tokens = np.bincount(cell, trace.input_tokens[now], minlength=int(np.prod(shape)))
-    homes, _ = sides(study)
+    homes, _ = open_region_sets(study)
     return np.asarray(tokens.reshape(shape) @ homes.T * study.cells / bin_s)
 
 
-def lacking(study: Study, survives: float | None) -> float:
+def survival_gap(study: Study, survives: float | None) -> float:
     """Return how far ``survives`` is below its target; 0 if the scenario asks for no spare.
 
     The target share of time equals the highest attainment target of an interactive tier.
@@ -109,11 +111,15 @@ def with_spare(windows: Sequence[Study], counts: IntArray, share: float = 1.0) -
     if not spare:
         return counts
     need = np.max(
-        [np.quantile(asked(window), share, axis=0, method="higher") for window in windows], axis=0
+        [
+            np.quantile(interactive_demand(window), share, axis=0, method="higher")
+            for window in windows
+        ],
+        axis=0,
     )  # [l, k]
 
     def lacks(fleets: IntArray) -> FloatArray:
-        return np.asarray(np.maximum(need - _left_of(study, fleets), 0.0).sum(axis=(1, 2)))
+        return np.asarray(np.maximum(need - _capacity_left(study, fleets), 0.0).sum(axis=(1, 2)))
 
     usd = np.array([
         pool.usd_per_gpu_hour * pool.gpus_per_instance for pool in study.fleet(counts).pools
@@ -131,7 +137,7 @@ def with_spare(windows: Sequence[Study], counts: IntArray, share: float = 1.0) -
             more + step * pools
             for pools in (*single, *by_place)
             for step in (1, spare.instances + 1)
-            if _fits(study, more + step * pools)
+            if _fits_gpus(study, more + step * pools)
         ]
         if not tries:
             return more
@@ -141,15 +147,15 @@ def with_spare(windows: Sequence[Study], counts: IntArray, share: float = 1.0) -
     return trimmed(lambda fleet: not lacks(fleet[None]).any(), more, counts, -usd)
 
 
-def _left_of(study: Study, pools: IntArray) -> FloatArray:
+def _capacity_left(study: Study, pools: IntArray) -> FloatArray:
     """Return ``left`` of fleets ``[t, pools]``."""
     counts = np.zeros((len(pools), *study.hardware.minimum.shape), np.int64)
     for p, place in enumerate(study.hardware.pool_index):
         counts[:, *place] = pools[:, p]
-    return left(study, counts)
+    return capacity_after_loss(study, counts)
 
 
-def _fits(study: Study, counts: IntArray) -> bool:
+def _fits_gpus(study: Study, counts: IntArray) -> bool:
     """Return whether every pool is within its maximum and every region has enough GPUs."""
     hardware, pools = study.hardware, study.fleet(counts).pools
     used = np.zeros_like(hardware.capacity_gpus)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from planner.domain.replay.replica_loss import asked, carried, left
+from planner.domain.replay.replica_loss import capacity_after_loss, capacity_of, interactive_demand
 from planner.domain.serialise import moments
 from planner.domain.study import Study
 from simulation.arrays import IntArray
@@ -41,10 +41,10 @@ def survives(study: Study, series: PoolSeries, source_pools: Sequence[int | None
 
     The loss is that of ``spare.left``. Return None if there is no demand.
     """
-    needed = asked(study)
+    needed = interactive_demand(study)
     if not needed.any():
         return None
-    remains = left(study, serving(study, series, source_pools))
+    remains = capacity_after_loss(study, serving(study, series, source_pools))
     bins = len(needed)
     edges = np.minimum(np.arange(len(remains)) * series.interval_s // study.window.bin_s, bins - 1)
     holds = np.ones(bins, bool)
@@ -62,7 +62,7 @@ def capacity_table(
 
     There is one row for each moment at which the capacity changes.
     """
-    tps = carried(study, serving(study, series, source_pools))
+    tps = capacity_of(study, serving(study, series, source_pools))
     frames = []
     hardware, start_s = study.hardware, study.window.start_s
     for m, r in dict.fromkeys((m, r) for m, r, _ in hardware.pool_index):

@@ -20,17 +20,17 @@ def fewest(meets: Meets, base: IntArray, low: IntArray, high: IntArray) -> IntAr
     least, most = max(1, int(low.sum())), int(high.sum())
     # Start from the proportions given and grow by a quarter: each test is a replay.
     good = max(least, int(base.sum()))
-    while not meets(spread(good, base, low, high)):
+    while not meets(spread_in_proportion(good, base, low, high)):
         if good >= most:
-            return spread(most, base, low, high)
+            return spread_in_proportion(most, base, low, high)
         least, good = good + 1, min(most, good + max(1, good // 4))
     while least < good:
         middle = (least + good) // 2
-        if meets(spread(middle, base, low, high)):
+        if meets(spread_in_proportion(middle, base, low, high)):
             good = middle
         else:
             least = middle + 1
-    return spread(good, base, low, high)
+    return spread_in_proportion(good, base, low, high)
 
 
 def trimmed(meets: Meets, counts: IntArray, low: IntArray, order: FloatArray) -> IntArray:
@@ -49,7 +49,7 @@ def trimmed(meets: Meets, counts: IntArray, low: IntArray, order: FloatArray) ->
     return counts
 
 
-def spread(total: int, base: IntArray, low: IntArray, high: IntArray) -> IntArray:
+def spread_in_proportion(total: int, base: IntArray, low: IntArray, high: IntArray) -> IntArray:
     """Return ``total`` replicas spread over pools in proportion to ``base``.
 
     Each count stays within ``low`` and ``high``, which may change the total. Rounding is by the

@@ -21,7 +21,7 @@ from simulation.trace_replay import due_and_late
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Served:
+class ServedRequests:
     """Due and late requests of one model, by tier of the fleet.
 
     ``cut``: the replay ended early because too many requests were late. Then ``late`` counts
@@ -34,7 +34,7 @@ class Served:
 
 
 # Results by study, model, seed and replica counts of each cell.
-Known = dict[tuple[Study, int, int, bytes], Served]
+Known = dict[tuple[Study, int, int, bytes], ServedRequests]
 Requests = dict[tuple[Study, int], Trace]  # by study and model
 
 
@@ -63,24 +63,24 @@ class FlatWindow:
         every = np.sum(list(count.values()), axis=0)
         served = {m: its for m in self.models if (its := self.known.get(self._key(m, counts)))}
         for m in self.models:
-            if first_missed_tier(tiers, _late(served, every), every) is not None:
+            if first_missed_tier(tiers, _late_by_tier(served, every), every) is not None:
                 return False
             if m not in served or served[m].cut:
                 others = {other: its for other, its in served.items() if other != m}
-                length_s, late = self.study.window.duration_s, _late(others, every)
+                length_s, late = self.study.window.duration_s, _late_by_tier(others, every)
                 watch = LateCounter(tiers, length_s, late, every - count[m])
                 served[m] = self.known[self._key(m, counts)] = self._served(m, counts, watch)
         due = np.sum([its.due for its in served.values()], axis=0)
-        late = _late(served, every)
+        late = _late_by_tier(served, every)
         return not any(its.cut for its in served.values()) and all(
             of == 0 or (of - its_late) / of >= tier.attainment
             for tier, of, its_late in zip(tiers, due.tolist(), late.tolist(), strict=True)
         )
 
-    def _served(self, m: int, counts: IntArray, watch: LateCounter) -> Served:
+    def _served(self, m: int, counts: IntArray, watch: LateCounter) -> ServedRequests:
         study, its = self.study, self._of(m)
         if not len(self._trace(m)):
-            return Served(self._count(m), self._count(m))
+            return ServedRequests(self._count(m), self._count(m))
         self.alive()
         try:
             result = simulate_cell(
@@ -94,8 +94,8 @@ class FlatWindow:
                 carried=self._carried(m),
             )
         except TargetMissed:
-            return Served(self._count(m), watch.late.copy(), cut=True)
-        return Served(*due_and_late(result))
+            return ServedRequests(self._count(m), watch.late.copy(), cut=True)
+        return ServedRequests(*due_and_late(result))
 
     def _key(self, m: int, counts: IntArray) -> tuple[Study, int, int, bytes]:
         of_cell = per_cell(self._all(counts)[self._of(m)], self.study.cells)
@@ -127,7 +127,7 @@ class FlatWindow:
         return np.array([of_name.get(tier.name, 0) for tier in self.study.hardware.tiers], np.int64)
 
 
-def _late(served: Mapping[int, Served], every: IntArray) -> IntArray:
+def _late_by_tier(served: Mapping[int, ServedRequests], every: IntArray) -> IntArray:
     """Return the late requests known so far, by tier."""
     late = np.zeros_like(every)
     for its in served.values():

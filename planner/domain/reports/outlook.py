@@ -104,7 +104,7 @@ def _commitments(result: OutlookResult) -> Iterator[Section]:
     """Yield the share of time that GPUs are in use, with the commitments that pay."""
     if not result.use:
         return
-    rows = _offers(result) if result.commitments else _use(result)
+    rows = _commitment_table(result) if result.commitments else _use(result)
     note = Note("A commitment pays if the share in use exceeds committed / on-demand price.")
     yield Section("GPU commitments", (_use_chart(result), rows, note), "Commitments")
 
@@ -127,7 +127,7 @@ def _use_chart(result: OutlookResult) -> Chart:
     return Chart("Share of time in use", Axis("GPUs"), Axis(form=Form.SHARE), series)
 
 
-def _offers(result: OutlookResult) -> Table:
+def _commitment_table(result: OutlookResult) -> Table:
     """Return the commitments, the recommended ones marked."""
 
     def recommended(row: Commitment) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from planner.domain.kinds.pd_ratio import PdRatioResult, gains
+from planner.domain.kinds.pd_ratio import PdRatioResult, beats_aggregated
 from planner.domain.pd.figures import RatioRow
 from planner.domain.pd.ratio_drift import Split
 from planner.domain.report import (
@@ -36,7 +36,7 @@ def report(result: PdRatioResult, _: Tables) -> Report:
     return Report(
         title=result.scenario,
         answer=result.headline,
-        about=_about(result),
+        about=_subject(result),
         facts=tuple(_facts(result)),
         warnings=tuple(_warnings(result)),
         sections=(
@@ -57,7 +57,7 @@ def report(result: PdRatioResult, _: Tables) -> Report:
     )
 
 
-def _about(result: PdRatioResult) -> str:
+def _subject(result: PdRatioResult) -> str:
     """Return the service, its SLO, its lengths and its GPUs."""
     limits = ((result.limits.ttft_ms, "TTFT"), (result.limits.tbt_ms, "TPOT"))
     slo = ", ".join(f"{name} {limit:,.0f} ms" for limit, name in limits if limit is not None)
@@ -92,7 +92,7 @@ def _facts(result: PdRatioResult) -> Iterator[Fact]:
 def _warnings(result: PdRatioResult) -> Iterator[str]:
     """Yield a warning if a recommended ratio is the last of the range."""
     best = result.best.figures
-    if not gains(best, result.mixed):
+    if not beats_aggregated(best, result.mixed):
         return
     for side, count in (("prefill", best.prefill), ("decode", best.decode)):
         if count == 1 and result.instances > 2:

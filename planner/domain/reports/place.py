@@ -28,7 +28,7 @@ def report(result: PlaceResult, _: Tables) -> Report:
     return Report(
         title=result.scenario,
         answer=result.headline,
-        about=_about(result),
+        about=_subject(result),
         facts=tuple(map(_fact, methods)),
         warnings=result.warnings,
         sections=(
@@ -39,7 +39,7 @@ def report(result: PlaceResult, _: Tables) -> Report:
     )
 
 
-def _about(result: PlaceResult) -> str:
+def _subject(result: PlaceResult) -> str:
     """Return what is placed and the network of each region."""
     trees = (
         f"{tree.region}: {tree.gpus:,} GPUs, {tree.nodes:,} nodes, {tree.s1:,} S1 and "

@@ -40,7 +40,7 @@ TILES = tuple(one for one in PLANNED if one.name != "starts")
 
 
 @dataclass(frozen=True, slots=True)
-class Varied:
+class VariedSetting:
     """A setting of a grid, with its values as numbers and as text."""
 
     label: str
@@ -116,7 +116,7 @@ def _notes(notes: Sequence[Block]) -> Section:
 def grid_report(
     title: str,
     cells: Sequence[Cell],
-    varied: Sequence[Varied],
+    varied: Sequence[VariedSetting],
     chosen: Figure,
     figures: Sequence[Figure],
     notes: Sequence[str] = (),
@@ -155,7 +155,7 @@ def _problem(cell: Cell) -> str:
     return ": ".join(filter(None, (run, cell.problem)))
 
 
-def _curve(cells: Sequence[RankedCell], varied: Varied, chosen: Figure) -> Chart:
+def _curve(cells: Sequence[RankedCell], varied: VariedSetting, chosen: Figure) -> Chart:
     """Return a figure over the values of one setting."""
     numbers = all(isinstance(value, int | float) for value in varied.values)
     x = tuple(varied.values if numbers else varied.texts)
@@ -168,7 +168,9 @@ def _curve(cells: Sequence[RankedCell], varied: Varied, chosen: Figure) -> Chart
     )
 
 
-def _heat_map(cells: Sequence[RankedCell], varied: Sequence[Varied], chosen: Figure) -> Table:
+def _heat_map(
+    cells: Sequence[RankedCell], varied: Sequence[VariedSetting], chosen: Figure
+) -> Table:
     """Return a figure over the values of two settings."""
     first, second = varied
     form, width = FORMS.get(chosen.unit, Form.NUMBER), len(second.texts)

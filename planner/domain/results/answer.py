@@ -11,7 +11,7 @@ import polars as pl
 
 from planner.domain.planning.spare_replicas import loss_words
 from planner.domain.replicas import REPLICA, Replica, replica_of
-from planner.domain.results.equal_attainment_savings import beside
+from planner.domain.results.equal_attainment_savings import cost_difference_words
 from planner.domain.serialise import moment, per_cent
 from planner.domain.study import PolicyRun, Study
 from planner.domain.traffic.window_rank import day_words, moment_words
@@ -75,21 +75,25 @@ class Answer:
 def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
     """Return ``run`` as a recommendation, with its savings against ``base``."""
     counts, by_itself = _counts(study, run)
-    what = _what(study, counts, run.label, run.traits, by_itself)
+    what = _action_sentence(study, counts, run.label, run.traits, by_itself)
     ready = run.series.ready.sum(axis=0).mean()
     spare = study.settings.plan.spare
     lost = loss_words(spare) if spare else "one instance"
     parts = (
         Fact("Fleet", "" if run.traits.flat else f"{ready:,.1f} replicas on average"),
-        Fact("Cost", _money(study, run) + beside(run, base, usd=False)),
-        Fact("Growth", _growth(study)),
-        Fact("Above a limit", _above(study, run), "above a limit: "),
+        Fact("Cost", _money(study, run) + cost_difference_words(run, base, usd=False)),
+        Fact("Growth", _growth_words(study)),
+        Fact("Above a limit", _limits_exceeded(study, run), "above a limit: "),
         Fact("In time", _in_time(run, study.window.ahead), "in time "),
-        Fact(f"Survives the loss of {lost}", _lost(run), f"survives the loss of {lost}: "),
+        Fact(
+            f"Survives the loss of {lost}",
+            _survives_loss_words(run),
+            f"survives the loss of {lost}: ",
+        ),
     )
     facts = tuple(fact for fact in parts if fact.words)
     sentence = "; ".join([what, *(f"{fact.before}{fact.words}" for fact in facts)])
-    first = f"{missed(run)} " if missed(run) else ""
+    first = f"{missed_tiers_sentence(run)} " if missed_tiers_sentence(run) else ""
     timetable = _timetable(study, counts, by_itself)
     return Answer(f"{first}{sentence}.", timetable, f"{first}{what}.", facts)
 
@@ -97,7 +101,7 @@ def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
 def plan_answer(study: Study, plan: ScalingPlan, policy: str) -> Answer:
     """Return a plan as a recommendation, without its cost and attainment."""
     counts, traits = study.pools(plan.target), traits_of(policy)
-    words = _what(study, counts, traits.label, traits)
+    words = _action_sentence(study, counts, traits.label, traits)
     return Answer(words, _timetable(study, counts, by_itself=False), f"{words}.")
 
 
@@ -174,7 +178,7 @@ def _pool(hardware: Hardware, p: int) -> Pool:
     return Pool(hardware.regions[r].name, replica_of(hardware, m, g))
 
 
-def _what(
+def _action_sentence(
     study: Study, counts: IntArray, label: str, traits: Traits, by_itself: bool = False
 ) -> str:
     hardware, start_s, clock = study.hardware, study.window.start_s, study.traffic.clock
@@ -206,40 +210,42 @@ def _what(
 def _money(study: Study, run: PolicyRun) -> str:
     day = run.summary.recurring_usd * DAY_S / study.window.duration_s
     if study.window.duration_s < DAY_S:
-        return f"${_round(day)} a day at this window's rate (${_short(MONTH * day)} a month)"
-    return f"${_round(day)} a day (${_short(MONTH * day)} a month of such days)"
+        return (
+            f"${_dollars(day)} a day at this window's rate (${_short_dollars(MONTH * day)} a month)"
+        )
+    return f"${_dollars(day)} a day (${_short_dollars(MONTH * day)} a month of such days)"
 
 
-def _round(usd: float) -> str:
+def _dollars(usd: float) -> str:
     return f"{usd:,.0f}" if usd >= 100 else f"{usd:,.2f}"
 
 
-def _short(usd: float) -> str:
+def _short_dollars(usd: float) -> str:
     for size, letter in ((1e9, "bn"), (1e6, "M"), (1e3, "k")):
         if usd >= size:
             return f"{usd / size:.3g}{letter}"
     return f"{usd:,.0f}"
 
 
-def _above(study: Study, run: PolicyRun) -> str:
+def _limits_exceeded(study: Study, run: PolicyRun) -> str:
     """Return the plan limits that the replay exceeds, in words.
 
     The limits are dollars per hour in the dearest period, and totals of the window.
     """
     limits = study.settings.plan
     limited = (
-        ("$", " an hour", _dearest(study, run), limits.each_hour.usd),
+        ("$", " an hour", _highest_hourly_cost(study, run), limits.each_hour.usd),
         ("$", " in this window", run.summary.cost_usd, limits.in_all.usd),
         ("", " kg CO2e in this window", run.summary.carbon_kg, limits.in_all.carbon_kg),
     )
     return "; ".join(
-        f"{sign}{_round(taken)}{unit} where {sign}{_round(limit)} is the most"
+        f"{sign}{_dollars(taken)}{unit} where {sign}{_dollars(limit)} is the most"
         for sign, unit, taken, limit in limited
         if taken > limit * (1 + ABOUT)
     )
 
 
-def _dearest(study: Study, run: PolicyRun) -> float:
+def _highest_hourly_cost(study: Study, run: PolicyRun) -> float:
     """Return dollars per hour in the dearest period; 0 if the scenario sets no such limit."""
     if study.settings.plan.each_hour.usd == np.inf:
         return 0.0
@@ -250,7 +256,7 @@ def _dearest(study: Study, run: PolicyRun) -> float:
     return float((np.bincount(period, hourly) / np.bincount(period)).max())
 
 
-def _growth(study: Study) -> str:
+def _growth_words(study: Study) -> str:
     window = study.window
     return f"for {window.growth.words} of the forecast" if window.ahead and window.growth else ""
 
@@ -266,7 +272,7 @@ def _in_time(run: PolicyRun, ahead: bool) -> str:
     return f"{', '.join(parts)}{supposed}" if parts else ""
 
 
-def missed(run: PolicyRun) -> str:
+def missed_tiers_sentence(run: PolicyRun) -> str:
     """Return a sentence on the tiers that the run misses in the window; empty if none."""
     targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
     parts = [
@@ -277,7 +283,7 @@ def missed(run: PolicyRun) -> str:
     return f"{run.label} misses a tier in this window ({'; '.join(parts)})." if parts else ""
 
 
-def _lost(run: PolicyRun) -> str:
+def _survives_loss_words(run: PolicyRun) -> str:
     share = run.survives
     if share is None:
         return ""

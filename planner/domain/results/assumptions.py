@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.domain.study import Study
-from planner.domain.traffic.binned import FILE_CV, BinnedSource
+from planner.domain.traffic.binned_source import FILE_CV, BinnedSource
 from planner.domain.traffic.described_traffic import shape_of
 from planner.domain.traffic.described_traffic import words_of as launch_words
 from planner.domain.traffic.forecast_percentile import CHOSEN
@@ -111,7 +111,7 @@ def _traffic(study: Study) -> Iterator[Assumption]:
                 yield Assumption(whose, value, ASSUMED, source_words, f"{key}.{what}")
     for m, model in enumerate(traffic.models):
         for row in _lengths(traffic, m, model):
-            yield replace(row, matters=_matters(study, m, row))
+            yield replace(row, matters=_effect_of_longer_lengths(study, m, row))
         yield from _cached(study, m, model)
 
 
@@ -143,7 +143,7 @@ def _lengths(traffic: Traffic, m: int, model: str) -> Iterator[Assumption]:
             yield Assumption(whose, value, OBSERVED, "each request's own, as the trace has it", key)
         for source in traffic.binned:
             if source.model == m:
-                yield _drawn(whose, source, field, key)
+                yield _lengths_of_counts(whose, source, field, key)
 
 
 def _cached(study: Study, m: int, model: str) -> Iterator[Assumption]:
@@ -172,7 +172,7 @@ def _moments(tokens: Int32Array, models: CodeArray, m: int) -> tuple[float, floa
     return mean, math.sqrt(max(0.0, squares / count - mean * mean))
 
 
-def _matters(study: Study, m: int, row: Assumption) -> str:
+def _effect_of_longer_lengths(study: Study, m: int, row: Assumption) -> str:
     """Return the effect of longer prompts or answers on replicas and cost, in words.
 
     It comes from the fluid model of one replica at mean lengths, without a simulation.
@@ -193,7 +193,7 @@ def _matters(study: Study, m: int, row: Assumption) -> str:
     return f"If they are {LONGER - 1:.0%} longer, about {more:.0%} more replicas and cost."
 
 
-def _drawn(whose: str, source: BinnedSource, field: str, key: str) -> Assumption:
+def _lengths_of_counts(whose: str, source: BinnedSource, field: str, key: str) -> Assumption:
     """Return the lengths of a demand file or live source: a mean by bin, or one for all bins."""
     lengths = source.lengths()
     drawn = lengths.input if field == "input_tokens" else lengths.output
@@ -265,24 +265,28 @@ def _serving(hardware: Hardware) -> Iterator[Assumption]:
     for i, home in enumerate(hardware.regions):
         for j in range(i + 1, len(hardware.regions)):
             other = hardware.regions[j].name
-            value = _ways(home.name, other, hardware.latency_s[i, j], hardware.latency_s[j, i])
+            value = _latency_words(
+                home.name, other, hardware.latency_s[i, j], hardware.latency_s[j, i]
+            )
             source_words = "scenario, 30 ms where it says nothing"
             what = f"Latency between {home.name} and {other}"
             yield Assumption(what, value, ASSUMED, source_words, "regions.latency_ms")
 
 
-def _ways(home: str, other: str, there_s: float, back_s: float) -> str:
+def _latency_words(home: str, other: str, there_s: float, back_s: float) -> str:
     """Return the latencies between two regions in words.
 
     The arguments are in seconds; inf is a route closed by ``objective.reroute``.
     """
     if there_s == back_s:
-        return "closed to requests both ways" if np.isinf(there_s) else _one_way(there_s)
+        return "closed to requests both ways" if np.isinf(there_s) else _latency_one_way(there_s)
     both = ((home, other, there_s), (other, home, back_s))
-    return "; ".join(f"{start} to {end}: {_one_way(seconds)}" for start, end, seconds in both)
+    return "; ".join(
+        f"{start} to {end}: {_latency_one_way(seconds)}" for start, end, seconds in both
+    )
 
 
-def _one_way(seconds: float) -> str:
+def _latency_one_way(seconds: float) -> str:
     if np.isinf(seconds):
         return "closed to requests"
     return f"{1000 * seconds:,.4g} ms one way, always the same"

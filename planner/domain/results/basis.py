@@ -126,7 +126,7 @@ class SizedReplica:
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayedTraffic:
     """Part of the window's traffic that was replayed: all, or one of ``cells`` equal cells.
 
     ``percentiles_within`` is the relative error of percentiles; 0 unless replayed as a stream.
@@ -142,7 +142,7 @@ class Replayed:
 class Frame:
     scenario: str
     window: WindowFacts
-    replayed: Replayed
+    replayed: ReplayedTraffic
     capacity: tuple[SizedReplica, ...]
     assumptions: tuple[Assumption, ...]
     provenance: tuple[Fact, ...]
@@ -162,7 +162,7 @@ def frame_of(study: Study, *, kept: bool = False) -> Frame:
     return Frame(
         scenario=study.settings.name,
         window=window_facts(study.window, study.traffic),
-        replayed=replayed_of(study, kept=kept),
+        replayed=replayed_traffic(study, kept=kept),
         capacity=sized_replicas(study.sizes, study.hardware),
         assumptions=assumptions_of(study),
         provenance=provenance_of(study),
@@ -181,7 +181,7 @@ def frame_of(study: Study, *, kept: bool = False) -> Frame:
     )
 
 
-def replayed_of(study: Study, *, kept: bool = False) -> Replayed:
+def replayed_traffic(study: Study, *, kept: bool = False) -> ReplayedTraffic:
     drawn, cells = len(study.trace), study.cells
     sentences = []
     if cells > 1:
@@ -198,7 +198,7 @@ def replayed_of(study: Study, *, kept: bool = False) -> Replayed:
             f"percentiles of latencies are told within {within:.1%} of themselves (0.13 ms where "
             "that is more); all other figures are as exact as of fewer requests."
         )
-    return Replayed(drawn, cells, within, " ".join(sentences))
+    return ReplayedTraffic(drawn, cells, within, " ".join(sentences))
 
 
 def rank_of(window: Window, traffic: Traffic) -> WindowRank | None:
@@ -208,7 +208,7 @@ def rank_of(window: Window, traffic: Traffic) -> WindowRank | None:
     return window_rank(requests, window.start_s, window.end_s, traffic.clock)
 
 
-def quiet(window: Window, traffic: Traffic) -> list[str]:
+def busier_window_warning(window: Window, traffic: Traffic) -> list[str]:
     """Return a sentence if another window is so much busier that this fleet would not suffice."""
     rank = rank_of(window, traffic)
     if rank is None or rank.busiest_ratio is None or rank.busiest_ratio < QUIET:
@@ -216,7 +216,7 @@ def quiet(window: Window, traffic: Traffic) -> list[str]:
     return [f"What is planned here is not for the busiest there is: {rank.sentence}"]
 
 
-def unused(window: Window, traffic: Traffic) -> list[str]:
+def unused_traffic_warning(window: Window, traffic: Traffic) -> list[str]:
     """Return a sentence if a plan ahead begins before some sources of the traffic end."""
     measured = traffic.measured
     ends = [source.end_s for source in traffic.binned]
@@ -271,7 +271,7 @@ def growth_noted(window: Window) -> list[str]:
 
 def sized_replicas(sizes: Sizes, hardware: Hardware) -> tuple[SizedReplica, ...]:
     return tuple(
-        _sized(hardware, place, tier, capacity, sizes)
+        _sized_replica(hardware, place, tier, capacity, sizes)
         for place, (tier, capacity) in sizes.capacity.items()
     )
 
@@ -292,7 +292,7 @@ def facts_at(hardware: Hardware, sizes: Sizes) -> tuple[Fact, ...]:
     return facts_of((what, speeds.get((what, source), source)) for what, source in known)
 
 
-def _sized(
+def _sized_replica(
     hardware: Hardware, place: tuple[int, int], tier: str, capacity: Capacity, sizes: Sizes
 ) -> SizedReplica:
     source = provenance_at(hardware.profiles[place], sizes.outside(place))

@@ -33,7 +33,9 @@ class EqualSlo:
     saving: float | None  # share of the baseline's cost, at its attainment
 
 
-def apart(run: PolicyRun, base: PolicyRun) -> tuple[str, float, float] | None:
+def largest_attainment_difference(
+    run: PolicyRun, base: PolicyRun
+) -> tuple[str, float, float] | None:
     """Return the tier in which attainment differs most, with both attainments.
 
     Return None if no difference exceeds EQUAL_SLO.
@@ -49,7 +51,7 @@ def apart(run: PolicyRun, base: PolicyRun) -> tuple[str, float, float] | None:
 
 def equal_slo(run: PolicyRun, base: PolicyRun) -> EqualSlo | None:
     """Return the comparison at equal attainment; None if both serve equally well."""
-    difference = apart(run, base)
+    difference = largest_attainment_difference(run, base)
     if difference is None:
         return None
     usd = saving = None
@@ -67,7 +69,7 @@ def saving(run: PolicyRun, base: PolicyRun) -> float | None:
     return 1 - run.summary.cost_usd / base.summary.cost_usd if base.summary.cost_usd else None
 
 
-def beside(run: PolicyRun, base: PolicyRun, *, usd: bool) -> str:
+def cost_difference_words(run: PolicyRun, base: PolicyRun, *, usd: bool) -> str:
     """Return the difference in cost from ``base`` in words, beginning with a comma.
 
     It is the difference as paid, in dollars too if ``usd``, and at equal attainment if both serve
@@ -77,22 +79,22 @@ def beside(run: PolicyRun, base: PolicyRun, *, usd: bool) -> str:
         return ""
     saved = base.summary.cost_usd - run.summary.cost_usd
     words = "as much as"
-    if abs(saved) > _nothing(base):
+    if abs(saved) > _negligible_usd(base):
         share = f"{abs(saved) / base.summary.cost_usd:.0%}" if base.summary.cost_usd else ""
         dollars = f"${amount(abs(saved))}"
         words = (f"{dollars} ({share})" if share else dollars) if usd or not share else share
         words = f"{words} {'less' if saved > 0 else 'more'} than"
     unequal = equal_slo(run, base)
-    word = hindsight(base)
+    word = oracle_words(base)
     if word and run.traits.flat and base.traits.flat:  # static fleets differ only in size
         word = f"{_instances(base)}, {word}"
-    notes = [word, *_unequal(unequal, base)]
+    notes = [word, *_reasons_unequal(unequal, base)]
     told_of = f" ({'; '.join(note for note in notes if note)})" if any(notes) else ""
     equal = ", as well served" if unequal is None and base.meets_slo else ""
     return f", {words} {base.label[:1].lower()}{base.label[1:]}{told_of}{equal}"
 
 
-def hindsight(run: PolicyRun) -> str:
+def oracle_words(run: PolicyRun) -> str:
     """Return the words that mark an oracle baseline; empty for deployable policies."""
     if run.traits.reads_future:
         return "told what came"
@@ -109,7 +111,7 @@ def amount(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.2f}"
 
 
-def _unequal(unequal: EqualSlo | None, base: PolicyRun) -> Iterator[str]:
+def _reasons_unequal(unequal: EqualSlo | None, base: PolicyRun) -> Iterator[str]:
     if not base.meets_slo:
         yield "it misses a tier"
     if unequal is None:
@@ -127,6 +129,6 @@ def _unequal(unequal: EqualSlo | None, base: PolicyRun) -> Iterator[str]:
         yield f"at equal service {abs(unequal.saving):.0%} {than}"
 
 
-def _nothing(base: PolicyRun) -> float:
+def _negligible_usd(base: PolicyRun) -> float:
     """Return the dollars that count as no difference: half a cent, or a share rounded to 0%."""
     return max(0.005, NOTHING * base.summary.cost_usd)

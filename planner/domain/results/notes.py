@@ -12,12 +12,12 @@ def note_of(run: PolicyRun) -> str:
     if swing is None or (swing.asked_more and (swing.asked_fewer or swing.low <= swing.out_above)):
         return ""
     stayed = (
-        f"Its signal, {swing.words}, stayed at {_shown(swing, swing.low)}"
-        if _shown(swing, swing.low) == _shown(swing, swing.high)
-        else f"Its signal, {swing.words}, stayed between {_shown(swing, swing.low)} and "
-        f"{_shown(swing, swing.high)}"
+        f"Its signal, {swing.words}, stayed at {_signal_text(swing, swing.low)}"
+        if _signal_text(swing, swing.low) == _signal_text(swing, swing.high)
+        else f"Its signal, {swing.words}, stayed between {_signal_text(swing, swing.low)} and "
+        f"{_signal_text(swing, swing.high)}"
     )
-    above, below = _shown(swing, swing.out_above), _shown(swing, swing.in_below)
+    above, below = _signal_text(swing, swing.out_above), _signal_text(swing, swing.in_below)
     if swing.asked_more:
         return f"{stayed}, above {above} all the time: it only ever asked for more."
     if swing.asked_fewer:
@@ -29,7 +29,7 @@ def note_of(run: PolicyRun) -> str:
     return f"{stayed}, never above {above} nor below {below}: it did not scale."
 
 
-def _shown(swing: SignalRange, value: float) -> str:
+def _signal_text(swing: SignalRange, value: float) -> str:
     if swing.share:
         return f"{value:.1%}" if value < 0.1 else f"{value:.0%}"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -12,11 +12,11 @@ CENT = 0.005  # dollars, of rounding
 FOLLOWS = ("lt-i", "lt-h")  # policies that follow a plan on the scenario's own forecast
 
 
-def plan_beside_replay(runs: Sequence[PolicyRun]) -> list[str]:
+def plan_and_replay(runs: Sequence[PolicyRun]) -> list[str]:
     """Return a sentence for each run whose plan and replay differ in cost, with the reason."""
     out = []
     for run in runs:
-        says, summary = plan_says(run), run.summary
+        says, summary = planned_words(run), run.summary
         if says is None:
             continue
         rest = summary.cost_usd - summary.after_cost_usd - says
@@ -35,7 +35,7 @@ def plan_beside_replay(runs: Sequence[PolicyRun]) -> list[str]:
     return out
 
 
-def plan_says(run: PolicyRun) -> float | None:
+def planned_words(run: PolicyRun) -> float | None:
     """Return the cost of the run's plan in dollars if its replay differs from it.
 
     Return None if they agree or the policy follows no such plan.

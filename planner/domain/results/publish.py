@@ -18,11 +18,11 @@ def with_columns(text: str) -> str:
     """Return the text with the table between each pair of marks rewritten."""
     for name, columns in TABLES.items():
         mark = rf"(<!-- columns of {name} -->\n).*?(<!-- end -->)"
-        text = re.sub(mark, rf"\g<1>{_described(columns)}\g<2>", text, flags=re.DOTALL)
+        text = re.sub(mark, rf"\g<1>{_columns_table(columns)}\g<2>", text, flags=re.DOTALL)
     return text
 
 
-def _described(columns: Columns) -> str:
+def _columns_table(columns: Columns) -> str:
     """Return the table of the columns, and their names in flat tables where these differ."""
     head = "| key | unit | meaning |\n| --- | --- | --- |\n"
     alike = groupby(columns.columns, key=lambda column: (column.unit, column.help))

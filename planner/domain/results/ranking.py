@@ -9,11 +9,11 @@ from planner.domain.recommend.rule import Choice
 from planner.domain.recommend.test_days import TestDay
 from planner.domain.recommend.trials import shortfall as shortfall_of
 from planner.domain.results import warnings as cautions
-from planner.domain.results.answer import Answer, missed
+from planner.domain.results.answer import Answer, missed_tiers_sentence
 from planner.domain.results.equal_attainment_savings import (
     EqualSlo,
     amount,
-    beside,
+    cost_difference_words,
     equal_slo,
     saving,
 )
@@ -69,7 +69,7 @@ class PolicyComparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChoiceOfPolicy:
     """The choice among the candidates, and the test days it was made on."""
 
     choice: Choice
@@ -81,7 +81,7 @@ def compare(
     runs: Sequence[PolicyRun],
     baseline: str | None = None,
     left_out: Sequence[str] = (),
-    chosen: Chosen | None = None,
+    chosen: ChoiceOfPolicy | None = None,
 ) -> PolicyComparison:
     """Rank the policies and write the texts.
 
@@ -90,7 +90,7 @@ def compare(
     every policy that could not be run. ``chosen`` is None if no policy can be deployed.
     """
     by_name = {run.name: run for run in runs}
-    ranking = tuple(run.name for run in sorted(runs, key=_rank))
+    ranking = tuple(run.name for run in sorted(runs, key=_sort_key))
     usual = [baseline, "today", "flat-peak"]
     base_name = next((name for name in usual if name in by_name), None)
     if base_name is None:
@@ -107,8 +107,8 @@ def compare(
             recommended_of(take, runs, chosen.choice, chosen.days, chosen.level),
             equal_slo_saving=saving(take, base),
         )
-    plan = _planned(by_name, take)
-    flat_wins = cautions.flat_beats(by_name, plan)
+    plan = _run_of_plan(by_name, take)
+    flat_wins = cautions.static_beats_plan(by_name, plan)
     still = take is not None and take.traits.flat  # the headline covers it then
     asked = [run for run in runs if run.asked]
     return PolicyComparison(
@@ -120,7 +120,7 @@ def compare(
         warnings=(
             *([] if still else flat_wins),
             *cautions.no_spare(runs),
-            *([] if still else cautions.plan_is_still(plan)),
+            *([] if still else cautions.plan_is_constant(plan)),
             *cautions.misses([run for run in asked if run is not take]),  # see the headline
             *cautions.losses(asked),
             *cautions.left_over(asked),
@@ -141,17 +141,23 @@ def shortfall(run: PolicyRun) -> float:
     return shortfall_of(run.summary, {tier.name: tier.attainment for tier in run.fleet.tiers})
 
 
-def _rank(run: PolicyRun) -> tuple[bool, float, float, int, str]:
+def _sort_key(run: PolicyRun) -> tuple[bool, float, float, int, str]:
     """Return the sort key of a run.
 
     At equal cost the simpler fleet is first: today's, a plan that never changes, a static oracle
     fleet, and last one that scales.
     """
     missing = 0.0 if run.meets_slo else shortfall(run)
-    return (not run.meets_slo, missing, round(run.summary.cost_usd, 2), _stirs(run), run.name)
+    return (
+        not run.meets_slo,
+        missing,
+        round(run.summary.cost_usd, 2),
+        _moving_parts(run),
+        run.name,
+    )
 
 
-def _stirs(run: PolicyRun) -> int:
+def _moving_parts(run: PolicyRun) -> int:
     if cautions.never_moves(run):
         return 1
     if not run.traits.flat:
@@ -179,16 +185,16 @@ def _headline(
         )
     best, base = by_name[recommended.policy], by_name[baseline]
     spent = f"{hours(best.summary.gpu_hours)} GPU-hours for ${amount(best.summary.cost_usd)}"
-    saved = "" if answered else beside(best, base, usd=True)
+    saved = "" if answered else cost_difference_words(best, base, usd=True)
     in_window = "In this window it meets every tier" if best.meets_slo else "In this window"
     sentence = f"{recommended.sentence} {in_window}: {spent}{saved}."
-    missing = "" if answered else missed(best)
+    missing = "" if answered else missed_tiers_sentence(best)
     if not recommended.qualifies:  # the most important fact comes first
         return " ".join(part for part in (sentence, missing) if part)
     return " ".join(part for part in (missing, sentence) if part)
 
 
-def _planned(by_name: dict[str, PolicyRun], take: PolicyRun | None) -> PolicyRun | None:
+def _run_of_plan(by_name: dict[str, PolicyRun], take: PolicyRun | None) -> PolicyRun | None:
     """Return the run that the texts call the plan.
 
     It is the recommended policy if that follows a plan, so that all texts mean the same one. Else
@@ -198,7 +204,7 @@ def _planned(by_name: dict[str, PolicyRun], take: PolicyRun | None) -> PolicyRun
     if take is not None and take.traits.plan is not None:
         return take
     asked = [run for run in by_name.values() if run.asked]
-    name = plan_policy(run.name for run in sorted(asked, key=_rank))
+    name = plan_policy(run.name for run in sorted(asked, key=_sort_key))
     return None if name is None else by_name[name]
 
 

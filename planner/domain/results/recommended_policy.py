@@ -19,7 +19,7 @@ HINDSIGHT, TOLD = "sized in hindsight", "told what came"
 
 
 @dataclass(frozen=True, slots=True)
-class Yardstick:
+class OracleBaseline:
     """Oracle baseline, with the word that marks it."""
 
     policy: str
@@ -31,7 +31,7 @@ class Yardstick:
 
 
 @dataclass(frozen=True, slots=True)
-class Begins:
+class FirstReplicas:
     """Replicas of one pool at the beginning."""
 
     model: str
@@ -54,7 +54,7 @@ class Recommended:
     label: str
     parameters: dict[str, float]
     follows_plan: bool  # its next decision follows the plan
-    begins: tuple[Begins, ...]
+    begins: tuple[FirstReplicas, ...]
     sentence: str
     assurance: str
     qualifies: bool  # whether it passes every required test day
@@ -65,7 +65,7 @@ class Recommended:
     attainment: dict[str, float | None]
     meets_slo: bool
     equal_slo_saving: float | None
-    yardsticks: tuple[Yardstick, ...]
+    yardsticks: tuple[OracleBaseline, ...]
     why: str = ""  # reason of the choice
     timetable: Timetable | None = None
     what: str = ""  # the action, without its effects
@@ -138,7 +138,7 @@ def recommended_of(
         parameters=choice.candidate.parameters,
         follows_plan=run.plan is not None,
         begins=tuple(
-            Begins(
+            FirstReplicas(
                 pool.model,
                 pool.region,
                 pool.gpu.name,
@@ -159,7 +159,7 @@ def recommended_of(
         meets_slo=run.meets_slo,
         equal_slo_saving=None,
         yardsticks=tuple(
-            Yardstick(
+            OracleBaseline(
                 other.name,
                 other.label,
                 TOLD if other.traits.reads_future else HINDSIGHT,

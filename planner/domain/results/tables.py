@@ -10,7 +10,7 @@ import polars as pl
 
 from forecasting.demand import DemandSeries, SeriesKey
 from planner.domain.planning.figures import decisions
-from planner.domain.planning.inputs import Planned
+from planner.domain.planning.inputs import PlannedWindow
 from planner.domain.replicas import REPLICA
 from planner.domain.results.figures import policies_table, tiers_table
 from planner.domain.results.ranking import PolicyComparison
@@ -31,7 +31,7 @@ AMOUNTS = ("requests", "input_tokens", "output_tokens")
 def demand_table(demand: Demand) -> pl.DataFrame:
     when = times(demand.start_s, demand.bin_s, demand.bins)
     columns = {name: getattr(demand, name) for name in AMOUNTS}
-    return _together(
+    return _concatenate(
         _series(key, when, **{name: amounts[i] for name, amounts in columns.items()})
         for i, key in enumerate(demand.keys)
     )
@@ -54,7 +54,7 @@ def forecast_table(forecasts: Sequence[SeriesForecast]) -> pl.DataFrame:
         )
         for forecast in forecasts
     )
-    return _together((pl.DataFrame(schema=shape), *frames))
+    return _concatenate((pl.DataFrame(schema=shape), *frames))
 
 
 def looking_back_tables(series: Sequence[LookedBack]) -> dict[str, pl.DataFrame]:
@@ -89,7 +89,7 @@ def looking_back_tables(series: Sequence[LookedBack]) -> dict[str, pl.DataFrame]
                 actual=looked_back.history / looked_back.bin_s,
             )
         )
-    return {"moments": _together(moments), "history": _together(past)}
+    return {"moments": _concatenate(moments), "history": _concatenate(past)}
 
 
 def series_table(
@@ -104,7 +104,7 @@ def series_table(
         frames.append(
             _series(series.key, when, unit=series.unit, actual=actual, mean=mean, p10=low, p90=high)
         )
-    return _together(frames)
+    return _concatenate(frames)
 
 
 def _series(key: SeriesKey, when: pl.Series, **columns: Any) -> pl.DataFrame:
@@ -113,7 +113,7 @@ def _series(key: SeriesKey, when: pl.Series, **columns: Any) -> pl.DataFrame:
     )
 
 
-def _together(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
+def _concatenate(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
     """Return the frames concatenated, with gaps as null."""
     return pl.concat(frames).fill_nan(None)
 
@@ -168,7 +168,7 @@ def _by_policy(tables: Sequence[tuple[str, pl.DataFrame]]) -> pl.DataFrame:
     )
 
 
-def planned_tables(study: Study, planned: Planned) -> dict[str, pl.DataFrame]:
+def planned_tables(study: Study, planned: PlannedWindow) -> dict[str, pl.DataFrame]:
     return {
         "demand": demand_table(study.traffic.demand),
         "forecast": forecast_table(planned.forecasts),

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.domain.results.equal_attainment_savings import amount, apart
-from planner.domain.results.plan_versus_replay import plan_says
+from planner.domain.results.equal_attainment_savings import amount, largest_attainment_difference
+from planner.domain.results.plan_versus_replay import planned_words
 from planner.domain.study import PolicyRun
 from simulation.performance.profile import BEYOND
 
@@ -23,7 +23,7 @@ def never_moves(run: PolicyRun) -> bool:
     return bool((run.plan.target == run.plan.target[0]).all())
 
 
-def flat_beats(by_name: dict[str, PolicyRun], planned: PolicyRun | None) -> list[str]:
+def static_beats_plan(by_name: dict[str, PolicyRun], planned: PolicyRun | None) -> list[str]:
     """Return a warning if a static fleet beats the plan (X1); it comes before all others."""
     if planned is None or not planned.summary.arrived:
         return []
@@ -55,7 +55,7 @@ def flat_beats(by_name: dict[str, PolicyRun], planned: PolicyRun | None) -> list
     if planned.meets_slo and its_usd == plan_usd:
         return [f"{what}, no more than the plan, and never moves."]
     if planned.meets_slo:
-        return [f"{what}; the plan costs ${plan_usd}.{_unequal(flat, planned)}"]
+        return [f"{what}; the plan costs ${plan_usd}.{_attainment_differs_sentence(flat, planned)}"]
     return [f"{what}; the plan costs ${plan_usd} and misses a tier."]
 
 
@@ -74,9 +74,9 @@ def no_spare(runs: Sequence[PolicyRun]) -> list[str]:
     ]
 
 
-def _unequal(flat: PolicyRun, planned: PolicyRun) -> str:
+def _attainment_differs_sentence(flat: PolicyRun, planned: PolicyRun) -> str:
     """Return a sentence if the two differ in attainment by more than 0.2 points in a tier (X4)."""
-    difference = apart(flat, planned)
+    difference = largest_attainment_difference(flat, planned)
     if difference is None:
         return ""
     tier, its, plans = difference
@@ -92,7 +92,7 @@ def _in_worst_hour(run: PolicyRun, tier: str) -> str:
     return "" if share is None else f" ({share:.1%} in its worst hour)"
 
 
-def plan_is_still(planned: PolicyRun | None) -> list[str]:
+def plan_is_constant(planned: PolicyRun | None) -> list[str]:
     if planned is None or not planned.meets_slo or not never_moves(planned):
         return []
     return ["The plan never moves: a flat fleet of the same size does what it does."]
@@ -108,11 +108,11 @@ def misses(runs: Sequence[PolicyRun]) -> list[str]:
             if attainment is not None and not run.summary.slo_met[tier]
         ]
         if missed:
-            out.append(f"{run.label} misses {', '.join(missed)}{_refused(run)}.")
+            out.append(f"{run.label} misses {', '.join(missed)}{_refused_starts_sentence(run)}.")
     return out
 
 
-def _refused(run: PolicyRun) -> str:
+def _refused_starts_sentence(run: PolicyRun) -> str:
     """Return how many replicas did not start because no GPU was left."""
     if not run.refused_starts:
         return ""
@@ -147,7 +147,7 @@ def left_over(runs: Sequence[PolicyRun]) -> list[str]:
     out = []
     for run in runs:
         summary = run.summary
-        if summary.after_cost_usd > AFTER * summary.cost_usd and plan_says(run) is None:
+        if summary.after_cost_usd > AFTER * summary.cost_usd and planned_words(run) is None:
             out.append(
                 f"{run.label}: ${amount(summary.after_cost_usd)} of its "
                 f"${amount(summary.cost_usd)} is for work that was left when the window ended."

@@ -7,7 +7,12 @@ import numpy as np
 from planner.domain.random_streams import Stream, generator
 from planner.domain.retrospective.figures import LengthDrift, SpeedDrift
 from planner.domain.serialise import moment
-from planner.domain.traffic.known_lengths import LEAST, differ, known_sample, observed
+from planner.domain.traffic.known_lengths import (
+    LEAST,
+    known_sample,
+    lengths_differ,
+    observed_lengths,
+)
 from planner.domain.traffic.traffic import Traffic
 from planner.domain.traffic.window import Window
 from simulation.arrays import FloatArray
@@ -26,7 +31,7 @@ def length_drift(traffic: Traffic, window: Window, seed: int) -> tuple[LengthDri
     rng = generator(seed, Stream.KNOWN)
     drifts = []
     for m, model in enumerate(traffic.models):
-        recent = observed(traffic, m, window.start_s, window.end_s, rng)
+        recent = observed_lengths(traffic, m, window.start_s, window.end_s, rng)
         if not recent.requests:
             continue
         known, came = traffic.lengths[m], recent.lengths
@@ -37,7 +42,8 @@ def length_drift(traffic: Traffic, window: Window, seed: int) -> tuple[LengthDri
                 input_came=float(came[0].mean()),
                 output_known=float(known[1].mean()),
                 output_came=float(came[1].mean()),
-                flagged=recent.requests >= LEAST and differ(known_sample(traffic, m), recent),
+                flagged=recent.requests >= LEAST
+                and lengths_differ(known_sample(traffic, m), recent),
             )
         )
     return tuple(drifts)
@@ -72,11 +78,11 @@ def speed_drift(profile: LinearProfile, observations: Observations) -> SpeedDrif
         float(low),
         float(high),
         is_off,
-        moment(float(observations.at_s[_since(path)])) if is_off else None,
+        moment(float(observations.at_s[_drift_start(path)])) if is_off else None,
     )
 
 
-def _since(path: FloatArray) -> int:
+def _drift_start(path: FloatArray) -> int:
     """Return the first observation since which the drift has kept its sign and ``SLOWER``."""
     way = np.sign(path[-1] - 1)
     back = np.flatnonzero((path - 1) * way <= SLOWER)

@@ -25,22 +25,22 @@ from planner.domain.retrospective.figures import (
     Hour,
     PlanEvaluation,
 )
-from planner.domain.retrospective.requested_replicas import held_counts
+from planner.domain.retrospective.requested_replicas import requested_counts
 from planner.domain.retrospective.speed_drift import speed_drifts
 from planner.domain.serialise import moment
 from planner.domain.study import PolicyRun, Study
 from planner.domain.traffic.forecasts import SeriesForecast
 from planner.errors import Infeasible
-from planner.inputs.live.replica_speed import Served
-from planner.inputs.scenario.own_hardware import UserFacts
+from planner.inputs.live.replica_speed import ServedSpeed
 from planner.inputs.scenario.schema import Scenario
+from planner.inputs.scenario.user_facts import UserFacts
 from planner.optimizer.pools import pool_capacity
 from planner.optimizer.problem import ScalingPlan
 from planner.policies.builtin.forecast_plan import Planned as PlannedPolicy
 from planner.policies.context import BuiltPolicy
 from simulation.arrays import FloatArray, IntArray
 from simulation.policies.parts.schedule import FixedSchedule
-from simulation.policies.scheduled import Scheduled
+from simulation.policies.schedule_follower import Scheduled
 
 PERFECT = "perfect"
 NEARLY = 1e-9  # relative tolerance for rounding
@@ -55,7 +55,7 @@ def evaluate_plan(
     forecast: Forecast,
     progress: Progress,
     *,
-    served: Sequence[Served] = (),
+    served: Sequence[ServedSpeed] = (),
 ) -> PlanEvaluation:
     """Return the plan versus actual over the window of ``scenario``.
 
@@ -64,15 +64,15 @@ def evaluate_plan(
     """
     study = study_of(scenario, traces, known, part(progress, 0.0, 0.3))
     window = study.window
-    times_s, counts = held_counts(study.hardware, held, window.start_s, window.end_s)
+    times_s, counts = requested_counts(study.hardware, held, window.start_s, window.end_s)
     study = _running(study, counts[0])
     inputs = study.plan_input
     # A perfect forecast is the actual demand, in the form that plans use.
     perfect = forecast_load(inputs, part(progress, 0.3, 0.4), method=PERFECT)
-    needed, notes = _needed(study, perfect.load, part(progress, 0.4, 0.6))
-    run = _replayed(study, times_s, counts, part(progress, 0.6, 1.0))
+    needed, notes = _cheapest_plan(study, perfect.load, part(progress, 0.4, 0.6))
+    run = _replay_counts(study, times_s, counts, part(progress, 0.6, 1.0))
     summary = run.summary
-    by_period = _at(times_s, counts, window.period_starts_s - window.start_s)
+    by_period = _counts_at(times_s, counts, window.period_starts_s - window.start_s)
     speed, unsure = speed_drifts(study.hardware, counts, served)
     hours, required = window.period_s / 3600, None if needed is None else study.pools(needed.target)
     return PlanEvaluation(
@@ -88,7 +88,7 @@ def evaluate_plan(
         needed_replica_hours=None if required is None else float(required.sum()) * hours,
         needed_usd=None if required is None else _usd(study, required) * hours,
         planned_usd=_usd(study, by_period) * hours,
-        short_hours=_short(study, by_period, perfect.load) * hours,
+        short_hours=_short_periods(study, by_period, perfect.load) * hours,
         lengths=length_drift(study.traffic, window, scenario.seed),
         speed=speed,
         hours=_hours(study, perfect.forecasts, forecast, by_period, required),
@@ -107,7 +107,7 @@ def _running(study: Study, first: IntArray) -> Study:
     return replace(study, hardware=replace(study.hardware, today=today))
 
 
-def _needed(
+def _cheapest_plan(
     study: Study, load: Load, progress: Progress
 ) -> tuple[ScalingPlan | None, tuple[str, ...]]:
     """Return the cheapest plan for the known traffic, and notes if there is none."""
@@ -117,7 +117,9 @@ def _needed(
         return None, (f"Nothing would have carried all that came: {problem}",)
 
 
-def _replayed(study: Study, times_s: FloatArray, counts: IntArray, progress: Progress) -> PolicyRun:
+def _replay_counts(
+    study: Study, times_s: FloatArray, counts: IntArray, progress: Progress
+) -> PolicyRun:
     policy = PlannedPolicy(name="lt-i", label="As it was in force")
     rule = Scheduled(schedule=FixedSchedule(policy.key, times_s.tolist(), counts), name=policy.key)
     built = BuiltPolicy(rule, study.fleet(counts[0]), range(counts.shape[1]))
@@ -126,7 +128,7 @@ def _replayed(study: Study, times_s: FloatArray, counts: IntArray, progress: Pro
     )
 
 
-def _at(times_s: FloatArray, counts: IntArray, starts_s: FloatArray) -> IntArray:
+def _counts_at(times_s: FloatArray, counts: IntArray, starts_s: FloatArray) -> IntArray:
     """Return the replicas at the start of each period, ``[periods, pools]``."""
     return counts[np.searchsorted(times_s, starts_s, side="right") - 1]
 
@@ -141,7 +143,7 @@ def _usd(study: Study, counts: IntArray) -> float:
     return float((counts @ np.array(each)).sum())
 
 
-def _short(study: Study, counts_held: IntArray, load: Load) -> float:
+def _short_periods(study: Study, counts_held: IntArray, load: Load) -> float:
     """Return the number of periods in which some model had too little capacity for its peak.
 
     Capacity and peak are sums over all regions.
@@ -158,7 +160,7 @@ def _short(study: Study, counts_held: IntArray, load: Load) -> float:
 
 def _errors(forecasts: Sequence[SeriesForecast], forecast: Forecast) -> DemandError:
     """Return the errors of ``forecast`` over all bins with an observation and a forecast."""
-    actual, mean, planned = _beside(forecasts, forecast)
+    actual, mean, planned = _actual_and_forecast(forecasts, forecast)
     seen = ~np.isnan(actual)
     both = seen & ~np.isnan(mean)
     total = float(actual[both].sum())
@@ -175,7 +177,7 @@ def _errors(forecasts: Sequence[SeriesForecast], forecast: Forecast) -> DemandEr
     )
 
 
-def _beside(
+def _actual_and_forecast(
     forecasts: Sequence[SeriesForecast], stated: Forecast
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the actual, mean forecast and planned rates, tokens/s ``[series, bins]``.
@@ -203,7 +205,7 @@ def _hours(
     window = study.window
     per, periods = window.bins_per_period, len(window.period_starts_s)
     actual, mean, planned = (rates.sum(axis=0).reshape(periods, per) for rates in
-                           _beside(forecasts, forecast))  # fmt: skip
+                           _actual_and_forecast(forecasts, forecast))  # fmt: skip
     return tuple(
         Hour(
             moment(start),

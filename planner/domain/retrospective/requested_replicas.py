@@ -13,7 +13,7 @@ from planner.inputs.scenario.build import Hardware
 from simulation.arrays import FloatArray, IntArray
 
 
-def held_counts(
+def requested_counts(
     hardware: Hardware, pools: Sequence[HeldPool], start_s: float, end_s: float
 ) -> tuple[FloatArray, IntArray]:
     """Return the times of changes, and the replicas from each time on, ``[steps, pools]``.

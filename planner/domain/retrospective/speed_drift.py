@@ -13,11 +13,11 @@ import numpy as np
 from planner.domain.replicas import replica_of
 from planner.domain.retrospective.demand_drift import speed_drift
 from planner.domain.retrospective.figures import HeldPool, SpeedDrift
-from planner.domain.retrospective.requested_replicas import held_counts
-from planner.inputs.live.replica_speed import Served
+from planner.domain.retrospective.requested_replicas import requested_counts
+from planner.inputs.live.replica_speed import ServedSpeed
 from planner.inputs.scenario.build import Hardware, build_hardware
-from planner.inputs.scenario.own_hardware import UserFacts
 from planner.inputs.scenario.schema import Scenario
+from planner.inputs.scenario.user_facts import UserFacts
 from simulation.arrays import FloatArray, IntArray
 from simulation.performance.fitting.kalman import Observations
 from simulation.performance.linear import LinearProfile
@@ -28,7 +28,7 @@ TINY_S = 1e-9  # smallest coefficient: the filter uses logarithms
 
 
 def speed_drifts(
-    hardware: Hardware, held: IntArray, served: Sequence[Served]
+    hardware: Hardware, held: IntArray, served: Sequence[ServedSpeed]
 ) -> tuple[tuple[SpeedDrift, ...], tuple[str, ...]]:
     """Return the speed drifts, and a note for each model and region that cannot be judged.
 
@@ -63,7 +63,7 @@ def speeds_now(
     scenario: Scenario,
     known: UserFacts,
     held: Sequence[HeldPool],
-    served: Sequence[Served],
+    served: Sequence[ServedSpeed],
     start_s: float,
     end_s: float,
 ) -> tuple[SpeedDrift, ...]:
@@ -72,18 +72,18 @@ def speeds_now(
     Times are epoch seconds. Raises ScenarioError if the scenario lacks a pool of the plan.
     """
     hardware = build_hardware(scenario, known, spot=True)
-    _, counts = held_counts(hardware, held, start_s, end_s)
+    _, counts = requested_counts(hardware, held, start_s, end_s)
     return speed_drifts(hardware, counts, served)[0]
 
 
-def _drift(profile: Profile, observed: Served) -> SpeedDrift:
+def _drift(profile: Profile, observed: ServedSpeed) -> SpeedDrift:
     """Return the drift of the observed service from ``profile``, of any kind."""
     observations = observations_of(profile, observed)
     if isinstance(profile, LinearProfile) and profile.beta_s > 0 and profile.delta_s > 0:
         return speed_drift(profile, observations)
     # The filter needs a linear profile. Replace another kind by a line, and scale the observations
     # by line over profile, so that only the drift remains.
-    straight = _straight(profile, observed, observations)
+    straight = _equivalent_linear_profile(profile, observed, observations)
     line = straight.alpha_s + straight.beta_s * observations.decodes
     line = line + straight.delta_s * observations.prefill_tokens
     modelled = _seconds(
@@ -93,7 +93,7 @@ def _drift(profile: Profile, observed: Served) -> SpeedDrift:
     return speed_drift(straight, replace(observations, seconds=seconds))
 
 
-def observations_of(profile: Profile, observed: Served) -> Observations:
+def observations_of(profile: Profile, observed: ServedSpeed) -> Observations:
     """Return the mean iteration that a token sees, for each observation.
 
     Under Poisson arrivals a token shares its batch with the mean number of running sequences.
@@ -111,7 +111,9 @@ def observations_of(profile: Profile, observed: Served) -> Observations:
     )
 
 
-def _straight(profile: Profile, observed: Served, observations: Observations) -> LinearProfile:
+def _equivalent_linear_profile(
+    profile: Profile, observed: ServedSpeed, observations: Observations
+) -> LinearProfile:
     """Return a linear profile that equals ``profile`` at one sequence and at the mean load."""
     few = np.ones(1)
     b, p, share = (
@@ -140,7 +142,7 @@ def _straight(profile: Profile, observed: Served, observations: Observations) ->
 
 
 def _seconds(
-    profile: Profile, observed: Served, b: FloatArray, p: FloatArray, share: FloatArray
+    profile: Profile, observed: ServedSpeed, b: FloatArray, p: FloatArray, share: FloatArray
 ) -> FloatArray:
     """Return the profile's mean iteration time for ``b`` sequences, seconds.
 

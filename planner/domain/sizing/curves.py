@@ -137,7 +137,7 @@ def _keys_by_tier(
                 hardware.routing, blocks,
             ),
         )
-        for tier in strictest(hardware.limits_of(m))
+        for tier in strictest_tiers(hardware.limits_of(m))
     ]  # fmt: skip
 
 
@@ -225,7 +225,7 @@ def _curve(key: CurveKey) -> PoolCurve:
     )
 
 
-def strictest(tiers: list[Tier]) -> list[Tier]:
+def strictest_tiers(tiers: list[Tier]) -> list[Tier]:
     """Return the tiers that are not implied by another tier.
 
     A tier is implied if another one has equal or tighter limits and an attainment at least as high.
@@ -257,7 +257,11 @@ def unsized_sentences(hardware: Hardware, trace: Trace) -> tuple[str, ...]:
         limits = hardware.limits_of(m)
         for t in np.unique(trace.tier[trace.model == m]).tolist():
             tier = hardware.tiers[t]
-            if not tier.deferrable and tier in strictest([*limits, tier]) and tier not in limits:
+            if (
+                not tier.deferrable
+                and tier in strictest_tiers([*limits, tier])
+                and tier not in limits
+            ):
                 sentences.append(
                     f"Requests of tier {tier.name} come for {model.name} in this window, and none "
                     "was known before: sizes of it keep the limits of its other tiers alone."

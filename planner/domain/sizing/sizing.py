@@ -114,7 +114,7 @@ def size(
         pool_tps[m, g] = pools[m, g].counted(most_instances(hardware, m, g))
     theta = in_large_pools(pool_tps)
     for m, model in enumerate(hardware.models):
-        if not _whole(hardware, theta[m]):
+        if not _serves_both_phases(hardware, theta[m]):
             why = [note for note in notes if note.startswith(f"{model.name} on")]
             raise ScenarioError(
                 f"tiers: no GPU type of this scenario can serve {model.name} within its limits. "
@@ -164,7 +164,7 @@ def in_large_pools(pool_tps: FloatArray) -> FloatArray:
     return np.asarray(pool_tps[:, :, -1] / pool_tps.shape[-1], np.float64)
 
 
-def _whole(hardware: Hardware, theta: FloatArray) -> bool:
+def _serves_both_phases(hardware: Hardware, theta: FloatArray) -> bool:
     """Return whether the columns of a model can serve both its prompts and its answers."""
     can_serve = theta > 0
     return bool(can_serve[hardware.stages != 2].any() and can_serve[hardware.stages != 1].any())

@@ -122,7 +122,7 @@ def _rows(
         divided = stated.model_copy(update={"attention": attention, "ffn": gpus - attention})
         try:
             profile = split_speed(section, divided, hardware.models[m], hardware.gpus[g])
-            sized = _sized(hardware, model_column, profile, tier, work)
+            sized = _closed_form_size(hardware, model_column, profile, tier, work)
         except (ScenarioError, SimulationError) as problem:
             yield replace(row, note=str(problem).removeprefix("profiles: ")), None
             continue
@@ -137,7 +137,7 @@ def _rows(
         )
 
 
-def _sized(
+def _closed_form_size(
     hardware: Hardware, model_column: At, profile: Profile, tier: Tier, work: Workload
 ) -> Sized:
     """Return the closed-form size of a profile, at TTFT for prefill and at TBT otherwise."""

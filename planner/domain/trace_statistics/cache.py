@@ -22,7 +22,7 @@ VERSION = 3  # of the stored format; other versions are computed again
 FIGURES, RATES, TOTAL = "character.json", "character-rates.parquet", "character-total.parquet"
 
 
-def character_written(store: Path) -> dict[str, Any]:
+def write_character(store: Path) -> dict[str, Any]:
     """Compute and store the characterisation, and return its figures as plain data."""
     with damage_reported(STORED, AGAIN):
         characterised = characterise(store)
@@ -36,27 +36,27 @@ def character_written(store: Path) -> dict[str, Any]:
     return figures
 
 
-def character_kept(store: Path) -> dict[str, Any]:
+def stored_character(store: Path) -> dict[str, Any]:
     """Return the figures as plain data; compute them if they are not stored."""
     try:
         stored = json.loads((store / FIGURES).read_text(encoding="utf-8"))
     except (ValueError, FileNotFoundError):
-        return character_written(store)
+        return write_character(store)
     if not isinstance(stored, dict) or stored.get("version") != VERSION:
-        return character_written(store)
+        return write_character(store)
     figures: dict[str, Any] = stored["figures"]
     return figures
 
 
-def rates_kept(store: Path, by: str) -> pl.DataFrame:
+def stored_rates(store: Path, by: str) -> pl.DataFrame:
     """Return the amounts over time of the labels of one kind, for charts."""
-    character_kept(store)
+    stored_character(store)
     return _table(store, RATES).filter(pl.col("by") == by)
 
 
-def total_kept(store: Path) -> DemandSeries:
+def stored_total(store: Path) -> DemandSeries:
     """Return the total demand, in the unit by which days are ranked."""
-    figures = character_kept(store)
+    figures = stored_character(store)
     table = _table(store, TOTAL)
     unit = figures["unit"]
     return DemandSeries(
@@ -70,7 +70,7 @@ def _table(store: Path, name: str) -> pl.DataFrame:
         with damage_reported(name, AGAIN):
             return pl.read_parquet(store / name)
     except Damaged:
-        character_written(store)
+        write_character(store)
         return pl.read_parquet(store / name)
 
 

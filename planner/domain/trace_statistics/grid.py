@@ -111,7 +111,7 @@ def demand_grid(columns: Sequence[DemandColumns]) -> Grid:
     return Grid(names, ordered, start_s, bin_s, amounts, present)
 
 
-def joined(columns: Sequence[DemandColumns]) -> Sequence[DemandColumns]:
+def merge_bins(columns: Sequence[DemandColumns]) -> Sequence[DemandColumns]:
     """Return the series with bins merged until they fit MAX_DEMAND_CELLS.
 
     A merged bin with a gap is a gap. Outside its own bins a series counts as 0.
@@ -157,7 +157,7 @@ def stored_grid(store: Path, report: IngestReport) -> Grid:
     narrowest round width that leaves few enough.
     """
     if report.kind == "demand":
-        return demand_grid(joined(read_demand(store)))
+        return demand_grid(merge_bins(read_demand(store)))
     _, scan = scan_requests(store)
     series = int(scan.select(label_code(report).n_unique()).collect(engine="streaming").item())
     return demand_grid(bin_requests(store, base_width(report.end_s - report.start_s, series)))

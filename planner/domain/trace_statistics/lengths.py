@@ -52,7 +52,7 @@ def _by_label(
     first = np.searchsorted(label_of, np.arange(len(labels) + 1))
     requests = np.add.reduceat(weight, first[:-1])
     return [
-        counted(
+        length_distribution(
             field,
             by,
             str(labels[i]),
@@ -63,7 +63,9 @@ def _by_label(
     ]
 
 
-def counted(field: str, by: str, label: str, tokens: FloatArray, count: FloatArray) -> Lengths:
+def length_distribution(
+    field: str, by: str, label: str, tokens: FloatArray, count: FloatArray
+) -> Lengths:
     """Return the distribution of ``count[i]`` requests with ``tokens[i]`` each, sorted by tokens.
 
     A quantile is the smallest length that at least this share of requests does not exceed

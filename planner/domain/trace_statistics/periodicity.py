@@ -38,7 +38,7 @@ def autocorrelation(values: FloatArray, lag: int) -> float | None:
     return float(np.corrcoef(before, after)[0, 1])
 
 
-def coarse(values: FloatArray, factor: int) -> FloatArray:
+def coarser_sums(values: FloatArray, factor: int) -> FloatArray:
     """Return the sums of ``factor`` bins; a gap makes a gap, an incomplete last sum is dropped."""
     covered = len(values) // factor * factor
     return np.asarray(values[:covered].reshape(-1, factor).sum(axis=1))
@@ -51,7 +51,7 @@ def day_and_week(values: FloatArray, bin_s: float) -> tuple[float, float | None,
     """
     factor = max(1, round(HOUR_S / bin_s))
     if abs(factor * bin_s - HOUR_S) < 1e-6:
-        values, bin_s = coarse(values, factor), HOUR_S
+        values, bin_s = coarser_sums(values, factor), HOUR_S
     lags = [round(span / bin_s) for span in (DAY_S, WEEK_S)]
     is_whole_day = abs(lags[0] * bin_s - DAY_S) < 1e-6 * DAY_S
     day, week = (autocorrelation(values, lag) if is_whole_day else None for lag in lags)
@@ -106,7 +106,7 @@ def burstiness(values: FloatArray, bin_s: float) -> list[Burstiness]:
         factor = round(scale / bin_s)
         if abs(factor * bin_s - scale) > 1e-6 * scale:
             continue
-        sums = coarse(values, factor)
+        sums = coarser_sums(values, factor)
         known_sums = sums[~np.isnan(sums)]
         if len(known_sums) >= LEAST_BINS:
             scales.append(_at_scale(sums, known_sums, scale))
@@ -121,14 +121,14 @@ def _at_scale(sums: FloatArray, known: FloatArray, scale: float) -> Burstiness:
         bin_s=scale,
         bins=len(known),
         dispersion=variance / mean if mean else None,
-        within_10_min=_within(sums, round(LOCAL_S / scale)),
+        within_10_min=_variance_over_mean(sums, round(LOCAL_S / scale)),
         peak_to_mean=float(known.max()) / mean if mean else None,
         cv=variance**0.5 / mean if mean else None,
         empty=float((known == 0).mean()),
     )
 
 
-def _within(sums: FloatArray, bins: int) -> float | None:
+def _variance_over_mean(sums: FloatArray, bins: int) -> float | None:
     """Return variance over mean within runs of ``bins`` bins, weighted by the amount in each run.
 
     This removes the daily cycle, because the mean is that of the run. None: too few bins.

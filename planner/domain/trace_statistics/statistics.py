@@ -55,7 +55,7 @@ def characterise(store: Path | str) -> Characterisation:
         else (known_amounts, grid.bin_s)
     )
     lists = [imbalance(grid, kind) for kind in by]
-    found_lost = _lost(grid, find_outages(summed, grid.bin_s))
+    found_lost = _lost_bins(grid, find_outages(summed, grid.bin_s))
     character = Character(
         trace=report.trace,
         kind=report.kind,
@@ -85,7 +85,7 @@ def characterise(store: Path | str) -> Characterisation:
     return Characterisation(character, chart_rates(grid, lost), total)
 
 
-def _lost(grid: Grid, of_all: tuple[Outage, ...]) -> list[LostBins]:
+def _lost_bins(grid: Grid, of_all: tuple[Outage, ...]) -> list[LostBins]:
     """Return the outages of the total in order of time, then those of single series.
 
     An outage of a series counts only outside those of the total. Series outages with the most
@@ -97,14 +97,14 @@ def _lost(grid: Grid, of_all: tuple[Outage, ...]) -> list[LostBins]:
         rows = np.where(of_total | ~grid.present, np.nan, grid.amounts[grid.unit])
         for row in np.flatnonzero(may_have_outages(rows)):
             alone += [
-                _words(grid, grid.names[row], outage)
+                _lost_bins_of(grid, grid.names[row], outage)
                 for outage in find_outages(rows[row], grid.bin_s)
             ]
     alone.sort(key=lambda outage: -outage.missing)
-    return [_words(grid, "all", outage) for outage in of_all] + alone
+    return [_lost_bins_of(grid, "all", outage) for outage in of_all] + alone
 
 
-def _words(grid: Grid, series: str, outage: Outage) -> LostBins:
+def _lost_bins_of(grid: Grid, series: str, outage: Outage) -> LostBins:
     start_s = grid.start_s + outage.first * grid.bin_s
     end_s = start_s + outage.bins * grid.bin_s
     return LostBins(

@@ -57,7 +57,7 @@ def longer_outputs(trace: Trace, factor: float, from_s: float) -> Trace:
     return replace(trace, output_tokens=np.where(late, np.maximum(grown, 1), trace.output_tokens))
 
 
-def scaled(
+def scale_demand(
     demand: Demand, amounts: Sequence[str], factor: float, start_s: float, end_s: float
 ) -> Demand:
     """Return ``demand`` with ``amounts`` in ``[start_s, end_s)`` multiplied by ``factor``."""

@@ -44,7 +44,9 @@ def mean_rps(launch: Launch) -> float:
     return launch.rps if launch.rps is not None else (launch.requests_per_day or 0.0) / DAY_S
 
 
-def rates(launch: Launch, start_s: float, bin_s: float, bins: int, clock: str) -> FloatArray:
+def expected_counts(
+    launch: Launch, start_s: float, bin_s: float, bins: int, clock: str
+) -> FloatArray:
     """Return the expected requests of each bin from ``start_s`` on, ``[bins]``.
 
     They are exact integrals of a rate that is constant within each hour of local time. Day 1 of
@@ -63,7 +65,7 @@ def rates(launch: Launch, start_s: float, bin_s: float, bins: int, clock: str) -
     return np.asarray(np.diff(np.interp(edges, np.arange(len(arrived)), arrived)), np.float64)
 
 
-def drawn(
+def draw_counts(
     launch: Launch, expected: FloatArray, bin_s: float, rng: np.random.Generator
 ) -> FloatArray:
     """Draw counts around ``expected``, ``[bins]``.
@@ -79,7 +81,7 @@ def drawn(
     return rng.poisson(expected * np.repeat(factors, per_hour)[: len(expected)]).astype(np.float64)
 
 
-def described(
+def described_bins(
     source: Source,
     where: str,
     span: tuple[float, float] | None,
@@ -109,7 +111,7 @@ def described(
     else:
         start_s, end_s = floor(span[0] / width) * width, ceil(span[1] / width) * width
     bins = round((end_s - start_s) / width)
-    counts = drawn(launch, rates(launch, start_s, width, bins, clock), width, rng)
+    counts = draw_counts(launch, expected_counts(launch, start_s, width, bins, clock), width, rng)
     name = source.model or "launch"
     return DemandColumns(name, source.model, None, None, start_s, width, counts, None, None, None)
 

@@ -79,7 +79,7 @@ class PlannedQuantile:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Past:
+class PastPeriods:
     """A series' periods before the first decision: planned capacity and actual demand.
 
     Both are amounts per bin. ``k`` counts ``HEIGHTS``, ``p`` periods and ``w`` the bins of a
@@ -98,7 +98,7 @@ class Past:
         return np.asarray(np.where(over, self.came, 0.0).sum(axis=(1, 2)), np.float64)
 
 
-def share_covered(pasts: Sequence[Past]) -> FloatArray:
+def share_covered(pasts: Sequence[PastPeriods]) -> FloatArray:
     """Return the share of all demand that was covered, by height, ``[k]``.
 
     The share never falls as the height rises.
@@ -108,7 +108,7 @@ def share_covered(pasts: Sequence[Past]) -> FloatArray:
     return np.asarray(1.0 - late / actual if actual > 0 else np.ones_like(late), np.float64)
 
 
-def cost(pasts: Sequence[Past], late_usd: float) -> FloatArray:
+def cost_by_height(pasts: Sequence[PastPeriods], late_usd: float) -> FloatArray:
     """Return the cost of capacity and of late requests in dollars, by height, ``[k]``.
 
     Each late request costs ``late_usd``. This is the newsvendor cost, summed over actual demand.
@@ -177,12 +177,12 @@ class Quantiles:
         pasts = self._pasts(group, origins, at_once) if len(origins) else []
         if not pasts:
             return _assumed(group, self.forecast.method)
-        chosen = _chosen(group, pasts, self.forecast.late_usd, len(origins))
+        chosen = _choose_height(group, pasts, self.forecast.late_usd, len(origins))
         begin = float(origins[0]) + _lead(self.window) * self.window.bin_s
         end = begin + len(origins) * _steps(self.window, at_once) * self.window.bin_s
         return chosen.told(self.window, self.traffic, begin, end)
 
-    def _pasts(self, group: Group, origins: FloatArray, at_once: bool) -> list[Past]:
+    def _pasts(self, group: Group, origins: FloatArray, at_once: bool) -> list[PastPeriods]:
         """Return the past of the largest series for which the method has enough history."""
         series = series_of(self.traffic, group)
         series.sort(key=lambda placed: -float(np.nansum(placed[1].values)))
@@ -200,7 +200,7 @@ class Quantiles:
             usd = 0.0 if self.usd_per_tps is None else float(self.usd_per_tps[m, r])
             each = float(np.nansum(requests[m, r].values) / np.nansum(demand.values))
             hours = self.window.period_s / 3600
-            pasts.append(Past(room, actual, usd * hours / self.window.bin_s, each))
+            pasts.append(PastPeriods(room, actual, usd * hours / self.window.bin_s, each))
         return pasts
 
 
@@ -258,7 +258,7 @@ class _Choice:
         return "The median, the least," if self.height == HEIGHTS[0] else "The smallest"
 
 
-def needed(share: float, decisions: int) -> float:
+def coverage_needed(share: float, decisions: int) -> float:
     """Return the share to cover on ``decisions`` earlier decisions for a target of ``share``.
 
     If the order of decisions is random, the next one is harder than all n earlier ones with
@@ -267,14 +267,16 @@ def needed(share: float, decisions: int) -> float:
     return 1.0 - (1.0 - share) * decisions / (decisions + 1)
 
 
-def _chosen(group: Group, pasts: Sequence[Past], late_usd: float | None, decisions: int) -> _Choice:
+def _choose_height(
+    group: Group, pasts: Sequence[PastPeriods], late_usd: float | None, decisions: int
+) -> _Choice:
     """Choose the cheapest height if late requests have a price, else the lowest that suffices.
 
     If no height covers enough, choose the highest.
     """
-    covered, needed_share = share_covered(pasts), needed(group.wanted, decisions)
+    covered, needed_share = share_covered(pasts), coverage_needed(group.wanted, decisions)
     if late_usd is not None:
-        chosen = int(np.argmin(cost(pasts, late_usd)))
+        chosen = int(np.argmin(cost_by_height(pasts, late_usd)))
     else:
         enough = np.flatnonzero(covered >= needed_share - 1e-12)
         chosen = int(enough[0]) if enough.size else len(HEIGHTS) - 1

@@ -13,7 +13,7 @@ from forecasting.demand import REQUESTS
 from forecasting.errors import SeriesTooShort
 from forecasting.selection import forecaster
 from planner.domain.random_streams import Stream, generator
-from planner.domain.traffic.binned import all_from
+from planner.domain.traffic.binned_source import all_from
 from planner.domain.traffic.sources import MAX_DRAWN, check_requests
 from planner.domain.traffic.traffic import FORECAST, Traffic, merge
 from planner.domain.traffic.window import Window

@@ -90,12 +90,14 @@ def forecast_window(
         progress(i / len(series), f"Forecasting {demand.key.model} in {demand.key.region}")
         key = demand.key
         described = traffic.described(key.model, key.region, tiers[key.tier], demand.unit, window)
-        done.append(rolled(demand, window, method, at_once=at_once, described=described).at(height))
+        done.append(
+            roll_forecast(demand, window, method, at_once=at_once, described=described).at(height)
+        )
     return tuple(done)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rolled:
+class RolledForecast:
     """The forecasts of a series, one per decision of a window, before a level is chosen.
 
     ``pieces`` holds one forecast per decision. The bins from ``first`` on belong to the periods
@@ -156,14 +158,14 @@ class Rolled:
         return np.asarray(height.times * self.level(height.level), np.float64)
 
 
-def rolled(
+def roll_forecast(
     series: DemandSeries,
     window: Window,
     method: str,
     *,
     at_once: bool = False,
     described: FloatArray | None = None,
-) -> Rolled:
+) -> RolledForecast:
     """Forecast a series for every period of the window, each from the bins before its decision."""
     bins, bin_s = round(window.duration_s / window.bin_s), window.bin_s
     lead = 0 if window.ahead else round((window.start_s - window.origins_s[0]) / bin_s)
@@ -176,7 +178,7 @@ def rolled(
     offset = round((seen.start_s - window.start_s) / bin_s) if seen.bins else 0
     actual[offset : offset + seen.bins] = seen.values
     pieces = rolling_forecasts(series, model, origins, steps)
-    return Rolled(series, window, tuple(pieces), lead, actual, described)
+    return RolledForecast(series, window, tuple(pieces), lead, actual, described)
 
 
 def _errors(

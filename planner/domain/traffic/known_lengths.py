@@ -8,7 +8,7 @@ import numpy as np
 
 from planner.domain.random_streams import Stream, generator
 from planner.domain.traffic.known_arrivals import known_arrivals
-from planner.domain.traffic.lengths import SAMPLE, Lengths, LengthSample, mixed
+from planner.domain.traffic.lengths import SAMPLE, Lengths, LengthSample, mix_lengths
 from planner.domain.traffic.sources import StoredTrace
 from planner.domain.traffic.traffic import Traffic, build_traffic
 from planner.domain.traffic.window import DAY_S, Window, resolve_window
@@ -146,9 +146,9 @@ def _of_model(
     """Return the samples of one model, and the index of the sample of each period, ``[p]``."""
     origins = window.origins_s
     begin = float(origins[0])
-    sample = observed(traffic, m, begin - DAY_S, begin, rng)
+    sample = observed_lengths(traffic, m, begin - DAY_S, begin, rng)
     if sample.requests < LEAST:
-        sample = observed(traffic, m, traffic.demand.start_s, begin, rng)
+        sample = observed_lengths(traffic, m, traffic.demand.start_s, begin, rng)
     samples = [sample if sample.requests else known_sample(traffic, m)]
     sample_of = np.zeros(len(origins), np.int64)
     now = 0
@@ -156,9 +156,11 @@ def _of_model(
         if p and origin == origins[p - 1]:  # ahead of the trace: nothing new is known
             sample_of[p] = now
             continue
-        recent = observed(traffic, m, origin - window.period_s, origin, rng)
-        if recent.requests >= LEAST and differ(samples[now], recent):
-            similar_samples = [s for s, known in enumerate(samples) if not differ(known, recent)]
+        recent = observed_lengths(traffic, m, origin - window.period_s, origin, rng)
+        if recent.requests >= LEAST and lengths_differ(samples[now], recent):
+            similar_samples = [
+                s for s, known in enumerate(samples) if not lengths_differ(known, recent)
+            ]
             now = similar_samples[0] if similar_samples else len(samples)
             if not similar_samples:
                 samples.append(recent)
@@ -173,7 +175,7 @@ def known_sample(traffic: Traffic, m: int) -> LengthSample:
     return LengthSample(traffic.lengths[m], 0.0, cached)
 
 
-def observed(
+def observed_lengths(
     traffic: Traffic, m: int, start_s: float, end_s: float, rng: np.random.Generator
 ) -> LengthSample:
     """Return a sample of a model's lengths in ``[start_s, end_s)``.
@@ -189,10 +191,10 @@ def observed(
         count = float(np.nansum(source.requests()[bins]) * source.cells.sum())
         if source.model == m and count > 0:
             others.append(source.drawn_lengths(count, bins))
-    return mixed(trace, rows, others, rng)
+    return mix_lengths(trace, rows, others, rng)
 
 
-def differ(known: LengthSample, recent: LengthSample) -> bool:
+def lengths_differ(known: LengthSample, recent: LengthSample) -> bool:
     """Return whether the mean input, output or prefill of recent requests has changed.
 
     The change must exceed both ``DRIFT`` of the mean and ``ERRORS`` standard errors.

@@ -46,7 +46,7 @@ class LengthSample:
         return isl if self.cached is None else isl - self.cached.tokens
 
 
-def mixed(
+def mix_lengths(
     trace: Trace,
     rows: IntArray,
     others: Sequence[DrawnLengths],

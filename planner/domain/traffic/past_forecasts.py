@@ -15,7 +15,7 @@ from forecasting.multi_series import past_forecasts_each
 from forecasting.rules.registry import AUTO
 from forecasting.selection import forecaster
 from planner.domain.progress import Progress
-from planner.domain.traffic.forecasts import MEAN, QUANTILES, SeriesForecast, rolled
+from planner.domain.traffic.forecasts import MEAN, QUANTILES, SeriesForecast, roll_forecast
 from planner.domain.traffic.groups import Group, series_of
 from planner.domain.traffic.traffic import Traffic
 from planner.domain.traffic.window import DAY_S, Window
@@ -149,7 +149,7 @@ def against_naive(
     naive_errors: dict[str, float] = {}
     for method in NAIVE:
         try:
-            repeated = [rolled(demand, window, method).at(MEAN) for demand in series]
+            repeated = [roll_forecast(demand, window, method).at(MEAN) for demand in series]
         except SeriesTooShort:
             continue
         naive = error([(forecast.actual, forecast.mean) for forecast in repeated])

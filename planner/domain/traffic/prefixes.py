@@ -80,7 +80,7 @@ def blocks_of_sessions(trace: Trace) -> PrefixBlocks | None:
     return PrefixBlocks(start, ids.astype(np.int32), SESSION_TOKENS)
 
 
-def joined(parts: Sequence[Trace]) -> Prefixes | None:
+def join_prefixes(parts: Sequence[Trace]) -> Prefixes | None:
     """Return the blocks of several traces, or their cached tokens, one after the other.
 
     Each trace's ids are renumbered, so that no two traces share a block. If some traces have

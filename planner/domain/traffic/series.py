@@ -68,7 +68,7 @@ def _amounts(columns: DemandColumns, unit: str) -> tuple[str, FloatArray] | None
     return None
 
 
-def uncounted(series: Sequence[DemandSeries]) -> tuple[str, ...]:
+def uncounted_units_sentence(series: Sequence[DemandSeries]) -> tuple[str, ...]:
     """Return a sentence on the units that the file does not count, or nothing."""
     keys = dict.fromkeys(demand.key for demand in series)
     notes = []

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from planner.domain.traffic.binned import BinnedSource
+from planner.domain.traffic.binned_source import BinnedSource
 from planner.domain.traffic.prefixes import blocks_of, cached_of
 from planner.domain.traffic.scaling import of_first_turn, scaled_arrivals, scaled_sessions
 from planner.errors import ScenarioError
@@ -168,8 +168,8 @@ def binned_sources(
     for series in columns:
         model = source.model or series.model or series.name
         cells = np.zeros((len(shell.regions), len(shell.tiers)))
-        regions = source.regions or _only(series.region, shell.regions, where, "region")
-        tiers = source.tiers or _only(series.tier, shell.tiers, where, "tier")
+        regions = source.regions or _only_name(series.region, shell.regions, where, "region")
+        tiers = source.tiers or _only_name(series.tier, shell.tiers, where, "tier")
         for region, of_region in regions.items():
             for tier, of_tier in tiers.items():
                 cell = (
@@ -211,7 +211,9 @@ def _check_tokens(binned: BinnedSource, source: Source, where: str) -> None:
         )
 
 
-def _only(label: str | None, names: tuple[str, ...], where: str, what: str) -> dict[str, float]:
+def _only_name(
+    label: str | None, names: tuple[str, ...], where: str, what: str
+) -> dict[str, float]:
     """Return the file's label, or the only name of the scenario, with share 1.
 
     Raise ScenarioError if the file has no label and the scenario several names.

@@ -9,19 +9,19 @@ import numpy as np
 
 from forecasting.demand import INPUT_TOKENS, OUTPUT_TOKENS
 from planner.domain.random_streams import Stream, generator
-from planner.domain.traffic.binned import BinnedSource
-from planner.domain.traffic.demand import Demand, bin_demand
-from planner.domain.traffic.described_traffic import described, rates
-from planner.domain.traffic.known_until import (
-    Measured,
+from planner.domain.traffic.binned_source import BinnedSource
+from planner.domain.traffic.data_cutoff import (
+    MeasuredSource,
     bins_by,
     check_until,
     known_by,
     until_words,
     without_bins_after,
 )
-from planner.domain.traffic.lengths import Lengths, LengthSample, mixed
-from planner.domain.traffic.prefixes import blocks_of_sessions, joined
+from planner.domain.traffic.demand import Demand, bin_demand
+from planner.domain.traffic.described_traffic import described_bins, expected_counts
+from planner.domain.traffic.lengths import Lengths, LengthSample, mix_lengths
+from planner.domain.traffic.prefixes import blocks_of_sessions, join_prefixes
 from planner.domain.traffic.sources import (
     MAX_DRAWN,
     MAX_REQUESTS,
@@ -123,7 +123,9 @@ class Traffic:
         for part in parts:
             if part.launch is None:
                 return None
-            launch_rates = rates(part.launch, window.start_s, window.bin_s, bins, self.clock)
+            launch_rates = expected_counts(
+                part.launch, window.start_s, window.bin_s, bins, self.clock
+            )
             lengths = {INPUT_TOKENS: part.input_lengths, OUTPUT_TOKENS: part.output_lengths}.get(
                 unit
             )
@@ -169,7 +171,7 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
     """Read the sources; raise ScenarioError if they do not fit the scenario or each other."""
     shell = _empty_traffic(settings.models, settings.regions, settings.tiers)
     rng = generator(settings.seed, Stream.SOURCES)
-    measured: list[Measured] = []
+    measured: list[MeasuredSource] = []
     binned: list[BinnedSource] = []
     notes: list[str] = []
     for index, stated in enumerate(settings.sources):
@@ -184,7 +186,7 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
             if settings.prefix_caching and requests.blocks is None and requests.session is not None:
                 requests = replace(requests, blocks=blocks_of_sessions(requests))
                 notes.append(f"{stored.name}: {GROWING}")
-            measured.append(known_by(Measured(requests, *span(columns)), settings.until_s))
+            measured.append(known_by(MeasuredSource(requests, *span(columns)), settings.until_s))
             if columns.hash_ids is not None and not isinstance(requests.blocks, PrefixBlocks):
                 why = "it is scaled" if source.scale != 1 else "its hash_ids fit no size of blocks"
                 notes.append(f"{stored.name}: its hash_ids are not used, since {why}.")
@@ -218,7 +220,7 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
             "Demand files hold counts, not requests: arrivals within a bin and lengths are drawn "
             "at random with the scenario's seed."
         )
-    launched = _launched(settings, shell, measured, binned, clock, rng)
+    launched = _draw_described(settings, shell, measured, binned, clock, rng)
     binned += launched
     if launched:
         notes.append(LAUNCHED)
@@ -251,10 +253,10 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
     )
 
 
-def _launched(
+def _draw_described(
     settings: TrafficSettings,
     shell: Trace,
-    measured: list[Measured],
+    measured: list[MeasuredSource],
     binned: list[BinnedSource],
     clock: str,
     rng: np.random.Generator,
@@ -287,7 +289,7 @@ def _launched(
     sources = []
     for index, source in to_come:
         where = f"traffic.sources[{index}]"
-        columns = described(source, where, span, bin_s, clock, rng)
+        columns = described_bins(source, where, span, bin_s, clock, rng)
         sources += binned_sources(shell, source, [columns], where)
     return sources
 
@@ -311,7 +313,7 @@ def merge(parts: Sequence[Trace], replay: str) -> Trace:
     base = min(part.start_s for part in parts)
     arrival = np.concatenate([part.arrival_s + (part.start_s - base) for part in parts])
     order = np.argsort(arrival, kind="stable")
-    blocks, session = joined(parts), joined_sessions(parts)
+    blocks, session = join_prefixes(parts), joined_sessions(parts)
     return replace(
         parts[0],
         arrival_s=arrival[order],
@@ -328,7 +330,10 @@ def merge(parts: Sequence[Trace], replay: str) -> Trace:
 
 
 def _demand(
-    settings: TrafficSettings, measured: list[Measured], binned: list[BinnedSource], shell: Trace
+    settings: TrafficSettings,
+    measured: list[MeasuredSource],
+    binned: list[BinnedSource],
+    shell: Trace,
 ) -> tuple[Demand, list[str]]:
     """Return the demand of all sources in bins of one width, and notes.
 
@@ -439,11 +444,14 @@ def _lengths(
         for source in binned
         if source.model == model
     ]
-    return mixed(trace, rows, others, rng)
+    return mix_lengths(trace, rows, others, rng)
 
 
 def _prefix_notes(
-    settings: TrafficSettings, trace: Trace, measured: list[Measured], binned: list[BinnedSource]
+    settings: TrafficSettings,
+    trace: Trace,
+    measured: list[MeasuredSource],
+    binned: list[BinnedSource],
 ) -> list[str]:
     """Return notes on what prefix caches find of the prompts."""
     counted = any(isinstance(source.trace.blocks, CachedTokens) for source in measured)

@@ -65,8 +65,8 @@ def stretches(
         return []
     bins = max(1, round(duration_s / bin_s))
     first_bin = np.round((begins - demand.start_s) / bin_s).astype(np.int64)
-    count = _between(~np.isnan(values), first_bin, bins)
-    amount = _between(np.nan_to_num(values), first_bin, bins)
+    count = _running_sums(~np.isnan(values), first_bin, bins)
+    amount = _running_sums(np.nan_to_num(values), first_bin, bins)
     kept = (count >= SEEN * bins) & (count > 0)
     scaled = amount[kept] * (bins / count[kept])
     return [
@@ -183,7 +183,7 @@ def ordinal(number: int) -> str:
     return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"
 
 
-def _between(values: FloatArray, first: IntArray, bins: int) -> FloatArray:
+def _running_sums(values: FloatArray, first: IntArray, bins: int) -> FloatArray:
     """Return the sum of ``bins`` values from each index of ``first`` on.
 
     Values outside the array count as 0.

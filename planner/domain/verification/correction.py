@@ -30,7 +30,7 @@ BLAMED = 0.5  # a stage is corrected if it misses at least this share of the wor
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class TierStanding:
     """Attainment of a model at the interactive tier where it has least to spare."""
 
     tier: str
@@ -42,14 +42,14 @@ class Standing:
         return 0.0 <= self.spare <= DAMPING
 
 
-def tier_standings(tiers: tuple[Tier, ...], run: PolicyRun) -> dict[str, Standing]:
+def tier_standings(tiers: tuple[Tier, ...], run: PolicyRun) -> dict[str, TierStanding]:
     """Return the standing of each model, from tiers with enough requests.
 
     ``run`` has one row per request.
     """
     requests, tier_named = run.detail.requests, {tier.name: tier for tier in tiers}
     assert requests is not None
-    by_model: dict[str, Standing] = {}
+    by_model: dict[str, TierStanding] = {}
     for row in run.detail.groups.filter(pl.col("region") == ALL).iter_rows(named=True):
         tier = tier_named.get(row["tier"])
         if tier is None or tier.deferrable or row["model"] == ALL or row["arrived"] < FEW:
@@ -58,7 +58,7 @@ def tier_standings(tiers: tuple[Tier, ...], run: PolicyRun) -> dict[str, Standin
         limit = np.inf if tier.ttft_s is None else 1000 * tier.ttft_s
         prompt = float(np.mean(tier_requests["ttft_ms"].fill_null(np.inf).to_numpy() > limit))
         missed = 1.0 - row["attainment"]
-        standing = Standing(
+        standing = TierStanding(
             tier.name, row["attainment"] - tier.attainment, (prompt, max(missed - prompt, 0.0))
         )
         if row["model"] not in by_model or standing.spare < by_model[row["model"]].spare:
@@ -133,7 +133,7 @@ class Correction:
             names[m] + roles[stage]: bracket.factor for (m, stage), bracket in self.brackets.items()
         }
 
-    def learn(self, standings: dict[str, Standing], growth: float = GROWTH) -> bool:
+    def learn(self, standings: dict[str, TierStanding], growth: float = GROWTH) -> bool:
         """Change the factors of models that are not near their targets.
 
         Models with too few requests keep their factors. Return whether factors are left to try.
@@ -149,7 +149,7 @@ class Correction:
             moved |= self._move(m, standing, growth)
         return moved
 
-    def _move(self, m: int, standing: Standing, growth: float) -> bool:
+    def _move(self, m: int, standing: TierStanding, growth: float) -> bool:
         late_by_stage = {
             cell[1]: bracket
             for cell, bracket in self.brackets.items()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.domain.planning.inputs import Planned
+from planner.domain.planning.inputs import PlannedWindow
 from planner.domain.planning.planning import plan_window
 from planner.domain.progress import Progress
 from planner.domain.random_streams import Stream, generator
@@ -26,12 +26,12 @@ class TestWindow:
     """Study whose plan is corrected, its first plan, and a description of its requests."""
 
     study: Study
-    planned: Planned
+    planned: PlannedWindow
     words: str
 
 
 def correction_windows(
-    study: Study, planned: Planned, seed: int, progress: Progress
+    study: Study, planned: PlannedWindow, seed: int, progress: Progress
 ) -> tuple[TestWindow, ...]:
     """Return the nearest windows before the study's that can be planned and have enough requests.
 

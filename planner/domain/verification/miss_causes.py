@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.domain.planning.inputs import Planned
+from planner.domain.planning.inputs import PlannedWindow
 from planner.domain.planning.planning import plan_load, plan_window
 from planner.domain.progress import Progress, part
 from planner.domain.replay.replay import run_policy
@@ -51,7 +51,7 @@ class Cause:
 
 
 def causes(
-    study: Study, planned: Planned, run: PolicyRun, seed: int, progress: Progress
+    study: Study, planned: PlannedWindow, run: PolicyRun, seed: int, progress: Progress
 ) -> tuple[Cause, ...]:
     """Return the causes of the misses of ``run``, the replay of ``planned``, for each missed tier.
 
@@ -80,7 +80,7 @@ def _cause(tier: str, cause: str, before: float, after: float) -> Cause:
 
 
 def _replays(
-    study: Study, planned: Planned, seed: int, progress: Progress
+    study: Study, planned: PlannedWindow, seed: int, progress: Progress
 ) -> Iterator[tuple[str, dict[str, float]]]:
     """Yield each cause with the misses by tier after it is removed."""
     changes: list[Callable[[Fleet], Fleet]] = []

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.domain.planning.inputs import Planned
+from planner.domain.planning.inputs import PlannedWindow
 from planner.domain.planning.planning import plan_load
 from planner.domain.progress import Progress, part
 from planner.domain.sizing.sizing import size
@@ -62,15 +62,17 @@ class ProfileError:
     note: str
 
 
-def profile_errors(study: Study, planned: Planned, progress: Progress) -> tuple[ProfileError, ...]:
+def profile_errors(
+    study: Study, planned: PlannedWindow, progress: Progress
+) -> tuple[ProfileError, ...]:
     """Return the error of every profile and its effect.
 
     Counts for slower and faster are None if no error is known or no plan is feasible. ``note``
     gives the reason for an infeasible plan.
     """
     errors = {model_column: stated_error(p) for model_column, p in study.hardware.profiles.items()}
-    slower, why_slower = _again(study, planned, errors, +1, part(progress, 0.0, 0.5))
-    faster, why_faster = _again(study, planned, errors, -1, part(progress, 0.5, 1.0))
+    slower, why_slower = _peaks_at_error(study, planned, errors, +1, part(progress, 0.0, 0.5))
+    faster, why_faster = _peaks_at_error(study, planned, errors, -1, part(progress, 0.5, 1.0))
     now = _peaks(planned.plan)
     return tuple(
         ProfileError(
@@ -90,9 +92,9 @@ def profile_errors(study: Study, planned: Planned, progress: Progress) -> tuple[
     )
 
 
-def _again(
+def _peaks_at_error(
     study: Study,
-    planned: Planned,
+    planned: PlannedWindow,
     errors: dict[tuple[int, int], StatedError | None],
     sign: int,
     progress: Progress,

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from planner.domain.planning.inputs import Planned
+from planner.domain.planning.inputs import PlannedWindow
 from planner.domain.planning.planning import plan_load
 from planner.domain.progress import Progress, part
 from planner.domain.replay.replay import run_policy
 from planner.domain.study import PolicyRun, Study
-from planner.domain.verification.correction import DAMPING, Correction, Standing, tier_standings
+from planner.domain.verification.correction import DAMPING, Correction, TierStanding, tier_standings
 from planner.domain.verification.correction_rounds import Miss, Round, misses
 from planner.domain.verification.correction_windows import TestWindow, correction_windows
 from planner.domain.verification.miss_causes import (
@@ -52,7 +52,7 @@ NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class TierOutcome:
     """Attainment of a tier on the window's requests, with the first and the corrected plan.
 
     Nothing was corrected on these requests.
@@ -72,7 +72,7 @@ class Verification:
     outcome: str
     rounds: tuple[Round, ...]
     corrected_on: tuple[str, ...]
-    judged: tuple[Judged, ...]
+    judged: tuple[TierOutcome, ...]
     gpu_hours_first: float
     gpu_hours: float
     cost_usd_first: float
@@ -85,14 +85,14 @@ class Verification:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Verified:
+class VerifiedPlan:
     """Final plan with its replay and the study with corrected capacities.
 
     ``first`` is the replay of the plan before the correction.
     """
 
     study: Study
-    planned: Planned
+    planned: PlannedWindow
     first: PolicyRun
     run: PolicyRun
     rounds: tuple[Round, ...]
@@ -103,7 +103,7 @@ class Verified:
     causes: tuple[Cause, ...]
 
     @property
-    def judged(self) -> tuple[Judged, ...]:
+    def judged(self) -> tuple[TierOutcome, ...]:
         rows = []
         for tier in self.study.hardware.tiers:
             first, last = (
@@ -111,7 +111,7 @@ class Verified:
             )
             if not tier.deferrable and last is not None:
                 near = 0.0 <= last - tier.attainment <= DAMPING
-                rows.append(Judged(tier.name, tier.attainment, first, last, near))
+                rows.append(TierOutcome(tier.name, tier.attainment, first, last, near))
         return tuple(rows)
 
     @property
@@ -136,12 +136,12 @@ class Verified:
 
 def verify(
     study: Study,
-    planned: Planned,
+    planned: PlannedWindow,
     *,
     seed: int,
     progress: Progress,
     rounds: int = ROUNDS,
-) -> Verified:
+) -> VerifiedPlan:
     """Correct the capacities on earlier windows and judge the corrected plan on the window.
 
     Capacities are corrected until every model meets its targets on ``correction_windows``, by at
@@ -152,7 +152,7 @@ def verify(
     If no plan is feasible with the corrected capacities, the first plan is kept. ``outcome``
     says so.
     """
-    first = _replayed(study, planned, seed, part(progress, 0.0, 0.1))
+    first = _replay(study, planned, seed, part(progress, 0.0, 0.1))
     grounds = correction_windows(study, planned, seed, part(progress, 0.1, 0.2))
     tried, outcome = _try_corrections(study, grounds, seed, rounds, part(progress, 0.2, 0.6))
     rounds_run = [attempt.told for attempt in tried]
@@ -171,7 +171,7 @@ def verify(
                 outcome = NO_PLAN
                 continue
             replanned = replace(planned, plan=plan)
-            run = _replayed(again, replanned, seed, part(progress, 0.65, 0.7))
+            run = _replay(again, replanned, seed, part(progress, 0.65, 0.7))
             trials.append(_Trial(again, replanned, run))
         if trials[-1].short <= DAMPING:
             break
@@ -182,7 +182,7 @@ def verify(
         of_last = causes(
             nearest.study, nearest.planned, nearest.run, seed, part(progress, 0.85, 1.0)
         )
-    return Verified(
+    return VerifiedPlan(
         nearest.study,
         nearest.planned,
         first,
@@ -201,7 +201,7 @@ class _Trial:
     """Plan of the window and its replay there."""
 
     study: Study
-    planned: Planned
+    planned: PlannedWindow
     run: PolicyRun
 
     @property
@@ -223,7 +223,7 @@ class _Attempt:
     """Factors on the capacities ``[l, g]`` and the attainment of the plans made with them."""
 
     factors: FloatArray
-    found: dict[str, Standing]
+    found: dict[str, TierStanding]
     told: Round
 
     @property
@@ -257,7 +257,7 @@ def _try_corrections(
         key = b"".join(tried_ground.planned.plan.target.tobytes() for tried_ground in replanned)
         if key not in tried:
             runs = [
-                _replayed(
+                _replay(
                     tried_ground.study,
                     tried_ground.planned,
                     seed,
@@ -298,8 +298,8 @@ def _plan_again(ground: TestWindow, factors: FloatArray, progress: Progress) -> 
     return replace(ground, study=study, planned=replace(ground.planned, plan=plan))
 
 
-def _replayed(
-    study: Study, planned: Planned, seed: int, progress: Progress, *, requests: bool = False
+def _replay(
+    study: Study, planned: PlannedWindow, seed: int, progress: Progress, *, requests: bool = False
 ) -> PolicyRun:
     return run_policy(
         study,
@@ -311,9 +311,9 @@ def _replayed(
     )
 
 
-def _least(standings_of: Sequence[dict[str, Standing]]) -> dict[str, Standing]:
+def _least(standings_of: Sequence[dict[str, TierStanding]]) -> dict[str, TierStanding]:
     """Return the standing of each model in the window where it has least to spare."""
-    lowest: dict[str, Standing] = {}
+    lowest: dict[str, TierStanding] = {}
     for standings_there in standings_of:
         for model, standing in standings_there.items():
             if model not in lowest or standing.spare < lowest[model].spare:
@@ -339,7 +339,7 @@ def _round(number: int, sizes: dict[str, float], runs: list[PolicyRun], study: S
     )
 
 
-def _sentence(verified: Verified) -> str:
+def _sentence(verified: VerifiedPlan) -> str:
     """Return the text of the result, followed by the causes of the misses."""
     rows = verified.judged
     shares = ", ".join(
@@ -375,7 +375,7 @@ def _sentence(verified: Verified) -> str:
     return " ".join(sentence for sentence in sentences if sentence)
 
 
-def _met_words(row: Judged) -> bool:
+def _met_words(row: TierOutcome) -> bool:
     return row.attainment is None or row.attainment >= row.target
 
 

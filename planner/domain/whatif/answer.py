@@ -14,7 +14,7 @@ import numpy as np
 
 from planner.domain.planning.figures import plan_figures
 from planner.domain.planning.inputs import Load, PlanInput
-from planner.domain.planning.planning import flat_for, plan_load
+from planner.domain.planning.planning import plan_load, static_fleet_for
 from planner.domain.progress import Progress, silent
 from planner.domain.serialise import moment
 from planner.domain.sizing.sizing import Sizes
@@ -30,13 +30,13 @@ from planner.domain.whatif.static_fleet import (
     use_of,
     with_spare,
 )
-from planner.domain.whatif.variations import Variation, varied
+from planner.domain.whatif.variations import Variation, with_variation
 from planner.errors import Infeasible, ScenarioError
 from planner.inputs.scenario.build import Hardware, build_hardware
-from planner.inputs.scenario.own_hardware import UserFacts
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.planning import MEAN
 from planner.inputs.scenario.settings import settings_of
+from planner.inputs.scenario.user_facts import UserFacts
 from planner.optimizer.pools import pool_capacity
 from planner.optimizer.problem import ScalingPlan
 from simulation.arrays import FloatArray, IntArray
@@ -110,7 +110,7 @@ def answer_what_if(base: StoredPlan, variation: Variation, progress: Progress = 
 
     A run is needed if the variation changes the possible replicas, because those have no size.
     """
-    basis, scenario = base.basis, varied(base.scenario, variation)
+    basis, scenario = base.basis, with_variation(base.scenario, variation)
     change = demand_change(base.scenario, scenario, variation)
     hardware, before = (
         replace(build_hardware(either, base.known, spot=True), asked=basis.asked)
@@ -138,7 +138,7 @@ def answer_what_if(base: StoredPlan, variation: Variation, progress: Progress = 
         notes.append(DEFERRABLE_AS_PLANNED)
     inputs = PlanInput(settings, hardware, basis.traffic, basis.window, sizes, basis.current)
     if basis.peaks_before is not None:  # as in a plan, the fleet before depends on the demand
-        current, _ = flat_for(inputs, basis.peaks_before * change.growth)
+        current, _ = static_fleet_for(inputs, basis.peaks_before * change.growth)
         inputs = replace(inputs, current=current)
     own_sizes = _size_changes(basis.sizes, sizes, hardware)
     if basis.flat is not None:
@@ -169,7 +169,7 @@ def _static_answer(
     target = np.broadcast_to(counts, (len(load.tps), *counts.shape))
     unsure = [IN_PROPORTION] if (needed != held).any() else []
     unsure += [STATIC_FLEET] if change.level is not None else []
-    described = _described(inputs, target, load.tps.max(axis=3), sizes, [*notes, *unsure])
+    described = _answer_of_target(inputs, target, load.tps.max(axis=3), sizes, [*notes, *unsure])
     return replace(described, status="flat", totals=use_of(inputs, load, counts), flat=True)
 
 
@@ -289,7 +289,7 @@ def _answer(
     """Return the answer for a plan."""
     figures = plan_figures(inputs, plan)
     return replace(
-        _described(inputs, plan.target, plan.demand_tps, sizes, notes),
+        _answer_of_target(inputs, plan.target, plan.demand_tps, sizes, notes),
         status=figures.status,
         totals=figures.totals,
         gap=figures.gap,
@@ -300,7 +300,7 @@ def _answer(
     )
 
 
-def _described(
+def _answer_of_target(
     inputs: PlanInput,
     target: IntArray,
     demand_tps: FloatArray,

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.domain.sizing.curves import strictest, workload_of
+from planner.domain.sizing.curves import strictest_tiers, workload_of
 from planner.domain.traffic.lengths import Lengths
 from planner.inputs.scenario.build import Hardware
 from simulation.errors import SimulationError
@@ -31,7 +31,7 @@ def closed_rps(
     If serving caches prefixes, cached tokens of ``shared`` need no prefill. Blocks are ignored.
     """
     work = workload_of(hardware, m, lengths, shared)
-    tiers = strictest(hardware.limits_of(m))
+    tiers = strictest_tiers(hardware.limits_of(m))
     try:
         return min((_max_rps(hardware, m, g, work, tier) for tier in tiers), default=np.nan)
     except SimulationError:

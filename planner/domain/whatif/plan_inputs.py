@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from forecasting.forecast import interpolate_quantiles
-from planner.domain.planning.inputs import Planned
+from planner.domain.planning.inputs import PlannedWindow
 from planner.domain.planning.planning import peaks_before
 from planner.domain.sizing.sizing import Sizes, in_large_pools
 from planner.domain.study import Study
@@ -119,7 +119,7 @@ class Basis:
     def _sizes(self, s: int) -> Sizes:
         pool_tps = self.pool_tps[s]
         capacity = {
-            (m, g): ("", _alone(*self.alone[:, m, g].tolist()))
+            (m, g): ("", _capacity_alone(*self.alone[:, m, g].tolist()))
             for m, g in np.argwhere(np.isfinite(self.alone[0])).tolist()
         }
         theta = in_large_pools(pool_tps)
@@ -145,12 +145,12 @@ class Basis:
         )  # fmt: skip
 
 
-def _alone(max_rps: float, input_tps: float, ttft_s: float, tbt_s: float) -> Capacity:
+def _capacity_alone(max_rps: float, input_tps: float, ttft_s: float, tbt_s: float) -> Capacity:
     return Capacity(max_rps, input_tps, ttft_s, tbt_s, bound_by="", attainment=np.nan)
 
 
 def basis_of(
-    study: Study, planned: Planned, load_factor: float = 1.0, flat: IntArray | None = None
+    study: Study, planned: PlannedWindow, load_factor: float = 1.0, flat: IntArray | None = None
 ) -> Basis:
     """Return the basis of the plan of ``study``, at the forecast levels of ``planned``."""
     window, traffic, sizes = study.window, study.traffic, study.sizes

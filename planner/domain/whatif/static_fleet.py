@@ -8,7 +8,7 @@ import numpy as np
 
 from planner.domain.planning.figures import PlanTotals
 from planner.domain.planning.inputs import Load, PlanInput
-from planner.domain.planning.solving import Periods
+from planner.domain.planning.period_solver import Periods
 from planner.domain.sizing.sizing import Sizes
 from planner.inputs.scenario.build import Hardware
 from planner.optimizer.objective import totals

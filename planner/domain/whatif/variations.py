@@ -44,7 +44,7 @@ def cells_of(axes: Sequence[Axis]) -> list[tuple[Any, ...]]:
     return list(product(*(axis.values for axis in axes)))
 
 
-def varied(scenario: Scenario, variation: Variation) -> Scenario:
+def with_variation(scenario: Scenario, variation: Variation) -> Scenario:
     """Return ``scenario`` with a variation; raise ScenarioError if it is not valid then."""
     if not variation:
         return scenario

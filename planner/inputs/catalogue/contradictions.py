@@ -37,8 +37,8 @@ def contradictions(known: Mapping[Key, LinearProfile]) -> dict[Key, str]:
                 continue
             words = (
                 f"{CONTRADICTED}: {few[0]} carries {less:.1f} requests/s on {many[2]} "
-                f"x {few[1]} by {_origin(known[many])} and {more:.1f} on {few[2]} by "
-                f"{_origin(known[few])} ({ISL:,.0f} input and {OSL:,.0f} output tokens), though "
+                f"x {few[1]} by {_source(known[many])} and {more:.1f} on {few[2]} by "
+                f"{_source(known[few])} ({ISL:,.0f} input and {OSL:,.0f} output tokens), though "
                 "more GPUs cannot carry less: their engines or set-ups differ, so measure your own"
             )
             for key in (few, many):
@@ -46,7 +46,7 @@ def contradictions(known: Mapping[Key, LinearProfile]) -> dict[Key, str]:
     return sentences
 
 
-def _origin(profile: LinearProfile) -> str:
+def _source(profile: LinearProfile) -> str:
     """Return who measured a profile, in a few words."""
     if profile.provenance.kind != "measured":
         return "what is modelled"

@@ -192,7 +192,7 @@ def _entries() -> dict[str, dict[str, Any]]:
 
 @cache
 def _shape(name: str) -> ModelShape:
-    entry, encoder = _resolved(name), None
+    entry, encoder = _resolve_like(name), None
     if "encoder" in entry:
         encoder = _encoder(name, entry["encoder"])
     for kind, maker in (("linear", mixers.delta_net), ("mamba", mixers.mamba)):
@@ -202,12 +202,12 @@ def _shape(name: str) -> ModelShape:
     return ModelShape(name=name, encoder=encoder, **values)
 
 
-def _resolved(name: str) -> dict[str, Any]:
+def _resolve_like(name: str) -> dict[str, Any]:
     """Return an entry with the architecture of the entry in its ``like`` field."""
     entry = _entries()[name]
     if "like" not in entry:
         return dict(entry)
-    base = _resolved(entry["like"])
+    base = _resolve_like(entry["like"])
     return {key: base[key] for key in base if key not in ("encoder", "assumed")} | entry
 
 

@@ -35,7 +35,7 @@ def _regions() -> dict[str, CatalogueRegion]:
     for grid in carbon.grids():
         offered = offers.get((grid.provider, grid.name), [])
         if offered and grid.name not in regions:
-            regions[grid.name] = _with_offers(_bare(grid, document), offered)
+            regions[grid.name] = _with_offers(_region_of_grid(grid, document), offered)
     return regions
 
 
@@ -66,7 +66,7 @@ def _curated(entry: dict[str, Any], texts: dict[str, str]) -> CatalogueRegion:
     )
 
 
-def _bare(grid: Grid, document: dict[str, Any]) -> CatalogueRegion:
+def _region_of_grid(grid: Grid, document: dict[str, Any]) -> CatalogueRegion:
     """Build a region from its carbon factor alone, with the PUE of its provider."""
     pue = document["pue_of"].get(grid.name) or document["pue_of"][grid.provider]
     source = Provenance(pue["kind"], document["sources"][pue["source"]])

@@ -118,7 +118,7 @@ def model_shape(name: str, fields: Mapping[str, Any]) -> ModelShape:
         if key not in SHAPE_FIELDS:
             known = ", ".join(sorted(SHAPE_FIELDS))
             raise CatalogueError(f"Model {name}: shape.{key} is not known; there are {known}.")
-        if not _fits(key, value):
+        if not _is_valid(key, value):
             kind = "true or false" if key in SWITCHES else "a whole number of at least 0"
             raise CatalogueError(f"Model {name}: shape.{key} must be {kind}, not {value!r:.60}.")
     try:
@@ -130,7 +130,7 @@ def model_shape(name: str, fields: Mapping[str, Any]) -> ModelShape:
         raise CatalogueError(str(error)) from None
 
 
-def _fits(key: str, value: Any) -> bool:
+def _is_valid(key: str, value: Any) -> bool:
     if key in SWITCHES:
         return isinstance(value, bool)
     if key == "kv_compression":  # a mean over layers, so not a whole number

@@ -14,9 +14,9 @@ import numpy as np
 from planner.errors import PlannerError
 from planner.inputs import catalogue
 from planner.inputs.estimates.deployment_rows import deployment, named_fields, number
-from planner.inputs.scenario.own_hardware import UserFacts
 from planner.inputs.scenario.schema import Profile as Section
 from planner.inputs.scenario.speeds import speed_of
+from planner.inputs.scenario.user_facts import UserFacts
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
@@ -90,7 +90,7 @@ def at_rate(deployment: Deployment, rate: float, known: UserFacts, *, any_engine
             )
         # Two draws of requests, as for sizes.
         runs = [trial.at(rate, draw=draw) for draw in (0, 1)]
-        logs = [_settled(run.requests, profile.start_s) for run in runs]
+        logs = [_steady_state_times(run.requests, profile.start_s) for run in runs]
     except SimulationError as problem:
         raise PlannerError(str(problem)) from None
     ttft, tbt, e2e = (np.concatenate(parts) for parts in zip(*logs, strict=True))
@@ -110,7 +110,9 @@ def at_rate(deployment: Deployment, rate: float, known: UserFacts, *, any_engine
     )
 
 
-def _settled(log: RequestLog, start_s: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _steady_state_times(
+    log: RequestLog, start_s: float
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return TTFT, TBT and end-to-end times of requests that arrived in the steady state.
 
     Requests of the warm-up, and of the last lifetime, see an emptier deployment.

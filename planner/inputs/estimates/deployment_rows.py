@@ -14,7 +14,7 @@ from typing import Any
 from planner.errors import PlannerError
 from planner.inputs import catalogue
 from planner.inputs.catalogue.names import stated_precision
-from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
+from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from simulation.errors import SimulationError
 from simulation.performance.estimate.calibration import ENGINES, ROUNDS
 from simulation.performance.estimate.defaults import Deployment
@@ -57,10 +57,10 @@ def deployment(row: Mapping[str, Any], known: UserFacts = NO_USER_FACTS) -> Depl
     Raises PlannerError with the field and the remedy.
     """
     fields = named_fields(row)
-    shape = _adapted(_shape(_text(fields, "model"), known), fields)
+    shape = _with_adapters(_shape(_text(fields, "model"), known), fields)
     weights, stated = _precision(fields, known)
     described = _deployment(fields, shape, weights, known)
-    return described if stated or weights != "bf16" else _fitting(described)
+    return described if stated or weights != "bf16" else _fit_weights(described)
 
 
 def _deployment(
@@ -75,9 +75,9 @@ def _deployment(
         shape, engine, weights
     )
     isl, osl = _number(fields, "isl"), _number(fields, "osl")
-    further = _further(fields, shape)
+    further = _engine_options(fields, shape)
     if not split:
-        where, workers = _together(fields, weights, cache, shape)
+        where, workers = _aggregated_arrangement(fields, weights, cache, shape)
         users = _users(fields, "batch", where.attention_dp * (workers or 1.0))
         return Deployment(
             shape, gpu, where, isl, osl, users, engine, decode_workers=workers, **further
@@ -92,7 +92,7 @@ def _deployment(
     )
 
 
-def _further(fields: Mapping[str, Any], shape: ModelShape) -> dict[str, Any]:
+def _engine_options(fields: Mapping[str, Any], shape: ModelShape) -> dict[str, Any]:
     """Return version, rounds and speculative decoding, with a note on models with draft layers."""
     drafted = number(fields.get("draft_tokens", 0), "draft_tokens")
     ships = shape.name.startswith(DRAFTING) and not drafted
@@ -122,15 +122,15 @@ def _shape(name: str, known: UserFacts) -> ModelShape:
     return shape
 
 
-def _adapted(shape: ModelShape, fields: Mapping[str, Any]) -> ModelShape:
+def _with_adapters(shape: ModelShape, fields: Mapping[str, Any]) -> ModelShape:
     """Return ``shape`` with the LoRA adapters of the row, if any."""
     if not {"lora_rank", "lora_active"} & fields.keys():
         return shape
-    rank, active = (_whole(fields, name) for name in ("lora_rank", "lora_active"))
+    rank, active = (_whole_number(fields, name) for name in ("lora_rank", "lora_active"))
     return replace(shape, adapters=Adapters(rank, active))
 
 
-def _whole(fields: Mapping[str, Any], field: str) -> int:
+def _whole_number(fields: Mapping[str, Any], field: str) -> int:
     """Return a LoRA field as a whole number; raise PlannerError if it is missing or not whole."""
     if field not in fields:
         raise PlannerError(
@@ -240,7 +240,7 @@ def _precision(fields: Mapping[str, Any], known: UserFacts) -> tuple[str, bool]:
     return "bf16" if name in known.models else catalogue.published_precision(name), False
 
 
-def _fitting(deployment: Deployment) -> Deployment:
+def _fit_weights(deployment: Deployment) -> Deployment:
     """Return the deployment with the most bits per weight that fit, if 16 bits do not."""
     for weights in ("bf16", "fp8", "fp4"):
         cache = _cache(deployment.shape, deployment.engine, weights)
@@ -289,7 +289,7 @@ def _arrangement(fields: Mapping[str, Any], side: str, weights: str, cache: str)
     return Arrangement(tp, pp, dp, moe_tp, moe_ep, weights, cache)
 
 
-def _together(
+def _aggregated_arrangement(
     fields: Mapping[str, Any], weights: str, cache: str, shape: ModelShape
 ) -> tuple[Arrangement, float | None]:
     """Return the arrangement of an aggregated deployment, and the number of its instances.

@@ -14,7 +14,7 @@ from planner.inputs import catalogue
 from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.catalogue.estimate_calibration import EstimateFit
 from planner.inputs.estimates.deployment_rows import deployment
-from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
+from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from simulation.arrays import FloatArray
 from simulation.performance.estimate.estimate import Deployment, Estimate, Refused, estimate_rows
 from simulation.performance.estimate.measured_corrections import (
@@ -147,7 +147,7 @@ def corrections_from(
         )
         for same in learnt[name].dropped:
             sentences.append(
-                f"Measured {name.upper()} of {_called(rows, traits, same)} is set aside: its rows "
+                f"Measured {name.upper()} of {_name_of(rows, traits, same)} is set aside: its rows "
                 "do not predict each other better than the estimate does."
             )
         measured_here = [row for row, used in zip(rows, is_finite, strict=True) if used]
@@ -174,7 +174,7 @@ def _contradiction(name: str, first: Measurement, second: Measurement, off: Floa
     )
 
 
-def _called(rows: Sequence[Measurement], traits: Traits, same: str) -> str:
+def _name_of(rows: Sequence[Measurement], traits: Traits, same: str) -> str:
     deployment = rows[int(np.flatnonzero(traits.labels["deployment"] == same)[0])].deployment
     return f"{deployment.shape.name} on {deployment.gpu.name}"
 
@@ -257,7 +257,7 @@ def next_measurement(
         now.append(_mean_error(correction_model, rows, traits))
         after.append(
             [
-                _mean_error(correction_model, _with(rows, traits, i), traits)
+                _mean_error(correction_model, _append_row(rows, traits, i), traits)
                 for i in range(traits.size)
             ]
         )
@@ -270,7 +270,7 @@ def next_measurement(
     )  # fmt: skip
 
 
-def _with(rows: Traits, others: Traits, which: int) -> Traits:
+def _append_row(rows: Traits, others: Traits, which: int) -> Traits:
     labels = {
         name: np.append(rows.labels[name], others.labels[name][which]) for name in others.labels
     }

@@ -35,14 +35,14 @@ def narrower_arrangements(where: Arrangement) -> Iterator[Arrangement]:
 
 def deployment_as_given(deployment: Deployment) -> list[GpuUse]:
     """Return the deployment as given; nothing if it does not fit."""
-    return _ways([deployment])
+    return _gpu_uses([deployment])
 
 
 def narrower_deployments(deployment: Deployment) -> list[GpuUse]:
     """Return the same number of narrower instances, with the other GPUs idle."""
     if deployment.prefill is not None:
         return []
-    return _ways(
+    return _gpu_uses(
         [replace(deployment, decode=where) for where in narrower_arrangements(deployment.decode)]
     )
 
@@ -56,7 +56,7 @@ def widest_deployments(deployment: Deployment) -> list[GpuUse]:
         for where in narrower_arrangements(deployment.decode)
         if (times := deployment.decode.gpus / where.gpus) <= deployment.concurrency
     ]
-    return _ways(more)
+    return _gpu_uses(more)
 
 
 def narrower_is_faster_sentence(deployment: Deployment) -> list[str]:
@@ -81,7 +81,7 @@ def narrower_is_faster_sentence(deployment: Deployment) -> list[str]:
     return [sentence]
 
 
-def _ways(deployments: list[Deployment]) -> list[GpuUse]:
+def _gpu_uses(deployments: list[Deployment]) -> list[GpuUse]:
     answers = estimate_rows(deployments, estimate_fit().calibration, efficiencies())
     return [
         GpuUse(way.decode.gpus, way.decode_workers or 1.0, answer.tokens_per_s)

@@ -9,7 +9,7 @@ from typing import Any
 from planner.errors import IngestError
 from planner.inputs.ingest import IngestOptions
 from planner.inputs.ingest.source import Source
-from planner.inputs.ingest.tables import open_table, plain, refusals_of_libraries
+from planner.inputs.ingest.tables import open_table, python_safe, refusals_of_libraries
 
 MOST_ROWS = 100_000
 CHUNK_BYTES = 1 << 20  # small, so that a file with far too many rows is refused early
@@ -30,7 +30,9 @@ def read_rows(path: Path | str, name: str = "") -> list[dict[str, Any] | str]:
             faults = sum(fault.lines.size for fault in batch.faults)
             if len(rows) + batch.frame.height + faults > MOST_ROWS:
                 raise IngestError(f"{name} has more than {MOST_ROWS} rows; split it into several.")
-            rows += zip(batch.lines.tolist(), plain(batch.frame).iter_rows(named=True), strict=True)
+            rows += zip(
+                batch.lines.tolist(), python_safe(batch.frame).iter_rows(named=True), strict=True
+            )
             for fault in batch.faults:
                 rows += [
                     (line, f"{name}, {table.unit} {line}: {fault.reason}.")

@@ -15,9 +15,9 @@ from planner.inputs.ingest import clock
 from planner.inputs.ingest.checks import Names, first_reasons, labels, token_counts
 from planner.inputs.ingest.columns import request_layout
 from planner.inputs.ingest.demand import series_reports, total
-from planner.inputs.ingest.grid import AMOUNTS, Grid, lay_out, numbered
+from planner.inputs.ingest.file_content import Content, Reading, read_times
+from planner.inputs.ingest.grid import AMOUNTS, Grid, lay_out, number_keys
 from planner.inputs.ingest.options import LABELS
-from planner.inputs.ingest.reading import Content, Reading, read_times
 from planner.inputs.ingest.requests import clock_notes
 from planner.inputs.ingest.rows import Batch
 from planner.inputs.ingest.source import base_name
@@ -105,7 +105,7 @@ class _Reader:
         reading = self._reading
         cells = pl.concat(self._cells).group_by(*LABELS, "ns", maintain_order=True).sum()
         unknown = [name for name in AMOUNTS if name not in cells.columns]
-        cells, keys = numbered(
+        cells, keys = number_keys(
             cells.with_columns(
                 pl.lit(0).alias("line"), *(pl.lit(np.nan).alias(name) for name in unknown)
             ),

@@ -48,7 +48,7 @@ def record_blocks(
         if cut == 0 and length > MAX_RECORD_BYTES:
             raise _too_long(name, line, data, quoted)
         if cut:
-            yield from _of_few_lines(checked(Block(data[:cut], line), name), quoted)
+            yield from _short_block(checked(Block(data[:cut], line), name), quoted)
             line += data.count(b"\n", 0, cut)
         waiting = [data[cut:]] if cut < length else []
         length -= cut
@@ -59,7 +59,7 @@ def record_blocks(
         data += b"\n"
     cut = whole_records(data, quoted)
     if cut:
-        yield from _of_few_lines(checked(Block(data[:cut], line), name), quoted)
+        yield from _short_block(checked(Block(data[:cut], line), name), quoted)
     if cut < len(data):
         line += data.count(b"\n", 0, cut)
         raise IngestError(
@@ -68,7 +68,7 @@ def record_blocks(
         )
 
 
-def _of_few_lines(block: Block, quoted: bool) -> Iterator[Block]:
+def _short_block(block: Block, quoted: bool) -> Iterator[Block]:
     """Yield the block in parts of at most about MOST_LINES lines.
 
     Line positions need memory: a block of newlines alone would take forty times its size.
@@ -80,8 +80,8 @@ def _of_few_lines(block: Block, quoted: bool) -> Iterator[Block]:
         yield block
         return
     before = block.data.count(b"\n", 0, cut)
-    yield from _of_few_lines(Block(block.data[:cut], block.first_line), quoted)
-    yield from _of_few_lines(Block(block.data[cut:], block.first_line + before), quoted)
+    yield from _short_block(Block(block.data[:cut], block.first_line), quoted)
+    yield from _short_block(Block(block.data[cut:], block.first_line + before), quoted)
 
 
 def whole_records(data: bytes, quoted: bool) -> int:
@@ -195,7 +195,7 @@ def field_counts(lines: Records, delimiter: str, *, quoted: bool) -> IntArray:
     )
 
 
-def misquoted(lines: Records, delimiter: str) -> BoolArray:
+def has_stray_quote(lines: Records, delimiter: str) -> BoolArray:
     """Return which records have a double quote in the middle of a field, ``[records]``.
 
     A quote may only open or close a field, or be doubled within a quoted field (RFC 4180).

@@ -10,7 +10,7 @@ import polars as pl
 from planner.errors import IngestError
 from planner.inputs.ingest.clock import BLANK
 from planner.inputs.ingest.report import Reject
-from planner.inputs.ingest.rows import Fault
+from planner.inputs.ingest.rows import RefusedRows
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
 SAMPLES = 3  # examples kept per reason
@@ -40,7 +40,7 @@ class Tally:
             sorted((s for rejects in self._samples.values() for s in rejects), key=lambda s: s.line)
         )
 
-    def add(self, fault: Fault) -> None:
+    def add(self, fault: RefusedRows) -> None:
         """Count the rows of a fault, and keep the first few as examples."""
         count = int(fault.lines.size)
         self.reasons[fault.reason] = self.reasons.get(fault.reason, 0) + count
@@ -48,7 +48,7 @@ class Tally:
         for i in range(min(count, SAMPLES - len(rejects))):
             rejects.append(Reject(int(fault.lines[i]), fault.reason, fault.text(i)[:TEXT]))
 
-    def leave_out(self, fault: Fault) -> None:
+    def leave_out(self, fault: RefusedRows) -> None:
         """Count rows that are right but no load, such as answers from a cache."""
         self.add(fault)
         count = self.left_out.get(fault.reason, 0)
@@ -95,7 +95,7 @@ class Tally:
 
 def first_reasons(
     refused: list[Mapping[str, BoolArray]], lines: IntArray, text: Callable[[int], str]
-) -> tuple[BoolArray | None, list[Fault]]:
+) -> tuple[BoolArray | None, list[RefusedRows]]:
     """Return the refused rows, and their faults: each row once, under its first reason.
 
     The rows are None if every row is accepted.
@@ -107,12 +107,12 @@ def first_reasons(
             new = mask if bad is None else mask & ~bad
             rows = np.flatnonzero(new)
             if rows.size:
-                faults.append(Fault(reason, lines[rows], _at(text, rows)))
+                faults.append(RefusedRows(reason, lines[rows], _text_at_rows(text, rows)))
                 bad = new if bad is None else bad | new
     return bad, faults
 
 
-def _at(text: Callable[[int], str], rows: IntArray) -> Callable[[int], str]:
+def _text_at_rows(text: Callable[[int], str], rows: IntArray) -> Callable[[int], str]:
     return lambda i: text(int(rows[i]))
 
 
@@ -140,7 +140,7 @@ def token_counts(
         zero: (number == 0) & bool(zero),
         f"{field} not a whole number": ~nan & ~is_whole & (number > 0) & (number <= limit),
     }
-    return np.where(good, number, 0).astype(np.int64), _any(refused)
+    return np.where(good, number, 0).astype(np.int64), _nonempty_masks(refused)
 
 
 def amounts(series: pl.Series, field: str) -> tuple[FloatArray, dict[str, BoolArray]]:
@@ -151,7 +151,7 @@ def amounts(series: pl.Series, field: str) -> tuple[FloatArray, dict[str, BoolAr
         f"{field} above {MAX_AMOUNT:g}": number > MAX_AMOUNT,
         f"{field} negative": number < 0,
     }
-    return number, _any(refused)
+    return number, _nonempty_masks(refused)
 
 
 def numbers(series: pl.Series, *, whole: bool = False) -> tuple[FloatArray, BoolArray]:
@@ -169,7 +169,7 @@ def numbers(series: pl.Series, *, whole: bool = False) -> tuple[FloatArray, Bool
         return number, np.zeros(number.size, dtype=np.bool_)
     blank = (text.is_null() | text.str.to_lowercase().is_in(BLANK)).to_numpy()
     if (odd & ~blank).any():
-        number = _written(text, number, whole)
+        number = _numbers_as_written(text, number, whole)
     return number, blank
 
 
@@ -181,7 +181,7 @@ _WITH_UNIT = r"^([+-]?[\d.,]*\d)\s*([kKMGB]|Mil|Bil)?\s*([A-Za-z%][\w/ .%-]*)?$"
 _MULTIPLE = {"k": 1e3, "K": 1e3, "M": 1e6, "Mil": 1e6, "G": 1e9, "B": 1e9, "Bil": 1e9}
 
 
-def _written(text: pl.Series, number: FloatArray, whole: bool) -> FloatArray:
+def _numbers_as_written(text: pl.Series, number: FloatArray, whole: bool) -> FloatArray:
     """Return numbers as people and dashboards write them: 1,700 or 1.700, 2,5 and 1.2 K req/s."""
     pointed = text.str.contains(_POINTED).fill_null(False)
     plain = text.str.replace_all(r"[, '\u00a0\u202f_]", "").cast(pl.Float64, strict=False)
@@ -209,7 +209,7 @@ def cell_unit(series: pl.Series) -> str:
     return str(units[0]) if len(units) == 1 and units[0] is not None else ""
 
 
-def _any(refused: dict[str, BoolArray]) -> dict[str, BoolArray]:
+def _nonempty_masks(refused: dict[str, BoolArray]) -> dict[str, BoolArray]:
     return {reason: mask for reason, mask in refused.items() if mask.any()}
 
 

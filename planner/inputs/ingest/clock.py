@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 
 from planner.errors import IngestError
-from planner.inputs.ingest.report import RELATIVE, UTC, moment
+from planner.inputs.ingest.report import RELATIVE, UTC, moment_text
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
 MISSING = "time missing"
@@ -191,7 +191,7 @@ def check_zone(zone: str | None) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
+class StatedTimes:
     """What the caller or the format states about times."""
 
     unit: str | None = None  # the caller's, for the column
@@ -200,7 +200,9 @@ class Stated:
     dates: str = ""  # DAY_FIRST, MONTH_FIRST or "" to find out
 
 
-def decide(probe: pl.DataFrame, columns: Sequence[str], stated: Stated, *, name: str) -> Clock:
+def choose_clock(
+    probe: pl.DataFrame, columns: Sequence[str], stated: StatedTimes, *, name: str
+) -> Clock:
     """Return the clock of a file from its first rows.
 
     Raises IngestError if no row of the probe has a readable time, and AmbiguousDates if its dates
@@ -215,13 +217,13 @@ def decide(probe: pl.DataFrame, columns: Sequence[str], stated: Stated, *, name:
         aware = isinstance(series.dtype, pl.Datetime) and series.dtype.time_zone is not None
         return _local(Clock((column,), (), aware, UTC, ""), stated.zone)
     numbers = time_numbers(series)
-    text = _tidy(_text(series))
+    text = _without_brackets(_text(series))
     form = _form(text, stated.dates, name, column)
     naive = int(_calendar(text, form).is_not_null().sum())
     aware_rows = int(_calendar(text.str.extract(_OFFSET, 1), form).is_not_null().sum())
     if numbers.size > max(naive, aware_rows):
         unit = stated.unit or stated.default or unit_of(column)
-        clock = _numeric(column, numbers, unit)
+        clock = _numeric_clock(column, numbers, unit)
         named = not stated.default and unit_of(column) is not None
         return replace(clock, certain=stated.unit is not None or named or clock.certain)
     if naive or aware_rows:
@@ -257,7 +259,7 @@ def _form(text: pl.Series, dates: str, name: str, column: str) -> str:
     if _calendar(body, "").is_not_null().any():
         return ""
     if known.str.contains(_SLASH).any():
-        return _slashed(body, dates, name, column)
+        return _slash_order(body, dates, name, column)
     best, form = 0, ""
     for candidate in _OTHER:
         fits = int(_parse(body, candidate).is_not_null().sum())
@@ -266,7 +268,7 @@ def _form(text: pl.Series, dates: str, name: str, column: str) -> str:
     return form
 
 
-def _slashed(text: pl.Series, dates: str, name: str, column: str) -> str:
+def _slash_order(text: pl.Series, dates: str, name: str, column: str) -> str:
     """Return the form of dates with slashes; a number above 12 shows which part is the day."""
     first, second = (text.str.extract(_SLASH, part).cast(pl.Int64) for part in (1, 2))
     if not dates:
@@ -291,7 +293,7 @@ _EXCEL_EPOCH_NS = -25_569 * UNITS_NS["d"]
 EXCEL = "excel"  # a form of numeric times
 
 
-def _numeric(column: str, numbers: FloatArray, unit: str | None) -> Clock:
+def _numeric_clock(column: str, numbers: FloatArray, unit: str | None) -> Clock:
     """Return the clock of a numeric column.
 
     Without a stated unit, the typical magnitude shows the unit of epoch times. Offsets are in s.
@@ -392,7 +394,7 @@ FOLDING = (  # zones to offer for a repeated hour, one for each change of clocks
 
 def folding_zones(local_ns: int) -> tuple[str, ...]:
     """Return the zones of FOLDING in which a local time comes twice."""
-    return tuple(zone for zone in FOLDING if _folds(local_ns, zone))
+    return tuple(zone for zone in FOLDING if _is_repeated_hour(local_ns, zone))
 
 
 def folds_in(ns: int, zone: str) -> bool:
@@ -402,7 +404,7 @@ def folds_in(ns: int, zone: str) -> bool:
 
 
 @cache
-def _folds(local_ns: int, zone: str) -> bool:
+def _is_repeated_hour(local_ns: int, zone: str) -> bool:
     when = datetime.fromtimestamp(local_ns / 1e9, tz=UTC_ZONE).replace(tzinfo=ZoneInfo(zone))
     return when.utcoffset() != when.replace(fold=1).utcoffset()
 
@@ -429,7 +431,7 @@ def _read_numbers(frame: pl.DataFrame, clock: Clock) -> Times:
         number = _numbers(frame[column])
         unknown = ~np.isfinite(number)
         if unknown.any():
-            absent = _blank(frame[column])
+            absent = _is_blank(frame[column])
             missing |= absent
             unreadable |= unknown & ~absent
             number[unknown] = 0.0
@@ -438,7 +440,7 @@ def _read_numbers(frame: pl.DataFrame, clock: Clock) -> Times:
         seconds += number * (factor / 1e9)
         # Such numbers would overflow 64-bit nanoseconds. ``seconds`` has them refused below.
         number[np.abs(number) > _LAST_S * (1e9 / factor)] = 0.0
-        total += _scaled(frame[column], number, factor)
+        total += _scale_to_integers(frame[column], number, factor)
     if clock.form == EXCEL:
         total += _EXCEL_EPOCH_NS
         total = (
@@ -500,22 +502,22 @@ def _both_readings(value: str, number: float, clock: Clock, other: str) -> str:
     if clock.kind == RELATIVE:
         first = f"in {_UNIT_WORDS[unit]} from the start it is {here / 31_557_600:,.0f} years"
     elif here <= _LAST_S:
-        first = f"in {_UNIT_WORDS[unit]} it is {moment(round(here * 1e9), UTC)}"
+        first = f"in {_UNIT_WORDS[unit]} it is {moment_text(round(here * 1e9), UTC)}"
     else:
         first = f"in {_UNIT_WORDS[unit]} it is the year {1970 + here / 31_557_600:,.0f}"
-    there = moment(round(number * UNITS_NS[other]), UTC)
+    there = moment_text(round(number * UNITS_NS[other]), UTC)
     return (
         f"column {column} mixes units of time. {value} is not like the first rows: {first}, in "
         f"{_UNIT_WORDS[other]} since 1970 it is {there}. Convert the column to one unit."
     )
 
 
-def _scaled(series: pl.Series, number: FloatArray, factor: int) -> IntArray:
+def _scale_to_integers(series: pl.Series, number: FloatArray, factor: int) -> IntArray:
     """Return ``number * factor`` as integers, exact for columns of whole numbers.
 
     Epoch times in nanoseconds have more digits than a float.
     """
-    exact = series.cast(pl.Int64, strict=False) if _exact(series) else None
+    exact = series.cast(pl.Int64, strict=False) if _is_exact(series) else None
     rounded = np.asarray(np.rint(number * factor), dtype=np.int64)
     if exact is None:
         return rounded
@@ -542,7 +544,7 @@ def _read_naive(series: pl.Series, clock: Clock) -> Times:
     parsed = _calendar(series, clock.form)
     if not parsed.null_count():
         return _times(parsed, {}, frozenset())
-    text = _tidy(series)
+    text = _without_brackets(series)
     return _times(parsed, _why(text, parsed, text.str.contains(_OFFSET), WITH_OFFSET), frozenset())
 
 
@@ -552,7 +554,7 @@ def _read_aware(series: pl.Series, clock: Clock) -> Times:
     body, offset = series.str.head(-6), series.str.tail(6)
     marks = offset.unique().to_list()
     if clock.form or any(not mark or not re.fullmatch(r"[+-]\d\d:\d\d", mark) for mark in marks):
-        text = _tidy(series)
+        text = _without_brackets(series)
         body, offset = text.str.extract(_OFFSET, 1), text.str.extract(_OFFSET, 2)
         marks = offset.unique().to_list()
     shifts = {mark: shift for mark in marks if mark and (shift := _shift_ns(mark)) is not None}
@@ -565,7 +567,7 @@ def _read_aware(series: pl.Series, clock: Clock) -> Times:
     offsets = frozenset("+00:00" if shifts[mark] == 0 else mark for mark in shifts)
     if not parsed.null_count():
         return _times(parsed, {}, offsets)
-    text = _tidy(series)
+    text = _without_brackets(series)
     without = _calendar(text, clock.form).is_not_null()
     return _times(parsed, _why(text, parsed, without, NO_OFFSET), offsets)
 
@@ -575,7 +577,7 @@ def _why(
 ) -> dict[str, BoolArray]:
     """Return the rows with an unread time, by reason."""
     failed = parsed.is_null().to_numpy()
-    missing = failed & _blank(text)
+    missing = failed & _is_blank(text)
     other = failed & special.fill_null(False).to_numpy() & ~missing
     beyond = (
         failed
@@ -598,7 +600,7 @@ def _calendar(text: pl.Series, form: str) -> pl.Series:
     result = _parse(text, forms[0])
     rest = np.flatnonzero((result.is_null() & text.is_not_null()).to_numpy())
     if rest.size:
-        left = _tidy(text.gather(rest)).str.replace(_DOTTED, "$3-$2-$1")
+        left = _without_brackets(text.gather(rest)).str.replace(_DOTTED, "$3-$2-$1")
         parsed = _parse(left, forms[0])
         for each in forms[1:]:
             parsed = parsed.fill_null(_parse(left, each))
@@ -613,7 +615,7 @@ def _calendar(text: pl.Series, form: str) -> pl.Series:
     return result.zip_with(inside, _NOTHING)
 
 
-def _tidy(series: pl.Series) -> pl.Series:
+def _without_brackets(series: pl.Series) -> pl.Series:
     """Return times as text without brackets, and with a point before fractions of seconds."""
     return _text(series).str.strip_chars(" \t[]").str.replace(_COMMA, "$1.$2")
 
@@ -640,7 +642,7 @@ def time_numbers(series: pl.Series) -> FloatArray:
     return numbers[np.isfinite(numbers)]
 
 
-def _exact(series: pl.Series) -> bool:
+def _is_exact(series: pl.Series) -> bool:
     return series.dtype.is_integer() or series.dtype == pl.String
 
 
@@ -648,18 +650,18 @@ def _text(series: pl.Series) -> pl.Series:
     return series.cast(pl.String, strict=False)
 
 
-def _stripped(series: pl.Series) -> pl.Series:
+def _strip(series: pl.Series) -> pl.Series:
     return _text(series).str.strip_chars()
 
 
 def _numbers(series: pl.Series) -> FloatArray:
     """Return values as floats; NaN for cells without a number."""
     if not series.dtype.is_numeric():
-        series = _stripped(series)
+        series = _strip(series)
     return series.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy(writable=True)
 
 
-def _blank(series: pl.Series) -> BoolArray:
+def _is_blank(series: pl.Series) -> BoolArray:
     """Return the rows without a value: null, empty, or a word for it such as NaN."""
-    text = _stripped(series)
+    text = _strip(series)
     return (text.is_null() | text.str.to_lowercase().is_in(BLANK)).to_numpy()

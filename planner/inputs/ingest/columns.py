@@ -13,7 +13,7 @@ import polars as pl
 from planner.errors import IngestError
 from planner.inputs.ingest.checks import cell_unit, numbers
 from planner.inputs.ingest.clock import UNITS_NS
-from planner.inputs.ingest.names import SYNONYMS, compact
+from planner.inputs.ingest.names import SYNONYMS, compact_name
 from planner.inputs.ingest.options import AUTO, COUNTS, LABELS, RATES, IngestOptions
 
 _LISTED = 20  # columns listed in a message
@@ -207,7 +207,7 @@ def counts_per_bin(columns: Sequence[str]) -> bool:
     return bool(find.expression("total_tokens")) and not per_request
 
 
-def _listed(columns: Sequence[str]) -> str:
+def _column_list(columns: Sequence[str]) -> str:
     """Return column names for a message, cut to a readable length."""
     more = f" and {len(columns) - _LISTED} more" if len(columns) > _LISTED else ""
     return ", ".join(column[:40] for column in columns[:_LISTED]) + more
@@ -240,7 +240,7 @@ class Resolver:
             lambda column: _NAMESPACE.sub("", column),
         ):
             for column in columns:
-                self._by_compact.setdefault(compact(shortened(column)), column)
+                self._by_compact.setdefault(compact_name(shortened(column)), column)
 
     def column(self, field: str) -> str | None:
         """Return the one column of a field, or None."""
@@ -272,7 +272,7 @@ class Resolver:
         """Return the columns of a format's declaration; parts that the file lacks are left out."""
         alternatives = []
         for part in text.split("|"):
-            there = [self._by_compact.get(compact(each)) for each in part.split("+")]
+            there = [self._by_compact.get(compact_name(each)) for each in part.split("+")]
             if there[0] is not None:
                 alternatives.append(tuple(column for column in there if column is not None))
         return Expression(tuple(alternatives)) if alternatives else None
@@ -294,7 +294,7 @@ class Resolver:
             return column
         raise IngestError(
             f"{self.name} has no column {column!r} to take {field} from; its columns are "
-            f"{_listed(self.columns)}."
+            f"{_column_list(self.columns)}."
         )
 
     def time(self, field: str) -> tuple[tuple[str, ...], str | None]:
@@ -307,7 +307,7 @@ class Resolver:
                 (declared.columns[0] if declared else None)
                 or self._known(SYNONYMS[field])
                 or self._by_words(field)
-                or next((c for c in self.columns if "timestamp" in compact(c)), None)
+                or next((c for c in self.columns if "timestamp" in compact_name(c)), None)
                 or (self._known(_COARSE) if field == "time" else None)
             )
             if column is None:
@@ -324,7 +324,7 @@ class Resolver:
     def missing(self, field: str, otherwise: str = "") -> IngestError:
         return IngestError(
             f"{self.name} has no column known to hold {field}; map one to it "
-            f"({field}=COLUMN), its columns being {_listed(self.columns)}{otherwise}."
+            f"({field}=COLUMN), its columns being {_column_list(self.columns)}{otherwise}."
         )
 
     def _pair(self) -> tuple[str, ...]:
@@ -425,12 +425,12 @@ def demand_layout(
         and (column := find.column(field)) is not None
         and column not in time
     }
-    sources = _wide(find, time, unit, probe)
+    sources = _source_per_column(find, time, unit, probe)
     if not sources and (panel := _panel(find, time, unit, probe)):
         sources, labels = panel, {}
     notes: tuple[str, ...] = ()
     if not sources:
-        sources = (_single(find, time, unit, probe),)
+        sources = (_single_source(find, time, unit, probe),)
         basis = options.amounts
     else:
         sources, notes = _without_parts(sources, probe)
@@ -460,7 +460,7 @@ def _basis(column: str, probe: pl.DataFrame) -> str:
     return "per_minute" if unit.lower() in ("rpm", "tpm", "opm", "cpm", "reqpm") else ""
 
 
-def _single(
+def _single_source(
     find: Resolver, time: tuple[str, ...], unit: str | None, probe: pl.DataFrame
 ) -> Amounts:
     """Return the source of a file with one set of amount columns."""
@@ -487,7 +487,7 @@ def _single(
     return Amounts("", time, unit, amounts, basis)
 
 
-def _wide(
+def _source_per_column(
     find: Resolver, time: tuple[str, ...], unit: str | None, probe: pl.DataFrame
 ) -> tuple[Amounts, ...]:
     """Return one source per requests column, if columns are mapped or named by series.
@@ -521,7 +521,7 @@ def _wide(
 def panel_like(probe: pl.DataFrame) -> bool:
     """Return whether a table is a time and one column of numbers per series."""
     columns = probe.columns
-    if compact(columns[0]) not in SYNONYMS["time"] or len(columns) < 2 or probe.height < 2:
+    if compact_name(columns[0]) not in SYNONYMS["time"] or len(columns) < 2 or probe.height < 2:
         return False
     find = Resolver(columns[1:], IngestOptions(), "")
     fields = set(SYNONYMS) - {"time", "arrival", "series", "model", "region", "tier"}

@@ -15,7 +15,7 @@ import numpy as np
 from planner.errors import Choice, IngestError
 from planner.inputs.ingest.clock import Clock, folding_zones
 from planner.inputs.ingest.options import COUNTER, COUNTS
-from planner.inputs.ingest.report import RELATIVE, moment
+from planner.inputs.ingest.report import RELATIVE, moment_text
 from simulation.arrays import FloatArray, IntArray
 
 FEW_TIMES = 20  # fewer times show no rate
@@ -157,8 +157,8 @@ def _stray_clocks(evidence: Evidence) -> Finding | None:
         kind = evidence.clock.kind if evidence.clock else RELATIVE
         raise IngestError(
             f"{evidence.name}: no row lies in the {gaps.max() / 8766:,.1f} years after "
-            f"{moment(before * HOUR_NS, kind)}. Correct the clock of those rows, or keep one part "
-            "by where."
+            f"{moment_text(before * HOUR_NS, kind)}. Correct the clock of those rows, or keep one "
+            "part by where."
         )
     return None if bounds is None else Finding("Rows far from the others in time are set aside.")
 

@@ -12,9 +12,9 @@ import numpy as np
 import polars as pl
 
 from planner.errors import IngestError
-from planner.inputs.ingest.blocks import Records, field_counts, misquoted
-from planner.inputs.ingest.names import check_names, compact
-from planner.inputs.ingest.rows import Batch, Fault
+from planner.inputs.ingest.blocks import Records, field_counts, has_stray_quote
+from planner.inputs.ingest.names import check_names, compact_name
+from planner.inputs.ingest.rows import Batch, RefusedRows
 from simulation.arrays import BoolArray
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
@@ -68,7 +68,7 @@ def read_header(lines: Records, name: str) -> Header:
             f"separates fields in line {line}; save it with one of these as the delimiter."
         )
     columns, last = _block(lines, delimiter, name) or (_cells(first, delimiter, name, line), line)
-    numbered = _numbered(columns)
+    numbered = _number_columns(columns)
     check_names([column for column in columns if column not in numbered], name)
     if all(_DATA.match(column) for column in columns if column):
         raise IngestError(
@@ -119,19 +119,19 @@ def _block(lines: Records, delimiter: str, name: str) -> tuple[list[str], int] |
         cells = _cells(lines.text(place), delimiter, name, int(lines.line[place]))
         if re.match(r"\d", cells[0]):
             break
-        block[compact(cells[0])] = cells
+        block[compact_name(cells[0])] = cells
         last = int(lines.line[place])
     if not {"label", "statistic"} <= block.keys():
         return None
     for statistic in block["statistic"][1:]:
-        if compact(statistic) not in _SUMS:
+        if compact_name(statistic) not in _SUMS:
             raise IngestError(
                 f"{name}: statistic {statistic!r:.40} is no amount per period; export Sum."
             )
     return ["time", *block["label"][1:]], last
 
 
-def _numbered(columns: Sequence[str]) -> tuple[str, ...]:
+def _number_columns(columns: Sequence[str]) -> tuple[str, ...]:
     """Return the columns of a day's bins, named by consecutive numbers."""
     numbers = [column for column in columns if column.isdecimal() and len(column) < 6]
     if len(numbers) < _NUMBERED or _DAY_S % len(numbers) or len(numbers) == len(columns):
@@ -163,18 +163,20 @@ def batch(lines: Records, header: Header, columns: Sequence[str], name: str) -> 
     """
     if lines.line.size and lines.line[0] <= header.line:
         lines = lines.keep(lines.line > header.line)
-    faults: list[Fault] = []
+    faults: list[RefusedRows] = []
     if b'"' in lines.data:
-        lines = _set_apart(lines, misquoted(lines, header.delimiter), MISQUOTED, faults)
+        lines = _separate_summary(
+            lines, has_stray_quote(lines, header.delimiter), MISQUOTED, faults
+        )
     counts = field_counts(lines, header.delimiter, quoted=True)
-    lines = _set_apart(lines, counts != len(header.columns), WRONG_COUNT, faults)
+    lines = _separate_summary(lines, counts != len(header.columns), WRONG_COUNT, faults)
     if header.numbered:
         return _one_row_per_bin(lines, header, columns, name, faults)
     return Batch(_parse(lines, header, columns, name), lines.line, lines.text, tuple(faults))
 
 
 def _one_row_per_bin(
-    lines: Records, header: Header, columns: Sequence[str], name: str, faults: list[Fault]
+    lines: Records, header: Header, columns: Sequence[str], name: str, faults: list[RefusedRows]
 ) -> Batch:
     """Return one row per bin of a table with a numbered column for each bin of a day."""
     others = [column for column in header.columns if column not in header.numbered]
@@ -189,12 +191,14 @@ def _one_row_per_bin(
     )
 
 
-def _set_apart(lines: Records, bad: BoolArray, reason: str, faults: list[Fault]) -> Records:
+def _separate_summary(
+    lines: Records, bad: BoolArray, reason: str, faults: list[RefusedRows]
+) -> Records:
     """Return the records that are not ``bad``, and add the others to ``faults``."""
     if not bad.any():
         return lines
     refused = lines.keep(bad)
-    faults.append(Fault(reason, refused.line, refused.text))
+    faults.append(RefusedRows(reason, refused.line, refused.text))
     return lines.keep(~bad)
 
 

@@ -18,19 +18,19 @@ from planner.inputs.ingest.checks import Names, amounts, first_reasons, labels
 from planner.inputs.ingest.columns import Amounts, DemandLayout, Expression, Resolver, demand_layout
 from planner.inputs.ingest.connectors import Connector
 from planner.inputs.ingest.consistency import Evidence, only_grows
+from planner.inputs.ingest.file_content import Content, Reading, read_times
 from planner.inputs.ingest.grid import (
     AMOUNTS,
     Grid,
     bin_width,
     gap_counts,
     lay_out,
-    numbered,
+    number_keys,
     totals,
 )
-from planner.inputs.ingest.names import compact
+from planner.inputs.ingest.names import compact_name
 from planner.inputs.ingest.options import AUTO, COUNTER, LABELS, RATES
-from planner.inputs.ingest.reading import Content, Reading, read_times
-from planner.inputs.ingest.report import RELATIVE, SeriesReport, moment, whole
+from planner.inputs.ingest.report import RELATIVE, SeriesReport, as_whole_number, moment_text
 from planner.inputs.ingest.requests import clock_notes
 from planner.inputs.ingest.rows import Batch
 from planner.inputs.ingest.source import base_name
@@ -133,9 +133,12 @@ class _Reader:
                     {
                         "line": batch.lines[keep],
                         "source": pl.Series([number], dtype=pl.Int32).new_from_index(0, keep.size),
-                        **{field: named.get(field, _blank(keep.size)) for field in _KEYS},
+                        **{field: named.get(field, _null_text(keep.size)) for field in _KEYS},
                         "ns": times[source.time].ns[keep],
-                        **{field: values.get(field, _unknown(keep.size)) for field in AMOUNTS},
+                        **{
+                            field: values.get(field, _unknown_amounts(keep.size))
+                            for field in AMOUNTS
+                        },
                         **({} if identity is None else {"identity": identity}),
                     }
                 )
@@ -174,7 +177,7 @@ class _Reader:
             columns=self._layout.columns,
             notes=self._notes(),
             series=series,
-            bin_s=whole(width_ns / 1e9),
+            bin_s=as_whole_number(width_ns / 1e9),
             extras={
                 "total_tokens": total(grids, "total_tokens"),
                 "cached_tokens": total(grids, "cached_tokens"),
@@ -187,7 +190,7 @@ class _Reader:
         if not self._frames:
             raise IngestError(f"{name}: no row has an amount that is known; map its columns.")
         table = self._amounts(self._second_pass(pl.concat(self._frames)))
-        table, keys = numbered(table, ["source", *_KEYS])
+        table, keys = number_keys(table, ["source", *_KEYS])
         width = bin_width(table["number"].to_numpy(), table["ns"].to_numpy(), name, options.bin_s)
         sources = [self._layout.sources[number] for number in keys["source"]]
         labels = keys.select(_KEYS).iter_rows(named=True)
@@ -241,7 +244,7 @@ class _Reader:
             counters = self._counters(table, keys)
         if counters:
             instants = bool(self._metrics)
-            table = growth(table, keys, sorted(counters), instants=instants)
+            table = counter_growth(table, keys, sorted(counters), instants=instants)
         if self._metrics or (connector and connector.repeated == "sum"):
             sums = [
                 pl.when(pl.col(field).is_not_nan().any())
@@ -325,7 +328,7 @@ _KEYS = ("series", *LABELS)
 FIRST_TIMES = 3  # of the usual growth: a first value up to this is of the first bin alone
 
 
-def growth(
+def counter_growth(
     table: pl.DataFrame, keys: Sequence[str], fields: Sequence[str], *, instants: bool
 ) -> pl.DataFrame:
     """Return counters as their growth per bin; a value below the one before follows a restart.
@@ -370,9 +373,10 @@ class _Metrics:
         connector = reading.format.connector
         if not connector or not connector.metric:
             return None
-        named = {compact(column): column for column in reading.table.columns}
+        named = {compact_name(column): column for column in reading.table.columns}
         metric, value = (
-            named.get(compact(column), column) for column in (connector.metric, connector.value)
+            named.get(compact_name(column), column)
+            for column in (connector.metric, connector.value)
         )
         find = Resolver(reading.table.columns, reading.options, reading.name, connector.columns)
         return cls(reading, connector, metric, value, find.time("time")[0][0], {})
@@ -425,7 +429,7 @@ class _Metrics:
         by_name: dict[str, str] = {}
         for name in names.drop_nulls().unique().to_list():
             for field, words in self.connector.metrics.items():
-                if any(compact(name).endswith(compact(word)) for word in words):
+                if any(compact_name(name).endswith(compact_name(word)) for word in words):
                     by_name.setdefault(name, field)
         for field in set(by_name.values()):
             same = sorted(name for name, each in by_name.items() if each == field)
@@ -451,7 +455,7 @@ class _Metrics:
             return {"requests": values["requests"]}
         fields = self._fields(frame)
         return {
-            field: value.zip_with(fields == field, _unknown(frame.height))
+            field: value.zip_with(fields == field, _unknown_amounts(frame.height))
             for field, value in values.items()
         }
 
@@ -466,16 +470,18 @@ def _label(values: pl.Series, field: str) -> pl.Series:
 def series_reports(grids: Sequence[Grid], kind: str) -> tuple[SeriesReport, ...]:
     """Return the report of each series."""
     sums = [totals(grids, field) for field in ("requests", "input_tokens", "output_tokens")]
-    whole_sums = [[None if each is None else whole(each) for each in column] for column in sums]
+    whole_sums = [
+        [None if each is None else as_whole_number(each) for each in column] for column in sums
+    ]
     return tuple(
         SeriesReport(
             name=str(grid.identity["name"]),
             bins=grid.bins,
             requests=requests,
             gaps=unknown,
-            bin_s=whole(grid.bin_ns / 1e9),
-            start=moment(grid.start_ns, kind),
-            end=moment(grid.end_ns, kind),
+            bin_s=as_whole_number(grid.bin_ns / 1e9),
+            start=moment_text(grid.start_ns, kind),
+            end=moment_text(grid.end_ns, kind),
             input_tokens=input_tokens,
             output_tokens=output_tokens,
             **{label: grid.identity[label] for label in LABELS},
@@ -489,12 +495,12 @@ def series_reports(grids: Sequence[Grid], kind: str) -> tuple[SeriesReport, ...]
 def total(grids: Sequence[Grid], field: str) -> float | None:
     """Return the sum over the known bins of all series; None if no bin is known."""
     known = [each for each in totals(grids, field) if each is not None]
-    return whole(sum(known)) if known else None
+    return as_whole_number(sum(known)) if known else None
 
 
-def _blank(rows: int) -> pl.Series:
+def _null_text(rows: int) -> pl.Series:
     return pl.Series([None], dtype=pl.String).new_from_index(0, rows)
 
 
-def _unknown(rows: int) -> pl.Series:
+def _unknown_amounts(rows: int) -> pl.Series:
     return pl.Series([np.nan]).new_from_index(0, rows)

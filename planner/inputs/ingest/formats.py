@@ -13,14 +13,14 @@ from planner.inputs.ingest.arrivals import read_arrivals
 from planner.inputs.ingest.columns import counts_per_bin, panel_like, without_answers
 from planner.inputs.ingest.connectors import CONNECTORS, Connector
 from planner.inputs.ingest.demand import read_demand_file
+from planner.inputs.ingest.file_content import Format
 from planner.inputs.ingest.options import (
     AUTO,
     DEMAND_FIELDS,
     REQUEST_FIELDS,
     IngestOptions,
-    Offered,
+    OptionLabel,
 )
-from planner.inputs.ingest.reading import Format
 from planner.inputs.ingest.requests import read_request_file
 
 _ANSWERS = ("output_tokens", "hash_ids", "utility")  # fields that counts per bin do not keep
@@ -55,7 +55,7 @@ _READERS = {
 }
 
 
-def _of(connector: Connector) -> Format:
+def _format_of(connector: Connector) -> Format:
     """Return the format of a declaration."""
     reader, fields = _READERS[connector.kind]
     return Format(
@@ -65,12 +65,12 @@ def _of(connector: Connector) -> Format:
 
 # The first format that recognises the first rows of a file reads it. CSV is the fallback.
 FORMATS: Mapping[str, Format] = {
-    each.name: each for each in (*map(_of, CONNECTORS.values()), CSV, ARRIVALS, DEMAND)
+    each.name: each for each in (*map(_format_of, CONNECTORS.values()), CSV, ARRIVALS, DEMAND)
 }
 NAMES = (AUTO, *FORMATS)
 _TITLES = {AUTO: "Find out from the file"} | {name: each.title for name, each in FORMATS.items()}
 # The options that web, API and command line offer for a file.
-OFFERED: Mapping[str, Offered] = {
+OFFERED: Mapping[str, OptionLabel] = {
     name: replace(option, choices=_TITLES) if name == "format" else option
     for name, option in options.OFFERED.items()
 }

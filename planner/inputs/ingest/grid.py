@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from planner.errors import IngestError
-from planner.inputs.ingest.rows import Fault
+from planner.inputs.ingest.rows import RefusedRows
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
 AMOUNTS = ("requests", "input_tokens", "output_tokens", "total_tokens", "cached_tokens")
@@ -40,7 +40,7 @@ class Grid:
         return self.start_ns + self.bins * self.bin_ns
 
 
-def numbered(frame: pl.DataFrame, keys: Sequence[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
+def number_keys(frame: pl.DataFrame, keys: Sequence[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the frame with a column ``number``, and its keys in order with their numbers.
 
     Rows with the key that appears first have number 0, those with the next one have 1, and so on.
@@ -127,7 +127,7 @@ def lay_out(
     *,
     zero: bool,
     rates: Sequence[Mapping[str, int]],
-) -> tuple[list[Grid], list[Fault]]:
+) -> tuple[list[Grid], list[RefusedRows]]:
     """Return the grid of every series, and the rows that have no place on them.
 
     ``rows`` has columns number (an index into ``identities`` and ``rates``), line, ns and AMOUNTS.
@@ -137,13 +137,13 @@ def lay_out(
     Raises IngestError for two rows that contradict each other, and for far more bins than rows.
     """
     off = _off_grid(rows["number"].to_numpy(), rows["ns"].to_numpy(), width)
-    refused = [_because(rows.filter(off), f"time off the grid of {width / 1e9:g} s bins")]
+    refused = [_with_reason(rows.filter(off), f"time off the grid of {width / 1e9:g} s bins")]
     rows = rows.filter(~off).sort("number", "ns", "line")
     again = (rows["number"] == rows["number"].shift(1)) & (rows["ns"] == rows["ns"].shift(1))
     again = again.fill_null(False)
     if again.any():
         _require_equal(rows, again, identities, name, unit)
-        refused.append(_because(rows.filter(again), "bin repeated"))
+        refused.append(_with_reason(rows.filter(again), "bin repeated"))
         rows = rows.filter(~again)
     number, ns = rows["number"].to_numpy().astype(np.int64), rows["ns"].to_numpy()
     first = np.searchsorted(number, np.arange(len(identities)))
@@ -211,11 +211,11 @@ def _require_equal(
             )
 
 
-def _because(rows: pl.DataFrame, reason: str) -> pl.DataFrame:
+def _with_reason(rows: pl.DataFrame, reason: str) -> pl.DataFrame:
     return rows.with_columns(pl.lit(reason).alias("reason"))
 
 
-def _faults(refused: pl.DataFrame) -> list[Fault]:
+def _faults(refused: pl.DataFrame) -> list[RefusedRows]:
     """Return each refused line once, for its first series without a place."""
     lines = refused.sort("number", maintain_order=True).unique(
         "line", keep="first", maintain_order=True
@@ -223,7 +223,7 @@ def _faults(refused: pl.DataFrame) -> list[Fault]:
     faults = []
     for (reason,), rows in lines.sort("line").partition_by("reason", as_dict=True).items():
         named = rows.with_columns((pl.col("ns") / 1e9).alias("ns")).rename({"ns": "time_s"})
-        faults.append(Fault(str(reason), rows["line"].to_numpy(), _describer(named)))
+        faults.append(RefusedRows(str(reason), rows["line"].to_numpy(), _describer(named)))
     return faults
 
 

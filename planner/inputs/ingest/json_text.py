@@ -17,7 +17,7 @@ import polars as pl
 from planner.errors import IngestError
 from planner.inputs.ingest.blocks import Records
 from planner.inputs.ingest.names import check_names
-from planner.inputs.ingest.rows import BAD_IDS, Batch, Fault, holes
+from planner.inputs.ingest.rows import BAD_IDS, Batch, RefusedRows, has_null_id
 
 NOT_JSON = "not a JSON object"
 DEPTH = 4  # most names in a column's path
@@ -57,13 +57,13 @@ def batch(lines: Records, columns: Mapping[str, Path], ids: str | None, name: st
     if (
         frame is not None
         and frame.height == lines.start.size
-        and not (ids and holes(frame[ids]).any())
+        and not (ids and has_null_id(frame[ids]).any())
     ):
-        return Batch(_flat(frame, columns), lines.line, lines.text)
+        return Batch(_flatten(frame, columns), lines.line, lines.text)
     # The block is not valid as a whole. Judge each line, to refuse only the bad ones.
     verdicts = np.array([_verdict(lines.text(i), ids) for i in range(lines.start.size)])
     faults = tuple(
-        Fault(reason, bad.line, bad.text)
+        RefusedRows(reason, bad.line, bad.text)
         for reason in (NOT_JSON, BAD_IDS)
         if (verdicts == reason).any()
         for bad in (lines.keep(verdicts == reason),)
@@ -87,7 +87,7 @@ def _schema(columns: Mapping[str, Path], ids: str | None) -> dict[str, pl.DataTy
     return schema | ({ids: pl.List(pl.Int64)} if ids else {})
 
 
-def _flat(frame: pl.DataFrame, columns: Mapping[str, Path]) -> pl.DataFrame:
+def _flatten(frame: pl.DataFrame, columns: Mapping[str, Path]) -> pl.DataFrame:
     if all(len(path) == 1 for path in columns.values()):
         return frame
     return frame.with_columns(
@@ -101,7 +101,7 @@ def _flat(frame: pl.DataFrame, columns: Mapping[str, Path]) -> pl.DataFrame:
 def _parse(lines: Records, columns: Mapping[str, Path], ids: str | None, name: str) -> pl.DataFrame:
     schema = _schema(columns, ids)
     if not lines.start.size:
-        return _flat(pl.DataFrame(schema=schema), columns)
+        return _flatten(pl.DataFrame(schema=schema), columns)
     try:
         frame = pl.read_ndjson(lines.joined(), schema=schema)
     except pl.exceptions.PolarsError as error:
@@ -114,7 +114,7 @@ def _parse(lines: Records, columns: Mapping[str, Path], ids: str | None, name: s
             f"{name}, lines {lines.line[0]} to {lines.line[-1]} do not hold one JSON object each; "
             "write one object per line."
         )
-    return _flat(frame, columns)
+    return _flatten(frame, columns)
 
 
 def _verdict(text: str, ids: str | None) -> str:

@@ -67,7 +67,7 @@ series: series service servicename client endpoint workload name
 """
 
 
-def compact(name: str) -> str:
+def compact_name(name: str) -> str:
     """Return a column's name as it is compared: ``requesttokens`` for ``Request tokens``."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
 

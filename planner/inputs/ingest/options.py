@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from planner.errors import IngestError
-from planner.inputs.ingest import where as filters
+from planner.inputs.ingest import row_filter as filters
 from planner.inputs.ingest.clock import DAY_FIRST, MONTH_FIRST, check_zone
 
 AUTO = "auto"  # the format is detected from the columns
@@ -56,7 +56,7 @@ INT32_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class OptionLabel:
     """The label, help and choices of an option in the browser, the API and the command line."""
 
     label: str  # in a form
@@ -66,8 +66,8 @@ class Offered:
     longest: int = 80  # characters
 
 
-def _offered(default: Any, label: str, help: str, **more: Any) -> Any:
-    return field(default=default, metadata={"offered": Offered(label, help, **more)})
+def _labelled_field(default: Any, label: str, help: str, **more: Any) -> Any:
+    return field(default=default, metadata={"offered": OptionLabel(label, help, **more)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +82,20 @@ class IngestOptions:
     """
 
     name: str = ""  # the file's original name, if it is stored under another
-    format: str = _offered(
+    format: str = _labelled_field(
         AUTO, "Format", "What the file is; found out from its columns unless it is said."
     )
     mapping: Mapping[str, str] = field(default_factory=dict)
-    model: str | None = _offered(None, "Model of every row", "Model of every row.")
-    region: str | None = _offered(None, "Region of every row", "Home region of every row.")
-    tier: str | None = _offered(None, "Tier of every row", "Service tier of every row.")
-    missing: str = _offered(
+    model: str | None = _labelled_field(None, "Model of every row", "Model of every row.")
+    region: str | None = _labelled_field(None, "Region of every row", "Home region of every row.")
+    tier: str | None = _labelled_field(None, "Tier of every row", "Service tier of every row.")
+    missing: str = _labelled_field(
         "gap",
         "Bins a demand file leaves out are",
         "What a bin is that a demand file leaves out: a gap (not known) or zero.",
         choices={"gap": "a gap: not known", "zero": "zero: nothing arrived"},
     )
-    amounts: str = _offered(
+    amounts: str = _labelled_field(
         AUTO,
         "Amounts of a demand file are",
         "How a demand file means its amounts: counts per bin, a counter that only grows, or rates.",
@@ -108,12 +108,12 @@ class IngestOptions:
             "per_hour": "rates per hour",
         },
     )
-    timezone: str | None = _offered(
+    timezone: str | None = _labelled_field(
         None,
         "Time zone",
         "Zone of times without an offset, for example America/New_York. Default: UTC.",
     )
-    dates: str = _offered(
+    dates: str = _labelled_field(
         AUTO,
         "Dates such as 02/06/2025 begin with",
         "Whether dates with slashes begin with the day or the month.",
@@ -123,19 +123,19 @@ class IngestOptions:
             MONTH_FIRST: "the month",
         },
     )
-    where: str | None = _offered(
+    where: str | None = _labelled_field(
         None,
         "Rows to keep",
         "Conditions joined by and, for example: status = 200 and model in (a, b). Default: without "
         "answers of a proxy's cache, failed requests and duplicates. all keeps every row.",
         longest=filters.MAX_TEXT,
     )
-    sample: str | None = _offered(
+    sample: str | None = _labelled_field(
         None,
         "Sampled: one request in",
         "The file holds one in this many requests, for example 100.",
     )
-    strict: bool = _offered(
+    strict: bool = _labelled_field(
         False,
         "Strict: refuse the file at its first bad row instead of counting it",
         "Refuse the file at its first rejected row.",
@@ -234,7 +234,7 @@ def _one_in(text: str | None) -> float | None:
     return number
 
 
-OFFERED: Mapping[str, Offered] = {
+OFFERED: Mapping[str, OptionLabel] = {
     option.name: option.metadata["offered"] for option in fields(IngestOptions) if option.metadata
 }
 

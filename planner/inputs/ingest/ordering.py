@@ -18,7 +18,7 @@ _GROUP_ROWS = 65_536  # rows of a Parquet row group, the least that a range must
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class SortedPart:
     """A file of requests, sorted by arrival.
 
     ``sample`` holds the arrival of every SAMPLE_ROWS-th row.
@@ -30,7 +30,7 @@ class Part:
     sample: FloatArray
 
     @classmethod
-    def write(cls, frame: pl.DataFrame, folder: Path, number: int) -> Part:
+    def write(cls, frame: pl.DataFrame, folder: Path, number: int) -> SortedPart:
         path = part_path(folder, number)
         frame.write_parquet(path, row_group_size=_GROUP_ROWS, compression="zstd")
         arrival = frame["arrival_s"].to_numpy()
@@ -41,8 +41,8 @@ def part_path(folder: Path, number: int) -> Path:
     return folder / f"part-{number:05d}.parquet"
 
 
-def put_in_order(
-    parts: Sequence[Part],
+def merge_in_order(
+    parts: Sequence[SortedPart],
     folder: Path,
     shift_s: float,
     *,
@@ -82,7 +82,7 @@ def put_in_order(
             .collect()
         )
         if frame.height:
-            Part.write(frame, sorted_folder, count)
+            SortedPart.write(frame, sorted_folder, count)
             count += 1
         on_range()
     for part in parts:

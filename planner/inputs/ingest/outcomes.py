@@ -7,7 +7,7 @@ import re
 import numpy as np
 import polars as pl
 
-from planner.inputs.ingest.names import compact
+from planner.inputs.ingest.names import compact_name
 from simulation.arrays import BoolArray
 
 MOST_WORDS = 1000  # distinct values of a column of outcomes
@@ -23,7 +23,7 @@ _HIT = re.compile(r"(^|[^a-z])hit$|^true$|^yes$|^1$")
 _KNOWN_HITS = re.compile(r"hit|miss|true|false|yes|no|^[01]$|disabled|refresh|bypass|^$|null|none")
 
 
-def _marked(
+def _matches(
     series: pl.Series, pattern: re.Pattern[str], *, but: re.Pattern[str] | None = None
 ) -> BoolArray:
     """Return the rows whose word fits ``pattern``, ``[rows]``."""
@@ -37,16 +37,16 @@ def _marked(
 
 def cancelled(series: pl.Series, column: str) -> BoolArray:
     """Return the requests that ended before their answer; their prompt was computed."""
-    if re.search("cancel|abort", compact(column)):
-        return _marked(series, re.compile("^true$|^1$|^yes$"))
-    return _marked(series, _CANCELLED, but=_NO_FAULT)
+    if re.search("cancel|abort", compact_name(column)):
+        return _matches(series, re.compile("^true$|^1$|^yes$"))
+    return _matches(series, _CANCELLED, but=_NO_FAULT)
 
 
 def failed(series: pl.Series, column: str) -> BoolArray:
     """Return the requests that failed and were not cancelled."""
-    if re.search("cancel|abort", compact(column)):
+    if re.search("cancel|abort", compact_name(column)):
         return np.zeros(series.len(), dtype=np.bool_)
-    return _marked(series, _FAILED, but=_NO_FAULT) & ~cancelled(series, column)
+    return _matches(series, _FAILED, but=_NO_FAULT) & ~cancelled(series, column)
 
 
 def cache_hits(series: pl.Series) -> BoolArray:
@@ -54,4 +54,4 @@ def cache_hits(series: pl.Series) -> BoolArray:
     text = series.cast(pl.String, strict=False).fill_null("").str.to_lowercase()
     if not all(_KNOWN_HITS.search(word) for word in text.unique().to_list()[:MOST_WORDS]):
         return np.zeros(series.len(), dtype=np.bool_)
-    return _marked(series, _HIT)
+    return _matches(series, _HIT)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from planner.inputs.ingest.columns import counts_per_bin
-from planner.inputs.ingest.names import SYNONYMS, compact
+from planner.inputs.ingest.names import SYNONYMS, compact_name
 from planner.inputs.ingest.options import DEMAND_FIELDS, REQUEST_FIELDS, IngestOptions
 from planner.inputs.ingest.source import Source
-from planner.inputs.ingest.tables import open_table, plain, refusals_of_libraries
+from planner.inputs.ingest.tables import open_table, python_safe, refusals_of_libraries
 
 ROWS = 6
 SHOWN = 60  # characters of a value
@@ -36,19 +36,19 @@ def preview(path: Path | str, name: str) -> Preview:
         table = open_table(Source(path, options), options, Path(scratch))
         rows = tuple(
             tuple("" if value is None else str(value)[:SHOWN] for value in row)
-            for row in plain(table.probe.head(ROWS)).iter_rows()
+            for row in python_safe(table.probe.head(ROWS)).iter_rows()
         )
-    return Preview(table.columns, rows, _guess(table.columns))
+    return Preview(table.columns, rows, _guess_mapping(table.columns))
 
 
-def _guess(columns: tuple[str, ...]) -> dict[str, str]:
+def _guess_mapping(columns: tuple[str, ...]) -> dict[str, str]:
     """Return the field of each known column; every field goes to its first well-known name."""
     fields = DEMAND_FIELDS if counts_per_bin(columns) else REQUEST_FIELDS
     by_name: dict[str, str] = {}
     for column in columns:
-        by_name.setdefault(compact(column), column)
+        by_name.setdefault(compact_name(column), column)
     for column in columns:
-        by_name.setdefault(compact(column.rpartition(".")[2]), column)
+        by_name.setdefault(compact_name(column.rpartition(".")[2]), column)
     guessed: dict[str, str] = {}
     for field in fields:
         known = next((by_name[s] for s in SYNONYMS[field] if s in by_name), None)

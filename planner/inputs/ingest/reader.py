@@ -14,11 +14,11 @@ from planner.errors import Ambiguous, Choice, IngestError
 from planner.files.atomic_write import whole_folder
 from planner.inputs.ingest.checks import Tally
 from planner.inputs.ingest.consistency import Question
+from planner.inputs.ingest.file_content import Content, Reading
 from planner.inputs.ingest.formats import choose_format
-from planner.inputs.ingest.names import SYNONYMS, compact
+from planner.inputs.ingest.names import SYNONYMS, compact_name
 from planner.inputs.ingest.options import LABELS, IngestOptions
-from planner.inputs.ingest.reading import Content, Reading
-from planner.inputs.ingest.report import IngestReport, moment
+from planner.inputs.ingest.report import IngestReport, moment_text
 from planner.inputs.ingest.source import Source
 from planner.inputs.ingest.store import META, write_report
 from planner.inputs.ingest.tables import Table, open_table, refusals_of_libraries
@@ -48,14 +48,14 @@ def ingest_file(
     with whole_folder(store) as work:
         try:
             with refusals_of_libraries(source.name):
-                report = _read(source, work, options, progress or _ignore, began)
+                report = _read(source, work, options, progress or _no_progress, began)
         except Question as question:
-            raise _asked(question, path, options) from None
+            raise _with_figures(question, path, options) from None
         write_report(work, report)
     return report
 
 
-def _asked(question: Question, path: Path | str, options: IngestOptions) -> Ambiguous:
+def _with_figures(question: Question, path: Path | str, options: IngestOptions) -> Ambiguous:
     """Return the question with the figures of the file under each choice."""
     choices = []
     for choice in question.choices:
@@ -92,7 +92,7 @@ def _figures(report: IngestReport) -> str:
     return f"{words}, {report.start} to {report.end}"
 
 
-def _ignore(fraction: float) -> None:
+def _no_progress(fraction: float) -> None:
     """Accept a progress report and do nothing."""
 
 
@@ -135,8 +135,8 @@ def _read(
         clock=kind,
         start_ns=content.start_ns,
         end_ns=content.end_ns,
-        start=moment(content.start_ns, kind),
-        end=moment(content.end_ns, kind),
+        start=moment_text(content.start_ns, kind),
+        end=moment_text(content.end_ns, kind),
         input_tokens=content.input_tokens,
         output_tokens=content.output_tokens,
         series=content.series,
@@ -196,5 +196,5 @@ def _unused_labels(table: Table, options: IngestOptions) -> tuple[str, ...]:
         for label in LABELS
         if options.constant(label) is not None
         for column in table.columns
-        if compact(column) in SYNONYMS[label]
+        if compact_name(column) in SYNONYMS[label]
     )

@@ -117,12 +117,12 @@ class IngestReport:
         return cls(**values)
 
 
-def whole(amount: float) -> float:
+def as_whole_number(amount: float) -> float:
     """Return ``amount`` as an int if it is one, so that counts print as counts."""
     return int(amount) if float(amount).is_integer() else float(amount)
 
 
-def moment(ns: int, kind: str) -> str:
+def moment_text(ns: int, kind: str) -> str:
     """Return a time as ``2023-11-16T18:15:46Z``, or as ``+3600s`` from the origin.
 
     Calendar times are rounded down to whole seconds.

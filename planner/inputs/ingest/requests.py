@@ -13,10 +13,10 @@ from planner.inputs.ingest import clock, outcomes
 from planner.inputs.ingest.checks import Names, first_reasons, labels, numbers, token_counts
 from planner.inputs.ingest.columns import RequestLayout, request_layout
 from planner.inputs.ingest.consistency import HOUR_NS, Evidence, stray_bounds
+from planner.inputs.ingest.file_content import Content, Reading, read_times
 from planner.inputs.ingest.options import AUTO, LABELS
-from planner.inputs.ingest.ordering import Part, put_in_order
-from planner.inputs.ingest.reading import Content, Reading, read_times
-from planner.inputs.ingest.rows import Batch, Fault
+from planner.inputs.ingest.ordering import SortedPart, merge_in_order
+from planner.inputs.ingest.rows import Batch, RefusedRows
 from planner.inputs.ingest.store import REQUESTS
 from simulation.arrays import BoolArray, IntArray
 
@@ -38,7 +38,7 @@ class _Totals:
     no_utility: int = 0  # requests without a utility, in a file with utilities
     cancelled: int = 0
     unanswered: int = 0
-    parts: list[Part] = field(default_factory=list)
+    parts: list[SortedPart] = field(default_factory=list)
     offsets: set[str] = field(default_factory=set)
     hours: dict[int, int] = field(default_factory=dict)  # accepted rows by hour
     jumps_ns: list[int] = field(default_factory=list)
@@ -128,7 +128,9 @@ class _Reader:
         ns, lines = times.ns, batch.lines
         again = self._repeated(frame, ns, bad)
         if again is not None:
-            self._reading.tally.leave_out(Fault(REPEATED, lines, batch.text).only(again.tolist()))
+            self._reading.tally.leave_out(
+                RefusedRows(REPEATED, lines, batch.text).only(again.tolist())
+            )
             bad = again if bad is None else bad | again
         self._reading.tally.close_batch()
         if bad is not None:
@@ -272,7 +274,7 @@ class _Reader:
         totals.late += late
         totals.latest_ns = int(latest[-1])
         totals.accepted += ns.size
-        totals.parts.append(Part.write(part, self._folder, len(totals.parts)))
+        totals.parts.append(SortedPart.write(part, self._folder, len(totals.parts)))
 
     def _utility(self, column: pl.Series) -> pl.Series:
         """Return the worth of serving each request; null without a number."""
@@ -306,7 +308,7 @@ class _Reader:
             high_s = ((bounds[1] + 1) * HOUR_NS - totals.first_ns) / 1e9
             self._set_aside(low_s, high_s)
         shift_s = (totals.start_ns - totals.first_ns) / 1e9
-        put_in_order(
+        merge_in_order(
             totals.parts, self._folder, shift_s, on_range=reading.on_batch, kept=(low_s, high_s)
         )
         return Content(
@@ -358,7 +360,7 @@ class _Reader:
         # Only the outermost rows have their text; the others count with them.
         lines = np.array([shown[min(i, len(shown) - 1)][1] for i in range(count)], dtype=np.int64)
         self._reading.tally.leave_out(
-            Fault(STRAY, lines, lambda i: shown[min(i, len(shown) - 1)][2])
+            RefusedRows(STRAY, lines, lambda i: shown[min(i, len(shown) - 1)][2])
         )
         totals.start_ns = totals.first_ns + round(begin * 1e9)
         totals.latest_ns = totals.first_ns + round(end * 1e9)

@@ -13,24 +13,24 @@ from simulation.arrays import BoolArray, IntArray
 BAD_IDS = "hash_ids not a list of whole numbers"
 
 
-def holes(ids: pl.Series) -> BoolArray:
+def has_null_id(ids: pl.Series) -> BoolArray:
     """Return the rows with a null element in their list of ids, ``[rows]``."""
     empty = ids.list.eval(pl.element().is_null()).list.any()
     return empty.fill_null(False).to_numpy()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Fault:
+class RefusedRows:
     """Rows refused for one reason; ``text(i)`` returns the row of ``lines[i]``."""
 
     reason: str
     lines: IntArray
     text: Callable[[int], str]
 
-    def only(self, mask: Sequence[bool]) -> Fault:
+    def only(self, mask: Sequence[bool]) -> RefusedRows:
         """Return the fault for some of its rows."""
         rows = np.flatnonzero(np.asarray(mask, dtype=np.bool_))
-        return Fault(self.reason, self.lines[rows], lambda i: self.text(int(rows[i])))
+        return RefusedRows(self.reason, self.lines[rows], lambda i: self.text(int(rows[i])))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,4 +44,4 @@ class Batch:
     frame: pl.DataFrame
     lines: IntArray
     text: Callable[[int], str]
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[RefusedRows, ...] = ()

@@ -170,7 +170,7 @@ class Source:
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the decompressed content in non-empty pieces."""
-        unpack = {GZIP: _gunzip, ZSTD: _unzstd, PLAIN: _plain}[self.compression]
+        unpack = {GZIP: _gunzip, ZSTD: _unzstd, PLAIN: _uncompressed}[self.compression]
         expansion = Expansion(self.name, self.bytes, self._options.max_expanded_bytes)
         with self.path.open("rb") as file:
             try:
@@ -196,7 +196,7 @@ class Source:
             yield raw
 
 
-def _plain(raws: Iterator[bytes], piece: int) -> Iterator[bytes]:
+def _uncompressed(raws: Iterator[bytes], piece: int) -> Iterator[bytes]:
     return raws
 
 
@@ -251,7 +251,7 @@ def as_utf8(pieces: Iterable[bytes], name: str) -> Iterator[bytes]:
         raise IngestError(f"{name} is damaged UTF-16 text; save the file as UTF-8.") from None
 
 
-def foreign(head: bytes) -> str | None:
+def other_file_type(head: bytes) -> str | None:
     """Return what ``head`` is instead of a table, with the remedy, or None."""
     for magic, what in _FOREIGN.items():
         if head.startswith(magic):

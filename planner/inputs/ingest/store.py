@@ -27,7 +27,7 @@ import polars as pl
 
 from planner.errors import Damaged, IngestError, PlannerError
 from planner.files.damage import damage_reported
-from planner.inputs.ingest.grid import AMOUNTS, Grid, numbered
+from planner.inputs.ingest.grid import AMOUNTS, Grid, number_keys
 from planner.inputs.ingest.options import LABELS
 from planner.inputs.ingest.report import IngestReport
 from simulation.arrays import CodeArray, FloatArray, Int32Array, IntArray
@@ -146,7 +146,7 @@ def _lengths_of(store_dir: Path | str) -> dict[tuple[str, str], FloatArray]:
     store = Path(store_dir)
     if not (store / LENGTHS).is_file():
         return {}
-    lengths, keys = numbered(pl.read_parquet(store / LENGTHS), ["series", "field"])
+    lengths, keys = number_keys(pl.read_parquet(store / LENGTHS), ["series", "field"])
     lengths = lengths.sort("number", maintain_order=True)
     tokens = _frozen(lengths["tokens"].to_numpy(writable=True))
     edges = np.searchsorted(lengths["number"].to_numpy(), np.arange(1, keys.height))
@@ -333,7 +333,7 @@ def read_demand(store_dir: Path | str) -> list[DemandColumns]:
             f"{report.trace} holds requests, not demand per bin; bin them with bin_requests."
         )
     keys = ["series", *LABELS]
-    frame, series = numbered(pl.read_parquet(Path(store_dir) / DEMAND), keys)
+    frame, series = number_keys(pl.read_parquet(Path(store_dir) / DEMAND), keys)
     if not frame["number"].is_sorted():
         frame = frame.sort("number", maintain_order=True)
     edges = np.searchsorted(frame["number"].to_numpy(), np.arange(series.height + 1))

@@ -35,7 +35,7 @@ from planner.inputs.ingest.connectors import CONNECTORS
 from planner.inputs.ingest.log_lines import log_pattern, log_rows
 from planner.inputs.ingest.names import check_names
 from planner.inputs.ingest.options import IngestOptions
-from planner.inputs.ingest.rows import BAD_IDS, Batch, Fault, holes
+from planner.inputs.ingest.rows import BAD_IDS, Batch, RefusedRows, has_null_id
 from planner.inputs.ingest.source import (
     PARQUET_MAGIC,
     PLAIN,
@@ -43,10 +43,10 @@ from planner.inputs.ingest.source import (
     Expansion,
     Source,
     as_utf8,
-    foreign,
+    other_file_type,
     sha256_file,
 )
-from planner.inputs.ingest.unfold import as_lines, documents, path_of, steps
+from planner.inputs.ingest.unfold import as_lines, documents, path_of, path_steps
 
 logger = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ def open_table(source: Source, options: IngestOptions, scratch: Path) -> Table:
         rows = as_lines(documents(stream, source.name), path)
         unit = "row" if whole else "request"
         expansion = Expansion(source.name, source.bytes, options.max_expanded_bytes)
-        pieces = _counted(_joined(rows), expansion)
+        pieces = _check_expansion(_join_pieces(rows), expansion)
         head = _head_of(pieces)
         if not head:
             raise IngestError(f"{source.name} holds no row; export it again.")
@@ -154,13 +154,13 @@ def _head_of(pieces: Iterator[bytes]) -> bytes:
     return head
 
 
-def _joined(lines: Iterator[bytes]) -> Iterator[bytes]:
+def _join_pieces(lines: Iterator[bytes]) -> Iterator[bytes]:
     """Yield short pieces as longer ones."""
     while batch := b"".join(itertools.islice(lines, 1024)):
         yield batch
 
 
-def _counted(pieces: Iterator[bytes], expansion: Expansion) -> Iterator[bytes]:
+def _check_expansion(pieces: Iterator[bytes], expansion: Expansion) -> Iterator[bytes]:
     """Yield pieces, and refuse a file that grows out of proportion while its rows are unfolded."""
     for piece in pieces:
         expansion.add(len(piece))
@@ -202,7 +202,7 @@ def _values(head: bytes, name: str) -> Iterator[object]:
 def _path_in_text(head: bytes) -> tuple[str, ...]:
     """Return where the rows of a long document are, by the names at its start."""
     for connector in CONNECTORS.values():
-        path = steps(connector.rows)
+        path = path_steps(connector.rows)
         if path and all(f'"{step}"'.encode() in head for step in path if step not in ("[]", "*")):
             return path
     return ()
@@ -210,7 +210,7 @@ def _path_in_text(head: bytes) -> tuple[str, ...]:
 
 def _text_head(head: bytes, name: str) -> bytes:
     """Return the first bytes of a text file, without a byte order mark."""
-    if (what := foreign(head)) is not None:
+    if (what := other_file_type(head)) is not None:
         raise IngestError(f"{name} is {what}.")
     head = head.removeprefix(_BOM)
     if not head.strip() and len(head) < PROBE_BYTES:
@@ -358,15 +358,15 @@ class ParquetTable:
             if ids:
                 frame = frame.with_columns(pl.col(ids).cast(pl.List(pl.Int64), strict=False))
             text = _row_text(frame)
-            if ids and (bad := holes(frame[ids])).any():
-                fault = Fault(BAD_IDS, lines, text).only(bad.tolist())
+            if ids and (bad := has_null_id(frame[ids])).any():
+                fault = RefusedRows(BAD_IDS, lines, text).only(bad.tolist())
                 kept = frame.filter(~bad)
                 yield Batch(kept, lines[~bad], _row_text(kept), (fault,))
                 continue
             yield Batch(frame, lines, text)
 
 
-def plain(frame: pl.DataFrame) -> pl.DataFrame:
+def python_safe(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the frame with moments as integers if they are beyond Python's calendar."""
     try:
         frame.rows()
@@ -377,7 +377,7 @@ def plain(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _row_text(frame: pl.DataFrame) -> Callable[[int], str]:
     def text(index: int) -> str:
-        row = plain(frame.slice(index, 1)).row(0, named=True)
+        row = python_safe(frame.slice(index, 1)).row(0, named=True)
         return ", ".join(f"{name}={value}" for name, value in row.items())
 
     return text

@@ -26,34 +26,34 @@ _STEP = re.compile(r"\[\]|\*|[^.\[\]*]+")
 Row = dict[str, Any]
 
 
-def steps(path: str) -> tuple[str, ...]:
+def path_steps(path: str) -> tuple[str, ...]:
     """Return the steps of a path."""
     return tuple(_STEP.findall(path))
 
 
-def unfolded(value: Any, path: Sequence[str], above: Row | None = None) -> Iterator[Row]:
+def unfold_rows(value: Any, path: Sequence[str], above: Row | None = None) -> Iterator[Row]:
     """Yield the rows of a document at ``path``, with the fields that they inherit."""
     above = above or {}
     if not path:
         if isinstance(value, dict):
-            yield above | _flat(value)
+            yield above | _flatten_key_values(value)
         elif isinstance(value, list):
             yield above | {str(place): each for place, each in enumerate(value)}
         return
     step, rest = path[0], path[1:]
     if step == "[]" and isinstance(value, list):
         for each in value:
-            yield from unfolded(each, rest, above)
+            yield from unfold_rows(each, rest, above)
     elif step == "*" and isinstance(value, dict):
         lists = {key: each for key, each in value.items() if isinstance(each, list)}
-        own = above | _inherited(value)
+        own = above | _inherited_fields(value)
         for each in zip(*lists.values(), strict=False):
             yield own | dict(zip(lists, each, strict=True))
     elif isinstance(value, dict) and step in value:
-        yield from unfolded(value[step], rest, above | _inherited(value))
+        yield from unfold_rows(value[step], rest, above | _inherited_fields(value))
 
 
-def _flat(value: Mapping[str, Any]) -> Row:
+def _flatten_key_values(value: Mapping[str, Any]) -> Row:
     """Return an object with its lists of keys and values as fields of their own."""
     row: Row = {}
     for key, inner in value.items():
@@ -70,22 +70,24 @@ def _pairs(value: Any) -> Row | None:
         return None
     if not all(isinstance(each, dict) and each.keys() >= {"key", "value"} for each in value):
         return None
-    return {str(each["key"]): _plain(each["value"]) for each in value}
+    return {str(each["key"]): _unwrap(each["value"]) for each in value}
 
 
-def _plain(value: Any) -> Any:
+def _unwrap(value: Any) -> Any:
     """Return the value in a typed wrapper such as ``{"intValue": "7"}``."""
     if isinstance(value, dict) and len(value) == 1 and next(iter(value)).endswith("Value"):
         return next(iter(value.values()))
     return value
 
 
-def _inherited(value: Mapping[str, Any]) -> Row:
+def _inherited_fields(value: Mapping[str, Any]) -> Row:
     """Return the short fields of an object, those of objects within it included."""
     row: Row = {}
     for key, inner in value.items():
         fields = inner if isinstance(inner, dict) else {key: inner}
-        for name, each in (_flat(fields) if isinstance(inner, dict) else fields).items():
+        for name, each in (
+            _flatten_key_values(fields) if isinstance(inner, dict) else fields
+        ).items():
             short = not isinstance(each, dict | list | str) or (
                 isinstance(each, str) and len(each) <= LONGEST
             )
@@ -103,8 +105,8 @@ def path_of(record: Any, *, document: bool) -> tuple[str, ...]:
         return ()
     for connector in CONNECTORS.values():
         if connector.rows:
-            path = steps(connector.rows)
-            first = next(unfolded(record, path), None)
+            path = path_steps(connector.rows)
+            first = next(unfold_rows(record, path), None)
             if first is not None and connector.known(list(_names(first)), ""):
                 return path
     if not document:
@@ -177,5 +179,5 @@ def _with_end(pieces: Iterable[bytes]) -> Iterator[bytes | None]:
 def as_lines(values: Iterable[Any], path: Sequence[str]) -> Iterator[bytes]:
     """Yield the rows of documents as JSON lines."""
     for value in values:
-        for row in unfolded(value, path):
+        for row in unfold_rows(value, path):
             yield json.dumps(row).encode() + b"\n"

@@ -101,7 +101,7 @@ def aggregate(table: Any, columns: Mapping[str, str], bin_s: int) -> Aggregated:
         input_tokens=good.input_tokens.sum(),
         output_tokens=good.output_tokens.sum(),
     )
-    demand = _here(by.limit(DEMAND_ROWS + 1)).sort("bin", *labels)
+    demand = _fetch(by.limit(DEMAND_ROWS + 1)).sort("bin", *labels)
     if len(demand) > DEMAND_ROWS:
         raise IngestError(
             f"The demand has over {DEMAND_ROWS:,} rows: choose wider bins (--bin), or fewer labels."
@@ -135,11 +135,11 @@ def _rows(table: Any, columns: Mapping[str, str], bin_s: int) -> Any:
 
 def _lengths(rows: Any, of: str) -> pl.DataFrame:
     counted = rows.group_by(tokens=rows[f"{of}_tokens"]).aggregate(requests=rows.count())
-    lengths = _here(counted).sort("tokens")
+    lengths = _fetch(counted).sort("tokens")
     return lengths.select(pl.lit(of).alias("of"), "tokens", "requests")
 
 
-def _here(expression: Any) -> pl.DataFrame:
+def _fetch(expression: Any) -> pl.DataFrame:
     """Return the result as whole numbers and text, whatever types the engine uses."""
     frame = pl.DataFrame(expression.to_pyarrow())
     numeric = [name for name, kind in frame.schema.items() if kind.is_numeric()]

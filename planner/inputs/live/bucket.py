@@ -185,7 +185,7 @@ class Bucket:
         """
         target = urlsplit(request.url)
         if (target.scheme, target.netloc) != self._origin or request.method not in self._methods:
-            raise _Elsewhere(self._moved())
+            raise _OtherAddress(self._moved())
 
     def _moved(self) -> str:
         return (
@@ -198,7 +198,7 @@ class Bucket:
         """Turn the library's exceptions into SourceError with a remedy."""
         try:
             yield
-        except _Elsewhere as problem:
+        except _OtherAddress as problem:
             raise SourceError(str(problem)) from None
         except ParamValidationError:
             raise SourceError(f"bucket: {self._bucket} is no name of a bucket; check it.") from None
@@ -239,7 +239,7 @@ def _stored(entry: dict[str, Any]) -> StoredObject:
     )
 
 
-class _Elsewhere(Exception):
+class _OtherAddress(Exception):
     """A request that would leave the configured address."""
 
 

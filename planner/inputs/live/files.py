@@ -96,7 +96,7 @@ def _of_demand(store: Path, report: IngestReport, bin_s: int) -> pl.DataFrame:
         into = (place - first).astype(np.int64)
         bins = int(into[-1]) + 1
         amounts = {
-            field: _summed(values, into, bins, round(per_bin))
+            field: _sum_bins(values, into, bins, round(per_bin))
             for field, values in _amounts(columns).items()
         }
         start = (first + np.arange(bins, dtype=np.int64)) * bin_s
@@ -104,7 +104,7 @@ def _of_demand(store: Path, report: IngestReport, bin_s: int) -> pl.DataFrame:
     return pl.concat(tables)
 
 
-def _summed(values: FloatArray, into: np.ndarray, bins: int, per_bin: int) -> FloatArray:
+def _sum_bins(values: FloatArray, into: np.ndarray, bins: int, per_bin: int) -> FloatArray:
     """Return sums over the source's bins; a bin is known if all of its parts are."""
     total = np.bincount(into, np.nan_to_num(values), minlength=bins)
     counted = np.bincount(into, ~np.isnan(values), minlength=bins)

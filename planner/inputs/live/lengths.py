@@ -18,7 +18,7 @@ def sample_of(histogram: pl.DataFrame, points: int = SAMPLE) -> FloatArray | Non
     of its bound, or at 1 if that is less. Values beyond the last finite bound are set to it, as no
     upper bound is known.
     """
-    least, most, counts = _summed(histogram)
+    least, most, counts = _sum_buckets(histogram)
     if not counts.sum() > 0:
         return None
     upper = np.log(np.where(np.isfinite(most), most, np.maximum(least, 1e-9)))
@@ -31,7 +31,7 @@ def sample_of(histogram: pl.DataFrame, points: int = SAMPLE) -> FloatArray | Non
     return np.asarray(np.sort(values), np.float64)
 
 
-def _summed(histogram: pl.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _sum_buckets(histogram: pl.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return bounds and counts of the non-empty buckets."""
     table = histogram.group_by("least", "most").agg(pl.col("count").sum())
     table = table.filter(pl.col("count") > 0).sort("most", "least")

@@ -14,7 +14,7 @@ from planner.errors import IngestError
 from planner.files.atomic_write import whole_folder
 from planner.inputs.ingest.demand import series_reports, total
 from planner.inputs.ingest.grid import Grid, gap_counts
-from planner.inputs.ingest.report import UTC, IngestReport, moment
+from planner.inputs.ingest.report import UTC, IngestReport, moment_text
 from planner.inputs.ingest.store import (
     DEMAND,
     LENGTHS,
@@ -154,8 +154,8 @@ def _report(
         clock=UTC,
         start_ns=start_ns,
         end_ns=end_ns,
-        start=moment(start_ns, UTC),
-        end=moment(end_ns, UTC),
+        start=moment_text(start_ns, UTC),
+        end=moment_text(end_ns, UTC),
         input_tokens=totals["input_tokens"],
         output_tokens=totals["output_tokens"],
         series=series_reports(grids, UTC),

@@ -58,7 +58,7 @@ HISTOGRAM_FIELDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class PushedSamples:
     """Samples of one request, checked at creation."""
 
     samples: tuple[Sample, ...]
@@ -73,7 +73,7 @@ class Sent:
             _check(sample, f"samples[{index}]", self.now)
 
 
-def samples_of(sent: Sent, bin_s: int) -> Samples:
+def samples_of(sent: PushedSamples, bin_s: int) -> Samples:
     """Return the samples on bins of ``bin_s``.
 
     Raises SourceError for a time between two bins, or for a bin that occurs twice.
@@ -138,7 +138,7 @@ def _check_histogram(histogram: Mapping[str, float] | None, where: str) -> None:
             )
 
 
-def of_rows(rows: Sequence[Mapping[str, Any]], now: datetime) -> Sent:
+def of_rows(rows: Sequence[Mapping[str, Any]], now: datetime) -> PushedSamples:
     """Return the samples of plain rows; raise SourceError for an unknown field."""
     samples = []
     for index, row in enumerate(rows[: MOST_SAMPLES + 1]):
@@ -148,4 +148,4 @@ def of_rows(rows: Sequence[Mapping[str, Any]], now: datetime) -> Sent:
                 f"{', '.join(FIELDS)}."
             )
         samples.append(Sample(**row))
-    return Sent(tuple(samples), now)
+    return PushedSamples(tuple(samples), now)

@@ -13,7 +13,7 @@ NEEDED = ("requests", "input_tokens", "output_tokens", "running", "replicas", "t
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Served:
+class ServedSpeed:
     """The speed of one model in one region by intervals of time; arrays ``[intervals]``."""
 
     model: str  # "" if unknown, as the region
@@ -25,11 +25,11 @@ class Served:
     output_tokens: FloatArray
     tbt_s: FloatArray  # mean over tokens
 
-    def of(self, model: str, region: str) -> Served:
+    def of(self, model: str, region: str) -> ServedSpeed:
         return replace(self, model=model, region=region)
 
 
-def served_of(bins: pl.DataFrame, bin_s: int) -> list[Served]:
+def served_of(bins: pl.DataFrame, bin_s: int) -> list[ServedSpeed]:
     """Return the speeds from bins (``live.samples``) in which every needed column is known.
 
     All tiers of a model and region share its replicas.
@@ -64,7 +64,7 @@ def served_of(bins: pl.DataFrame, bin_s: int) -> list[Served]:
             .sort("bin_start")
         )
         served.append(
-            Served(
+            ServedSpeed(
                 str(model),
                 str(region),
                 each["bin_start"].to_numpy().astype(float),

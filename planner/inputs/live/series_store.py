@@ -72,7 +72,7 @@ class GrowingSeries:
     def bins(self, until_s: float | None = None, since_s: float | None = None) -> pl.DataFrame:
         """Return the bins of ``read``."""
         return _joined_bins(
-            _before(_latest_bins(self._read("bins", BINS, since_s)), self.bin_s, until_s)
+            _until(_latest_bins(self._read("bins", BINS, since_s)), self.bin_s, until_s)
         )
 
     def histograms(
@@ -83,7 +83,7 @@ class GrowingSeries:
         They have many times more rows than the bins, so limit the time.
         """
         latest = _latest_histograms(self._read("histograms", HISTOGRAMS, since_s))
-        return _joined_histograms(_before(latest, self.bin_s, until_s))
+        return _joined_histograms(_until(latest, self.bin_s, until_s))
 
     def told(self) -> pl.DataFrame:
         """Return which origins reported each bin of each key, and whether they saw all of it."""
@@ -99,8 +99,8 @@ class GrowingSeries:
         """Return the rows of all parts, with the index of their part in ``part``."""
         for _ in range(TRIES):
             with suppress(FileNotFoundError):  # another process has just merged the parts
-                return _stacked(self._parts(kind), schema, since_s)
-        return _stacked(self._parts(kind), schema, since_s)
+                return _rows_of_parts(self._parts(kind), schema, since_s)
+        return _rows_of_parts(self._parts(kind), schema, since_s)
 
     def _compact(self) -> None:
         """Merge all parts into one.
@@ -116,7 +116,7 @@ class GrowingSeries:
             if len(parts) < 2:
                 continue
             _write(
-                latest(_stacked(parts, schema)).select(*schema),
+                latest(_rows_of_parts(parts, schema)).select(*schema),
                 # This name sorts after the parts that it replaces and before all later ones.
                 parts[-1].with_name(f"{_stem(parts[-1])}-all"),
             )
@@ -124,7 +124,7 @@ class GrowingSeries:
                 path.unlink(missing_ok=True)
 
 
-def _stacked(
+def _rows_of_parts(
     parts: list[Path], schema: dict[str, type[pl.DataType]], since_s: float | None = None
 ) -> pl.DataFrame:
     """Return the rows of ``parts``.
@@ -139,11 +139,13 @@ def _stacked(
             rows = pl.scan_parquet(path)
             if since_s is not None:
                 rows = rows.filter(pl.col("bin_start") >= since_s)
-            tables.append(_whole(rows.collect(), schema).with_columns(part=pl.lit(i, pl.Int64)))
+            tables.append(
+                _with_new_columns(rows.collect(), schema).with_columns(part=pl.lit(i, pl.Int64))
+            )
     return pl.concat(tables) if tables else pl.DataFrame(schema={**schema, "part": pl.Int64})
 
 
-def _whole(rows: pl.DataFrame, schema: dict[str, type[pl.DataType]]) -> pl.DataFrame:
+def _with_new_columns(rows: pl.DataFrame, schema: dict[str, type[pl.DataType]]) -> pl.DataFrame:
     """Return the rows with null in columns that are newer than their file."""
     lacking = [pl.lit(None, kind).alias(n) for n, kind in schema.items() if n not in rows.columns]
     return rows.with_columns(lacking).select(*schema)
@@ -175,7 +177,7 @@ def _latest_histograms(parts: pl.DataFrame) -> pl.DataFrame:
     return parts.filter(pl.col("part") == pl.col("part").max().over(of)).drop("part")
 
 
-def _before(table: pl.DataFrame, bin_s: int, until_s: float | None) -> pl.DataFrame:
+def _until(table: pl.DataFrame, bin_s: int, until_s: float | None) -> pl.DataFrame:
     return table if until_s is None else table.filter(pl.col("bin_start") + bin_s <= until_s)
 
 

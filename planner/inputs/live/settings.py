@@ -110,7 +110,7 @@ def settings_of(kind: str, fields: Mapping[str, Any]) -> Any:
             if fault["type"] == "extra_forbidden"
             else "is needed."
             if fault["type"] == "missing"
-            else _fault(fault)
+            else _fault_words(fault)
         )
         raise SourceError(f"{where}: {remedy}") from None
     for pair in PAIRS:
@@ -121,7 +121,7 @@ def settings_of(kind: str, fields: Mapping[str, Any]) -> Any:
     return checked
 
 
-def _fault(fault: Any) -> str:
+def _fault_words(fault: Any) -> str:
     if fault["type"] == "string_pattern_mismatch" and fault["ctx"]["pattern"] == NAMED:
         return (
             "name an environment variable that begins with HEADROOM_SOURCE_, such as "

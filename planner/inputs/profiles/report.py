@@ -18,7 +18,7 @@ MILLI = ("s", "s per sequence", "s per token")  # units that are shown in thousa
 
 def residual_table(residuals: Residuals, rows: BenchmarkRows) -> pl.DataFrame:
     """Return one row per measurement: measured and predicted value, error and flags."""
-    return beside(
+    return measured_and_predicted(
         residuals.quantity.tolist(),
         [_label(rows, int(i)) for i in residuals.row],
         residuals.measured_s,
@@ -28,7 +28,7 @@ def residual_table(residuals: Residuals, rows: BenchmarkRows) -> pl.DataFrame:
     )
 
 
-def beside(
+def measured_and_predicted(
     quantity: Sequence[str] | str,
     labels: Sequence[str],
     measured_s: FloatArray,

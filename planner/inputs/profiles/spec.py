@@ -54,12 +54,12 @@ class ProfileSpec:
         """Return a copy with the catalogue's names for model and GPU, if it knows them."""
         return replace(
             self,
-            model=_called(catalogue.model_name, self.model),
-            gpu=_called(catalogue.gpu_name, self.gpu),
+            model=_catalogue_name(catalogue.model_name, self.model),
+            gpu=_catalogue_name(catalogue.gpu_name, self.gpu),
         )
 
 
-def _called(find: Callable[[str], str], name: str) -> str:
+def _catalogue_name(find: Callable[[str], str], name: str) -> str:
     try:
         return find(name)
     except CatalogueError:

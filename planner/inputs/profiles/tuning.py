@@ -13,7 +13,7 @@ import polars as pl
 from planner.errors import CatalogueError, IngestError
 from planner.inputs.estimates.row_files import read_rows
 from planner.inputs.ingest.source import short_name
-from planner.inputs.profiles.report import beside, range_words
+from planner.inputs.profiles.report import measured_and_predicted, range_words
 from simulation.arrays import FloatArray
 from simulation.performance.fitting.kalman import Observations, Tuned, tune
 from simulation.performance.linear import LinearProfile
@@ -95,7 +95,7 @@ def observed_range(observed: Observations) -> str:
 def tuning_table(observed: Observations, tuned: Tuned) -> pl.DataFrame:
     """Return each observation with the prediction made before it was used."""
     loads = zip(observed.decodes, observed.prefill_tokens, strict=True)
-    return beside(
+    return measured_and_predicted(
         QUANTITY,
         [
             f"observation {i}, {decodes:,.0f} decodes, {prompt:,.0f} prompt tokens"

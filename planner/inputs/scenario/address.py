@@ -53,7 +53,7 @@ def place_of(entries: Sequence[Any], step: str, address: str) -> int:
     )
 
 
-def flat(scenario: Scenario) -> dict[str, Any]:
+def values_by_address(scenario: Scenario) -> dict[str, Any]:
     """Return every value of a scenario by address, defaults included; empty values are omitted."""
     plain = scenario.model_dump(mode="json", exclude=set(TITLES), by_alias=True)
     return dict(_leaves("", plain))

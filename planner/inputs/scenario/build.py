@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from planner.inputs.scenario.bounds import bounds
 from planner.inputs.scenario.columns import (
     SHOWN,
     STAGES,
@@ -24,7 +23,6 @@ from planner.inputs.scenario.columns import (
 )
 from planner.inputs.scenario.faults import faults_of
 from planner.inputs.scenario.links import links_of
-from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
 from planner.inputs.scenario.power import host_of, power_at_load, power_facts
 from planner.inputs.scenario.regions import (
     CommittedPrice,
@@ -33,9 +31,11 @@ from planner.inputs.scenario.regions import (
     region_of,
     spot_price_of,
 )
+from planner.inputs.scenario.replica_limits import bounds
 from planner.inputs.scenario.schema import Fault, Profile, Scenario, Serving, Spot, Starts
 from planner.inputs.scenario.specs import gpu_of, model_of
 from planner.inputs.scenario.speeds import speed_of
+from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.fleet import Fleet, KvLink, Pool, Region, Routing, Tier
 from simulation.performance.profile import Profile as Speed
@@ -261,7 +261,7 @@ def build_hardware(
     keys = list(zip(model_indices, where, strict=True))
     profiles = dict(zip(keys, speeds, strict=True))
     sections = dict(zip(keys, scenario.profiles, strict=True))
-    offered = _offered(scenario, names) if spot else []
+    offered = _spot_types(scenario, names) if spot else []
     spot_columns = with_spot(
         columns, {names.index(name): len(names) + i for i, name in enumerate(offered)}
     )
@@ -337,7 +337,7 @@ def build_hardware(
     )
 
 
-def _offered(scenario: Scenario, names: Sequence[str]) -> list[str]:
+def _spot_types(scenario: Scenario, names: Sequence[str]) -> list[str]:
     """Return the GPU types that at least one region offers as spot."""
     return [name for name in names if any(name in region.spot for region in scenario.regions)]
 

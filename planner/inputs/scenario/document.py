@@ -54,7 +54,7 @@ def _yaml() -> YAML:
 
 
 @lru_cache(maxsize=16)
-def _seen(text: str, name: str) -> CommentedMap:
+def _load_cached(text: str, name: str) -> CommentedMap:
     """Return the result of ``_load`` from a cache, for callers that do not change it.
 
     A page reads the same document several times.
@@ -116,19 +116,19 @@ def parse(text: str, name: str = "scenario") -> Scenario:
 
     Raises ScenarioError with one line per fault: the line number, the field and the remedy.
     """
-    data = _seen(text, name)
+    data = _load_cached(text, name)
     try:
-        scenario = Scenario.model_validate(_plain(data))
+        scenario = Scenario.model_validate(_plain_values(data))
     except ValidationError as error:
         faults = [
-            f"{name}, line {_line(data, fault['loc'])}: {_where(fault['loc'])}{_words(fault)}."
+            f"{name}, line {_line(data, fault['loc'])}: {_path(fault['loc'])}{_message(fault)}."
             for fault in error.errors()
         ]
         listed = list(dict.fromkeys(faults))
         more = [f"{name}: and {len(listed) - MAX_FAULTS:,} more."] if listed[MAX_FAULTS:] else []
         raise ScenarioError("\n".join(listed[:MAX_FAULTS] + more)) from None
     problems = [
-        f"{name}, line {_line(data, where)}: {_where(where)}{words}."
+        f"{name}, line {_line(data, where)}: {_path(where)}{words}."
         for where, words in references(scenario)
     ]
     if problems:
@@ -141,12 +141,12 @@ def unknown_keys(text: str, name: str = "scenario") -> list[str]:
 
     A form would drop such keys silently.
     """
-    data = _seen(text, name)
+    data = _load_cached(text, name)
     try:
-        Scenario.model_validate(_plain(data))
+        Scenario.model_validate(_plain_values(data))
     except ValidationError as error:
         return [
-            f"{name}, line {_line(data, fault['loc'])}: {_where(fault['loc'])}{_words(fault)}."
+            f"{name}, line {_line(data, fault['loc'])}: {_path(fault['loc'])}{_message(fault)}."
             for fault in error.errors()
             if fault["type"] == "extra_forbidden"
         ]
@@ -178,24 +178,26 @@ def edit(text: str, changes: Mapping[str, Any], name: str = "scenario") -> str:
         *parents, last = steps_of(address)
         node: Any = data
         for step in parents:
-            node = _into(node, step, address)
+            node = _child(node, step, address)
         if isinstance(node, CommentedSeq):
-            _put(node, place_of(_plain(node), last, address), value)
+            _put(node, place_of(_plain_values(node), last, address), value)
         elif value is None:
             node.pop(last, None)
         elif last in node:
             _put(node, last, value)
         else:
             node[last] = value
-    return _written(data)
+    return _text_of(data)
 
 
-def _into(node: Any, step: str, address: str) -> Any:
+def _child(node: Any, step: str, address: str) -> Any:
     """Return the mapping or list that ``step`` leads to, and create it if it is missing.
 
     A list entry that is a bare name becomes a mapping with that name.
     """
-    key: Any = place_of(_plain(node), step, address) if isinstance(node, CommentedSeq) else step
+    key: Any = (
+        place_of(_plain_values(node), step, address) if isinstance(node, CommentedSeq) else step
+    )
     inside = node[key] if isinstance(key, int) else node.get(key)
     if isinstance(inside, Mapping | CommentedSeq):
         return inside
@@ -227,21 +229,21 @@ def _bare_value(value: Any) -> Any:
     return value.isoformat() if isinstance(value, date) else str(value)
 
 
-def _written(data: CommentedMap) -> str:
+def _text_of(data: CommentedMap) -> str:
     """Return the document as text, with comments if they survive a round trip."""
     out = io.StringIO()
     _yaml().dump(data, out)
-    return out.getvalue() if _says(out.getvalue(), data) else dump_mapping(_plain(data))
+    return out.getvalue() if _reads_as(out.getvalue(), data) else dump_mapping(_plain_values(data))
 
 
-def _says(text: str, data: CommentedMap) -> bool:
+def _reads_as(text: str, data: CommentedMap) -> bool:
     """Return whether ``text`` reads back as ``data``.
 
     ruamel.yaml garbles a block mapping after a flow mapping with a comment, if the list begins with
     a comment. The caller then drops the comments.
     """
     try:
-        return bool(_plain(_load(text, "scenario")) == _plain(data))
+        return bool(_plain_values(_load(text, "scenario")) == _plain_values(data))
     except ScenarioError:
         return False
 
@@ -258,7 +260,7 @@ def with_traces(text: str, names: Mapping[int, str]) -> str:
         source = data["traffic"]["sources"][index]
         source.insert(list(source).index("file"), "trace", trace)
         del source["file"]
-    return _written(data)
+    return _text_of(data)
 
 
 def _put(parent: Any, key: Any, value: Any) -> None:
@@ -267,7 +269,7 @@ def _put(parent: Any, key: Any, value: Any) -> None:
     A node with an anchor is replaced as a whole, because other nodes may refer to it.
     """
     old = parent[key]
-    if _plain(old) == value:
+    if _plain_values(old) == value:
         return
     shared = isinstance(old, CommentedMap | CommentedSeq) and old.yaml_anchor() is not None
     if isinstance(old, CommentedMap) and isinstance(value, Mapping) and not shared:
@@ -288,11 +290,11 @@ def _put(parent: Any, key: Any, value: Any) -> None:
 def _put_items(old: CommentedSeq, value: list[Any]) -> None:
     """Set the items of a list to ``value``, and keep the entries that are equal."""
     for i, item in enumerate(value):
-        same = next((j for j in range(i, len(old)) if _plain(old[j]) == item), None)
+        same = next((j for j in range(i, len(old)) if _plain_values(old[j]) == item), None)
         if same is not None:
             for _ in range(same - i):
                 del old[i]
-        elif i < len(old) and _plain(old[i]) not in value[i:]:
+        elif i < len(old) and _plain_values(old[i]) not in value[i:]:
             _put(old, i, item)
         else:
             old.insert(i, _in_style(item, old))
@@ -311,15 +313,15 @@ def _in_style(item: Any, siblings: CommentedSeq) -> Any:
 
 def outline(text: str, name: str = "scenario") -> dict[str, Any]:
     """Return the document as unchecked plain data, for a form that shows it."""
-    plain: dict[str, Any] = _plain(_seen(text, name))
+    plain: dict[str, Any] = _plain_values(_load_cached(text, name))
     return plain
 
 
-def _plain(value: Any) -> Any:
+def _plain_values(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _plain_values(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return [_plain(item) for item in value]
+        return [_plain_values(item) for item in value]
     return value
 
 
@@ -343,7 +345,7 @@ def _line(data: Any, where: Sequence[str | int]) -> int:
     return int(line) + 1
 
 
-def _where(where: Sequence[str | int]) -> str:
+def _path(where: Sequence[str | int]) -> str:
     """Return a field's path as users write it, followed by a colon; "" for the whole file."""
     text = ""
     for step in where:
@@ -353,7 +355,7 @@ def _where(where: Sequence[str | int]) -> str:
     return f"{text}: " if text else ""
 
 
-def _words(fault: Any) -> str:
+def _message(fault: Any) -> str:
     """Return the message of one pydantic error: the fault and the remedy."""
     kind, value = fault["type"], fault.get("input")
     if kind == "extra_forbidden":
@@ -363,9 +365,11 @@ def _words(fault: Any) -> str:
     if kind == "list_type":
         return "this is a list; begin each of its entries with '- '"
     if kind == "union_tag_not_found":
-        return f"{_bare(fault['ctx']['discriminator'])} is missing; add it"
+        return f"{_without_quotes(fault['ctx']['discriminator'])} is missing; add it"
     if kind == "union_tag_invalid":
-        what, tags = (_bare(fault["ctx"][name]) for name in ("discriminator", "expected_tags"))
+        what, tags = (
+            _without_quotes(fault["ctx"][name]) for name in ("discriminator", "expected_tags")
+        )
         return f"there is no such {what}; choose from {tags}, not {fault['ctx']['tag']!r}"
     if kind.startswith("datetime_") or "literal['end']" in fault["loc"]:
         end = ", or end for what follows the trace" if fault["loc"][-2:-1] == ("start",) else ""
@@ -381,5 +385,5 @@ def _words(fault: Any) -> str:
     return words
 
 
-def _bare(names: Any) -> str:
+def _without_quotes(names: Any) -> str:
     return str(names).replace("'", "")

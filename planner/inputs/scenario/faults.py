@@ -33,7 +33,7 @@ def faults_of(declared: Sequence[faults.Fault], pools: Sequence[Pool]) -> tuple[
         if isinstance(fault, faults.Controller):
             faults_made.append(ControllerOutage(fault.from_s, fault.to_s, fault.state == "kept"))
             continue
-        where = tuple(p for p, pool in enumerate(pools) if _about(fault, pool))
+        where = tuple(p for p, pool in enumerate(pools) if _applies_to(fault, pool))
         if isinstance(fault, faults.Crash):
             faults_made += [Crash(p, fault.at_s, fault.instance) for p in where]
         elif isinstance(fault, faults.Slow):
@@ -51,7 +51,7 @@ def faults_of(declared: Sequence[faults.Fault], pools: Sequence[Pool]) -> tuple[
     return tuple(faults_made)
 
 
-def _about(
+def _applies_to(
     fault: faults.Crash | faults.Crashes | faults.Slow | faults.FailedStarts, pool: Pool
 ) -> bool:
     """Return whether a fault applies to a pool; a field without a value matches every pool."""

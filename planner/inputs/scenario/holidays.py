@@ -27,7 +27,7 @@ def _text(value: object) -> object:
     )
 
 
-def _known(value: str) -> str:
+def _check_holiday(value: str) -> str:
     """Return ``value`` if it is a date or a known country; raise ValueError."""
     if _date(value) is not None:
         return value
@@ -42,7 +42,7 @@ def _known(value: str) -> str:
 
 
 Holiday = Annotated[
-    str, BeforeValidator(_text), AfterValidator(_known), Field(min_length=2, max_length=20)
+    str, BeforeValidator(_text), AfterValidator(_check_holiday), Field(min_length=2, max_length=20)
 ]
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.inputs.catalogue.serving import ENGINE
-from planner.inputs.scenario.own_hardware import UserFacts
 from planner.inputs.scenario.schema import Profile
+from planner.inputs.scenario.user_facts import UserFacts
 from simulation.arrays import BoolArray, FloatArray
 from simulation.performance.compiled_graph import GraphProfile
 from simulation.performance.curves import Curve
@@ -69,7 +69,7 @@ class SpeedCorrection:
         )
 
 
-def deployed(
+def deployment_of(
     shape: ModelShape,
     gpu: GpuSpec,
     where: Arrangement,
@@ -95,10 +95,10 @@ def speed_corrections(deployments: Sequence[Deployment], times: Times) -> list[S
     request in flight.
     """
     names = traits_of(deployments).labels["deployment"]
-    loads = {str(name): _measured(times, str(name)) for name in np.unique(names)}
+    loads = {str(name): _rows_of_deployment(times, str(name)) for name in np.unique(names)}
     loads_of = [loads[str(name)] for name in names]
     busy = [
-        _under(deployment, users, isl, osl)
+        _at_load(deployment, users, isl, osl)
         for deployment, (_, users, isl, osl) in zip(deployments, loads_of, strict=True)
     ]
     tbt = times.tbt.at(traits_of(busy))
@@ -115,7 +115,7 @@ def speed_corrections(deployments: Sequence[Deployment], times: Times) -> list[S
     ]  # fmt: skip
 
 
-def _under(deployment: Deployment, users: float, isl: float, osl: float) -> Deployment:
+def _at_load(deployment: Deployment, users: float, isl: float, osl: float) -> Deployment:
     """Return the deployment at another load; lengths are cut to the model's context."""
     # The load may be that of other models, with longer contexts than this model allows.
     fit = min(1.0, deployment.shape.max_context / (isl + osl))
@@ -124,7 +124,7 @@ def _under(deployment: Deployment, users: float, isl: float, osl: float) -> Depl
     )
 
 
-def _measured(times: Times, name: str) -> tuple[BoolArray, float, float, float]:
+def _rows_of_deployment(times: Times, name: str) -> tuple[BoolArray, float, float, float]:
     """Return the rows of TBT of a deployment, and their load.
 
     The load is requests in flight, input tokens and output tokens, as geometric means. Without rows
@@ -150,7 +150,7 @@ def measured_speed(
     """Return ``profile`` with decode and prefill times corrected by ``times``."""
     if times is None:
         return profile
-    as_deployed = deployed(
+    as_deployed = deployment_of(
         shape, gpu, where, engine, apart=section.role != "mixed", version=section.engine_version
     )
     (move,) = speed_corrections([as_deployed], times)

@@ -47,14 +47,14 @@ def power_facts(gpu: GpuSpec, load: Power | None) -> list[tuple[str, Provenance]
     watts, host = host_of(gpu)
     facts = []
     if load is not None:
-        facts.append((f"Power by load of {gpu.name}", _told(load.model)))
+        facts.append((f"Power by load of {gpu.name}", _power_source(load.model)))
     if host is not None:
         what = f"Server power beside {gpu.name}"
         facts.append((what, Provenance(host.kind, f"{watts:.0f} W per GPU: {host.source}")))
     return facts
 
 
-def _told(model: PowerModel) -> Provenance:
+def _power_source(model: PowerModel) -> Provenance:
     """Return the source of a power model, with its measured errors."""
     errors = "; ".join(
         f"error {check.mape:.0%} on {check.rows} rows ({check.against})" for check in model.checks

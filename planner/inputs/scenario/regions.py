@@ -9,8 +9,8 @@ from planner.errors import ScenarioError
 from planner.inputs import catalogue
 from planner.inputs.catalogue.hardware import known_as as gpu_known_as
 from planner.inputs.catalogue.price_lists import OwnPrice
-from planner.inputs.scenario.own_hardware import NO_USER_FACTS, UserFacts
 from planner.inputs.scenario.schema import Region as RegionSection
+from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from simulation.fleet import Region
 from simulation.performance.specs import Provenance
 
@@ -26,7 +26,7 @@ def region_of(section: RegionSection, facts: Facts) -> Region:
 
     Raises ScenarioError if the carbon intensity is not known.
     """
-    like = _like(section)
+    like = _built_in_region(section)
     carbon, hourly = _carbon(section, like, facts)
     if section.pue is not None:
         pue, source = section.pue, GIVEN
@@ -88,7 +88,7 @@ def price_of(
     if listed is not None and listed.on_demand is not None:
         facts.append((what, LISTED))
         return listed.on_demand
-    like, known_as = _like(section), gpu_known_as(gpu)
+    like, known_as = _built_in_region(section), gpu_known_as(gpu)
     if like is not None and known_as in like.usd_per_gpu_hour:
         facts.append((what, like.sources[known_as]))
         return like.usd_per_gpu_hour[known_as]
@@ -115,7 +115,7 @@ def spot_price_of(
     if listed is not None and listed.spot is not None:
         facts.append((what, LISTED))
         return listed.spot
-    like, known_as = _like(section), gpu_known_as(gpu)
+    like, known_as = _built_in_region(section), gpu_known_as(gpu)
     if like is not None and known_as in like.spot_usd_per_gpu_hour:
         facts.append((what, like.sources[f"spot {known_as}"]))
         return like.spot_usd_per_gpu_hour[known_as]
@@ -154,7 +154,7 @@ def committed_of(
     return tuple(prices)
 
 
-def _like(section: RegionSection) -> catalogue.CatalogueRegion | None:
+def _built_in_region(section: RegionSection) -> catalogue.CatalogueRegion | None:
     """Return the built-in region in ``like``, or None; raise ScenarioError if it is unknown."""
     if not section.like:
         return None

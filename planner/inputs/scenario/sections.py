@@ -22,7 +22,7 @@ def section_of(document: str, name: str) -> str:
     If the document is not written by lines (JSON), return the value as JSON.
     """
     lines = document.splitlines(keepends=True)
-    place = _place(lines, name)
+    place = _line_range(lines, name)
     if place is not None:
         return "".join(lines[place[0] : place[1]])
     if name not in document:
@@ -37,8 +37,8 @@ def with_section(document: str, name: str, other: str) -> str:
     The section is removed if ``other`` has none.
     """
     lines, other_lines = (source.splitlines(keepends=True) for source in (document, other))
-    own_section, other_section = _place(lines, name), _place(other_lines, name)
-    if own_section is None and _place(lines, "version") is not None:
+    own_section, other_section = _line_range(lines, name), _line_range(other_lines, name)
+    if own_section is None and _line_range(lines, "version") is not None:
         own_section = len(lines), len(lines)
     if own_section is None or other_section is None:
         return text.edit(document, {name: text.outline(other).get(name)})
@@ -50,7 +50,7 @@ def with_section(document: str, name: str, other: str) -> str:
     return "".join([*ended, *lines[own_section[1] :]])
 
 
-def _place(lines: list[str], name: str) -> tuple[int, int] | None:
+def _line_range(lines: list[str], name: str) -> tuple[int, int] | None:
     """Return the first line of a section and the line after its last.
 
     Comments and blank lines before the next section belong to the next section.

@@ -187,7 +187,7 @@ def settings_of(scenario: Scenario) -> Settings:
             deferrable=frozenset(tier.name for tier in scenario.tiers if tier.deferrable),
         ),
         window=WindowSettings(
-            start=horizon.start or ("end" if _launched(scenario) else None),
+            start=horizon.start or ("end" if _is_described(scenario) else None),
             duration_s=horizon.duration_s,
             period_s=horizon.period_s,
             lead_s=startup_s if horizon.lead_s is None else horizon.lead_s,
@@ -205,7 +205,7 @@ def _epoch_s(moment: datetime | None) -> float | None:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def _launched(scenario: Scenario) -> bool:
+def _is_described(scenario: Scenario) -> bool:
     """Return whether all traffic is described, not measured.
 
     Generated requests before the launch are not a past from which to plan.

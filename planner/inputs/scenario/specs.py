@@ -10,8 +10,8 @@ from planner.errors import CatalogueError, ScenarioError
 from planner.inputs import catalogue
 from planner.inputs.catalogue import user_hardware
 from planner.inputs.catalogue.huggingface import shape_of
-from planner.inputs.scenario.own_hardware import UserFacts
 from planner.inputs.scenario.schema import Gpu, Model, Scenario
+from planner.inputs.scenario.user_facts import UserFacts
 from simulation.errors import SimulationError
 from simulation.performance.specs import GpuSpec, ModelShape, ModelSpec, Provenance
 

@@ -16,9 +16,9 @@ from planner.inputs.catalogue.serving import (
     typical_context,
 )
 from planner.inputs.scenario.measured_corrections import engine_of, measured_speed
-from planner.inputs.scenario.own_hardware import UserFacts
 from planner.inputs.scenario.schema import Profile
 from planner.inputs.scenario.schema.hardware import AttentionFfn
+from planner.inputs.scenario.user_facts import UserFacts
 from simulation.errors import SimulationError
 from simulation.performance.attention_ffn import AttentionFfn as Split
 from simulation.performance.attention_ffn import attention_ffn_profile
@@ -41,9 +41,9 @@ def speed_of(section: Profile, model: ModelSpec, gpu: GpuSpec, known: UserFacts)
     if section.kind == "roofline":
         return _roofline(section, model, gpu, known)
     if section.name is not None:
-        return _kept(section, known)
+        return _stored_profile(section, known)
     if section.in_full:
-        return _given(section, model, gpu)
+        return _stated_profile(section, model, gpu)
     return _built_in(section)
 
 
@@ -84,7 +84,7 @@ def _catalogue_names(section: Profile) -> tuple[str, str]:
         return section.model, section.gpu
 
 
-def _given(section: Profile, model: ModelSpec, gpu: GpuSpec) -> LinearProfile:
+def _stated_profile(section: Profile, model: ModelSpec, gpu: GpuSpec) -> LinearProfile:
     """Return the linear profile with the coefficients that the section states."""
     tokens = section.max_batch_tokens or MAX_BATCH_TOKENS
     return LinearProfile(
@@ -195,7 +195,7 @@ def split_speed(section: Profile, apart: AttentionFfn, model: ModelSpec, gpu: Gp
         raise ScenarioError(f"profiles: {error}") from None
 
 
-def _kept(section: Profile, known: UserFacts) -> Speed:
+def _stored_profile(section: Profile, known: UserFacts) -> Speed:
     """Return the stored profile that the section names.
 
     The section need not state ``tp``. Raises ScenarioError if the model, GPU or tp differ.

@@ -10,7 +10,7 @@ from planner.domain.formats import duration
 from planner.domain.serialise import as_json
 from planner.errors import PlannerError
 from planner.management.base import HeadroomCommand, load_trace
-from planner.outputs.table_text import listed
+from planner.outputs.table_text import table_lines
 from planner.selectors.traces import ready_trace, trace_character, trace_window
 
 VOLUMES = {
@@ -64,11 +64,13 @@ class Command(HeadroomCommand):
     def words(self, answer: dict[str, Any]) -> str:
         parts = [
             [f"{answer['trace']}: {answer['series']} series, bins of {duration(answer['bin_s'])}"],
-            listed([answer["total"], *answer["volumes"]], VOLUMES),
-            listed(answer["lengths"], LENGTHS),
-            listed([b | {"width": duration(b["bin_s"])} for b in answer["burstiness"]], BURSTS),
-            listed([answer["sessions"]] if answer.get("sessions") else [], SESSIONS),
-            listed(answer["days"]["days"], DAYS),
+            table_lines([answer["total"], *answer["volumes"]], VOLUMES),
+            table_lines(answer["lengths"], LENGTHS),
+            table_lines(
+                [b | {"width": duration(b["bin_s"])} for b in answer["burstiness"]], BURSTS
+            ),
+            table_lines([answer["sessions"]] if answer.get("sessions") else [], SESSIONS),
+            table_lines(answer["days"]["days"], DAYS),
             [
                 *([answer["window"]["sentence"]] if answer["window"] else answer["days"]["words"]),
                 *([f"outages: {answer['outages_found']}"] if answer["outages_found"] else []),

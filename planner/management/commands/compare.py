@@ -8,7 +8,7 @@ from planner.management.base import RunCommand
 from planner.management.commands.plan import PROFILE_ERRORS, RESTS_ON
 from planner.models import Run
 from planner.outputs.policy_tables import policy_words, recommendation_words
-from planner.outputs.table_text import listed
+from planner.outputs.table_text import table_lines
 
 
 class Command(RunCommand):
@@ -21,5 +21,5 @@ class Command(RunCommand):
         rows = [*filter(None, sentences), *(f"! {warning}" for warning in answer["warnings"]), ""]
         rows += policy_words(answer, answer["ranking"])
         rows += recommendation_words(answer)
-        rows += listed(answer["profile_error"], PROFILE_ERRORS)
-        return "\n".join(rows + listed(answer["assumptions"], RESTS_ON))
+        rows += table_lines(answer["profile_error"], PROFILE_ERRORS)
+        return "\n".join(rows + table_lines(answer["assumptions"], RESTS_ON))

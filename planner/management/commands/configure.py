@@ -7,7 +7,7 @@ from typing import Any
 
 from planner.domain.deployment_search.query import TOP, DeploymentQuery
 from planner.management.base import HeadroomCommand
-from planner.outputs.table_text import listed
+from planner.outputs.table_text import table_lines
 from planner.services.deployment_search import search_deployments
 from planner.services.estimates import measurements_from_file
 from simulation.performance.estimate.calibration import ENGINES
@@ -82,8 +82,8 @@ class Command(HeadroomCommand):
 
     def words(self, answer: dict[str, Any]) -> str:
         columns = COLUMNS | (MOVED if any(row["own"] for row in answer["candidates"]) else {})
-        rows = listed([_shown(row) for row in answer["candidates"]], columns)
-        others = listed([_shown(row) for row in answer["by_gpu"]], columns)
+        rows = table_lines([_candidate_texts(row) for row in answer["candidates"]], columns)
+        others = table_lines([_candidate_texts(row) for row in answer["by_gpu"]], columns)
         out = [f"  {number:>9,} {reason}" for reason, number in answer["ruled_out"].items()]
         rests = [
             f"{a['what']}: {a['value']} ({a['provenance']}, {a['source']})"
@@ -100,14 +100,14 @@ class Command(HeadroomCommand):
         )  # fmt: skip
 
 
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
+def _candidate_texts(row: dict[str, Any]) -> dict[str, Any]:
     """Return a candidate with the texts of its columns."""
     return row | {
-        "deployment": deployment(row), "kw": row["power_w"] / 1000, "moved": _moved(row["own"]),
+        "deployment": deployment(row), "kw": row["power_w"] / 1000, "moved": _corrected(row["own"]),
     }  # fmt: skip
 
 
-def _moved(own_rows: dict[str, Any] | None) -> str:
+def _corrected(own_rows: dict[str, Any] | None) -> str:
     """Return how your own measured rows changed the speeds."""
     if own_rows is None:
         return ""

@@ -9,7 +9,7 @@ from planner.domain.columns import SHARE
 from planner.domain.formats import NOTHING, signed_percent
 from planner.domain.serialise import as_json
 from planner.management.base import HeadroomCommand
-from planner.outputs.table_text import Cell, FigureTable, Head, Line, shown, text_table
+from planner.outputs.table_text import Cell, FigureTable, Head, Line, figure_text, text_table
 from planner.selectors.run_comparison import compare_runs, runs_to_compare
 from planner.templatetags.headroom import setting
 
@@ -56,6 +56,6 @@ def _figures(row: dict[str, Any]) -> Line:
         words = ""
         if change:
             words = f"{100 * change:+.2f} points" if share else signed_percent(change)
-        text = NOTHING if value is None else shown(value, row["unit"], 2)
+        text = NOTHING if value is None else figure_text(value, row["unit"], 2)
         cells.append(Cell(text, " ".join(filter(None, (words, mark)))))
     return Line(row["name"], row["label"], tuple(cells))

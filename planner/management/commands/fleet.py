@@ -12,7 +12,7 @@ from planner.inputs.fleet import read_fleet
 from planner.inputs.fleet.reading import MAX_CHARACTERS
 from planner.inputs.ingest.source import check_regular
 from planner.management.base import HeadroomCommand, load_scenario
-from planner.outputs.table_text import listed
+from planner.outputs.table_text import table_lines
 from planner.selectors.scenarios import scenario_get
 from planner.services.fleet_imports import Given, fleet_import, with_fleet
 
@@ -66,7 +66,7 @@ class Command(HeadroomCommand):
 
     def words(self, answer: dict[str, Any]) -> str:
         rows = [{**pool, "needs": ", ".join(pool["needs"])} for pool in answer["pools"]]
-        lines = listed(rows, COLUMNS)
+        lines = table_lines(rows, COLUMNS)
         lines += [f"{pool['name']}: {note}" for pool in answer["pools"] for note in pool["notes"]]
         lines += [note for note in answer["notes"] if note not in lines]
         if answer["scenario"]:

@@ -11,7 +11,7 @@ from planner.errors import PlannerError
 from planner.management.base import HeadroomCommand, execute, load_scenario, load_trace
 from planner.management.options import add_options, flag_of, options_said
 from planner.models import Run, Scenario
-from planner.outputs.table_text import listed
+from planner.outputs.table_text import table_lines
 from planner.services.runs import run_create
 
 COLUMNS = {
@@ -69,13 +69,14 @@ class Command(HeadroomCommand):
         ]
         units = {row["unit"] for row in series}
         notes = [
-            f"{_named(row, units)}: {row[name]}"
+            f"{_series(row, units)}: {row[name]}"
             for name in ("note", "reason", "cleaned")
             for row in series
             if row.get(name)
         ]
         drifts = [
-            f"{_named(row, units)}: drift since {row['drift']['since']}: {row['drift']['sentence']}"
+            f"{_series(row, units)}: drift since {row['drift']['since']}: "
+            f"{row['drift']['sentence']}"
             for row in series
             if (row.get("drift") or {}).get("flagged")
         ]
@@ -85,10 +86,10 @@ class Command(HeadroomCommand):
             for row in (answer.get("forecast") or {}).get("quantile", ())
         ]
         noted = [] if first else answer.get("notes", [])
-        return "\n".join([*first, *drifts, *notes, *listed(series, COLUMNS), *why, *noted])
+        return "\n".join([*first, *drifts, *notes, *table_lines(series, COLUMNS), *why, *noted])
 
 
-def _named(row: dict[str, Any], units: set[str]) -> str:
+def _series(row: dict[str, Any], units: set[str]) -> str:
     """Return the name of a series, with its unit if there are several units."""
     name = f"{row['model']} / {row['region']} / {row['tier']}"
     return f"{name}, {row['unit'].replace('_', ' ')}" if len(units) > 1 else name

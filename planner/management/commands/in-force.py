@@ -14,7 +14,7 @@ from planner.management.options import add_options, options_said
 from planner.models import ActivePlan
 from planner.outputs.active_plan_metrics import desired
 from planner.outputs.options import ExportOptions
-from planner.outputs.table_text import listed
+from planner.outputs.table_text import table_lines
 from planner.selectors.active_plans import (
     activated_plan_get,
     activated_plans,
@@ -78,14 +78,14 @@ class Command(HeadroomCommand):
 
     def words(self, answer: dict[str, Any]) -> str:
         if answer["plans"] and "plan" in answer["plans"][0]:
-            return "\n".join(listed(answer["plans"], KEPT))
+            return "\n".join(table_lines(answer["plans"], KEPT))
         lines = []
         for plan in answer["plans"]:
             lines.append(
                 f"Run {plan['run']} of {plan['scenario']} is in force: {plan['policy']}, "
                 f"{plan['repeat']}."
             )
-            lines += listed(plan["desired"], COLUMNS)
+            lines += table_lines(plan["desired"], COLUMNS)
         return "\n".join(lines) or "No plan is in force."
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from planner.domain.kinds.pareto import amount
 from planner.management.base import RunCommand
 from planner.models import Run
-from planner.outputs.table_text import listed
+from planner.outputs.table_text import table_lines
 
 DECISIONS = {
     "period": "period", "model": "model", "region": "region", "replica": "arrangement",
@@ -50,18 +50,20 @@ class Command(RunCommand):
             f"{gap_words(answer['gap'])} ({answer['solver']}, {answer['solve_seconds']:.2f} s)",
             answer["recommended"]["sentence"],
             *answer["conflicts"],
-            *listed(answer["unserved"], UNSERVED),
-            *listed(answer["decisions"], DECISIONS),
-            *listed(answer["profile_error"], PROFILE_ERRORS),
-            *listed(answer["split"], SPLIT),
+            *table_lines(answer["unserved"], UNSERVED),
+            *table_lines(answer["decisions"], DECISIONS),
+            *table_lines(answer["profile_error"], PROFILE_ERRORS),
+            *table_lines(answer["split"], SPLIT),
         ]
         rows += [f"binds: {b['sentence']}" for b in answer["binding"]]
         if "spare" in answer:
             rows.append(answer["spare"]["sentence"])
         if "verification" in answer:
             rows.append(answer["verification"]["sentence"])
-        rows += listed([row for row in answer["pd_ratios"] if "prefill" in row], RATIOS)
+        rows += table_lines([row for row in answer["pd_ratios"] if "prefill" in row], RATIOS)
         worth = answer.get("worth") or {"unit": "", "rows": []}
         moved = [row for row in worth["rows"] if row["saves"] is not None]
-        rows += listed(moved, {"moved": "what", f"saves an hour ({worth['unit']})": "saves:,.2f"})
-        return "\n".join(rows + listed(answer["assumptions"], RESTS_ON))
+        rows += table_lines(
+            moved, {"moved": "what", f"saves an hour ({worth['unit']})": "saves:,.2f"}
+        )
+        return "\n".join(rows + table_lines(answer["assumptions"], RESTS_ON))

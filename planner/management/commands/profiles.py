@@ -185,8 +185,8 @@ def _spec(
                 f"of which fit --model, --gpu and --tp; choose one of: {have}."
             )
         only = fitting[0]
-    model = named.get("model") or _called(catalogue.model_name, only.get("model") or "")
-    gpu = named.get("gpu") or _called(catalogue.gpu_name, only.get("gpu") or "")
+    model = named.get("model") or _catalogue_name(catalogue.model_name, only.get("model") or "")
+    gpu = named.get("gpu") or _catalogue_name(catalogue.gpu_name, only.get("gpu") or "")
     tp = int(named.get("tp") or only.get("tp") or 1)
     for what, value in (("model", model), ("gpu", gpu)):
         if not value:
@@ -210,10 +210,10 @@ def _spec(
 def _agrees(arrangement: dict[str, Any], named: dict[str, Any]) -> bool:
     """Return whether an arrangement of a file fits the options."""
     same_model = "model" not in named or named["model"] in (
-        arrangement["model"], _called(catalogue.model_name, arrangement["model"]),
+        arrangement["model"], _catalogue_name(catalogue.model_name, arrangement["model"]),
     )  # fmt: skip
     same_gpu = "gpu" not in named or named["gpu"] in (
-        arrangement["gpu"], _called(catalogue.gpu_name, arrangement["gpu"]),
+        arrangement["gpu"], _catalogue_name(catalogue.gpu_name, arrangement["gpu"]),
     )  # fmt: skip
     same_tp = "tp" not in named or arrangement["tp"] in (None, named["tp"])
     return (
@@ -223,7 +223,7 @@ def _agrees(arrangement: dict[str, Any], named: dict[str, Any]) -> bool:
     )
 
 
-def _called(find: Any, name: str) -> str:
+def _catalogue_name(find: Any, name: str) -> str:
     """Return the catalogue's name for a name in a file, or else the name itself."""
     try:
         return str(find(name)) if name else ""

@@ -16,7 +16,7 @@ from planner.errors import EXPECTED, PlannerError
 from planner.inputs.scenario.document import values_of
 from planner.management.base import HeadroomCommand, load_scenario
 from planner.models import Firing, Outcome, Scenario, Schedule
-from planner.outputs.table_text import listed
+from planner.outputs.table_text import table_lines
 from planner.selectors.schedules import firings_list, outcomes_list, schedule_get, schedules_list
 from planner.services.plan_outcomes import outcomes_tick
 from planner.services.scenarios import scenario_create
@@ -76,11 +76,11 @@ class Command(HeadroomCommand):
         if "digest" in answer:
             lines.append(answer["digest"])
         if "schedules" in answer:
-            lines += listed(answer["schedules"], SCHEDULES) or ["There is no schedule."]
+            lines += table_lines(answer["schedules"], SCHEDULES) or ["There is no schedule."]
         if "firings" in answer:
-            lines += listed(answer["firings"], FIRINGS) or ["Nothing was due."]
+            lines += table_lines(answer["firings"], FIRINGS) or ["Nothing was due."]
         if "outcomes" in answer:
-            lines += listed(answer["outcomes"], OUTCOMES) or ["No plan's time is over yet."]
+            lines += table_lines(answer["outcomes"], OUTCOMES) or ["No plan's time is over yet."]
         return "\n".join(lines)
 
     def _carried_out(self, fired: list[Firing], now: datetime) -> list[Firing]:

@@ -34,7 +34,7 @@ class Command(RunCommand):
         if options["out"]:
             options["out"].mkdir(parents=True, exist_ok=True)
             store = Run.objects.values_list("store", flat=True).get(pk=answer["run"])
-            for table in row_arrays.held(store).glob("*.parquet"):
+            for table in row_arrays.local_path(store).glob("*.parquet"):
                 shutil.copy(table, options["out"] / OUT_NAMES.get(table.name, table.name))
             (options["out"] / "result.json").write_text(json.dumps(answer, indent=2) + "\n")
         return answer

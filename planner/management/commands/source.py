@@ -13,7 +13,7 @@ from planner.domain.serialise import as_json
 from planner.errors import SourceError
 from planner.management.base import HeadroomCommand
 from planner.models import Source
-from planner.outputs.table_text import listed
+from planner.outputs.table_text import table_lines
 from planner.selectors.sources import source_gaps, source_get, sources_list
 from planner.services.source_reading import source_preview, source_read
 from planner.services.sources import current_trace, source_change, source_create, source_delete
@@ -51,7 +51,7 @@ class Command(HeadroomCommand):
         verb, name = options["verb"], options["name"]
         if verb == "list":
             return {"sources": [_source_line(source) for source in sources_list()]}
-        kind, settings = _asked(options)
+        kind, settings = _kind_and_settings(options)
         if verb == "preview":
             preview: dict[str, Any] = as_json(source_preview(user=None, kind=kind, fields=settings))
             return preview
@@ -85,10 +85,10 @@ class Command(HeadroomCommand):
         if "sources" not in answer:
             return json.dumps(answer, indent=2)
         rows = answer["sources"]
-        return "\n".join(listed(rows, COLUMNS)) if rows else "There is no live source yet."
+        return "\n".join(table_lines(rows, COLUMNS)) if rows else "There is no live source yet."
 
 
-def _asked(options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _kind_and_settings(options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the kind and the settings of a source from the options."""
     settings: dict[str, Any] = {}
     for pair in options["set"]:

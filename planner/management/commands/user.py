@@ -11,7 +11,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from planner.errors import PlannerError
 from planner.management.base import HeadroomCommand
 from planner.models import User
-from planner.outputs.table_text import listed
+from planner.outputs.table_text import table_lines
 from planner.selectors.people import people_list, person_get
 from planner.services import people, workspaces
 from planner.services.account_removal import account_data, account_remove
@@ -102,7 +102,7 @@ class Command(HeadroomCommand):
 
     def words(self, answer: dict[str, Any]) -> str:
         if "users" in answer:
-            return "\n".join(listed(answer["users"], COLUMNS))
+            return "\n".join(table_lines(answer["users"], COLUMNS))
         if "audit_log" in answer:
             return super().words(answer)
         if "removed" in answer:

@@ -9,7 +9,7 @@ from planner.errors import PlannerError
 from planner.management.base import HeadroomCommand
 from planner.models import Workspace
 from planner.models.workspace import workspace_of
-from planner.outputs.table_text import listed
+from planner.outputs.table_text import table_lines
 from planner.selectors.workspaces import workspaces_list
 from planner.services import workspaces
 from planner.services.workspace_removal import workspace_remove
@@ -66,7 +66,7 @@ class Command(HeadroomCommand):
 
     def words(self, answer: dict[str, Any]) -> str:
         if "workspaces" in answer:
-            return "\n".join(listed(answer["workspaces"], COLUMNS))
+            return "\n".join(table_lines(answer["workspaces"], COLUMNS))
         if "path" in answer:
             return (
                 f"{answer['name']} is removed; its {answer['rows']:,} rows lie in {answer['path']}"

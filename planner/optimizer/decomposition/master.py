@@ -16,8 +16,8 @@ from planner.optimizer.decomposition.cells import Cells, Prices
 from planner.optimizer.decomposition.columns import Band, Boxes, Columns, no_boxes
 from planner.optimizer.highs import load_program, run, silent_highs
 from planner.optimizer.problem import INFEASIBLE
-from planner.optimizer.solving.arrays import INF, Builder, Entry
-from planner.optimizer.solving.deadline import solve_program
+from planner.optimizer.solvers.arrays import INF, Builder, Entry
+from planner.optimizer.solvers.deadline import solve_program
 from simulation.arrays import BoolArray, FloatArray, IntArray
 
 GUARD_FROM = 5_000  # columns: with fewer, HiGHS respects the time limit well enough

@@ -123,7 +123,9 @@ def _fill_tables(
 
 
 @cached_kernel
-def _hulls(top: Any, gain: Any, cost: Any, origin: Any, item: Any, rank: Any, hull: Any) -> int:
+def _fill_hulls(
+    top: Any, gain: Any, cost: Any, origin: Any, item: Any, rank: Any, hull: Any
+) -> int:
     """Fill ``item`` (all columns except COUNT) with the segments of every type's lower hull.
 
     Segments are in order of rising cost per token. A type's ``rank`` is the order of its first
@@ -280,7 +282,7 @@ def cheapest_pools(
             missing = need[model, region] - base[0]
             if missing <= 0.0:
                 continue
-            n = _hulls(top, gain, cost, origin, item, rank, hull)
+            n = _fill_hulls(top, gain, cost, origin, item, rank, hull)
             types = 0
             for g in range(gpus):
                 if rank[g] >= 0:
@@ -376,7 +378,7 @@ def pools_within(
             )
             must, may = need[model, region], limit[model, region]
             _fill_tables(cell, must, may, gain, cost, origin, top, base)
-            n = _hulls(top, gain, cost, origin, item, rank, hull)
+            n = _fill_hulls(top, gain, cost, origin, item, rank, hull)
             last = 0
             for g in range(gpus):
                 last = max(last, rank[g] + 1)

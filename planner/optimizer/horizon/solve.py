@@ -8,7 +8,7 @@ from time import perf_counter
 
 import numpy as np
 
-from planner.optimizer.binding import binding_constraints
+from planner.optimizer.binding_constraints import binding_constraints
 from planner.optimizer.figures import global_need_tps
 from planner.optimizer.highs import throttled
 from planner.optimizer.horizon.cross_region import rerouted_tps
@@ -20,7 +20,7 @@ from planner.optimizer.program.conflict import conflicting_set
 from planner.optimizer.program.search import Effort, Search
 from planner.optimizer.program.variables import Draft
 from planner.optimizer.roles import carried_tps
-from planner.optimizer.solving import Solved
+from planner.optimizer.solvers import Solution
 from planner.optimizer.validation import validate_horizon
 from simulation.arrays import FloatArray, IntArray
 
@@ -80,7 +80,7 @@ def _start_plan(search: Search) -> FloatArray | None:
 
 
 def _plan_of_solution(
-    draft: Draft, solved: Solved, solver: str, seconds: tuple[float, float]
+    draft: Draft, solved: Solution, solver: str, seconds: tuple[float, float]
 ) -> HorizonPlan:
     """Return the plan of a solution, or the greedy plan with an explanation."""
     problem, values = draft.problem, solved.values

@@ -9,7 +9,7 @@ from time import perf_counter
 from planner.optimizer.highs import throttled
 from planner.optimizer.placement.algorithm4 import run_algorithm4
 from planner.optimizer.placement.classes import Where, switch_classes
-from planner.optimizer.placement.free_slots import Room
+from planner.optimizer.placement.free_slots import FreeSlots
 from planner.optimizer.placement.improve import improve_counts
 from planner.optimizer.placement.measures import Measures, measure_placement
 from planner.optimizer.placement.node_assignment import assign_switches, placement_of
@@ -61,7 +61,7 @@ def place_exact(
     """
     began = perf_counter()
     check = throttled(check)
-    room = Room.of(problem)
+    room = FreeSlots.of(problem)
 
     def scored(where: Where) -> tuple[float, Placement]:
         placement = placement_of(problem, where)

@@ -22,7 +22,7 @@ from simulation.arrays import IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Room:
+class FreeSlots:
     """Slots by S1 switch and entry, and the use of slots by instances."""
 
     entries: tuple[tuple[int, int], ...]  # GPU type, size
@@ -30,7 +30,7 @@ class Room:
     node: IntArray  # [t] GPUs of the largest node of a type
 
     @classmethod
-    def of(cls, problem: PlacementProblem) -> Room:
+    def of(cls, problem: PlacementProblem) -> FreeSlots:
         """Count the slots of every GPU type and size that the services use."""
         tree = problem.topology
         node = np.zeros(len(tree.gpu_types), np.int64)

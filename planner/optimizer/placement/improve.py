@@ -8,7 +8,7 @@ from time import perf_counter
 import numpy as np
 
 from planner.optimizer.placement.classes import SwitchClasses, Where
-from planner.optimizer.placement.free_slots import Room
+from planner.optimizer.placement.free_slots import FreeSlots
 from planner.optimizer.placement.problem import PlacementProblem
 from planner.optimizer.placement.program import build_program, solve_placement
 
@@ -19,7 +19,7 @@ GAP = 1e-3  # relative to their part of the objective
 
 def improve_counts(
     problem: PlacementProblem,
-    room: Room,
+    room: FreeSlots,
     counts: Where,
     shares: Sequence[float],
     *,
@@ -60,7 +60,7 @@ def improve_counts(
 
 def _place_again(
     problem: PlacementProblem,
-    room: Room,
+    room: FreeSlots,
     counts: Where,
     groups: dict[int, list[int]],
     shares: Sequence[float],

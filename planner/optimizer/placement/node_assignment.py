@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from planner.optimizer.placement.classes import Key, SwitchClasses, Where
-from planner.optimizer.placement.free_slots import Room
+from planner.optimizer.placement.free_slots import FreeSlots
 from planner.optimizer.placement.ledger import Block, Ledger, unit_blocks
 from planner.optimizer.placement.problem import Placement, PlacementProblem, Unplaced
 
@@ -13,7 +13,7 @@ from planner.optimizer.placement.problem import Placement, PlacementProblem, Unp
 class SwitchAssigner:
     """Assigns switches to units by counting slots only."""
 
-    def __init__(self, problem: PlacementProblem, room: Room) -> None:
+    def __init__(self, problem: PlacementProblem, room: FreeSlots) -> None:
         self.problem, self.room = problem, room
         self.slots = room.slots.copy()
         self.counts: Where = {}
@@ -61,7 +61,7 @@ class SwitchAssigner:
 
 
 def assign_switches(
-    problem: PlacementProblem, kinds: SwitchClasses, room: Room, counts: Where
+    problem: PlacementProblem, kinds: SwitchClasses, room: FreeSlots, counts: Where
 ) -> Where:
     """Return the program's ``counts`` by switch.
 

@@ -239,7 +239,7 @@ class PlacementProblem:
         """
         tree = self.topology
         count = int(tree.s1.max(initial=-1)) + 1
-        mixed = {above: _mixed(tree, above) for above in (S1, S2)}
+        mixed = {above: _has_several_types(tree, above) for above in (S1, S2)}
         tier = np.full(count, LOW, np.int64)
         tier[tree.s1[mixed[S2][tree.s2]]] = MEDIUM
         tier[tree.s1[mixed[S1][tree.s1]]] = HIGH
@@ -268,7 +268,7 @@ class PlacementProblem:
         return above
 
 
-def _mixed(tree: Topology, level: int) -> BoolArray:
+def _has_several_types(tree: Topology, level: int) -> BoolArray:
     """Return True for each item of ``level`` with several GPU types under it."""
     under = tree.above(level)
     pairs = np.unique(np.stack([under, tree.gpu]), axis=1)

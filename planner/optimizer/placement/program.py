@@ -22,7 +22,7 @@ import numpy as np
 from planner.errors import SolverFailed
 from planner.optimizer.highs import load_program, run, silent_highs
 from planner.optimizer.placement.classes import Key, SwitchClasses
-from planner.optimizer.placement.free_slots import Room
+from planner.optimizer.placement.free_slots import FreeSlots
 from planner.optimizer.placement.ledger import Block, unit_blocks
 from planner.optimizer.placement.measures import POINTS
 from planner.optimizer.placement.problem import PlacementProblem
@@ -85,7 +85,7 @@ class Answer:
 def build_program(
     problem: PlacementProblem,
     kinds: SwitchClasses,
-    room: Room,
+    room: FreeSlots,
     shares: Sequence[float],
     numbers: Mapping[tuple[int, int], int] | None = None,
 ) -> Program:
@@ -209,7 +209,7 @@ def solve_placement(
     return Answer(counts, bound)
 
 
-def _units_that_fit(room: Room, members: tuple[int, ...], need: IntArray) -> int:
+def _units_that_fit(room: FreeSlots, members: tuple[int, ...], need: IntArray) -> int:
     """Return how many units of ``need`` fit under the switches if these are otherwise empty."""
     used_types = need > 0
     each = room.slots[np.array(members)][:, used_types] // need[used_types]

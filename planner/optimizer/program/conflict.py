@@ -17,7 +17,7 @@ from planner.optimizer.formatting import first_names
 from planner.optimizer.highs import load_program, silent_highs
 from planner.optimizer.problem import HorizonProblem
 from planner.optimizer.program.search import draft_program
-from planner.optimizer.solving import LinearProgram
+from planner.optimizer.solvers import LinearProgram
 
 # seconds for the filter; rows not tested by then stay in the set
 LP_BUDGET_S, WHOLE_BUDGET_S = 20.0, 20.0

@@ -21,7 +21,7 @@ from planner.optimizer.figures import TOLERANCE, global_need_tps, local_need_tps
 from planner.optimizer.pools import capacity_curve, fewest_instances, is_nonlinear
 from planner.optimizer.program.variables import Draft
 from planner.optimizer.roles import role_sides
-from planner.optimizer.solving.arrays import INF, Entry
+from planner.optimizer.solvers.arrays import INF, Entry
 from simulation.arrays import FloatArray, IntArray
 
 COLUMNS = 4  # with more columns, the hull has too many points

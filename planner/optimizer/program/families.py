@@ -27,7 +27,7 @@ from planner.optimizer.objective import BUDGET, CARBON, CHURN
 from planner.optimizer.problem import PlanningProblem
 from planner.optimizer.program.variables import Draft
 from planner.optimizer.roles import role_sides
-from planner.optimizer.solving.arrays import INF, Entry
+from planner.optimizer.solvers.arrays import INF, Entry
 from simulation.arrays import FloatArray, IntArray
 
 CAP_NAMES = {BUDGET: "the budget", CARBON: "the carbon cap", CHURN: "the limit"}
@@ -129,7 +129,7 @@ def capacity(draft: Draft) -> None:
         entries += draft.starting(period, row, size)
         gpus, words = (
             window.capacity_gpus,
-            partial(_held_words, window, draft.problem.within(period)),
+            partial(_minimum_words, window, draft.problem.within(period)),
         )
         draft.builder.add("capacity", entries, -INF, gpus.ravel(), gpus.size, words)
 
@@ -277,7 +277,7 @@ FAMILIES = (
 )
 
 
-def _held_words(window: PlanningProblem, within: str, row: int) -> str:
+def _minimum_words(window: PlanningProblem, within: str, row: int) -> str:
     region, kind = divmod(row, window.capacity_gpus.shape[1])
     gpus = int(window.capacity_gpus[region, kind])
     return f"{gpus:,} {window.row_names[kind]} in {window.regions[region]}{within}"

@@ -16,7 +16,7 @@ import numpy as np
 from planner.optimizer.figures import global_need_tps
 from planner.optimizer.pools import LinearPieces, capacity_curve, fewest_instances, linear_pieces
 from planner.optimizer.problem import PlanningProblem
-from planner.optimizer.solving.arrays import INF, Builder, Entry
+from planner.optimizer.solvers.arrays import INF, Builder, Entry
 from simulation.arrays import FloatArray, IntArray
 
 Cell = tuple[IntArray, IntArray, IntArray]  # model, region and column, [n] each

@@ -17,7 +17,7 @@ from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT, Ho
 from planner.optimizer.program.cuts import whole_covers
 from planner.optimizer.program.families import FAMILIES
 from planner.optimizer.program.variables import Draft
-from planner.optimizer.solving import LinearProgram, Solved, solve_on_cbc, solve_program
+from planner.optimizer.solvers import LinearProgram, Solution, solve_on_cbc, solve_program
 from simulation.arrays import FloatArray
 
 SOLVERS = {"highs": solve_program, "cbc": solve_on_cbc}
@@ -72,7 +72,7 @@ class Search:
         draft = draft_program(problem)
         return cls(draft, draft.builder.program(), effort, perf_counter() + effort.time_limit_s)
 
-    def best(self, start: FloatArray | None = None) -> Solved:
+    def best(self, start: FloatArray | None = None) -> Solution:
         """Return the cheapest solution, or with ``priority`` the one with the least value unserved.
 
         Cost decides between solutions of equal unserved value. Without ``priority``, ``start`` is a
@@ -84,7 +84,7 @@ class Search:
             search, solved = self, self._cheapest(start)
         return search.fewer_changes(solved) if self.effort.stable else solved
 
-    def fewer_changes(self, solved: Solved) -> Solved:
+    def fewer_changes(self, solved: Solution) -> Solution:
         """Return a cheap plan with the fewest starts and stops within the gap.
 
         Allowed are plans that cost at most bound (1 + gap), or no more than ``solved``. Returns
@@ -111,13 +111,13 @@ class Search:
             return solved
         return replace(solved, values=again.values)
 
-    def _cheapest(self, start: FloatArray | None) -> Solved:
+    def _cheapest(self, start: FloatArray | None) -> Solution:
         solved = self._solve(self.program, start, self._left)
         if solved.status == TIMEOUT and start is not None:
             return replace(solved, status=FEASIBLE, values=start)
         return solved
 
-    def _limited(self) -> tuple[Search, Solved]:
+    def _limited(self) -> tuple[Search, Solution]:
         """Minimise the unserved value, then the cost at that value.
 
         Also returns the search that is restricted to plans of the same unserved value.
@@ -136,7 +136,7 @@ class Search:
         second = among._solve(among.program, first.values, self._left)
         values = first.values if second.values is None else second.values
         proven = OPTIMAL if {first.status, second.status} == {OPTIMAL} else FEASIBLE
-        return among, Solved(proven, values, second.bound, second.died)
+        return among, Solution(proven, values, second.bound, second.died)
 
     def _worth(self) -> FloatArray:
         """Return the value of unserved demand, by variable."""
@@ -162,10 +162,12 @@ class Search:
     def _left(self) -> float:
         return self.until - perf_counter()
 
-    def _solve(self, program: LinearProgram, start: FloatArray | None, left: float) -> Solved:
+    def _solve(self, program: LinearProgram, start: FloatArray | None, left: float) -> Solution:
         if not len(program.cost):  # There may be a demand without any variable to serve it.
             unmet = np.any(program.row_lower > 0) or np.any(program.row_upper < 0)
-            return Solved(INFEASIBLE, None, np.inf) if unmet else Solved(OPTIMAL, np.zeros(0), 0.0)
+            return (
+                Solution(INFEASIBLE, None, np.inf) if unmet else Solution(OPTIMAL, np.zeros(0), 0.0)
+            )
         limit = max(min(LEAST_S, self.effort.time_limit_s), left)
         return SOLVERS[self.effort.solver](
             program, gap=self.effort.gap, time_limit_s=limit, check=self.effort.check, start=start

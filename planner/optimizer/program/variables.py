@@ -12,7 +12,7 @@ from planner.optimizer.pools import is_nonlinear
 from planner.optimizer.problem import HorizonProblem
 from planner.optimizer.program.pools import Pools
 from planner.optimizer.roles import Side, carried_tps, role_sides
-from planner.optimizer.solving.arrays import Builder, Entry
+from planner.optimizer.solvers.arrays import Builder, Entry
 from simulation.arrays import FloatArray, IntArray
 
 

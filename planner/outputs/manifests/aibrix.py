@@ -50,11 +50,12 @@ def documents(export: Export) -> list[Document]:
         "and AIBrix's own example); in a schedule both are the plan's number.",
     )
     return with_head(
-        [_scaled(export, pool) for pool in plan.pools], heading(export, *notes, *unguarded(plan))
+        [_pod_autoscaler(export, pool) for pool in plan.pools],
+        heading(export, *notes, *unguarded(plan)),
     )
 
 
-def _scaled(export: Export, pool: Pool) -> Document:
+def _pod_autoscaler(export: Export, pool: Pool) -> Document:
     """Return the PodAutoscaler of a pool."""
     counts = export.plan.counts(pool)
     base = floor_of(counts, export.plan.floor(pool))

@@ -32,13 +32,13 @@ def documents(export: Export) -> list[Document]:
     documents: list[Document] = []
     for service in services(plan.pools, "dynamo"):
         documents.append(_graph(export, service))
-        documents += [_scaled(export, service, pool) for pool in service.pools]
+        documents += [_scaled_object(export, service, pool) for pool in service.pools]
     notes = [
         "Merge the components into your graph by name: their pods, and the frontend, are not in "
         "here.",
         "A component with a scalingAdapter takes its number from the adapter; replicas hold until "
         "KEDA first writes there.",
-        *keda.words(plan),
+        *keda.trigger_notes(plan),
     ]
     if not all(pool.least for pool in plan.pools):
         notes.append("With none of every worker Dynamo's frontend forgets the model (404).")
@@ -68,7 +68,7 @@ def _component(export: Export, pool: Pool) -> dict[str, Any]:
     return {"name": role, "type": role, "replicas": replicas, "scalingAdapter": {}}
 
 
-def _scaled(export: Export, service: Service, pool: Pool) -> Document:
+def _scaled_object(export: Export, service: Service, pool: Pool) -> Document:
     """Return the ScaledObject of a pool's adapter, which Dynamo names after graph and component."""
     adapter = f"{service.name}-{component_of(pool)}"
-    return keda.scaled(export, pool, Target(ADAPTER, adapter, API), name=name_of([adapter]))
+    return keda.scaled_object(export, pool, Target(ADAPTER, adapter, API), name=name_of([adapter]))

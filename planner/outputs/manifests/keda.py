@@ -42,11 +42,11 @@ GUARDED = (
 
 def documents(export: Export) -> list[Document]:
     """Return one ScaledObject per pool."""
-    documents = [scaled(export, pool, deployment(pool)) for pool in export.plan.pools]
-    return with_head(documents, heading(export, *words(export.plan)))
+    documents = [scaled_object(export, pool, deployment(pool)) for pool in export.plan.pools]
+    return with_head(documents, heading(export, *trigger_notes(export.plan)))
 
 
-def words(plan: Plan) -> tuple[str, ...]:
+def trigger_notes(plan: Plan) -> tuple[str, ...]:
     """Return the notes on what the triggers do and assume."""
     if plan.rule:
         return (
@@ -73,7 +73,7 @@ def words(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def scaled(
+def scaled_object(
     export: Export, pool: Pool, target: Target, *, extra: tuple[dict[str, Any], ...] = (),
     annotations: dict[str, str] | None = None, name: str = "",
 ) -> Document:  # fmt: skip

@@ -25,7 +25,7 @@ def documents(export: Export) -> list[Document]:
     notes = [
         "Merge into your service: where the model lies, and its template, are not in here.",
         "KServe hands the triggers to KEDA, which has to be installed.",
-        *keda.words(plan),
+        *keda.trigger_notes(plan),
     ]
     if not all(pool.least for pool in plan.pools):
         notes.append("KServe keeps one replica where the plan has none: minReplicas is 1 there.")

@@ -34,7 +34,7 @@ def documents(export: Export) -> list[Document]:
     ]
     if form == "scaledobject":
         notes.append("Its timetable is here too, as a floor: the largest trigger wins.")
-        documents = [_scaled(export, pool) for pool in plan.pools]
+        documents = [_scaled_object(export, pool) for pool in plan.pools]
     elif form == "hpa":
         notes += hpa.least_words(plan)
         documents = [_hpa(export, pool) for pool in plan.pools]
@@ -44,7 +44,7 @@ def documents(export: Export) -> list[Document]:
     return with_head(documents, heading(export, *notes))
 
 
-def marks(pool: Pool) -> dict[str, str]:
+def wva_annotations(pool: Pool) -> dict[str, str]:
     """Return the annotations by which WVA recognizes the objects that it scales."""
     return {
         "llm-d.ai/managed": "true",
@@ -63,10 +63,12 @@ def _hpa(export: Export, pool: Pool) -> Document:
     """Return an HPA that follows WVA's metric."""
     space = export.options.namespace
     labels = {"variant_name": pool.name, **({"exported_namespace": space} if space else {})}
-    return hpa.autoscaler(export, pool, [hpa.external(WISH, labels)], annotations=marks(pool))
+    return hpa.autoscaler(
+        export, pool, [hpa.external(WISH, labels)], annotations=wva_annotations(pool)
+    )
 
 
-def _scaled(export: Export, pool: Pool) -> Document:
+def _scaled_object(export: Export, pool: Pool) -> Document:
     """Return a ScaledObject that follows WVA's metric, with the schedule as a floor."""
     space = export.options.namespace
     where = f',exported_namespace="{space}"' if space else ""
@@ -81,7 +83,9 @@ def _scaled(export: Export, pool: Pool) -> Document:
             "ignoreNullValues": "false",
         },
     }
-    return keda.scaled(export, pool, deployment(pool), extra=(trigger,), annotations=marks(pool))
+    return keda.scaled_object(
+        export, pool, deployment(pool), extra=(trigger,), annotations=wva_annotations(pool)
+    )
 
 
 def _legacy(export: Export, pool: Pool) -> Document:

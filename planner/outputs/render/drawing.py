@@ -68,7 +68,7 @@ class Drawing:
     parts: tuple[Path | Box | Text, ...]
 
 
-def drawn(chart: Chart, clock: str = "utc") -> Drawing:
+def draw_chart(chart: Chart, clock: str = "utc") -> Drawing:
     """Draw a chart."""
     return _horizontal(chart) if chart.horizontal else _over_x(chart, clock)
 

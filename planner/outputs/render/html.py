@@ -11,7 +11,7 @@ from django.utils.safestring import SafeString
 
 from planner.domain.report import Block, Chart, Facts, Head, Note, Report, Section, Table
 from planner.outputs.cover import Cover
-from planner.outputs.render.drawing import SIZE, Box, Drawing, Path, Text, drawn
+from planner.outputs.render.drawing import SIZE, Box, Drawing, Path, Text, draw_chart
 from planner.outputs.render.plotly import figure_of
 
 WIDE = {1: "", 2: "wrap"}  # class of a text column by its relative width; wider ones: wide
@@ -61,7 +61,7 @@ def sections_shown(report: Report, *, live: bool) -> tuple[ShownSection, ...]:
         ShownSection(
             section,
             tuple(
-                _shown(block, f"{section.anchor}-{i}", report.clock, live)
+                _shown_block(block, f"{section.anchor}-{i}", report.clock, live)
                 for i, block in enumerate(section.blocks, start=1)
             ),
         )
@@ -75,22 +75,22 @@ def html_of(report: Report, cover: Cover) -> str:
     return render_to_string("reports/report.html", shown)
 
 
-def _shown(block: Block, element: str, clock: str, live: bool) -> ShownBlock:
+def _shown_block(block: Block, element: str, clock: str, live: bool) -> ShownBlock:
     """Return a block as its template shows it."""
     match block:
         case Table():
-            return ShownBlock("table", block, element, table=_written(block, clock))
+            return ShownBlock("table", block, element, table=_shown_table(block, clock))
         case Chart() if live:
             return ShownBlock("chart", block, element, figure=figure_of(block, clock))
         case Chart():
-            return ShownBlock("chart", block, element, svg=svg_of(drawn(block, clock), block))
+            return ShownBlock("chart", block, element, svg=svg_of(draw_chart(block, clock), block))
         case Facts():
             return ShownBlock("facts", block, element)
         case Note():
             return ShownBlock("note", block, element)
 
 
-def _written(table: Table, clock: str) -> ShownTable:
+def _shown_table(table: Table, clock: str) -> ShownTable:
     """Return a table with its values as text."""
     looks = ["num" if head.numeric else WIDE.get(head.wide, "wide") for head in table.heads]
     rows = tuple(

@@ -29,7 +29,17 @@ from reportlab.platypus import Table as Grid
 
 from planner.domain.report import Chart, Fact, Facts, Head, Note, Report, Section, Table
 from planner.outputs.cover import Cover
-from planner.outputs.render.drawing import BLUE, GRID, INK, SIZE, Box, Drawing, Path, Text, drawn
+from planner.outputs.render.drawing import (
+    BLUE,
+    GRID,
+    INK,
+    SIZE,
+    Box,
+    Drawing,
+    Path,
+    Text,
+    draw_chart,
+)
 
 FONT, BOLD, CODE = "Helvetica", "Helvetica-Bold", "cp1252"
 MARGIN, FOOT = 16 * mm, 10 * mm
@@ -96,10 +106,10 @@ def _draw(canvas: Any, part: Path | Box | Text, height: float) -> None:
             canvas.setFillColor(colors.HexColor(part.colour))
             canvas.setFont(FONT, SIZE)
             write = {"end": canvas.drawRightString, "middle": canvas.drawCentredString}
-            write.get(part.anchor, canvas.drawString)(part.x, height - part.y, known(part.text))
+            write.get(part.anchor, canvas.drawString)(part.x, height - part.y, printable(part.text))
 
 
-def known(text: str) -> str:
+def printable(text: str) -> str:
     """Replace letters that the fonts do not have."""
     for letter, other in INSTEAD.items():
         text = text.replace(letter, other)
@@ -120,7 +130,7 @@ def pdf_of(report: Report, cover: Cover) -> bytes:
     def foot(canvas: Canvas, _: Any) -> None:
         canvas.setFont(FONT, 7.5)
         canvas.setFillColor(_PALE)
-        canvas.drawString(MARGIN, MARGIN, known(f"Headroom, {report.title} · run {cover.run}"))
+        canvas.drawString(MARGIN, MARGIN, printable(f"Headroom, {report.title} · run {cover.run}"))
         canvas.drawRightString(A4[0] - MARGIN, MARGIN, f"Page {canvas.getPageNumber()}")
 
     document.addPageTemplates([PageTemplate("page", [frame], onPage=foot)])
@@ -131,7 +141,7 @@ def pdf_of(report: Report, cover: Cover) -> bytes:
 def _text(text: str, style: ParagraphStyle = BODY, **more: Any) -> Paragraph:
     """Return text as a paragraph."""
     # Paragraph parses markup, so escape text of scenarios.
-    return Paragraph(escape(known(text), quote=False), style, **more)
+    return Paragraph(escape(printable(text), quote=False), style, **more)
 
 
 def _story(report: Report, cover: Cover) -> list[Flowable]:
@@ -150,15 +160,15 @@ def _story(report: Report, cover: Cover) -> list[Flowable]:
         story += _section(section, report.clock)
     if cover.sign_offs:
         story.append(_signs(cover))
-    if any(_lost(text) for text in _texts(report)):
+    if any(_has_unknown_letter(text) for text in _texts(report)):
         note = f"Letters outside western European scripts show as {LOST}. See the HTML or XLSX."
         story.append(_text(note, SMALL))
     return story
 
 
-def _lost(text: str) -> bool:
+def _has_unknown_letter(text: str) -> bool:
     """Return whether the fonts lack a letter of the text."""
-    return known(text).count(LOST) > text.count(LOST)
+    return printable(text).count(LOST) > text.count(LOST)
 
 
 def _texts(report: Report) -> list[str]:
@@ -223,7 +233,7 @@ def _chart(chart: Chart, clock: str) -> list[Flowable]:
     return [
         _text(chart.label, H3),
         *([_text(chart.note, SMALL)] if chart.note else []),
-        Vector(drawn(chart, clock), ROOM),
+        Vector(draw_chart(chart, clock), ROOM),
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from planner.domain.report import Facts, Meaning, Note, Report, Section, Table
-from planner.outputs.table_text import aligned
+from planner.outputs.table_text import align_cells
 
 COLOURS = {Meaning.MET: 32, Meaning.SAVING: 32, Meaning.RISK: 33, Meaning.MISSED: 31}
 BOLD = 1
@@ -48,7 +48,7 @@ def _facts(facts: Facts) -> Iterator[str]:
         [fact.label, fact.text, " · ".join(filter(None, (fact.change, fact.note)))]
         for fact in facts.items
     ]
-    yield from aligned(rows, [False, True, False])
+    yield from align_cells(rows, [False, True, False])
 
 
 def table_lines(table: Table, clock: str = "utc") -> Iterator[str]:
@@ -57,7 +57,7 @@ def table_lines(table: Table, clock: str = "utc") -> Iterator[str]:
         yield table.title
     rows = [[head.full for head in table.heads]]
     rows += map(list, table.texts(clock))
-    lines = aligned(rows, [head.numeric for head in table.heads])
+    lines = align_cells(rows, [head.numeric for head in table.heads])
     if table.marked:
         lines = [
             f"{'*' if i - 1 in table.marked else ' '} {line}".rstrip()

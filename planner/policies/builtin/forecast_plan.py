@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from planner.policies.base import Group, LoadFactor, Policy, Style, Traits, TunedParameter, factors
 from planner.policies.context import BuiltPolicy, FollowedPlan, Plan, PolicyContext
-from simulation.policies.scheduled import Scheduled
+from simulation.policies.schedule_follower import Scheduled
 
 LOAD = TunedParameter("load_factor", factors(0.5, 2.0))  # a larger plan is dearer and safer
 

@@ -90,7 +90,7 @@ class Guarded(Policy):
             decode_tps=shown.signal_targets("decode-tps") * factor,
             in_flight=(shown.metric_targets("concurrency") + _allowed_queue(context, shown))
             * factor,
-            shares=_shares(context.carries_tps),
+            shares=_capacity_shares(context.carries_tps),
             name=self.key,
             **self.fields_for(Rule),
         )
@@ -107,7 +107,7 @@ class Guarded(Policy):
         return FixedSchedule(self.key, [0.0], counts[None]), counts, None
 
 
-def _shares(carries_tps: FloatArray) -> FloatArray:
+def _capacity_shares(carries_tps: FloatArray) -> FloatArray:
     """Return C(n)/n as a share of its value in the largest pool, ``[pools, N]``.
 
     The share is 1 for a pool without capacity.

@@ -9,7 +9,7 @@ from django import forms
 from planner.errors import IngestError
 from planner.inputs.ingest import IngestOptions
 from planner.inputs.ingest.formats import OFFERED
-from planner.inputs.ingest.options import Offered, column_mapping
+from planner.inputs.ingest.options import OptionLabel, column_mapping
 from planner.web.forms.widgets import dress
 
 
@@ -53,7 +53,7 @@ class UploadForm(forms.Form):
         return IngestOptions.of(chosen["file"].name, chosen, chosen["mapping"])
 
 
-def _field(option: Offered) -> forms.Field:
+def _field(option: OptionLabel) -> forms.Field:
     if option.switch:
         return forms.BooleanField(required=False, label=option.label)
     if option.choices:

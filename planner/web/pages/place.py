@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from planner.domain.placement.methods import METHODS
-from planner.domain.serialise import so_many_gpus
+from planner.domain.serialise import gpu_words
 from planner.models import Run
 from planner.selectors.runs import run_result, run_table
 
@@ -199,6 +199,5 @@ def _words(listed: list[dict[str, Any]]) -> list[str]:
         key = (instance["service"], MEANINGS[_letter(instance)].split(":")[0])
         sums[key] = sums.get(key, 0) + instance["gpus"]
     return [
-        f"{service}, {role}: {so_many_gpus(count)}"
-        for (service, role), count in sorted(sums.items())
+        f"{service}, {role}: {gpu_words(count)}" for (service, role), count in sorted(sums.items())
     ]

@@ -12,7 +12,7 @@ from planner.domain.columns import SHARE, TEXT
 from planner.domain.formats import NOTHING, figure, signed_percent
 from planner.models import Run
 from planner.outputs.render.figure import Figure
-from planner.outputs.table_text import shown
+from planner.outputs.table_text import figure_text
 from planner.selectors.policies import policies_in_order
 from planner.selectors.run_comparison import ComparedRun, RunComparison, compare_runs
 from planner.selectors.run_comparison_figures import BETTER, ComparedFigure, Group, Setting
@@ -91,7 +91,7 @@ def written(value: Any) -> str:
 def figure_line(row: ComparedFigure) -> Line:
     cells = tuple(
         Cell(
-            shown(value, row.unit, 2) if value is not None else NOTHING,
+            figure_text(value, row.unit, 2) if value is not None else NOTHING,
             change_words(row, change),
             mark,
             None if not mark else mark == BETTER,

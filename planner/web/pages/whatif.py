@@ -14,7 +14,7 @@ from django.urls import reverse
 
 from planner.domain.formats import figure
 from planner.domain.report import Report
-from planner.domain.reports.whatif import Varied, answer_report, grid_report
+from planner.domain.reports.whatif import VariedSetting, answer_report, grid_report
 from planner.domain.whatif.figures import FIGURES, PLANNED, Cell, WhatIf, planned_cell
 from planner.domain.whatif.settings import Setting
 from planner.domain.whatif.variations import MOST_AXES, Axis, cells_of
@@ -190,7 +190,7 @@ def answers_context(run: Run, params: QueryDict) -> dict[str, Any]:
         for values, answer in zip(cells_of(question.axes), found, strict=True)
     ]
     varied = [
-        Varied(settings[axis.key].label, axis.values,
+        VariedSetting(settings[axis.key].label, axis.values,
                [f"{figure(value)} {settings[axis.key].unit}" for value in axis.values])
         for axis in question.axes
     ]  # fmt: skip

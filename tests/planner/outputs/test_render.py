@@ -28,7 +28,7 @@ from planner.domain.report import (
     shortfall,
 )
 from planner.outputs.cover import Cover, SignOff
-from planner.outputs.render.drawing import HEIGHT, WIDTH, Box, Path, Text, drawn
+from planner.outputs.render.drawing import HEIGHT, WIDTH, Box, Path, Text, draw_chart
 from planner.outputs.render.html import html_of, sections_shown
 from planner.outputs.render.pdf import pdf_of
 from planner.outputs.render.plotly import figure_of
@@ -139,7 +139,7 @@ def test_a_page_has_a_live_chart_and_a_file_a_drawn_one() -> None:
 
 @pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.title)
 def test_a_drawing_stays_within_its_area(chart: Chart) -> None:
-    drawing = drawn(chart)
+    drawing = draw_chart(chart)
     assert drawing.width == WIDTH
     height = drawing.height if chart.horizontal else HEIGHT
     for part in drawing.parts:

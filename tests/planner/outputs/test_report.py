@@ -19,8 +19,8 @@ from planner.outputs.files import export_file, formats_of
 from planner.outputs.options import ExportOptions
 from planner.outputs.plan_report import plan_report
 from planner.outputs.plans import plan_of
-from planner.outputs.render.drawing import LEFT, WIDTH, drawn
-from planner.outputs.render.pdf import _parts, known
+from planner.outputs.render.drawing import LEFT, WIDTH, draw_chart
+from planner.outputs.render.pdf import _parts, printable
 from planner.outputs.reports import run_report
 from planner.storage import row_arrays
 from tests.planner.web.study import START, completed_run
@@ -119,7 +119,7 @@ def test_a_pdf_opens_and_says_what_it_could_not_write(run):
     pdf = content(run, "pdf")
     assert pdf.startswith(b"%PDF-") and pdf.rstrip().endswith(b"%%EOF")
     assert len(re.findall(rb"/Type /Page\b", pdf)) >= 2
-    assert known("CO₂ − 計") == "CO2 - ?"
+    assert printable("CO₂ − 計") == "CO2 - ?"
     assert content(run, "pdf") == pdf  # the same bytes for the same moment
 
 
@@ -207,7 +207,7 @@ def test_a_rule_without_a_timetable_leaves_as_its_target(run):
 def test_lines_of_a_chart_are_steps_from_edge_to_edge():
     times = tuple(START + timedelta(hours=h) for h in (0, 6, 24))
     line = Series("Ready", times, (2.0, 3.0, 3.0), shape=Shape.STEP)
-    parts = drawn(Chart("Replicas", Axis(), Axis(unit="replicas"), (line,))).parts
+    parts = draw_chart(Chart("Replicas", Axis(), Axis(unit="replicas"), (line,))).parts
     path = max((p for p in parts if hasattr(p, "points")), key=lambda p: len(p.points))
     assert [x for x, _ in path.points] == sorted(x for x, _ in path.points)
     assert path.points[0][0] == LEFT and path.points[-1][0] < WIDTH

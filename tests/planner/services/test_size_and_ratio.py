@@ -10,7 +10,7 @@ from django.urls import reverse
 from rest_framework.test import APIClient
 
 from planner.domain.kinds.pd_ratio import headline
-from planner.domain.pd.figures import Mixed, RatioFigures
+from planner.domain.pd.figures import AggregatedCapacity, RatioFigures
 from planner.domain.report import Chart, Role
 from planner.management.base import load_scenario
 from planner.models import Run, Scenario, User
@@ -91,7 +91,7 @@ def test_a_recommended_ratio_at_the_edge_is_a_warning(scenario: Path) -> None:
 def test_aggregated_serving_is_advised_where_a_split_gains_nothing() -> None:
     best = RatioFigures(3, 5, 1000.0, 1.0, "ttft", 1.0, 1.0, 1.0)
     named = {
-        gain: headline(best, Mixed(1000.0 / (1 + gain), 1.0, "ttft"), 8)
+        gain: headline(best, AggregatedCapacity(1000.0 / (1 + gain), 1.0, "ttft"), 8)
         for gain in (-0.1, 0.0, 0.01, 0.1)
     }
     assert [gain for gain, text in named.items() if "3P:5D of 8" in text] == [0.1]

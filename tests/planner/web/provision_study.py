@@ -17,7 +17,7 @@ from simulation.provisioning.level import Level
 from simulation.provisioning.levels import plan_level
 from simulation.provisioning.replay import LevelReplay
 from simulation.provisioning.workload import PhaseProblem
-from tests.once import once
+from tests.single_run import once
 
 EXAMPLE = Path(__file__).parents[3] / "docs/examples/first-plan.yml"
 BUSY = ("scale: 2", "scale: 12")  # so that operators pay

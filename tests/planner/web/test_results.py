@@ -11,7 +11,7 @@ from planner.domain.formats import NOTHING
 from planner.domain.results.ranking import compare
 from planner.outputs.policy_tables import (
     assurance_table,
-    labelled,
+    policy_label,
     policy_table,
     table_of_test_days,
 )
@@ -87,9 +87,9 @@ def test_the_policy_that_is_taken_is_marked_among_all() -> None:
 
 def test_what_looked_ahead_carries_the_word() -> None:
     kept = {"label": "Flat at peak", "hindsight": True}
-    assert labelled(kept) == "Flat at peak, in hindsight"
-    assert labelled({"label": "Planned (LT-I)", "hindsight": False}) == "Planned (LT-I)"
-    assert labelled({"label": "Of an older run"}) == "Of an older run"
+    assert policy_label(kept) == "Flat at peak, in hindsight"
+    assert policy_label({"label": "Planned (LT-I)", "hindsight": False}) == "Planned (LT-I)"
+    assert policy_label({"label": "Of an older run"}) == "Of an older run"
 
 
 def test_a_row_per_test_day_has_a_cell_per_policy() -> None:

@@ -8,7 +8,7 @@ from rest_framework.test import APIClient
 
 from planner.domain.whatif.variations import Axis
 from planner.errors import NotAllowed, NotReady, PlannerError, ScenarioError
-from planner.inputs.scenario.address import flat
+from planner.inputs.scenario.address import values_by_address
 from planner.inputs.scenario.document import edit, parse, values_of
 from planner.models import Run, Scenario, Sweep, User
 from planner.selectors.sweeps import sweep_grid
@@ -45,7 +45,7 @@ def test_every_cell_is_the_run_of_its_own_scenario(sweep: Sweep) -> None:
     for run, (ttft, level) in zip(runs, [(t, q) for t in AXES[0].values for q in AXES[1].values],
                                   strict=True):  # fmt: skip
         assert run.document == edit(DOCUMENT, {TTFT: ttft, QUANTILE: level})
-        values = flat(parse(run.document))
+        values = values_by_address(parse(run.document))
         assert (values[TTFT], values.get(QUANTILE)) == (ttft, level)
     assert "# the larger one" in runs[0].document  # comments are kept
 
@@ -98,8 +98,8 @@ def test_values_are_written_as_a_scenario_has_them() -> None:
 
 def test_an_entry_that_is_a_bare_name_takes_a_value_too() -> None:
     text = edit(DOCUMENT, {"policies[lt-i].load_factor": 1.2})
-    assert flat(parse(text))["policies[lt-i].load_factor"] == 1.2
-    assert flat(parse(edit(text, {"profiles[0].tp": 2})))["profiles[0].tp"] == 2
+    assert values_by_address(parse(text))["policies[lt-i].load_factor"] == 1.2
+    assert values_by_address(parse(edit(text, {"profiles[0].tp": 2})))["profiles[0].tp"] == 2
 
 
 def test_cancel_and_remove(sweep: Sweep, planner: User, viewer: User, colleague: User) -> None:
@@ -142,7 +142,7 @@ def test_a_setting_by_name_changes_all_its_addresses(planner: User) -> None:
     sweep = sweep_create(
         owner=planner, document=DOCUMENT, axes=(Axis("growth", (1, 3)),), enqueue=False
     )
-    documents = [flat(parse(run.document)) for run in sweep.runs.order_by("cell")]
+    documents = [values_by_address(parse(run.document)) for run in sweep.runs.order_by("cell")]
     scales = [key for key in documents[0] if key.endswith(".scale")]
     assert scales
     for key in scales:

@@ -14,7 +14,7 @@ from planner.domain.whatif.answer import ESTIMATED_SIZES, NOT_SIMULATED, STATIC_
 from planner.domain.whatif.settings import chosen_of
 from planner.domain.whatif.static_fleet import IN_PROPORTION
 from planner.errors import NotReady, PlannerError
-from planner.inputs.scenario.address import flat
+from planner.inputs.scenario.address import values_by_address
 from planner.inputs.scenario.document import edit, parse
 from planner.models import Run, Scenario, Sweep, User
 from planner.services.whatif import base_of, what_if_answer, what_if_cells, what_if_replay
@@ -220,11 +220,11 @@ def _pages(run: Run, planner: User, viewer: User) -> None:
     sent = writer.post(start, one | {"action": "scenario"})
     stored = Scenario.objects.latest("pk")
     assert sent.url == reverse("web:scenario", args=[stored.pk])
-    assert flat(parse(stored.document))["regions[east].usd_per_gpu_hour.G"] == 4.0
+    assert values_by_address(parse(stored.document))["regions[east].usd_per_gpu_hour.G"] == 4.0
     stored.delete()
     simulated = Run.objects.get(pk=int(writer.post(start, one).url.split("/")[2]))
     assert (simulated.kind, simulated.options) == (Run.Kind.SIMULATE, {"policy": "lt-i"})
-    assert flat(parse(simulated.document))["regions[east].usd_per_gpu_hour.G"] == 4.0
+    assert values_by_address(parse(simulated.document))["regions[east].usd_per_gpu_hour.G"] == 4.0
     traded = writer.post(start, {"action": "trade-off", "of": "cost,carbon"})
     assert Run.objects.get(pk=int(traded.url.split("/")[2])).kind == Run.Kind.PARETO
 
@@ -247,7 +247,7 @@ def _ranges(run: Run, address: str, start: str, planner: User) -> None:
     # A row is started by its place.
     writer.post(start, line | {"action": "scenario", "cell": "1"})
     stored = Scenario.objects.latest("pk")
-    assert flat(parse(stored.document))["traffic.sources[0].scale"] == 1.5
+    assert values_by_address(parse(stored.document))["traffic.sources[0].scale"] == 1.5
     stored.delete()
     assert writer.post(start, line | {"action": "scenario", "cell": "9"}).status_code == 400
     many = line | {"steps": "50"}
@@ -255,7 +255,7 @@ def _ranges(run: Run, address: str, start: str, planner: User) -> None:
     sweep = writer.post(start, line | {"action": "grid"})
     made = Sweep.objects.get()
     assert sweep.url == reverse("web:what-if", args=[made.pk])
-    assert [flat(parse(cell.document))["traffic.sources[0].scale"]
+    assert [values_by_address(parse(cell.document))["traffic.sources[0].scale"]
             for cell in made.runs.order_by("cell")] == [1.0, 1.5, 2.0]  # fmt: skip
     assert "Demand" in text_of(writer.get(sweep.url))
 
@@ -274,7 +274,7 @@ def test_a_front_s_plans_become_scenarios(folder: Path, planner: User) -> None:
         assert len(page.context["choices"]) == len(run.result["points"])
     start = reverse("web:run-what-if-start", args=[run.pk])
     writer.post(start, {"action": "scenario", "cell": "0"})
-    values = flat(parse(Scenario.objects.get().document))
+    values = values_by_address(parse(Scenario.objects.get().document))
     assert values["objective.minimise"] == "cost" and values["objective.periods"] == "all"
     least = run.result["points"][0]["second"]
     assert values["objective.limits.carbon_kg"] == pytest.approx(least, rel=1e-5)
@@ -326,7 +326,7 @@ def _replay(run: Run, planner: User) -> None:
     chosen = chosen_of({"growth": 1.5, "quantile": 0.8, "prices": {"G": 2.0}})
     started = what_if_replay(run=run, user=planner, chosen=chosen)
     assert started.kind == run.kind and started.name == "By hand, what if"
-    values = flat(parse(started.document))
+    values = values_by_address(parse(started.document))
     assert values["traffic.sources[0].scale"] == 1.5 and values["forecast.quantile"] == 0.8
     assert values["regions[east].usd_per_gpu_hour.G"] == 4.0
     assert "scale: 1.5" not in Run.objects.get(pk=run.pk).document

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from simulation.carried_over import in_flight, with_carried
+from simulation.carry_over import in_flight, with_carried
 from simulation.engine.run import simulate
 from simulation.engine.stream_run import simulate_stream
 from simulation.errors import SimulationError

@@ -9,7 +9,7 @@ from simulation.engine.compiled_observation import AMOUNTS, COUNTS
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Routing, Tier
-from simulation.policies.scheduled import Scheduled
+from simulation.policies.schedule_follower import Scheduled
 from simulation.policies.static import Static
 from tests.simulation.builders import fleet, pool, profile, trace
 from tests.simulation.engine.reference import Instance, Job, serve

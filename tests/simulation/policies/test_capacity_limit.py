@@ -4,7 +4,7 @@ import numpy as np
 
 from simulation.engine.run import simulate
 from simulation.fleet import KvLink, Tier
-from simulation.policies.scheduled import Scheduled
+from simulation.policies.schedule_follower import Scheduled
 from simulation.policies.static import Static
 from simulation.policies.wrappers.capacity_limit import CapacityLimit
 from simulation.policies.wrappers.scale_in import ScaleInOptions

@@ -5,7 +5,7 @@ import pytest
 
 from simulation.errors import SimulationError
 from simulation.policies.reactive import UnifiedReactive
-from simulation.policies.scheduled import Scheduled
+from simulation.policies.schedule_follower import Scheduled
 from simulation.policies.static import Static
 from simulation.policy import Observation
 from tests.simulation.builders import fleet, pool, profile

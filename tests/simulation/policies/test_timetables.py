@@ -6,7 +6,7 @@ import pytest
 from simulation.errors import SimulationError
 from simulation.policies.parts.schedule import RollingSchedule, ScheduleStep
 from simulation.policies.periodic import Periodic
-from simulation.policies.scheduled import Scheduled
+from simulation.policies.schedule_follower import Scheduled
 from simulation.policies.utilization_gated import UtilizationGated
 from tests.simulation.builders import fleet, pool
 from tests.simulation.policies.observed import seen

@@ -14,8 +14,8 @@ from simulation.performance.linear import LinearProfile
 from simulation.performance.roofline import roofline_profile
 from simulation.performance.specs import Arrangement, Provenance
 from simulation.search.evaluation import rate_by_closed_forms, rate_by_simulation
-from simulation.search.front import pareto_front
 from simulation.search.pairs import MOST_EACH, MOST_GPUS, SMALLER, best_ratios
+from simulation.search.pareto import pareto_front
 from simulation.search.screen import aggregated_loads, speeds_of
 from simulation.search.search import copies_needed, cost_key, search
 from simulation.search.space import HEADS, arrangements

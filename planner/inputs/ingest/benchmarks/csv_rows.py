@@ -16,7 +16,7 @@ import numpy as np
 from planner.errors import IngestError
 from planner.inputs.ingest.benchmarks import requests
 from planner.inputs.ingest.benchmarks.requests import arrival_column
-from planner.inputs.ingest.names import check_names, compact
+from planner.inputs.ingest.names import check_names, compact_name
 from simulation.arrays import FloatArray
 from simulation.performance.rows import BenchmarkRows, benchmark_rows
 
@@ -146,7 +146,7 @@ def _columns(header: list[str], name: str) -> tuple[dict[str, int], dict[str, st
         for field, names in COLUMNS.items():
             if field in fields:
                 continue
-            if compact(title) in names or (field in TIMES and compact(bare) in names):
+            if compact_name(title) in names or (field in TIMES and compact_name(bare) in names):
                 fields[field] = place
                 if field in TIMES and unit:
                     units[field] = unit

@@ -17,7 +17,7 @@ from planner.inputs.ingest.benchmarks.results import TOOLS, declared
 from planner.inputs.ingest.benchmarks.serving import guidellm, vllm
 from planner.inputs.ingest.benchmarks.text_logs import text_documents
 from planner.inputs.ingest.options import IngestOptions
-from planner.inputs.ingest.source import Source, foreign
+from planner.inputs.ingest.source import Source, other_file_type
 from simulation.performance.rows import NUMBERS, BenchmarkRows
 
 BENCHMARK_FORMATS = ("auto", "vllm", "guidellm", *TOOLS, "wva", "splitwise", "sageserve", "csv")
@@ -68,7 +68,7 @@ def read_benchmarks(
         (".csv", ".json", ".jsonl", ".txt", ".log", ".yaml", ".yml"),
     )
     content = b"".join(source.pieces())
-    if what := foreign(content[:16]):
+    if what := other_file_type(content[:16]):
         raise IngestError(f"{source.name} is {what}.")
     try:
         text = content.decode("utf-8-sig")
@@ -93,7 +93,7 @@ def read_benchmarks(
     return BenchmarkFile(
         name=source.name,
         format=kind,
-        rows=_named(rows, {"model": model, "gpu": gpu, "precision": precision}, tp, isl),
+        rows=_fill_missing(rows, {"model": model, "gpu": gpu, "precision": precision}, tp, isl),
         columns=tuple(n for n in NUMBERS if np.isfinite(getattr(rows, n)).any()),
         notes=tuple(notes),
         sha256=source.digest,
@@ -101,7 +101,7 @@ def read_benchmarks(
     )
 
 
-def _named(
+def _fill_missing(
     rows: BenchmarkRows, texts: Mapping[str, str | None], tp: int | None, isl: int | None
 ) -> BenchmarkRows:
     """Return ``rows`` with the given values in place of missing ones."""
@@ -140,7 +140,7 @@ def _documents(text: str, name: str) -> list[dict[str, object]]:
         raise IngestError(f"{name} is nested too deeply to be a benchmark result.") from None
     except ValueError as error:
         try:
-            value = list(_joined(text))
+            value = list(_joined_documents(text))
         except (ValueError, RecursionError):
             raise IngestError(
                 f"{name} is not JSON ({error}); give the file as the benchmark wrote it."
@@ -151,7 +151,7 @@ def _documents(text: str, name: str) -> list[dict[str, object]]:
     return documents
 
 
-def _joined(text: str) -> Iterator[object]:
+def _joined_documents(text: str) -> Iterator[object]:
     """Yield the documents of files joined by ``cat``, with or without line ends between them."""
     decoder, position = json.JSONDecoder(), 0
     while (start := SPACE.match(text, position).end()) < len(text):  # type: ignore[union-attr]

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from planner.inputs.ingest.names import compact
+from planner.inputs.ingest.names import compact_name
 from simulation.arrays import FloatArray
 from simulation.performance.rows import BenchmarkRows, benchmark_rows
 
@@ -19,7 +19,7 @@ ARRIVAL = ("arrivals", "arrivalms", "arrivaltime", "arrivaltimes", "arrivaltimem
 
 def arrival_column(header: Sequence[str]) -> int | None:
     """Return the index of the arrival column, which makes a table a log of requests, or None."""
-    return next((i for i, title in enumerate(header) if compact(title) in ARRIVAL), None)
+    return next((i for i, title in enumerate(header) if compact_name(title) in ARRIVAL), None)
 
 
 def runs(

@@ -49,7 +49,9 @@ class Tool:
         return values if values and all(map(self._knows, values)) else []
 
     def _knows(self, run: Any) -> bool:
-        return isinstance(run, dict) and all(at(run, path) is not None for path in self.known_by)
+        return isinstance(run, dict) and all(
+            value_at(run, path) is not None for path in self.known_by
+        )
 
 
 def _read(path: Path) -> Tool:
@@ -62,19 +64,19 @@ TOOLS: Mapping[str, Tool] = {
 }
 
 
-def at(run: Any, path: str) -> Any:
+def value_at(run: Any, path: str) -> Any:
     """Return the value at a dotted path; a name may contain dots, a number is a place in a list."""
     if isinstance(run, dict) and path in run:
         return run[path]
     first, _, rest = path.partition(".")
     if isinstance(run, list) and first in ("*", "#"):
-        found = [each for part in run if (each := at(part, rest)) is not None]
+        found = [each for part in run if (each := value_at(part, rest)) is not None]
         return len(found) if first == "#" else next(iter(found), None)
     if isinstance(run, list) and first.isdecimal():
         inner = run[int(first)] if int(first) < len(run) else None
     else:
         inner = run.get(first) if isinstance(run, dict) else None
-    return at(inner, rest) if rest and inner is not None else (None if rest else inner)
+    return value_at(inner, rest) if rest and inner is not None else (None if rest else inner)
 
 
 def _number(run: Any, expression: str, where: str) -> float:
@@ -88,8 +90,8 @@ def _number(run: Any, expression: str, where: str) -> float:
                 break
         else:
             path = alternative.strip()
-            units = at(run, f"{path.rpartition('.')[0]}.units")
-            value = _value(at(run, path), path, where) * (1e-3 if units in MILLI else 1.0)
+            units = value_at(run, f"{path.rpartition('.')[0]}.units")
+            value = _value(value_at(run, path), path, where) * (1e-3 if units in MILLI else 1.0)
         if not math.isnan(value):
             return value
     return math.nan
@@ -117,7 +119,7 @@ def declared(documents: Sequence[Any], name: str) -> tuple[str, BenchmarkRows, l
             flat = [run for rows in found for run in rows]
             values = [_values(tool, run, f"{name}, result {i}") for i, run in enumerate(flat, 1)]
             if tool.requests:
-                return (tool.name, *_summed(values, name))
+                return (tool.name, *_rows_per_run(values, name))
             rows = [_row(each) for each in values]
             texts = {key: [str(row[key]) for row in rows] for key in TEXTS}
             columns = {key: [row[key] for row in rows] for key in rows[0] if key not in TEXTS}
@@ -130,7 +132,7 @@ def _values(tool: Tool, run: Any, where: str) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for key, expression in tool.fields.items():
         if key in TEXTS:
-            found = (at(run, path.strip()) for path in expression.split(" | "))
+            found = (value_at(run, path.strip()) for path in expression.split(" | "))
             values[key] = next((str(each) for each in found if each not in (None, "")), "")
             continue
         number = _number(run, expression, where)
@@ -170,7 +172,9 @@ def _row(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _summed(values: Sequence[Mapping[str, Any]], name: str) -> tuple[BenchmarkRows, list[str]]:
+def _rows_per_run(
+    values: Sequence[Mapping[str, Any]], name: str
+) -> tuple[BenchmarkRows, list[str]]:
     """Return a log of requests as one row per run; requests without every time are left out."""
     needed = ("isl", "osl", "arrival", "e2e", "ttft", "tbt")
     done = [each for each in values if not any(math.isnan(each.get(k, math.nan)) for k in needed)]

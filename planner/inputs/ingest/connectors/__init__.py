@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from planner.inputs.ingest.names import compact
+from planner.inputs.ingest.names import compact_name
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,9 +56,9 @@ class Connector:
 
     def known(self, columns: Sequence[str], written: str) -> bool:
         """Return whether a file with these columns has this format."""
-        names = {compact(column) for column in columns}
+        names = {compact_name(column) for column in columns}
         fits = self.written in ("", written)
-        return fits and names.issuperset(compact(column) for column in self.known_by)
+        return fits and names.issuperset(compact_name(column) for column in self.known_by)
 
 
 def _read(path: Path) -> Connector:

@@ -63,7 +63,7 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Course:
+class TimeSeries:
     """One series of a response: ``values`` ``[points]`` at the requested steps, NaN if missing."""
 
     labels: Mapping[str, str]
@@ -71,7 +71,7 @@ class Course:
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class QueryTimes:
     """Times at which a query is evaluated: ``points`` times, ``step_s`` apart (epoch seconds)."""
 
     start_s: int
@@ -82,11 +82,11 @@ class Steps:
     def end_s(self) -> int:
         return self.start_s + (self.points - 1) * self.step_s
 
-    def pieces(self, most: int = MOST_POINTS) -> Iterator[tuple[int, Steps]]:
+    def pieces(self, most: int = MOST_POINTS) -> Iterator[tuple[int, QueryTimes]]:
         """Yield runs of at most ``most`` steps with the index of their first, in order."""
         for first in range(0, self.points, most):
             count = min(most, self.points - first)
-            yield first, Steps(self.start_s + first * self.step_s, self.step_s, count)
+            yield first, QueryTimes(self.start_s + first * self.step_s, self.step_s, count)
 
 
 class Prometheus:
@@ -105,7 +105,7 @@ class Prometheus:
         self._opener = OpenerDirector()  # has no handler for redirects, proxies or other schemes
         for handler in (
             HTTPHandler(),
-            HTTPSHandler(context=_trusted(access.ca_file)),
+            HTTPSHandler(context=_tls_context(access.ca_file)),
             HTTPDefaultErrorHandler(),
             HTTPErrorProcessor(),
         ):
@@ -124,7 +124,7 @@ class Prometheus:
             raise self._strange()
         return frozenset(names)
 
-    def range(self, query: str, steps: Steps) -> list[Course]:
+    def range(self, query: str, steps: QueryTimes) -> list[TimeSeries]:
         """Evaluate a query at every step, in several requests if needed.
 
         Series are sorted by labels.
@@ -134,10 +134,10 @@ class Prometheus:
             for labels, place, values in self._piece(query, piece):
                 course = courses.setdefault(labels, np.full(steps.points, np.nan))
                 course[first + place] = values
-        return [Course(dict(labels), values) for labels, values in sorted(courses.items())]
+        return [TimeSeries(dict(labels), values) for labels, values in sorted(courses.items())]
 
     def _piece(
-        self, query: str, steps: Steps
+        self, query: str, steps: QueryTimes
     ) -> Iterator[tuple[tuple[tuple[str, str], ...], Any, FloatArray]]:
         """Evaluate a query; yield labels, indices of steps and values of each series.
 
@@ -246,7 +246,7 @@ class Prometheus:
         )
 
 
-def _trusted(ca_file: str) -> ssl.SSLContext:
+def _tls_context(ca_file: str) -> ssl.SSLContext:
     """Return a TLS context that trusts the system's authorities and those in ``ca_file``."""
     context = ssl.create_default_context()
     if ca_file:

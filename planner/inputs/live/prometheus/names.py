@@ -84,7 +84,7 @@ def _metrics(
     )
 
 
-def _of(prefix: str, *names: str) -> tuple[str, ...]:
+def _prefix(prefix: str, *names: str) -> tuple[str, ...]:
     """Return names with the prefix, and as Ray writes them, without a colon."""
     full = tuple(f"{prefix}{name}" for name in names)
     return (*full, *(n.replace(":", "_") for n in full if ":" in n))
@@ -98,19 +98,22 @@ ENGINES = (
     Engine(
         "vllm", "vLLM", "model_name",
         _metrics(
-            _of(_V, "request_success_total"),
-            (_of(_V, "request_prompt_tokens_sum"), _of(_V, "request_generation_tokens_sum")),
+            _prefix(_V, "request_success_total"),
             (
-                _of(_V, "num_requests_waiting"),
-                _of(_V, "num_requests_running"),
-                _of(_V, "kv_cache_usage_perc", "gpu_cache_usage_perc"),
+                _prefix(_V, "request_prompt_tokens_sum"),
+                _prefix(_V, "request_generation_tokens_sum"),
             ),
             (
-                _of(_V, "request_prompt_tokens"),
-                _of(_V, "request_generation_tokens"),
-                _of(_V, "time_to_first_token_seconds"),
-                _of(_V, "inter_token_latency_seconds", "time_per_output_token_seconds"),
-                _of(_V, "e2e_request_latency_seconds"),
+                _prefix(_V, "num_requests_waiting"),
+                _prefix(_V, "num_requests_running"),
+                _prefix(_V, "kv_cache_usage_perc", "gpu_cache_usage_perc"),
+            ),
+            (
+                _prefix(_V, "request_prompt_tokens"),
+                _prefix(_V, "request_generation_tokens"),
+                _prefix(_V, "time_to_first_token_seconds"),
+                _prefix(_V, "inter_token_latency_seconds", "time_per_output_token_seconds"),
+                _prefix(_V, "e2e_request_latency_seconds"),
             ),
         ),
         (_V, "vllm_"),
@@ -119,15 +122,19 @@ ENGINES = (
     Engine(
         "sglang", "SGLang", "model_name",
         _metrics(
-            _of(_S, "num_requests_total"),
-            (_of(_S, "prompt_tokens_total"), _of(_S, "generation_tokens_total")),
-            (_of(_S, "num_queue_reqs"), _of(_S, "num_running_reqs"), _of(_S, "token_usage")),
+            _prefix(_S, "num_requests_total"),
+            (_prefix(_S, "prompt_tokens_total"), _prefix(_S, "generation_tokens_total")),
             (
-                _of(_S, "prompt_tokens_histogram"),
-                _of(_S, "generation_tokens_histogram"),
-                _of(_S, "time_to_first_token_seconds"),
-                _of(_S, "inter_token_latency_seconds", "time_per_output_token_seconds"),
-                _of(_S, "e2e_request_latency_seconds"),
+                _prefix(_S, "num_queue_reqs"),
+                _prefix(_S, "num_running_reqs"),
+                _prefix(_S, "token_usage"),
+            ),
+            (
+                _prefix(_S, "prompt_tokens_histogram"),
+                _prefix(_S, "generation_tokens_histogram"),
+                _prefix(_S, "time_to_first_token_seconds"),
+                _prefix(_S, "inter_token_latency_seconds", "time_per_output_token_seconds"),
+                _prefix(_S, "e2e_request_latency_seconds"),
             ),
         ),
         (_S, "sglang_"),
@@ -234,7 +241,7 @@ ENGINES = (
 POWER = Metric("power_w", Kind.GAUGE_SUM, ("DCGM_FI_DEV_POWER_USAGE",))
 
 
-def chosen(there: frozenset[str], engine: str = "auto") -> tuple[Engine, ...]:
+def engines_present(there: frozenset[str], engine: str = "auto") -> tuple[Engine, ...]:
     """Return the engines to read, each with the metrics that are present.
 
     ``auto``: every engine with counted requests. Without one, the first front end that counts them.

@@ -13,7 +13,7 @@ RANKS = ("tp_rank", "pp_rank", "moe_ep_rank")
 
 
 @dataclass(frozen=True, slots=True)
-class Readable:
+class ServerMetrics:
     """The engines and the power metric that a server has."""
 
     engines: tuple[Engine, ...]
@@ -31,7 +31,9 @@ class MetricQuery:
     words: str  # label of the quantity
 
 
-def queries(settings: PrometheusSettings, present: Readable, bin_s: int) -> tuple[MetricQuery, ...]:
+def queries(
+    settings: PrometheusSettings, present: ServerMetrics, bin_s: int
+) -> tuple[MetricQuery, ...]:
     """Return the queries that would be sent, for display."""
     metric_queries = [
         MetricQuery(
@@ -39,7 +41,7 @@ def queries(settings: PrometheusSettings, present: Readable, bin_s: int) -> tupl
             metric.what,
             name,
             query_of(settings, engine, metric, part, bin_s),
-            _words(metric),
+            _metric_words(metric),
         )
         for engine in present.engines
         for metric in engine.metrics
@@ -48,11 +50,13 @@ def queries(settings: PrometheusSettings, present: Readable, bin_s: int) -> tupl
     ]
     if present.power:
         query = power_query(settings, bin_s)
-        metric_queries.append(MetricQuery("DCGM", POWER.what, POWER.names[0], query, _words(POWER)))
+        metric_queries.append(
+            MetricQuery("DCGM", POWER.what, POWER.names[0], query, _metric_words(POWER))
+        )
     return tuple(metric_queries)
 
 
-def _words(metric: Metric) -> str:
+def _metric_words(metric: Metric) -> str:
     lengths = metric.kind is Kind.HISTOGRAM and metric.what in AMOUNTS
     return f"{WORDS[metric.what]} per request" if lengths else WORDS[metric.what]
 
@@ -66,13 +70,13 @@ def query_of(
     settings: PrometheusSettings, engine: Engine, metric: Metric, name: str, bin_s: int
 ) -> str:
     """Return the PromQL query of a metric for bins of ``bin_s`` seconds."""
-    by = _by(settings, engine)
+    by = _group_labels(settings, engine)
     if metric.kind in (Kind.COUNTER, Kind.MEAN):
-        return f"last_over_time({name}{braced(settings, engine)}[{open_bin(bin_s)}])"
+        return f"last_over_time({name}{label_matchers(settings, engine)}[{open_bin(bin_s)}])"
     if metric.kind is Kind.HISTOGRAM:
-        within = f"increase({name}_bucket{braced(settings, engine)}[{bin_s}s])"
+        within = f"increase({name}_bucket{label_matchers(settings, engine)}[{bin_s}s])"
         return f"sum by ({', '.join((*by, 'le'))}) ({within})"
-    within = f"avg_over_time({name}{braced(settings, engine)}[{bin_s}s])"
+    within = f"avg_over_time({name}{label_matchers(settings, engine)}[{bin_s}s])"
     if metric.kind is Kind.GAUGE_MEAN:
         return f"avg by ({', '.join(by)}) ({within})"
     return f"sum by ({', '.join(by)}) (max without ({', '.join(RANKS)}) ({within}))"
@@ -89,24 +93,24 @@ def open_bin(bin_s: int) -> str:
 
 def power_query(settings: PrometheusSettings, bin_s: int) -> str:
     by = f" by ({settings.region_label})" if settings.region_label else ""
-    return f"sum{by} (avg_over_time({POWER.names[0]}{braced(settings, None)}[{bin_s}s]))"
+    return f"sum{by} (avg_over_time({POWER.names[0]}{label_matchers(settings, None)}[{bin_s}s]))"
 
 
-def _by(settings: PrometheusSettings, engine: Engine) -> tuple[str, ...]:
+def _group_labels(settings: PrometheusSettings, engine: Engine) -> tuple[str, ...]:
     model = "" if settings.model else settings.model_label or engine.model_label
     region = "" if settings.region else settings.region_label or ""
     tier = "" if settings.tier else settings.tier_label or ""
     return tuple(label for label in (model, region, tier) if label)
 
 
-def braced(settings: PrometheusSettings, engine: Engine | None) -> str:
+def label_matchers(settings: PrometheusSettings, engine: Engine | None) -> str:
     """Return label matchers with quoted values; "" without any."""
-    terms = [f"{label}={_quoted(value)}" for label, value in settings.match.items()]
+    terms = [f"{label}={_quote(value)}" for label, value in settings.match.items()]
     if engine is not None:
-        terms += [f"{label}!={_quoted(value)}" for label, value in engine.leave_out]
+        terms += [f"{label}!={_quote(value)}" for label, value in engine.leave_out]
     return f"{{{', '.join(terms)}}}" if terms else ""
 
 
-def _quoted(value: str) -> str:
+def _quote(value: str) -> str:
     escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'

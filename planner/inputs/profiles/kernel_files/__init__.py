@@ -1,6 +1,6 @@
 """Read measured operators (kernels) from files into tables of ``simulation.performance``."""
 
-from planner.inputs.profiles.kernel_files.native import Sharing
+from planner.inputs.profiles.kernel_files.native_format import Sharing
 from planner.inputs.profiles.kernel_files.reader import (
     FORMATS,
     KernelFile,

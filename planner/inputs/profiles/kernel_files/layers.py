@@ -236,7 +236,7 @@ def v1_attention(frame: Frame, shapes: Shapes) -> ByGpu:
             columns = decode.columns({"batch": "n_decode", "context": "kv_decode"})
             seconds = decode.seconds("time_us", 1e-6)
             rows.append(_attention("attention_decode", sizes, columns, seconds))
-        columns, seconds = _beside(beside, prefill.data)
+        columns, seconds = _decodes_with_chunks(beside, prefill.data)
         if seconds.size:
             rows.append(_attention("attention_beside", sizes, columns, seconds))
         if seconds.size < beside.height:
@@ -245,7 +245,9 @@ def v1_attention(frame: Frame, shapes: Shapes) -> ByGpu:
     return result
 
 
-def _beside(both: pl.DataFrame, chunks: pl.DataFrame) -> tuple[dict[str, FloatArray], FloatArray]:
+def _decodes_with_chunks(
+    both: pl.DataFrame, chunks: pl.DataFrame
+) -> tuple[dict[str, FloatArray], FloatArray]:
     """Return sequences and contexts of decodes, and their extra seconds over the chunk alone."""
     chunk = ["prefill_chunk", "kv_prefill"]
     beside = (

@@ -29,10 +29,10 @@ from planner.errors import IngestError
 from planner.inputs.ingest.options import IngestOptions
 from planner.inputs.ingest.source import Source
 from planner.inputs.ingest.tables import LIBRARY, open_table, refusals_of_libraries
-from planner.inputs.profiles.kernel_files import aic, layers, native
+from planner.inputs.profiles.kernel_files import aic, layers, native_format
 from planner.inputs.profiles.kernel_files.frame import Frame
 from planner.inputs.profiles.kernel_files.plausibility import plausible
-from planner.inputs.profiles.kernel_files.published import with_known_names
+from planner.inputs.profiles.kernel_files.published_tables import with_known_names
 from simulation.errors import SimulationError
 from simulation.performance.kernel_tables import KernelRows
 from simulation.performance.specs import GpuSpec, ModelShape
@@ -45,7 +45,7 @@ Shapes = Mapping[str, ModelShape]
 Reader = Callable[[Frame, Shapes], dict[str, list[KernelRows]]]
 # Columns that identify each format. The first format with all its columns present wins.
 FORMATS: Mapping[str, tuple[tuple[str, ...], Reader]] = {
-    "own": (("op", "latency_us", "gpu"), native.read),
+    "own": (("op", "latency_us", "gpu"), native_format.read),
     "aic_gemm": (("system", "gemm_dtype", "m", "n", "k", "latency_ms"), aic.gemm),
     "aic_attention": (
         ("system", "isl", "num_key_value_heads", "latency_ms"),
@@ -82,7 +82,9 @@ class KernelFile:
     rows: int
     by_gpu: Mapping[str, list[KernelRows]] = field(repr=False)
     set_aside: Mapping[str, int]  # rows by reason
-    sharing: tuple[native.Sharing, ...] = ()  # interference measurements, only in our own format
+    sharing: tuple[
+        native_format.Sharing, ...
+    ] = ()  # interference measurements, only in our own format
 
 
 def read_kernels(
@@ -128,7 +130,7 @@ def read_kernels(
     for gpu, rows in by_gpu.items():
         if gpu in gpus:
             by_gpu[gpu] = plausible(rows, gpus[gpu], set_aside)
-    shared = native.sharing(frame) if kind == "own" else ()
+    shared = native_format.sharing(frame) if kind == "own" else ()
     return KernelFile(frame.name, kind, frame.source, frame.data.height, by_gpu, set_aside, shared)
 
 
@@ -139,7 +141,9 @@ def _cause(problem: BaseException) -> str:
 def kernel_format(path: Path, name: str = "", max_bytes: int = LIMIT_BYTES) -> str:
     """Return the format of a file by its columns, without reading all of it; raise IngestError."""
     if is_json(path, name):
-        return detect(native.json_frame(path, name or path.name, max_bytes).data.columns, name)
+        return detect(
+            native_format.json_frame(path, name or path.name, max_bytes).data.columns, name
+        )
     options = _options(name, max_bytes)
     with tempfile.TemporaryDirectory() as scratch, refusals_of_libraries(name or path.name):
         table = open_table(Source(path, options), options, Path(scratch))
@@ -160,7 +164,7 @@ def detect(columns: Sequence[str], name: str) -> str:
 def read_frame(path: Path, name: str = "", max_bytes: int = LIMIT_BYTES) -> Frame:
     """Return all rows of a file of any format; raise IngestError if it is no table."""
     if is_json(path, name):
-        return native.json_frame(path, name or path.name, max_bytes)
+        return native_format.json_frame(path, name or path.name, max_bytes)
     options = _options(name, max_bytes)
     source = Source(path, options)
     with tempfile.TemporaryDirectory() as scratch, refusals_of_libraries(name or path.name):
@@ -173,7 +177,7 @@ def read_frame(path: Path, name: str = "", max_bytes: int = LIMIT_BYTES) -> Fram
     frames = [batch.frame for batch in batches]
     data = pl.concat(frames, how="vertical_relaxed") if frames else pl.DataFrame()
     lines = np.concatenate([batch.lines for batch in batches]) if batches else np.zeros(0, np.int64)
-    return Frame(source.name, table.unit, data.with_columns(_numeric(data)), lines)
+    return Frame(source.name, table.unit, data.with_columns(_numeric_columns(data)), lines)
 
 
 def is_json(path: Path, name: str) -> bool:
@@ -184,7 +188,7 @@ def _options(name: str, max_bytes: int) -> IngestOptions:
     return IngestOptions(name=name, max_bytes=max_bytes, max_expanded_bytes=4 * max_bytes)
 
 
-def _numeric(data: pl.DataFrame) -> list[pl.Series]:
+def _numeric_columns(data: pl.DataFrame) -> list[pl.Series]:
     """Return the text columns that hold only numbers or nothing, as numbers."""
     columns = []
     for column in data.columns:

@@ -22,7 +22,7 @@ from planner.inputs.scenario.schema.test_days import Assurance, TestDay
 from planner.inputs.scenario.schema.topology import PlacedService, Placement, Topology
 from planner.inputs.scenario.schema.traffic import Growth, Launch, Lengths, Source, Tier, Traffic
 from planner.policies.choice import USUAL, AnyPolicy, policy_of
-from planner.schema_types import Name, Section, named
+from planner.schema_types import Name, Section, expand_name
 
 __all__ = [
     "Committed",
@@ -65,10 +65,10 @@ class Scenario(Section):
     description: str = ""  # free text
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0  # seed of everything random
     # Your own GPU types; built-in ones need no row.
-    gpus: Annotated[list[Annotated[Gpu, BeforeValidator(named)]], Field(max_length=100)] = []
+    gpus: Annotated[list[Annotated[Gpu, BeforeValidator(expand_name)]], Field(max_length=100)] = []
     # Built-in models by name, or your own.
     models: Annotated[
-        list[Annotated[Model, BeforeValidator(named)]], Field(min_length=1, max_length=200)
+        list[Annotated[Model, BeforeValidator(expand_name)]], Field(min_length=1, max_length=200)
     ]
     # How fast each model runs on which GPUs.
     profiles: Annotated[list[Profile], Field(min_length=1, max_length=500)]
@@ -87,7 +87,8 @@ class Scenario(Section):
     faults: Annotated[list[Fault], Field(max_length=1000)] = []
     # Policies to compare, by name or with parameters.
     policies: Annotated[
-        list[Annotated[AnyPolicy, BeforeValidator(named)]], Field(min_length=1, max_length=100)
+        list[Annotated[AnyPolicy, BeforeValidator(expand_name)]],
+        Field(min_length=1, max_length=100),
     ] = [policy_of(name) for name in USUAL]
     # What a policy has to pass.
     test_days: Annotated[

@@ -11,7 +11,7 @@ from planner.schema_types import Count, Name, Role, Section
 At = Annotated[float, Field(ge=0, le=366 * 86_400)]
 
 
-class _Where(Section):
+class _PoolSelector(Section):
     """The pools that a fault selects."""
 
     model: Name | None = None  # default: all models
@@ -20,7 +20,7 @@ class _Where(Section):
     role: Role | None = None  # default: all roles
 
 
-class Crash(_Where):
+class Crash(_PoolSelector):
     """One replica of each selected pool is lost."""
 
     kind: Literal["crash"]
@@ -28,7 +28,7 @@ class Crash(_Where):
     instance: Count = 0  # index among the instances that serve then, modulo their number
 
 
-class Crashes(_Where):
+class Crashes(_PoolSelector):
     """Replicas are lost at random."""
 
     kind: Literal["crashes"]
@@ -41,7 +41,7 @@ def _in_order(fault: Any) -> Any:
     return fault
 
 
-class Slow(_Where):
+class Slow(_PoolSelector):
     """One replica of each selected pool takes ``factor`` times as long for a while."""
 
     kind: Literal["slow"]
@@ -64,7 +64,7 @@ class Outage(Section):
     _ordered = model_validator(mode="after")(_in_order)
 
 
-class FailedStarts(_Where):
+class FailedStarts(_PoolSelector):
     """Starts take their time and then fail: by probability, or by number."""
 
     kind: Literal["failed-starts"]

@@ -19,9 +19,9 @@ from planner.domain.deployment_search.search import DeploymentSearchResult, sear
 from planner.errors import EXPECTED
 from planner.inputs import catalogue
 from planner.inputs.catalogue.serving import sequence_s
-from planner.inputs.scenario.own_hardware import NO_USER_FACTS
 from planner.inputs.scenario.schema import Profile
 from planner.inputs.scenario.speeds import speed_of
+from planner.inputs.scenario.user_facts import NO_USER_FACTS
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.profile import iteration_s
 from simulation.sizing.capacity import capacity

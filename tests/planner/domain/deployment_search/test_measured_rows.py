@@ -19,9 +19,9 @@ from planner.inputs.estimates.measured_corrections import (
     corrections_from,
     measurements,
 )
-from planner.inputs.scenario.own_hardware import UserFacts
 from planner.inputs.scenario.schema import Profile
 from planner.inputs.scenario.speeds import speed_of
+from planner.inputs.scenario.user_facts import UserFacts
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.profile import iteration_s
 from simulation.search.values import Instance

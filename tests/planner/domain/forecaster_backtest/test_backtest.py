@@ -12,10 +12,15 @@ import pytest
 
 from planner.domain.forecaster_backtest.equal_attainment import EqualAttainment, Figures
 from planner.domain.forecaster_backtest.figures import Baseline, Forecaster, verdict
-from planner.domain.forecaster_backtest.oracle import actual_tps, covered, hindsight, served_tps
+from planner.domain.forecaster_backtest.oracle import (
+    actual_tps,
+    covered_share,
+    oracle_cost,
+    served_tps,
+)
 from planner.domain.forecaster_backtest.replay import Driver, height_at
 from planner.domain.kinds import backtest
-from planner.domain.planning.solving import Periods
+from planner.domain.planning.period_solver import Periods
 from planner.domain.progress import silent
 from planner.domain.replay.replay import prepare
 from planner.domain.study import Study
@@ -69,14 +74,14 @@ def test_the_least_in_hindsight_is_never_beaten(
     before = 0.0
     for knob in (0.05, 0.5, 0.9):
         planned = driver.planned(driver.heights(knob), silent)
-        in_hindsight = hindsight(driver, planned, silent)
+        in_hindsight = oracle_cost(driver, planned, silent)
         assert in_hindsight is not None
         assert in_hindsight.bound_usd <= in_hindsight.plan_usd + 1e-6
         assert (
             in_hindsight.bound_usd - 1e-6 <= in_hindsight.least_usd <= in_hindsight.plan_usd + 1e-6
         )
         assert in_hindsight.regret is not None and in_hindsight.regret >= -1e-9
-        share_covered = covered(driver, planned)
+        share_covered = covered_share(driver, planned)
         assert before <= share_covered <= in_hindsight.served + 1e-9 <= 1 + 1e-9
         before = share_covered
 
@@ -85,7 +90,7 @@ def test_it_is_the_cheapest_of_all_plans_that_serve_as_much(stored: StoredTrace)
     study = study_by_hand(stored, 20.0, horizon={"duration_s": 3 * HOUR, "period_s": HOUR})
     driver = Driver.of(study, "last-value", 1, silent)
     planned = driver.planned(driver.heights(0.6), silent)
-    in_hindsight = hindsight(driver, planned, silent)
+    in_hindsight = oracle_cost(driver, planned, silent)
     assert in_hindsight is not None
     came, target = actual_tps(driver.given, driver), planned.plan.target
     problems = Periods.of(driver.given, planned.load).problems
@@ -129,7 +134,7 @@ def test_a_forecaster_of_the_truth_covers_all_that_it_plans_for(stored: StoredTr
     driver = Driver.of(study_by_hand(stored), "perfect", 1, silent)
     planned = driver.planned((height_at(0.5, perfect=True),), silent)
     assert height_at(0.5, perfect=True).times == pytest.approx(1.0)
-    assert covered(driver, planned) == 1.0
+    assert covered_share(driver, planned) == 1.0
 
 
 # The whole run

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from planner.domain.kinds.compare import _followed
-from planner.domain.planning.inputs import Planned
+from planner.domain.kinds.compare import _with_simulated_plan
+from planner.domain.planning.inputs import PlannedWindow
 from planner.domain.study import Setting
 from planner.domain.traffic.forecast_percentile import CHOSEN, PlannedQuantile
 from planner.policies.registry import traits_of
@@ -15,7 +15,7 @@ from planner.policies.registry import traits_of
 def test_the_factor_of_a_plan_that_is_not_recommended_is_said_too() -> None:
     """It was told as 1 for every policy but the recommended one: half of what was planned for."""
     plan, other_plan = object(), object()
-    planned: Any = Planned(plan, (), None, (PlannedQuantile("chat", 0.9, 1.0, CHOSEN, ""),))  # type: ignore[arg-type]
+    planned: Any = PlannedWindow(plan, (), None, (PlannedQuantile("chat", 0.9, 1.0, CHOSEN, ""),))  # type: ignore[arg-type]
     runs = {
         "flat-min": SimpleNamespace(plan=None, traits=traits_of("flat-min"), settings=()),
         "lt-i": SimpleNamespace(
@@ -27,5 +27,5 @@ def test_the_factor_of_a_plan_that_is_not_recommended_is_said_too() -> None:
         ranking=["flat-min", "lt-i"],
         run=runs.get,
     )
-    shown = _followed(planned, comparison)
+    shown = _with_simulated_plan(planned, comparison)
     assert shown.plan is other_plan and shown.quantiles[0].load_factor == 0.5

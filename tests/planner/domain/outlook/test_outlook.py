@@ -12,7 +12,7 @@ import pytest
 
 from planner.domain.kinds import outlook
 from planner.domain.outlook.calendar import WEEK_S, Month, months_of, weights
-from planner.domain.outlook.commitments import GpuUse, commit, steps
+from planner.domain.outlook.commitments import GpuUse, choose_commitment, usage_steps
 from planner.domain.outlook.figures import gpu_uses, month_figures
 from planner.domain.planning.planning import forecast_load, plan_load
 from planner.domain.progress import silent
@@ -87,11 +87,11 @@ def test_what_is_committed_is_least_cost_of_all_numbers(seed: int) -> None:
     use = GpuUse("east", "G", rng.integers(0, 12, 40).astype(float), rng.uniform(0.5, 9, 40), 3.0)
     for price in (0.0, 0.7, 1.9, 2.9, 3.0, 3.4):
         costs = [use.cost(k, price) for k in range(14)]
-        commitment = commit(use, "one_year", price)
+        commitment = choose_commitment(use, "one_year", price)
         assert commitment.cost_usd == pytest.approx(min(costs))
         assert commitment.gpus == int(np.argmin(np.round(costs, 9)))
         assert commitment.saving_usd == pytest.approx(costs[0] - min(costs))
-    curve = steps([use])
+    curve = usage_steps([use])
     assert curve[-1].gpus == use.gpus.max()
     assert [step.in_use for step in curve] == sorted((step.in_use for step in curve), reverse=True)
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.domain.planning.deferred import DeferredWork, deferred_tps, level, level_load
+from planner.domain.planning.deferred_work import DeferredWork, deferred_tps, level, level_load
 from planner.domain.planning.inputs import PlanInput
 from planner.domain.planning.planning import plan_window, static_at_peak
 from planner.domain.progress import silent

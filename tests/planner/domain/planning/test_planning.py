@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.domain.planning.figures import plan_figures
-from planner.domain.planning.inputs import PlanInput, Planned
+from planner.domain.planning.inputs import PlanInput, PlannedWindow
 from planner.domain.planning.planning import plan_window, schedule_of, static_at_peak, static_before
 from planner.domain.planning.spare_replicas import spare_of
 from planner.domain.progress import silent
@@ -31,7 +31,7 @@ TIERS = [
 
 def planned(
     folder: Path, tps: npt.ArrayLike, current: int = 1, method: str | None = None, **changes: Any
-) -> tuple[Planned, PlanInput]:
+) -> tuple[PlannedWindow, PlanInput]:
     """Plan the last half of a file whose bins of 60 s hold ``tps`` input tokens a second."""
     requests = (np.asarray(tps) * 60 / 100).tolist()
     fields = {"traffic": {"sources": [make.source(**LENGTHS)]}, "horizon": {"period_s": 300}}

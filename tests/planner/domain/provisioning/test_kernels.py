@@ -17,7 +17,7 @@ from planner.domain.traffic.sources import StoredTrace
 from planner.errors import CatalogueError
 from planner.inputs import catalogue
 from planner.inputs.profiles.kernel_files import Sharing
-from planner.inputs.scenario.own_hardware import KernelSource, UserFacts
+from planner.inputs.scenario.user_facts import KernelSource, UserFacts
 from simulation.provisioning.workload import PhaseLoad
 from tests.planner.domain import builders as make
 from tests.planner.domain.provisioning.test_provisioning import small

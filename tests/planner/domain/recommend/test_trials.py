@@ -17,8 +17,8 @@ from planner.domain.replay.replay import run_policy
 from planner.domain.run_parts import IN_PROCESS
 from planner.domain.study import Study
 from planner.domain.traffic.changes import busier, longer_outputs
-from planner.inputs.scenario.own_hardware import NO_USER_FACTS
 from planner.inputs.scenario.schema import Scenario
+from planner.inputs.scenario.user_facts import NO_USER_FACTS
 from planner.policies.choice import policy_of
 from tests.planner.domain import builders as make
 

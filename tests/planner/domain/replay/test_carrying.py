@@ -10,7 +10,12 @@ import numpy as np
 import pytest
 
 from planner.domain.replay.replay import prepare
-from planner.domain.replay.serving_capacity import asked, capacity_table, serving, survives
+from planner.domain.replay.serving_capacity import (
+    capacity_table,
+    interactive_demand,
+    serving,
+    survives,
+)
 from planner.domain.study import Study
 from planner.inputs.scenario.settings import settings_of
 from tests.planner.domain import builders as make
@@ -40,12 +45,12 @@ def series(*ready: float) -> Any:
 
 
 def test_what_is_asked_is_what_arrives_and_cannot_wait(study: Study) -> None:
-    load = asked(study)
+    load = interactive_demand(study)
     assert load.shape == (BINS, 1, 1)
     assert load.sum() * BIN_S == pytest.approx(study.trace.input_tokens.sum())
     tiers = tuple(replace(tier, deferrable=True) for tier in study.hardware.tiers)
     waiting = replace(study, hardware=replace(study.hardware, tiers=tiers))
-    assert not asked(waiting).any()
+    assert not interactive_demand(waiting).any()
     assert survives(waiting, series(*[5.0] * BINS), [0]) is None
 
 

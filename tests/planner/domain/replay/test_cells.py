@@ -15,7 +15,7 @@ from planner.domain.replay import cells
 from planner.domain.replay.cells import cells_of
 from planner.domain.replay.replay import run_policy
 from planner.domain.results.basis import frame_of
-from planner.inputs.scenario.own_hardware import NO_USER_FACTS
+from planner.inputs.scenario.user_facts import NO_USER_FACTS
 from planner.policies.choice import policy_of
 from tests.planner.domain import builders as make
 

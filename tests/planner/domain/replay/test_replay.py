@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from planner.domain.planning.figures import plan_figures
-from planner.domain.planning.inputs import Foreseen, PlanInput
+from planner.domain.planning.inputs import ForecastLoad, PlanInput
 from planner.domain.planning.planning import forecast_load, plan_window
 from planner.domain.progress import Progress, silent
 from planner.domain.replay import policy_context
@@ -27,7 +27,7 @@ from simulation.early_stop import TargetMissed
 from simulation.engine.run import simulate
 from simulation.fleet import Fleet
 from simulation.metrics import summarise
-from simulation.policies.scheduled import Scheduled
+from simulation.policies.schedule_follower import Scheduled
 from simulation.policies.static import Static
 from simulation.policies.wrappers.capacity_limit import CapacityLimit
 from tests.planner.domain import builders as make
@@ -211,7 +211,9 @@ def test_a_forecast_is_made_once_for_all_that_is_tried_of_it(
 ) -> None:
     made: list[str | None] = []
 
-    def counted(inputs: PlanInput, progress: Progress, *, method: str | None = None) -> Foreseen:
+    def counted(
+        inputs: PlanInput, progress: Progress, *, method: str | None = None
+    ) -> ForecastLoad:
         made.append(method)
         return forecast_load(inputs, progress, method=method)
 

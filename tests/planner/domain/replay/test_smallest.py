@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from planner.domain.replay.smallest_counts import fewest, spread, trimmed
+from planner.domain.replay.smallest_counts import fewest, spread_in_proportion, trimmed
 from simulation.arrays import IntArray
 
 pools = st.lists(
@@ -24,7 +24,7 @@ def test_spread_keeps_the_total_within_the_bounds(
     rows: list[tuple[int, int, int]], total: int
 ) -> None:
     base, low, high = arrays(rows)
-    counts = spread(total, base, low, high)
+    counts = spread_in_proportion(total, base, low, high)
     assert ((low <= counts) & (counts <= high)).all()
     assert counts.sum() == np.clip(total, low.sum(), high.sum())
 
@@ -35,13 +35,13 @@ def test_spread_is_in_proportion_where_the_bounds_allow(
 ) -> None:
     base = np.array([row[0] for row in rows])
     assume(base.sum() > 0)
-    counts = spread(total, base, np.zeros_like(base), np.full_like(base, 1000))
+    counts = spread_in_proportion(total, base, np.zeros_like(base), np.full_like(base, 1000))
     assert (np.abs(counts - total * base / base.sum()) < 1).all()
 
 
 def test_spread_gives_a_remainder_to_the_earlier_of_equals() -> None:
     base = np.array([1, 1, 1])
-    assert spread(4, base, base * 0, base * 9).tolist() == [2, 1, 1]
+    assert spread_in_proportion(4, base, base * 0, base * 9).tolist() == [2, 1, 1]
 
 
 @given(

@@ -12,7 +12,12 @@ import numpy as np
 import pytest
 
 from planner.domain.replay.replay import prepare
-from planner.domain.replay.replica_loss import asked, lacking, left, with_spare
+from planner.domain.replay.replica_loss import (
+    capacity_after_loss,
+    interactive_demand,
+    survival_gap,
+    with_spare,
+)
 from planner.domain.replay.serving_capacity import survives
 from planner.domain.study import Study
 from planner.inputs.scenario.settings import SpareSettings, settings_of
@@ -71,14 +76,14 @@ def test_what_is_left_is_the_least_over_every_way_to_lose_it(study: Study, way: 
     toy = wanting(study, WAYS[way])
     fleets = list(product(range(5), repeat=2))
     counts = np.array(fleets)[:, None, :, None]
-    remaining = left(toy, counts)[:, 0, 0] / THETA
+    remaining = capacity_after_loss(toy, counts)[:, 0, 0] / THETA
     assert remaining.tolist() == [worst(fleet, WAYS[way]) for fleet in fleets]
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_spare_is_added_until_every_bin_is_carried_without_it(study: Study, way: str) -> None:
     toy = wanting(study, WAYS[way])
-    need = int(np.ceil(asked(toy).max() / THETA))
+    need = int(np.ceil(interactive_demand(toy).max() / THETA))
     fleet = with_spare([toy], np.array([1, 0]))
     assert worst((int(fleet[0]), int(fleet[1])), WAYS[way]) >= need
     fewest = min(
@@ -90,7 +95,7 @@ def test_spare_is_added_until_every_bin_is_carried_without_it(study: Study, way:
 
 def test_without_spare_asked_for_a_flat_fleet_stays_as_it_is(study: Study) -> None:
     assert with_spare([study], np.array([1, 0])).tolist() == [1, 0]
-    assert lacking(study, 0.0) == 0.0
+    assert survival_gap(study, 0.0) == 0.0
 
 
 def test_no_more_is_added_than_there_are_gpus(study: Study) -> None:
@@ -103,7 +108,7 @@ def test_regions_closed_to_each_other_help_nobody(study: Study) -> None:
     """What is asked of each, about 750 tokens/s, has to be carried there with two gone."""
     hardware = replace(study.hardware, latency_s=np.array([[0.0, np.inf], [np.inf, 0.0]]))
     closed = wanting(replace(study, hardware=hardware), WAYS["pool"])
-    need = np.ceil(asked(closed).max(axis=0) / THETA)[0]
+    need = np.ceil(interactive_demand(closed).max(axis=0) / THETA)[0]
     assert with_spare([closed], np.array([1, 0])).tolist() == (need + 2).tolist()
     lopsided = cast(Any, SimpleNamespace(ready=np.array([[8.0] * BINS, [2.0] * BINS]),
                                          interval_s=BIN_S))  # fmt: skip
@@ -116,9 +121,9 @@ def test_a_run_lacks_what_its_share_of_the_time_is_below_its_tiers(study: Study)
     series = cast(Any, SimpleNamespace(ready=np.array([[4.0] * 4 + [6.0] * 6, [0.0] * BINS]),
                                        interval_s=BIN_S))  # fmt: skip
     share = survives(toy, series, [0, 1])
-    need = np.ceil(asked(toy).ravel() / THETA)
+    need = np.ceil(interactive_demand(toy).ravel() / THETA)
     carried = np.array([4] * 4 + [6] * 6) - 2
     assert share == pytest.approx(float((carried >= need).mean()))
     (tier,) = toy.hardware.tiers
-    assert lacking(toy, share) == pytest.approx(max(0.0, tier.attainment - cast(float, share)))
-    assert lacking(toy, None) == 0.0
+    assert survival_gap(toy, share) == pytest.approx(max(0.0, tier.attainment - cast(float, share)))
+    assert survival_gap(toy, None) == 0.0

@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_flow
 
-from planner.domain.replay.reachable_regions import sides
+from planner.domain.replay.reachable_regions import region_sets
 from simulation.arrays import BoolArray, IntArray
 
 
@@ -28,7 +28,7 @@ def test_demand_is_carried_where_no_set_asks_for_more_than_its_regions_have(seed
     open_ways = (rng.random((regions, regions)) < rng.choice([0.1, 0.3, 0.7])) | np.eye(
         regions, dtype=bool
     )
-    homes, into = sides(open_ways)
+    homes, into = region_sets(open_ways)
     carried = []
     for _ in range(40):
         demand, carries = rng.integers(0, 10, (2, regions))
@@ -38,9 +38,9 @@ def test_demand_is_carried_where_no_set_asks_for_more_than_its_regions_have(seed
 
 
 def test_all_ways_open_are_one_set_and_none_a_set_each() -> None:
-    homes, into = sides(np.ones((7, 7), bool))
+    homes, into = region_sets(np.ones((7, 7), bool))
     assert homes.tolist() == into.tolist() == [[True] * 7]
-    homes, into = sides(np.eye(40, dtype=bool))
+    homes, into = region_sets(np.eye(40, dtype=bool))
     assert homes.tolist() == into.tolist() and len(homes) == 40
     assert homes.sum(axis=0).tolist() == [1] * 40
 
@@ -49,7 +49,7 @@ def test_too_many_sets_hold_every_region_to_itself() -> None:
     """Regions that may each send to one hub and to nowhere else share it in any mixture."""
     hub = np.eye(14, dtype=bool)
     hub[:, 0] = True
-    homes, into = sides(hub)
+    homes, into = region_sets(hub)
     assert homes.tolist() == into.tolist() == np.eye(14).tolist()
-    few = sides(hub[:8, :8])[0]
+    few = region_sets(hub[:8, :8])[0]
     assert len(few) == 2**7  # every set of those beside the hub, and none of them

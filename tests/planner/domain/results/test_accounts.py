@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from planner.domain.results.plan_versus_replay import plan_beside_replay
+from planner.domain.results.plan_versus_replay import plan_and_replay
 from planner.domain.results.ranking import compare
 from tests.planner.domain.results.test_verdict import run
 
@@ -20,13 +20,13 @@ def planned(usd: float, **paid: Any) -> Any:
 
 
 def test_a_plan_whose_replay_pays_more_says_for_what() -> None:
-    assert plan_beside_replay([planned(95.0, after_cost_usd=4.5)]) == [
+    assert plan_and_replay([planned(95.0, after_cost_usd=4.5)]) == [
         "Planned (LT-I): the plan says $95.00 and its replay pays $100.00: $4.50 for work that was "
         "left when the window ended, $0.50 for starts that took longer or less than planned and "
         "instances that still drained."
     ]
     # What is nothing is not told, and what was left when the window ended is told once.
-    (left,) = plan_beside_replay([planned(95.0, after_cost_usd=5.0)])
+    (left,) = plan_and_replay([planned(95.0, after_cost_usd=5.0)])
     assert left.endswith("pays $100.00: $5.00 for work that was left when the window ended.")
     assert not any(
         "of its $100.00" in warning
@@ -35,4 +35,4 @@ def test_a_plan_whose_replay_pays_more_says_for_what() -> None:
 
 
 def test_within_a_percent_nothing_is_said() -> None:
-    assert plan_beside_replay([planned(99.5), run("lt-i", 5), run("flat-peak", 7)]) == []
+    assert plan_and_replay([planned(99.5), run("lt-i", 5), run("flat-peak", 7)]) == []

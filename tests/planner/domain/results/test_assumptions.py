@@ -15,7 +15,7 @@ from planner.domain.preparation import study_of
 from planner.domain.progress import silent
 from planner.domain.results.assumptions import Assumption, assumptions_of
 from planner.domain.traffic.sources import StoredTrace
-from planner.inputs.scenario.own_hardware import NO_USER_FACTS
+from planner.inputs.scenario.user_facts import NO_USER_FACTS
 from tests.planner.domain import builders as make
 
 LENGTHS = {"input_tokens": {"mean": 600}, "output_tokens": {"mean": 40, "cv": 0.5}}

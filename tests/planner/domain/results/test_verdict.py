@@ -12,9 +12,9 @@ import pytest
 from planner.domain.recommend.rule import Candidate, CaseResult, Choice
 from planner.domain.recommend.test_days import Case, TestDay
 from planner.domain.results.answer import Answer
-from planner.domain.results.equal_attainment_savings import beside
+from planner.domain.results.equal_attainment_savings import cost_difference_words
 from planner.domain.results.figures import POLICIES as POLICY_COLUMNS
-from planner.domain.results.ranking import Chosen, PolicyComparison, compare
+from planner.domain.results.ranking import ChoiceOfPolicy, PolicyComparison, compare
 from planner.domain.results.recommended_policy import HINDSIGHT, TOLD
 from planner.domain.study import PolicyRun
 from planner.policies.registry import POLICIES
@@ -78,7 +78,7 @@ def recommending(
     results = {0: (CaseResult(50.0, {"fast": 0.97}, 0.0),)}
     candidate = Candidate(policy, policy, 0.8, False, {"load_factor": 0.8}, results)
     fields = {"qualifies": True, "failing": (), "runner_up": None} | choice
-    return compare(runs, baseline, chosen=Chosen(Choice(candidate, **fields), [day], 1))
+    return compare(runs, baseline, chosen=ChoiceOfPolicy(Choice(candidate, **fields), [day], 1))
 
 
 def test_those_that_meet_every_tier_come_first_by_cost_then_the_rest_by_how_far_off() -> None:
@@ -306,9 +306,9 @@ def test_savings_of_policies_that_serve_unequally_are_at_equal_attainment() -> N
     base = replace(run("flat-peak", 100, fast=0.994), flat_usd=100.0)
     comparison = recommending([plan, base], "lt-i")
     # The answer, which has dollars of a day, says the same as the headline, and nothing else.
-    assert beside(plan, base, usd=False) == beside(plan, base, usd=True).replace(
-        "$25.00 (25%)", "25%"
-    )
+    assert cost_difference_words(plan, base, usd=False) == cost_difference_words(
+        plan, base, usd=True
+    ).replace("$25.00 (25%)", "25%")
     (unequal,) = comparison.equal_slo
     assert (unequal.policy, unequal.tier) == ("lt-i", "fast")
     assert unequal.cost_usd == pytest.approx(93.75) and unequal.saving == pytest.approx(0.0625)

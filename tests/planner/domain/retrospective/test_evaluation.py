@@ -11,8 +11,8 @@ from planner.domain.retrospective.demand_drift import speed_drift
 from planner.domain.retrospective.evaluation import evaluate_plan
 from planner.domain.retrospective.figures import ForecastBin, HeldPool
 from planner.errors import ScenarioError
-from planner.inputs.live.replica_speed import Served
-from planner.inputs.scenario.own_hardware import NO_USER_FACTS
+from planner.inputs.live.replica_speed import ServedSpeed
+from planner.inputs.scenario.user_facts import NO_USER_FACTS
 from tests.planner.domain import builders as make
 from tests.simulation.performance.fitting.test_kalman import TRUE, profile, watched
 
@@ -74,12 +74,12 @@ def test_a_plan_that_knew_what_came(stored):
     )
 
 
-def watched_live(model: str, region: str, times: float) -> Served:
+def watched_live(model: str, region: str, times: float) -> ServedSpeed:
     """Replicas with seven others beside a token, which take ``times`` what the profile says."""
     ones = np.ones(24)
     prompts = 0.2 * 0.0144  # requests/s by about the seconds of an iteration
     seconds = times * (0.012 + 0.15e-3 * 8 + 0.06e-3 * prompts * 2000)
-    return Served(
+    return ServedSpeed(
         model, region, BEGINS + 300 * np.arange(24), 7 * ones, 0.2 * ones, 2000 * ones, 100 * ones,
         seconds * ones,
     )  # fmt: skip

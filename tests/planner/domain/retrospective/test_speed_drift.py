@@ -11,7 +11,7 @@ import pytest
 
 from planner.domain.retrospective.demand_drift import speed_drift
 from planner.domain.retrospective.speed_drift import _drift, observations_of
-from planner.inputs.live.replica_speed import MOST, Served, served_of
+from planner.inputs.live.replica_speed import MOST, ServedSpeed, served_of
 from planner.inputs.live.samples import bins_frame
 from simulation.engine.run import simulate
 from simulation.performance.linear import LinearProfile
@@ -83,7 +83,7 @@ def test_stretches_are_few_and_what_is_not_known_is_left_out():
            "running": 4.0, "replicas": 2.0, "tbt_mean_s": 0.02}  # fmt: skip
     rows = [{**row, "bin_start": 60 * n} for n in range(2 * MOST)]
     (served,) = served_of(bins_frame(rows), 60)
-    assert isinstance(served, Served) and served.at_s.size == MOST
+    assert isinstance(served, ServedSpeed) and served.at_s.size == MOST
     assert served.running[0] == 2.0 and served.requests_per_s[0] == pytest.approx(10 / 2 / 60)
     assert (served.input_tokens[0], served.output_tokens[0], served.tbt_s[0]) == (10, 5, 0.02)
     holes = [{**row, "bin_start": 0, name: None} for name in ("running", "tbt_mean_s", "replicas")]

@@ -10,14 +10,14 @@ import polars as pl
 import pytest
 
 from planner.domain.trace_statistics.cache import (
-    character_kept,
-    character_written,
-    rates_kept,
-    total_kept,
+    stored_character,
+    stored_rates,
+    stored_total,
+    write_character,
 )
 from planner.domain.trace_statistics.figures import LEVELS, UNSAID, Character
 from planner.domain.trace_statistics.grid import base_width
-from planner.domain.trace_statistics.lengths import counted
+from planner.domain.trace_statistics.lengths import length_distribution
 from planner.domain.trace_statistics.periodicity import autocorrelation, burstiness, rhythm
 from planner.domain.trace_statistics.statistics import characterise
 from planner.domain.trace_statistics.volumes import CHART_BINS
@@ -54,7 +54,7 @@ def requests(arrival: np.ndarray, **columns: object) -> pl.DataFrame:
 
 
 def test_lengths_made_by_hand() -> None:
-    lengths = counted(
+    lengths = length_distribution(
         "input_tokens", "all", "all", np.array([1.0, 2.0, 10.0]), np.array([2.0, 1.0, 1.0])
     )
     assert (lengths.requests, lengths.mean, lengths.most) == (4, 3.5, 10)
@@ -68,7 +68,9 @@ def test_lengths_made_by_hand() -> None:
 def test_quantiles_are_those_of_the_requests_themselves(seed: int) -> None:
     tokens = np.random.default_rng(seed).lognormal(6, 1.3, 4999).astype(int) + 1
     values, count = np.unique(tokens, return_counts=True)
-    lengths = counted("input_tokens", "all", "all", values.astype(float), count.astype(float))
+    lengths = length_distribution(
+        "input_tokens", "all", "all", values.astype(float), count.astype(float)
+    )
     for level, quantile in zip(LEVELS, lengths.quantiles, strict=True):
         assert quantile == np.quantile(tokens, level, method="inverted_cdf")
 
@@ -220,10 +222,10 @@ def test_one_series_outage_makes_the_total_unknown_where_it_mattered(stored: Bui
     store = stored(table)
     character = of(store)
     assert [(lost.series, lost.bins) for lost in character.outages] == [("large", 6), ("small", 6)]
-    character_written(store)
-    rates = rates_kept(store, "all")
+    write_character(store)
+    rates = stored_rates(store, "all")
     assert rates["requests"].null_count() == 3  # two bins each are joined in the chart
-    assert total_kept(store).gaps == 0  # as the file has it
+    assert stored_total(store).gaps == 0  # as the file has it
 
 
 def test_a_file_of_counts_has_means_and_says_what_it_has_not(stored: Build) -> None:
@@ -250,21 +252,21 @@ def test_charts_hold_every_request_in_few_enough_points(stored: Build) -> None:
     arrival = np.sort(rng.uniform(0, 3 * DAY, 20_000))
     table = requests(arrival, model=rng.choice([f"m{i}" for i in range(9)], 20_000))
     store = stored(table)
-    rates = rates_kept(store, "model")
+    rates = stored_rates(store, "model")
     labels = rates.sort("place")["label"].unique(maintain_order=True).to_list()
     assert len(labels) == 6 and labels[-1] == "4 others"
     assert rates["requests"].sum() == pytest.approx(20_000)
     assert rates.height <= 6 * CHART_BINS
-    total = rates_kept(store, "all")
+    total = stored_rates(store, "all")
     assert total["requests"].sum() == pytest.approx(20_000)
-    assert total["seconds"].sum() == total_kept(store).bins * base_width(3 * DAY)
+    assert total["seconds"].sum() == stored_total(store).bins * base_width(3 * DAY)
 
 
 def test_it_is_computed_once(stored: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     store = stored(requests(np.arange(100.0)))
-    first = character_kept(store)
+    first = stored_character(store)
     monkeypatch.setattr("planner.domain.trace_statistics.cache.characterise", None)
-    assert character_kept(store) == first
+    assert stored_character(store) == first
     assert first["total"]["requests"] == 100
 
 

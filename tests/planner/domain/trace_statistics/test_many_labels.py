@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from planner.domain.trace_statistics.cache import character_written
+from planner.domain.trace_statistics.cache import write_character
 from planner.domain.trace_statistics.days import LISTED as LISTED_DAYS
 from planner.domain.trace_statistics.figures import LEVELS, UNSAID, Character
 from planner.domain.trace_statistics.statistics import characterise
@@ -122,7 +122,7 @@ def test_a_few_requests_in_54_years_have_few_days_listed(tmp_path: Path) -> None
     rows = "".join(f"{time},100,10\n" for time in times)
     (tmp_path / "t.csv").write_text("arrival,input_tokens,output_tokens\n" + rows)
     ingest_file(tmp_path / "t.csv", tmp_path / "store", IngestOptions())
-    figures = character_written(tmp_path / "store")
+    figures = write_character(tmp_path / "store")
     days = figures["days"]["days"]
     assert len(days) == LISTED_DAYS
     assert sum(day["requests"] for day in days) == 3

@@ -18,7 +18,7 @@ from planner.domain.traffic.known_lengths import (
 from planner.domain.traffic.sources import StoredTrace
 from planner.domain.traffic.traffic import Traffic
 from planner.domain.traffic.window import Window
-from planner.inputs.scenario.own_hardware import NO_USER_FACTS
+from planner.inputs.scenario.user_facts import NO_USER_FACTS
 from tests.planner.domain import builders as make
 
 HOUR = 3600.0

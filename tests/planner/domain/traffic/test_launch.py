@@ -10,7 +10,7 @@ import pytest
 
 from planner.domain.planning.planning import plan_window
 from planner.domain.progress import silent
-from planner.domain.traffic.described_traffic import rates
+from planner.domain.traffic.described_traffic import expected_counts
 from planner.domain.traffic.forecast_requests import requests_ahead
 from planner.domain.traffic.traffic import LAUNCHED, build_traffic
 from planner.domain.traffic.window import resolve_window
@@ -43,10 +43,10 @@ def parts(duration_s: float = DAY, **launch: Any) -> Any:
 @pytest.mark.parametrize("offset", [0, -5, 5.5])
 def test_a_week_has_what_is_described_whatever_its_shape(day: Any, offset: float) -> None:
     launch = Launch(rps=2.0, day=day, utc_offset_h=offset)
-    week = rates(launch, make.EPOCH, 900.0, 672, "utc")
+    week = expected_counts(launch, make.EPOCH, 900.0, 672, "utc")
     assert week.sum() == pytest.approx(2.0 * WEEK)
     # Bins of any width hold the same.
-    hours = rates(launch, make.EPOCH, HOUR, 168, "utc")
+    hours = expected_counts(launch, make.EPOCH, HOUR, 168, "utc")
     np.testing.assert_allclose(week.reshape(168, 4).sum(axis=1), hours)
 
 
@@ -54,7 +54,7 @@ def test_hours_are_local_and_weekends_have_their_share() -> None:
     day = [0.0] * 24
     day[9] = 1.0
     launch = Launch(requests_per_day=86_400, day=day, weekend=0.5, utc_offset_h=-5)
-    hours = rates(launch, make.EPOCH, HOUR, 168, "utc").reshape(7, 24)
+    hours = expected_counts(launch, make.EPOCH, HOUR, 168, "utc").reshape(7, 24)
     assert set(np.flatnonzero(hours.sum(axis=0))) == {14}  # 9 in the morning, five hours behind
     np.testing.assert_allclose(hours.sum(axis=1)[5:] / hours.sum(axis=1)[:5].mean(), 0.5)
 
@@ -68,7 +68,11 @@ def test_a_plan_without_a_trace_is_for_what_is_described(tmp_path: Path) -> None
     scenario, _, _ = parts(DAY)
     inputs = make.plan_input(scenario, make.StoredTrace("t", "demand", "utc", tmp_path))
     load = plan_window(inputs, silent).load
-    expected = rates(scenario.traffic.sources[0].launch, make.EPOCH, 900.0, 96, "utc") * 100 / 900
+    expected = (
+        expected_counts(scenario.traffic.sources[0].launch, make.EPOCH, 900.0, 96, "utc")
+        * 100
+        / 900
+    )
     np.testing.assert_allclose(load.tps[:, 0, 0].ravel(), expected)
     requests, notes = requests_ahead(inputs.traffic, inputs.window, "auto", 3)
     assert notes[0].startswith("Nothing of what follows the traffic is known yet")

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.domain.traffic.prefixes import blocks_of, joined
+from planner.domain.traffic.prefixes import blocks_of, join_prefixes
 from planner.domain.traffic.sources import measured_source
 from planner.domain.traffic.traffic import MEASURED, build_traffic, merge
 from planner.inputs.ingest.store import COLUMNS, read_requests
@@ -76,7 +76,7 @@ def test_merged_traces_keep_their_ids_apart(tmp_path):
     assert len(both) == 9
     lists = [ids.tolist() for ids in np.split(both.blocks.ids, both.blocks.start[1:-1])]
     assert lists == [[0, 1], [], [3, 4], [0], [], [3], [0, 1, 2], [], [3, 4, 5]]
-    assert joined([plain, plain]) is None
+    assert join_prefixes([plain, plain]) is None
 
 
 def test_caches_that_find_nothing_say_so(tmp_path):

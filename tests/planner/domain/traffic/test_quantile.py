@@ -21,11 +21,11 @@ from planner.domain.traffic.forecast_percentile import (
     HEIGHTS,
     LEVELS,
     STATED,
-    Past,
+    PastPeriods,
     PlannedQuantile,
     at_levels,
-    cost,
-    needed,
+    cost_by_height,
+    coverage_needed,
     past_origins,
     share_covered,
 )
@@ -60,14 +60,14 @@ def quantile(inputs: PlanInput) -> PlannedQuantile:
     return planned
 
 
-def pasts(seed: int) -> list[Past]:
+def pasts(seed: int) -> list[PastPeriods]:
     rng = np.random.default_rng(seed)
     room = np.sort(rng.uniform(0, 10, (len(HEIGHTS), 12)), axis=0)
     came = rng.uniform(0, 9, (12, 3))
     came[rng.random(came.shape) < 0.1] = np.nan
     return [
-        Past(room, came, usd=0.3, requests=2.0),
-        Past(2 * room[:, :5], came[:5], usd=1.0),
+        PastPeriods(room, came, usd=0.3, requests=2.0),
+        PastPeriods(2 * room[:, :5], came[:5], usd=1.0),
     ]
 
 
@@ -87,19 +87,19 @@ def test_what_is_covered_never_falls_with_the_level_and_is_what_a_loop_counts(se
                         late += amount
                         usd += 7.0 * past.requests * amount
         assert covered[k] == pytest.approx(1 - late / came)
-        assert cost(histories, 7.0)[k] == pytest.approx(usd)
+        assert cost_by_height(histories, 7.0)[k] == pytest.approx(usd)
 
 
 def test_by_hand() -> None:
     """Ten at the median and one more at each level; eight, nine, then eleven and a half came."""
     room = (10.0 + np.arange(len(HEIGHTS)))[:, None] * np.ones(2)
-    past = Past(room, np.array([[8.0, 9.0], [11.5, np.nan]]))
+    past = PastPeriods(room, np.array([[8.0, 9.0], [11.5, np.nan]]))
     np.testing.assert_allclose(share_covered([past])[:3], [17 / 28.5, 17 / 28.5, 1.0])
 
 
 def test_dearer_late_requests_never_lower_the_level() -> None:
     histories = pasts(7)
-    chosen = [int(np.argmin(cost(histories, usd))) for usd in (1e-6, 0.01, 0.1, 1.0, 1e6)]
+    chosen = [int(np.argmin(cost_by_height(histories, usd))) for usd in (1e-6, 0.01, 0.1, 1.0, 1e6)]
     assert chosen == sorted(chosen) and chosen[0] == 0
     late = sum(past.late for past in histories)
     assert late[chosen[-1]] == late.min()
@@ -139,9 +139,9 @@ def test_a_week_is_chosen_for_on_several_weeks_before_it(stored: StoredTrace) ->
 
 def test_few_decisions_leave_some_of_what_may_be_late() -> None:
     """By hand: of 5% that may be late half is left after one decision, a fifth after four."""
-    assert needed(0.95, 1) == pytest.approx(0.975)
-    assert needed(0.95, 4) == pytest.approx(0.96)
-    shares = [needed(0.95, n) for n in range(1, 200)]
+    assert coverage_needed(0.95, 1) == pytest.approx(0.975)
+    assert coverage_needed(0.95, 4) == pytest.approx(0.96)
+    shares = [coverage_needed(0.95, n) for n in range(1, 200)]
     assert shares == sorted(shares, reverse=True) and shares[-1] > 0.95
 
 

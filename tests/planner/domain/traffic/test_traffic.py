@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.domain.results.basis import unused
+from planner.domain.results.basis import unused_traffic_warning
 from planner.domain.traffic.sources import StoredTrace
 from planner.domain.traffic.traffic import MEASURED, SYNTHESISED, Traffic, build_traffic
 from planner.domain.traffic.window import resolve_window
@@ -140,11 +140,11 @@ def test_a_file_that_ends_early_ends_the_study_and_says_so(tmp_path: Path) -> No
     assert traffic.demand.end_s == make.EPOCH + 900
     assert "The study ends where the first of its sources ends." in traffic.notes
     ahead = resolve_window(make.settings(horizon={"start": "end"}).window, traffic.demand)
-    (note,) = unused(ahead, traffic)
+    (note,) = unused_traffic_warning(ahead, traffic)
     assert "of the 0.25 h after that" in note
-    assert unused(replace(ahead, ahead=False), traffic) == []
+    assert unused_traffic_warning(replace(ahead, ahead=False), traffic) == []
     alone = build_traffic(make.traffic_settings(traffic={"sources": sources[:1]}), {"t": long})
-    assert unused(ahead, alone) == []
+    assert unused_traffic_warning(ahead, alone) == []
 
 
 def test_a_file_that_begins_later_leaves_a_gap_not_a_zero(tmp_path: Path) -> None:

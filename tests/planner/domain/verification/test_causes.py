@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.domain.planning.inputs import Planned
+from planner.domain.planning.inputs import PlannedWindow
 from planner.domain.planning.planning import plan_load, plan_window
 from planner.domain.progress import silent
 from planner.domain.replay.replay import run_policy
@@ -32,7 +32,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Study:
     return study(tmp_path_factory.mktemp("study"))
 
 
-def found(shared: Study, planned: Planned) -> tuple[dict[str, float], float]:
+def found(shared: Study, planned: PlannedWindow) -> tuple[dict[str, float], float]:
     """The share of each cause, and all that was missed."""
     run = run_policy(shared, policy_of("lt-i"), seed=1, progress=silent, planned=planned)
     rows = causes(shared, planned, run, 1, silent)
@@ -42,7 +42,7 @@ def found(shared: Study, planned: Planned) -> tuple[dict[str, float], float]:
     return {row.cause: row.share for row in rows}, missed
 
 
-def perfect(shared: Study) -> Planned:
+def perfect(shared: Study) -> PlannedWindow:
     return plan_window(shared.plan_input, silent, method="perfect")
 
 

@@ -14,7 +14,7 @@ from planner.domain.verification.correction import (
     MAX_FACTOR,
     PRECISION,
     Correction,
-    Standing,
+    TierStanding,
 )
 from planner.inputs.scenario.build import Hardware
 
@@ -30,8 +30,8 @@ def correction(*stages: int) -> Correction:
     return Correction(cast(Hardware, hardware))
 
 
-def at(spare: float, prompts: float = 0.0, rest: float = 0.0) -> dict[str, Standing]:
-    return {"m": Standing("t", spare, (prompts, rest))}
+def at(spare: float, prompts: float = 0.0, rest: float = 0.0) -> dict[str, TierStanding]:
+    return {"m": TierStanding("t", spare, (prompts, rest))}
 
 
 @pytest.mark.parametrize("limit", [0.4, 0.83, 1.0, 1.7, 3.1])

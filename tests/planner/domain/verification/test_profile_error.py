@@ -13,8 +13,8 @@ from planner.domain.progress import silent
 from planner.domain.traffic.sources import StoredTrace
 from planner.domain.verification.profile_error import stated_error
 from planner.errors import ScenarioError
-from planner.inputs.scenario.own_hardware import UserFacts
 from planner.inputs.scenario.schema import Scenario
+from planner.inputs.scenario.user_facts import UserFacts
 from simulation.performance.fitting.compare import INSIDE, OUTSIDE
 from simulation.performance.fitting.fit import FITTED, LEFT_OUT
 from simulation.performance.linear import LinearProfile

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from planner.domain.planning.inputs import Planned
+from planner.domain.planning.inputs import PlannedWindow
 from planner.domain.planning.planning import plan_window
 from planner.domain.progress import silent
 from planner.domain.replay.detail import ALL
@@ -24,7 +24,7 @@ from planner.domain.verification.verify import (
     NEAREST,
     NO_PLAN,
     ROUNDS,
-    Verified,
+    VerifiedPlan,
     verify,
 )
 from simulation.fleet import Tier
@@ -36,7 +36,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Study:
     return study(tmp_path_factory.mktemp("study"))
 
 
-def planned(shared: Study) -> Planned:
+def planned(shared: Study) -> PlannedWindow:
     return plan_window(shared.plan_input, silent, method="perfect")
 
 
@@ -46,7 +46,7 @@ def hopeful(shared: Study, factor: float) -> Study:
     return replace(shared, sizes=shared.sizes.times(factors))
 
 
-def checked(shared: Study, factor: float) -> Verified:
+def checked(shared: Study, factor: float) -> VerifiedPlan:
     wrong = hopeful(shared, factor)
     return verify(wrong, planned(wrong), seed=1, progress=silent)
 

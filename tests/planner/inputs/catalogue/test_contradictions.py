@@ -9,9 +9,9 @@ import pytest
 
 from planner.inputs import catalogue
 from planner.inputs.catalogue.contradictions import CONTRADICTED, capacity_tokens_s, contradictions
-from planner.inputs.scenario.own_hardware import NO_USER_FACTS
 from planner.inputs.scenario.schema import Profile
 from planner.inputs.scenario.speeds import speed_of
+from planner.inputs.scenario.user_facts import NO_USER_FACTS
 from simulation.performance.linear import LinearProfile
 
 KNOWN = catalogue.profiles()

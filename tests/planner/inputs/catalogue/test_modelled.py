@@ -7,9 +7,9 @@ import pytest
 
 from planner.inputs import catalogue
 from planner.inputs.catalogue.rule_based_profiles import CONTEXT, GPUS, SEQUENCES, modelled_profiles
-from planner.inputs.scenario.own_hardware import NO_USER_FACTS
 from planner.inputs.scenario.schema import Profile
 from planner.inputs.scenario.speeds import speed_of
+from planner.inputs.scenario.user_facts import NO_USER_FACTS
 from planner.web.forms.profile_choice import ProfileChoice
 from simulation.performance.fitting.compare import stated_error
 from simulation.performance.memory import largest_batch

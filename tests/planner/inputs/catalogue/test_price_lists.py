@@ -8,7 +8,7 @@ from planner.errors import CatalogueError, ScenarioError
 from planner.inputs.catalogue.price_lists import OwnPrice, read_price_list
 from planner.inputs.scenario.build import build_hardware
 from planner.inputs.scenario.document import parse
-from planner.inputs.scenario.own_hardware import UserFacts
+from planner.inputs.scenario.user_facts import UserFacts
 from planner.services.imports import read_description
 from tests.planner.domain import builders as make
 

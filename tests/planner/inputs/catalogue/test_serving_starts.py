@@ -11,9 +11,9 @@ from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.catalogue.estimate_calibration import estimate_fit
 from planner.inputs.catalogue.serving import ENGINE, serving_limits, start_seconds
 from planner.inputs.estimates.deployment_rows import deployment
-from planner.inputs.scenario.own_hardware import NO_USER_FACTS
 from planner.inputs.scenario.schema import Profile
 from planner.inputs.scenario.speeds import speed_of
+from planner.inputs.scenario.user_facts import NO_USER_FACTS
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.estimate.estimate import estimate
 from simulation.performance.profile import iteration_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.accuracy.consistent import most
+from bench.accuracy.consistency import most
 from planner.inputs import catalogue
 from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.estimates.narrower_replicas import (

@@ -18,7 +18,7 @@ from planner.inputs.ingest import (
     read_requests,
     sha256_file,
 )
-from planner.inputs.ingest.ordering import Part, part_path, put_in_order
+from planner.inputs.ingest.ordering import SortedPart, merge_in_order, part_path
 
 HEAD = "time,input_tokens,output_tokens,model,tier\n"
 
@@ -94,13 +94,13 @@ def test_out_of_core_sort_is_the_in_memory_sort(tmp_path, parts):
     frame = pl.DataFrame({"arrival_s": arrival, "row": np.arange(arrival.size)})
     step = arrival.size // parts
     written = [
-        Part.write(
+        SortedPart.write(
             frame[i * step : (i + 1) * step].sort("arrival_s", maintain_order=True), tmp_path, i
         )
         for i in range(parts)
     ]
     ranges: list[int] = []
-    put_in_order(
+    merge_in_order(
         written,
         tmp_path,
         float(arrival.min()),
@@ -118,9 +118,9 @@ def test_out_of_core_sort_is_the_in_memory_sort(tmp_path, parts):
 
 def test_parts_in_order_are_left_alone(tmp_path):
     frame = pl.DataFrame({"arrival_s": [0.0, 1.0]})
-    parts = [Part.write(frame + i, tmp_path, i) for i in range(3)]
+    parts = [SortedPart.write(frame + i, tmp_path, i) for i in range(3)]
     before = [path.stat().st_mtime_ns for path in sorted(tmp_path.iterdir())]
-    put_in_order(parts, tmp_path, 0.0, on_range=list)
+    merge_in_order(parts, tmp_path, 0.0, on_range=list)
     assert [path.stat().st_mtime_ns for path in sorted(tmp_path.iterdir())] == before
 
 

@@ -15,9 +15,9 @@ import pytest
 
 from planner.errors import SourceError
 from planner.inputs.live.prometheus.address import address_of, allowed_address
-from planner.inputs.live.prometheus.client import MOST_POINTS, Access, Prometheus, Steps
-from planner.inputs.live.prometheus.names import ENGINES, chosen
-from planner.inputs.live.prometheus.reading import Span
+from planner.inputs.live.prometheus.client import MOST_POINTS, Access, Prometheus, QueryTimes
+from planner.inputs.live.prometheus.names import ENGINES, engines_present
+from planner.inputs.live.prometheus.span_reader import Span
 
 MATRIX = (
     b'{"status": "success", "data": {"resultType": "matrix", '
@@ -84,7 +84,7 @@ def client(url: str, access: Access | None = None, **limits) -> Prometheus:
 
 def test_more_points_than_are_given_at_once_come_in_pieces(server):
     asked, url = server
-    (course,) = client(url).range("up", Steps(1000, 10, 2 * MOST_POINTS + 5))
+    (course,) = client(url).range("up", QueryTimes(1000, 10, 2 * MOST_POINTS + 5))
     sizes = [(int(f["end"]) - int(f["start"])) // 10 + 1 for f in asked.asked]
     assert sizes == [MOST_POINTS, MOST_POINTS, 5]
     moments = 10.0 * np.arange(2 * MOST_POINTS + 5)
@@ -94,18 +94,18 @@ def test_more_points_than_are_given_at_once_come_in_pieces(server):
 
 def test_an_answer_too_large_is_asked_for_in_halves_and_then_refused(server):
     asked, url = server
-    at_once = client(url).range("up", Steps(1000, 10, 400))
-    halves = client(url, most_bytes=3000).range("up", Steps(1000, 10, 400))
+    at_once = client(url).range("up", QueryTimes(1000, 10, 400))
+    halves = client(url, most_bytes=3000).range("up", QueryTimes(1000, 10, 400))
     assert len(asked.asked) > 3
     np.testing.assert_array_equal(halves[0].values, at_once[0].values)
     with pytest.raises(SourceError, match="narrow the source by match"):
-        client(url, most_bytes=100).range("up", Steps(1000, 10, 400))
+        client(url, most_bytes=100).range("up", QueryTimes(1000, 10, 400))
 
 
 def test_credentials_are_sent_and_shown_to_nobody(server):
     asked, url = server
-    client(url, Access.bearer("s3cret")).range("up", Steps(1000, 10, 2))
-    client(url, Access.basic("pia", "pw")).range("up", Steps(1000, 10, 2))
+    client(url, Access.bearer("s3cret")).range("up", QueryTimes(1000, 10, 2))
+    client(url, Access.basic("pia", "pw")).range("up", QueryTimes(1000, 10, 2))
     assert asked.headers == ["Bearer s3cret", f"Basic {base64.b64encode(b'pia:pw').decode()}"]
     assert "s3cret" not in repr(Access.bearer("s3cret"))
 
@@ -130,13 +130,13 @@ def test_what_goes_wrong_is_a_sentence(server, status, body, says):
     asked, url = server
     asked.status, asked.body, asked.location = status, body, url
     with pytest.raises(SourceError, match=says):
-        client(url).range("up", Steps(1000, 10, 2))
+        client(url).range("up", QueryTimes(1000, 10, 2))
     assert len(asked.asked) == 1
 
 
 def test_a_server_that_is_not_there():
     with pytest.raises(SourceError, match=r"127\.0\.0\.1:9 did not answer"):
-        client("http://127.0.0.1:9").range("up", Steps(1000, 10, 2))
+        client("http://127.0.0.1:9").range("up", QueryTimes(1000, 10, 2))
 
 
 def test_only_listed_addresses():
@@ -162,14 +162,16 @@ def test_spans_of_a_year_are_read_in_pieces_that_a_counter_fits_into():
 
 def test_engines_by_the_names_that_are_there():
     today = frozenset({"vllm:request_success_total", "vllm:kv_cache_usage_perc", "up"})
-    (engine,) = chosen(today)
+    (engine,) = engines_present(today)
     assert (engine.name, [m.what for m in engine.metrics]) == ("vllm", ["requests", "kv_use"])
-    former = chosen(frozenset({"vllm:request_success_total", "vllm:gpu_cache_usage_perc"}))
+    former = engines_present(frozenset({"vllm:request_success_total", "vllm:gpu_cache_usage_perc"}))
     assert former[0].metrics[1].names == ("vllm:gpu_cache_usage_perc",)
     front = frozenset({"nv_llm_http_service_requests_total"})
-    assert [engine.name for engine in chosen(front)] == ["dynamo"]
-    assert [engine.name for engine in chosen(front | today)] == ["vllm"]  # it would count twice
-    assert [engine.name for engine in chosen(front | today, "dynamo")] == ["dynamo"]
+    assert [engine.name for engine in engines_present(front)] == ["dynamo"]
+    assert [engine.name for engine in engines_present(front | today)] == [
+        "vllm"
+    ]  # it would count twice
+    assert [engine.name for engine in engines_present(front | today, "dynamo")] == ["dynamo"]
     plain = frozenset({"request_success_total", "e2e_request_latency_seconds_bucket"})
-    assert chosen(plain) == () and chosen(plain, "trtllm")[0].name == "trtllm"
+    assert engines_present(plain) == () and engines_present(plain, "trtllm")[0].name == "trtllm"
     assert len({engine.name for engine in ENGINES}) == 6

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from planner.errors import Choice, IngestError
-from planner.inputs.ingest import where
+from planner.inputs.ingest import row_filter
 from planner.inputs.ingest.checks import Names, Tally
 from planner.inputs.ingest.clock import (
     DAY_FIRST,
@@ -20,23 +20,23 @@ from planner.inputs.ingest.clock import (
     AmbiguousDates,
     Clock,
     Order,
-    Stated,
+    StatedTimes,
     Times,
-    decide,
+    choose_clock,
     read,
     time_numbers,
 )
 from planner.inputs.ingest.connectors import Connector
 from planner.inputs.ingest.consistency import Evidence, Question, run
-from planner.inputs.ingest.names import compact
+from planner.inputs.ingest.names import compact_name
 from planner.inputs.ingest.options import DEMAND_FIELDS, REQUEST_FIELDS, IngestOptions
 from planner.inputs.ingest.report import RELATIVE, SeriesReport
-from planner.inputs.ingest.rows import Batch, Fault
+from planner.inputs.ingest.rows import Batch, RefusedRows
 from planner.inputs.ingest.tables import Table
 from simulation.arrays import BoolArray, IntArray
 
 LEAST_JUMP_NS, MOST_JUMP_NS = 30 * UNITS_NS["min"], 90 * UNITS_NS["min"]
-Conditions = tuple[where.Condition, str]  # a condition, and why other rows are left out
+Conditions = tuple[row_filter.Condition, str]  # a condition, and why other rows are left out
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,10 +88,10 @@ class Reading:
     def clock(self, columns: tuple[str, ...], unit: str | None) -> Clock:
         """Return the clock of time columns; raise Question if several readings are possible."""
         options = self.options
-        stated = Stated(unit, self.format.unit, options.timezone or "", options.stated_dates)
+        stated = StatedTimes(unit, self.format.unit, options.timezone or "", options.stated_dates)
         column = columns[0]
         try:
-            when = decide(self.table.probe, columns, stated, name=self.name)
+            when = choose_clock(self.table.probe, columns, stated, name=self.name)
         except AmbiguousDates as problem:
             choices = (("the day first", DAY_FIRST), ("the month first", MONTH_FIRST))
             raise Question(
@@ -128,18 +128,18 @@ class Reading:
         if text is None and connector:
             declared = list(connector.where)
         found = [
-            (condition, reason or f"left out by where: {where.words(condition)}")
+            (condition, reason or f"left out by where: {row_filter.condition_text(condition)}")
             for text, reason in declared
-            for condition in where.parse(text)
+            for condition in row_filter.parse(text)
         ]
         if self.options.filter is None:  # a declaration may name columns that this file lacks
-            named = {compact(column): column for column in self.table.columns}
+            named = {compact_name(column): column for column in self.table.columns}
             found = [
                 (replace(condition, column=named[key]), reason)
                 for condition, reason in found
-                if (key := compact(condition.column)) in named
+                if (key := compact_name(condition.column)) in named
             ]
-        where.columns_of([each for each, _ in found], self.table.columns, self.name)
+        row_filter.columns_of([each for each, _ in found], self.table.columns, self.name)
         return tuple(found)
 
     def kept(self, batch: Batch, conditions: Sequence[Conditions]) -> Batch:
@@ -153,7 +153,7 @@ class Reading:
         if not gone.any():
             return batch
         text, kept = batch.text, np.flatnonzero(~gone)
-        self.tally.leave_out(Fault(reason, batch.lines, text).only(gone.tolist()))
+        self.tally.leave_out(RefusedRows(reason, batch.lines, text).only(gone.tolist()))
         return Batch(batch.frame.filter(~gone), batch.lines[~gone], lambda i: text(int(kept[i])))
 
 

@@ -120,7 +120,7 @@ def columns_of(conditions: Sequence[Condition], columns: Sequence[str], name: st
     return [condition.column for condition in conditions]
 
 
-def words(condition: Condition) -> str:
+def condition_text(condition: Condition) -> str:
     """Return a condition as it is written."""
     mark = "not in" if condition.negated else "in"
     if len(condition.values) == 1:

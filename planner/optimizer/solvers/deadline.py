@@ -21,7 +21,7 @@ import numpy as np
 from planner.errors import SolverFailed
 from planner.optimizer.highs import load_program, run, silent_highs
 from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT
-from planner.optimizer.solving.arrays import LinearProgram
+from planner.optimizer.solvers.arrays import LinearProgram
 from simulation.arrays import FloatArray
 
 SEPARATE_PROCESS_FROM = 1_000  # variables; a separate process takes about 0.2 s to start
@@ -33,7 +33,7 @@ STATES = highspy.HighsModelStatus
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Solved:
+class Solution:
     """The solution and bound that a solver found."""
 
     status: str  # optimal, feasible, infeasible or timeout
@@ -52,7 +52,7 @@ def solve_program(
     start: FloatArray | None = None,
     outside: float = np.inf,
     guard_from: int | None = None,
-) -> Solved:
+) -> Solution:
     """Solve ``program`` to ``gap`` relative to its objective, starting from solution ``start``.
 
     ``outside`` is the least cost of solutions that the program does not contain. The search also
@@ -101,7 +101,7 @@ def run_watched(
     return f"ended with code {process.returncode}" if process.returncode else ""
 
 
-def _read(folder: Path, died: str) -> Solved:
+def _read(folder: Path, died: str) -> Solution:
     """Return the result in ``folder``: the answer, or the best found before the process died."""
 
     def kept(name: str) -> FloatArray | None:
@@ -114,8 +114,8 @@ def _read(folder: Path, died: str) -> Solved:
         state, proven = STATES(int(answer[0])), float(answer[1])
         return _solved_of_status(state, values if answer[2] else None, proven)
     if values is not None:
-        return Solved(FEASIBLE, values, proven, died, cut=True)
-    return Solved(TIMEOUT, None, proven, died, cut=True)
+        return Solution(FEASIBLE, values, proven, died, cut=True)
+    return Solution(TIMEOUT, None, proven, died, cut=True)
 
 
 def _solve_in_process(
@@ -125,7 +125,7 @@ def _solve_in_process(
     check: Callable[[], None],
     start: FloatArray | None,
     outside: float,
-) -> Solved:
+) -> Solution:
     """Solve in this process, which is faster for small programs."""
 
     def enough(best: float, bound: float) -> bool:
@@ -148,13 +148,13 @@ def _solve_in_process(
 
 def _solved_of_status(
     state: highspy.HighsModelStatus, values: FloatArray | None, bound: float
-) -> Solved:
+) -> Solution:
     """Map a HiGHS model status to a result; raises ``SolverFailed`` for an unexpected status."""
     if state in (STATES.kInfeasible, STATES.kUnboundedOrInfeasible):
-        return Solved(INFEASIBLE, None, np.inf)
+        return Solution(INFEASIBLE, None, np.inf)
     if state in (STATES.kOptimal, STATES.kModelEmpty):
-        return Solved(OPTIMAL, values, bound)
+        return Solution(OPTIMAL, values, bound)
     if state in (STATES.kTimeLimit, STATES.kInterrupt):
         cut = state == STATES.kTimeLimit
-        return Solved(TIMEOUT if values is None else FEASIBLE, values, bound, cut=cut)
+        return Solution(TIMEOUT if values is None else FEASIBLE, values, bound, cut=cut)
     raise SolverFailed(f"HiGHS stopped with {state.name!r}: try the solver cbc.")

@@ -13,9 +13,9 @@ from pulp.apis.coin_api import pulp_cbc_path
 
 from planner.errors import SolverFailed
 from planner.optimizer.problem import FEASIBLE, INFEASIBLE, OPTIMAL, TIMEOUT
-from planner.optimizer.solving.arrays import KEPT, LinearProgram
-from planner.optimizer.solving.deadline import Solved, run_watched
-from planner.optimizer.solving.export import as_pulp
+from planner.optimizer.solvers.arrays import KEPT, LinearProgram
+from planner.optimizer.solvers.deadline import Solution, run_watched
+from planner.optimizer.solvers.export import as_pulp
 from simulation.arrays import FloatArray
 
 ROUNDING = 5e-4  # the log prints the bound to three decimals
@@ -28,7 +28,7 @@ def solve_on_cbc(
     time_limit_s: float,
     check: Callable[[], None],
     start: FloatArray | None = None,
-) -> Solved:
+) -> Solution:
     """Solve ``program`` on the CBC that PuLP ships, with the interface of ``solve_program``.
 
     ``start`` is ignored.
@@ -49,16 +49,16 @@ def solve_on_cbc(
         return _read(program, answer, log.read_text(), died)
 
 
-def _read(program: LinearProgram, answer: Path, log: str, died: str) -> Solved:
+def _read(program: LinearProgram, answer: Path, log: str, died: str) -> Solution:
     """Read CBC's answer file and the bound in its log."""
     bounds = re.findall(r"^Lower bound:\s+(\S+)", log, flags=re.MULTILINE)
     bound = float(bounds[-1]) - ROUNDING if bounds else -np.inf
     lines = answer.read_text().splitlines() if answer.exists() else []
     if not lines:
-        return Solved(TIMEOUT, None, bound, died)
+        return Solution(TIMEOUT, None, bound, died)
     head = lines[0].lower()
     if "infeasible" in head:
-        return Solved(INFEASIBLE, None, np.inf)
+        return Solution(INFEASIBLE, None, np.inf)
     values = np.zeros(len(program.cost))  # CBC does not list values of 0.
     for line in lines[1:]:
         _, column, value, _ = line.replace("**", "").split()
@@ -66,8 +66,8 @@ def _read(program: LinearProgram, answer: Path, log: str, died: str) -> Solved:
     fractions = np.abs(values - np.rint(values))[program.whole]
     # Out of time, CBC may print the solution of the relaxation.
     if not program.keeps(values) or np.any(fractions > KEPT):
-        return Solved(TIMEOUT, None, bound, died)
+        return Solution(TIMEOUT, None, bound, died)
     if head.startswith("optimal"):
         objective = float(program.cost @ values)
-        return Solved(OPTIMAL, values, bound if bounds else objective)
-    return Solved(FEASIBLE, values, bound, died)
+        return Solution(OPTIMAL, values, bound if bounds else objective)
+    return Solution(FEASIBLE, values, bound, died)

@@ -40,7 +40,7 @@ from planner.inputs.estimates.narrower_replicas import (
     narrower_deployments,
     widest_deployments,
 )
-from planner.inputs.scenario.own_hardware import NO_USER_FACTS
+from planner.inputs.scenario.user_facts import NO_USER_FACTS
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
 from simulation.performance.estimate.calibration import ENGINES

@@ -123,7 +123,9 @@ def _conditions(data: pl.DataFrame) -> tuple[pl.Expr, pl.Expr]:
 def read(frame: Frame, shapes: Mapping[str, ModelShape]) -> dict[str, list[KernelRows]]:
     """Return the rows of a file in this format by GPU, without interference measurements."""
     result: dict[str, list[KernelRows]] = {}
-    for (gpu, op, dtype, kv_dtype), part in _alone(frame).parts("gpu", "op", "dtype", "kv_dtype"):
+    for (gpu, op, dtype, kv_dtype), part in _exclusive_rows(frame).parts(
+        "gpu", "op", "dtype", "kv_dtype"
+    ):
         if op not in NEEDED:
             raise IngestError(
                 f"{frame.name}, {frame.unit} {int(part.lines[0])}: op {op!r} is unknown; use one "
@@ -141,7 +143,7 @@ def read(frame: Frame, shapes: Mapping[str, ModelShape]) -> dict[str, list[Kerne
     return result
 
 
-def _alone(frame: Frame) -> Frame:
+def _exclusive_rows(frame: Frame) -> Frame:
     """Return the rows on a whole GPU without a concurrent operator, and count the others."""
     if not {"sm_share", "concurrent_with"} & set(frame.data.columns):
         return frame

@@ -27,10 +27,10 @@ def with_known_names(data: pl.DataFrame, gpu: str, name: str) -> pl.DataFrame:
     renamed = {c: n for c, n in _NAMES.items() if c in data.columns and n not in data.columns}
     if medians == {f"time_stats.{c}.median": c for c in ("all_reduce",)}:
         data = data.rename({"time_stats.all_reduce.median": "median_ms"} | renamed)
-        return _named(data, "node_sku", _NODES.get(gpu, gpu), name)
+        return _with_gpu(data, "node_sku", _NODES.get(gpu, gpu), name)
     if medians:
         data = data.rename({c: f"{operator}_ms" for c, operator in medians.items()} | renamed)
-        data = _named(data, "gpu", gpu, name)
+        data = _with_gpu(data, "gpu", gpu, name)
         return data if "model" in data.columns else data.with_columns(model=pl.lit("unnamed"))
     if "device" in data.columns and "system" not in data.columns:
         data = data.rename(renamed).with_columns(
@@ -41,7 +41,7 @@ def with_known_names(data: pl.DataFrame, gpu: str, name: str) -> pl.DataFrame:
     return data
 
 
-def _named(data: pl.DataFrame, column: str, gpu: str, name: str) -> pl.DataFrame:
+def _with_gpu(data: pl.DataFrame, column: str, gpu: str, name: str) -> pl.DataFrame:
     """Return the table with its GPU, which the file's path names and its columns do not."""
     if column in data.columns:
         return data

@@ -10,12 +10,12 @@ import numpy as np
 import polars as pl
 
 from planner.errors import SourceError
-from planner.inputs.live.prometheus.client import MOST_POINTS, Course, Prometheus, Steps
+from planner.inputs.live.prometheus.client import MOST_POINTS, Prometheus, QueryTimes, TimeSeries
 from planner.inputs.live.prometheus.counters import increases, wants_extremes
-from planner.inputs.live.prometheus.names import POWER, Engine, Kind, Metric, chosen
+from planner.inputs.live.prometheus.names import POWER, Engine, Kind, Metric, engines_present
 from planner.inputs.live.prometheus.queries import (
-    Readable,
-    braced,
+    ServerMetrics,
+    label_matchers,
     open_bin,
     parts_of,
     power_query,
@@ -53,13 +53,13 @@ class Span:
         return self.start_s + self.bins * self.bin_s
 
     @property
-    def edges(self) -> Steps:
+    def edges(self) -> QueryTimes:
         """Return the ends of all bins, and of the bin before the first."""
-        return Steps(self.start_s, self.bin_s, self.bins + 1)
+        return QueryTimes(self.start_s, self.bin_s, self.bins + 1)
 
     @property
-    def ends(self) -> Steps:
-        return Steps(self.start_s + self.bin_s, self.bin_s, self.bins)
+    def ends(self) -> QueryTimes:
+        return QueryTimes(self.start_s + self.bin_s, self.bin_s, self.bins)
 
     def spans(self, most: int = MOST_BINS) -> Iterator[Span]:
         for first in range(0, self.bins, most):
@@ -68,7 +68,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Counted:
+class _CounterIncrease:
     """The increase of a counter for one key, each ``[bins]``; NaN without a scrape."""
 
     key: Key
@@ -88,11 +88,11 @@ class _Bucket:
 
 def find(
     client: Prometheus, settings: PrometheusSettings, start_s: float, end_s: float
-) -> Readable:
+) -> ServerMetrics:
     """Return the engines with samples in the time; raise SourceError if there are none."""
-    selector = braced(settings, None)
+    selector = label_matchers(settings, None)
     there = client.names(start_s, end_s, selector if settings.match else "")
-    engines = chosen(there, settings.engine)
+    engines = engines_present(there, settings.engine)
     if not engines:
         every = "vLLM, SGLang, TensorRT-LLM, TGI, Dynamo or llm-d"
         which = every if settings.engine == "auto" else settings.engine
@@ -100,11 +100,11 @@ def find(
             f"Of {len(there):,} metrics there, none counts requests of {which}; check match, and "
             "that the engines' metrics are on and scraped (SGLang: --enable-metrics)."
         )
-    return Readable(engines, bool(POWER.present(there).names))
+    return ServerMetrics(engines, bool(POWER.present(there).names))
 
 
 def read_span(
-    client: Prometheus, settings: PrometheusSettings, present: Readable, span: Span
+    client: Prometheus, settings: PrometheusSettings, present: ServerMetrics, span: Span
 ) -> Samples:
     """Return all samples of the span.
 
@@ -148,7 +148,7 @@ def _engine(
                 continue
             query = query_of(settings, engine, metric, name, span.bin_s)
             if metric.kind is Kind.COUNTER:
-                for counter in _counted(client, settings, engine, name, span):
+                for counter in _counter_increases(client, settings, engine, name, span):
                     _fill(amounts[counter.key], metric.what, counter.amount)
                     missing[counter.key] = missing.get(counter.key, nowhere) | counter.missing
                     if metric.what == "requests" and not engine.front:
@@ -176,12 +176,12 @@ def _fill(row: dict[str, FloatArray], what: str, values: FloatArray) -> None:
     row[what] = np.where(np.isnan(row[what]), values, row[what]) if what in row else values
 
 
-def _counted(
+def _counter_increases(
     client: Prometheus, settings: PrometheusSettings, engine: Engine, name: str, span: Span
-) -> Iterator[_Counted]:
+) -> Iterator[_CounterIncrease]:
     """Yield a counter's increase per bin, by key."""
-    selector = f"{name}{braced(settings, engine)}[{open_bin(span.bin_s)}]"
-    courses = _aligned(client.range(f"last_over_time({selector})", span.edges))
+    selector = f"{name}{label_matchers(settings, engine)}[{open_bin(span.bin_s)}]"
+    courses = _values_by_labels(client.range(f"last_over_time({selector})", span.edges))
     if not courses:
         return
     order = sorted(courses)
@@ -195,7 +195,7 @@ def _counted(
     if wants_extremes(last, targets):
         blank = np.full(last.shape[1], np.nan)
         both = [
-            _aligned(client.range(f"{which}_over_time({selector})", span.edges))
+            _values_by_labels(client.range(f"{which}_over_time({selector})", span.edges))
             for which in ("min", "max")
         ]
         lowest, highest = (
@@ -211,7 +211,7 @@ def _counted(
         there = np.zeros((len(places), span.bins), bool)
         np.logical_or.at(there, targets[own_rows], grown.there[own_rows])
         count = there.sum(axis=0).astype(np.float64)
-        yield _Counted(
+        yield _CounterIncrease(
             key,
             np.where(seen, grown.amount[own_rows].sum(axis=0), np.nan),
             missing,
@@ -233,7 +233,10 @@ def _means(
     ``increase`` gives nothing for such a bin.
     """
     total, count = (
-        {counter.key: counter.amount for counter in _counted(client, settings, engine, part, span)}
+        {
+            counter.key: counter.amount
+            for counter in _counter_increases(client, settings, engine, part, span)
+        }
         for part in parts_of(metric, name)
     )
     return {
@@ -243,7 +246,9 @@ def _means(
     }
 
 
-def _aligned(courses: Sequence[Course]) -> dict[tuple[tuple[str, str], ...], FloatArray]:
+def _values_by_labels(
+    courses: Sequence[TimeSeries],
+) -> dict[tuple[tuple[str, str], ...], FloatArray]:
     """Return the values by labels without the metric's name."""
     return {
         tuple(sorted((k, v) for k, v in course.labels.items() if k != "__name__")): course.values
@@ -256,7 +261,7 @@ def _target(labels: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _buckets(
-    courses: Sequence[Course], settings: PrometheusSettings, engine: Engine
+    courses: Sequence[TimeSeries], settings: PrometheusSettings, engine: Engine
 ) -> dict[Key, list[_Bucket]]:
     """Return the counts of each single bucket from the cumulative ones, by key."""
     upto: dict[Key, dict[float, FloatArray]] = defaultdict(dict)
@@ -297,13 +302,13 @@ def _power(client: Prometheus, settings: PrometheusSettings, span: Span) -> list
 def _frame(key: Key, span: Span, columns: Mapping[str, FloatArray]) -> pl.DataFrame:
     table = {
         "bin_start": span.start_s + span.bin_s * np.arange(span.bins, dtype=np.int64),
-        **{name: _known(values) for name, values in columns.items()},
+        **{name: _nulls_for_unknown(values) for name, values in columns.items()},
     }
     labels = (pl.lit(value).alias(name) for name, value in zip(KEYS, key, strict=True))
     return bins_frame(pl.DataFrame(table).with_columns(*labels))
 
 
-def _known(values: FloatArray) -> pl.Series:
+def _nulls_for_unknown(values: FloatArray) -> pl.Series:
     """Return null for unknown amounts and NaN for withdrawn ones."""
     series = pl.Series(values).fill_nan(None)
     return series.set(series == MISSING, np.nan)
@@ -317,8 +322,8 @@ def _histogram_frame(key: Key, what: str, bucket: _Bucket, span: Span) -> pl.Dat
     }  # fmt: skip
     return pl.DataFrame(
         {"bin_start": span.start_s + span.bin_s * inside, "count": bucket.counts[inside]}
-    ).select(_labelled(name, fixed).cast(kind) for name, kind in HISTOGRAMS.items())
+    ).select(_label_column(name, fixed).cast(kind) for name, kind in HISTOGRAMS.items())
 
 
-def _labelled(name: str, fixed: Mapping[str, object]) -> pl.Expr:
+def _label_column(name: str, fixed: Mapping[str, object]) -> pl.Expr:
     return pl.lit(fixed[name]).alias(name) if name in fixed else pl.col(name)

@@ -14,7 +14,7 @@ from planner.domain.traffic.window import words_of
 from planner.errors import Infeasible
 from planner.inputs.scenario.settings import ALL
 from planner.optimizer import serve_limited, solve_window
-from planner.optimizer.binding import binding_constraints
+from planner.optimizer.binding_constraints import binding_constraints
 from planner.optimizer.figures import fleet_usd, start_usd
 from planner.optimizer.horizon import HorizonPlan, HorizonProblem, solve_horizon
 from planner.optimizer.horizon.cross_region import rerouted_tps, shares_planned
@@ -113,7 +113,7 @@ def solve_periods(periods: Periods, progress: Progress) -> ScalingPlan:
     return _solve_in_turn(periods, progress)
 
 
-def _solved(
+def _solve_horizon(
     periods: Periods, horizon: HorizonProblem, check: Callable[[], None] | None = None
 ) -> HorizonPlan:
     """Solve a problem over several periods with the scenario's solver settings."""
@@ -128,7 +128,7 @@ def _solved(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Answer:
+class PeriodPlan:
     """The plan of one period, and its unserved demand ``[k, l]``; None: all is served."""
 
     window: WindowPlan
@@ -137,7 +137,7 @@ class Answer:
 
 def solve_period(
     periods: Periods, period: int, current: IntArray, check: Callable[[], None] | None = None
-) -> Answer:
+) -> PeriodPlan:
     """Solve a single period from the fleet ``current``, ``[l, r, g]``.
 
     ``check`` is called now and then, and may raise to cancel. Raise Infeasible with the conflict,
@@ -156,14 +156,14 @@ def solve_period(
         )
     else:
         horizon_of_one = periods.alone(period, problem_now)
-        (window,) = by_window(horizon_of_one, _solved(periods, horizon_of_one, check))
+        (window,) = by_window(horizon_of_one, _solve_horizon(periods, horizon_of_one, check))
     unserved = None
     if window.status == INFEASIBLE and settings.limited is not None:
         window, unserved = _serve_partially(periods, problem_now, window, period)
     if window.status == INFEASIBLE:
         name = periods.names[period]
         raise Infeasible(f"There is no feasible plan for {name}. {window.conflict}")
-    return Answer(window, unserved)
+    return PeriodPlan(window, unserved)
 
 
 def shares_of(periods: Periods, period: int, target: IntArray) -> FloatArray:
@@ -179,7 +179,7 @@ def shares_of(periods: Periods, period: int, target: IntArray) -> FloatArray:
     return shares
 
 
-def plan_of(periods: Periods, answers: Sequence[Answer]) -> ScalingPlan:
+def plan_of(periods: Periods, answers: Sequence[PeriodPlan]) -> ScalingPlan:
     """Combine the plans of the periods into one."""
     settings, window = periods.given.settings, periods.given.window
     first = periods.problems[0]
@@ -214,20 +214,20 @@ def plan_of(periods: Periods, answers: Sequence[Answer]) -> ScalingPlan:
     )
 
 
-def replanned(periods: Periods, plan: ScalingPlan, target: IntArray) -> ScalingPlan:
+def plan_with_targets(periods: Periods, plan: ScalingPlan, target: IntArray) -> ScalingPlan:
     """Return ``plan`` with other targets ``[p, l, r, g]``, without a proven bound."""
     answers = []
     current = plan.initial
     for window_problem, window, counts in zip(periods.problems, plan.windows, target, strict=True):
         begun = replace(window_problem, current=current)
-        answers.append(Answer(_unproven_plan(begun, window, counts)))
+        answers.append(PeriodPlan(_unproven_plan(begun, window, counts)))
         current = counts
     return plan_of(periods, answers)
 
 
 def _solve_in_turn(periods: Periods, progress: Progress) -> ScalingPlan:
     """Plan the periods one after the other, each from the target of the one before."""
-    answers: list[Answer] = []
+    answers: list[PeriodPlan] = []
     current, total = periods.problems[0].current, len(periods.problems)
     for period in range(total):
 
@@ -255,7 +255,7 @@ def _serve_partially(
             window_problem, minimum=np.minimum(window_problem.minimum, window_problem.maximum)
         )
         partial = replace(periods.alone(period, within), priority=worth)
-        plan = _solved(periods, partial)
+        plan = _solve_horizon(periods, partial)
         if plan.status == INFEASIBLE:
             return replace(failed, conflict=plan.conflict), None
         (window,) = by_window(partial, plan)
@@ -302,12 +302,12 @@ def _solve_together(periods: Periods, progress: Progress) -> ScalingPlan:
     def check() -> None:
         progress(0.5, "Planning all periods together")
 
-    plan, why = _solved(periods, horizon, check), ""
+    plan, why = _solve_horizon(periods, horizon, check), ""
     if plan.status == INFEASIBLE:
         if settings.limited is None:
             raise Infeasible(f"There is no feasible plan. {plan.conflict}")
         why = plan.conflict
-        plan = _solved(periods, replace(horizon, priority=periods.worth), check)
+        plan = _solve_horizon(periods, replace(horizon, priority=periods.worth), check)
         if plan.status == INFEASIBLE:
             raise Infeasible(
                 f"There is no feasible plan, however little is served. {plan.conflict}"

@@ -21,7 +21,7 @@ PART = 0.05  # largest share of a bin that can be missing without making it a ga
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Measured:
+class MeasuredSource:
     """A source that holds requests. Its file begins and ends at these epoch seconds."""
 
     trace: Trace
@@ -29,7 +29,7 @@ class Measured:
     end_s: float
 
 
-def known_by(source: Measured, until_s: float | None) -> Measured:
+def known_by(source: MeasuredSource, until_s: float | None) -> MeasuredSource:
     """Return the requests that came before ``until_s``, or all requests if that is None."""
     if until_s is None or until_s > source.end_s:
         return source

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pulp
 
-from planner.optimizer.solving.arrays import LinearProgram
+from planner.optimizer.solvers.arrays import LinearProgram
 
 
 def as_pulp(program: LinearProgram) -> pulp.LpProblem:

@@ -8,7 +8,7 @@ import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
 from simulation.search.evaluation import at_rate
-from simulation.search.front import pareto_front
+from simulation.search.pareto import pareto_front
 from simulation.search.screen import Loads
 from simulation.search.table import Table
 from simulation.search.values import Instance, Rated, Requests
