@@ -206,10 +206,13 @@ def _region_gpus(trace: Trace, profile: Profile) -> int:
 def _series_rates(trace: Trace) -> list[tuple[float, float]]:
     """Return the seconds and requests/s of each series, or of a trace of requests as a whole."""
     report = trace.report
+    one_in = report.get("sample") or 1.0
     if trace.kind == Trace.Kind.REQUESTS:
         seconds = max(1.0, (report.get("end_ns", 0) - report.get("start_ns", 0)) / 1e9)
-        return [(seconds, trace.requests / seconds)]
-    spans = [(s["bins"] * s["bin_s"], s["requests"] or 0) for s in report.get("series", [])]
+        return [(seconds, one_in * trace.requests / seconds)]
+    spans = [
+        (s["bins"] * s["bin_s"], one_in * (s["requests"] or 0)) for s in report.get("series", [])
+    ]
     return [(seconds, requests / seconds) for seconds, requests in spans] or [(1.0, 0.0)]
 
 

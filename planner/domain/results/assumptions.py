@@ -90,6 +90,11 @@ def _traffic(study: Study) -> Iterator[Assumption]:
     kind = OBSERVED if replay == MEASURED else MODELLED
     count = f"{len(study.trace):,} requests in the window"
     yield Assumption("Requests replayed", count, kind, replay, "traffic.sources")
+    for sample in traffic.samples:
+        yield Assumption(
+            f"Sample of {sample.name}", sample.words, MODELLED, "binomial error of the sample",
+            "traffic.sources",
+        )  # fmt: skip
     growth = study.window.growth
     if growth and study.window.ahead:
         value = f"{growth.words} of what the forecast says"

@@ -13,14 +13,23 @@ SAMPLE_ROWS = 10  # requests of a sample that such a bin holds on average
 
 
 def scaled_arrivals(
-    arrived: FloatArray, scale: float, start_s: float, last_s: float, rng: np.random.Generator
+    arrived: FloatArray,
+    scale: float,
+    start_s: float,
+    last_s: float,
+    rng: np.random.Generator,
+    *,
+    sampled: bool,
 ) -> tuple[FloatArray, IntArray]:
-    """Return the scaled arrivals in order, and the index of each one's original in ``arrived``."""
+    """Return the scaled arrivals in order, and the index of each one's original in ``arrived``.
+
+    With ``sampled``, or from SAMPLE_SCALE on, copies spread over a bin of the clock.
+    """
     times = int(scale) + (rng.random(len(arrived)) < scale % 1.0)
     original = np.repeat(np.arange(len(arrived)), times)
     repeats = np.concatenate([[False], np.diff(original) == 0]) if len(original) else original > 0
     arrival = arrived[original]
-    if scale < SAMPLE_SCALE:
+    if scale < SAMPLE_SCALE and not sampled:
         arrival[repeats] += rng.uniform(-REPEAT_JITTER_S, REPEAT_JITTER_S, int(repeats.sum()))
     else:  # a sample: copies within seconds would be a burst that the traffic never had
         low, high = _stretch(arrived, start_s, last_s)
@@ -50,6 +59,8 @@ def scaled_sessions(
     start_s: float,
     last_s: float,
     rng: np.random.Generator,
+    *,
+    sampled: bool,
 ) -> tuple[FloatArray, IntArray, Int32Array]:
     """Return the scaled arrivals, the index of each one's original, and the new sessions.
 
@@ -61,7 +72,7 @@ def scaled_sessions(
     by_group = np.argsort(group, kind="stable")
     _, first, turns = np.unique(group[by_group], return_index=True, return_counts=True)
     begin = arrived[by_group[first]]
-    copy_begin, of_copy = scaled_arrivals(begin, scale, start_s, last_s, rng)
+    copy_begin, of_copy = scaled_arrivals(begin, scale, start_s, last_s, rng, sampled=sampled)
     counts = turns[of_copy]
     # Index of each copied turn: the start of its session plus its place within the session.
     offset = first[of_copy] - (np.cumsum(counts) - counts)

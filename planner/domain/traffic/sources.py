@@ -35,13 +35,19 @@ class StoredTrace:
 
 
 def measured_source(
-    shell: Trace, source: Source, columns: RequestColumns, where: str, rng: np.random.Generator
+    shell: Trace,
+    source: Source,
+    columns: RequestColumns,
+    where: str,
+    rng: np.random.Generator,
+    *,
+    sampled: bool = False,
 ) -> Trace:
     """Return a source's requests with their model, region and tier, and with its scale applied.
 
     ``shell`` holds the scenario's names. A scale below 1 keeps a random part. Above 1, requests
-    are repeated within ``REPEAT_JITTER_S`` of the original, and those of a sample within its bin.
-    Sessions are kept or repeated as a whole.
+    are repeated within ``REPEAT_JITTER_S`` of the original, and those of a sample (``sampled``)
+    within its bin of the clock. Sessions are kept or repeated as a whole.
     A request without an answer becomes one with an answer of one token, which the prefill makes.
     Only unscaled requests keep their prompt blocks. Cached tokens are used if there are no blocks.
 
@@ -73,10 +79,10 @@ def measured_source(
         keep = np.arange(count) if keep is None else keep
         clock = columns.start_s, float(arrived[-1])
         if session is None:
-            arrival, original = scaled_arrivals(arrival, source.scale, *clock, rng)
+            arrival, original = scaled_arrivals(arrival, source.scale, *clock, rng, sampled=sampled)
         else:
             arrival, original, session = scaled_sessions(
-                arrival, session, source.scale, *clock, rng
+                arrival, session, source.scale, *clock, rng, sampled=sampled
             )
         keep = keep[original]
 

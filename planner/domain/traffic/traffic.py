@@ -22,6 +22,7 @@ from planner.domain.traffic.demand import Demand, bin_demand
 from planner.domain.traffic.described_traffic import described_bins, expected_counts
 from planner.domain.traffic.lengths import Lengths, LengthSample, mix_lengths
 from planner.domain.traffic.prefixes import blocks_of_sessions, join_prefixes
+from planner.domain.traffic.sampling import Sample
 from planner.domain.traffic.sources import (
     MAX_DRAWN,
     MAX_REQUESTS,
@@ -35,6 +36,7 @@ from planner.domain.traffic.window import UTC_CLOCK, Window
 from planner.errors import ScenarioError
 from planner.inputs.ingest.store import COLUMNS, read_demand, read_requests
 from planner.inputs.scenario.holidays import holidays_of, in_words
+from planner.inputs.scenario.schema import Source
 from planner.inputs.scenario.settings import TrafficSettings
 from simulation.arrays import BoolArray, FloatArray
 from simulation.sizing.trial import SharedPrompts
@@ -82,6 +84,7 @@ class Traffic:
     asked: BoolArray | None = None  # [l, tiers] whether a model has traffic of a tier
     arrivals: tuple[Burstiness, ...] = ()  # [l] arrivals within a bin; empty: Poisson
     deferrable: frozenset[str] = frozenset()  # names of tiers
+    samples: tuple[Sample, ...] = ()  # sources that hold one in n requests
 
     def expected(self, start_s: float, end_s: float) -> float:
         """Return the expected number of requests that arrive in ``[start_s, end_s)``."""
@@ -174,22 +177,15 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
     measured: list[MeasuredSource] = []
     binned: list[BinnedSource] = []
     notes: list[str] = []
-    for index, stated in enumerate(settings.sources):
+    for index, source in enumerate(settings.sources):
         where = f"traffic.sources[{index}]"
-        if stated.launch is not None:
+        if source.launch is not None:
             continue  # drawn below, over the time of the other sources
-        stored = traces[stated.trace or ""]
-        source = stated.model_copy(update={"scale": stated.scale * stored.sample})
+        stored = traces[source.trace or ""]
         if stored.kind == "requests":
-            columns = read_requests(stored.store, READ)
-            requests = measured_source(shell, source, columns, where, rng)
-            if settings.prefix_caching and requests.blocks is None and requests.session is not None:
-                requests = replace(requests, blocks=blocks_of_sessions(requests))
-                notes.append(f"{stored.name}: {GROWING}")
-            measured.append(known_by(MeasuredSource(requests, *span(columns)), settings.until_s))
-            if columns.hash_ids is not None and not isinstance(requests.blocks, PrefixBlocks):
-                why = "it is scaled" if source.scale != 1 else "its hash_ids fit no size of blocks"
-                notes.append(f"{stored.name}: its hash_ids are not used, since {why}.")
+            requests, prefix_notes = _requests(shell, settings, source, stored, where, rng)
+            measured.append(requests)
+            notes += prefix_notes
         else:
             series = [
                 bins_by(binned_columns, settings.until_s)
@@ -236,7 +232,7 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
         named, begin, end = settings.holidays, demand.start_s, demand.end_s
         demand = replace(demand, holidays=holidays_of(named, begin, end))
         span_notes.append(in_words(named, begin, end))
-    samples = [_lengths(m, trace, binned, rng) for m in range(len(settings.models))]
+    lengths = [_lengths(m, trace, binned, rng) for m in range(len(settings.models))]
     return Traffic(
         models=settings.models,
         regions=settings.regions,
@@ -247,10 +243,35 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
         notes=tuple(notes + span_notes),
         measured=trace,
         binned=tuple(binned),
-        lengths=tuple(sample.lengths for sample in samples),
-        shared=tuple(sample.shared for sample in samples),
+        lengths=tuple(sample.lengths for sample in lengths),
+        shared=tuple(sample.shared for sample in lengths),
         deferrable=settings.deferrable,
+        samples=tuple(
+            Sample.of(stored) for key, stored in traces.items() if key in used and stored.sample > 1
+        ),
     )
+
+
+def _requests(
+    shell: Trace,
+    settings: TrafficSettings,
+    stated: Source,
+    stored: StoredTrace,
+    where: str,
+    rng: np.random.Generator,
+) -> tuple[MeasuredSource, list[str]]:
+    """Return the requests of a log, and notes on what its prompts share."""
+    columns = read_requests(stored.store, READ)
+    source = stated.model_copy(update={"scale": stated.scale * stored.sample})
+    requests = measured_source(shell, source, columns, where, rng, sampled=stored.sample > 1)
+    notes = []
+    if settings.prefix_caching and requests.blocks is None and requests.session is not None:
+        requests = replace(requests, blocks=blocks_of_sessions(requests))
+        notes.append(f"{stored.name}: {GROWING}")
+    if columns.hash_ids is not None and not isinstance(requests.blocks, PrefixBlocks):
+        why = "it is scaled" if source.scale != 1 else "its hash_ids fit no size of blocks"
+        notes.append(f"{stored.name}: its hash_ids are not used, since {why}.")
+    return known_by(MeasuredSource(requests, *span(columns)), settings.until_s), notes
 
 
 def _draw_described(

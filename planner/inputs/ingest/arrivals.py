@@ -142,6 +142,7 @@ class _Reader:
                 f"Its requests are counted by {BIN_S} s and their prompts kept as a sample: the "
                 "file has no lengths of answers, which a scenario has to assume.",
             ),
+            extras={"sample": self._reading.options.one_in or 1.0},
             series=series_reports(grids, self._clock.kind),
             bin_s=BIN_S,
         )

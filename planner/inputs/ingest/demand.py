@@ -181,6 +181,7 @@ class _Reader:
             extras={
                 "total_tokens": total(grids, "total_tokens"),
                 "cached_tokens": total(grids, "cached_tokens"),
+                "sample": self._reading.options.one_in or 1.0,
             },
         )
 

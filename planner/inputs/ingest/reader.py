@@ -18,7 +18,7 @@ from planner.inputs.ingest.file_content import Content, Reading
 from planner.inputs.ingest.formats import choose_format
 from planner.inputs.ingest.names import SYNONYMS, compact_name
 from planner.inputs.ingest.options import LABELS, IngestOptions
-from planner.inputs.ingest.report import IngestReport, moment_text
+from planner.inputs.ingest.report import IngestReport, moment_text, sampling_error
 from planner.inputs.ingest.source import Source
 from planner.inputs.ingest.store import META, write_report
 from planner.inputs.ingest.tables import Table, open_table, refusals_of_libraries
@@ -164,6 +164,12 @@ def _assumptions(content: Content, reading: Reading, tally: Tally) -> Iterator[s
     for reason, rows in sorted(tally.left_out.items()):
         yield f"{rows:,} rows are left out: {reason}. where=all keeps every row."
     yield from (words for words in reading.findings.values() if words)
+    one_in: float = content.extras.get("sample", 1.0)
+    if one_in > 1 and (sampled := content.requests):
+        yield (
+            f"The file holds one in {one_in:g} requests, so demand is {one_in:g} times its rows. "
+            f"Sampling leaves ±{sampling_error(sampled, one_in):.1%} of the total (95%)."
+        )
 
 
 def _no_rows(table: Table, name: str, tally: Tally) -> IngestError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import UTC as UTC_ZONE
@@ -9,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 UTC = "utc"  # times are calendar times
+Z_95 = 1.96  # standard deviations of a normal distribution that hold 95%
 RELATIVE = "relative"  # times count from the start of the trace: epoch 0 is its origin
 
 
@@ -115,6 +117,14 @@ class IngestReport:
         values["reject_samples"] = tuple(Reject(*sample) for sample in data["reject_samples"])
         values["series"] = tuple(SeriesReport(**row) for row in data["series"])
         return cls(**values)
+
+
+def sampling_error(rows: float, one_in: float) -> float:
+    """Return half the 95% range of ``one_in`` times ``rows``, as a share of it.
+
+    Each request is in the sample with probability 1 / ``one_in``, independently (binomial).
+    """
+    return Z_95 * math.sqrt((1.0 - 1.0 / one_in) / max(rows, 1.0))
 
 
 def as_whole_number(amount: float) -> float:

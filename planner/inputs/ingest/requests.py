@@ -18,7 +18,7 @@ from planner.inputs.ingest.options import AUTO, LABELS
 from planner.inputs.ingest.ordering import SortedPart, merge_in_order
 from planner.inputs.ingest.rows import Batch, RefusedRows
 from planner.inputs.ingest.store import REQUESTS
-from simulation.arrays import BoolArray, IntArray
+from simulation.arrays import BoolArray, FloatArray, IntArray
 
 PARTS_OF_TOKENS = {"cached_tokens": "input_tokens", "reasoning_tokens": "output_tokens"}
 CACHED = "answered by a proxy's cache"
@@ -43,6 +43,7 @@ class _Totals:
     hours: dict[int, int] = field(default_factory=dict)  # accepted rows by hour
     jumps_ns: list[int] = field(default_factory=list)
     rates: set[float] = field(default_factory=set)  # sample rates
+    weight: float = 0.0  # requests that the rows stand for, by their sample rates
     earliest: tuple[int, int, str] | None = None  # time, line and text of the earliest row
     latest: tuple[int, int, str] | None = None
 
@@ -245,7 +246,11 @@ class _Reader:
         for place, count in zip(found.tolist(), counts.tolist(), strict=True):
             totals.hours[place] = totals.hours.get(place, 0) + count
         if column := self._fields.get("sample_rate"):
-            totals.rates |= set(np.unique(numbers(frame[column])[0]).tolist()[:50])
+            rates = numbers(frame[column])[0]
+            known = np.isfinite(rates) & (rates > 0)
+            totals.rates |= set(np.unique(rates[known]).tolist()[:50])
+            # A row without a rate stands for itself alone.
+            totals.weight += float(_one_in(rates[known]).sum()) + int((~known).sum())
 
     def _write(self, ns: IntArray, tokens: dict[str, IntArray], frame: pl.DataFrame) -> None:
         """Write the accepted rows of a batch as one part, sorted by arrival."""
@@ -370,8 +375,8 @@ class _Reader:
         stated = self._reading.options.one_in
         if stated is not None:
             return stated
-        known = [rate for rate in self.totals.rates if np.isfinite(rate) and rate > 0]
-        return _one_in(max(known)) if len(known) == 1 else 1.0
+        totals = self.totals
+        return max(1.0, totals.weight / totals.accepted) if totals.weight else 1.0
 
     def _notes(self) -> tuple[str, ...]:
         totals = self.totals
@@ -397,16 +402,17 @@ class _Reader:
                 f"{totals.unanswered:,} requests have no answer: they count as load of their "
                 "prompts alone, like embeddings."
             )
-        if (one_in := self._sample()) > 1:
-            notes.append(f"The file holds one in {one_in:g} requests: demand is that many times.")
-        elif len(totals.rates) > 1:
-            notes.append("The rows have several sample rates: each row counts once.")
+        if self._reading.options.one_in is None and len(totals.rates) > 1:
+            notes.append(
+                f"The rows have {len(totals.rates)} sample rates: each row counts as many times as "
+                "a row does on average."
+            )
         return tuple(notes)
 
 
-def _one_in(rate: float) -> float:
-    """Return n of a sample rate: 0.01 is one in 100, and so is 100."""
-    return 1 / rate if rate < 1 else rate
+def _one_in(rates: FloatArray) -> FloatArray:
+    """Return n of sample rates: 0.01 is one in 100, and so is 100."""
+    return np.where(rates < 1, 1 / rates, rates)
 
 
 def _hashed(column: pl.Series) -> pl.Series:

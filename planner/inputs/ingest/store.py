@@ -325,6 +325,8 @@ def _frozen(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def read_demand(store_dir: Path | str) -> list[DemandColumns]:
     """Return every series of a demand trace, in order of appearance.
 
+    Amounts are those of all requests, also if the file has a sample of them.
+
     Raises IngestError for a request trace.
     """
     report = read_report(store_dir)
@@ -338,7 +340,9 @@ def read_demand(store_dir: Path | str) -> list[DemandColumns]:
         frame = frame.sort("number", maintain_order=True)
     edges = np.searchsorted(frame["number"].to_numpy(), np.arange(series.height + 1))
     # A store of an earlier version may lack a column.
-    amounts = {field: _amount(frame[field]) for field in AMOUNTS if field in frame.columns}
+    amounts = {
+        field: _amount(frame[field], report.sample) for field in AMOUNTS if field in frame.columns
+    }
     counted = {
         field: np.logical_or.reduceat(~np.isnan(values), edges[:-1])
         for field, values in amounts.items()
@@ -366,8 +370,9 @@ def read_demand(store_dir: Path | str) -> list[DemandColumns]:
     ]
 
 
-def _amount(values: pl.Series) -> FloatArray:
-    return _frozen(values.fill_null(np.nan).to_numpy(writable=True))
+def _amount(values: pl.Series, one_in: float) -> FloatArray:
+    """Return amounts as an array, for all requests if the file has one in ``one_in``."""
+    return _frozen(values.fill_null(np.nan).to_numpy(writable=True) * one_in)
 
 
 def label_code(report: IngestReport) -> pl.Expr:
@@ -407,6 +412,7 @@ def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
     """Sum stored requests per model x region x tier and bin, without loading them all.
 
     Bins are ``bin_s`` wide and aligned to multiples of it since the epoch (or the trace's origin).
+    Amounts of a sample are multiplied to those of all requests.
     All series share the grid from the first request to the last. A bin without a request is 0. The
     first and last bin are usually covered in part only.
     """
@@ -439,7 +445,7 @@ def bin_requests(store_dir: Path | str, bin_s: float) -> list[DemandColumns]:
     amounts: dict[str, FloatArray] = {}
     for field in AMOUNTS[:3]:
         values = np.zeros((len(codes), bins))
-        values[row, sums["place"].to_numpy() % bins] = sums[field].to_numpy()
+        values[row, sums["place"].to_numpy() % bins] = sums[field].to_numpy() * report.sample
         amounts[field] = _frozen(values)
     keys = labels_of(report, codes)
     order = sorted(range(len(keys)), key=lambda i: [(name is not None, name) for name in keys[i]])
