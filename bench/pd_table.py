@@ -3,7 +3,7 @@
     python -m bench.pd_table [--model qwen3-30b-a3b] [--gpu H20] [--tp 8] [--max-batch 1024]
         [--instances 16]
 
-Prints Markdown, which docs/pd-ratio.md takes over. The source's models are not public: a public
+Prints Markdown for bench/results/pd-ratios.md. The source's models are not public: a public
 mixture of experts on the same GPUs stands in, by roofline. Lengths are lognormal with a coefficient
 of variation of 0.3, arrivals Poisson, limits hold for 95% of requests.
 """

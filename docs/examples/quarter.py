@@ -1,15 +1,13 @@
-"""A quarter of weekly plans: thirteen Mondays, each planned on what was known by then, reviewed by
-the rule of its schedule, and held against what came of the week.
+"""Plan thirteen weeks with the data known on each Monday, and compare each with its week.
 
     HEADROOM_DATA_DIR=/tmp/quarter .venv/bin/python docs/examples/quarter.py PATH/TO/traces
 
-The folder has to be a new one: time is given here, never waited for, and a quarter of decisions
-would stand among yours. ``PATH/TO/traces`` holds two public files: ``burstgpt_hourly.csv``
+The folder must be new, because the script makes decisions of a whole quarter. ``PATH/TO/traces``
+has two public files: ``burstgpt_hourly.csv``
 (BurstGPT, CC-BY 4.0: 47 days of a campus, hourly) and ``azure2024_requests_10s.csv.gz`` (Azure's
-LLM inference trace of 2024, CC-BY 4.0: a week of a chat service). A quarter of neither is
-published, so what they hold comes again: BurstGPT's six whole weeks in their order, and Azure's one
-week each time at the level that BurstGPT had three weeks before, so that no two weeks that follow
-are alike.
+LLM inference trace of 2024, CC-BY 4.0: a week of a chat service). No quarter of either is public,
+so the weeks repeat: BurstGPT's six whole weeks in order, and Azure's week at the level that
+BurstGPT had three weeks before.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ HISTORY = 2  # weeks before the first plan
 FIRST_MONDAY = 5  # day of BurstGPT: its days 3 and 4 are the first weekend
 NAME = "Mondays"
 SCENARIO = """\
-# Two services of two public traces, planned anew every Monday for the week that begins.
+# Two services of two public traces, planned every Monday for the coming week.
 version: 1
 name: Quarter
 models: [llama-2-70b, llama-3.1-8b]
@@ -65,7 +63,7 @@ horizon: {{duration_s: 604800, period_s: {period_s}}}
 
 
 def burstgpt(path: Path) -> list[list[float]]:
-    """Conversation requests by the hour of each whole week, from Monday on."""
+    """Return the conversation requests per hour of each whole week, from Monday on."""
     with path.open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     hours = [float(row["conversation_requests"]) for row in rows][24 * FIRST_MONDAY :]
@@ -73,7 +71,7 @@ def burstgpt(path: Path) -> list[list[float]]:
 
 
 def azure(path: Path) -> list[float]:
-    """Requests by the hour of its one week, from Monday on: a bin's label is its middle."""
+    """Return the requests per hour of the week. The label of a bin is its middle."""
     sums: dict[int, float] = defaultdict(float)
     with io.TextIOWrapper(gzip.open(path), encoding="utf-8") as file:
         for row in csv.DictReader(file):
@@ -84,7 +82,7 @@ def azure(path: Path) -> list[float]:
 
 
 def weeks_of(data: Path, weeks: int) -> list[tuple[list[float], list[float]]]:
-    """So many weeks of both, as the docstring above says."""
+    """Return the weeks of both services, as the docstring of the module explains."""
     known, one = (
         burstgpt(data / "burstgpt_hourly.csv"),
         azure(data / "azure2024_requests_10s.csv.gz"),
@@ -98,7 +96,7 @@ def weeks_of(data: Path, weeks: int) -> list[tuple[list[float], list[float]]]:
 
 
 def write(folder: Path, data: Path, weeks: int, **settings: Any) -> Path:
-    """The demand file and the scenario; the scenario's path."""
+    """Write the demand file and the scenario, and return the path of the scenario."""
     with (folder / "quarter.csv").open("w", encoding="utf-8") as file:
         print("time,series,requests", file=file)
         for w, both in enumerate(weeks_of(data, weeks)):
@@ -112,7 +110,7 @@ def write(folder: Path, data: Path, weeks: int, **settings: Any) -> Path:
 
 
 def quarter(scenario: Path, weeks: int, most_replicas: float, most_cost: float) -> dict[str, Any]:
-    """Every Monday by the product's own commands; what the rule asks about, anna approves."""
+    """Run the schedule of every Monday. Anna approves each plan that needs a review."""
     from django.core.management import call_command
 
     from planner.models import Proposal, User

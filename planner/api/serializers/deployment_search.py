@@ -55,7 +55,7 @@ class ConfigureRequest(StrictSerializer):
 
 
 class ConfigureAnswer(serializers.Serializer[Any]):
-    """Deployments ranked by cost; see docs/configure.md."""
+    """Deployments ranked by cost; see docs/how-to/choose-a-gpu.md."""
 
     model = serializers.CharField()
     candidates = serializers.ListField(
