@@ -148,6 +148,6 @@ class ReportsGauge(Protocol):
 class ReportsParameters(Protocol):
     """A policy that computes its targets or ratios and reports them, for users who copy them."""
 
-    def in_force(self) -> tuple[ComputedParameter, ...]:
+    def computed_parameters(self) -> tuple[ComputedParameter, ...]:
         """Return the present values; called after ``reset``."""
         ...

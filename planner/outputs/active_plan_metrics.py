@@ -81,14 +81,14 @@ def exposition(plans: Iterable[ActivePlan], now: datetime) -> str:
 
 def _lines(plans: Sequence[ActivePlan], now: datetime) -> Iterator[str]:
     """Yield the lines by metric, because the format requires all lines of a metric together."""
-    yield from family(IN_FORCE, "1 with each plan in force; 0 where there is none.")
+    yield from family(IN_FORCE, "1 for each active plan; 0 if there is none.")
     if not plans:
         yield f"{IN_FORCE} 0"
         return
     for plan in plans:
         yield f"{IN_FORCE}{labels(_plan_labels(plan))} 1"
     by_plan = [[pool for pool in desired(plan, now) if pool.replicas is not None] for plan in plans]
-    yield from family(COVERED, "Whether a plan in force says anything of this moment.")
+    yield from family(COVERED, "Whether an active plan covers this moment.")
     for plan, pools in zip(plans, by_plan, strict=True):
         yield f"{COVERED}{labels(_plan_labels(plan))} {int(bool(pools))}"
     yield from family(METRIC, "Replicas that active plans request now.")

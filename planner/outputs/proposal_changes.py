@@ -91,7 +91,7 @@ def proposed_of(proposal: Proposal) -> Proposed | None:
         pair, names = [run_result(replay), result], [REPLAYED, policy]
         groups: tuple[Group, ...] = tuple(replay_groups(pair, names, "", ()))
         number = proposal.base.number if proposal.base else ""
-        against = f"What is in force (run {number}), replayed on the traffic of what is proposed."
+        against = f"The active plan (run {number}), replayed on the traffic of the proposal."
     elif beside is not None and base is not None:
         pair, names = [run_result(base), result], [_base_policy(proposal), policy]
         groups = (beside if its == run else compare_runs([base, its], policy_per_run=names)).groups
@@ -103,9 +103,9 @@ def proposed_of(proposal: Proposal) -> Proposed | None:
         pair, names = [result, result], [name, policy]
         groups = tuple(replay_groups(pair, names, "", ())) if name else ()
         against = (
-            f"{_label(result, name)}, on the same traffic, as no plan is in force."
+            f"{_label(result, name)}, on the same traffic, because no plan is active."
             if name
-            else "Nothing: no plan is in force, and the run replayed no other policy."
+            else "Nothing: no plan is active, and the run replayed no other policy."
         )
     if its != run:
         notes.append(_by_itself(its, result["policies"][policy]))
@@ -174,12 +174,12 @@ def _waiting(proposal: Proposal) -> Iterator[str]:
         return
     if replay.finished:
         yield (
-            "What is in force could not be replayed on this traffic: "
+            "The active plan could not be replayed on this traffic: "
             f"{replay.problem or replay.state} (run {replay.pk})."
         )
     else:
         yield (
-            f"What is in force is being replayed on the traffic of what is proposed, as run "
+            f"The active plan is being replayed on the traffic of the proposal, as run "
             f"{replay.pk}; until it is done the two are beside each other as they were."
         )
 

@@ -31,7 +31,7 @@ def activated_plans(scenario: str = "") -> QuerySet[ActivePlan]:
 
 def activated_plan_get(number: int) -> ActivePlan:
     """Return an active or former plan by number; raise NotFound."""
-    return row_by_number(activated_plans(), "plan", number, " that is or was in force")
+    return row_by_number(activated_plans(), "plan", number, " that is or was active")
 
 
 def active_plan_of_run(run: Run) -> ActivePlan | None:

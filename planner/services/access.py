@@ -15,7 +15,7 @@ def check_may_plan(user: User | None, refusal: str = "only read") -> None:
 def check_may_approve(user: User | None) -> None:
     """Raise NotAllowed for users who may not approve; the command line has no user and may."""
     if user is not None and not user.may_approve:
-        raise NotAllowed("Only an approver or an admin may say which plan is in force; ask one.")
+        raise NotAllowed("Only an approver or an admin may make a plan active. Ask one.")
 
 
 def check_may_remove(user: User, owner_id: int | None, thing: str, verb: str = "made") -> None:

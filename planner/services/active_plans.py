@@ -56,7 +56,7 @@ def plan_activate(
         )  # fmt: skip
         active.save()
         if proposal is None:
-            _notify_subscribers(active, "put in force")
+            _notify_subscribers(active, "made active")
     return active
 
 
@@ -86,11 +86,11 @@ def plan_restore(
     """
     _check_needs_no_proposal(user)
     if plan.until is None:
-        raise NotReady(f"Plan {plan.pk} is in force.")
+        raise NotReady(f"Plan {plan.pk} is active.")
     if plan.repeat == "once" and plan.ends <= now:
         raise NotReady(
-            f"The dates of plan {plan.pk} are over since {plan.ends:%Y-%m-%d %H:%M} UTC; put run "
-            f"{plan.number} in force every day or week, or propose it so."
+            f"The dates of plan {plan.pk} ended at {plan.ends:%Y-%m-%d %H:%M} UTC. Make run "
+            f"{plan.number} active every day or week, or propose it so."
         )
     current = active_plan_of_run(plan.run) if plan.run else active_plan(plan.scenario)
     _end_plans(
@@ -111,7 +111,7 @@ def plan_restore(
         restored=plan.pk,
     )  # fmt: skip
     restored.save()
-    _notify_subscribers(restored, "put in force again")
+    _notify_subscribers(restored, "made active again")
     return restored
 
 
@@ -153,7 +153,7 @@ def _plans_replaced_by_pools(
             continue
         if other_pools - pools:
             raise NotReady(
-                f"Run {other.number} of {other.scenario} is in force and asks for {shared[0][0]} "
+                f"Run {other.number} of {other.scenario} is active and asks for {shared[0][0]} "
                 f"in {shared[0][1]} too, as one of its {len(other_pools)} deployments; end that "
                 "plan first, or give this one's deployments names of their own (names)."
             )
@@ -171,11 +171,11 @@ def plan_end(*, user: User | None, now: datetime, plan: ActivePlan | None = None
     plans = [plan] if plan else list(active_plans())
     if len(plans) > 1:
         names = ", ".join(sorted(ended_plan.scenario for ended_plan in plans))
-        raise NotReady(f"{len(plans)} plans are in force; say of which scenario: {names}.")
+        raise NotReady(f"{len(plans)} plans are active. Choose a scenario: {names}.")
     _end_plans(plans, now)
     for ended_plan in plans:
         record("plan.ended", str(ended_plan.number), by=user, scenario=ended_plan.scenario)
-        _notify_subscribers(ended_plan, "no longer in force, and none in its place")
+        _notify_subscribers(ended_plan, "no longer active, and no plan replaces it")
     return bool(plans)
 
 

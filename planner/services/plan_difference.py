@@ -63,7 +63,7 @@ class Difference:
     def sentence(self) -> str:
         """Return the difference in a sentence."""
         if not self.hours:
-            return "No hour of it can be compared with the plan in force."
+            return "No hour of it can be compared with the active plan."
         parts = [f"{self.replicas_changed:.1%} of replica-hours differ"]
         if self.usd_changed is not None and self.usd is not None:
             more = "more" if self.usd_changed >= 0 else "less"
@@ -216,9 +216,9 @@ class ActivationRule:
         if missed:
             return f"Its replay missed the target for {', '.join(missed)}."
         if difference is None:
-            return "No plan is in force to compare it with."
+            return "No plan is active to compare it with."
         if not difference.hours or difference.left_out > difference.hours:
-            return "The plan in force says too little of these hours to compare them."
+            return "The active plan covers too few of these hours to compare them."
         if difference.replicas_changed > self.replicas:
             return (
                 f"{difference.replicas_changed:.1%} of replica-hours differ, above the limit of "

@@ -51,7 +51,7 @@ def active_replay_start(
     """
     if base is not None and _same_inputs(base, run, plan.policy):
         return None
-    return _replay(plan, run, f"In force (run {plan.number}) on run {run.pk}", by)
+    return _replay(plan, run, f"Active plan (run {plan.number}) on run {run.pk}", by)
 
 
 def proposed_replay_start(plan: ActivePlan, run: Run, by: User | None) -> Run | None:

@@ -102,8 +102,8 @@ def _check_limits(schedule: Schedule) -> None:
     limits = [getattr(schedule, name) for name in LIMITS]
     if (limits[0] is None) != (limits[1] is None):
         raise PlannerError(
-            "most_replicas, most_cost: give both, what a plan may differ by and be put in force "
-            "unasked, or neither, so that every plan is reviewed."
+            "most_replicas, most_cost: give both, the differences below which a plan becomes "
+            "active without a review, or neither, so that every plan is reviewed."
         )
     for name, value in zip(LIMITS, limits, strict=True):
         if value is not None and not 0 <= value <= 10:

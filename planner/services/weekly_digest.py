@@ -33,11 +33,11 @@ def _lines(now: datetime) -> Iterator[str]:
     yield f"Headroom, {since:%Y-%m-%d} to {now:%Y-%m-%d}, workspace {current_workspace().name}."
     plans = active_plans()
     if not plans:
-        yield "No plan is in force."
+        yield "No plan is active."
     for plan in plans:
         ends = f" until {plan.ends:%Y-%m-%d %H:%M} UTC" if plan.repeat == "once" else ""
         policy = plan.label or plan.policy
-        yield f"In force: run {plan.number} of {plan.scenario}, {policy}, {plan.repeat}{ends}."
+        yield f"Active: run {plan.number} of {plan.scenario}, {policy}, {plan.repeat}{ends}."
     fired = list(
         Firing.objects.select_related("schedule").filter(due_at__gt=since, due_at__lte=now)
     )

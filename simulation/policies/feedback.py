@@ -105,11 +105,11 @@ class Feedback(ServiceController):
             in_below=self.gamma_in,
         )
 
-    def in_force(self) -> tuple[ComputedParameter, ...]:
+    def computed_parameters(self) -> tuple[ComputedParameter, ...]:
         targets = np.asarray(self._target * 1000, np.float64)
         return (
             ComputedParameter(f"limit of mean {self.signal.upper()}, ms", targets),
-            *super().in_force(),
+            *super().computed_parameters(),
         )
 
     def at_risk(self, service: Service, observation: Observation) -> bool:

@@ -126,7 +126,7 @@ class Guarded(ScalingPolicy):
             return Actions(targets, shares=step.shares)
         return Actions(targets, lend=lent > 0, keep_lent=lent, shares=step.shares)
 
-    def in_force(self) -> tuple[ComputedParameter, ...]:
+    def computed_parameters(self) -> tuple[ComputedParameter, ...]:
         prefill, decode = (np.where(np.isinf(tps), np.nan, tps) for tps in self._tps)
         learned = self._learned.too_much
         return (

@@ -104,7 +104,7 @@ class Hpa(ScalingPolicy):
             in_below=self._target * (1 - self.tolerance),
         )
 
-    def in_force(self) -> tuple[ComputedParameter, ...]:
+    def computed_parameters(self) -> tuple[ComputedParameter, ...]:
         return (ComputedParameter(f"target of {WORDS[self.metric]}", self._target),)
 
     def _recommended(self, p: int, value: float, ready: int, starting: int) -> int:

@@ -154,13 +154,13 @@ class Proportional(ServiceController):
             in_below=np.array(targets) * (1 - self.stability.theta_in),
         )
 
-    def in_force(self) -> tuple[ComputedParameter, ...]:
+    def computed_parameters(self) -> tuple[ComputedParameter, ...]:
         targets = np.full(len(self._target), np.nan)
         for service in self.services:
             pool_list = list(self.driving(service))
             targets[pool_list] = self._target[pool_list]
         words = SIGNALS[self.signal].words
-        return (ComputedParameter(f"target of {words}", targets), *super().in_force())
+        return (ComputedParameter(f"target of {words}", targets), *super().computed_parameters())
 
     def _piling_up(self, i: int, observation: Observation) -> float:
         """Return the instances that hold the piled-up requests at the target, else 0."""

@@ -47,7 +47,7 @@ class InForceAsked(StrictSerializer):
         required=False,
         default="",
         max_length=120,
-        help_text="Whose plan is meant; needed to end one where several are in force.",
+        help_text="Scenario of the plan. Needed to end one if several are active.",
     )
 
 
@@ -120,9 +120,7 @@ class PlansBetweenAsked(serializers.Serializer[Any]):
 
 class InForce(KeptPlan):
     desired = serializers.SerializerMethodField()
-    others = serializers.SerializerMethodField(
-        help_text="Plans of other scenarios that are in force beside it."
-    )
+    others = serializers.SerializerMethodField(help_text="Active plans of other scenarios.")
 
     class Meta(KeptPlan.Meta):
         fields = [*KeptPlan.Meta.fields, "desired", "others"]

@@ -58,16 +58,16 @@ class ProposalDetail(ProposalItem):
     replay = serializers.IntegerField(
         source="replay_id",
         allow_null=True,
-        help_text="The run that replays what is in force on the same traffic.",
+        help_text="The run that replays the active plan on the same traffic.",
     )
     outcome = serializers.IntegerField(
         source="outcome_id",
         allow_null=True,
         help_text="The run that replays what is proposed, where its own planned without a replay.",
     )
-    options = serializers.DictField(help_text="How the timetable is put in force.")
+    options = serializers.DictField(help_text="How the schedule becomes active.")
     missing = serializers.SerializerMethodField(
-        help_text="What it still takes before it is in force; empty where nothing, or it is over."
+        help_text="What is missing before it becomes active; empty: nothing, or it is over."
     )
     reviewers = serializers.SerializerMethodField()
     entries = serializers.SerializerMethodField()
@@ -97,7 +97,7 @@ class ProposeRequest(StrictSerializer):
         allow_null=True,
         min_value=1,
         max_value=MOST_NUMBER,
-        help_text="What it is held against; left out: the plan in force.",
+        help_text="What it is compared with. Default: the active plan.",
     )
     reviewers = serializers.ListField(
         child=serializers.CharField(max_length=150), required=False, max_length=50
@@ -141,7 +141,9 @@ class ReviewersRequest(StrictSerializer):
 
 class ReviewRulesDetail(StrictSerializer):
     approvals = serializers.IntegerField(
-        min_value=1, max_value=MAX_APPROVALS, help_text="Of people, before a plan is in force."
+        min_value=1,
+        max_value=MAX_APPROVALS,
+        help_text="Number of approvals before a plan becomes active.",
     )
     self_approval = serializers.BooleanField(help_text="Whether authors may approve too.")
     admin_above_usd_30d = FiniteField(

@@ -39,7 +39,7 @@ class ScheduleChange(StrictSerializer):
         allow_null=True,
         min_value=0,
         max_value=10,
-        help_text="Share of replica-hours that may differ from the plan in force without a review; "
+        help_text="Share of replica-hours that may differ from the active plan without a review; "
         "null: everything is reviewed. For approvers and admins.",
     )
     most_cost = FiniteField(
@@ -97,7 +97,7 @@ class FiringItem(serializers.ModelSerializer[Firing]):
         source="by.username", default=None, allow_null=True, help_text="null: the clock"
     )
     difference = serializers.DictField(
-        help_text="From the plan in force; empty where there is none to compare with."
+        help_text="From the active plan; empty: no plan to compare with."
     )
     settled_at = serializers.DateTimeField(source="finished_at", allow_null=True)
     link = serializers.SerializerMethodField()

@@ -37,7 +37,7 @@ class SourceItem(serializers.ModelSerializer[Source]):
     found = serializers.DictField(help_text="Engines and queries, or files, that are read.")
     speed = serializers.ListField(
         child=serializers.DictField(),
-        help_text="Of plans in force, by the last reading: how many times as long an iteration "
+        help_text="Of active plans, by the last reading: how many times as long an iteration "
         "takes as the profile says (times, low, high), and whether that is a drift (flagged).",
     )
     read_to = serializers.DateTimeField(source="read_until", allow_null=True)

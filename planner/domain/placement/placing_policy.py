@@ -87,12 +87,12 @@ class PlacingPolicy(Wrapper):
         self._looks += 1
         return replace(actions, targets=targets, link_share=self._share)
 
-    def in_force(self) -> tuple[ComputedParameter, ...]:
+    def computed_parameters(self) -> tuple[ComputedParameter, ...]:
         """Return the policy's values, the bandwidth shares and the refused instances by pool."""
         looks = max(self._looks, 1)
         shares = np.where(self._sends, self._shares / looks if self._looks else self._share, np.nan)
         return (
-            *super().in_force(),
+            *super().computed_parameters(),
             ComputedParameter("share of KV bandwidth that switches leave, mean", shares),
             ComputedParameter(
                 "instances without a place, mean over decisions", self._refused / looks

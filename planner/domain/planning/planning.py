@@ -196,14 +196,14 @@ def schedule_of(plan: ScalingPlan, window: Window) -> ScheduleTable:
     then. They stay until it ends. At any time, the target is the largest of the current period and
     those already requested. See ``asked_s`` for the times.
     """
-    times, in_force = _active_targets(window)
-    targets = _largest_active(plan.target, in_force)
+    times, active = _active_targets(window)
+    targets = _largest_active(plan.target, active)
     runs = np.searchsorted(window.period_starts_s - window.start_s, times, side="right") - 1
     shares = None if plan.shares is None else plan.shares[runs]
     if plan.lent is None:
         return ScheduleTable(times, targets, None, shares)
     return ScheduleTable(
-        times, targets, targets - _largest_active(plan.target - plan.lent, in_force), shares
+        times, targets, targets - _largest_active(plan.target - plan.lent, active), shares
     )
 
 
@@ -212,8 +212,8 @@ def counts_over_time(counts: IntArray, window: Window) -> tuple[FloatArray, IntA
 
     Times are seconds from the window's start. Instances are requested as in ``schedule``.
     """
-    times, in_force = _active_targets(window)
-    return times, _largest_active(counts, in_force)
+    times, active = _active_targets(window)
+    return times, _largest_active(counts, active)
 
 
 def decision_times_s(window: Window) -> FloatArray:
@@ -236,9 +236,9 @@ def _active_targets(window: Window) -> tuple[FloatArray, BoolArray]:
     return times, (begins <= times[:, None]) & (times[:, None] < ends)
 
 
-def _largest_active(counts: IntArray, in_force: BoolArray) -> IntArray:
+def _largest_active(counts: IntArray, active: BoolArray) -> IntArray:
     """Return the largest counts of the requested periods at each time, ``[t, l, r, g]``."""
-    most: IntArray = np.where(in_force[..., None, None, None], counts, 0).max(axis=1)
+    most: IntArray = np.where(active[..., None, None, None], counts, 0).max(axis=1)
     return most
 
 

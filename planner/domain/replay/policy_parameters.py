@@ -24,7 +24,7 @@ def settings_of(
     """Return the settings of a policy.
 
     They include its parameters, the replicas of each pool and the routing of requests. Targets
-    and P/D ratios are those in force at the end of the run. ``labels`` names the arrangement of
+    and P/D ratios are those at the end of the run. ``labels`` names the arrangement of
     each pool.
     """
     pools = [
@@ -56,7 +56,7 @@ def _stated_settings(policy: Policy) -> Iterator[Setting]:
 
 
 def _active_settings(rule: ScalingPolicy, pools: Sequence[str]) -> Iterator[Setting]:
-    for row in rule.in_force() if isinstance(rule, ReportsParameters) else ():
+    for row in rule.computed_parameters() if isinstance(rule, ReportsParameters) else ():
         for where, value in zip(pools, row.values, strict=True):
             if np.isfinite(value):
                 yield Setting(row.what, where, float(value))

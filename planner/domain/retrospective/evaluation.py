@@ -120,7 +120,7 @@ def _cheapest_plan(
 def _replay_counts(
     study: Study, times_s: FloatArray, counts: IntArray, progress: Progress
 ) -> PolicyRun:
-    policy = PlannedPolicy(name="lt-i", label="As it was in force")
+    policy = PlannedPolicy(name="lt-i", label="Active plan")
     rule = Scheduled(schedule=FixedSchedule(policy.key, times_s.tolist(), counts), name=policy.key)
     built = BuiltPolicy(rule, study.fleet(counts[0]), range(counts.shape[1]))
     return replayed(

@@ -31,17 +31,17 @@ KEPT = {"plan": "plan", "run": "run", "scenario": "scenario", "since": "since", 
 
 
 class Command(HeadroomCommand):
-    help = "Say which plans are in force, put one there, or withdraw one (see /metrics)."
+    help = "List the active plans, make one active, or withdraw one (see /metrics)."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("run", nargs="?", type=int, help="number of a run to put in force")
-        parser.add_argument("--none", action="store_true", help="have no plan in force")
+        parser.add_argument("run", nargs="?", type=int, help="number of the run to make active")
+        parser.add_argument("--none", action="store_true", help="have no active plan")
         parser.add_argument(
-            "--scenario", default="", help="whose plan is meant, where several are in force"
+            "--scenario", default="", help="whose plan is meant, if several are active"
         )
         parser.add_argument(
-            "--history", action="store_true", help="list all that are or were in force"
+            "--history", action="store_true", help="list all plans that are or were active"
         )
         parser.add_argument(
             "--again", type=int, metavar="PLAN", help="number of an earlier plan, by --history"
@@ -82,11 +82,11 @@ class Command(HeadroomCommand):
         lines = []
         for plan in answer["plans"]:
             lines.append(
-                f"Run {plan['run']} of {plan['scenario']} is in force: {plan['policy']}, "
+                f"Run {plan['run']} of {plan['scenario']} is active: {plan['policy']}, "
                 f"{plan['repeat']}."
             )
             lines += table_lines(plan["desired"], COLUMNS)
-        return "\n".join(lines) or "No plan is in force."
+        return "\n".join(lines) or "No plan is active."
 
 
 def _plan_line(plan: ActivePlan) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class Command(HeadroomCommand):
         )
         parser.add_argument(
             "--most-replicas", type=float, metavar="SHARE",
-            help="of replica-hours that may differ from the plan in force without a review",
+            help="of replica-hours that may differ from the active plan without a review",
         )  # fmt: skip
         parser.add_argument(
             "--most-cost", type=float, metavar="SHARE", help="that its cost may differ by"

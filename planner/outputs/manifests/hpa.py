@@ -35,7 +35,7 @@ def documents(export: Export) -> list[Document]:
     else:
         notes = (
             f"An HPA has no timetable: it follows {METRIC} of Headroom's /metrics, so put this "
-            "plan in force there, and have an adapter of Prometheus offer it as an external "
+            "active plan there, and have an adapter of Prometheus offer it as an external "
             "metric with the labels pool and region.",
             "Between minReplicas and maxReplicas, the plan's least and "
             + ("what the guard may add; " if plan.guarded else "most; ")

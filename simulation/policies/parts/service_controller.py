@@ -65,7 +65,7 @@ class ServiceController(ScalingPolicy):
                 self._rebalance(targets, i, service)
         return Actions(targets, soft_s=self.stability.soft_s)
 
-    def in_force(self) -> tuple[ComputedParameter, ...]:
+    def computed_parameters(self) -> tuple[ComputedParameter, ...]:
         """Return the P/D ratio of each service that has one."""
         ratios = np.full(len(self._ends.of), np.nan)
         for i, service in enumerate(self.services):

@@ -45,9 +45,12 @@ class SafetyLayer(ScalingPolicy):
     def gauge(self, observation: Observation) -> Gauge:
         return self.driver.gauge(observation)
 
-    def in_force(self) -> tuple[ComputedParameter, ...]:
+    def computed_parameters(self) -> tuple[ComputedParameter, ...]:
         """Return the targets of the driver and the limit of each safety layer."""
-        return (*self.driver.in_force(), *(layer.in_force()[0] for layer in self.safety))
+        return (
+            *self.driver.computed_parameters(),
+            *(layer.computed_parameters()[0] for layer in self.safety),
+        )
 
     def decide(self, observation: Observation) -> Actions:
         last_s = self.driver.cooling.last_s

@@ -32,5 +32,9 @@ class Wrapper(ScalingPolicy):
     def gauge(self, observation: Observation) -> Gauge | None:
         return None if self._gauged is None else self._gauged.gauge(observation)
 
-    def in_force(self) -> tuple[ComputedParameter, ...]:
-        return self._policy.in_force() if isinstance(self._policy, ReportsParameters) else ()
+    def computed_parameters(self) -> tuple[ComputedParameter, ...]:
+        return (
+            self._policy.computed_parameters()
+            if isinstance(self._policy, ReportsParameters)
+            else ()
+        )

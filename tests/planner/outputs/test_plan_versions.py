@@ -79,7 +79,7 @@ def test_restored_as_it_was_frozen_whatever_became_of_its_run(
     first, second = plans
     with pytest.raises(NotAllowed):
         plan_restore(plan=first, user=planner, now=NOW)
-    with pytest.raises(NotReady, match="is in force"):
+    with pytest.raises(NotReady, match="is active"):
         plan_restore(plan=second, user=approver, now=NOW)
     first.refresh_from_db()
     assert first.until is not None and first.run is not None
@@ -91,7 +91,7 @@ def test_restored_as_it_was_frozen_whatever_became_of_its_run(
     assert [gauge.replicas for gauge in desired(again, NOW)] == [5]
     assert ActivePlan.objects.get(pk=second.pk).until == NOW + 2 * HOUR
     delivery = Delivery.objects.get(channel=webhook)
-    assert delivery.event == "plan.in-force" and "is put in force again" in delivery.text
+    assert delivery.event == "plan.in-force" and "is made active again" in delivery.text
     with pytest.raises(NotFound, match="was removed, and with it what plan"):
         plan_branch(plan=again, user=planner)
     notes = plans_between(again, second).notes
@@ -103,7 +103,7 @@ def test_dates_that_are_over_and_rules_are_respected(
 ) -> None:
     first = ActivePlan.objects.get(pk=plans[0].pk)
     first.repeat = "once"
-    with pytest.raises(NotReady, match="are over since 2024-05-19 00:00 UTC"):
+    with pytest.raises(NotReady, match="ended at 2024-05-19 00:00 UTC"):
         plan_restore(plan=first, user=approver, now=NOW)
     ReviewRules.objects.create(required=True)
     with pytest.raises(NotAllowed, match="by a proposal alone"):

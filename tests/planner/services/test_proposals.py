@@ -131,7 +131,7 @@ def test_a_rule_approves_and_says_so(run):
 def test_what_was_compared_is_what_is_replaced(proposal, planner, approver, run):
     other = propose(by=planner, title="Another", run=planned_run(planner, (1, 1)))
     first = approve(proposal=other, by=approver)
-    with pytest.raises(NotReady, match="Another plan is in force"):
+    with pytest.raises(NotReady, match="The active plan changed"):
         approve(proposal=proposal, by=approver)
     held = amend(proposal=proposal, by=planner, run=run)
     assert held.base == first.plans.get() and held.base_run == other.run

@@ -109,7 +109,7 @@ def test_what_came_is_shown_by_week_and_hour(planner):
     assert figures["demand"]["wape"] == 0.1
     text = digest_text(now=MONDAY + timedelta(days=7, hours=6))
     assert "- 2024-05-13 to 2024-05-20: It came true; week 0." in text
-    assert "week 1" not in text and "In force: run 8" in text and "No schedule fired" in text
+    assert "week 1" not in text and "Active: run 8" in text and "No schedule fired" in text
 
 
 def test_over_http(approver, planner, viewer, scenario):

@@ -90,9 +90,9 @@ def test_it_asks_by_what_so_many_carry_together():
     # They hold 32: 60 in flight are no pile, 70 are, and 8 hold them.
     assert asked(policy, 20, batch=15.0) == [[4]] * 20
     assert asked(policy, 5, begins=20, batch=17.5)[-1] == [8]
-    in_force = {setting.what: setting.values for setting in policy.in_force()}
-    assert in_force["above the plan: of that, what each of 2 does"] == 0.7
-    assert in_force["above the plan: of that, what each of 64 does"] == 1.0
+    computed = {setting.what: setting.values for setting in policy.computed_parameters()}
+    assert computed["above the plan: of that, what each of 2 does"] == 0.7
+    assert computed["above the plan: of that, what each of 64 does"] == 1.0
 
 
 def test_what_is_asked_for_never_falls_below_the_plan_and_rises_with_what_is_served():
@@ -158,8 +158,8 @@ def test_roles_go_by_what_they_do():
     policy = guarded(roles=("prefill", "decode"))
     both = {"prefill_tps": np.array([6000.0, 0.0]), "decode_tps": np.array([600.0, 300.0])}
     assert asked(policy, 5, ready=[4, 4], **both)[-1] == [6, 4]
-    in_force = {setting.what: setting.values for setting in policy.in_force()}
-    assert np.isnan(in_force["above the plan: output tokens a second an instance"][0])
+    computed = {setting.what: setting.values for setting in policy.computed_parameters()}
+    assert np.isnan(computed["above the plan: output tokens a second an instance"][0])
 
 
 def test_what_it_goes_by_is_given_for_every_pool_or_refused():

@@ -223,7 +223,7 @@ def test_latencies_are_held_to_the_tiers_that_a_model_has_traffic_of(mixed: Stud
             ready.policy.reset(ready.fleet)
             (in_force,) = (
                 setting
-                for setting in ready.policy.in_force()
+                for setting in ready.policy.computed_parameters()
                 if setting.what.startswith("limit of")
             )  # type: ignore[attr-defined]
             np.testing.assert_allclose(in_force.values, 500 * limit)

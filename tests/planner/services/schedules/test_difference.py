@@ -89,6 +89,6 @@ def test_the_rule_asks_beyond_its_limits(rule, missed, words):
 
 
 def test_a_first_plan_and_one_of_other_hours_are_asked_for():
-    assert "No plan is in force" in ActivationRule(1.0, 1.0).reason_for_review(None, ())
+    assert "No plan is active" in ActivationRule(1.0, 1.0).reason_for_review(None, ())
     later = plan_difference([plan(MONDAY + 3 * HOUR, 4, 4)], [plan(MONDAY, 4)])
-    assert "too little" in ActivationRule(1.0, 1.0).reason_for_review(later, ())
+    assert "too few" in ActivationRule(1.0, 1.0).reason_for_review(later, ())

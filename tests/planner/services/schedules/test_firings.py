@@ -132,7 +132,7 @@ def test_the_rule_decides_within_its_limits(schedule, approver):
     """Week by week: the first has to be reviewed, one like it follows unasked, another is asked."""
     first = fire(MONDAY, 4, 4, 6, 6)
     assert (first.state, first.proposal.state) == ("review", "open")
-    assert "No plan is in force" in first.words
+    assert "No plan is active" in first.words
     approve(proposal=first.proposal, by=approver, now=MONDAY + HOUR)
     second = fire(MONDAY + WEEK, 4, 5, 6, 6)
     plan = ActivePlan.objects.get(until=None)
