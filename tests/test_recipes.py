@@ -252,7 +252,7 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "planner.config.settings"
 django.setup()
 
 from planner.api.results import results_schema
-from planner.outputs.policy_tables import policy_table, policy_words
+from planner.domain.reports import policies
 from planner.domain.serialise import as_json
 from planner.domain.results.ranking import compare
 from planner.domain.results.figures import policies_table
@@ -263,10 +263,9 @@ result = as_json(compare([policy]))  # what API and command line answer with
 row = result["policies"]["lt-i"]
 assert row["usd_per_request"] == 4.0
 assert policies_table([policy])["usd_per_request"].to_list() == [4.0]  # the CSV
-page = policy_table([("lt-i", "LT-I", row)], ["fast"])
-cells = {head.text: cell.text for head, cell in zip(page.heads, page.lines[0].cells)}
-assert cells["Per request"] == "$4"
-assert "Per request" in policy_words(result, ["lt-i"])[0]
+page = policies.policies_table([policies.Row("LT-I", row | {"name": "lt-i"})], None, {})
+cells = {head.full: text for head, text in zip(page.heads, page.texts()[0])}
+assert cells["Per request ($)"] == "4"
 compared = next(one for one in results_schema()["anyOf"] if one["title"] == "CompareResult")
 columns = compared["properties"]["policies"]["additionalProperties"]["properties"]
 assert columns["usd_per_request"]["description"] == "of completed requests [$]"

@@ -104,6 +104,6 @@ def site_check(
     if link is None or not link.get("href"):
         raise Stopped("Check: the home page has no link to the demo's results.")
     results = visitor.get(urljoin(home.url, link["href"]))
-    if results.first(id="replica-chart") is None:
+    if results.first(id="over-time-1") is None:
         raise Stopped(f"Check: {results.url} shows no chart of recommended replicas.")
     say(f"{results.url} shows the recommended replicas")

@@ -210,6 +210,7 @@ class Shape(Enum):
     BAR = "bar"
     POINTS = "points"
     BAND = "band"  # between ``low`` and the values
+    AREA = "area"  # filled steps; those of a chart stand on each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +262,8 @@ class Chart:
     stacked: bool = False
     horizontal: bool = False
     small: bool = False  # two fit side by side on a wide page
+    half: bool = False  # half as high as others
+    bare: bool = False  # without the title of x, where the text around it says the clock
 
     @property
     def label(self) -> str:
@@ -285,12 +288,16 @@ Block = Facts | Note | Table | Chart
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Blocks under a heading. ``folded``: a page shows it on demand."""
+    """Blocks under a heading.
+
+    ``folded``: a page shows it on demand, and a terminal only if ``printed``.
+    """
 
     title: str
     blocks: tuple[Block, ...]
     name: str = ""  # short name, for the anchor of a page and the sheet of a workbook
     folded: bool = False
+    printed: bool = False
 
     @property
     def sheet(self) -> str:
@@ -309,11 +316,22 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
+class Alternative:
+    """An answer to choose instead, with its price; ``name`` selects it in addresses."""
+
+    name: str
+    label: str
+    price: Fact
+    shown: bool = False  # whether this report is about it
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """An answer for people: what to do, the facts that decide, then the sections.
 
     ``about`` says what it is the answer for, such as the window. ``clock`` is that of moments.
-    ``why`` has the reasons in a sentence or two.
+    ``why`` has the reasons in a sentence or two. ``charts`` belong to the facts, and share their
+    x axis.
     """
 
     title: str
@@ -325,6 +343,8 @@ class Report:
     facts: tuple[Fact, ...] = ()
     warnings: tuple[str, ...] = ()
     clock: str = "utc"
+    alternatives: tuple[Alternative, ...] = ()
+    charts: tuple[Chart, ...] = ()
 
     @property
     def tables(self) -> Iterator[Table]:

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import polars as pl
 
 from planner.domain.report import Report
 from planner.domain.reports.registry import REPORTS
 from planner.errors import NotReady
 from planner.models import Run
-from planner.outputs.plan_report import plan_report
 from planner.selectors.runs import run_result, run_table, run_tables
 
-PLANNED = (Run.Kind.PLAN, Run.Kind.COMPARE, Run.Kind.SIMULATE)
-REPORTED = (*PLANNED, *REPORTS)
+REPORTED = tuple(REPORTS)
 
 
-def run_report(run: Run) -> Report:
-    """Return the report of a completed run; raise NotReady if its kind has none."""
+def run_report(run: Run, alternative: str = "") -> Report:
+    """Return the report of a completed run; raise NotReady if its kind has none.
+
+    ``alternative`` names the plan that the report of a comparison is about. Default: the
+    recommended one.
+    """
     result, names = run_result(run), run_tables(run)
     if run.kind in REPORTS:
-        return REPORTS[run.kind].of(
-            result, lambda name: run_table(run, name) if name in names else pl.DataFrame()
-        )
-    if run.kind in PLANNED:
-        return plan_report(run)
+        read = cache(lambda name: run_table(run, name) if name in names else pl.DataFrame())
+        return REPORTS[run.kind].of(result, read, alternative)
     raise NotReady(
         f"Run {run.pk} ({run.get_kind_display().lower()}) has no report. Export it to json or csv."
     )

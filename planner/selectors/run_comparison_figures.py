@@ -8,6 +8,7 @@ from typing import Any
 
 from planner.domain.columns import (
     COUNT,
+    FLAG,
     HOURS,
     KG,
     KWH,
@@ -179,23 +180,15 @@ def _columns(figures: Sequence[Any]) -> Iterator[tuple[Column, str, str]]:
         dict.fromkeys(tier for row in figures for tier in ((row or {}).get("slo_attainment") or {}))
     )
     for table in (POLICY_TABLE, REQUEST_TABLE, START_TABLE):
-        upper_head = ""
         for column in POLICIES.on(table):
-            if column.unit == REASONS:
-                continue
             head = column.heads[table]
-            by_tier = column.name in ("slo_attainment", "worst_hour") or "_p95_" in column.name
-            if by_tier:
+            if column.unit in (REASONS, FLAG, TEXT):
+                continue
+            if "{}" not in head:
+                yield column, "", head
+            elif column.name != "starts":
                 for tier in tiers:
-                    if head == "{}":
-                        yield column, tier, f"{tier} in time"
-                    elif "{}" in head:
-                        yield column, tier, head.format(tier)
-                    else:
-                        yield column, tier, f"{tier} {head}"
-            elif "{}" not in head:
-                upper_head = upper_head if column.below else head
-                yield column, "", f"{upper_head}, {head}" if column.below else head
+                    yield column, tier, head.format(tier)
 
 
 def _without_unfair_marks(

@@ -19,7 +19,6 @@ from planner.domain.formats import (
     signed_percent,
     when,
 )
-from planner.files.csv_cells import csv_of
 from planner.models import Run, User
 from planner.version import VERSION
 
@@ -29,14 +28,6 @@ for formatter in (figure, percent, signed_percent, milliseconds, duration, when)
 
 PACE = 0.1  # share of a run after which the time left is estimated
 PENDING_LONG_S = 20.0  # an idle worker starts a run within seconds
-
-# Measure of a policy: its label, the unit after (or the sign before) the figure, its icon.
-MEASURES: dict[str, tuple[str, str, str]] = {
-    "gpu_hours": ("GPU-hours", "GPU-h", "gpu"),
-    "cost_usd": ("Cost", "$", "cost"),
-    "energy_kwh": ("Energy", "kWh", "energy"),
-    "carbon_kg": ("Carbon", "kg CO₂e", "carbon"),
-}
 
 STATE_COLOURS = {
     "pending": "secondary",
@@ -110,30 +101,9 @@ def filesize(size: Any) -> str:
 
 
 @register.filter
-def measure_name(measure: str) -> str:
-    return MEASURES[measure][0]
-
-
-@register.filter
-def measure_icon(measure: str) -> str:
-    return MEASURES[measure][2]
-
-
-@register.filter
-def measured(value: Any, measure: str) -> str:
-    """Format a figure with the unit of its measure."""
-    return figure(value, MEASURES[measure][1])
-
-
-@register.filter
 def get(mapping: Any, key: Any) -> Any:
     """Return ``mapping|get:key``, or None without such a key."""
     return mapping.get(key) if isinstance(mapping, dict) else None
-
-
-@register.filter
-def minus(value: float) -> float:
-    return -value
 
 
 @register.filter
@@ -195,20 +165,8 @@ def sample_lines(report: dict[str, Any], reason: str) -> list[int]:
 
 
 @register.filter
-def order_text(order: Any) -> str:
-    """Format the order of an ARIMA model in the usual notation: (2, 1, 1)(1, 0, 0)24."""
-    return f"({', '.join(map(str, order))})" if isinstance(order, list) else str(order)
-
-
-@register.filter
 def state_colour(state: str) -> str:
     return STATE_COLOURS.get(state, "secondary")
-
-
-@register.filter
-def of_kind(rows: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    """Return the rows of one provenance."""
-    return [row for row in rows if row.get("provenance") == kind]
 
 
 @register.filter
@@ -249,17 +207,6 @@ def chart(figure: dict[str, Any], element: str, label: str, classes: str = "") -
         data,
     )
     return frame + table + json_script(figure, data)
-
-
-@register.simple_tag
-def timetable_csv(timetable: dict[str, Any]) -> str:
-    """Return a replica schedule as CSV text: a row per change, a column per pool."""
-    heads = [
-        f"{pool['replica']['model']} {pool['region']} {pool['replica']['arrangement']}"
-        for pool in timetable["pools"]
-    ]
-    rows = [[row["begins"], *row["replicas"]] for row in timetable["rows"]]
-    return csv_of([["begins", *heads], *rows])
 
 
 @register.filter

@@ -83,6 +83,45 @@
     });
   };
 
+  // Charts over time share zoom and cursor. The address keeps the range: ?from=…&to=…
+  const overTime = (frame) => frame.layout?.xaxis?.type === "date";
+  const others = (frame) => [...document.querySelectorAll("[data-drawn]")].filter((other) => other !== frame && overTime(other));
+  const range = () => {
+    const sent = new URLSearchParams(location.search);
+    return sent.get("from") && sent.get("to") ? [sent.get("from"), sent.get("to")] : null;
+  };
+  const keep = (ends) => {
+    const address = new URL(location);
+    ["from", "to"].forEach((name, at) => (
+      ends ? address.searchParams.set(name, String(ends[at]).slice(0, 16).replace(" ", "T")) : address.searchParams.delete(name)
+    ));
+    history.replaceState(history.state, "", address);
+  };
+  let following = false; // true while the others are moved
+  const share = (frame) => {
+    frame.on("plotly_relayout", (change) => {
+      const reset = change["xaxis.autorange"];
+      if (following || !overTime(frame) || !(reset || "xaxis.range[0]" in change)) return;
+      const ends = reset ? null : [change["xaxis.range[0]"], change["xaxis.range[1]"]];
+      keep(ends);
+      following = true;
+      const moved = others(frame).map((other) => Plotly.relayout(other, ends ? { "xaxis.range": ends } : { "xaxis.autorange": true }));
+      Promise.all(moved).finally(() => (following = false));
+    });
+    frame.on("plotly_hover", (event) => {
+      if (following || !overTime(frame) || !event.xvals) return;
+      following = true;
+      for (const other of others(frame)) if (other.offsetParent) Plotly.Fx.hover(other, { xval: event.xvals[0] }, ["xy"]);
+      following = false;
+    });
+    frame.on("plotly_unhover", () => {
+      if (following) return;
+      following = true;
+      for (const other of others(frame)) Plotly.Fx.unhover(other);
+      following = false;
+    });
+  };
+
   const draw = (frame) => {
     const data = document.getElementById(frame.dataset.figure);
     if (!data || !window.Plotly) return;
@@ -91,7 +130,11 @@
     const config = { ...CONFIG, displayModeBar: frame.clientWidth < NARROW ? false : "hover" };
     Plotly.react(frame, figure.data, themed(figure.layout), config).then(() => {
       reachable(frame);
-      if (!frame.dataset.drawn) frame.on("plotly_afterplot", () => reachable(frame));
+      if (!frame.dataset.drawn) {
+        frame.on("plotly_afterplot", () => reachable(frame));
+        share(frame);
+        if (range() && overTime(frame)) Plotly.relayout(frame, { "xaxis.range": range() });
+      }
       frame.dataset.drawn = "true";
     });
   };
@@ -111,7 +154,7 @@
     table.className = "table table-sm";
     const head = table.createTHead().insertRow();
     const lines = figure.data.filter((line) => line.x && line.y && line.type !== "heatmap");
-    cell(head, "th", title(figure.layout, "xaxis") || "x");
+    cell(head, "th", title(figure.layout, "xaxis") || (figure.layout.xaxis?.tickformatstops ? "UTC" : "x"));
     for (const line of lines) cell(head, "th", line.name || title(figure.layout, "yaxis"));
     const rows = new Map();
     lines.forEach((line, i) => line.x.forEach((x, at) => {
@@ -129,7 +172,7 @@
     return table;
   };
 
-  // What a tab hides has no width; it is drawn when it is shown (static/js/tabs.js).
+  // What is hidden has no width, so it is not drawn.
   const drawAll = (root) => {
     for (const frame of root.querySelectorAll("[data-figure]")) if (!frame.closest("[hidden]")) draw(frame);
   };
@@ -153,5 +196,4 @@
     if (document.querySelector("[data-figure]:not([data-drawn])")) drawAll(document);
     else drawAll(event.target);
   });
-  document.addEventListener("tab:shown", (event) => drawAll(event.target));
 })();

@@ -2,6 +2,7 @@
 //   data-confirm="Sentence?"      ask before a form is sent
 //   data-submit-on-change         send the form when this control changes
 //   data-copy="#id"               copy that element's text
+//   data-copy-table               copy the table after this button as CSV
 //   data-progress="id"            while this form's answer is awaited, that element asks how far it is
 (() => {
   "use strict";
@@ -34,6 +35,21 @@
     button.textContent = "Copied";
   });
 
+  // A spreadsheet would run what begins like a formula.
+  const defused = (text) => (/^[=+\-@]/.test(text) && Number.isNaN(Number(text.replaceAll(",", ""))) ? `'${text}` : text);
+  const quoted = (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+  const csv = (table) => [...table.rows]
+    .map((row) => [...row.cells].map((cell) => quoted(defused(cell.innerText.trim().replace(/\s+/g, " ")))).join(","))
+    .join("\n");
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("[data-copy-table]");
+    const table = button?.parentElement.querySelector("table");
+    if (!table) return;
+    await navigator.clipboard.writeText(csv(table));
+    button.classList.add("copied");
+    setTimeout(() => button.classList.remove("copied"), 1500);
+  });
+
   // On a phone the tab that is open may lie beyond the edge.
   document.querySelector(".nav-tabs .active")?.scrollIntoView({ block: "nearest", inline: "center" });
 
@@ -49,6 +65,16 @@
   };
   window.addEventListener("hashchange", opened);
   opened();
+
+  // On paper all sections are open.
+  let closed = [];
+  window.addEventListener("beforeprint", () => {
+    closed = [...document.querySelectorAll("details.card:not([open])")];
+    for (const section of closed) section.open = true;
+  });
+  window.addEventListener("afterprint", () => {
+    for (const section of closed) section.open = false;
+  });
 
   // Saved work must not be lost by a stray click on a link.
   let changed = false;

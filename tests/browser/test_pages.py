@@ -118,7 +118,7 @@ def test_the_dark_theme_is_chosen_kept_and_drawn(
     run = live_server.url + reverse("web:run", args=[study.pk])
     site.goto(run)
     drawn(site)
-    label = site.locator("#replica-chart .xtick text").first
+    label = site.locator("#over-time-1 .xtick text").first
     light = label.evaluate("text => getComputedStyle(text).fill")
     site.get_by_role("button", name="Account and theme").click()
     site.get_by_role("button", name="Dark", exact=True).click()
@@ -138,7 +138,7 @@ def test_a_chart_has_a_table_behind_it(site: Any, live_server: Any, study: Run) 
     rows = behind.locator("tbody tr")
     rows.nth(23).wait_for()
     heads = behind.locator("th").all_text_contents()  # as written, not as styled
-    assert {"UTC", "Demand", "Planned (LT-I)"} <= set(heads)
+    assert {"UTC", "Demand"} <= set(heads)
 
 
 def test_lines_are_chosen_in_the_legend_by_keyboard(
@@ -147,57 +147,77 @@ def test_lines_are_chosen_in_the_legend_by_keyboard(
     """It was the only way to another policy, and a pointer the only way to it."""
     site.goto(live_server.url + reverse("web:run", args=[study.pk]))
     drawn(site)
-    flat = site.locator("#replica-chart").get_by_role("checkbox", name="Flat at peak", exact=True)
-    before = flat.get_attribute("aria-checked")
-    flat.focus()
+    demand = site.locator("#over-time-1").get_by_role("checkbox", name="Demand", exact=True)
+    before = demand.get_attribute("aria-checked")
+    demand.focus()
     site.keyboard.press("Space")
-    expect(flat).not_to_have_attribute("aria-checked", before or "")
-    expect(flat).to_be_focused()
+    expect(demand).not_to_have_attribute("aria-checked", before or "")
+    expect(demand).to_be_focused()
     site.keyboard.press("Enter")
-    expect(flat).to_have_attribute("aria-checked", before or "")
-    toolbar = site.locator("#replica-chart .modebar-btn")
+    expect(demand).to_have_attribute("aria-checked", before or "")
+    toolbar = site.locator("#over-time-1 .modebar-btn")
     assert set(toolbar.evaluate_all("all => all.map(button => button.tabIndex)")) == {-1}
-    # The parts of the page are tabs, by keyboard, each with an address; on paper all are there.
-    plan, sources = site.locator("#plan"), site.locator("#sources")
-    expect(plan).to_be_hidden()
-    site.get_by_role("tab", name="The answer").focus()
-    for _ in range(2):
-        site.keyboard.press("ArrowRight")
-    expect(site.get_by_role("tab", name="The plan")).to_be_focused()
-    expect(plan).to_be_visible()
-    expect(site.locator("#answer")).to_be_hidden()
-    assert site.url.endswith("#plan")
-    site.goto("about:blank")
-    site.goto(f"{live_server.url}{reverse('web:run', args=[study.pk])}#provenance")
-    expect(sources).to_be_visible()
-    site.evaluate("() => { window.dispatchEvent(new Event('beforeprint')) }")
-    expect(plan).to_be_visible()
-    expect(sources).to_be_visible()
     assert not console
 
 
-def test_another_baseline_swaps_the_savings(site: Any, live_server: Any, study: Run) -> None:
-    site.goto(live_server.url + reverse("web:run", args=[study.pk]))
-    card = site.locator("[data-saving=gpu_hours]")
-    assert "instead of 400 GPU-h" in card.inner_text()
-    site.get_by_label("against").select_option("flat-peak")
-    site.locator("[data-saving=gpu_hours]", has_text="instead of 320 GPU-h").wait_for()
-    assert "baseline=flat-peak" in site.url
-    site.reload()
-    assert "instead of 320 GPU-h" in card.inner_text()
+def test_a_folded_section_opens_by_its_address_and_on_paper(
+    site: Any, live_server: Any, study: Run, console: list[str]
+) -> None:
+    address = live_server.url + reverse("web:run", args=[study.pk])
+    site.goto(address)
+    plan, sources = (site.locator(f"#{name} > *").nth(1) for name in ("plan", "sources"))
+    expect(plan).to_be_hidden()
+    site.goto("about:blank")
+    site.goto(f"{address}#plan")
+    expect(plan).to_be_visible()
+    expect(sources).to_be_hidden()
+    site.evaluate("() => { window.dispatchEvent(new Event('beforeprint')) }")
+    expect(sources).to_be_visible()
+    site.evaluate("() => { window.dispatchEvent(new Event('afterprint')) }")
+    expect(sources).to_be_hidden()
+    assert not console
 
 
-def test_one_pool_redraws_the_charts(
+def test_an_alternative_redraws_the_first_screen(
+    site: Any, live_server: Any, study: Run, console: list[str]
+) -> None:
+    study.result["alternatives"] = {"economy": "lt-i", "balanced": "flat-peak"}
+    study.save()
+    site.goto(f"{live_server.url}{reverse('web:run', args=[study.pk])}?alternative=economy")
+    drawn(site)
+    top = "Math.max(...document.querySelector('#over-time-2').data[0].y)"
+    economy, tile = site.evaluate(top), site.locator(".tile", has_text="Cost per day")
+    expect(tile).to_contain_text("$500")
+    site.get_by_role("link", name="Balanced").click()
+    expect(tile).to_contain_text("$800")
+    drawn(site)
+    assert site.evaluate(top) != economy
+    assert "alternative=balanced" in site.url
+    site.go_back()
+    expect(tile).to_contain_text("$500")
+    assert not console
+
+
+def test_charts_share_the_range_and_the_address_keeps_it(
     site: Any, live_server: Any, study: Run, console: list[str]
 ) -> None:
     site.goto(live_server.url + reverse("web:run", args=[study.pk]))
     drawn(site)
-    top = "Math.max(...document.querySelector('#replica-chart').data.at(-1).y)"
-    every = site.evaluate(top)
-    site.get_by_label("Model and region").select_option("llama-2-70b / us-west")
-    site.get_by_text("summed over llama-2-70b / us-west").wait_for()
+    ends = ["2024-05-18T06:00", "2024-05-18T12:00"]
+    range_of = "id => document.getElementById(id).layout.xaxis.range.map(end => String(end))"
+    site.evaluate(
+        "ends => Plotly.relayout('over-time-1', "
+        "{'xaxis.range[0]': ends[0], 'xaxis.range[1]': ends[1]})",
+        ends,
+    )
+    site.wait_for_function("location.search.includes('from=2024-05-18T06')")
+    both = [site.evaluate(range_of, name) for name in ("over-time-1", "over-time-2")]
+    assert both[0] == both[1]
+    site.reload()
     drawn(site)
-    assert site.evaluate(top) < every
+    site.wait_for_function(
+        "String(document.getElementById('over-time-2').layout.xaxis.range[0]).includes('06:00')"
+    )
     assert not console
 
 
@@ -296,7 +316,7 @@ def test_a_slider_goes_through_past_moments_of_a_forecast(
     site: Any, live_server: Any, study: Run, console: list[str]
 ) -> None:
     moments_of(study)
-    site.goto(f"{live_server.url}{reverse('web:run', args=[study.pk])}#forecast")
+    site.goto(f"{live_server.url}{reverse('web:run', args=[study.pk])}#forecast-errors")
     drawn(site)
     expect(site.locator("#moment-origin")).to_contain_text("01:00")
     site.locator("#moment-at").focus()

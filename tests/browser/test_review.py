@@ -53,7 +53,7 @@ def test_a_plan_is_reviewed_by_two(
 ) -> None:
     other = as_somebody(site, live_server, "ada")
     site.goto(f"{live_server.url}/runs/{runs[0].pk}/")
-    site.get_by_role("link", name="Propose", exact=True).click()
+    site.get_by_role("link", name="Propose change").click()
     site.get_by_label("Title").fill("Fewer by night")
     site.get_by_label("Why").fill("@ada, one will do by night.")
     site.get_by_label("Repeat").select_option("daily")

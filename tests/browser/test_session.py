@@ -32,7 +32,7 @@ def test_from_an_answer_to_what_if(
     expect(
         site.get_by_text("where TTFT bounds it").or_(site.get_by_text("where TBT bounds it"))
     ).to_be_visible()
-    site.get_by_role("tab", name="What-if").click()
+    site.get_by_role("link", name="What-if", exact=True).click()
     site.get_by_label("Setting 1").select_option("price.G")
     site.locator("#value-1").fill("2")
     expect(site.locator("#what-if-answers")).to_contain_text("+100.0%")

@@ -22,12 +22,14 @@ from planner.domain.planning.inputs import PlannedWindow
 from planner.domain.planning.planning import forecast_load
 from planner.domain.preparation import planned_of, study_of, with_seed
 from planner.domain.progress import Progress, part, silent
+from planner.domain.recommend.alternatives import alternatives_of, level_of
 from planner.domain.recommend.figures import (
     AssuranceFigures,
     TestDayFigures,
     assurance_figures,
     day_figures,
 )
+from planner.domain.recommend.rule import Candidate
 from planner.domain.recommend.test_days import TestDays, spared
 from planner.domain.recommend.trials import STATIC, Trials
 from planner.domain.replay.equal_attainment import with_flat_costs
@@ -51,7 +53,7 @@ from planner.domain.serialise import MERGED, OPTIONAL
 from planner.domain.study import PolicyRun, Study
 from planner.domain.verification.profile_error import ProfileError, profile_errors
 from planner.domain.whatif.plan_inputs import basis_of
-from planner.errors import Infeasible, ScenarioError
+from planner.errors import EXPECTED, Infeasible, ScenarioError
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.schema.test_days import LEVELS, Assurance
 from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
@@ -94,6 +96,7 @@ class CompareResult:
     comparison: PolicyComparison = field(metadata={MERGED: True})
     test_days: tuple[TestDayFigures, ...]
     assurance: dict[str, AssuranceFigures]
+    alternatives: dict[str, str]  # levels of assurance and the static fleet: keys of ``policies``
     modules: tuple[ModuleFigures, ...] | None = field(metadata={OPTIONAL: True})
     seconds: float
 
@@ -126,7 +129,7 @@ def run(
     choices = trials.choices([*chosen, *beside])
     choice, candidates = choices.get(LEVELS[level], (None, []))
     spare = trials.spare_at(level)
-    study = spared(study) if spare else study
+    without_spare, study = study, spared(study) if spare else study
     planned = planned_of(study, part(progress, 0.74, 0.8))
     by_policy = {candidate.policy: candidate for candidate in candidates}
     everyone = [
@@ -138,7 +141,7 @@ def run(
     def replayed(policy: Policy, asked: bool, report: Progress) -> PolicyRun | str:
         """Simulate a policy on the window, or return the reason to omit it."""
         sized = by_policy.get(policy.key) if policy.name == STATIC else None
-        at = 0 if sized is None or sized.value is None else int(sized.value)
+        at = level if sized is None or sized.value is None else int(sized.value)
         static = partial(trials.static_fleet, at, spare)
         try:
             run = run_policy(
@@ -154,9 +157,30 @@ def run(
             return f"{policy.title} is left out: {problem}"
         return replace(run, asked=asked)
 
+    alternatives, others = alternatives_of(choices, LEVELS[level])
+
+    def of_other_level(key: str, candidate: Candidate, report: Progress) -> PolicyRun | str:
+        """Simulate the policy of another level of assurance on the window."""
+        policy = trials.turned(by_key[candidate.policy], candidate)
+        its_study = spared(without_spare) if candidate.spare else without_spare
+        at = 0 if candidate.value is None else int(candidate.value)
+        try:
+            run = run_policy(
+                its_study, policy, seed=scenario.seed, progress=report, tests=tests,
+                static=partial(trials.static_fleet, at, candidate.spare),
+            )  # fmt: skip
+        except EXPECTED as problem:
+            return f"{key} is left out: {problem}"
+        return replace(run, name=key, label=f"{run.label} ({level_of(key)})",
+                       asked=False)  # fmt: skip
+
+    by_key = {policy.key: policy for policy in (*chosen, *beside)}
     simulations: list[Part[Any]] = [
         Part(f"Simulate: {policy.title}", partial(replayed, policy, i < len(chosen)))
         for i, policy in enumerate(everyone)
+    ] + [
+        Part(f"Simulate: {key}", partial(of_other_level, key, candidate))
+        for key, candidate in others.items()
     ]
     *outcomes, errors = parts.map(
         [
@@ -199,10 +223,17 @@ def run(
             ),
             profile_error=errors,
             comparison=comparison,
-            test_days=day_figures(trials.days, candidates, level),
+            test_days=day_figures(
+                trials.days,
+                [*candidates, *(replace(its, policy=key) for key, its in others.items())],
+                level,
+            ),
             assurance=assurance_figures(
                 {name: its for name, (its, _) in choices.items()}, trials.days
             ),
+            alternatives={
+                name: key for name, key in alternatives.items() if key in comparison.baselines
+            },
             modules=module_figures(runs),
             seconds=time.perf_counter() - begun,
         ),
@@ -246,7 +277,8 @@ def _planner(comparison: PolicyComparison) -> PolicyRun | None:
     """
     take = comparison.recommended
     recommended = [] if take is None else [take.policy]
-    for name in (*recommended, plan_policy(comparison.ranking)):
+    ranking = (name for name in comparison.ranking if not level_of(name))
+    for name in (*recommended, plan_policy(ranking)):
         run = None if name is None else comparison.run(name)
         if run is None or run.plan is None or run.traits.plan is None:
             continue

@@ -38,6 +38,11 @@ class TestDayFigures:
     pass_share: float
     not_applicable: str
     policies: dict[str, PolicyOnDay]
+    level: str = ""  # lowest level of assurance that requires it; "": no level
+
+    def required_by(self, level: str) -> bool:
+        """Return whether ``level`` of assurance requires the day."""
+        return self.level in LEVELS and LEVELS.index(self.level) <= LEVELS.index(level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,7 @@ def day_figures(
                 for candidate in candidates
                 if (result := candidate.on(i, day)) is not None
             },
+            level="" if day.level is None or not day.cases else LEVELS[day.level],
         )
         for i, day in enumerate(days)
     )

@@ -1,12 +1,21 @@
-"""Report the basis that plans, backtests and outlooks share: window, inputs and sources."""
+"""Report the basis that plans, backtests and outlooks share: window, inputs, errors and sources."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, cast
 
-from planner.domain.formats import when
-from planner.domain.report import Head, Note, Section, sources_section, table
-from planner.domain.results.basis import Frame, WindowFacts
+from planner.domain.formats import duration, when
+from planner.domain.planning.figures import PlanFigures
+from planner.domain.report import Form, Head, Section, sources_section, table
+from planner.domain.results.assumptions import Assumption
+from planner.domain.results.basis import Forecasts, Frame, WindowFacts
+from planner.domain.traffic.traffic import FORECAST
+from planner.domain.verification.profile_error import ProfileError
+
+ASSUMED = "assumed"
 
 
 def window_text(window: WindowFacts) -> str:
@@ -14,25 +23,147 @@ def window_text(window: WindowFacts) -> str:
     return f"{when(window.start, window.clock)} to {when(window.end, window.clock)}"
 
 
+def window_title(frame: Frame) -> str:
+    """Return what the window is: a backtest or a forecast, of which day, and how busy it was."""
+    window = frame.window
+    kind = "Forecast" if window.replay == FORECAST else "Backtest"
+    start, whole_day = window.start, window.end - window.start == timedelta(days=1)
+    if whole_day and window.clock == "utc" and start.hour == start.minute == 0:
+        parts = [f"{kind} of {start:%a} {start.day} {start:%b %Y}"]
+    else:
+        parts = [f"{kind}, {window_text(window)}".replace(" UTC", "")]
+    rank = window.rank
+    if rank is not None and rank.rank is not None and rank.of > 1:
+        span = duration((window.end - window.start).total_seconds())
+        what = "days" if whole_day else f"windows of {span}"
+        parts.append(f"{_ordinal(rank.rank)} busiest of {rank.of} {what}")
+    return " · ".join([*parts, "UTC"] if window.clock == "utc" else parts)
+
+
+def _ordinal(rank: int) -> str:
+    """Return 1 as "the", and other numbers as 2nd, 3rd or 4th."""
+    if rank == 1:
+        return "the"
+    ending = (
+        "th" if rank % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(rank % 10, "th")
+    )
+    return f"{rank}{ending}"
+
+
 def basis_sections(frame: Frame, notes: Sequence[str] = ()) -> tuple[Section, ...]:
     """Return the sections of inputs and sources."""
-    return (*_assumptions(frame), *sources_section(frame.provenance, (*notes, *frame.notes)))
+    sources = sources_section(frame.provenance, (*notes, *frame.notes))
+    return (*assumptions_section(frame, folded=True), *sources)
 
 
-def _assumptions(frame: Frame) -> tuple[Section, ...]:
-    """Return the section of inputs, with the number of those that are assumed."""
+def assumptions_section(frame: Frame, *, folded: bool = False) -> tuple[Section, ...]:
+    """Return the section of inputs: those with the largest effect first, then the assumed ones."""
     if not frame.assumptions:
         return ()
-    assumed = sum(row.provenance == "assumed" for row in frame.assumptions)
+    assumed = sum(row.provenance == ASSUMED for row in frame.assumptions)
+    ordered = sorted(
+        _merged(frame.assumptions),
+        key=lambda row: (-(row.effect or 0.0), row.provenance != ASSUMED),
+    )
     inputs = table(
-        frame.assumptions,
+        ordered,
         (Head("Input", wide=2), lambda row: row.what),
         (Head("Value", wide=2), lambda row: row.value),
+        (Head("Effect", wide=2), lambda row: row.matters),
         (Head("Kind"), lambda row: row.provenance),
         (Head("Source", wide=3), lambda row: row.source),
-        (Head("Effect", wide=2), lambda row: row.matters),
         (Head("Scenario key", wide=2), lambda row: row.key),
     )
-    title = f"Inputs: {assumed} of {len(frame.assumptions)} are assumed"
-    note = Note("An assumed input is worth checking if its effect is large.")
-    return (Section(title, (note, inputs), "Assumptions", folded=True),)
+    title = f"Assumptions: {assumed} of {len(frame.assumptions)} inputs"
+    return (Section(title, (inputs,), "Assumptions", folded),)
+
+
+def _merged(assumptions: Sequence[Assumption]) -> Iterator[Assumption]:
+    """Yield the inputs, with one row for inputs that several sources of traffic have alike."""
+    alike: dict[tuple[str, str, str, str], list[Assumption]] = {}
+    for row in assumptions:
+        alike.setdefault((row.what, row.provenance, row.source, row.key), []).append(row)
+    for first, *others in alike.values():
+        if not others:
+            yield first
+            continue
+        values = f"{first.value}, and {len(others)} alike"
+        largest = max((first, *others), key=lambda row: row.effect or 0.0)
+        yield replace(largest, value=values)
+
+
+def forecasts_section(forecasts: Forecasts | None) -> Iterator[Section]:
+    """Yield the errors of the forecasts."""
+    series = cast(Sequence[Mapping[str, Any]], forecasts.series if forecasts else ())
+    if not series:
+        return
+    errors = table(
+        series,
+        (Head("Model", wide=2), lambda row: row["model"]),
+        (Head("Region", wide=2), lambda row: row["region"]),
+        (Head("Tier", wide=2), lambda row: row["tier"]),
+        (Head("Forecaster", wide=2), lambda row: row["method"]),
+        (Head("WAPE", Form.SHARE), lambda row: row["wape"]),
+        (Head("Peak WAPE", Form.SHARE), lambda row: row["peak_wape"]),
+        (Head("Coverage of the 80% band", Form.SHARE), lambda row: row["coverage80"]),
+        note="Errors of past forecasts.",
+    )
+    yield Section("Forecast errors", (errors,), "Forecast", folded=True)
+
+
+def profiles_section(errors: Sequence[ProfileError]) -> Iterator[Section]:
+    """Yield the errors of the profiles, with the replicas if they are slower or faster."""
+    if not errors:
+        return
+    rows = table(
+        errors,
+        (Head("Model", wide=2), lambda row: row.model),
+        (Head("GPUs", wide=2), lambda row: row.arrangement or f"{row.tp} x {row.gpu}"),
+        (Head("Error", Form.SHARE), lambda row: row.error),
+        (Head("Basis", wide=3), lambda row: row.basis),
+        (Head("Replicas", Form.COUNT), lambda row: row.replicas),
+        (Head("If slower", Form.COUNT), lambda row: row.replicas_if_slower),
+        (Head("If faster", Form.COUNT), lambda row: row.replicas_if_faster),
+        note="Replicas at the peak, also if the profile is slower or faster by its error.",
+    )
+    yield Section("Profile errors", (rows,), "Profiles", folded=True)
+
+
+def constraints_section(plan: PlanFigures | None) -> Iterator[Section]:
+    """Yield the binding constraints of the plan."""
+    if plan is None or not plan.binding:
+        return
+    rows = table(
+        plan.binding,
+        (Head("Constraint", wide=5), lambda row: row.sentence),
+        (Head("Periods", Form.COUNT), lambda row: row.periods),
+    )
+    yield Section("Binding constraints", (rows,), "Constraints", folded=True)
+
+
+def capacity_section(frame: Frame) -> Iterator[Section]:
+    """Yield what a replica sustains within the SLO."""
+    if not frame.capacity:
+        return
+    rows = table(
+        frame.capacity,
+        (Head("Model", wide=2), lambda row: row.replica.model),
+        (Head("GPUs", wide=2), lambda row: row.replica.arrangement),
+        (Head("Role"), lambda row: row.replica.role),
+        (Head("Capacity", Form.NUMBER, "req/s"), lambda row: row.max_rps),
+        (Head("Capacity", Form.NUMBER, "input tokens/s"), lambda row: row.input_tps),
+        (Head("TTFT", Form.NUMBER, "ms"), lambda row: row.ttft_ms),
+        (Head("TPOT", Form.NUMBER, "ms"), lambda row: row.tbt_ms),
+        (Head("Limited by", wide=2), lambda row: f"{row.bound_by} of {row.tier}"),
+        (Head("Pool of 8", Form.NUMBER, "input tokens/s"), lambda row: _pool(row.pool_tps, 8)),
+        (Head("Pool of 64", Form.NUMBER, "input tokens/s"), lambda row: _pool(row.pool_tps, 64)),
+        (Head("Kind"), lambda row: row.provenance),
+        (Head("Source", wide=3), lambda row: row.source),
+        note="Larger pools sustain more per replica.",
+    )
+    yield Section("Replica capacity", (rows,), "Capacity", folded=True)
+
+
+def _pool(joint_tps: Sequence[float], size: int) -> float | None:
+    """Return the joint capacity of a pool of ``size`` replicas."""
+    return joint_tps[size - 1] if len(joint_tps or ()) >= size else None

@@ -48,6 +48,7 @@ class Assumption:
     source: str
     key: str
     matters: str = ""  # effect on the result, from capacities alone
+    effect: float | None = None  # share of replicas and cost that ``matters`` states
 
 
 def assumptions_of(study: Study) -> tuple[Assumption, ...]:
@@ -116,7 +117,7 @@ def _traffic(study: Study) -> Iterator[Assumption]:
                 yield Assumption(whose, value, ASSUMED, source_words, f"{key}.{what}")
     for m, model in enumerate(traffic.models):
         for row in _lengths(traffic, m, model):
-            yield replace(row, matters=_effect_of_longer_lengths(study, m, row))
+            yield _with_effect_of_longer_lengths(study, m, row)
         yield from _cached(study, m, model)
 
 
@@ -177,8 +178,8 @@ def _moments(tokens: Int32Array, models: CodeArray, m: int) -> tuple[float, floa
     return mean, math.sqrt(max(0.0, squares / count - mean * mean))
 
 
-def _effect_of_longer_lengths(study: Study, m: int, row: Assumption) -> str:
-    """Return the effect of longer prompts or answers on replicas and cost, in words.
+def _with_effect_of_longer_lengths(study: Study, m: int, row: Assumption) -> Assumption:
+    """Return the input with the effect of longer prompts or answers on replicas and cost.
 
     It comes from the fluid model of one replica at mean lengths, without a simulation.
     """
@@ -186,16 +187,17 @@ def _effect_of_longer_lengths(study: Study, m: int, row: Assumption) -> str:
     profile = next((its for (n, _), its in known.items() if n == m), None)
     lengths = study.traffic.lengths[m]
     if profile is None or not len(lengths[0]):
-        return ""
+        return row
     prompt, answer = (float(tokens.mean()) for tokens in lengths)
     longer = (
         (LONGER * prompt, answer) if row.what.startswith("Prompt") else (prompt, LONGER * answer)
     )
     most = largest_rate(profile, prompt, answer)[0], largest_rate(profile, *longer)[0]
     if not all(math.isfinite(rate) and rate > 0 for rate in most):
-        return ""
+        return row
     more = most[0] / most[1] - 1
-    return f"If they are {LONGER - 1:.0%} longer, about {more:.0%} more replicas and cost."
+    words = f"{LONGER - 1:.0%} longer: about {more:+.0%} replicas and cost"
+    return replace(row, matters=words, effect=more)
 
 
 def _lengths_of_counts(whose: str, source: BinnedSource, field: str, key: str) -> Assumption:
@@ -237,7 +239,11 @@ def _speeds(study: Study) -> Iterator[Assumption]:
             source = provenance_at(profile, sizes.outside((m, g)))
         known = UNCHECKED if error is None else f"error {error.value:.1%} ({error.basis})"
         value = f"{profile.kind} profile, {known}"
-        yield Assumption(f"Speed of {name}", value, source.kind, source.source, "profiles")
+        effect = None if error is None else error.value
+        words = "" if effect is None else f"slower by its error: about {effect:+.0%} replicas"
+        yield Assumption(
+            f"Speed of {name}", value, source.kind, source.source, "profiles", words, effect
+        )
         source_words = (
             "the profile's own" if section.name else "scenario, bf16 where it says nothing"
         )

@@ -10,7 +10,6 @@ from typing import Any
 
 from planner.management.base import RunCommand
 from planner.models import Run
-from planner.outputs.policy_tables import policy_words, settings_words
 from planner.storage import row_arrays
 
 OUT_NAMES = {"replicas.parquet": "series.parquet"}
@@ -38,8 +37,3 @@ class Command(RunCommand):
                 shutil.copy(table, options["out"] / OUT_NAMES.get(table.name, table.name))
             (options["out"] / "result.json").write_text(json.dumps(answer, indent=2) + "\n")
         return answer
-
-    def words(self, answer: dict[str, Any]) -> str:
-        rows = [*filter(None, [answer["replayed"]["sentence"]])]
-        rows += policy_words(answer, answer["ranking"])
-        return "\n".join(rows + settings_words(answer, answer["ranking"][0]))

@@ -128,6 +128,7 @@ def _over_x(chart: Chart, clock: str) -> Drawing:
         ]
     bars = [series for series in chart.series if series.shape is Shape.BAR]
     stacked = [0.0] * max((len(series.x) for series in bars), default=0)
+    below: tuple[float | None, ...] = ()  # upper edge of the areas so far
     legend = LEFT
     for series, colour in _coloured(chart):
         y = right if series.right else left
@@ -137,6 +138,12 @@ def _over_x(chart: Chart, clock: str) -> Drawing:
         elif series.shape is Shape.POINTS:
             for px, py in _points(series, x, y):
                 parts.append(Box(px - 2.5, py - 2.5, 5.0, 5.0, colour))
+        elif series.shape is Shape.AREA:
+            edge = _on_top(series, below)
+            high, low = _points(series, x, y, edge), _points(series, x, y, below or (0.0,) * len(
+                edge))  # fmt: skip
+            parts.append(Path((*high, *reversed(low)), colour, filled=True))
+            below = edge
         elif series.shape is Shape.BAND:
             high, low = _points(series, x, y), _points(series, x, y, series.low)
             parts.append(Path((*high, *reversed(low)), colour, filled=True))
@@ -152,6 +159,12 @@ def _over_x(chart: Chart, clock: str) -> Drawing:
     return Drawing(WIDTH, HEIGHT, tuple(parts))
 
 
+def _on_top(series: Series, below: Sequence[float | None]) -> tuple[float | None, ...]:
+    """Return the upper edge of an area that stands on others."""
+    lower = below or (0.0,) * len(series.y)
+    return tuple((y or 0.0) + (low or 0.0) for y, low in zip(series.y, lower, strict=True))
+
+
 def _points(
     series: Series, x: Scale, y: Scale, values: Sequence[float | None] = ()
 ) -> list[tuple[float, float]]:
@@ -160,7 +173,7 @@ def _points(
     for at, value in zip(series.x, values or series.y, strict=True):
         if value is None:
             continue
-        if points and series.shape is Shape.STEP:
+        if points and series.shape in (Shape.STEP, Shape.AREA):
             # The value holds until the next moment, so draw a step and not a slope.
             points.append((x.at(at), points[-1][1]))
         points.append((x.at(at), y.at(value)))
@@ -230,9 +243,10 @@ def _number_scale(values: Sequence[float], log: bool) -> Scale:
 def _y_scale(series: Sequence[Series], axis: Axis) -> Scale:
     """Return the scale of values, from zero (or the least, if negative) to above the largest."""
     values = [y for each in series for y in each.y if y is not None]
-    bars = [each for each in series if each.shape is Shape.BAR]
-    if len(bars) > 1:  # stacked bars reach the sum
-        values += [sum(y or 0.0 for y in ys) for ys in zip(*(each.y for each in bars), strict=True)]
+    for shape in (Shape.BAR, Shape.AREA):
+        stack = [each.y for each in series if each.shape is shape]
+        if len(stack) > 1:  # these reach the sum
+            values += [sum(y or 0.0 for y in ys) for ys in zip(*stack, strict=True)]
     most = axis.top or max(values, default=0.0) or 1.0
     ticks = _ticks(most)
     least = min([0.0, *values])

@@ -158,14 +158,16 @@ def _layout(
         axes["xaxis"] |= {"tickformatstops": DATES, "hoverformat": "%-d %b %Y, %H:%M UTC"}
     if right:
         axes["yaxis2"] = {"title": {"text": right}} | _RIGHT
+    if special.get("bare"):
+        axes["xaxis"]["title"] = {"text": ""}
     legend = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
-    rest = dict(special)
+    rest = {name: value for name, value in special.items() if name != "bare"}
     if together:
         legend["traceorder"] = "normal"
         rest["hovermode"] = "x unified"
     return {
         "height": height,
-        "margin": {"l": 56, "r": 16, "t": 8, "b": 40},
+        "margin": {"l": 56, "r": 16, "t": 8, "b": 24 if special.get("bare") else 40},
         "legend": legend,
         **{name: axis | rest.pop(name, {}) for name, axis in axes.items()},
         **rest,

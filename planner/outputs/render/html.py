@@ -33,6 +33,7 @@ class ShownTable:
     table: Table
     heads: tuple[tuple[Head, str], ...]  # with their classes
     rows: tuple[tuple[bool, tuple[Cell, ...]], ...]  # whether it is marked, and its cells
+    live: bool  # on a page with scripts, which copy it
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +70,20 @@ def sections_shown(report: Report, *, live: bool) -> tuple[ShownSection, ...]:
     )
 
 
+def charts_shown(report: Report, *, live: bool) -> tuple[ShownBlock, ...]:
+    """Return the charts that belong to the facts, for templates."""
+    return tuple(
+        _shown_block(chart, f"over-time-{i}", report.clock, live)
+        for i, chart in enumerate(report.charts, start=1)
+    )
+
+
 def html_of(report: Report, cover: Cover) -> str:
     """Return a report as one HTML file."""
-    shown = {"report": report, "cover": cover, "sections": sections_shown(report, live=False)}
+    shown = {
+        "report": report, "cover": cover, "charts": charts_shown(report, live=False),
+        "sections": sections_shown(report, live=False),
+    }  # fmt: skip
     return render_to_string("reports/report.html", shown)
 
 
@@ -79,7 +91,7 @@ def _shown_block(block: Block, element: str, clock: str, live: bool) -> ShownBlo
     """Return a block as its template shows it."""
     match block:
         case Table():
-            return ShownBlock("table", block, element, table=_shown_table(block, clock))
+            return ShownBlock("table", block, element, table=_shown_table(block, clock, live))
         case Chart() if live:
             return ShownBlock("chart", block, element, figure=figure_of(block, clock))
         case Chart():
@@ -90,7 +102,7 @@ def _shown_block(block: Block, element: str, clock: str, live: bool) -> ShownBlo
             return ShownBlock("note", block, element)
 
 
-def _shown_table(table: Table, clock: str) -> ShownTable:
+def _shown_table(table: Table, clock: str, live: bool) -> ShownTable:
     """Return a table with its values as text."""
     looks = ["num" if head.numeric else WIDE.get(head.wide, "wide") for head in table.heads]
     rows = tuple(
@@ -100,7 +112,7 @@ def _shown_table(table: Table, clock: str) -> ShownTable:
         )
         for i, texts in enumerate(table.texts(clock))
     )
-    return ShownTable(table, tuple(zip(table.heads, looks, strict=True)), rows)
+    return ShownTable(table, tuple(zip(table.heads, looks, strict=True)), rows, live)
 
 
 def _shade(table: Table, row: int, column: int) -> str:

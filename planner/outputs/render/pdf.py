@@ -154,6 +154,12 @@ def _story(report: Report, cover: Cover) -> list[Flowable]:
         _answer(report.answer),
         *([_text(report.why), Spacer(0, 6)] if report.why else []),
         _facts(report.facts),
+        *(
+            [Spacer(0, 6), _facts(tuple(each.price for each in report.alternatives))]
+            if report.alternatives
+            else []
+        ),
+        *(KeepTogether(_chart(chart, report.clock)) for chart in report.charts),
         *(_text(warning, ITEM, bulletText="•") for warning in report.warnings),
     ]
     for section in report.sections:

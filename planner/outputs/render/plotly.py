@@ -29,17 +29,19 @@ COLOURS = {
 OTHERS = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED, GREY)
 DASHES = {Role.BASELINE: "dash", Role.LIMIT: "dot"}
 WIDTHS = {Role.RECOMMENDED: 3.0, Role.LIMIT: 1.5, Role.BASELINE: 1.5, Role.DEMAND: 1.0}
-HEIGHT, SMALL = 360, 280
+AREAS = (BLUE, SKY, PURPLE, GREEN, GREY)
+HEIGHT, SMALL, HALF = 320, 280, 180
 PER_CENT = (Form.SHARE, Form.CHANGE)
 
 
 def figure_of(chart: Chart, clock: str = "utc") -> Figure:
     """Return a chart as data and layout of Plotly."""
-    others = cycle(OTHERS)
+    areas = all(series.shape is Shape.AREA for series in chart.series)
+    others = cycle(AREAS if areas else OTHERS)
     traces = [
         trace
         for series in chart.series
-        for trace in _traces(series, COLOURS.get(series.role) or next(others), chart, clock)
+        for trace in _traces(series, _colour(series) or next(others), chart, clock)
     ]
     named = any(isinstance(x, str) for series in chart.series for x in series.x)
     moments = any(isinstance(x, datetime) for series in chart.series for x in series.x)
@@ -59,10 +61,18 @@ def figure_of(chart: Chart, clock: str = "utc") -> Figure:
         }  # fmt: skip
     # The unit of y stands beside the title of the chart.
     titles = (chart.y.unit, "") if chart.horizontal else (chart.x.full, chart.y.title)
+    height = HALF if chart.half else SMALL if chart.small else HEIGHT
     return plain_figure(
-        traces, height=SMALL if chart.small else HEIGHT, x=relative if moments else titles[0],
-        y=titles[1], together=moments, **layout,
+        traces, height=height, x=relative if moments else titles[0],
+        y=titles[1], together=moments, **layout | ({"bare": True} if chart.bare else {}),
     )  # fmt: skip
+
+
+def _colour(series: Series) -> str | None:
+    """Return the colour of the role of a series; None: the next colour."""
+    if series.role is Role.FORECAST and series.shape is Shape.BAND:
+        return SKY
+    return COLOURS.get(series.role)
 
 
 def _barmode(chart: Chart) -> str:
@@ -113,7 +123,12 @@ def _traces(series: Series, colour: str, chart: Chart, clock: str) -> Iterator[d
     if series.shape is Shape.BAND:
         edge = {"line": line | {"width": 0}, "hoverinfo": "skip", "hovertemplate": None}
         yield trace | edge | {"y": list(series.low), "showlegend": False}
-        yield trace | edge | {"fill": "tonexty", "fillcolor": _pale(colour, 0.22)}
+        opacity = 0.5 if series.role is Role.SHORTFALL else 0.22
+        yield trace | edge | {"fill": "tonexty", "fillcolor": _pale(colour, opacity)}
+        return
+    if series.shape is Shape.AREA:
+        fill = {"stackgroup": "all", "fillcolor": _pale(colour, 0.7)}
+        yield trace | fill | {"line": {"color": colour, "width": 0.5, "shape": "hv"}}
         return
     if series.role is Role.DEMAND:
         trace |= {"fill": "tozeroy", "fillcolor": _pale(colour, 0.18)}

@@ -23,6 +23,9 @@ def terminal_text(report: Report, *, colour: bool = False) -> str:
     lines += [painted(f"warning: {warning}", Meaning.RISK) for warning in report.warnings]
     if report.facts:
         lines += ["", *_facts(Facts(report.facts))]
+    if report.alternatives:
+        prices = Facts(tuple(each.price for each in report.alternatives))
+        lines += ["", painted("Alternatives"), *_facts(prices)]
     for section in report.sections:
         if body := list(_section(section, report.clock)):
             lines += ["", painted(section.title), *body]
@@ -30,14 +33,15 @@ def terminal_text(report: Report, *, colour: bool = False) -> str:
 
 
 def _section(section: Section, clock: str) -> Iterator[str]:
-    """Yield the lines of a section: no charts, and only the notes of a folded section."""
+    """Yield the lines of a section: no charts, and only the notes of what is not printed."""
+    shown = section.printed or not section.folded
     for i, block in enumerate(section.blocks):
         match block:
             case Note():
                 yield f"note: {block.text}"
-            case Facts() if not section.folded:
+            case Facts() if shown:
                 yield from _facts(block)
-            case Table() if not section.folded:
+            case Table() if shown:
                 yield from [""] * bool(i and block.title)
                 yield from table_lines(block, clock)
 

@@ -62,6 +62,7 @@ def _answer(book: Any, report: Report, cover: Cover, bold: Any, text: Any) -> No
         ("For", report.about, ""),
         ("Computed", cover.computed, f"version {cover.version}; written {cover.written}"),
         *map(_fact, report.facts),
+        *(_fact(each.price) for each in report.alternatives),
         *(("Warning", warning, "") for warning in report.warnings),
         *(
             (

@@ -18,8 +18,6 @@ from planner.web.pages.forecast import forecast_context, moment_context
 from planner.web.pages.modules import modules_context
 from planner.web.pages.replica_minutes import minutes_context
 from planner.web.pages.served_groups import groups_context
-from planner.web.pages.tabs import result_tabs
-from planner.web.results import results_context
 
 Context = Callable[[Run, QueryDict], dict[str, Any]]  # of a run and the user's choices
 
@@ -37,21 +35,31 @@ class Page:
     parts: Mapping[str, tuple[str, Context | None]] = field(default_factory=dict)
 
 
-def _results(run: Run, params: QueryDict) -> dict[str, Any]:
-    context = results_context(run, params) | groups_context(run, {}) | forecast_context(run, params)
-    context |= why_context(run) | modules_context(run)
-    return context | {"tabs": result_tabs(context)}
+def next_decisions(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the decisions of the first period of a plan, and the number of periods."""
+    decisions = (result.get("plan") or {}).get("decisions") or []
+    first = min((decision["period"] for decision in decisions), default=None)
+    return {
+        "next_period": first,
+        "next_decisions": [row for row in decisions if row["period"] == first],
+        "periods": len({row["period"] for row in decisions}),
+    }
 
 
-RESULTS = Page(  # for kinds that forecast, plan and replay
-    "results",
-    _results,
+def _planned(run: Run, params: QueryDict) -> dict[str, Any]:
+    context = report.page_context(run, params)
+    context |= groups_context(run, {}) | forecast_context(run, params)
+    context |= why_context(run) | modules_context(run) | next_decisions(context["result"])
+    return context
+
+
+PLANNED = Page(  # for kinds that forecast, plan and simulate
+    "planned",
+    _planned,
     {
         "minutes": ("web/_minutes.html", minutes_context),
         "groups": ("web/_groups.html", groups_context),
         "moment": ("web/_moment_figure.html", moment_context),
-        "savings": ("web/_savings.html", None),
-        "charts": ("web/_charts.html", None),
     },
 )
 
@@ -79,10 +87,10 @@ PROVISION_PARTS: dict[str, tuple[str, Context | None]] = {
 }
 REPORT = Page("report", report.page_context)  # for kinds that a report shows in full
 PAGES: dict[str, Page] = {
-    Run.Kind.FORECAST: RESULTS,
-    Run.Kind.PLAN: RESULTS,
-    Run.Kind.SIMULATE: RESULTS,
-    Run.Kind.COMPARE: RESULTS,
+    Run.Kind.FORECAST: PLANNED,
+    Run.Kind.PLAN: PLANNED,
+    Run.Kind.SIMULATE: PLANNED,
+    Run.Kind.COMPARE: PLANNED,
     Run.Kind.PROVISION: report_with("web/_provision.html", provision.page_context, PROVISION_PARTS),
     Run.Kind.PLACE: report_with(
         "web/_place.html", place.page_context, {"tree": ("web/_place_tree.html", None)}

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import polars as pl
 
 from planner.domain.columns import SHARE, TEXT
 from planner.domain.formats import NOTHING, figure, signed_percent
+from planner.domain.reports.over_time import BORROWED, to_end
 from planner.models import Run
 from planner.outputs.render.figure import Figure
 from planner.outputs.table_text import figure_text
 from planner.selectors.policies import policies_in_order
 from planner.selectors.run_comparison import ComparedRun, RunComparison, compare_runs
 from planner.selectors.run_comparison_figures import BETTER, ComparedFigure, Group, Setting
-from planner.selectors.runs import run_result, run_tables
+from planner.selectors.runs import run_result, run_table, run_tables
 from planner.templatetags.headroom import setting
 from planner.web.charts.run_comparison import Course, course_figure
-from planner.web.results import replica_steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +127,25 @@ def charts(
     }
 
 
+def replica_steps(run: Run) -> tuple[pl.DataFrame | None, dict[str, str]]:
+    """Return replicas over time and the labels of the policies: as simulated, else as planned."""
+    names, result = run_tables(run), run_result(run)
+    if "replicas" in names:
+        steps = run_table(run, "replicas")
+        steps = steps.filter(~pl.col("arrangement").str.ends_with(BORROWED))  # serve nobody
+        labels = {name: row["label"] for name, row in policies_in_order(result).items()}
+        return steps, labels or {name: name for name in steps["policy"].unique().sort()}
+    if "plan" in names:
+        plan = run_table(run, "plan").rename({"period_start": "time", "target": "ready"})
+        end = datetime.fromisoformat(result["window"]["end"])
+        plan = to_end(plan, end).with_columns(pl.lit("lt-i").alias("policy"))
+        return plan, {"lt-i": "Planned replicas"}
+    return None, {}
+
+
 def course_of(run: Run, beside: ComparedRun) -> Course | None:
     """Return the replicas of all pools of a run, under the compared policy or as planned."""
-    steps, labels = replica_steps(run, run_tables(run), policies_in_order(run_result(run)))
+    steps, labels = replica_steps(run)
     if steps is None:
         return None
     name = beside.policy or next(iter(labels), "")

@@ -15,7 +15,7 @@ from planner.domain.options import options_of
 from planner.errors import NotReady, PlannerError
 from planner.models import Run
 from planner.outputs.active_plan_metrics import desired
-from planner.outputs.files import FIGURES, FORMATS, formats_of
+from planner.outputs.files import FIGURES, FORMATS, export_file, formats_of
 from planner.outputs.options import ExportOptions
 from planner.outputs.plans import Plan, plan_of
 from planner.selectors.active_plans import active_plan_of_run, active_plans
@@ -49,6 +49,8 @@ def page(request: Request, pk: int) -> HttpResponse:
     """
     run = run_get(pk)
     problem: PlannerError | None = None
+    if request.GET.get("preview"):
+        return _preview(request, run)
     if "to" in request.GET:
         try:
             file = run_export(
@@ -65,6 +67,20 @@ def page(request: Request, pk: int) -> HttpResponse:
             return HttpResponse(file.content, content_type=file.media, headers=headers)
     status = status_of(problem) if problem else 200
     return render(request, "web/runs/export.html", _context(request, run, problem), status=status)
+
+
+def _preview(request: Request, run: Run) -> HttpResponse:
+    """Show the text of an export, or why there is none."""
+    sent = request.GET.copy()
+    sent.pop("preview", None)
+    try:
+        file = export_file(
+            run=run, to=sent.get("to", ""), options=_options(sent), now=timezone.now()
+        )
+    except PlannerError as problem:
+        return render(request, "web/_export_preview.html", {"problem": problem})
+    shown = {"file": file, "text": file.content.decode(errors="replace")}
+    return render(request, "web/_export_preview.html", shown)
 
 
 @require_POST

@@ -10,12 +10,13 @@ from django.views.decorators.http import require_safe
 
 from planner.inputs.demo.scenario import DEMO_NAME
 from planner.models import Run, Trace
+from planner.outputs.render.html import charts_shown
+from planner.outputs.reports import run_report
 from planner.selectors.active_plans import active_plans
 from planner.selectors.runs import runs_list
 from planner.selectors.scenarios import scenarios_list
 from planner.selectors.traces import traces_list
 from planner.web.request import Request
-from planner.web.results import headline_context
 
 RECENT = 6
 ACTIVE = (Run.State.PENDING, Run.State.RUNNING)
@@ -36,7 +37,8 @@ def home(request: Request) -> HttpResponse:
         "plans_in_force": active_plans(),
     }
     if study is not None:
-        context |= headline_context(study)
+        report = run_report(study)
+        context |= {"report": report, "charts": charts_shown(report, live=True)[:1]}
     return render(request, "web/home.html", context)
 
 

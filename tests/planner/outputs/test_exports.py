@@ -1,13 +1,10 @@
 """Tables as CSV: what a file said cannot run in the spreadsheet that opens the download."""
 
-import csv
-
 import polars as pl
 import pytest
 
 from planner.api.renderers import CsvRenderer
 from planner.outputs import csv_text
-from planner.templatetags.headroom import timetable_csv
 
 
 @pytest.mark.parametrize("written", [csv_text, lambda table: CsvRenderer().render(table).decode()])
@@ -25,11 +22,3 @@ def test_figures_have_no_dust_of_binary_sums():
 def test_a_head_that_a_spreadsheet_would_run_is_defused():
     table = pl.DataFrame({"=cmd()": [1], "ok": ["＝wide"]})
     assert csv_text(table) == "'=cmd(),ok\n1,'＝wide\n"
-
-
-def test_a_timetable_to_copy_is_csv_whatever_its_pools_are_called():
-    replica = {"model": "=cmd()", "arrangement": "4 x H100, fp8"}
-    table = {"pools": [{"region": "east", "replica": replica}],
-             "rows": [{"begins": "2026-05-18T00:00:00Z", "replicas": [2]}]}  # fmt: skip
-    rows = list(csv.reader(timetable_csv(table).splitlines()))
-    assert rows == [["begins", "'=cmd() east 4 x H100, fp8"], ["2026-05-18T00:00:00Z", "2"]]

@@ -12,18 +12,17 @@ from xml.etree import ElementTree
 import polars as pl
 import pytest
 
-from planner.domain.report import Axis, Chart, Form, Head, Series, Shape, Table
+from planner.domain.report import Axis, Chart, Form, Head, Role, Series, Shape, Table
 from planner.errors import NotReady
 from planner.models import Run
 from planner.outputs.files import export_file, formats_of
 from planner.outputs.options import ExportOptions
-from planner.outputs.plan_report import plan_report
 from planner.outputs.plans import plan_of
 from planner.outputs.render.drawing import LEFT, WIDTH, draw_chart
 from planner.outputs.render.pdf import _parts, printable
 from planner.outputs.reports import run_report
 from planner.storage import row_arrays
-from tests.planner.web.study import START, completed_run
+from tests.planner.web.study import BIN_S, POOLS, START, completed_run
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 EVIL = "=cmd|' /C calc'!A0 <script>alert(1)</script> 計画"
@@ -94,7 +93,7 @@ def test_a_report_is_one_file_that_asks_nobody_for_anything(run):
     tags.feed(page)
     assert not tags.tags & {"script", "link", "img", "iframe"} and not tags.links
     assert "http" not in re.sub(r"http-equiv", "", page) and "url(" not in page
-    for words in ("Run 6 all day.", "20% less", "a guess", "Past: Monday", "Sign-off", "12:00",
+    for words in ("6 to 9 replicas", "a guess", "Past: Monday", "Sign-off", "12:00",
                  "A flat fleet of 9 instances beats the plan."):  # fmt: skip
         assert words in page
     assert "<script>" not in page and "&lt;script&gt;" in page
@@ -110,7 +109,7 @@ def test_a_workbook_has_text_as_text_and_its_heads_frozen(run):
         assert sheet.find(".//m:pane[@state='frozen']", space) is not None, name
         assert not sheet.findall(".//m:f", space)
     texts = book.read("xl/sharedStrings.xml").decode()
-    for head in ("Cost (USD)", "Energy (kWh)", "From (UTC)", "TTFT p95 (ms)", "計画"):
+    for head in ("Cost ($)", "Energy (kWh)", "From (UTC)", "Carbon (kg CO2e)", "計画"):
         assert head in texts
 
 
@@ -132,47 +131,94 @@ def test_a_table_too_wide_for_a_page_is_several():
 
 @pytest.mark.django_db
 def test_what_is_recommended_and_misses_says_so_first(run):
-    first = plan_report(run).warnings[0]
+    first = run_report(run).warnings[0]
     assert "Flat at peak" in first and "IW-N" in first
 
 
 @pytest.mark.django_db
 def test_the_table_of_alternatives_is_the_comparison(run):
-    (table,) = next(s.tables for s in plan_report(run).sections if s.sheet == "Alternatives")
+    (table,) = next(s.tables for s in run_report(run).sections if s.sheet == "Policies")
     heads = [head.full for head in table.heads]
     for row, name in zip(table.rows, run.result["ranking"], strict=True):
         figures = run.result["policies"][name]
-        assert row[heads.index("Cost (USD)")] == figures["cost_usd"]
+        assert row[heads.index("Cost ($)")] == figures["cost_usd"]
         assert row[heads.index("SLO attainment: IW-F")] == figures["slo_attainment"]["IW-F"]
-        assert row[heads.index("Saving vs Today's fleet")] == pytest.approx(
-            1 - figures["cost_usd"] / 1000
-        )
+        if name != "today":
+            assert row[heads.index("Saving")] == pytest.approx(1 - figures["cost_usd"] / 1000)
     (marked,) = table.marked
     assert table.rows[marked][0] == "Flat at peak"
 
 
 @pytest.mark.django_db
 def test_test_days_and_levels_have_the_figures_of_the_result(run):
-    sheets = {section.sheet: section for section in plan_report(run).sections}
-    (days,) = sheets["Test days"].tables
+    sheets = {section.sheet: section for section in run_report(run).sections}
+    (days,) = sheets["Days by policy"].tables
     heads = [head.full for head in days.heads]
     found = {row[heads.index("Policy")]: row for row in days.rows}
     assert set(found) == {"Flat at peak", "Planned (LT-I)"}
-    assert found["Planned (LT-I)"][heads.index("Cost (USD)")] == 700.0
+    assert found["Planned (LT-I)"][heads.index("Cost ($)")] == 700.0
     assert found["Flat at peak"][heads.index("SLO attainment: IW-F")] == 0.96
-    (levels,) = sheets["Levels of assurance"].tables
+    (days,) = sheets["Test days"].tables
+    heads = [head.full for head in days.heads]
+    monday, lost = days.rows
+    assert monday[heads.index("Cost ($)")] == 790.0 and lost[heads.index("Cost ($)")] is None
+    assert lost[heads.index("Not applicable")] == "The scenario has one region."
+    (levels,) = sheets["Assurance"].tables
     heads = [head.full for head in levels.heads]
     assert [row[0] for row in levels.rows] == ["economy", "balanced", "safe"]
-    ends = [heads.index(f"Expected cost: {part} (USD)") for part in ("low", "mean", "high")]
+    ends = [heads.index(f"Expected cost: {part} ($)") for part in ("low", "mean", "high")]
     assert [levels.rows[0][i] for i in ends] == [780.0, 790.0, 800.0]
     (marked,) = levels.marked
     assert levels.rows[marked][0] == "balanced"
 
 
 @pytest.mark.django_db
+def test_an_alternative_redraws_tiles_charts_and_schedule(run):
+    """Each alternative is the plan of its policy, with the cost of that policy in the window."""
+    run.result["alternatives"] = {"economy": "lt-i", "balanced": "flat-peak", "static": "flat-peak"}
+    run.save()
+    reports = {name: run_report(run, name) for name in ("", "economy", "balanced")}
+    assert reports[""] == reports["balanced"]
+    for name, key in (("economy", "lt-i"), ("balanced", "flat-peak")):
+        report = reports[name]
+        facts = {fact.label: fact for fact in report.facts}
+        assert facts["Cost per day"].value == run.result["policies"][key]["cost_usd"]
+        assert [each.name for each in report.alternatives if each.shown] == [name]
+        prices = {each.name: each.price.value for each in report.alternatives}
+        assert prices["economy"] == run.result["policies"]["lt-i"]["cost_usd"]
+        _, replicas = report.charts
+        ready = row_arrays.table_read(run.store, "replicas").filter(pl.col("policy") == key)
+        first = ready.filter(pl.col("time") == ready["time"].min())["ready"].sum()
+        assert sum(series.y[0] for series in replicas.series) == pytest.approx(first, abs=0.02)
+    assert reports["economy"].charts != reports["balanced"].charts
+
+
+@pytest.mark.django_db
+def test_demand_above_the_capacity_of_its_model_is_shaded(run):
+    """The surplus of one model does not hide the shortfall of another."""
+    capacity = pl.DataFrame([
+        {"policy": "flat-peak", "time": START, "model": model, "region": region,
+         "capacity_tps": tps}
+        for (model, region), tps in zip(POOLS, (1000.0, 1e9), strict=True)
+    ])  # fmt: skip
+    tables = {
+        name: row_arrays.table_read(run.store, name) for name in row_arrays.tables_list(run.store)
+    }
+    row_arrays.tables_write(run.store, tables | {"capacity": capacity})
+    demand, _ = run_report(run).charts
+    (short,) = [series for series in demand.series if series.role is Role.SHORTFALL]
+    (wanted,) = [series for series in demand.series if series.role is Role.DEMAND]
+    of_first = tables["demand"].filter(pl.col("model") == POOLS[0][0], pl.col("time") >= START)
+    lacking = (of_first["input_tokens"] / BIN_S - 1000.0).clip(lower_bound=0).to_list()
+    shaded = [high - low for high, low in zip(short.y, short.low, strict=True)]
+    assert shaded[:-1] == pytest.approx(lacking, abs=0.2)
+    assert short.y == wanted.y
+
+
+@pytest.mark.django_db
 def test_only_what_was_planned_or_replayed_has_a_report(run):
     assert [*formats_of(run)] == ["Report", "Where it takes effect"]
-    run.kind = Run.Kind.FORECAST
+    run.kind = Run.Kind.INGEST
     assert not formats_of(run)
     with pytest.raises(NotReady, match="has no report"):
         run_report(run)

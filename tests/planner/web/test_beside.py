@@ -146,11 +146,11 @@ def test_a_plan_alone_is_drawn_to_the_end_of_its_window(planner: User, first: Ru
     first.save()
     row_arrays.tables_write(first.store, tables)
     client = signed_in(planner)
-    for address, query in (
-        (reverse("web:run", args=[first.pk]), {}),
-        (reverse("web:runs-compare"), {"run": [first.pk, first.pk]}),
+    for address, query, data in (
+        (reverse("web:run", args=[first.pk]), {}, "over-time-2-data"),
+        (reverse("web:runs-compare"), {"run": [first.pk, first.pk]}, "replica-data"),
     ):
-        lines = json_in(client.get(address, query), "replica-data")["data"]
+        lines = json_in(client.get(address, query), data)["data"]
         assert {line["x"][-1] for line in lines if line["name"] != "Demand"} == {
             "2024-05-19T00:00:00"
         }

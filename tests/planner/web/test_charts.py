@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.domain.formats import digits, duration, figure, percent, when
-from planner.outputs.render.figure import MAX_POINTS, PALETTE
+from planner.outputs.render.figure import MAX_POINTS
 from planner.outputs.render.figure import figure as chart
 from planner.outputs.render.figure import points as plain_points
-from planner.web.charts.over_time import POLICY_LINES, forecast_figure, replica_figure, steps, thin
+from planner.web.charts.over_time import steps, thin
 
 START = datetime(2024, 5, 18, tzinfo=UTC)
 
@@ -48,63 +48,6 @@ def test_a_line_with_too_many_points_keeps_its_mean() -> None:
     kept = thin(table, "time", "ready")
     assert kept.height <= MAX_POINTS + 1
     assert kept["ready"].mean() == pytest.approx(values.mean(), rel=1e-2)
-
-
-def test_a_tier_that_is_not_known_makes_the_sum_unknown() -> None:
-    row = {"model": "m", "region": "r", "mean": 1.0, "p10": 0.5, "p90": 2.0}
-    table = pl.DataFrame(
-        [
-            {"time": START, "tier": "a", "actual": 4.0, **row},
-            {"time": START, "tier": "b", "actual": 2.0, **row},
-            {"time": START + timedelta(hours=1), "tier": "a", "actual": None, **row},
-            {"time": START + timedelta(hours=1), "tier": "b", "actual": 2.0, **row},
-        ]
-    )
-    lines = {d["name"]: d for d in forecast_figure(table, pool=("m", "r"), clock="utc")["data"]}
-    assert lines["Actual"]["y"] == [6.0, None]
-    assert lines["Forecast"]["y"] == [2.0, 2.0]
-    ahead = forecast_figure(table.filter(pl.col("time") > START), pool=("m", "r"), clock="utc")
-    assert "Actual" not in {d["name"] for d in ahead["data"]}
-
-
-def test_times_of_a_relative_clock_are_hours_since_the_beginning() -> None:
-    times = [datetime.fromtimestamp(s, UTC) for s in (0, 5400)]
-    table = pl.DataFrame(
-        {"policy": "lt-i", "time": times, "model": "m", "region": "r", "ready": [1.0, 2.0]}
-    )
-    drawn = replica_figure(
-        table, None, labels={"lt-i": "Plan"}, shown=["lt-i"], pool=None, clock="relative"
-    )
-    assert drawn["data"][0]["x"] == [0.0, 1.5]
-    assert "hours" in drawn["layout"]["xaxis"]["title"]["text"]
-
-
-def test_demand_and_what_replicas_carry_are_in_one_unit_on_one_axis() -> None:
-    """Demand stood over replicas on an axis of its own, which read as a plan that cannot serve."""
-    times = [START + timedelta(hours=i) for i in range(4)]
-    where = {"model": "m", "region": "r"}
-    replicas = pl.DataFrame({"policy": "lt-i", "time": times, **where, "ready": [2.0, 2, 3, 3]})
-    demand = pl.DataFrame({"time": times, **where, "tier": "t", "input_tps": [5.0, 15, 25, 15]})
-    capacity = pl.DataFrame(
-        {"policy": "lt-i", "time": [times[0], times[2]], **where, "capacity_tps": [20.0, 30.0]}
-    )
-    other = capacity.with_columns(pl.lit("q").alias("region"), pl.lit(1.0).alias("capacity_tps"))
-    drawn = replica_figure(
-        replicas, demand, labels={"lt-i": "Plan"}, shown=["lt-i"], pool=None, clock="utc",
-        capacity=pl.concat([capacity, other]),
-    )  # fmt: skip
-    asked, carried, ready = drawn["data"]
-    assert asked.get("yaxis", "y") == carried.get("yaxis", "y") == "y" != ready["yaxis"]
-    assert carried["y"] == [21.0, 21.0, 31.0] and ready["y"] == [2, 2, 3, 3]
-    assert carried["line"]["shape"] == "hv" and carried["legendgroup"] == ready["legendgroup"]
-    assert "input tokens/s" in drawn["layout"]["yaxis"]["title"]["text"]
-    assert drawn["layout"]["hoversubplots"] == "axis"  # pointing tells of both
-
-
-def test_policies_are_told_apart_by_colour_or_dash() -> None:
-    styles = [(colour, dash) for colour, dash, _ in POLICY_LINES.values()]
-    assert len(set(styles)) == len(styles)
-    assert len(set(PALETTE)) == len(PALETTE)
 
 
 def test_the_script_that_draws_is_of_the_package_that_makes_figures() -> None:

@@ -57,7 +57,10 @@ def test_a_story_in_pages(planner: User, approver: User, viewer: User) -> None:
     assert f"in place of run {first.run.pk}" in text and "horizon.period_s" in text
     # 300 of 500 dollars; at the attainment of what is there 1 - 300 * 800 / 480 / 500.
     assert "Saved at equal attainment 0.0%" in text
-    assert text.index("What gets worse") < text.index("IW-F in time") and "4 points worse" in text
+    assert (
+        text.index("What gets worse") < text.index("SLO attainment: IW-F")
+        and "4 points worse" in text
+    )
     assert "You cannot approve it" not in text and 'value="approve"' not in text
     assert json_in(pia.get(url), "replica-data")["data"][1]["name"] == "Proposed"
     assert "Looser" in text_of(anna.get("/proposals/", {"show": "for-me"}))

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
-from django.template.loader import render_to_string
 
-from planner.domain.formats import NOTHING
+from planner.domain.deserialise import from_json
+from planner.domain.reports.policies import Outcome, Row, parameters_section, policies_table
+from planner.domain.results.figures import BY_NAME
 from planner.domain.results.ranking import compare
-from planner.outputs.policy_tables import (
-    assurance_table,
-    policy_label,
-    policy_table,
-    table_of_test_days,
-)
+from planner.domain.study import PolicyRun
 from planner.selectors.policies import default_policy
 from tests.planner.domain.results.test_verdict import run
+from tests.planner.reports import rows_of
 
 
 @pytest.mark.parametrize(
@@ -54,79 +49,41 @@ def test_cards_and_chart_are_of_the_policy_that_is_recommended() -> None:
     assert default_policy(document) == "flat-before"
 
 
-def page(template: str, **context: object) -> str:
-    return re.sub(r"\s+", " ", render_to_string(f"web/{template}", context))
+def rows(*policies: PolicyRun) -> list[Row]:
+    return [Row(policy.label, BY_NAME.row(policy) | {"name": policy.name}) for policy in policies]
 
 
-def test_what_to_copy_stands_on_the_page() -> None:
+def test_a_table_of_policies_has_a_column_for_each_tier_and_marks_the_recommended() -> None:
+    plan, flat = run("lt-i", 10.0), run("flat-before", 20.0)
+    shown = policies_table(rows(plan, flat), "lt-i", {"lt-i": 0.5})
+    heads = [head.text for head in shown.heads]
+    tiers = [f"SLO attainment: {tier}" for tier in plan.summary.slo_attainment]
+    assert set(tiers) <= set(heads)
+    assert shown.marked == {0}
+    first, second = rows_of(shown)
+    assert (first["Cost"], second["Cost"], first["Saving"]) == (10.0, 20.0, 0.5)
+    assert second["Saving"] is None
+
+
+def test_a_signal_that_never_moved_is_noted() -> None:
+    figures = {"name": "reactive", "note": "Its signal never passed 70%."}
+    (row,) = rows_of(policies_table([Row("Reactive", figures)], None, {}))
+    assert row["Note"] == figures["note"]
+
+
+def test_parameters_are_written_as_a_user_types_them() -> None:
     settings = [
-        {"what": "target of requests waiting or running an instance", "where": "m in east, 2 x G",
-         "value": 41.23456789},
+        {"what": "target", "where": "m in east, 2 x G", "value": 41.23456789},
         {"what": "tune_batch", "where": "", "value": True},
-    ]  # fmt: skip
-    shown = page("_settings.html", policies={"hpa": {"label": "HPA", "settings": settings}})
-    for words in ("waiting or running an instance", "m in east, 2 x G", "41.2346", "true", "all"):
-        assert words in shown
-    assert "<table" not in page("_settings.html", policies={"old": {"label": "Kept before"}})
+    ]
+    (section,) = parameters_section(Row("HPA", {"settings": settings}))
+    first, second = rows_of(section.tables[0])
+    assert (first["Pool"], first["Value"]) == ("m in east, 2 x G", "41.2346")
+    assert (second["Pool"], second["Value"]) == ("all", "true")
+    assert not list(parameters_section(Row("Kept before", {})))
 
 
-def test_a_signal_that_never_moved_is_told_below_the_label() -> None:
-    row = {"note": "Its signal, KV memory in use, never passed 70%.", "slo_attainment": {}}
-    table = policy_table([("reactive", "Unified reactive", row)], [])
-    assert row["note"] in page("_figures.html", table=table, first="Policy")
-
-
-def test_the_policy_that_is_taken_is_marked_among_all() -> None:
-    row: dict[str, object] = {"slo_attainment": {}}
-    table = policy_table([("lt-i", "Planned (LT-I)", row), ("today", "Today's fleet", row)], [])
-    shown = page("_figures.html", table=table, first="Policy", marked="today", taken="lt-i")
-    assert 'Planned (LT-I) <span class="badge bg-blue-lt">recommended</span>' in shown
-    assert 'Today&#x27;s fleet <span class="badge bg-secondary-lt">baseline</span>' in shown
-    assert shown.count("badge") == 2
-
-
-def test_what_looked_ahead_carries_the_word() -> None:
-    kept = {"label": "Flat at peak", "hindsight": True}
-    assert policy_label(kept) == "Flat at peak, in hindsight"
-    assert policy_label({"label": "Planned (LT-I)", "hindsight": False}) == "Planned (LT-I)"
-    assert policy_label({"label": "Of an older run"}) == "Of an older run"
-
-
-def test_a_row_per_test_day_has_a_cell_per_policy() -> None:
-    on_day = {"cost_usd": 12.0, "attainment": {"chat": 0.97, "night": None}, "passes": True}
-    day = {"name": "Past: Monday", "kind": "past", "required": True, "not_applicable": ""}
-    lost = {"name": "Region lost", "kind": "region_lost", "required": False, "policies": {}}
-    result = {
-        "policies": {"lt-i": {"label": "Planned (LT-I)"}},
-        "test_days": [
-            day | {"policies": {"lt-i": on_day, "hpa": on_day | {"passes": False}}},
-            day | {"name": "Past: Sunday", "policies": {"lt-i": on_day}},
-            lost | {"not_applicable": "The scenario has one region."},
-        ],
-    }
-    table = table_of_test_days(result)
-    assert [head.text for head in table.heads[1:]] == ["Planned (LT-I) ($)", "hpa ($)"]
-    assert [[cell.met for cell in line.cells[1:]] for line in table.lines] == [
-        [True, False], [True, None], [None, None],
-    ]  # fmt: skip
-    assert table.lines[0].cells[1].text == "12" and "97" in table.lines[0].cells[1].small
-    assert table.lines[1].cells[2].text == NOTHING
-    assert [bool(line.note) for line in table.lines] == [False, False, True]
-    assert table_of_test_days({}).lines == ()
-
-
-def test_a_row_per_level_of_assurance_has_its_expected_cost() -> None:
-    row = {
-        "label": "Planned (LT-I)", "parameters": {"load_factor": 0.8}, "qualifies": True,
-        "failing": [],
-        "expected": {"cost_usd": {"mean": 12.0, "low": 11.0, "high": 14.0},
-                     "attainment": {"chat": {"mean": 0.97, "low": 0.96, "high": 0.98}}},
-    }  # fmt: skip
-    nearest = row | {"qualifies": False, "failing": ["Region lost"]}
-    nearest["expected"] = {"cost_usd": None, "attainment": {}}
-    table = assurance_table({"assurance": {"safe": nearest, "economy": row}})
-    economy, safe = table.lines
-    assert (economy.name, safe.name) == ("economy", "safe")
-    assert [line.cells[2].met for line in table.lines] == [True, False]
-    assert (economy.cells[3].text, economy.cells[3].small) == ("12", "11 to 14")
-    assert safe.cells[3].text == NOTHING and "Region lost" in safe.note and not economy.note
+def test_what_uses_future_data_is_marked() -> None:
+    oracle = from_json(Outcome, {"label": "Flat at peak", "hindsight": True})
+    assert oracle.title != oracle.label
+    assert from_json(Outcome, {"label": "Planned (LT-I)"}).title == "Planned (LT-I)"

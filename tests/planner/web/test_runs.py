@@ -18,13 +18,16 @@ from django.urls import reverse
 from django.utils import timezone
 
 from planner.domain.kinds.registry import KINDS
+from planner.domain.report import Meaning
 from planner.errors import Damaged
 from planner.models import Run, User
+from planner.outputs.reports import run_report
 from planner.selectors.runs import run_table
 from planner.services.scenarios import scenario_create, scenario_run
 from planner.storage import row_arrays
 from planner.web.pages.kinds import PAGES
 from planner.web.views import size_and_pd
+from tests.planner.reports import rows_of, tables_of
 from tests.planner.web.pages import json_in, signed_in, text_of
 from tests.planner.web.study import DOCUMENT, LABELS, POOLS, completed_run
 
@@ -43,8 +46,8 @@ def url(run: Run) -> str:
     return reverse("web:run", args=[run.pk])
 
 
-def with_an_answer(study: Run) -> str:
-    """The sentence of a recommendation with its timetable, as results have them."""
+def recommended(study: Run) -> None:
+    """Give the run a recommendation with its schedule, as results have them."""
     pool = {"region": "us-east", "replica": {"model": "8b", "arrangement": "G", "role": "mixed"}}
     rows = [
         {"begins": "2024-05-18T00:00:00Z", "replicas": [4]},
@@ -52,184 +55,117 @@ def with_an_answer(study: Run) -> str:
     ]
     study.result["recommended"] = {
         "policy": "lt-i", "label": "Planned (LT-I)", "follows_plan": True, "parameters": {},
-        "sentence": "Run 8b: 4 in us-east from 00:00 UTC; survives the loss of one instance: no.",
+        "sentence": "It passes.", "assurance": "balanced", "qualifies": True,
         "timetable": {"pools": [pool], "rows": rows, "by_itself": False}, "begins": [],
     }  # fmt: skip
     study.save()
-    return str(study.result["recommended"]["sentence"])
 
 
-def test_results_begin_with_the_answer_and_warnings_come_after_it(
+def test_results_begin_with_tiles_and_charts_and_the_rest_follows(
     client: Client, study: Run
 ) -> None:
-    """A warning stood first, and a bold sentence that nobody could carry out."""
-    warning, headline = study.result["warnings"][0], study.result["headline"]
-    page = text_of(client.get(url(study)))
-    assert page.index(headline) < page.index(warning) < page.index("GPU-hours saved")
-    sentence = with_an_answer(study)
-    page = text_of(client.get(url(study)))
-    order = [sentence, headline, "What to run, when", "18 May 2024, 09:00 UTC 6", warning]
-    assert [page.index(words) for words in order] == sorted(page.index(words) for words in order)
-    home = text_of(client.get("/"))
-    assert home.index(sentence) < home.index(warning)
-    # What comes of it stands beside what to do, each by itself.
-    what, facts = "Run 8b: 4 in us-east.", [{"of": "Cost", "words": "$9 a day", "before": ""}]
-    study.result["recommended"] |= {"what": what, "facts": facts}
-    study.save()
-    for text in (text_of(client.get(url(study))), text_of(client.get("/"))):
-        assert f"{what} Cost $9 a day" in text and sentence not in text
-    # Where it misses a tier its card is no blue one.
-    study.result["recommended"]["meets_slo"] = False
-    study.save()
-    for path, its in ((url(study), 'id="headline"'), ("/", 'id="latest"')):
-        assert "bg-danger" in client.get(path).content.decode().split(its)[0][-800:]
-
-
-def test_a_long_page_is_in_tabs_and_nothing_is_outside_of_them(client: Client, study: Run) -> None:
+    recommended(study)
     html = client.get(url(study)).content.decode()
-    tabs = html.split("data-tabs>")[1].split("</nav>")[0]
-    links = re.findall(r'href="#([\w-]+)"', tabs)
-    assert links[0] == "answer" and {"policies", "plan", "what-if", "sources"} <= set(links)
-    assert re.findall(r'<section id="([\w-]+)" data-panel>', html) == links
+    parts = ['class="tiles"', "over-time-1-data", "over-time-2-data", 'role="alert"',
+             'id="schedule"', 'id="policies"', 'id="plan"']  # fmt: skip
+    places = [html.index(part) for part in parts]
+    assert places == sorted(places)
+    text = text_of(client.get(url(study)))
+    assert "4 to 6" in text and "18 May 2024, 09:00 6" in text
+    assert study.result["warnings"][0] in text
 
 
-def test_a_plan_by_itself_begins_with_its_sentence(client: Client, study: Run) -> None:
-    sentence = with_an_answer(study)
+def test_tiles_have_the_figures_of_the_recommended_policy(client: Client, study: Run) -> None:
+    recommended(study)
+    facts = {fact.label: fact for fact in run_report(study).facts}
+    figures = study.result["policies"]["lt-i"]
+    assert facts["Cost per day"].value == figures["cost_usd"]
+    assert facts["Cost per day"].change == "−50%"
+    assert facts["Energy per day"].value == figures["energy_kwh"]
+    (attainment,) = [fact for label, fact in facts.items() if label.startswith("SLO")]
+    assert attainment.value == figures["slo_attainment"]["IW-N"]  # the tier that is worst off
+    assert attainment.meaning is Meaning.MISSED
+
+
+def test_all_but_what_decides_is_folded(client: Client, study: Run) -> None:
+    html = client.get(url(study)).content.decode()
+    folded = re.findall(r'<details class="card[^"]*" id="([\w-]+)"', html)
+    assert {"policies", "forecast", "profiles", "plan", "simulation"} <= set(folded)
+    assert not {"schedule", "assumptions", "test-days"} & set(folded)
+
+
+def test_a_result_without_a_recommendation_has_a_page(client: Client, study: Run) -> None:
+    recommended(study)
     del study.result["recommended"]["timetable"]
     study.result["headline"] = ""
     study.save()
-    assert sentence in text_of(client.get(url(study)))
+    assert client.get(url(study)).status_code == 200
     del study.result["recommended"]  # as results of before have it
     study.save()
     assert client.get(url(study)).status_code == 200
 
 
-def test_a_timetable_is_there_to_copy(client: Client, study: Run) -> None:
-    with_an_answer(study)
+def test_a_schedule_is_there_to_copy_and_to_preview(client: Client, study: Run) -> None:
+    recommended(study)
     html = client.get(url(study)).content.decode()
-    assert 'data-copy="#timetable-text"' in html
-    text = html.split('id="timetable-text">')[1].split("</pre>")[0]
-    assert text == "begins,8b us-east G\n2024-05-18T00:00:00Z,4\n2024-05-18T09:00:00Z,6"
+    schedule = html[html.index('id="schedule"') : html.index('id="policies"')]
+    assert "data-copy-table" in schedule and 'id="preview"' in schedule
+    address = reverse("web:run-export", args=[study.pk])
+    shown = client.get(f"{address}?preview=1&to=csv")
+    assert "attachment" not in shown.headers.get("Content-Disposition", "")
+    assert "period_start" in text_of(shown)
+    refused = text_of(client.get(f"{address}?preview=1&to=nothing"))
+    assert "nothing" in refused
 
 
-def test_good_news_is_no_warning(client: Client, study: Run) -> None:
-    assert 'class="alert alert-info"' in client.get(url(study)).content.decode()
-    # That a flat fleet beats the plan, the headline says where it is the one to take.
-    study.result["warnings"] = ["Planned (LT-I) misses a tier."]
-    study.save()
-    assert 'class="alert alert-warning"' in client.get(url(study)).content.decode()
-
-
-def test_what_a_result_rests_on_and_how_much_of_it_was_replayed_stand_at_its_top(
-    client: Client, study: Run
-) -> None:
-    study.result["replayed"] = {"requests": 10, "cells": 2, "sentence": "Replayed on 10 of 20."}
-    study.result["window"]["rank"] = {"sentence": "18 May 2024 is the quietest of 61 days."}
+def test_assumptions_with_the_largest_effect_come_first(client: Client, study: Run) -> None:
     study.result["assumptions"] = [
-        {"what": "Prompt lengths", "value": "mean 1,155 tokens, cv 1", "provenance": "assumed",
-         "source": "given by hand", "key": "traffic.sources.input_tokens"},
         {"what": "Price", "value": "$3", "provenance": "published", "source": "list", "key": "p"},
+        {"what": "Answer lengths", "value": "mean 90 tokens", "provenance": "assumed",
+         "source": "given by hand", "key": "traffic", "matters": "+1%", "effect": 0.01},
+        {"what": "Prompt lengths", "value": "mean 1,155 tokens", "provenance": "assumed",
+         "source": "given by hand", "key": "traffic", "matters": "+20%", "effect": 0.2},
     ]  # fmt: skip
     study.save()
-    page = text_of(client.get(url(study)))
-    for words in (
-        "Replayed on 10 of 20.",
-        "is the quietest of 61 days",
-        "2 inputs, of which 1 are assumed",
-        "mean 1,155 tokens, cv 1",
-    ):
-        assert page.index(words) < page.index("GPU-hours saved"), words
+    (rows,) = tables_of(run_report(study), "Assumptions")
+    assert [row["Input"] for row in rows_of(rows)] == ["Prompt lengths", "Answer lengths", "Price"]
+    assert "mean 1,155 tokens" in text_of(client.get(url(study)))
 
 
-def test_savings_are_against_the_baseline_of_the_run(client: Client, study: Run) -> None:
-    page = text_of(client.get(url(study)))
-    assert "200 GPU-h 50.0% less 200 GPU-h instead of 400 GPU-h" in page
-    assert "$500 50.0% less $500 instead of $1,000" in page
-    assert "80 kWh 50.0% less" in page
-    assert "24 kg CO₂e 50.0% less" in page
-    assert "80 kWh 20 kWh 24 kg" in page  # of it hosts, then carbon
-
-
-def test_the_user_chooses_policy_and_baseline(client: Client, study: Run) -> None:
-    answer = client.get(
-        url(study) + "?baseline=flat-peak&policy=today",
-        headers={"HX-Request": "true", "HX-Target": "savings"},
-    )
-    page = text_of(answer)
-    assert "<html" not in answer.content.decode()
-    assert "GPU-hours more" in page and "saved" not in page
-    assert " 80 GPU-h 25.0% more 400 GPU-h instead of 320 GPU-h" in page
-
-
-def test_a_choice_that_is_not_there_falls_back(client: Client, study: Run) -> None:
-    page = text_of(client.get(url(study) + "?baseline=nonsense&policy=none&pool=mars"))
-    assert "200 GPU-h instead of 400 GPU-h" in page
-
-
-def test_each_saving_says_what_it_rests_on(client: Client, study: Run) -> None:
-    html = client.get(url(study)).content.decode()
-    cost = html[html.index('data-saving="cost_usd"') : html.index('data-saving="energy_kwh"')]
-    assert ">assumed<" in cost and "Price of A100-80GB in us-east: assumed, a guess" in cost
-
-
-def test_no_saving_claims_to_be_measured(client: Client, study: Run) -> None:
-    for fact in study.result["provenance"]:
-        fact["kind"] = "measured"
-    study.save()
-    html = client.get(url(study)).content.decode()
-    cards = html[html.index("data-saving") : html.index("replica-chart")]
-    assert cards.count(">modelled<") == 4 and ">measured<" not in cards
-
-
-def test_the_replica_chart_holds_what_was_simulated(client: Client, study: Run) -> None:
-    lines = {line["name"]: line for line in json_in(client.get(url(study)), "replica-data")["data"]}
+def test_the_charts_hold_what_was_simulated(client: Client, study: Run) -> None:
+    recommended(study)
+    answer = client.get(url(study))
     table = run_table(study, "replicas").filter(pl.col("policy") == "lt-i")
     total = table.group_by("time").agg(pl.col("ready").sum())["ready"]
-    planned = lines["Planned (LT-I)"]
-    # The last bin of demand lasts until the window's end, where it ended one bin early.
+    areas = json_in(answer, "over-time-2-data")["data"]
+    stacked = [sum(counts) for counts in zip(*(area["y"] for area in areas), strict=True)]
+    assert (max(stacked), min(stacked)) == (total.max(), total.min())
+    assert len(areas) == len(POOLS)
+    lines = {line["name"]: line for line in json_in(answer, "over-time-1-data")["data"]}
+    # The last bin lasts until the window's end.
     assert str(lines["Demand"]["x"][-1])[:16] == study.result["window"]["end"][:16]
-    assert planned["line"]["shape"] == "hv"
-    assert max(planned["y"]) == total.max() and min(planned["y"]) == total.min()
-    assert lines["Flat at peak"]["visible"] == "legendonly"
-    flat = lines["Today's fleet"]
-    assert len(set(flat["y"])) == 1
-    # Wherever one points there is a value of every line.
-    assert set(lines["Demand"]["x"][:-1]) <= set(flat["x"])
 
 
-def test_the_charts_can_show_one_model_and_region(client: Client, study: Run) -> None:
-    model, region = POOLS[1]
-    answer = client.get(
-        f"{url(study)}?pool={model} / {region}",
-        headers={"HX-Request": "true", "HX-Target": "charts"},
-    )
-    (demand,) = [
-        line for line in json_in(answer, "replica-data")["data"] if line["name"] == "Demand"
-    ]
-    (both,) = [
-        line
-        for line in json_in(client.get(url(study)), "replica-data")["data"]
-        if line["name"] == "Demand"
-    ]
-    assert max(demand["y"]) == pytest.approx(max(both["y"]) * 2 / 3)
-    forecast = {line["name"]: line for line in json_in(answer, "forecast-data")["data"]}
-    assert max(forecast["Actual"]["y"]) == max(demand["y"])
-
-
-def test_a_plan_says_what_the_error_of_its_profiles_does_to_it(client: Client, study: Run) -> None:
-    page = text_of(client.get(url(study)))
-    assert "± 12.0% TBT, configurations left out of the fit 6 7 5" in page
-    assert "not known not checked against measurements 6 – –" in page
+def test_a_plan_says_what_the_error_of_its_profiles_does_to_it(study: Run) -> None:
+    (rows,) = tables_of(run_report(study), "Profiles")
+    first, second = rows_of(rows)
+    assert (first["Error"], first["Replicas"]) == (0.12, 6)
+    assert (first["If slower"], first["If faster"]) == (7, 5)
+    assert (second["Error"], second["If slower"]) == (None, None)
 
 
 def test_tables_of_the_page(client: Client, study: Run) -> None:
     page = text_of(client.get(url(study)))
-    assert page.index("Planned (LT-I) $500") < page.index("Today's fleet baseline $1,000")
-    assert "met 97.00%" in page and "missed 90.00%" in page
-    assert "120,000 119,990 4 6 0 longer than the model's context: 4" in page
-    assert "The peak of us-east needs every replica it has. (5 of 24 periods)" in page
+    compared, *details = (*tables_of(run_report(study), "Policies"),
+                          *tables_of(run_report(study), "Simulation"))  # fmt: skip
+    assert [row["Policy"] for row in rows_of(compared)] == [
+        LABELS[name] for name in study.result["ranking"]
+    ]
+    hours, requests, _ = map(rows_of, details)
+    assert (hours[0]["Busy"], requests[0]["Arrived"]) == (120.0, 120_000)
+    assert requests[0]["Why rejected"] == "longer than the model's context: 4"
+    assert "The peak of us-east needs every replica it has." in page
     assert "llama-3.1-8b us-east A100-80GB 4 +2 6" in page
-    assert "TTFT (IW-F)" in page and "arima (2, 1, 1)" in page
 
 
 def test_every_table_downloads_as_csv(client: Client, study: Run) -> None:
@@ -276,9 +212,9 @@ def test_other_kinds_show_the_parts_they_have(client: Client, planner: User, kin
     answer = client.get(url(run))
     html = answer.content.decode()
     assert answer.status_code == 200
-    assert ('id="replica-chart"' in html) == (kind != "forecast")
-    assert ('id="forecast-chart"' in html) == (kind != "simulate")
-    assert "data-saving" not in html  # nothing to compare with
+    assert 'id="over-time-1"' in html
+    assert ('id="over-time-2"' in html) == (kind != "forecast")
+    assert "alternative=" not in html  # nothing to choose from
 
 
 def run_store(run: Run) -> Any:
@@ -293,6 +229,7 @@ def test_a_forecast_of_a_trace_alone(client: Client, planner: User) -> None:
     series = pl.read_parquet(store / "forecast.parquet").with_columns(unit=pl.lit("requests"))
     for path in store.glob("*.parquet"):
         path.unlink()
+    largest = series.group_by("time").agg(pl.col("mean").sum())["mean"].max()
     tokens = series.with_columns(pl.col("mean") * 50, unit=pl.lit("input_tokens"))
     pl.concat([series, tokens]).write_parquet(store / "series.parquet")
     row = {"model": "m", "region": "east", "tier": "chat", "method": "ensemble", "peak": 12.0,
@@ -301,13 +238,13 @@ def test_a_forecast_of_a_trace_alone(client: Client, planner: User) -> None:
     run.kind, run.result = Run.Kind.FORECAST, {"kind": "forecast", "series": ahead, "seconds": 1.0}
     run.save()
     page = client.get(url(run))
-    figure = json_in(page, "forecast-data")
-    assert figure["layout"]["yaxis"]["title"]["text"] == "requests per bin"
-    html = page.content.decode()
-    assert "<td>Requests</td>" in html and "<td>Input tokens</td>" in html
-    assert "ensemble: of late." in html and "25.0%" in html
-    figure = json_in(client.get(url(run) + "?unit=input_tokens"), "forecast-data")
-    assert figure["layout"]["yaxis"]["title"]["text"] == "input tokens per bin"
+    for chart, unit, factor in ((1, "requests per bin", 1), (2, "input tokens per bin", 50)):
+        lines = {line["name"]: line for line in json_in(page, f"over-time-{chart}-data")["data"]}
+        assert max(lines["Forecast"]["y"]) == pytest.approx(factor * largest)
+        assert unit in page.content.decode()
+    rows = rows_of(*tables_of(run_report(run), "Series"))
+    assert [row["Unit"] for row in rows] == ["requests", "input tokens"]
+    assert rows[0]["Why"] == "ensemble: of late." and rows[0]["Peak WAPE"] == 0.25
 
 
 def test_a_run_that_goes_on_is_asked_after_each_second(client: Client, planner: User) -> None:
@@ -362,10 +299,9 @@ def test_home_shows_the_latest_study_and_asks_only_while_something_runs(
 ) -> None:
     answer = client.get("/")
     page = text_of(answer)
-    assert study.result["headline"] in page and "200 GPU-h" in page
+    assert "$500" in page and "80 kWh" in page
     assert "every 2s" not in answer.content.decode()
-    names = [line["name"] for line in json_in(answer, "home-data")["data"]]
-    assert names == ["Demand", LABELS["today"], LABELS["lt-i"]]
+    assert "Demand" in [line["name"] for line in json_in(answer, "over-time-1-data")["data"]]
     Run.objects.create(kind=Run.Kind.COMPARE, name="Chat")
     assert "every 2s" in client.get("/").content.decode()
 

@@ -21,7 +21,7 @@ from planner.services.whatif import base_of, what_if_answer, what_if_cells, what
 from tests.planner.management.test_commands import SCENARIO, answer, command
 from tests.planner.management.test_commands import folder as folder  # the fixture
 from tests.planner.samples import client_of
-from tests.planner.web.pages import forms_with_token_in_address, signed_in, text_of
+from tests.planner.web.pages import forms_with_token_in_address, json_in, signed_in, text_of
 
 pytestmark = pytest.mark.django_db
 
@@ -140,8 +140,10 @@ def test_the_what_if_of_a_flat_fleet_is_that_fleet(folder: Path, viewer: User) -
     assert 'value="growth"' in page.content.decode()
     assert 'value="quantile"' not in page.content.decode()
     # Of its one bin the forecast is a line as long as the bin, which a point would not be.
-    shown = signed_in(viewer).get(reverse("web:run", args=[run.pk])).context["forecast_figure"]
-    assert {len(trace["x"]) for trace in shown["data"]} == {2}
+    shown = signed_in(viewer).get(reverse("web:run", args=[run.pk]))
+    demand = [trace for trace in json_in(shown, "over-time-1-data")["data"]
+              if trace["name"] == "Demand"]  # fmt: skip
+    assert [len(trace["x"]) for trace in demand] == [2]
 
 
 def test_a_gpu_type_is_held_to_a_share_that_can_be_replayed(folder: Path, planner: User) -> None:

@@ -18,8 +18,6 @@ from planner.domain.results.figures import (
     policies_table,
     tiers_table,
 )
-from planner.outputs.policy_tables import policy_table
-from planner.outputs.table_text import text_table
 from simulation.engine.run import simulate
 from simulation.metrics import GroupSummary, Percentiles
 from simulation.policies.static import Static
@@ -82,9 +80,6 @@ def test_a_signal_that_never_moved_is_told(policy, changed, note):
     row = POLICIES.row(still)
     assert row["note"] == f"Its signal, KV memory in use, {note}"
     assert row["signal"]["low"] == still.swing.low
-    table = policy_table([("lt-i", "Planned", row)], ["fast"])
-    assert table.lines[0].note == row["note"]
-    assert text_table(table, "Policy")[-1] == f"Planned: {row['note']}"
 
 
 def test_a_signal_that_moved_and_a_policy_without_one_have_no_note(policy):

@@ -1,0 +1,43 @@
+"""Name the plans that a user can choose: one per level of assurance, and the static fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from planner.domain.recommend.rule import Candidate, Choice
+from planner.domain.recommend.trials import STATIC
+from planner.policies.base import SEPARATOR
+
+LABEL = "assurance-"  # label of a policy that was simulated for another level, before its name
+
+
+def level_of(key: str) -> str:
+    """Return the level of assurance that a policy was simulated for; "": no other level."""
+    label = key.rpartition(SEPARATOR)[2]
+    return label.removeprefix(LABEL) if label.startswith(LABEL) else ""
+
+
+def alternatives_of(
+    choices: Mapping[str, tuple[Choice, Sequence[Candidate]]], chosen: str
+) -> tuple[dict[str, str], dict[str, Candidate]]:
+    """Return the key of the run of each alternative, and the candidates to simulate for them.
+
+    ``chosen`` is the level of assurance whose candidates are simulated anyway, under the keys of
+    their policies. The candidate of another level has a key of its own, unless it is the same.
+    """
+    known = {_plan(c): c.policy for c in choices.get(chosen, (None, ()))[1]}
+    alternatives: dict[str, str] = {}
+    others: dict[str, Candidate] = {}
+    for level, (choice, _) in choices.items():
+        candidate = choice.candidate
+        plan = _plan(candidate)
+        if plan not in known:
+            known[plan] = f"{candidate.policy}{SEPARATOR}{LABEL}{level}"
+            others[known[plan]] = candidate
+        alternatives[level] = known[plan]
+    return alternatives | {"static": STATIC}, others
+
+
+def _plan(candidate: Candidate) -> tuple[str, float | None, bool]:
+    """Return what sets a plan apart from others: policy, parameter value and spare replica."""
+    return candidate.policy, candidate.value, candidate.spare

@@ -1,0 +1,611 @@
+"""Report a comparison: the recommended plan, its alternatives, and what both rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import polars as pl
+
+from planner.domain.formats import duration, figure, percent, signed_percent
+from planner.domain.kinds.compare import CompareResult
+from planner.domain.recommend.figures import AssuranceFigures, TestDayFigures
+from planner.domain.report import (
+    Alternative,
+    Fact,
+    Facts,
+    Form,
+    Head,
+    Meaning,
+    Report,
+    Section,
+    Table,
+    sources_section,
+    table,
+)
+from planner.domain.reports.frame import (
+    assumptions_section,
+    capacity_section,
+    constraints_section,
+    forecasts_section,
+    profiles_section,
+    window_title,
+)
+from planner.domain.reports.over_time import Load, demand_chart, replicas_chart
+from planner.domain.reports.policies import (
+    Outcome,
+    Row,
+    cost_chart,
+    outcomes_of,
+    parameters_section,
+    policies_table,
+    simulation_section,
+    tightest_tier,
+)
+from planner.domain.reports.schedule import Schedule, schedule_from, schedule_of, schedule_table
+from planner.domain.reports.tables import Tables
+from planner.domain.results.basis import Frame
+from planner.domain.results.ranking import PolicyComparison
+from planner.domain.traffic.window import DAY_S
+from planner.inputs.scenario.schema.test_days import LEVELS
+
+STATIC = "static"
+TODAY = "today"
+LOST_REPLICA = "replica_lost"  # kind of test day
+NOTHING = 0.005  # smaller differences of cost are shown as none
+MWH = 1000.0  # kWh
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A plan that the report can be about: of a level of assurance, or the static fleet."""
+
+    name: str  # of an alternative; "" if the result has none
+    outcome: Outcome
+    level: AssuranceFigures | None
+
+    @property
+    def label(self) -> str:
+        """Return the name for people."""
+        return self.name.capitalize() or self.outcome.label
+
+
+@dataclass(frozen=True, slots=True)
+class Tests:
+    """The test days, the recommendation of each level of assurance, and policies to choose.
+
+    ``alternatives`` has policies by the name of the alternative.
+    """
+
+    __test__ = False  # no class of tests, although its name begins like one
+
+    days: tuple[TestDayFigures, ...] = ()
+    levels: Mapping[str, AssuranceFigures] = field(default_factory=dict)
+    alternatives: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A comparison with its tables, and the plan that the report is about."""
+
+    frame: Frame
+    comparison: PolicyComparison
+    tests: Tests
+    tables: Tables
+    figures: Mapping[str, Mapping[str, Any]]  # of each policy, as results have them
+    outcomes: Mapping[str, Outcome]
+    plans: tuple[Plan, ...]
+    plan: Plan
+
+    @property
+    def key(self) -> str:
+        """Return the policy of the plan, as tables name it."""
+        return self.plan.outcome.name
+
+    @property
+    def base(self) -> Outcome | None:
+        """Return the baseline of savings, unless it is the plan itself."""
+        name = self.comparison.baseline
+        return None if name == self.key else self.outcomes.get(name)
+
+    @property
+    def window_words(self) -> str:
+        """Return the span that costs and energy are of."""
+        window = self.frame.window
+        seconds = (window.end - window.start).total_seconds()
+        return "per day" if seconds == DAY_S else f"in {duration(seconds)}"
+
+    def requires(self, day: TestDayFigures) -> bool:
+        """Return whether the plan's level of assurance requires a test day."""
+        if self.plan.name in LEVELS and day.level:
+            return day.required_by(self.plan.name)
+        return day.required
+
+    def saving(self, key: str) -> float | None:
+        """Return the share of the baseline's cost that a policy saves, at equal attainment."""
+        comparison = self.comparison
+        unequal = next((row for row in comparison.equal_slo if row.policy == key), None)
+        if unequal is not None:
+            return unequal.saving
+        base = self.outcomes.get(comparison.baseline)
+        if base is None or not base.cost_usd or key == base.name:
+            return None
+        return 1 - self.outcomes[key].cost_usd / base.cost_usd
+
+
+def report(result: CompareResult, tables: Tables, chosen: str = "") -> Report:
+    """Return the report of ``compare``; ``chosen`` names the alternative that it is about."""
+    accuracy = (
+        *forecasts_section(result.forecast),
+        *profiles_section(result.profile_error),
+        *constraints_section(result.plan),
+    )
+    tests = Tests(result.test_days, result.assurance, result.alternatives or {})
+    return comparison_report(
+        result.frame, result.comparison, tables, tests=tests, chosen=chosen, more=accuracy
+    )
+
+
+def comparison_report(
+    frame: Frame,
+    comparison: PolicyComparison,
+    tables: Tables,
+    *,
+    tests: Tests,
+    chosen: str = "",
+    more: tuple[Section, ...] = (),
+) -> Report:
+    """Return the report of simulated policies: of the recommended one, or of an alternative.
+
+    ``more`` are sections before the sources.
+    """
+    runs = cast(Mapping[str, Mapping[str, Any]], comparison.runs)
+    figures = {name: {**row, "name": name} for name, row in runs.items()}
+    outcomes = outcomes_of(figures)
+    take = comparison.recommended
+    plans = tuple(
+        Plan(name, outcomes[key], tests.levels.get(name))
+        for name in (*LEVELS, STATIC)
+        if (key := tests.alternatives.get(name, "")) in outcomes
+    ) or tuple(_only_plan(comparison, outcomes))
+    if not plans:
+        return Report(frame.scenario, comparison.headline, ())
+    wanted = chosen or (take.assurance if take is not None else "")
+    plan = next((plan for plan in plans if plan.name == wanted), plans[0])
+    its = Comparison(frame, comparison, tests, tables, figures, outcomes, plans, plan)
+    schedule = _schedule(its)
+    today = TODAY if TODAY in outcomes else comparison.baseline
+    over_time, load = demand_chart(tables, frame, its.key, plan.label, today)
+    replicas = replicas_chart(tables, frame, its.key)
+    recommended = take is not None and take.policy == its.key
+    return Report(
+        title=frame.scenario,
+        answer=_answer(its, schedule),
+        meaning=_meaning(plan),
+        why=(take.why or take.sentence) if take is not None and recommended else "",
+        about=window_title(frame),
+        facts=tuple(_tiles(its, schedule)),
+        warnings=(*_missed(its), *_short(load), *comparison.warnings),
+        sections=(*_sections(its, schedule), *more, *_basis(its)),
+        clock=frame.window.clock,
+        alternatives=tuple(_alternatives(its)),
+        charts=tuple(chart for chart in (over_time, replicas) if chart is not None),
+    )
+
+
+def _only_plan(comparison: PolicyComparison, outcomes: Mapping[str, Outcome]) -> Iterator[Plan]:
+    """Yield the recommended policy, or the best that can be run, where there is no choice."""
+    take = comparison.recommended
+    ranked = [name for name in comparison.ranking if name in outcomes] or list(outcomes)
+    deployable = [name for name in ranked if not outcomes[name].hindsight]
+    if take is not None and take.policy in outcomes:
+        yield Plan("", outcomes[take.policy], None)
+    elif ranked:
+        yield Plan("", outcomes[(*deployable, *ranked)[0]], None)
+
+
+def _schedule(its: Comparison) -> Schedule | None:
+    """Return the schedule of the plan, or the first replicas of a policy that scales by a rule."""
+    found = schedule_of(its.tables, its.key)
+    take = its.comparison.recommended
+    if found is None and take is not None and take.policy == its.key:
+        return schedule_from(take.timetable)
+    return found
+
+
+def _replicas(its: Comparison, schedule: Schedule | None, key: str) -> tuple[int, int] | None:
+    """Return the least and the most replicas of a policy: as scheduled, else as simulated."""
+    if schedule is not None and not schedule.by_itself and schedule.totals:
+        return min(schedule.totals), max(schedule.totals)
+    found = its.tables("replicas")
+    rows = found.filter(pl.col("policy") == key) if not found.is_empty() else found
+    if rows.is_empty():
+        return None
+    totals = rows.group_by("time").agg(pl.col("ready").sum())["ready"].to_list()
+    return round(min(totals)), round(max(totals))
+
+
+def _span(counts: tuple[int, int]) -> str:
+    """Return the least and the most as text."""
+    low, high = counts
+    return f"{high:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _answer(its: Comparison, schedule: Schedule | None) -> str:
+    """Return what to run, in a sentence."""
+    counts = _replicas(its, schedule, its.key)
+    what = "" if counts is None else f" {_span(counts)} replica{'s' * (counts[1] != 1)}:"
+    return f"Run{what} {its.plan.outcome.label}."
+
+
+def _meaning(plan: Plan) -> Meaning:
+    """Return whether the plan passes its required test days."""
+    if plan.level is not None and not plan.level.qualifies:
+        return Meaning.RISK
+    return Meaning.NEUTRAL
+
+
+def _tiles(its: Comparison, schedule: Schedule | None) -> Iterator[Fact]:
+    """Yield the five figures that decide: replicas, cost, SLO attainment, energy and risk."""
+    yield from _replicas_tile(its, schedule)
+    outcome, base = its.plan.outcome, its.base
+    yield Fact(
+        f"Cost {its.window_words}", outcome.cost_usd, "$", **_change(its.saving(its.key)),
+        note=_against(its),
+    )  # fmt: skip
+    yield from _attainment_tile(its)
+    energy, unit = outcome.energy_kwh, "kWh"
+    saved = 1 - energy / base.energy_kwh if base is not None and base.energy_kwh else None
+    if energy >= MWH:
+        energy, unit = energy / MWH, "MWh"
+    yield Fact(
+        f"Energy {its.window_words}", energy, unit, **_change(saved),
+        note=f"{figure(outcome.carbon_kg)} kg CO₂e",
+    )  # fmt: skip
+    yield _risk_tile(its)
+
+
+def _replicas_tile(its: Comparison, schedule: Schedule | None) -> Iterator[Fact]:
+    """Yield the replicas of the plan beside those of today's fleet."""
+    counts = _replicas(its, schedule, its.key)
+    if counts is None:
+        return
+    today = None
+    if TODAY in its.outcomes and its.key != TODAY:
+        today = _replicas(its, schedule_of(its.tables, TODAY), TODAY)
+    ratio = schedule.ratio() if schedule is not None else ""
+    yield Fact(
+        "Replicas", _span(counts),
+        change="" if today is None else f"today {_span(today)}",
+        note=f"P:D {ratio} at peak" if ratio else "",
+    )  # fmt: skip
+
+
+def _change(saved: float | None) -> dict[str, Any]:
+    """Return the change and the meaning of a tile, of the share that is saved."""
+    if saved is None:
+        return {}
+    if abs(saved) < NOTHING:
+        return {"change": "no saving"}
+    change = signed_percent(-saved, 0)
+    return {"change": change, "meaning": Meaning.SAVING if saved > 0 else Meaning.NEUTRAL}
+
+
+def _against(its: Comparison) -> str:
+    """Return what the saving is against, and whether it is at equal SLO attainment."""
+    base = its.base
+    if base is None:
+        return ""
+    whom = "today" if base.name == TODAY else base.label[:1].lower() + base.label[1:]
+    unequal = next((row for row in its.comparison.equal_slo if row.policy == its.key), None)
+    if unequal is None:
+        return f"vs {whom}"
+    if unequal.saving is None:
+        return f"{figure(base.cost_usd, '$')} {whom}, at another SLO"
+    return f"vs {whom} at equal SLO"
+
+
+def _attainment_tile(its: Comparison) -> Iterator[Fact]:
+    """Yield the attainment of the tier that is nearest to its target."""
+    outcome, deferrable = its.plan.outcome, its.frame.deferrable
+    tier = tightest_tier(outcome, [t for t in outcome.slo_attainment if t not in deferrable])
+    if tier is None:
+        return
+    target, worst = outcome.target(tier), outcome.worst_hour.get(tier)
+    notes = (
+        f"target {percent(target, 0)}" if target is not None else "",
+        f"worst hour {percent(worst, 0)}" if worst is not None else "",
+    )
+    met = all(outcome.slo_met.values())
+    yield Fact(
+        f"SLO attainment, {tier}", outcome.slo_attainment[tier], form=Form.SHARE,
+        note=" · ".join(filter(None, notes)), meaning=Meaning.MET if met else Meaning.MISSED,
+    )  # fmt: skip
+
+
+def _risk_tile(its: Comparison) -> Fact:
+    """Return what the plan survives, and the price of the next level of assurance."""
+    plan, outcome = its.plan, its.plan.outcome
+    price = _next_level(its)
+    if plan.level is not None and not plan.level.qualifies:
+        failing = len(plan.level.failing)
+        days = f"Fails {failing} test day{'s' * (failing != 1)}"
+        return Fact("Risk", days, note=price, meaning=Meaning.MISSED)
+    share = outcome.survives
+    survives = "" if share is None else f"survives a lost replica {percent(share, 0)} of the time"
+    match _redundant(its):
+        case None:
+            return Fact("Risk", None, note=price)
+        case True:
+            return Fact("Risk", "N+1", note=price or survives, meaning=Meaning.MET)
+    return Fact("Risk", "Not N+1", note=price or survives, meaning=Meaning.RISK)
+
+
+def _redundant(its: Comparison) -> bool | None:
+    """Return whether the plan survives the loss of a replica, if it is known.
+
+    The test day counts. Without one, it is the share of the window in which it would.
+    """
+    for day in its.tests.days:
+        if day.kind == LOST_REPLICA and its.key in day.policies:
+            return day.policies[its.key].passes
+    outcome = its.plan.outcome
+    if outcome.survives is None:
+        return None
+    targets = [outcome.target(tier) or 0.0 for tier in outcome.tiers
+               if tier not in its.frame.deferrable]  # fmt: skip
+    return outcome.survives >= max(targets, default=1.0)
+
+
+def _next_level(its: Comparison) -> str:
+    """Return the price of the next level of assurance, on top of the plan."""
+    names = [plan.name for plan in its.plans]
+    if its.plan.name not in LEVELS:
+        return ""
+    later = LEVELS[LEVELS.index(its.plan.name) + 1 :]
+    following = next((name for name in later if name in names), None)
+    if following is None:
+        return "highest assurance"
+    other = its.plans[names.index(following)]
+    if other.level is not None and not other.level.qualifies:
+        return f"no plan passes {following}"
+    if other.outcome.name == its.key:
+        return f"{following} costs the same"
+    more = other.outcome.cost_usd - its.plan.outcome.cost_usd
+    sign = "+" if more >= 0 else "−"
+    with_spare = "N+1 " if other.level is not None and other.level.spare else ""
+    return f"{with_spare}({following}): {sign}{figure(abs(more), '$')}"
+
+
+def _alternatives(its: Comparison) -> Iterator[Alternative]:
+    """Yield the plans to choose from, with their costs in the window."""
+    if len(its.plans) < 2:
+        return
+    for plan in its.plans:
+        fails = plan.level is not None and not plan.level.qualifies
+        price = Fact(
+            plan.label, plan.outcome.cost_usd, "$", note=_plan_note(its, plan),
+            meaning=Meaning.RISK if fails else Meaning.NEUTRAL,
+        )  # fmt: skip
+        yield Alternative(plan.name, plan.label, price, plan is its.plan)
+
+
+def _plan_note(its: Comparison, plan: Plan) -> str:
+    """Return the test days that a plan passes, or the size of the static fleet."""
+    if plan.name == STATIC:
+        counts = _replicas(its, schedule_of(its.tables, plan.outcome.name), plan.outcome.name)
+        return "" if counts is None else f"{_span(counts)} replicas, always"
+    if plan.level is not None and not plan.level.qualifies:
+        return f"fails {len(plan.level.failing)} test days"
+    return "N+1" if plan.level is not None and plan.level.spare else "without N+1"
+
+
+def _missed(its: Comparison) -> Iterator[str]:
+    """Yield a warning if the plan misses an SLO target in this window."""
+    missed = [tier for tier, met in its.plan.outcome.slo_met.items() if not met]
+    if not missed:
+        return
+    tested = " It passes every required test day." if its.plan.level and its.plan.level.qualifies \
+        else ""  # fmt: skip
+    yield f"{its.plan.outcome.label} misses its SLO target for {' and '.join(missed)}.{tested}"
+
+
+def _short(load: Load | None) -> Iterator[str]:
+    """Yield a warning on the time in which demand exceeds capacity."""
+    if load is not None and load.hours_short:
+        yield (
+            f"Demand exceeds capacity for {duration(3600 * load.hours_short)}, by up to "
+            f"{percent(load.largest_share, 0)}."
+        )
+
+
+def _sections(its: Comparison, schedule: Schedule | None) -> Iterator[Section]:
+    """Yield the sections in the order in which a reader decides."""
+    if schedule is not None:
+        table_of = schedule_table(schedule, its.frame.window.clock)
+        yield Section("Replica schedule", (table_of,), "Schedule")
+    if reasons := tuple(_reasons(its)):
+        yield Section(f"Why: {its.plan.outcome.label}", (Facts(reasons),), "Why")
+    yield from _test_days(its)
+    yield from assumptions_section(its.frame)
+    yield from _policies(its)
+    yield from _assurance(its)
+
+
+def _basis(its: Comparison) -> Iterator[Section]:
+    """Yield the capacity of a replica, and the sources."""
+    yield from capacity_section(its.frame)
+    replayed = its.frame.replayed.sentence if its.frame.replayed else ""
+    yield from sources_section(its.frame.provenance, (*filter(None, [replayed]), *its.frame.notes))
+
+
+def _reasons(its: Comparison) -> Iterator[Fact]:
+    """Yield three reasons for the plan, each with a figure."""
+    level, days = its.plan.level, its.tests.days
+    required = [day for day in days if its.requires(day) and its.key in day.policies]
+    if required:
+        passed = sum(day.policies[its.key].passes for day in required)
+        meaning = Meaning.MET if passed == len(required) else Meaning.MISSED
+        yield Fact("Required test days passed", f"{passed} of {len(required)}", meaning=meaning)
+    expected = level.expected.cost_usd if level is not None else None
+    if expected is not None:
+        yield Fact(
+            "Expected cost", expected.mean, "$",
+            note=f"80% interval {figure(expected.low, '$')} to {figure(expected.high, '$')}",
+        )  # fmt: skip
+    following = _next_policy(its)
+    if following is not None:
+        label, more = following
+        yield Fact("Next policy", label, change=f"{signed_percent(more, 0)} expected cost")
+
+
+def _next_policy(its: Comparison) -> tuple[str, float] | None:
+    """Return the cheapest other policy that passes every required test day, and its extra cost."""
+    days = its.tests.days
+    if not days or its.plan.name == STATIC:
+        return None
+    costs = {
+        key: cost
+        for key in dict.fromkeys(key for day in days for key in day.policies)
+        if key in its.outcomes and (cost := _expected_cost(its, key)) is not None
+    }
+    own = costs.pop(its.key, None)
+    if not own or not costs:
+        return None
+    best = min(costs, key=lambda key: costs[key])
+    return its.outcomes[best].label, costs[best] / own - 1
+
+
+def _expected_cost(its: Comparison, key: str) -> float | None:
+    """Return the weighted mean cost of a policy that passes every required day, else None."""
+    total = weights = 0.0
+    for day in its.tests.days:
+        on_day = day.policies.get(key)
+        if its.requires(day) and (on_day is None or not on_day.passes):
+            return None
+        if day.weight and day.cases:
+            if on_day is None or on_day.cost_usd is None:
+                return None
+            total += day.weight * on_day.cost_usd
+            weights += day.weight
+    return total / weights if weights else None
+
+
+def _test_days(its: Comparison) -> Iterator[Section]:
+    """Yield the test days with the results of the plan, and how many policies pass."""
+    days = its.tests.days
+    if not days:
+        return
+    key = its.key
+    tiers = list(dict.fromkeys(
+        tier for day in days for its_day in day.policies.values() for tier in its_day.attainment
+    ))  # fmt: skip
+
+    def passes(day: TestDayFigures) -> str:
+        on_day = day.policies.get(key)
+        return "" if on_day is None else "yes" if on_day.passes else "no"
+
+    def attainment(day: TestDayFigures, tier: str) -> float | None:
+        on_day = day.policies.get(key)
+        return None if on_day is None else on_day.attainment.get(tier)
+
+    rows = table(
+        days,
+        (Head("Test day", wide=3), lambda day: day.name),
+        (Head("Required"), lambda day: "yes" if its.requires(day) else "no"),
+        (Head("Weight", Form.NUMBER), lambda day: day.weight or None),
+        (Head("Passes"), passes),
+        (Head("Cost", Form.NUMBER, "$"),
+         lambda day: day.policies[key].cost_usd if key in day.policies else None),
+        *(
+            (Head(f"SLO attainment: {tier}", Form.SHARE),
+             lambda day, tier=tier: attainment(day, tier))
+            for tier in tiers
+        ),
+        (Head("Policies that pass"), _passing),
+        (Head("Not applicable", wide=2), lambda day: day.not_applicable),
+    )  # fmt: skip
+    note = f"Results of {its.plan.outcome.label}. A plan must pass every required day."
+    yield Section("Test days", (replace(rows, note=note),))
+
+
+def _passing(day: TestDayFigures) -> str:
+    """Return how many policies pass a test day."""
+    passed = sum(each.passes for each in day.policies.values())
+    return f"{passed} of {len(day.policies)}" if day.policies else ""
+
+
+def _policies(its: Comparison) -> Iterator[Section]:
+    """Yield the comparison of policies, their results on the test days and in the simulation."""
+    ordered = [
+        its.outcomes[name]
+        for name in dict.fromkeys((*its.comparison.ranking, *its.outcomes))
+        if name in its.outcomes
+    ]
+    rows = [Row(outcome.title, its.figures[outcome.name]) for outcome in ordered]
+    savings = {name: its.saving(name) for name in its.outcomes}
+    compared = policies_table(rows, its.key, savings)
+    charts = cost_chart(ordered, its.key)
+    yield Section("Policies", (*charts, compared), folded=True, printed=True)
+    if by_policy := _days_by_policy(its):
+        yield Section("Test days by policy", (by_policy,), "Days by policy", folded=True)
+    yield from parameters_section(Row(its.plan.outcome.title, its.figures[its.key]))
+    yield simulation_section(rows)
+
+
+def _days_by_policy(its: Comparison) -> Table | None:
+    """Return a row per test day and policy; None if no policy was tried."""
+    rows = [(day, key, on_day) for day in its.tests.days
+            for key, on_day in day.policies.items()]  # fmt: skip
+    if not rows:
+        return None
+    tiers = list(dict.fromkeys(tier for _, _, on_day in rows for tier in on_day.attainment))
+    return table(
+        rows,
+        (Head("Test day", wide=3), lambda row: row[0].name),
+        (Head("Policy", wide=3),
+         lambda row: its.outcomes[row[1]].label if row[1] in its.outcomes else row[1]),
+        (Head("Passes"), lambda row: "yes" if row[2].passes else "no"),
+        (Head("Cost", Form.NUMBER, "$"), lambda row: row[2].cost_usd),
+        *(
+            (Head(f"SLO attainment: {tier}", Form.SHARE),
+             lambda row, tier=tier: row[2].attainment.get(tier))
+            for tier in tiers
+        ),
+        (Head("Cannot run", wide=2), lambda row: row[2].reason),
+        marked=lambda row: row[1] == its.key,
+        note="For a lost replica, the share is the time in which the others have enough capacity.",
+    )  # fmt: skip
+
+
+def _assurance(its: Comparison) -> Iterator[Section]:
+    """Yield the recommendation of each level of assurance."""
+    take = its.comparison.recommended
+    asked = "" if take is None else take.assurance
+    levels = [(name, its.tests.levels[name]) for name in LEVELS if name in its.tests.levels]
+    if not levels:
+        return
+    tiers = list(dict.fromkeys(tier for _, row in levels for tier in row.expected.attainment))
+    rows = table(
+        levels,
+        (Head("Assurance"), lambda row: row[0]),
+        (Head("Policy", wide=3), lambda row: row[1].label),
+        (Head("Parameters", wide=2), lambda row: ", ".join(
+            f"{name} {value:.4g}" for name, value in row[1].parameters.items())),
+        (Head("Passes required days"), lambda row: "yes" if row[1].qualifies else "no"),
+        *(
+            (Head(f"Expected cost: {part}", Form.NUMBER, "$"), lambda row, part=part:
+             getattr(row[1].expected.cost_usd, part, None))
+            for part in ("mean", "low", "high")
+        ),
+        *(
+            (Head(f"Expected SLO attainment: {tier}", Form.SHARE), lambda row, tier=tier:
+             getattr(row[1].expected.attainment.get(tier), "mean", None))
+            for tier in tiers
+        ),
+        (Head("Fails", wide=2), lambda row: ", ".join(row[1].failing)),
+        marked=lambda row: row[0] == (its.plan.name or asked),
+        note="Expected values are over the weighted test days. Low and high: 80% interval.",
+    )  # fmt: skip
+    yield Section("Levels of assurance", (rows,), "Assurance", folded=True)

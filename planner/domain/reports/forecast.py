@@ -1,0 +1,156 @@
+"""Report a forecast: of the window of a scenario, or of what follows a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import polars as pl
+
+from planner.domain.formats import percent
+from planner.domain.kinds.forecast import ForecastResult
+from planner.domain.report import (
+    Axis,
+    Chart,
+    Fact,
+    Form,
+    Head,
+    Meaning,
+    Note,
+    Report,
+    Role,
+    Section,
+    Series,
+    Shape,
+    Table,
+    table,
+)
+from planner.domain.reports.frame import window_text
+from planner.domain.reports.over_time import thin, to_end
+from planner.domain.reports.tables import Tables
+
+Rows = Sequence[Mapping[str, Any]]
+WELL_COVERED = 0.7  # least share of bins in the 80% band of a forecast that can be planned on
+VALUES = ("actual", "mean", "p10", "p90")
+
+
+def report(result: ForecastResult, tables: Tables) -> Report:
+    """Return the report of ``forecast``.
+
+    A forecast of a trace alone has no window. Its series have several units.
+    """
+    rows = cast(Rows, result.series)
+    window = result.window
+    charts = tuple(_charts(result, tables))
+    notes = tuple(Note(note) for note in result.notes)
+    return Report(
+        title=result.scenario or "Forecast",
+        answer=result.headline or f"Forecast of {len(rows):,} series.",
+        about=window_text(window) if window else "What follows the trace",
+        facts=tuple(_facts(rows)),
+        sections=(
+            Section("Forecast of each series", (_series(rows),), "Series"),
+            *_planned_for(result),
+            *((Section("Notes", notes, folded=True),) if notes else ()),
+        ),
+        clock=window.clock if window else "utc",
+        charts=charts,
+    )
+
+
+def _facts(rows: Rows) -> Iterator[Fact]:
+    """Yield the errors of past forecasts: those of the series that is forecast worst."""
+    for name, label in (("wape", "WAPE"), ("peak_wape", "Peak WAPE")):
+        known = [row[name] for row in rows if row.get(name) is not None]
+        if known:
+            yield Fact(label, max(known), form=Form.SHARE, note=_worst(len(known)))
+    covered = [row["coverage80"] for row in rows if row.get("coverage80") is not None]
+    if covered:
+        least = min(covered)
+        enough = least >= WELL_COVERED
+        yield Fact(
+            "Coverage of the 80% band", least, form=Form.SHARE,
+            note="good enough to plan on" if enough else f"below {percent(WELL_COVERED, 0)}",
+            meaning=Meaning.MET if enough else Meaning.RISK,
+        )  # fmt: skip
+
+
+def _worst(series: int) -> str:
+    """Return of which series a figure is."""
+    return "" if series == 1 else f"worst of {series:,} series"
+
+
+def _charts(result: ForecastResult, tables: Tables) -> Iterator[Chart]:
+    """Yield demand and its forecast, a chart per unit."""
+    ahead, window = tables("forecast"), result.window
+    if window is not None and not ahead.is_empty():
+        yield _chart("Demand and forecast", "input tokens/s", to_end(ahead, window.end))
+    series = tables("series")
+    if series.is_empty():
+        return
+    for unit in series["unit"].unique(maintain_order=True):
+        name = str(unit).replace("_", " ")
+        rows = series.filter(pl.col("unit") == unit)
+        yield _chart(f"{name.capitalize()} and forecast", f"{name} per bin", rows)
+
+
+def _chart(title: str, unit: str, rows: pl.DataFrame) -> Chart:
+    """Return the sum over all series; a series that is not known makes the sum a gap."""
+    sums = [
+        pl.when(pl.col(name).null_count() == 0).then(pl.col(name).sum()).otherwise(None).alias(name)
+        for name in VALUES
+    ]
+    total = thin(rows.group_by("time").agg(sums).sort("time"), *VALUES)
+    times = tuple(total["time"])
+    band = Series(
+        "Forecast P10 to P90", times, tuple(total["p90"]), Role.FORECAST, Shape.BAND,
+        tuple(total["p10"]),
+    )  # fmt: skip
+    lines = [band, Series("Forecast", times, tuple(total["mean"]), Role.RECOMMENDED)]
+    if total["actual"].null_count() < total.height:  # demand in the future is unknown
+        lines.append(Series("Demand", times, tuple(total["actual"]), Role.DEMAND))
+    return Chart(title, Axis(), Axis(unit=unit), tuple(lines))
+
+
+def _series(rows: Rows) -> Table:
+    """Return a row per series, with the errors of past forecasts."""
+    return table(
+        rows,
+        (Head("Model", wide=2), lambda row: row["model"]),
+        (Head("Region", wide=2), lambda row: row["region"]),
+        (Head("Tier", wide=2), lambda row: row["tier"]),
+        (Head("Unit"), lambda row: (row.get("unit") or "").replace("_", " ")),
+        (Head("Forecaster", wide=2), lambda row: row["method"]),
+        (Head("WAPE", Form.SHARE), lambda row: row.get("wape")),
+        (Head("Peak WAPE", Form.SHARE), lambda row: row.get("peak_wape")),
+        (Head("MASE", Form.NUMBER), lambda row: row.get("mase")),
+        (Head("Coverage of the 80% band", Form.SHARE), lambda row: row.get("coverage80")),
+        (Head("Peak", Form.NUMBER, "per bin"), lambda row: row.get("peak")),
+        (Head("Peak, P90", Form.NUMBER, "per bin"), lambda row: row.get("peak_p90")),
+        (Head("Drift", wide=2), _drift),
+        (Head("Why", wide=3), lambda row: row.get("reason")),
+        (Head("Warning", wide=3), lambda row: row.get("note")),
+        (Head("Bins left out", wide=3), lambda row: row.get("cleaned")),
+        note="Errors of past forecasts. MASE compares with repeating the bin before.",
+    )
+
+
+def _drift(row: Mapping[str, Any]) -> str:
+    """Return the sentence on a forecast that has become worse, if it has."""
+    drift = row.get("drift") or {}
+    return str(drift.get("sentence") or "") if drift.get("flagged") else ""
+
+
+def _planned_for(result: ForecastResult) -> Iterator[Section]:
+    """Yield the percentile of the forecast that is planned for."""
+    quantiles = result.forecast.quantile if result.forecast else ()
+    if quantiles:
+        rows = table(
+            quantiles,
+            (Head("Tiers"), lambda row: row.tier),
+            (Head("Forecast percentile"),
+             lambda row: "mean" if row.quantile is None else f"P{100 * row.quantile:.3g}"),
+            (Head("Factor", Form.NUMBER), lambda row: row.times),
+            (Head("Why", wide=4), lambda row: row.why),
+        )  # fmt: skip
+        yield Section("Planned percentile", (rows,), "Percentile", folded=True)

@@ -1,0 +1,271 @@
+"""Chart demand, capacity and replicas over the window, from the tables of a run.
+
+Demand is what must be served on arrival: deferrable tiers are left out. Capacity is what the
+replicas of a model sustain within the SLO. Both are in input tokens per second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import polars as pl
+
+from planner.domain.formats import figure
+from planner.domain.report import Axis, Chart, Role, Series, Shape, shortfall
+from planner.domain.reports.tables import Tables
+from planner.domain.results.basis import Frame
+
+TOKENS = Axis(unit="input tokens/s")
+REPLICAS = Axis(unit="replicas")
+MOST_POOLS = 5  # entries of a legend
+MOST_POINTS = 1500  # points of a line; a screen has fewer pixels
+OFF_SCALE = 1.8  # today's capacity over the rest of the chart, from which it is cut off
+OTHER_POOLS = "other pools"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Demand and capacity of a plan, by bin; ``short`` is demand above its model's capacity."""
+
+    times: tuple[datetime, ...]
+    demand: tuple[float, ...]
+    capacity: tuple[float, ...]
+    short: tuple[float, ...]
+
+    @property
+    def hours_short(self) -> float:
+        """Return the hours in which demand exceeds capacity."""
+        if len(self.times) < 2:
+            return 0.0
+        bin_h = (self.times[1] - self.times[0]).total_seconds() / 3600
+        return bin_h * sum(short > 0 for short in self.short[:-1])
+
+    @property
+    def largest_share(self) -> float:
+        """Return the largest share of demand above capacity."""
+        shares = (
+            short / demand
+            for short, demand in zip(self.short, self.demand, strict=True)
+            if demand > 0
+        )
+        return max(shares, default=0.0)
+
+
+def demand_of(tables: Tables, frame: Frame) -> pl.DataFrame:
+    """Return the demand by model and time, in input tokens/s: as measured, else as forecast.
+
+    The last bin is repeated at the end of the window, because a bin lasts until the next.
+    """
+    window, found = frame.window, tables("demand")
+    if not found.is_empty():
+        inside = (pl.col("time") >= window.start) & (pl.col("time") < window.end)
+        rate = (pl.col("input_tokens") / window.bin_s).alias("tps")
+        found = found.filter(inside).with_columns(rate)
+    if found.is_empty():
+        found = tables("forecast")
+        if not found.is_empty():
+            found = found.with_columns(pl.col("mean").alias("tps"))
+    if found.is_empty():
+        return found
+    found = found.filter(~pl.col("tier").is_in(list(frame.deferrable)))
+    return to_end(found.group_by("time", "model").agg(pl.col("tps").sum()).sort("time"), window.end)
+
+
+def capacity_of(tables: Tables, policy: str) -> pl.DataFrame:
+    """Return the capacity of a policy's serving replicas by model and time of a change.
+
+    Without a policy, it is the capacity that a plan counts on.
+    """
+    found = tables("capacity") if policy else tables("plan")
+    if found.is_empty():
+        return found
+    if policy:
+        rows = found.filter(pl.col("policy") == policy).sort("time")
+    else:
+        columns = ("time", "model", "region", "capacity_tps")
+        rows = found.rename({"period_start": "time"}).select(columns).unique().sort(columns)
+    parts = []
+    for part in rows.partition_by("model"):
+        moments = part.select("time").unique().sort("time")
+        regions = [
+            moments.join_asof(region.select("time", "capacity_tps"), on="time")
+            for region in part.partition_by("region")
+        ]
+        total = pl.concat(regions).group_by("time").agg(pl.col("capacity_tps").sum().alias("tps"))
+        parts.append(total.with_columns(model=pl.lit(part["model"][0])).sort("time"))
+    return pl.concat(parts) if parts else rows.clear()
+
+
+def load_of(demand: pl.DataFrame, capacity: pl.DataFrame) -> Load | None:
+    """Return demand beside capacity at the times of ``demand``; None if one is unknown."""
+    if demand.is_empty() or capacity.is_empty():
+        return None
+    joined = pl.concat(
+        part.sort("time").join_asof(
+            capacity.filter(pl.col("model") == part["model"][0])
+            .select(pl.col("time").cast(part.schema["time"]), pl.col("tps").alias("capacity"))
+            .sort("time"),
+            on="time",
+        )
+        for part in demand.partition_by("model")
+    ).with_columns(pl.col("capacity").fill_null(0.0))
+    totals = (
+        joined.with_columns((pl.col("tps") - pl.col("capacity")).clip(lower_bound=0).alias("short"))
+        .group_by("time")
+        .agg(pl.col("tps", "capacity", "short").sum().round(1))
+        .sort("time")
+    )
+    return Load(*(tuple(totals[name].to_list()) for name in ("time", "tps", "capacity", "short")))
+
+
+def demand_chart(
+    tables: Tables, frame: Frame, policy: str, label: str, today: str | None
+) -> tuple[Chart | None, Load | None]:
+    """Return demand with its forecast band, capacity of a plan and of today's fleet, and shortfall.
+
+    The second value is None if the run has no capacity over time.
+    """
+    demand = demand_of(tables, frame)
+    if demand.is_empty():
+        return None, None
+    total = thin(demand.group_by("time").agg(pl.col("tps").sum().round(1)).sort("time"), "tps")
+    load = load_of(demand, capacity_of(tables, policy))
+    series = [
+        *_band(tables("forecast"), frame),
+        Series("Demand", tuple(total["time"]), tuple(total["tps"]), Role.DEMAND),
+    ]
+    series += _capacity_line(tables, policy, frame, f"Capacity, {label}", Role.RECOMMENDED)
+    top = None
+    if today is not None and today != policy:
+        largest = max((y or 0.0 for line in series for y in line.y), default=0.0)
+        for line in _capacity_line(tables, today, frame, "Capacity today", Role.BASELINE):
+            its = max(y or 0.0 for y in line.y)
+            if its > OFF_SCALE * largest > 0:
+                # It would press everything else into the lowest part of the chart.
+                top = 1.1 * largest
+                line = replace(line, label=f"Capacity today: {figure(its)}, off scale")
+            series.append(line)
+    if load is not None:
+        served = [wanted - short for wanted, short in zip(load.demand, load.short, strict=True)]
+        above = shortfall(load.times, load.demand, served)
+        series += [above] if above else []
+    y = replace(TOKENS, top=top)
+    return Chart("Demand and capacity", Axis(), y, tuple(series), bare=True), load
+
+
+def replicas_chart(tables: Tables, frame: Frame, policy: str) -> Chart | None:
+    """Return the serving replicas of each pool over time, stacked.
+
+    Without a policy, they are those of a plan.
+    """
+    if policy:
+        found = tables("replicas")
+        if found.is_empty():
+            return None
+        borrowed = pl.col("arrangement").str.ends_with(BORROWED)
+        rows = found.filter(pl.col("policy") == policy, ~borrowed)
+    else:
+        rows = tables("plan")
+        if not rows.is_empty():
+            rows = rows.rename({"period_start": "time", "target": "ready"})
+    if rows.is_empty():
+        return None
+    columns = _pool_columns(rows)
+    wide = (
+        rows.with_columns(_pool_name(columns).alias("pool"))
+        .group_by("time", "pool")
+        .agg(pl.col("ready").sum())
+        .pivot("pool", index="time", values="ready")
+        .fill_null(0.0)
+        .sort("time")
+    )
+    pools = sorted(wide.columns[1:], key=lambda pool: (-float(wide[pool].sum()), pool))
+    if len(pools) > MOST_POOLS:
+        kept, rest = pools[: MOST_POOLS - 1], pools[MOST_POOLS - 1 :]
+        wide = wide.with_columns(pl.sum_horizontal(rest).alias(OTHER_POOLS)).drop(rest)
+        pools = [*kept, OTHER_POOLS]
+    wide = _changes(to_end(wide.select("time", *pools), frame.window.end), pools)
+    series = tuple(
+        Series(pool, tuple(wide["time"]), tuple(wide[pool].round(2)), shape=Shape.AREA)
+        for pool in pools
+    )
+    return Chart("Replicas per pool", Axis(), REPLICAS, series, stacked=True, half=True, bare=True)
+
+
+BORROWED = " borrowed"  # ending of an arrangement whose GPUs hold copies for others
+
+
+def _pool_columns(rows: pl.DataFrame) -> list[str]:
+    """Return the fewest columns that set the pools apart, of those that name a pool."""
+    names = [name for name in ("model", "region", "role", "arrangement") if name in rows.columns]
+    pools = rows.select(names).n_unique()
+    columns = ["model"]
+    for name in names[1:]:
+        apart = rows.select(columns).n_unique()
+        if apart < pools and rows.select([*columns, name]).n_unique() > apart:
+            columns.append(name)
+    return columns
+
+
+def _pool_name(columns: Sequence[str]) -> pl.Expr:
+    """Return the name of a pool."""
+    return pl.concat_str([pl.col(name) for name in columns], separator=" ")
+
+
+def _band(forecast: pl.DataFrame, frame: Frame) -> Iterator[Series]:
+    """Yield the band of the forecast, from its 10th to its 90th percentile."""
+    if forecast.is_empty() or "p10" not in forecast.columns:
+        return
+    rows = forecast.filter(~pl.col("tier").is_in(list(frame.deferrable)))
+    rows = rows.group_by("time").agg(pl.col("p10", "p90").sum().round(1)).sort("time")
+    rows = thin(to_end(rows, frame.window.end), "p10", "p90")
+    if not rows.is_empty():
+        times = tuple(rows["time"])
+        yield Series("Forecast P10 to P90", times, tuple(rows["p90"]), Role.FORECAST, Shape.BAND,
+                     tuple(rows["p10"]))  # fmt: skip
+
+
+def _capacity_line(
+    tables: Tables, policy: str, frame: Frame, label: str, role: Role
+) -> Iterator[Series]:
+    """Yield the capacity of a policy, summed over its models."""
+    rows = capacity_of(tables, policy)
+    if rows.is_empty():
+        return
+    moments = rows.select("time").unique().sort("time")
+    parts = [
+        moments.join_asof(part.select("time", "tps").sort("time"), on="time")
+        for part in rows.partition_by("model")
+    ]
+    total = pl.concat(parts).group_by("time").agg(pl.col("tps").sum()).sort("time")
+    total = _changes(to_end(total, frame.window.end), ["tps"])
+    yield Series(label, tuple(total["time"]), tuple(total["tps"].round(1)), role, Shape.STEP)
+
+
+def _changes(rows: pl.DataFrame, values: Sequence[str]) -> pl.DataFrame:
+    """Keep the rows at which a value changes, and the last; thin them if they are many."""
+    changed = pl.any_horizontal(
+        (pl.col(name) != pl.col(name).shift(1)).fill_null(value=True) for name in values
+    )
+    kept = rows.filter(changed | (pl.int_range(pl.len()) == pl.len() - 1))
+    return thin(kept, *values)
+
+
+def thin(rows: pl.DataFrame, *values: str) -> pl.DataFrame:
+    """Average a line over equal spans if it has more points than a screen can show."""
+    if rows.height <= MOST_POINTS:
+        return rows
+    at = rows["time"].dt.epoch("ms")
+    every = f"{max(1, round((at[-1] - at[0]) / MOST_POINTS))}ms"
+    return rows.group_by_dynamic("time", every=every).agg(pl.col(name).mean() for name in values)
+
+
+def to_end(rows: pl.DataFrame, end: datetime) -> pl.DataFrame:
+    """Repeat the last rows at the end of the window."""
+    if rows.is_empty():
+        return rows
+    until = pl.lit(end).cast(rows.schema["time"])
+    last = rows.filter(pl.col("time") == pl.col("time").max(), pl.col("time") < until)
+    return pl.concat([rows, last.with_columns(until.alias("time"))])

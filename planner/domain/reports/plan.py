@@ -1,0 +1,125 @@
+"""Report a plan that was computed without a comparison of policies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from planner.domain.formats import duration, figure
+from planner.domain.kinds.plan import PlanResult
+from planner.domain.planning.figures import PlanFigures
+from planner.domain.report import Fact, Form, Head, Meaning, Report, Section, sources_section, table
+from planner.domain.reports.frame import (
+    assumptions_section,
+    capacity_section,
+    constraints_section,
+    forecasts_section,
+    profiles_section,
+    window_title,
+)
+from planner.domain.reports.over_time import demand_chart, replicas_chart
+from planner.domain.reports.schedule import Schedule, schedule_from, schedule_table
+from planner.domain.reports.tables import Tables
+from planner.domain.results.basis import Frame
+
+THE_PLAN = ""  # key of the capacity and replicas of a plan that was not simulated
+
+
+def report(result: PlanResult, tables: Tables) -> Report:
+    """Return the report of ``plan``."""
+    frame, plan, take = result.frame, result.plan, result.recommended
+    schedule = schedule_from(take.timetable if take else None)
+    over_time, load = demand_chart(tables, frame, THE_PLAN, "plan", None)
+    charts = (over_time, replicas_chart(tables, frame, THE_PLAN))
+    warnings = [*(plan.conflicts or ())]
+    if load is not None and load.hours_short:
+        warnings.append(f"Demand exceeds capacity for {duration(3600 * load.hours_short)}.")
+    counts = _counts(schedule, plan)
+    return Report(
+        title=frame.scenario,
+        answer=f"Run {counts} replicas." if counts else "The plan has no replicas.",
+        about=window_title(frame).replace("Backtest of", "Plan of").replace("Backtest", "Plan"),
+        why="" if take is None else take.sentence,
+        facts=tuple(_tiles(result, counts)),
+        warnings=tuple(warnings),
+        sections=tuple(_sections(result, schedule)),
+        clock=frame.window.clock,
+        charts=tuple(chart for chart in charts if chart is not None),
+    )
+
+
+def _counts(schedule: Schedule | None, plan: PlanFigures) -> str:
+    """Return the least and the most replicas as text."""
+    totals = list(schedule.totals) if schedule is not None else []
+    if not totals:
+        by_period: dict[object, int] = {}
+        for row in plan.decisions:
+            by_period[row.period] = by_period.get(row.period, 0) + row.target
+        totals = list(by_period.values())
+    if not totals:
+        return ""
+    low, high = min(totals), max(totals)
+    return f"{high:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _tiles(result: PlanResult, counts: str) -> Iterator[Fact]:
+    """Yield the figures that decide: replicas, cost, SLO attainment, energy and risk."""
+    plan, take = result.plan, result.recommended
+    span = _span(result.frame)
+    if counts:
+        first = min((row.period for row in plan.decisions), default=None)
+        current = sum(row.current for row in plan.decisions if row.period == first)
+        yield Fact("Replicas", counts, change=f"today {current:,}" if current else "")
+    totals = plan.totals
+    if totals is not None:
+        yield Fact(f"Cost {span}", totals.usd, "$", note=f"{figure(totals.gpu_hours)} GPU-hours")
+    yield from _attainment(take.attainment if take else None, take.meets_slo if take else None)
+    if totals is not None:
+        note = f"{figure(totals.carbon_kg)} kg CO₂e"
+        yield Fact(f"Energy {span}", totals.kwh, "kWh", note=note)
+    spare = plan.spare
+    if spare is None:
+        yield Fact("Risk", "Not N+1", note="no spare replicas", meaning=Meaning.RISK)
+        return
+    price = "" if spare.usd is None else f"spare replicas cost {figure(spare.usd, '$')}"
+    what = "N+1" if spare.instances else "Region loss"
+    yield Fact("Risk", what, note=price, meaning=Meaning.MET)
+
+
+def _attainment(attainment: dict[str, float | None] | None, met: bool | None) -> Iterator[Fact]:
+    """Yield the least attainment of a tier, or that the plan was not simulated."""
+    known = {tier: share for tier, share in (attainment or {}).items() if share is not None}
+    if not known:
+        yield Fact("SLO attainment", None, note="not simulated")
+        return
+    tier = min(known, key=lambda tier: known[tier])
+    meaning = Meaning.NEUTRAL if met is None else Meaning.MET if met else Meaning.MISSED
+    yield Fact(f"SLO attainment, {tier}", known[tier], form=Form.SHARE, meaning=meaning)
+
+
+def _span(frame: Frame) -> str:
+    """Return the span that costs and energy are of."""
+    span = frame.window.end - frame.window.start
+    return "per day" if span == timedelta(days=1) else f"in {duration(span.total_seconds())}"
+
+
+def _sections(result: PlanResult, schedule: Schedule | None) -> Iterator[Section]:
+    """Yield the sections in the order in which a reader decides."""
+    if schedule is not None:
+        rows = schedule_table(schedule, result.frame.window.clock)
+        yield Section("Replica schedule", (rows,), "Schedule")
+    if result.verification is not None:
+        judged = table(
+            result.verification.judged,
+            (Head("Tier", wide=2), lambda row: row.tier),
+            (Head("Target", Form.SHARE), lambda row: row.target),
+            (Head("SLO attainment", Form.SHARE), lambda row: row.attainment),
+            note=result.verification.sentence,
+        )
+        yield Section("Simulation of the plan", (judged,), "Verification")
+    yield from assumptions_section(result.frame)
+    yield from forecasts_section(result.forecast)
+    yield from profiles_section(result.profile_error)
+    yield from constraints_section(result.plan)
+    yield from capacity_section(result.frame)
+    yield from sources_section(result.frame.provenance, result.frame.notes)

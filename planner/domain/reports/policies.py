@@ -1,0 +1,200 @@
+"""Read what a simulation found about each policy, for the reports that compare or show policies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from planner.domain import columns
+from planner.domain.columns import Column
+from planner.domain.deserialise import from_json
+from planner.domain.report import (
+    Axis,
+    Chart,
+    Form,
+    Head,
+    Role,
+    Section,
+    Series,
+    Shape,
+    Table,
+    Value,
+    table,
+)
+from planner.domain.results.figures import (
+    HOUR_TABLE,
+    POLICIES,
+    POLICY_TABLE,
+    REQUEST_TABLE,
+    START_TABLE,
+)
+
+ORACLE = "uses future data"
+DETAILS = {HOUR_TABLE: "GPU-hours", REQUEST_TABLE: "Requests", START_TABLE: "Starts"}
+UNITS = {
+    columns.TEXT: (Form.TEXT, ""), columns.COUNT: (Form.COUNT, ""), columns.FLAG: (Form.TEXT, ""),
+    columns.REASONS: (Form.TEXT, ""), columns.SHARE: (Form.SHARE, ""),
+} | {
+    unit: (Form.NUMBER, unit)
+    for unit in (columns.USD, columns.HOURS, columns.KWH, columns.KG, columns.MS, columns.SECONDS)
+} | {columns.NUMBER: (Form.NUMBER, "")}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TierOutcome:
+    """The target of a tier, as a share of its requests."""
+
+    target: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The figures of a policy; shares and attainment are fractions, by tier."""
+
+    label: str
+    cost_usd: float
+    gpu_hours: float
+    energy_kwh: float
+    carbon_kg: float
+    slo_attainment: dict[str, float | None]
+    slo_met: dict[str, bool]
+    worst_hour: dict[str, float | None]
+    tiers: dict[str, TierOutcome]
+    meets_slo: bool
+    hindsight: bool  # an oracle baseline, which nobody can run
+    survives: float | None  # share of the time that survives the loss of a replica
+    name: str = ""
+
+    @property
+    def title(self) -> str:
+        """Return the label, marked if the policy uses future data."""
+        return f"{self.label} ({ORACLE})" if self.hindsight else self.label
+
+    def target(self, tier: str) -> float | None:
+        """Return the target of a tier, if the result has it."""
+        return self.tiers[tier].target if tier in self.tiers else None
+
+
+def outcomes_of(policies: Mapping[str, Mapping[str, Any]]) -> dict[str, Outcome]:
+    """Return the outcome of each policy by name; ``policies`` are rows with their name."""
+    return {name: from_json(Outcome, figures) for name, figures in policies.items()}
+
+
+def tightest_tier(outcome: Outcome, tiers: Iterable[str] = ()) -> str | None:
+    """Return the tier with the least attainment above its target; of ``tiers``, if there are any.
+
+    None: no tier has a request.
+    """
+    known = {tier: share for tier, share in outcome.slo_attainment.items() if share is not None}
+    among = [tier for tier in tiers if tier in known] or list(known)
+    return min(among, key=lambda tier: known[tier] - (outcome.target(tier) or 0.0), default=None)
+
+
+def cost_chart(outcomes: Sequence[Outcome], recommended: str | None) -> Iterator[Chart]:
+    """Yield the cost of each policy, if there are several."""
+    if len(outcomes) < 2:
+        return
+    groups = (
+        ("Recommended", Role.RECOMMENDED, [row for row in outcomes if row.name == recommended]),
+        ("Meets every SLO", Role.CAPACITY,
+         [row for row in outcomes if row.name != recommended and row.meets_slo]),
+        ("Misses an SLO", Role.SHORTFALL,
+         [row for row in outcomes if row.name != recommended and not row.meets_slo]),
+    )  # fmt: skip
+    series = tuple(
+        Series(label, tuple(row.title for row in rows), tuple(row.cost_usd for row in rows), role,
+               Shape.BAR)
+        for label, role, rows in groups
+        if rows
+    )  # fmt: skip
+    yield Chart("Cost of each policy", Axis(), Axis(unit="$"), series, horizontal=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The figures of a policy as results have them, by name of column."""
+
+    title: str
+    figures: Mapping[str, Any]
+
+
+def columns_of(name: str, rows: Sequence[Row]) -> Iterator[tuple[Head, Callable[[Row], Value]]]:
+    """Yield the columns of policies that the table ``name`` shows, as declared in results/figures.
+
+    A head with a place for a name, such as that of a tier, has a column for each.
+    """
+    for column in POLICIES.on(name):
+        head, (form, unit) = column.heads[name], UNITS[column.unit]
+        if "{}" not in head:
+            yield Head(head, form, unit), partial(_value, column)
+            continue
+        values = [row.figures.get(column.name) or {} for row in rows]
+        for key in dict.fromkeys(key for each in values for key in each):
+            yield Head(head.format(key), form, unit), partial(_part, column, key)
+
+
+def _value(column: Column, row: Row) -> Value:
+    """Return the figure of a column."""
+    value = row.figures.get(column.name)
+    match column.unit:
+        case columns.FLAG:
+            return None if value is None else "yes" if value else "no"
+        case columns.REASONS:
+            return "; ".join(f"{why}: {count:,}" for why, count in (value or {}).items())
+    return value
+
+
+def _part(column: Column, key: str, row: Row) -> Value:
+    """Return the figure of a tier or another part of a column."""
+    part: Value = (row.figures.get(column.name) or {}).get(key)
+    return part
+
+
+def policies_table(
+    rows: Sequence[Row], recommended: str | None, savings: Mapping[str, float | None]
+) -> Table:
+    """Return a row per policy; ``savings`` are shares of the baseline's cost."""
+    return table(
+        rows,
+        (Head("Policy", wide=3), lambda row: row.title),
+        *columns_of(POLICY_TABLE, rows),
+        (Head("Saving", Form.SHARE), lambda row: savings.get(row.figures["name"])),
+        marked=lambda row: row.figures["name"] == recommended,
+        note="Sorted by cost; policies that miss an SLO last. Savings are against the baseline, "
+        "at its SLO attainment where that differs.",
+    )
+
+
+def simulation_section(rows: Sequence[Row]) -> Section:
+    """Return the tables of GPU-hours, requests and starts; printed if there is one policy."""
+    tables = [
+        table(rows, (Head("Policy", wide=3), lambda row: row.title), *columns_of(name, rows),
+              title=title)
+        for name, title in DETAILS.items()
+    ]  # fmt: skip
+    return Section(
+        "GPU-hours, requests and starts", tuple(tables), "Simulation", True, len(rows) == 1
+    )
+
+
+def parameters_section(row: Row) -> Iterator[Section]:
+    """Yield the parameters of a policy, to copy."""
+    settings: Sequence[Mapping[str, Any]] = row.figures.get("settings") or ()
+    if settings:
+        parameters = table(
+            settings,
+            (Head("Parameter", wide=2), lambda each: each["what"]),
+            (Head("Pool", wide=2), lambda each: each["where"] or "all"),
+            (Head("Value"), lambda each: _written(each["value"])),
+        )
+        title = f"Parameters of {row.title}"
+        yield Section(title, (parameters,), "Parameters", folded=True)
+
+
+def _written(value: Any) -> str:
+    """Return a parameter as a user would type it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

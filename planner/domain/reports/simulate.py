@@ -1,0 +1,13 @@
+"""Report the simulation of one policy."""
+
+from __future__ import annotations
+
+from planner.domain.kinds.simulate import SimulateResult
+from planner.domain.report import Report
+from planner.domain.reports.compare import Tests, comparison_report
+from planner.domain.reports.tables import Tables
+
+
+def report(result: SimulateResult, tables: Tables) -> Report:
+    """Return the report of ``simulate``."""
+    return comparison_report(result.frame, result.comparison, tables, tests=Tests())
