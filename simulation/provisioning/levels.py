@@ -28,7 +28,6 @@ from simulation.provisioning.bounds import (
     filled_devices,
     whole_devices,
 )
-from simulation.provisioning.brute_force import brute
 from simulation.provisioning.energy import fleet_watts
 from simulation.provisioning.exact import exact_plan
 from simulation.provisioning.frontier import frontiers, priced_frontier
@@ -50,7 +49,7 @@ from simulation.provisioning.workload import PhaseProblem, reserve_kv_cache
 
 LevelName = Literal["operator", "module", "model"]
 LEVELS: tuple[LevelName, ...] = get_args(LevelName)
-Method = Literal["greedy", "exact", "brute", "algorithm1", "algorithm1-printed"]
+Method = Literal["greedy", "exact", "algorithm1", "algorithm1-printed"]
 PRINTED = "algorithm1-printed"
 MEMORY_PRICES = (0.0, 0.25, 1.0, 4.0)
 """Weights of memory against load in the price of a choice; the best placed plan is kept."""
@@ -102,9 +101,9 @@ def operator_level(
     """Scale operators one by one and place them by Algorithm 2; None if no plan meets the limit.
 
     ``greedy`` is our greedy at several prices of memory; the plan with fewest devices after
-    placement wins. ``exact_plan`` places a plan with the proven fewest slots. ``brute`` enumerates,
-    for small cases. ``algorithm1`` is the source's algorithm as methods.md A4 reads it, or as
-    printed, to within a share ``epsilon`` of the limit.
+    placement wins. ``exact_plan`` places a plan with the proven fewest slots. ``algorithm1`` is the
+    source's algorithm as methods.md A4 reads it, or as printed, to within a share ``epsilon`` of
+    the limit.
 
     ``coarser`` are levels of the same phase. If no finer plan is better, one of them is returned.
     ``proofs`` adds the gap in slots and the bound on devices; ``quick`` tries fewer prices.
@@ -128,8 +127,6 @@ def operator_level(
             if method == "greedy":
                 plans = [greedy_plan(phase_variant.problem, options)]
                 plans += _plans_by_price(phase_variant, table, device_bytes, quick=quick)
-            elif method == "brute":
-                plans = [brute(phase_variant.problem, table)]
             else:
                 plans = list(by_algorithm1(phase_variant.problem, method, epsilon, table))
         placed = _place_plans(
@@ -187,8 +184,8 @@ def module_level(
 ) -> Level | None:
     """Scale runs of layers, at the best batch and parallelism for all of them.
 
-    Every batch and parallelism is tried. Replicas come from our greedy, the exact method, Algorithm
-    1 or enumeration (``brute``). Algorithm 2 places them.
+    Every batch and parallelism is tried. Replicas come from our greedy, the exact method or
+    Algorithm 1. Algorithm 2 places them.
     """
     begun = time.perf_counter()
     levels: list[Level] = []
@@ -207,9 +204,7 @@ def module_level(
             if any(not option.slots.size for option in options):
                 continue
             plans: list[OperatorPlan | None]
-            if method == "brute":
-                plans = [brute(alike.problem)]
-            elif method in ("greedy", "exact"):
+            if method in ("greedy", "exact"):
                 plans = [
                     (greedy_plan if method == "greedy" else exact_plan)(alike.problem, options)
                 ]

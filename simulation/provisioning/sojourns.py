@@ -279,33 +279,3 @@ def improve_choices(choices: Choices, graph: Graph, slo: float, picks: Any) -> b
         if best_v >= 0:
             picks[best_v] = best_k
             s[best_v] = sojourn_s[first[best_v] + best_k]
-
-
-@cached_kernel
-def enumerate_plans(choices: Choices, graph: Graph, slo: float, picks: Any) -> None:
-    """Enumerate all choices; ``picks`` becomes the cheapest combination that meets the limit."""
-    first, slots, sojourn_s = choices.first, choices.slots, choices.sojourn_s
-    count = picks.size
-    digits = np.zeros(count, np.int64)
-    s, ends = np.empty(count), np.empty(count)
-    for v in range(count):
-        if first[v] == first[v + 1]:
-            return
-    fewest_slots = -1
-    while True:
-        total = 0
-        for v in range(count):
-            total += slots[first[v] + digits[v]]
-            s[v] = sojourn_s[first[v] + digits[v]]
-        if (fewest_slots < 0 or total < fewest_slots) and longest_path(s, graph, ends) <= slo:
-            fewest_slots = total
-            picks[:] = digits
-        v = 0
-        while v < count:
-            digits[v] += 1
-            if digits[v] < first[v + 1] - first[v]:
-                break
-            digits[v] = 0
-            v += 1
-        if v == count:
-            return

@@ -57,8 +57,8 @@ from planner.inputs.scenario.build import build_hardware
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import settings_of
 from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
-from simulation.provisioning.enumeration import Choices
 from simulation.provisioning.levels import LEVELS, LevelName, Method
+from simulation.provisioning.operator_block import Choices
 from simulation.provisioning.savings import Savings
 
 IMAGE_TOKENS = 1024.0
@@ -85,8 +85,8 @@ class Options(RunOptions):
     method: Method = Field(
         "greedy",
         title="Method",
-        description="greedy (default); exact: fewest slots, proven; brute: enumeration; "
-        "algorithm1: the source's greedy, as read here or as printed.",
+        description="greedy (default); exact: fewest slots, proven; algorithm1: the source's "
+        "greedy, as read here or as printed.",
     )
     epsilon: float = Field(
         0.0,
@@ -145,9 +145,9 @@ class Options(RunOptions):
 
     block: str = Field(
         "",
-        title="Block of which every plan is tried",
+        title="Block of operators",
         max_length=400,
-        description="Names of operators, comma-separated. Every plan of them is tried.",
+        description="Names of operators, comma-separated. Every method plans them.",
     )
     block_batches: str = Field(
         "1,8,64",

@@ -1,4 +1,4 @@
-"""Try every plan of a block of operators that the user chose, and replay the methods' plans."""
+"""Plan a block of operators that the user chose by every method, and replay the plans."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from planner.domain.provisioning.levels import Judge, draws_of
 from planner.errors import ScenarioError
 from simulation.errors import SimulationError
 from simulation.performance.memory import MEMORY_SHARE
-from simulation.provisioning.enumeration import (
+from simulation.provisioning.level import ReplayedLatency
+from simulation.provisioning.operator_block import (
     Block,
     BlockPlan,
     Choices,
@@ -19,11 +20,8 @@ from simulation.provisioning.enumeration import (
     plans_of,
     replay_block,
 )
-from simulation.provisioning.level import ReplayedLatency
 from simulation.provisioning.replay import LevelReplay, can_replay
 from simulation.provisioning.workload import PhaseProblem
-
-BRUTE = "every plan (brute force)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +69,10 @@ class BlockFigures:
 
     operators: tuple[str, ...]
     slo_ms: float | None  # the block's part of the limit
-    plans: float | None  # number of plans tried
+    plans: float | None  # number of possible plans
     replicas: int | None  # most replicas of an operator
     methods: tuple[BlockMethod, ...]
-    refused: str  # why no plan was tried; "": plans were tried
+    refused: str  # why there is no plan; "": there are plans
 
 
 def check_operators(options: BlockOptions | None, phases: Iterable[PhaseProblem]) -> None:
@@ -133,7 +131,7 @@ def _method(
     block: Block, plan_found: BlockPlan, fewest: int, replayed: tuple[ReplayedLatency, int] | None
 ) -> BlockMethod:
     """Return the figures of one plan of the block."""
-    name = WORDS.get(plan_found.method, BRUTE)
+    name = WORDS[plan_found.method]
     plan = plan_found.plan
     if plan is None:
         return BlockMethod(name, None, None, None, None, None, None, None, ())

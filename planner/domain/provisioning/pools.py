@@ -107,7 +107,8 @@ def solve_variants(
     """Plan both phases of each variant for its peak, within the limits of its model.
 
     Replays draw requests from ``lengths``, which is by model and region. ``by_profile``: operator
-    times are scaled to match the scenario's own profiles. ``block``: operators for brute force.
+    times are scaled to match the scenario's own profiles. ``block``: operators that are planned
+    by every method.
     """
     cases = []
     for done, variant in enumerate(variants):

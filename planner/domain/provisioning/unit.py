@@ -40,7 +40,7 @@ class Case:
     profiles: tuple[Profile, ...]  # from the scenario
     chosen: bool = False  # counts in the totals
     methods: tuple[Method, ...] = ()  # comparison of methods at operator level
-    block: BlockFigures | None = None  # brute force over the plans of some operators
+    block: BlockFigures | None = None  # plans of some operators by every method
 
     @property
     def least(self) -> Level:

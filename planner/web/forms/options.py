@@ -20,7 +20,6 @@ LABELS = {  # of choices; others are shown as they are
     "forecast": "also over time, on a forecast by the minute",
     "greedy": "greedy, by GPUs after placement",
     "exact": "exact in slots, then placed",
-    "brute": "by enumeration, small cases",
 }
 
 

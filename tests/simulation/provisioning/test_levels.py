@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from bench.provision.exact_placement import fewest_devices
-from simulation.errors import SimulationError
 from simulation.provisioning.blocks import merge_layers
 from simulation.provisioning.bounds import (
     device_lower_bound,
@@ -167,16 +166,6 @@ def test_choices_that_are_not_placed_would_not_have_been_chosen(phase, requests_
         assert (some.devices, some.power_w) == (every.devices, pytest.approx(every.power_w))
         beside = plan_level(level, problem, DEVICE, coarser=[replicas])
         assert beside.devices == min(every.devices, replicas.devices)
-
-
-def test_brute_force_says_when_it_is_too_much():
-    problem = phase_problem(service(), timing)
-    with pytest.raises(SimulationError, match="use the exact method"):
-        operator_level(problem, DEVICE, method="brute")
-    small = phase_problem(service(requests_s=2.0), timing, batches=(1,), parallel=(1,))
-    small = replace(small, problem=replace(small.problem, max_replicas=2))
-    every = operator_level(small, DEVICE, method="brute")
-    assert every.plan.slots == operator_level(small, DEVICE, method="exact").plan.slots
 
 
 def test_a_frontier_priced_in_slots_is_the_frontier_of_slots():

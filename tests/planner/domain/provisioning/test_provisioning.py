@@ -24,7 +24,6 @@ from planner.errors import Infeasible, ScenarioError
 from planner.inputs.scenario.build import build_hardware
 from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import settings_of
-from simulation.errors import SimulationError
 from tests.planner.domain import builders as make
 
 LENGTHS = {"input_tokens": {"mean": 1024}, "output_tokens": {"mean": 128}}
@@ -171,7 +170,7 @@ def test_one_level_and_the_exact_method(stored: StoredTrace) -> None:
         level = pool["levels"]["operator"]
         block = pool["block"]
         best = block["methods"][-1]
-        assert best["method"] == "every plan (brute force)" and best["above"] == 0
+        assert best["method"] == "exact" and best["above"] == 0
         assert best["latency_ms"] <= block["slo_ms"] < pool["slo_ms"]
         assert len(block["operators"]) == (1 if pool["phase"] == "prefill" else 2)
         for row in block["methods"]:
@@ -197,10 +196,6 @@ def test_one_level_and_the_exact_method(stored: StoredTrace) -> None:
         )
     with pytest.raises(ValidationError, match="whole numbers of 1 to 100"):
         Options(block_shares="0,100")
-    with pytest.raises(SimulationError, match="use the exact method"):
-        provision.run(
-            small(), {"t": stored}, Options(level="operator", method="brute"), progress=silent
-        )
 
 
 def test_every_precision_on_a_gpu_type_stands_for_itself(stored: StoredTrace) -> None:

@@ -1,4 +1,4 @@
-"""Enumerate all plans of single blocks and small graphs, with SM shares (A5, equation 6).
+"""Plan a block of operators by several methods, with SM shares (A5, equation 6).
 
 Some operators of a phase form a separate problem. Operators between them are dropped. The limit
 is the block's share of a pass. Each operator may run at a few batches, GPUs per replica and shares
@@ -21,7 +21,6 @@ from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
 from simulation.performance.curves import evaluate, scaled
 from simulation.performance.efficiency import KINDS
-from simulation.provisioning.brute_force import brute
 from simulation.provisioning.exact import exact_plan
 from simulation.provisioning.frontier import frontiers
 from simulation.provisioning.greedy import greedy_plan
@@ -38,8 +37,7 @@ from simulation.provisioning.replay import (
 )
 from simulation.provisioning.workload import PhaseProblem, pass_seconds
 
-PLANS = 2_000_000  # most plans to enumerate
-MAX_PLANS = 64  # most replicas of an operator
+MAX_REPLICAS = 64  # of an operator
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +68,7 @@ class Block:
     least: IntArray  # [V, B, P] fewest replicas that fit in memory
     sojourn_s: FloatArray  # [V, B, P, R]
     table: FloatArray  # [V, B, P, R]
-    plans: float  # number of plans
+    plans: float  # number of possible plans
 
     def chosen(
         self, plan: OperatorPlan, choice_indices: IntArray
@@ -107,7 +105,7 @@ def block_of(
 ) -> Block:
     """Build the block of operators ``names`` of ``phase``, with latencies times ``length_factors``.
 
-    Raises SimulationError for unknown options, for an infeasible load, and for too many plans.
+    Raises SimulationError for unknown options and for an infeasible load.
     """
     problem = phase.problem
     operators = tuple(v for v, name in enumerate(problem.names) if name in names)
@@ -142,24 +140,23 @@ def block_of(
         transfer_s=problem.transfer_s[chosen],
         rate=problem.rate,
         slo_s=problem.slo_s * _block_share(problem, operators),
-        max_replicas=MAX_PLANS,
+        max_replicas=MAX_REPLICAS,
     )
-    # Enumeration must not consider replicas that exceed the memory, so they get inf below.
+    # No method may choose replicas that exceed the memory, so they get inf below.
     sojourn_s, fewest = sojourns(smaller), fewest_replicas(phase, device_bytes)[chosen]
-    table = np.where(np.arange(1, MAX_PLANS + 1) >= fewest[..., None], sojourn_s, np.inf)
-    max_replicas, plans = _enumerable_replicas(smaller, table)
+    table = np.where(np.arange(1, MAX_REPLICAS + 1) >= fewest[..., None], sojourn_s, np.inf)
     return Block(
         phase=phase,
         operators=np.array(operators),
-        problem=replace(smaller, max_replicas=max_replicas),
+        problem=smaller,
         gpus=problem.parallel[spread],
         share=share,
         unit=percent / 100.0,
         slower=slower,
         least=fewest,
         sojourn_s=sojourn_s,
-        table=np.ascontiguousarray(table[..., :max_replicas]),
-        plans=plans,
+        table=table,
+        plans=_count_plans(smaller, table),
     )
 
 
@@ -203,23 +200,16 @@ def _block_share(problem: OperatorProblem, operators: tuple[int, ...]) -> float:
     return float(pass_seconds(only, problem.edges)[0, 0] / by_batch[0, 0])
 
 
-def _enumerable_replicas(problem: OperatorProblem, table: FloatArray) -> tuple[int, float]:
-    """Return the most replicas per operator that can be enumerated, and the plan count."""
-    counts = np.cumsum(np.isfinite(table).sum(axis=(1, 2)), axis=1).astype(np.float64)  # [V, R]
-    lacking = [problem.names[v] for v in np.flatnonzero(counts[:, -1] == 0)]
+def _count_plans(problem: OperatorProblem, table: FloatArray) -> float:
+    """Return the number of possible plans; raise SimulationError if an operator has none."""
+    counts = np.isfinite(table).sum(axis=(1, 2, 3)).astype(np.float64)  # [V]
+    lacking = [problem.names[v] for v in np.flatnonzero(counts == 0)]
     if lacking:
         raise SimulationError(
-            f"No {MAX_PLANS} replicas of {' and '.join(lacking)} keep up with this load at the "
+            f"No {MAX_REPLICAS} replicas of {' and '.join(lacking)} keep up with this load at the "
             "batches, GPUs and shares of the block; give more of them."
         )
-    plans = counts.prod(axis=0)
-    good = np.flatnonzero((plans > 0) & (plans <= PLANS))
-    if not good.size:
-        raise SimulationError(
-            f"This block has {plans[plans > 0].min():.2g} plans at least, more than the {PLANS:,} "
-            "that are looked at; give fewer operators, batches, GPUs or shares."
-        )
-    return int(good[-1]) + 1, float(plans[good[-1]])
+    return float(counts.prod())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -242,7 +232,7 @@ class BlockPlan:
 
 
 def plans_of(block: Block, epsilon: float = 0.0) -> tuple[BlockPlan, ...]:
-    """Plan by Algorithm 1 in both readings, our greedy, the exact method and brute force."""
+    """Plan by Algorithm 1 in both readings, our greedy and the exact method."""
     problem, table = block.problem, block.table
     options = frontiers(problem, block.least)
     plan_by: dict[str, OperatorPlan | None] = {}
@@ -252,7 +242,6 @@ def plans_of(block: Block, epsilon: float = 0.0) -> tuple[BlockPlan, ...]:
     feasible = all(option.slots.size for option in options)
     plan_by["greedy"] = greedy_plan(problem, options) if feasible else None
     plan_by["exact"] = exact_plan(problem, options) if feasible else None
-    plan_by["brute"] = brute(problem, table)
     return tuple(_block_plan(block, name, plan) for name, plan in plan_by.items())
 
 
