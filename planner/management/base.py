@@ -60,7 +60,7 @@ class HeadroomCommand(BaseCommand):
         parser.add_argument(
             "--workspace",
             default=settings.HEADROOM_WORKSPACE,
-            help="slug of the workspace it is about; left out, HEADROOM_WORKSPACE's",
+            help="slug of the workspace. Default: HEADROOM_WORKSPACE",
         )
         return parser
 
@@ -159,7 +159,9 @@ class RunCommand(HeadroomCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("scenario", help="scenario file (YAML), or a stored one's name or id")
+        parser.add_argument(
+            "scenario", help="scenario file (YAML), or name or id of a stored scenario"
+        )
         declared = KINDS[self.kind].options
         add_options(parser, declared, leave_out=self.leave_out, alone=self.alone)
 

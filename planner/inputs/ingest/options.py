@@ -83,7 +83,7 @@ class IngestOptions:
 
     name: str = ""  # the file's original name, if it is stored under another
     format: str = _labelled_field(
-        AUTO, "Format", "What the file is; found out from its columns unless it is said."
+        AUTO, "Format", "Format of the file. Default: detected from its columns."
     )
     mapping: Mapping[str, str] = field(default_factory=dict)
     model: str | None = _labelled_field(None, "Model of every row", "Model of every row.")
@@ -92,13 +92,13 @@ class IngestOptions:
     missing: str = _labelled_field(
         "gap",
         "Bins a demand file leaves out are",
-        "What a bin is that a demand file leaves out: a gap (not known) or zero.",
+        "Meaning of absent bins in counts: a gap (unknown) or zero.",
         choices={"gap": "a gap: not known", "zero": "zero: nothing arrived"},
     )
     amounts: str = _labelled_field(
         AUTO,
         "Amounts of a demand file are",
-        "How a demand file means its amounts: counts per bin, a counter that only grows, or rates.",
+        "Meaning of amounts per bin: counts, a growing counter, or rates.",
         choices={
             AUTO: "Find out from the file",
             COUNTS: "counts per bin",

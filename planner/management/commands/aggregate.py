@@ -13,7 +13,7 @@ from planner.management.base import HeadroomCommand
 
 
 class Command(HeadroomCommand):
-    help = "Aggregate a trace too large to copy where it lies: its demand by bins, its lengths."
+    help = "Sum a large trace in place: demand per bin, and lengths."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
@@ -60,5 +60,5 @@ class Command(HeadroomCommand):
             f"{answer['requests']:,} requests of {answer['rows']:,} rows in {answer['bins']:,} "
             f"rows of demand by {answer['bin_s']} s: {answer['demand']} (bin/manage ingest takes "
             f"it), lengths: {answer['lengths']}.\n"
-            f"{answer['left_out']:,} rows left out, without a time or with tokens that are none."
+            f"{answer['left_out']:,} rows are ignored: no time, or invalid tokens."
         )

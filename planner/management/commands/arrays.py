@@ -10,7 +10,7 @@ from planner.services import arrays
 
 
 class Command(HeadroomCommand):
-    help = "Take the arrays of this machine into the bucket of HEADROOM_ARRAYS; say what it lacks."
+    help = "Move arrays of this machine into the bucket of HEADROOM_ARRAYS. List missing arrays."
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         return asdict(arrays.arrays_copy_to_bucket())

@@ -12,7 +12,7 @@ from planner.services import backups
 
 
 class Command(HeadroomCommand):
-    help = "Write all rows and arrays to one file, and check that it restores; nothing stops."
+    help = "Write all rows and arrays to one file, and check that it restores."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)

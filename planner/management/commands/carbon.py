@@ -16,14 +16,14 @@ LARGEST_BYTES = 20_000_000  # room for years of five-minute values
 
 
 class Command(HeadroomCommand):
-    help = "Give the 24 values that carbon_g_per_kwh of a scenario's region takes, by UTC hour."
+    help = "Print 24 values by UTC hour for carbon_g_per_kwh of a region."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument(
             "source", help="CSV of times and g CO2e per kWh, or a country or cloud region"
         )
-        parser.add_argument("--mean", type=float, help="yearly mean of a grid, else its published")
+        parser.add_argument("--mean", type=float, help="yearly mean. Default: the published one")
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         path = Path(options["source"])

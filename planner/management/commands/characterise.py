@@ -41,15 +41,15 @@ DAYS = {
 
 class Command(HeadroomCommand):
     help = (
-        "What a trace is like: amounts by model, region and tier, lengths, rhythm, bursts, "
-        "outages, and every day ranked; with --start and --end the rank of a window."
+        "Describe a trace: amounts, lengths, rhythm, bursts, outages and ranked days. With "
+        "--start and --end, also rank a window."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("trace", help="request or demand file, or a stored trace's name or id")
+        parser.add_argument("trace", help="file, or name or id of a stored trace")
         parser.add_argument("--start", help="begin of a window to rank, e.g. 2024-05-18T00:00")
-        parser.add_argument("--end", help="its end; UTC where no offset is given")
+        parser.add_argument("--end", help="end of that window; UTC without an offset")
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         if bool(options["start"]) != bool(options["end"]):

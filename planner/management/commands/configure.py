@@ -37,7 +37,7 @@ def _names(text: str | None) -> tuple[str, ...]:
 
 
 class Command(HeadroomCommand):
-    help = "Search GPU types, arrangements, precisions and engines for what serves a model best."
+    help = "Search the best deployment of a model: GPU type, parallelism, precision, engine."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
@@ -47,25 +47,27 @@ class Command(HeadroomCommand):
         parser.add_argument("--ttft-ms", type=float, help="limit of the time to the first token")
         parser.add_argument("--tbt-ms", type=float, help="limit of the time between tokens")
         parser.add_argument(
-            "--percentile", type=float, default=95.0, help="of requests within the limits (95)"
+            "--percentile",
+            type=float,
+            default=95.0,
+            help="percent of requests within the limits (95)",
         )
-        parser.add_argument("--rps", type=float, help="requests/s that all instances carry")
-        parser.add_argument("--gpus", help="GPU types, separated by commas; left out: all")
+        parser.add_argument("--rps", type=float, help="requests/s of all replicas together")
+        parser.add_argument("--gpus", help="GPU types, comma-separated. Default: all")
         parser.add_argument(
-            "--engines", help="separated by commas; left out: vllm, sglang and trtllm"
+            "--engines", help="engines, comma-separated. Default: vllm, sglang, trtllm"
         )
         parser.add_argument("--top", type=int, default=TOP, help=f"candidates to list ({TOP})")
         parser.add_argument(
             "--price", type=_price, action="append", default=[], metavar="GPU=DOLLARS",
-            help="of an hour of one GPU; left out: the median of on-demand offers",
+            help="price per GPU-hour. Default: median of on-demand offers",
         )  # fmt: skip
         parser.add_argument(
             "--measured",
-            help="file of your own measured rows, as estimate takes it; they move speeds and "
-            "errors, as do those that were uploaded",
+            help="file of your measured rows, as for estimate",
         )
         parser.add_argument(
-            "--without-kept", action="store_true", help="leave measurements kept here out"
+            "--without-kept", action="store_true", help="ignore stored measurements"
         )
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:

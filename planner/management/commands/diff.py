@@ -15,12 +15,14 @@ from planner.templatetags.headroom import setting
 
 
 class Command(HeadroomCommand):
-    help = "Hold completed runs against the first of them: settings that differ, and figures."
+    help = "Compare completed runs with the first one: settings and figures."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("runs", nargs="+", type=int, help="numbers of two to eight runs")
-        parser.add_argument("--policy", default="", help="whose replay; left out: each's own best")
+        parser.add_argument(
+            "--policy", default="", help="policy to compare. Default: the best of each run"
+        )
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         beside = compare_runs(runs_to_compare(options["runs"]), options["policy"])

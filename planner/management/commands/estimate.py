@@ -27,49 +27,53 @@ class Command(HeadroomCommand):
                 parser.add_argument(f"--{side}{width}", type=int, help=what[side])
         parser.add_argument("--prefill-workers", type=float)
         parser.add_argument("--decode-workers", type=float)
-        parser.add_argument("--precision", help="of the weights: bf16, fp8, fp4, int8 or int4")
+        parser.add_argument(
+            "--precision", help="precision of the weights: bf16, fp8, fp4, int8 or int4"
+        )
         parser.add_argument("--kv-cache", help="precision of the KV cache")
         parser.add_argument("--engine", help="vllm (default), sglang or trtllm")
-        parser.add_argument("--engine-version", help="such as 0.19.0")
-        parser.add_argument("--draft-tokens", type=float, help="speculative decoding: per step")
-        parser.add_argument("--accepted-tokens", type=float, help="of them, on average")
+        parser.add_argument("--engine-version", help="version of the engine, such as 0.19.0")
+        parser.add_argument(
+            "--draft-tokens", type=float, help="draft tokens per step (speculative decoding)"
+        )
+        parser.add_argument(
+            "--accepted-tokens", type=float, help="accepted draft tokens, on average"
+        )
         parser.add_argument(
             "--rounds",
             type=float,
-            help="requests of each user, all starting together (10, as in benchmarks); many, such "
-            "as 1000, for traffic that comes as it comes",
+            help="requests per user (10, as in benchmarks); 1000 for steady traffic",
         )
         parser.add_argument(
             "--equal-lengths",
             choices=("yes", "no"),
-            help="whether all requests have the same lengths, so that users stay in order (yes in "
-            "a benchmark, but for InferenceMAX's lengths)",
+            help="whether all requests have equal lengths. Default: yes in a benchmark, except "
+            "for lengths of InferenceMAX",
         )
         parser.add_argument(
             "--recv-interval",
             type=float,
-            help="iterations between two of SGLang's looks for requests (1, its default; in a "
-            "benchmark of InferenceMAX's lengths 10, from 16 in flight 30, as its recipes have it)",
+            help="iterations between SGLang's polls for requests (1; 10 or 30 for benchmarks with "
+            "lengths of InferenceMAX)",
         )
-        parser.add_argument("--lora-rank", type=float, help="of LoRA adapters, all in memory")
+        parser.add_argument("--lora-rank", type=float, help="rank of LoRA adapters")
         parser.add_argument("--lora-active", type=float, help="different adapters in use at once")
-        parser.add_argument("--mode", help="agg (default), or disagg: prefill and decode apart")
+        parser.add_argument("--mode", help="agg (default), or disagg: separate prefill and decode")
         parser.add_argument("--isl", type=float, help="input tokens of a request")
         parser.add_argument("--osl", type=float, help="output tokens of a request")
-        parser.add_argument("--concurrency", type=float, help="requests under way at any time")
+        parser.add_argument("--concurrency", type=float, help="requests in flight")
         parser.add_argument(
             "--rate",
             type=float,
-            help="requests/s that come as they come, instead of --concurrency: replayed one by one "
-            "on the profile that sizes and plans read",
+            help="random arrivals per second, instead of --concurrency; simulated on the profile "
+            "of sizes and plans",
         )
         parser.add_argument(
             "--measured",
-            help="file of your own measured rows, with these options as columns and ttft_ms, "
-            "tbt_ms; they move the estimate, as do those that were uploaded",
+            help="file of your measured rows, with these options, ttft_ms and tbt_ms as columns",
         )
         parser.add_argument(
-            "--without-kept", action="store_true", help="leave measurements kept here out"
+            "--without-kept", action="store_true", help="ignore stored measurements"
         )
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:

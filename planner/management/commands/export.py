@@ -21,7 +21,7 @@ from planner.services.exports import run_write
 
 
 class Command(HeadroomCommand):
-    help = "Write a run to a file: its figures, a report, or the objects that carry out its plan."
+    help = "Write a run to a file: figures, a report, or manifests of its plan."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)

@@ -29,11 +29,15 @@ class Command(HeadroomCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("files", nargs="+", help="files that belong together; - for stdin")
-        parser.add_argument("--scenario", help="scenario whose fleet.today it becomes: name or id")
+        parser.add_argument("--scenario", help="scenario to write fleet.today into: name or id")
         parser.add_argument("--out", help="write the scenario to this file instead of storing it")
         parser.add_argument("--model", default="", help="model, if a file does not state it")
-        parser.add_argument("--gpu", default="", help="GPU type or cloud instance, likewise")
-        parser.add_argument("--tp", type=int, help="GPUs of one replica, likewise")
+        parser.add_argument(
+            "--gpu", default="", help="GPU type or cloud instance, if a file does not state it"
+        )
+        parser.add_argument(
+            "--tp", type=int, help="GPUs of a replica, if a file does not state them"
+        )
         parser.add_argument("--region", default="", help="region of the scenario (the only one)")
         parser.add_argument("--replicas", type=int, help="replicas, if a file does not state them")
 

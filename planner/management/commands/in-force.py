@@ -31,22 +31,20 @@ KEPT = {"plan": "plan", "run": "run", "scenario": "scenario", "since": "since", 
 
 
 class Command(HeadroomCommand):
-    help = "List the active plans, make one active, or withdraw one (see /metrics)."
+    help = "List active plans, activate one, or end one (see /metrics)."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("run", nargs="?", type=int, help="number of the run to make active")
-        parser.add_argument("--none", action="store_true", help="have no active plan")
+        parser.add_argument("run", nargs="?", type=int, help="run with the plan to activate")
+        parser.add_argument("--none", action="store_true", help="end the active plan")
         parser.add_argument(
-            "--scenario", default="", help="whose plan is meant, if several are active"
+            "--scenario", default="", help="scenario of the plan, if several are active"
         )
-        parser.add_argument(
-            "--history", action="store_true", help="list all plans that are or were active"
-        )
+        parser.add_argument("--history", action="store_true", help="list active and former plans")
         parser.add_argument(
             "--again", type=int, metavar="PLAN", help="number of an earlier plan, by --history"
         )
-        parser.add_argument("--message", default="", help="why")
+        parser.add_argument("--message", default="", help="reason")
         add_options(parser, ExportOptions, leave_out=LEFT_OUT)
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:

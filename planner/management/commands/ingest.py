@@ -17,7 +17,7 @@ from planner.services.traces import trace_ingest_path
 
 
 class Command(HeadroomCommand):
-    help = "Read a request trace or demand file; the same file is recognised and not read again."
+    help = "Read a request trace or counts per bin. A known file is not read again."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)

@@ -39,7 +39,7 @@ def gap_words(gap: float | None) -> str:
 
 
 class Command(RunCommand):
-    help = "Plan replica counts for a scenario. Exits 3 with the conflict where none is feasible."
+    help = "Plan replicas for a scenario. Exits 3 with the conflict if no plan is feasible."
     kind = Run.Kind.PLAN
 
     def words(self, answer: dict[str, Any]) -> str:

@@ -14,15 +14,16 @@ from planner.services.price_lists import MAX_BYTES, price_list_save
 
 class Command(HeadroomCommand):
     help = (
-        "Keep a price list (CSV or YAML: region, gpu, on_demand_usd, spot_usd, one_year_usd, "
-        "three_years_usd, provider) that scenarios name under price_list; without a file, list "
-        "those kept."
+        "Store a price list for price_list of scenarios. Columns: region, gpu, on_demand_usd, "
+        "spot_usd, one_year_usd, three_years_usd, provider. Without a file, list price lists."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("file", nargs="?", help="CSV or YAML, USD per GPU and hour")
-        parser.add_argument("--name", default="", help="left out: the file's own")
+        parser.add_argument(
+            "--name", default="", help="name of the list. Default: the name in the file"
+        )
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         if options["file"]:

@@ -33,27 +33,31 @@ class Command(HeadroomCommand):
         take = _action(actions, "import", "fit a profile to measurements and keep it")
         take.add_argument("file", type=Path, nargs="*", help="benchmark rows, or measured kernels")
         take.add_argument("--kind", required=True, choices=KINDS)
-        take.add_argument("--name", help="left out: model, GPU and tp")
+        take.add_argument("--name", help="name. Default: model, GPU and tp")
         take.add_argument("--format", default="auto", choices=CALIBRATION_FORMATS)
-        take.add_argument("--model", help="of the profile; left out: the file's")
-        take.add_argument("--gpu", help="likewise")
-        take.add_argument("--tp", type=int, help="GPUs of an instance; left out: the file's, or 1")
+        take.add_argument("--model", help="model of the profile. Default: that of the file")
+        take.add_argument("--gpu", help="GPU type. Default: that of the file")
+        take.add_argument(
+            "--tp", type=int, help="GPUs of a replica. Default: that of the file, or 1"
+        )
         take.add_argument("--precision", default="bf16")
-        take.add_argument("--source", default="", help="where it was measured, in words")
+        take.add_argument("--source", default="", help="source of the measurement")
         for limit in ("--max-batch", "--max-batch-tokens", "--kv-capacity-tokens"):
             take.add_argument(limit, type=int)
 
         keep = _action(actions, "keep", "keep measured rows, which then move estimates and sizes")
         keep.add_argument("file", type=Path)
         keep.add_argument("--format", default="auto", choices=CALIBRATION_FORMATS)
-        keep.add_argument("--model", help="of rows that do not say it; likewise below")
+        keep.add_argument(
+            "--model", help="model of rows without one; the same for the next options"
+        )
         keep.add_argument("--gpu")
         keep.add_argument("--tp", type=int)
         keep.add_argument("--precision")
-        keep.add_argument("--isl", type=int, help="input tokens of rows that do not say them")
+        keep.add_argument("--isl", type=int, help="input tokens of rows without them")
         keep.add_argument("--engine", default="", choices=("", *ENGINES))
         keep.add_argument("--engine-version", default="")
-        keep.add_argument("--source", default="", help="where it was measured, in words")
+        keep.add_argument("--source", default="", help="source of the measurement")
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         if options["action"] == "keep":

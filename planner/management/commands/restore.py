@@ -16,13 +16,13 @@ from planner.services import backups
 
 
 class Command(HeadroomCommand):
-    help = "Put back what backup wrote; web and workers must be stopped."
+    help = "Restore a backup. Stop web and workers first."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("file", type=Path, help="file that backup wrote")
         parser.add_argument(
-            "--replace", action="store_true", help="replace all that this installation holds"
+            "--replace", action="store_true", help="replace everything in this installation"
         )
         parser.add_argument(
             "--replace-characters",

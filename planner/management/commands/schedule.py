@@ -39,31 +39,29 @@ OUTCOMES = {"from": "begins", "until": "ends", "run": "run", "state": "state", "
 
 
 class Command(HeadroomCommand):
-    help = "Plans computed again by the clock: kept, fired, paused, and what came of each."
+    help = "Plan again at fixed times: add, run, pause and list schedules and outcomes."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("action", choices=list(ACTIONS))
-        parser.add_argument("name", nargs="?", default="", help="of the schedule")
+        parser.add_argument("name", nargs="?", default="", help="name of the schedule")
         parser.add_argument("--scenario", help="scenario file (YAML), or a stored one's name or id")
         parser.add_argument("--cron", help="minute, hour, day of month, month, day of week")
-        parser.add_argument("--timezone", dest="zone", help="of the cron line (UTC)")
-        parser.add_argument("--kind", choices=Schedule.Kind.values, help="of its runs (plan)")
-        parser.add_argument("--policy", help="whose timetable; left out: the recommended one")
+        parser.add_argument("--timezone", dest="zone", help="time zone of the cron line (UTC)")
+        parser.add_argument("--kind", choices=Schedule.Kind.values, help="kind of its runs (plan)")
+        parser.add_argument("--policy", help="policy to use. Default: the recommended one")
         parser.add_argument(
-            "--set", action="append", dest="options", metavar="OPTION=VALUE", help="of its runs"
+            "--set", action="append", dest="options", metavar="OPTION=VALUE", help="run option"
         )
         parser.add_argument(
             "--most-replicas", type=float, metavar="SHARE",
-            help="of replica-hours that may differ from the active plan without a review",
+            help="share of replica-hours that may change without a review",
         )  # fmt: skip
         parser.add_argument(
-            "--most-cost", type=float, metavar="SHARE", help="that its cost may differ by"
+            "--most-cost", type=float, metavar="SHARE", help="share of cost that may change"
         )
-        parser.add_argument("--as-of", type=_moment, help="fire: on what was known then")
-        parser.add_argument(
-            "--now", type=_moment, help="take this for the time, on a database of its own"
-        )
+        parser.add_argument("--as-of", type=_moment, help="fire: use the data of that time")
+        parser.add_argument("--now", type=_moment, help="assume this time (separate database only)")
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         options["now"] = options["now"] or timezone.now()

@@ -45,7 +45,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--check",
             action="store_true",
-            help="start, wait until the demo's plan is computed and shown, stop; on any free port",
+            help="start on a free port, compute and show the demo's plan, then stop",
         )
 
     def handle(self, *_: Any, **options: Any) -> None:

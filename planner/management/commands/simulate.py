@@ -16,7 +16,7 @@ OUT_NAMES = {"replicas.parquet": "series.parquet"}
 
 
 class Command(RunCommand):
-    help = "Replay one policy on a scenario's requests."
+    help = "Simulate one policy on the requests of a scenario."
     kind = Run.Kind.SIMULATE
     leave_out = ("requests",)
 
@@ -25,7 +25,7 @@ class Command(RunCommand):
         parser.add_argument(
             "--out",
             type=Path,
-            help="folder for result.json and the tables as Parquet, one of all requests among them",
+            help="folder for result.json and Parquet tables, with one row per request",
         )
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:

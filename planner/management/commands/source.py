@@ -24,18 +24,22 @@ COLUMNS = {"source": "name", "kind": "kind", "state": "state", "read to": "read_
 
 class Command(HeadroomCommand):
     help = (
-        "Live sources: add NAME (or preview) a Prometheus (--url), a folder (--path), a bucket "
-        "(--url, --bucket) or samples that are sent; read NAME now; list; pause, resume or remove "
-        "NAME; trace NAME --until MOMENT freezes what was known then."
+        "Add or preview a live source: Prometheus (--url), a folder (--path), a bucket (--url, "
+        "--bucket) or samples. Read, list, pause, resume or remove sources. trace NAME --until "
+        "MOMENT freezes the data of that time as a trace."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("verb", choices=VERBS)
         parser.add_argument("name", nargs="?", default="")
-        parser.add_argument("--kind", choices=Source.Kind.values, help="what these options say")
         parser.add_argument(
-            "--url", help="of a Prometheus or an S3-compatible server, listed in HEADROOM_SOURCES"
+            "--kind",
+            choices=Source.Kind.values,
+            help="kind of source. Default: by the other options",
+        )
+        parser.add_argument(
+            "--url", help="address of Prometheus or an S3 server, listed in HEADROOM_SOURCES"
         )
         parser.add_argument("--bucket", help="bucket that files are dropped into")
         parser.add_argument("--path", help="folder, in one of HEADROOM_SOURCE_FOLDERS")
@@ -44,7 +48,7 @@ class Command(HeadroomCommand):
             help="a setting, such as region=us-east, or match.namespace=prod",
         )  # fmt: skip
         parser.add_argument("--bin", type=int, default=300, help="width of bins in seconds (300)")
-        parser.add_argument("--every", type=int, help="how often it is read, in seconds")
+        parser.add_argument("--every", type=int, help="seconds between readings")
         parser.add_argument("--until", help="moment, such as 2026-05-04T06:00Z")
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:

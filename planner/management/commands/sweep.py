@@ -22,18 +22,20 @@ from planner.services.worker import run_execute
 
 class Command(HeadroomCommand):
     sweep: Sweep
-    help = "Run a scenario once for every pair of values, as --vary tiers[chat].ttft_ms=500,1000."
+    help = "Run a scenario for every pair of values, as --vary tiers[chat].ttft_ms=500,1000."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("scenario", help="scenario file (YAML), or a stored one's name or id")
         parser.add_argument(
             "--vary", action="append", required=True, metavar="KEY=A,B,..",
-            help="a setting by its address and its values; once or twice; null leaves it out",
+            help="address and values of a setting, once or twice; null removes a value",
         )  # fmt: skip
-        parser.add_argument("--kind", default="plan", choices=list(KINDS), help="of every run")
+        parser.add_argument("--kind", default="plan", choices=list(KINDS), help="kind of the runs")
         names = [figure.name for figure in FIGURES]
-        parser.add_argument("--figure", default=DEFAULT.name, choices=names, help="in the cells")
+        parser.add_argument(
+            "--figure", default=DEFAULT.name, choices=names, help="figure in the cells"
+        )
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         axes = [_axis(text) for text in options["vary"]]

@@ -19,35 +19,35 @@ from planner.services.oidc import identity_link
 from planner.services.second_factor import factor_reset
 
 ACTIONS = {
-    "add": "somebody new, with --role; gives the address where the password is chosen",
-    "invite": "a new such address for NAME, who has lost the old one or the password",
-    "role": "give NAME the role of --role",
-    "join": "bring NAME, who has an account, into the workspace, with --role",
-    "leave": "let NAME go from the workspace; the account stays",
-    "promote": "make NAME an admin of the installation, who makes workspaces",
-    "demote": "make NAME no admin of the installation any more",
-    "end-factor": "end NAME's second factor, for who lost it and the recovery codes",
-    "link": "have NAME sign in by the identity provider, as its --subject",
-    "disable": "end NAME's access; what NAME made stays",
-    "enable": "give NAME access again",
-    "data": "all that is kept about NAME, as JSON",
-    "remove": "end NAME's account for good; what it owns passes to --to; --confirm NAME",
-    "list": "everybody",
+    "add": "add a person with --role; prints the address to choose a password",
+    "invite": "print a new address to choose a password",
+    "role": "set the role to --role",
+    "join": "add an existing account to the workspace, with --role",
+    "leave": "remove NAME from the workspace; the account stays",
+    "promote": "make NAME an admin of the installation",
+    "demote": "undo promote",
+    "end-factor": "end a lost second factor",
+    "link": "let NAME sign in by the identity provider as --subject",
+    "disable": "end access; data stays",
+    "enable": "restore access",
+    "data": "export all data about NAME as JSON",
+    "remove": "remove the account; its data passes to --to; needs --confirm NAME",
+    "list": "list people",
 }
 COLUMNS = {"user": "user", "role": "role", "signs in": "active", "last time": "last_login"}
 
 
 class Command(HeadroomCommand):
-    help = "Add people to a workspace, give them roles, end their access."
+    help = "Add people, set roles, and end access."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
         words = "; ".join(f"{action}: {does}" for action, does in ACTIONS.items())
         parser.add_argument("action", choices=list(ACTIONS), help=words)
         parser.add_argument("name", nargs="?", help="user name; for all but list")
-        parser.add_argument("--subject", default="", help="of link: what the provider calls sub")
-        parser.add_argument("--to", default="", help="of remove: who takes over what NAME owns")
-        parser.add_argument("--confirm", default="", help="of remove: the name once more")
+        parser.add_argument("--subject", default="", help="link: the provider's sub")
+        parser.add_argument("--to", default="", help="remove: new owner of the data")
+        parser.add_argument("--confirm", default="", help="remove: the name again")
         parser.add_argument("--role", help=f"one of {', '.join(User.Role.values)}")
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:

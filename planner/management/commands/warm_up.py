@@ -10,7 +10,7 @@ from planner.services.warm_up import compile_closed_forms
 
 
 class Command(BaseCommand):
-    help = "Compile the simulator now, so that the first run need not."
+    help = "Compile the simulator now."
     requires_system_checks = ()
 
     def handle(self, *_: Any, **__: Any) -> None:

@@ -27,7 +27,7 @@ def runs_exceed_container() -> str:
 
 
 class Command(BaseCommand):
-    help = "Carry out runs until Ctrl-C: HEADROOM_WORKER_CONCURRENCY of them at once."
+    help = "Run workers until Ctrl-C, HEADROOM_WORKER_CONCURRENCY at once."
     requires_system_checks = ()
 
     def handle(self, *_: Any, **options: Any) -> None:

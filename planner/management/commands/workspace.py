@@ -15,27 +15,27 @@ from planner.services import workspaces
 from planner.services.workspace_removal import workspace_remove
 
 ACTIONS = {
-    "add": "a new one called NAME, with --slug for addresses and commands",
-    "rename": "another --name for the one of slug NAME, which keeps its slug",
-    "remove": "the one of slug NAME with all that is in it, after writing it to a file; --confirm",
-    "ask-factor": "ask a second factor of everybody in the one of slug NAME",
-    "waive-factor": "ask for none there",
-    "list": "all of them",
+    "add": "add workspace NAME, with --slug for addresses and commands",
+    "rename": "set --name of the workspace with slug NAME",
+    "remove": "write the workspace with slug NAME to a file, then remove it; needs --confirm",
+    "ask-factor": "require a second factor in the workspace with slug NAME",
+    "waive-factor": "undo ask-factor",
+    "list": "list workspaces",
 }
 COLUMNS = {"workspace": "workspace", "name": "name", "people": "people", "runs": "runs"}
 
 
 class Command(HeadroomCommand):
-    help = "Make workspaces, rename and list them; people are brought in by bin/manage user."
+    help = "Add, rename, list and remove workspaces."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         super().add_arguments(parser)
         words = "; ".join(f"{action}: {does}" for action, does in ACTIONS.items())
         parser.add_argument("action", choices=list(ACTIONS), help=words)
         parser.add_argument("which", nargs="?", metavar="NAME", help="for all but list")
-        parser.add_argument("--slug", default="", help="left out, made of the name")
-        parser.add_argument("--confirm", default="", help="the slug once more, of remove")
-        parser.add_argument("--name", default="", help="the new name, of rename")
+        parser.add_argument("--slug", default="", help="slug. Default: made from the name")
+        parser.add_argument("--confirm", default="", help="remove: the slug again")
+        parser.add_argument("--name", default="", help="rename: the new name")
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         action, which = options["action"], options["which"]
