@@ -208,6 +208,10 @@ def choose_clock(
     Raises IngestError if no row of the probe has a readable time, and AmbiguousDates if its dates
     can begin with the day or with the month.
     """
+    if len(columns) > 1 and not time_numbers(probe[columns[-1]]).size:
+        whole = " ".join(columns)
+        joined = pl.DataFrame({whole: _joined(probe, columns)})
+        return replace(choose_clock(joined, [whole], stated, name=name), columns=tuple(columns))
     if len(columns) > 1:
         units = tuple(unit_of(column) or "s" for column in columns)
         return Clock(tuple(columns), units, False, RELATIVE, _relative_note(" plus ".join(columns)))
@@ -330,7 +334,7 @@ def read(frame: pl.DataFrame, clock: Clock, order: Order | None = None) -> Times
     """
     if clock.units:
         return _read_numbers(frame, clock)
-    series = frame[clock.columns[0]]
+    series = _joined(frame, clock.columns)
     if series.dtype.is_temporal():
         times = _read_typed(series)
     elif clock.aware:
@@ -338,6 +342,14 @@ def read(frame: pl.DataFrame, clock: Clock, order: Order | None = None) -> Times
     else:
         times = _read_naive(series, clock)
     return _to_utc(times, clock.zone, order or Order()) if clock.zone else times
+
+
+def _joined(frame: pl.DataFrame, columns: Sequence[str]) -> pl.Series:
+    """Return a column of times, or the text of a date and a time of day in two columns."""
+    if len(columns) == 1:
+        return frame[columns[0]]
+    parts = [_text(frame[column]).str.strip_chars() for column in columns]
+    return parts[0].str.replace(r" 00:00:00.*$", "") + " " + parts[1]
 
 
 def _to_utc(times: Times, zone: str, order: Order) -> Times:

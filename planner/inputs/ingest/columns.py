@@ -12,7 +12,7 @@ import polars as pl
 
 from planner.errors import IngestError
 from planner.inputs.ingest.checks import cell_unit, numbers
-from planner.inputs.ingest.clock import UNITS_NS
+from planner.inputs.ingest.clock import UNITS_NS, time_numbers
 from planner.inputs.ingest.names import SYNONYMS, compact_name
 from planner.inputs.ingest.options import AUTO, COUNTS, LABELS, RATES, IngestOptions
 
@@ -32,10 +32,17 @@ _RATE_NAMES = {  # of columns and of units in cells
     "per_minute": re.compile(r"(per_?m(in(ute)?)?|(^|_)[rqt]pm|/ ?m(in)?)$", re.IGNORECASE),
     "per_hour": re.compile(r"(per_?h(our)?|(^|_)[rqt]ph|/ ?h(our)?)$", re.IGNORECASE),
 }
+_MULTIPLE = re.compile(r"[ _(.]+(k|thousands?|mil|millions?)\)?$", re.IGNORECASE)
 _SUFFIX = re.compile(r"[ _]?(per|/)[ _]?(s(ec(ond)?)?|m(in(ute)?)?|h(our)?)$", re.IGNORECASE)
 _NAMESPACE = re.compile(r"^\w+:|_total$")  # of a metric: vllm:prompt_tokens_total
 _UNITS = ("req", "reqs", "request", "requests", "call", "calls")  # of counts in cells
 _LABEL = re.compile(r'model(?:_?name|_?id)?\s*[=:]\s*"?([^",}]+)"?', re.IGNORECASE)
+_PROBED = 100
+_MOMENTS = frozenset(["date", "day", "time", "timestamp", "datetime", "at", "ts", "start", "local"])
+_OF_DAY = r"^\s*\d{1,2}:\d\d(:\d\d)?([.,]\d+)?( ?[APap][Mm])?\s*$"
+_DATE = r"^\s*(\d{4}[-/]?\d\d[-/]?\d\d|\d{1,2}[/.]\d{1,2}[/.]\d{4})( 00:00(:00)?(\.0+)?)?\s*$"
+_MOMENT = r"\d{4}.*\d{1,2}:\d\d"
+_DURATION_S = 86_400  # a column of smaller numbers may be durations
 _VALUES = ("value", "Value", "VALUE")
 AMOUNT_FIELDS = ("requests", "input_tokens", "output_tokens", "total_tokens", "cached_tokens")
 REQUEST_EXTRAS = (
@@ -46,42 +53,18 @@ REQUEST_EXTRAS = (
 # Words of a column's name that make it the field, for names that are in no list.
 _WORDS = {
     "arrival": ({"start", "started", "arrival", "arrived", "created", "received", "requested"},
-                {"time", "at", "timestamp", "ts", "date", "datetime", "on", "ms", "ns"}),
+                {"time", "at", "timestamp", "ts", "date", "datetime", "on",
+                 "s", "sec", "ms", "us", "ns"}),
     "input_tokens": ({"input", "prompt", "context", "prefill"},
-                     {"tokens", "token", "toks", "length", "len"}),
+                     {"tokens", "token", "toks", "length", "len", "usage"}),
     "output_tokens": ({"output", "completion", "generated", "generation", "answer", "decode"},
-                      {"tokens", "token", "toks", "length", "len"}),
+                      {"tokens", "token", "toks", "length", "len", "usage"}),
 }  # fmt: skip
 _NOT_WORDS = frozenset(
-    [
-        "cached",
-        "cache",
-        "cost",
-        "price",
-        "max",
-        "limit",
-        "second",
-        "per",
-        "details",
-        "response",
-        "end",
-        "ended",
-        "finish",
-        "finished",
-        "total",
-        "first",
-        "last",
-        "rate",
-        "speed",
-        "throughput",
-        "latency",
-        "error",
-        "audio",
-        "image",
-        "reasoning",
-        "id",
-    ]
-)
+    ["cached", "cache", "cost", "price", "max", "limit", "second", "per", "details", "response",
+     "end", "ended", "finish", "finished", "total", "first", "last", "rate", "speed", "throughput",
+     "latency", "error", "audio", "image", "reasoning", "id", "window", "bin", "bucket"]
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +75,7 @@ class Expression:
     """
 
     alternatives: tuple[tuple[str, ...], ...]
+    factor: float = 1.0  # of a column in thousands or millions
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -110,6 +94,8 @@ class Expression:
 
         An empty part of a sum counts as 0 if another part has a value.
         """
+        if self.single is not None and self.factor != 1:
+            return pl.Series(numbers(frame[self.single])[0] * self.factor).round().fill_nan(None)
         if self.single is not None:
             return frame[self.single]
         if not self.alternatives:
@@ -254,7 +240,9 @@ class Resolver:
         if (declared := self._of_format.get(field)) and (found := self._declared(declared)):
             return found
         column = self._known(SYNONYMS.get(field, ())) or self._by_words(field)
-        return Expression(((column,),)) if column else None
+        scale = _MULTIPLE.search(column) if column and field in AMOUNT_FIELDS else None
+        factor = 1e6 if scale and scale[1][0] in "mM" else 1e3 if scale else 1.0
+        return Expression(((column,),), factor) if column else None
 
     def _exact_sum(self, field: str, text: str) -> Expression:
         if text in self.columns:
@@ -352,6 +340,8 @@ def request_layout(
     """
     find = Resolver(probe.columns, options, name, known)
     arrival, unit = find.time("arrival")
+    if "arrival" not in options.mapping and not known:
+        arrival = _dated(arrival, probe)
     tokens: dict[str, Expression] = {}
     for field in ("input_tokens", "output_tokens")[: 2 if answers else 1]:
         found = find.expression(field)
@@ -373,6 +363,33 @@ def request_layout(
     if answers and "input_tokens" not in find.mapping and "input_tokens" not in known:
         tokens["input_tokens"], notes = _whole_prompt(find, tokens, probe)
     return RequestLayout(arrival, unit, fields, tokens, notes)
+
+
+def _dated(columns: tuple[str, ...], probe: pl.DataFrame) -> tuple[str, ...]:
+    """Return the columns of times with dates, where the named column has none.
+
+    It may be a time of day beside a column of dates, or a duration such as ``request_time`` beside
+    a column of moments.
+    """
+    if len(columns) > 1:
+        return columns
+    named = columns[0]
+    values = probe[named].cast(pl.String, strict=False).drop_nulls().head(_PROBED)
+    others = [c for c in probe.columns if c != named and _words(c) & _MOMENTS]
+    if values.len() and values.str.contains(_OF_DAY).all():
+        dates = (c for c in others if _looks(probe[c], _DATE))
+        return next(((date, named) for date in dates), columns)
+    small = time_numbers(probe[named])
+    if small.size and small.size == probe.height and np.abs(small).max() < _DURATION_S:
+        unsorted = small.size < 2 or (np.diff(small) < 0).mean() > 0.05 or np.ptp(small) == 0
+        moments = (c for c in others if unsorted and _looks(probe[c], _MOMENT))
+        return next(((moment,) for moment in moments), columns)
+    return columns
+
+
+def _looks(series: pl.Series, pattern: str) -> bool:
+    text = series.cast(pl.String, strict=False).drop_nulls().head(_PROBED)
+    return bool(text.len() and text.str.contains(pattern).all())
 
 
 def _whole_prompt(
@@ -418,6 +435,8 @@ def demand_layout(
         return _AZURE_WEEK
     find = Resolver(columns, options, name, known)
     time, unit = find.time("time")
+    if "time" not in options.mapping and not known:
+        time = _dated(time, probe)
     labels = {
         field: column
         for field in ("series", *LABELS)
@@ -520,14 +539,14 @@ def _source_per_column(
 
 def panel_like(probe: pl.DataFrame) -> bool:
     """Return whether a table is a time and one column of numbers per series."""
-    columns = probe.columns
-    if compact_name(columns[0]) not in SYNONYMS["time"] or len(columns) < 2 or probe.height < 2:
+    series = _panel_columns(probe)
+    if not series or probe.height < 2:
         return False
-    find = Resolver(columns[1:], IngestOptions(), "")
+    find = Resolver(series, IngestOptions(), "")
     fields = set(SYNONYMS) - {"time", "arrival", "series", "model", "region", "tier"}
     if any(find.expression(field) for field in fields):
         return False
-    for column in columns[1:]:
+    for column in series:
         number, blank = numbers(probe[column])
         unread = number != number  # NaN
         unit = cell_unit(probe[column]).lower()
@@ -538,6 +557,14 @@ def panel_like(probe: pl.DataFrame) -> bool:
     return True
 
 
+def _panel_columns(probe: pl.DataFrame) -> list[str]:
+    """Return the columns beside the one of times; none without a time at either end."""
+    for place in (0, -1):
+        if compact_name(probe.columns[place]) in SYNONYMS["time"] and len(probe.columns) > 1:
+            return [column for column in probe.columns if column != probe.columns[place]]
+    return []
+
+
 def _panel(
     find: Resolver, time: tuple[str, ...], unit: str | None, probe: pl.DataFrame
 ) -> tuple[Amounts, ...]:
@@ -545,7 +572,7 @@ def _panel(
     if find.mapping or not panel_like(probe):
         return ()
     sources = []
-    for column in probe.columns[1:]:
+    for column in _panel_columns(probe):
         label = _LABEL.search(column)
         name = label[1].strip() if label else column
         basis = {"requests": rate} if (rate := _basis(column, probe)) else {}

@@ -26,6 +26,8 @@ STRAY_SHARE = 0.01  # most rows that may be set aside for their clock
 FAR_HOURS = 2 * 8766  # a gap that no trace of one service has
 STRAY_SPANS = 10  # a stray row lies this many spans of the others away, and a day
 HOUR_NS = 3_600_000_000_000
+SOON = 0.02  # share of a latency within which a start follows an end
+BY_CHANCE = 0.3  # more starts than this share follow an end anyway at a high rate
 FEW_BINS = 12  # fewer bins do not show a counter
 FALLS = 0.05  # largest share of steps down of a counter, which are restarts
 RESTART = 0.25  # largest share of the value before that a counter has after a restart
@@ -56,6 +58,7 @@ class Evidence:
     before: FloatArray | None = None  # amounts of a series, and those that follow them
     after: FloatArray | None = None
     values: FloatArray | None = None  # amounts of one field
+    latency_s: FloatArray | None = None  # of the requests that start at ``numbers``, in seconds
     repeats: int = 0  # rows with the id of another row and another time
     unit_stated: bool = True  # name, cells, format or caller state how amounts are meant
 
@@ -216,6 +219,26 @@ def _repeated_ids(evidence: Evidence) -> Finding | None:
     )
 
 
+def _latency_gaps(evidence: Evidence) -> Finding | None:
+    """State that requests start as others end, as in a benchmark with a fixed number of users."""
+    start, latency = evidence.numbers, evidence.latency_s
+    if start is None or latency is None or start.size < FEW_TIMES or not (latency > 0).all():
+        return None
+    span, soon = float(np.ptp(start)), SOON * float(np.median(latency))
+    if span <= 0 or -np.expm1(-start.size / span * soon) > BY_CHANCE:
+        return None
+    ends = np.sort(start + latency)
+    last = np.searchsorted(ends, start + 1e-3, side="right") - 1
+    later = last >= 0  # the first requests of the users follow no end
+    follows = start[later] - ends[last[later]] <= soon
+    if later.mean() < 0.5 or follows.mean() < 0.9:
+        return None
+    return Finding(
+        f"{follows.mean():.0%} of the requests start as another ends (by {evidence.column}), as in "
+        "a benchmark with a fixed number of users. Their rate is that of the client, not demand."
+    )
+
+
 def _counter(evidence: Evidence) -> Finding | None:
     """Ask if amounts that hardly ever fall are a counter or counts."""
     before, after = evidence.before, evidence.after
@@ -286,6 +309,7 @@ CHECKS: Mapping[str, Check] = {
         Check("repeated_hour", "local times at the end of summer time", _repeated_hour),
         Check("stray_clocks", "rows with a time far from the others", _stray_clocks),
         Check("repeated_ids", "ids that come again at other times", _repeated_ids),
+        Check("latency_gaps", "ends of requests and the starts of others", _latency_gaps),
         Check("counter", "amounts that only grow", _counter),
         Check("growing_tokens", "tokens of requests that only grow", _growing_tokens),
         Check("bare_amounts", "the unit of a panel's numbers", _bare_amounts),

@@ -19,7 +19,7 @@ arrival: arrival arrivaltime arrivaltimestamp arrivedat timestamp time datetime 
     requeststarttime requeststartns requestreceivedat requestsubmittedat receivedat
     eventtime submittedat sendtime sentat tsms tsus tsns tss tms epochms epochs epoch begintime
     eventtimestamp logtime loggingtime datecreated createtime asctime timegenerated
-    timegeneratedutc starttimestamp start begin date t
+    timegeneratedutc starttimestamp start begin timelocal timeiso8601 date t
 input_tokens: inputtokens contexttokens requesttokens prompttokens inputlength
     promptlength isl inputlen promptlen inputtoks prompttoks numinputtokens
     numprompttokens numprefilltokens prefilltokens ninput prefilllen prefilllength

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -23,6 +24,7 @@ from simulation.arrays import BoolArray, FloatArray, IntArray
 PARTS_OF_TOKENS = {"cached_tokens": "input_tokens", "reasoning_tokens": "output_tokens"}
 CACHED = "answered by a proxy's cache"
 REPEATED = "the same request again (id and time)"
+LATENCY = re.compile(r"latency|duration|elapsed|e2e|response_?time|total_?time", re.IGNORECASE)
 STRAY = "time far from all other rows"
 
 
@@ -77,6 +79,7 @@ def read_request_file(reading: Reading) -> Content:
         rows = table.probe.select(column, *layout.arrival).drop_nulls(column).unique()
         repeats = rows.height - rows[column].n_unique()
         reading.check(("repeated_ids",), Evidence(reading.name, column, repeats=repeats))
+    _check_latency(reading, when)
     reader = _Reader(reading, layout, when)
     columns = list(dict.fromkeys([*when.columns, *reader.columns]))
     for batch in table.batches(columns, ids=ids):
@@ -84,6 +87,21 @@ def read_request_file(reading: Reading) -> Content:
         reading.on_batch()
     reading.tally.require_some(reader.totals.rows)
     return reader.finish()
+
+
+def _check_latency(reading: Reading, when: clock.Clock) -> None:
+    """Compare the latencies of the first rows with their arrivals, if a column names its unit."""
+    probe = reading.table.probe
+    named = [c for c in probe.columns if LATENCY.search(c) and clock.unit_of(c)]
+    if not named or named[0] in when.columns:
+        return
+    unit_s = clock.UNITS_NS[clock.unit_of(named[0]) or "s"] / 1e9
+    latency = numbers(probe[named[0]])[0] * unit_s
+    times = clock.read(probe, when)
+    good = ~np.any([~np.isfinite(latency), *times.refused.values()], axis=0)
+    start = (times.ns[good] - times.ns.min(initial=2**62)) / 1e9
+    evidence = Evidence(reading.name, named[0], numbers=start, latency_s=latency[good])
+    reading.check(("latency_gaps",), evidence)
 
 
 class _Reader:

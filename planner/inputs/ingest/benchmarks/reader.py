@@ -14,13 +14,12 @@ import numpy as np
 from planner.errors import IngestError
 from planner.inputs.ingest.benchmarks.csv_rows import csv_rows
 from planner.inputs.ingest.benchmarks.results import TOOLS, declared
-from planner.inputs.ingest.benchmarks.serving import guidellm, vllm
 from planner.inputs.ingest.benchmarks.text_logs import text_documents
 from planner.inputs.ingest.options import IngestOptions
 from planner.inputs.ingest.source import Source, other_file_type
 from simulation.performance.rows import NUMBERS, BenchmarkRows
 
-BENCHMARK_FORMATS = ("auto", "vllm", "guidellm", *TOOLS, "wva", "splitwise", "sageserve", "csv")
+BENCHMARK_FORMATS = ("auto", *TOOLS, "wva", "splitwise", "sageserve", "csv")
 MAX_BYTES = 200_000_000  # a JSON with every request of a long run; rows alone are far smaller
 MAX_ROWS = 1_000_000
 SPACE = re.compile(r"\s*")
@@ -121,15 +120,33 @@ def _fill_missing(
 def _json(
     documents: list[dict[str, object]], name: str, format: str
 ) -> tuple[str, BenchmarkRows, Sequence[str]]:
-    known = declared(documents, name) if format in ("auto", *TOOLS) else None
-    if known is not None:
-        return known
-    is_guidellm = any("benchmarks" in document for document in documents)
-    kind = "guidellm" if is_guidellm else "vllm"
-    if format not in ("auto", kind):
-        raise IngestError(f"{name} looks like the JSON of {kind}, not of {format}; use auto.")
-    rows, notes = (guidellm if is_guidellm else vllm)(documents, name)
-    return kind, rows, notes
+    known = declared(documents, name)
+    if known is None:
+        raise _unknown(documents, name)
+    if format not in ("auto", known[0]):
+        raise IngestError(f"{name} looks like the JSON of {known[0]}, not of {format}; use auto.")
+    return known
+
+
+def _unknown(documents: list[dict[str, object]], name: str) -> IngestError:
+    """Return the error for a file that no declaration knows."""
+    for number, document in enumerate(documents, 1):
+        listed = document.get("benchmarks")
+        if listed is not None and not (isinstance(listed, list) and listed):
+            return IngestError(f"{name} is a GuideLLM report without benchmarks; run it again.")
+        for place, run in enumerate(listed if isinstance(listed, list) else (), 1):
+            if not isinstance(run, dict) or not isinstance(run.get("metrics"), dict):
+                return IngestError(
+                    f"{name}, benchmark {place} has no metrics; give the benchmarks.json that "
+                    "guidellm wrote (its form up to 0.1 has none)."
+                )
+        if document.get("completed") is None:
+            where = f"{name}, result {number}" if len(documents) > 1 else name
+            return IngestError(
+                f"{where} has no completed or median_tpot_ms; give the JSON that vllm bench serve "
+                "writes with --save-result, or the file of another tool."
+            )
+    return IngestError(f"{name} mixes the results of several tools; give one file per tool.")
 
 
 def _documents(text: str, name: str) -> list[dict[str, object]]:

@@ -4,8 +4,11 @@ A declaration has ``title``, ``docs`` (the tool's page), ``known_by`` (paths tha
 and ``[fields]``: field to a path in the run. ``*`` is the first element of a list with the rest of
 the path, and ``#`` the number of such elements. ``a | b`` takes b where a is absent; ``a - b`` and
 ``a / b`` are computed. Fields of times end with ``_ns``, ``_ms`` or ``_s``. A value with ``units``
-of ms beside it is read in seconds. ``requests = true``: each object
-is one request, and the runs are summed up.
+of ms beside it is read in seconds.
+
+``requests = true``: each object is one request, and the runs are summed up. ``rows`` names the list
+of runs in a report, and ``extras`` the objects with what users add. Each run then has its report as
+``report``.
 """
 
 from __future__ import annotations
@@ -24,9 +27,14 @@ from planner.inputs.ingest.benchmarks.requests import runs
 from simulation.performance.rows import BenchmarkRows, benchmark_rows
 
 TEXTS = ("model", "gpu", "precision")
-TIMES = ("ttft", "tbt", "e2e", "mean_e2e", "arrival", "decode")
+TIMES = ("ttft", "tbt", "e2e", "mean_ttft", "mean_tbt", "mean_e2e", "arrival", "decode")
 SCALE = {"ns": 1e-9, "ms": 1e-3, "s": 1.0}
 MILLI = ("ms", "ms/token")
+NAMED = {  # what users of several tools add to a run
+    "gpu": "gpu | gpu_type | gpu_name | hardware | accelerator | device",
+    "precision": "precision | dtype | quantization | weight_precision",
+    "tp": "tp | tensor_parallel | tensor_parallel_size | tp_size",
+}
 NOTABLE = 0.05  # share of failed requests that is reported
 
 
@@ -40,9 +48,15 @@ class Tool:
     known_by: tuple[str, ...]
     fields: Mapping[str, str]
     requests: bool = False
+    rows: str = ""
+    extras: tuple[str, ...] = ()
 
     def rows_in(self, document: Any) -> list[Any]:
         """Return the runs in a document, which may be the values of an object; empty if none."""
+        if self.rows:
+            listed = value_at(document, self.rows)
+            runs = [_run(each, document, self.extras) for each in listed or ()]
+            return runs if runs and all(map(self._knows, runs)) else []
         if self._knows(document):
             return [document]
         values = list(document.values()) if isinstance(document, dict) else []
@@ -56,7 +70,17 @@ class Tool:
 
 def _read(path: Path) -> Tool:
     data = tomllib.loads(path.read_text(encoding="utf-8"))
-    return Tool(path.stem, known_by=tuple(data.pop("known_by")), **data)
+    fields = NAMED | data.pop("fields")
+    return Tool(path.stem, known_by=tuple(data.pop("known_by")), fields=fields, **data)
+
+
+def _run(run: Any, report: Any, extras: Sequence[str]) -> Any:
+    """Return a run with its report and with what its user added."""
+    if not isinstance(run, dict):
+        return run
+    whole = {**run, "report": report}
+    added = [each for path in extras if isinstance(each := value_at(whole, path), dict)]
+    return {key: value for each in (*added, whole) for key, value in each.items()}
 
 
 TOOLS: Mapping[str, Tool] = {
@@ -118,9 +142,13 @@ def declared(documents: Sequence[Any], name: str) -> tuple[str, BenchmarkRows, l
         if found and all(found):
             flat = [run for rows in found for run in rows]
             values = [_values(tool, run, f"{name}, result {i}") for i, run in enumerate(flat, 1)]
+            if any(each.get("completed") == 0 for each in values):
+                raise IngestError(f"{name}: no request was completed; leave this result out.")
             if tool.requests:
                 return (tool.name, *_rows_per_run(values, name))
-            rows = [_row(each) for each in values]
+            rows = [_row(each) for each in values if each.get("tbt") != 0]
+            if not rows:
+                raise IngestError(f"{name}: no benchmark has a completed request; run it again.")
             texts = {key: [str(row[key]) for row in rows] for key in TEXTS}
             columns = {key: [row[key] for row in rows] for key in rows[0] if key not in TEXTS}
             return tool.name, benchmark_rows(texts, columns), _notes(values)
@@ -152,12 +180,15 @@ def _row(values: Mapping[str, Any]) -> dict[str, Any]:
         number = float(values.get(key, math.nan))
         return otherwise if math.isnan(number) else number
 
-    osl, ttft, mean_e2e = value("osl"), value("ttft"), value("mean_e2e", value("e2e"))
+    osl, ttft, done = value("osl"), value("ttft"), value("completed", math.inf)
+    summed = value("mean_ttft") + value("mean_tbt") * max(osl - 1, 0)
+    mean_e2e = value("mean_e2e", value("e2e") if math.isnan(summed) else summed)
     # The time to the first token is apart from those between tokens.
     tbt = value("tbt", (mean_e2e - value("mean_ttft", ttft)) / (osl - 1) if osl > 1 else math.nan)
     rate = value("rate", value("rate_per_min") / 60)
     replicas = max(1.0, value("replicas", 1.0))
-    in_flight = value("concurrency", rate * mean_e2e) / replicas
+    # Without a limit, Little's law gives the mean number in flight.
+    in_flight = min(value("concurrency", rate * mean_e2e), done) / replicas
     throughput = value("throughput", value("throughput_per_gpu") * value("tp")) / replicas
     return {
         **{key: values.get(key, "") for key in TEXTS},
@@ -195,6 +226,8 @@ def _notes(values: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return sentences on failed requests, replicas and missing times between tokens."""
     notes = []
     for number, each in enumerate(values, 1):
+        if each.get("tbt") == 0:
+            notes.append(f"Benchmark {number} left out: none of its requests was completed.")
         failed = each.get("failed", 0.0)
         done = each.get("completed", each.get("total", math.nan) - failed)
         if each.get("pools", 1.0) > 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 from planner.errors import Ambiguous, IngestError
@@ -264,3 +265,51 @@ def test_tokens_that_only_grow_are_asked(ingest):
 def test_prompts_that_grow_beside_answers_that_do_not_are_requests(ingest):
     rows = "".join(f"{T0 + 60 * i},{90 * i + 5},10\n" for i in range(40))
     assert ingest(HEAD + rows).requests == 40
+
+
+ROW = ",500,100\n"
+
+
+def test_a_duration_is_no_time_beside_a_column_of_moments(ingest):
+    rows = [f"02/Jun/2025:10:00:{i:02d} +0000,2.{i % 7}{ROW}" for i in range(40)]
+    head = "time_local,request_time,prompt_tokens,completion_tokens\n"
+    assert ingest(head + "".join(rows)).columns["arrival"] == "time_local"
+
+
+@pytest.mark.parametrize("day", ["2025-06-02", "13/06/2025", "20250613"])
+def test_a_date_and_a_time_of_day_in_two_columns_are_one_time(ingest, day):
+    rows = [f"{day},10:00:{i:02d}{ROW}" for i in range(40)]
+    report = ingest("date,time,prompt_tokens,completion_tokens\n" + "".join(rows))
+    assert report.clock == "utc" and report.requests == 40
+    assert (report.end_ns - report.start_ns) == 39 * 10**9
+    assert report.start.startswith("2025-06-")
+
+
+@pytest.mark.parametrize(("suffix", "factor"), [("_k", 1e3), (" (thousands)", 1e3), ("_mil", 1e6)])
+def test_tokens_in_thousands_and_millions(ingest, suffix, factor):
+    head = f"time,requests,input_tokens{suffix},output_tokens{suffix}\n"
+    rows = "".join(f"2025-06-02T{i:02d}:00:00Z,{10 + i % 3},5,{i % 4}\n" for i in range(24))
+    report = ingest(head + rows)
+    assert (report.input_tokens, report.output_tokens) == (120 * factor, 36 * factor)
+
+
+def test_starts_that_follow_ends_are_a_benchmark(ingest):
+    """Four users: the next request of each starts as the last one ends."""
+
+    def log(shift):
+        rng, ends, rows = np.random.default_rng(5), [0.0] * 4, []
+        for _ in range(200):
+            user = int(np.argmin(ends))
+            start, took = ends[user], rng.uniform(1, 3)
+            ends[user] = start + took
+            rows.append(f"{start + shift * rng.uniform():.3f},{took * 1e3:.1f}{ROW}")
+        return "start_s,latency_ms,prompt_tokens,completion_tokens\n" + "".join(rows)
+
+    assert ingest(log(0.0)).checks["latency_gaps"]
+    assert not ingest(log(5.0)).checks["latency_gaps"]
+
+
+def test_the_column_of_times_may_be_the_last_one_of_a_panel(ingest):
+    rows = "".join(f"{i % 5} req/s,2025-06-02T{i:02d}:00:00Z\n" for i in range(24))
+    report = ingest("llama-3.1-8b,Time\n" + rows)
+    assert report.models == ("llama-3.1-8b",) or report.series[0].model == "llama-3.1-8b"
