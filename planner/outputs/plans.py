@@ -391,17 +391,17 @@ def _notes(
     """Yield what the reader of a file must know about the policy."""
     if rule is None and not guards and traits_of(policy).beyond:
         yield (
-            "Its timetable alone is here, as what there is at the least: what the policy adds "
-            "where load asks for it needs a trigger by load beside it, and room above."
+            "Only the schedule of the policy. To scale on load too, add a trigger by load and "
+            "raise the largest count."
         )
     if rule is None and traits_of(policy).reads_future:
-        yield "This policy was told what came: it is a yardstick that nobody can run."
+        yield "This policy is an oracle baseline: it uses future data and cannot be deployed."
     if part:
-        yield "Only a part of the plan: other regions or models of it were left out as asked."
+        yield "Only the chosen part of the plan. It has other regions or models."
     if missed := tiers_missed(result, policy):
-        yield f"In its replay it missed its target for {', '.join(missed)}."
+        yield f"In its simulation, it missed the SLO of {', '.join(missed)}."
     if not _figures(result, policy).get("slo_met"):
-        yield "It was not replayed, so what it attains is not known."
+        yield "It was not simulated, so its SLO attainment is unknown."
 
 
 def tiers_missed(result: dict[str, Any], policy: str) -> list[str]:

@@ -40,14 +40,14 @@ def documents(export: Export) -> list[Document]:
     plan = export.plan
     if plan.rule:
         raise NotReady(
-            f"{plan.label} scales by a rule of its own and has no timetable for AIBrix; export it "
-            "to keda or hpa, or name a policy that plans."
+            f"{plan.label} has no schedule for AIBrix, because it scales by its rule. Export it to "
+            "keda or hpa, or name a policy that plans."
         )
     notes = (
-        "Schedules know days of the week and no dates; the object's own limits hold outside them, "
-        "and in the minute before midnight, which none of them may reach.",
-        f"Between limits that differ it goes by {METRIC} {TARGET} at port {PORT} (assumed: vLLM's, "
-        "and AIBrix's own example); in a schedule both are the plan's number.",
+        "Schedules have days of the week and no dates. The limits of the object apply outside "
+        "them, and in the minute before midnight.",
+        f"Between different limits, AIBrix scales on {METRIC} {TARGET} at port {PORT} (assumed). "
+        "In a schedule, both limits are the planned count.",
     )
     return with_head(
         [_pod_autoscaler(export, pool) for pool in plan.pools],

@@ -113,14 +113,14 @@ def heading(export: Export, *more: str) -> tuple[str, ...]:
         f"Policy: {plan.label}{computed}; written {_utc(export.now)}.",
         f"Covers {_utc(plan.begins)} to {_utc(plan.ends)}{clock}. {_cycle(plan)}"
         if plan.rule is None
-        else "A rule and its limits, as tuned on the days before; no timetable.",
+        else "A rule and its limits, as tuned. It has no schedule.",
         *(() if plan.rule else (
-            f"Times are in {plan.zone}. A step is asked for at its moment, as it was replayed: "
-            f"what starts then serves after its start{_startup(plan)}.",
+            f"Times are in {plan.zone}. At each time, scaling starts. New replicas serve one cold "
+            f"start later{_startup(plan)}.",
         )),
         *plan.notes,
         *more,
-        "Regions are clusters of their own: apply each with kubectl apply -l "
+        "Each region is a separate cluster. Apply one with kubectl apply -l "
         f"{OURS}/region=NAME." if len(plan.by_region()) > 1 else "",
     )  # fmt: skip
 
@@ -130,8 +130,8 @@ def unguarded(plan: Plan) -> tuple[str, ...]:
     if not plan.guarded:
         return ()
     return (
-        "The timetable alone, as the least there is: what its guard adds by load is not in it; "
-        "keda, kserve, dynamo and hpa have it.",
+        "Only the schedule. Export to keda, kserve, dynamo or hpa for the guard that scales on "
+        "load.",
     )
 
 
@@ -162,19 +162,19 @@ def with_head(documents: Sequence[Document], head: Sequence[str]) -> list[Docume
 def _cycle(plan: Plan) -> str:
     """Return how the plan repeats, and what this assumes."""
     if plan.repeat == "once":
-        return "Its dates, once."
+        return "Once, on these dates."
     every = "day" if plan.repeat == "daily" else "week"
     cycle = timedelta(minutes=DAY if every == "day" else WEEK)
     long = plan.ends - plan.begins
-    most = " (where several of its days fall together, the most of them)" if long > cycle else ""
+    most = " (the largest count, if several of its days coincide)" if long > cycle else ""
     rest = cycle - long
     least = (
-        f" It says nothing of {duration(rest.total_seconds())} of each {every}: there the least of "
-        "it holds, which nobody has checked."
+        f" It does not cover {duration(rest.total_seconds())} of each {every}. There, its lowest "
+        "count applies, which was not checked."
         if rest > timedelta(0)
         else ""
     )
     return (
-        f"Repeats every {every} as if each were like the one planned{most}; it was made for these "
-        f"dates alone, so plan again as traffic changes.{least}"
+        f"Repeats every {every}{most}. It was planned for these dates, so plan again when traffic "
+        f"changes.{least}"
     )

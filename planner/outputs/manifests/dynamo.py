@@ -34,14 +34,13 @@ def documents(export: Export) -> list[Document]:
         documents.append(_graph(export, service))
         documents += [_scaled_object(export, service, pool) for pool in service.pools]
     notes = [
-        "Merge the components into your graph by name: their pods, and the frontend, are not in "
-        "here.",
-        "A component with a scalingAdapter takes its number from the adapter; replicas hold until "
-        "KEDA first writes there.",
+        "Merge the components into your graph by name. Pods and the frontend are not included.",
+        "A component with a scalingAdapter gets its count from the adapter. Until KEDA writes it, "
+        "replicas applies.",
         *keda.trigger_notes(plan),
     ]
     if not all(pool.least for pool in plan.pools):
-        notes.append("With none of every worker Dynamo's frontend forgets the model (404).")
+        notes.append("Without any worker, Dynamo's frontend forgets the model (404).")
     return with_head(documents, heading(export, *notes))
 
 

@@ -61,8 +61,8 @@ def least_words(plan: Plan) -> tuple[str, ...]:
     if all(pool.least for pool in plan.pools):
         return ()
     return (
-        "The plan has none of some pools at times; an HPA keeps one unless the cluster has "
-        "HPAScaleToZero, so minReplicas is 1 here. KEDA goes to none.",
+        "The plan scales some pools to zero. An HPA keeps one replica, unless the cluster has "
+        "HPAScaleToZero, so minReplicas is 1. KEDA scales to zero.",
     )
 
 
@@ -139,8 +139,8 @@ def _guard_words(plan: Plan) -> Iterator[str]:
     if not plan.guarded:
         return
     yield (
-        "Above the plan it goes by load, the largest wish wins: have the adapter offer these as "
-        "external metrics too, of vLLM's series with a label deployment."
+        "Above the plan, it scales on load, and the largest metric wins. Let the Prometheus "
+        "adapter offer these external metrics, from vLLM's series with a label deployment."
     )
     matchers = "<<.LabelMatchers>>"
     loads = {load.metric: load.query for pool in plan.pools for load in loads_of(pool, matchers)}

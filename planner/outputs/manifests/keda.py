@@ -30,13 +30,12 @@ POLL_S, ROUND_S = 30, 15  # KEDA's default; interval of the HPA controller
 
 
 GUARDED = (
-    "Above the timetable as many replicas as serve what is served and hold what piles up, by the "
-    "targets of its guard, up to maxReplicaCount: the largest trigger wins.",
-    "Queries take vLLM's metrics, Prometheus' label pod, and pods that begin with their "
-    "deployment's name. vLLM counts cached prompt tokens too, the guard was tuned without them.",
-    "A target is reached without the guard's tolerance and by each region for itself: a replica "
-    "may come sooner than it did in the replay. What the guard learns of what comes late without a "
-    "pile is not in it.",
+    "The triggers by load add replicas above the schedule, up to maxReplicaCount. The largest "
+    "trigger wins.",
+    "Queries need vLLM's metrics, the label pod, and pods with names that begin with their "
+    "deployment's name. vLLM also counts cached prompt tokens.",
+    "Queries have no tolerance and ignore other regions, so replicas may come earlier than "
+    "simulated. They have no rule for late requests without a queue.",
 )
 
 
@@ -50,13 +49,13 @@ def trigger_notes(plan: Plan) -> tuple[str, ...]:
     """Return the notes on what the triggers do and assume."""
     if plan.rule:
         return (
-            "Queries take it that Prometheus labels what it scrapes with pod, and that pods begin "
-            "with their deployment's name.",
+            "Queries need the label pod, and pods with names that begin with their deployment's "
+            "name.",
         )
     return (
-        "Outside every cron window it holds minReplicaCount, the least that the plan has.",
+        "Outside every cron window, minReplicaCount applies: the lowest count of the plan.",
         *(
-            ("Cron knows no year: take it away afterwards, or it comes again.",)
+            ("Remove this file after its last date, because cron has no year.",)
             if plan.repeat == "once"
             else ()
         ),
@@ -64,12 +63,12 @@ def trigger_notes(plan: Plan) -> tuple[str, ...]:
             GUARDED
             if plan.guarded
             else (
-                "Not in it: anything that reacts to load. For that add a trigger and raise "
-                "maxReplicaCount; the largest wins, so that the timetable is a floor.",
+                "Nothing here reacts to load. To scale on load too, add a trigger and raise "
+                "maxReplicaCount. The largest trigger wins.",
             )
         ),
-        "tolerance 0 asks for HPAConfigurableTolerance (Kubernetes 1.34 or later); without it the "
-        "cluster's 10% holds, and of ten replicas one more or less is not carried out.",
+        "tolerance 0 needs HPAConfigurableTolerance (Kubernetes 1.34 or later). Without it, "
+        "Kubernetes ignores changes below 10%.",
     )
 
 

@@ -23,12 +23,12 @@ def documents(export: Export) -> list[Document]:
     """Return one LLMInferenceService per service."""
     plan = export.plan
     notes = [
-        "Merge into your service: where the model lies, and its template, are not in here.",
-        "KServe hands the triggers to KEDA, which has to be installed.",
+        "Merge into your service. Its model and template are not included.",
+        "KServe passes the triggers to KEDA, which must be installed.",
         *keda.trigger_notes(plan),
     ]
     if not all(pool.least for pool in plan.pools):
-        notes.append("KServe keeps one replica where the plan has none: minReplicas is 1 there.")
+        notes.append("KServe keeps one replica if the plan has none, so minReplicas is 1.")
     documents = [_service(export, service) for service in services(plan.pools, "kserve")]
     return with_head(documents, heading(export, *notes))
 

@@ -20,17 +20,16 @@ def documents(export: Export) -> list[Document]:
     """Return the values of each service."""
     plan = export.plan
     notes = [
-        f"Replicas as of {export.moment:%Y-%m-%d %H:%M} ({plan.zone}): values have no timetable. "
-        "Export to keda, and set autoscaling.enabled, for one.",
-        "Merge into your values: where the model's weights lie, and its containers, are not in "
-        "here.",
+        f"Replicas as of {export.moment:%Y-%m-%d %H:%M} ({plan.zone}): values have no schedule. "
+        "For a schedule, export to keda and set autoscaling.enabled.",
+        "Merge into your values. Weights and containers are not included.",
         *unguarded(plan),
     ]
     documents = [_values(export, service) for service in services(plan.pools, "llm-d")]
     if len(documents) > 1:
         notes.append(
-            "Helm takes one release's values at a time: export each with region and model, or cut "
-            "this at the lines ---."
+            "Helm takes the values of one release. Export each region and model, or split this "
+            "file at the lines ---."
         )
     return with_head(documents, heading(export, *notes))
 

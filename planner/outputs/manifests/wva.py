@@ -27,19 +27,18 @@ def documents(export: Export) -> list[Document]:
     """Return one object per pool, in the form that the options choose."""
     plan, form = export.plan, export.options.form
     notes = [
-        "WVA decides replicas by load; the plan gives it limits: minReplicas and maxReplicas are "
-        "its least and most.",
-        "The cost of a variant is dollars an hour of one instance, from the scenario's prices; "
-        "where there is none WVA takes 10.",
+        "WVA scales on load. minReplicas and maxReplicas are the lowest and highest counts of the "
+        "plan.",
+        "The cost of a variant is dollars per hour of a replica. Without a price, WVA uses 10.",
     ]
     if form == "scaledobject":
-        notes.append("Its timetable is here too, as a floor: the largest trigger wins.")
+        notes.append("The schedule is a floor: the largest trigger wins.")
         documents = [_scaled_object(export, pool) for pool in plan.pools]
     elif form == "hpa":
         notes += hpa.least_words(plan)
         documents = [_hpa(export, pool) for pool in plan.pools]
     else:
-        notes.append("For releases up to v0.8.0, whose object this is; later ones ignore it.")
+        notes.append("For releases up to v0.8.0. Later releases ignore it.")
         documents = [_legacy(export, pool) for pool in plan.pools]
     return with_head(documents, heading(export, *notes))
 

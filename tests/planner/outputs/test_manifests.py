@@ -13,8 +13,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.errors import PlannerError
+from planner.errors import NotReady, PlannerError
 from planner.outputs.manifests import aibrix, dynamo, keda, kserve, llmd, wva
+from planner.outputs.manifests.common import unguarded
 from planner.outputs.manifests.kinds import MANIFESTS
 from planner.outputs.object_names import LONGEST, checked_name, name_of, told_apart
 from planner.outputs.plan_guard import Guard
@@ -150,7 +151,7 @@ def test_every_format_is_taken_by_its_reader(kind, repeat):
     bodies = [json.loads(json.dumps(manifest.body)) for manifest in manifests]
     assert objects_of(text) == bodies == list(yaml.safe_load_all(text))  # YAML 1.2 and 1.1
     assert text.startswith("# Headroom, run 7: A plan\n")
-    assert "Regions are clusters of their own" in text
+    assert "kubectl apply -l headroom/region=" in text
 
 
 @pytest.mark.parametrize("form", ["hpa", "scaledobject", "variantautoscaling"])
@@ -180,10 +181,10 @@ def test_a_rule_leaves_as_its_target():
     assert trigger["metadata"]["query"] == 'sum(vllm:num_requests_waiting{pod=~"chat-.*"})'
     assert (trigger["metadata"]["threshold"], trigger["metricType"]) == ("5", "AverageValue")
     assert not list(faults("keda", manifest.body))
-    with pytest.raises(PlannerError, match="no timetable for AIBrix"):
+    with pytest.raises(NotReady):
         aibrix.documents(asked(plan))
     tokens = plan_of(pool_of(()), rule=Rule("hpa", "tokens", 5.0, 0.1, 300.0))
-    with pytest.raises(PlannerError, match="no serving engine shows"):
+    with pytest.raises(PlannerError):
         MANIFESTS["hpa"].documents(asked(tokens))
 
 
@@ -209,8 +210,7 @@ def test_a_guarded_plan_leaves_with_its_guard():
     assert (outputs["metadata"]["threshold"], outputs["metricType"]) == ("1250", "AverageValue")
     assert '> 24 * count(vllm:num_requests_running{pod=~"chat-.*"})' in piled["metadata"]["query"]
     assert (piled["metadata"]["threshold"], piled["metadata"]["ignoreNullValues"]) == ("12", "true")
-    head = "\n".join(manifest.head)
-    assert "Not in it" not in head and "largest trigger wins" in head
+    assert set(keda.GUARDED) <= set(manifest.head)
 
     both = replace(pool, role="mixed", guard=replace(GUARD, prompt_tps=8000.0))
     (manifest,) = MANIFESTS["hpa"].documents(asked(plan_of(both, repeat="daily")))
@@ -232,8 +232,7 @@ def test_a_guarded_plan_leaves_with_its_guard():
         assert "piled-up" in json.dumps([manifest.body for manifest in manifests])
     for kind in ("aibrix", "llm-d"):  # which have no trigger by load
         manifests = MANIFESTS[kind].documents(asked(plan_of(both, repeat="daily")))
-        text = json.dumps([(manifest.head, manifest.body) for manifest in manifests])
-        assert "what its guard adds by load is not in it" in text
+        assert set(unguarded(plan_of(both, repeat="daily"))) <= set(manifests[0].head)
 
 
 def test_a_guards_queries_ask_for_as_many_as_carry_it_where_few_carry_less_each():
