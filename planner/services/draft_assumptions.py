@@ -6,7 +6,7 @@ How much comes from sizes alone, by the fluid model of one replica at mean lengt
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from planner.domain.trace_statistics.context_limits import EVERY_LABEL, beyond_context
@@ -89,8 +89,22 @@ def _context(trace: Trace, serving: Serving) -> Iterator[Assumption]:
             f"{beyond.requests:,} of {trace.requests:,}",
             f"{beyond.model} takes {beyond.context:,} tokens and the longest request has "
             f"{beyond.longest:,}",
-            "These requests are rejected. Choose a model with a larger context to serve them.",
+            f"These requests are rejected. {_larger_models(beyond.longest, served)}",
         )
+
+
+def _larger_models(tokens: int, served: Mapping[str, Serving]) -> str:
+    """Return which built-in models take a request of this length on the draft's GPU types."""
+    gpus = {each.profile.gpu for each in served.values()}
+    contexts = {
+        model: catalogue.shape(model).max_context
+        for model, gpu in built_in_profiles()
+        if gpu in gpus and catalogue.shape(model).max_context >= tokens
+    }
+    if not contexts:
+        return "No built-in model has a large enough context."
+    fit = sorted(contexts, key=lambda model: (contexts[model], model))[:3]
+    return f"Models with a large enough context: {', '.join(fit)}."
 
 
 def _serving_reason(serving: Serving, label: str, named: list[str]) -> str:
@@ -216,13 +230,21 @@ def _assumed_spread(trace: Trace) -> Iterator[Assumption]:
 
 
 def _caches(trace: Trace) -> Iterator[Assumption]:
-    """Yield the cached share of the prompts, if the file counts it."""
+    """Yield the prefix caches of the draft, if the file shows that prompts repeat."""
     if share := drafts.cached_share(trace):
         yield Assumption(
             "sources",
             "Prefix caches",
             f"on, {share:.0%} of prompt tokens are cached",
             "your file counts them",
+            "Cached tokens need no prefill. Without prefix caches the plan needs more replicas.",
+        )
+    elif share := drafts.repeated_blocks(trace):
+        yield Assumption(
+            "sources",
+            "Prefix caches",
+            f"on, {share:.0%} of prompt blocks repeat earlier ones",
+            "your file has the hashes of its blocks",
             "Cached tokens need no prefill. Without prefix caches the plan needs more replicas.",
         )
 

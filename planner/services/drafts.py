@@ -34,6 +34,7 @@ TTFT_MS = 1000
 LONG_PROMPT_FACTOR = 3  # factor on the mean: the 95th percentile of an exponential distribution
 # three more: a partial first bin, an incomplete last bin, one spare
 HISTORY_BINS = MIN_OBSERVED + 3
+WORTH_CACHING = 0.05  # share of repeated blocks from which a draft has prefix caches
 SHORT_PERIOD_S = 300  # for a trace that is too short for the usual window
 SHORT_BINS_S = (60, 30, 10, 5, 1)  # bins of such a trace: the widest that cut it into SHORT_BINS
 SHORT_BINS = 4
@@ -85,7 +86,7 @@ def scenario_draft(
         "policies": list(USUAL),
         "test_days": [],  # the forecast day alone: the full list takes minutes
     }
-    if cached_share(trace):
+    if cached_share(trace) or repeated_blocks(trace):
         data["serving"] = [{"prefix_caching": True}]
     _fit_window(data, trace, window, horizon)
     document = dump_mapping(data)
@@ -229,6 +230,12 @@ def cached_share(trace: Trace) -> float:
     """Return the share of the trace's input tokens that a prefix cache had; 0 if not counted."""
     cached, whole = (trace.report.get(name) for name in ("cached_tokens", "input_tokens"))
     return cached / whole if cached and whole else 0.0
+
+
+def repeated_blocks(trace: Trace) -> float:
+    """Return the share of prompt blocks that come again, if prefix caches are worth it; else 0."""
+    share = float(trace.report.get("repeated_blocks") or 0.0)
+    return share if share >= WORTH_CACHING else 0.0
 
 
 def mean_lengths(trace: Trace) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from django.db import DatabaseError, IntegrityError, transaction
 from django.utils.text import slugify
 
 from planner.domain.trace_statistics.cache import write_character
-from planner.domain.trace_statistics.context_limits import beyond_context
+from planner.domain.trace_statistics.context_limits import beyond_context, repeated_blocks
 from planner.errors import CatalogueError, Choice, IngestError, NotReady, PlannerError, Unreached
 from planner.inputs.catalogue.hardware import model_name, shape
 from planner.inputs.ingest import (
@@ -235,15 +235,21 @@ def trace_ingest_path(
         raise IngestError(f"{path}: there is no such file; check the path.")
     size = check_regular(path)
     quota.disk_quota(owner).check_fits(path.name, size)
-    trace, _ = _register_trace(
+    trace, new = _register_trace(
         owner=owner,
         file_name=path.name,
         sha256=sha256_file(path),
         size=size,
         options=options,
     )
-    if _must_read(trace):
+    if not _must_read(trace):
+        return trace
+    try:
         trace_read(trace=trace, path=path, progress=progress)
+    except BaseException:  # an interrupted command leaves no row either
+        if new:
+            Trace.objects.filter(pk=trace.pk, runs=None).exclude(state=Trace.State.READY).delete()
+        raise
     return trace
 
 
@@ -377,7 +383,7 @@ def _register_trace(
 
 
 def _model_limits(report: IngestReport, store: Path) -> dict[str, Any]:
-    """Return requests beyond the context of their model, and models that the catalogue lacks."""
+    """Return limits of the models of a trace, and the blocks that its prompts share."""
     contexts: dict[str, tuple[str, int]] = {}
     unknown = []
     for label in report.models[:CHECKED_MODELS]:
@@ -386,7 +392,11 @@ def _model_limits(report: IngestReport, store: Path) -> dict[str, Any]:
         except CatalogueError:
             unknown.append(label)
     beyond = beyond_context(store, contexts) if contexts and report.kind == "requests" else ()
-    return {"beyond_context": [asdict(each) for each in beyond], "unknown_models": unknown}
+    return {
+        "beyond_context": [asdict(each) for each in beyond],
+        "unknown_models": unknown,
+        "repeated_blocks": repeated_blocks(store) if report.kind == "requests" else 0.0,
+    }
 
 
 def _free_name(file_name: str) -> str:

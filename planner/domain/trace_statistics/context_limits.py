@@ -10,6 +10,7 @@ import polars as pl
 
 from planner.inputs.ingest.store import scan_requests
 
+MOST_COUNTED = 1_000_000  # requests whose blocks are counted
 EVERY_LABEL = ""  # key of the model that serves all requests of a trace
 
 
@@ -47,3 +48,17 @@ def beyond_context(
             totals = beyond["total"].to_list()
             found.append(BeyondContext(name, model, context, int(beyond["len"].sum()), max(totals)))
     return tuple(sorted(found, key=lambda each: -each.requests))
+
+
+def repeated_blocks(store_dir: Path | str) -> float:
+    """Return the share of prompt blocks that an earlier request had too; 0 without block hashes.
+
+    It is the most that prefix caches can have, of the first MOST_COUNTED requests.
+    """
+    _, requests = scan_requests(store_dir)
+    if "hash_ids" not in requests.collect_schema().names():
+        return 0.0
+    blocks = requests.select("hash_ids").head(MOST_COUNTED).select(pl.col("hash_ids").explode())
+    known = blocks.drop_nulls().select(pl.len().alias("all"), pl.col("hash_ids").n_unique())
+    every, distinct = known.collect(engine="streaming").row(0)
+    return 1 - distinct / every if every else 0.0

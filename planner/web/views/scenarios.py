@@ -118,7 +118,8 @@ def _draft(request: Request, trace: Trace) -> HttpResponse:
         "gpus": [gpu for model, gpu in built_in_profiles() if model == serving.profile.model],
         "assumed": draft_assumptions(trace, text, serving),
     }
-    return _show(request, None, text, FORM, editor=Editor(text), draft=draft)
+    problems = scenario_warnings(text)
+    return _show(request, None, text, FORM, editor=Editor(text), draft=draft, problems=problems)
 
 
 def _launch(request: Request) -> HttpResponse:
@@ -136,7 +137,8 @@ def _launch(request: Request) -> HttpResponse:
         "horizon": launch.horizon,
         "assumed": launch_assumptions(launch, text),
     }
-    return _show(request, None, text, FORM, editor=Editor(text), draft=draft)
+    problems = scenario_warnings(text)
+    return _show(request, None, text, FORM, editor=Editor(text), draft=draft, problems=problems)
 
 
 @require_http_methods(["GET", "POST"])

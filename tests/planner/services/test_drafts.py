@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.urls import reverse
 
 from planner.errors import NotFound
+from planner.inputs import catalogue
+from planner.inputs.ingest import IngestOptions
 from planner.inputs.scenario.document import parse
 from planner.inputs.scenario.schema import Scenario
-from planner.models import Trace
+from planner.models import Scenario as StoredScenario
+from planner.models import Trace, User
 from planner.services.draft_assumptions import draft_assumptions
 from planner.services.draft_profiles import built_in_profiles, choose_serving
 from planner.services.drafts import scenario_draft
+from planner.services.scenario_warnings import scenario_warnings
+from planner.services.traces import trace_ingest_path
 from simulation.performance.profile import iteration_s
+from tests.planner.web.pages import signed_in
 
 pytestmark = pytest.mark.django_db
 SECOND = 10**9
@@ -157,3 +166,46 @@ def test_sums_per_bin_leave_the_spread_of_lengths_assumed() -> None:
     both = told(input_tokens=4_800_000, output_tokens=480_000)
     assert "CV 1" in both[spread] and "Prompt lengths" not in both
     assert spread not in told() and "Prompt lengths" in told()  # the spread stands with the mean
+
+
+def blocks_of(prompts: list[list[int]]) -> str:
+    """A file of requests, one every five seconds, with the hashes of their blocks."""
+    rows = [
+        {"timestamp": 5000 * i, "input_length": 512 * len(ids), "output_length": 20,
+         "hash_ids": ids}
+        for i, ids in enumerate(prompts)
+    ]  # fmt: skip
+    return "".join(f"{json.dumps(row)}\n" for row in rows)
+
+
+@pytest.mark.parametrize("repeat", [True, False])
+def test_prefix_caches_are_offered_if_blocks_repeat(tmp_path: Path, repeat: bool) -> None:
+    path = tmp_path / "mooncake.jsonl"
+    path.write_text(blocks_of([[0 if repeat else 2 * i, 2 * i + 1] for i in range(200)]))
+    trace = trace_ingest_path(path=path, options=IngestOptions(name=path.name))
+    assert trace.report["repeated_blocks"] == (pytest.approx(199 / 400) if repeat else 0.0)
+    drafted = parse(scenario_draft(trace))
+    assert [each.prefix_caching for each in drafted.serving] == ([True] if repeat else [])
+
+
+def test_a_model_with_a_larger_context_is_offered(tmp_path: Path) -> None:
+    path = tmp_path / "long.jsonl"
+    path.write_text(blocks_of([[i] for i in range(50)] + [list(range(100, 280))]))
+    trace = trace_ingest_path(path=path, options=IngestOptions(name=path.name))
+    assumed = draft_assumptions(trace, scenario_draft(trace), choose_serving(trace))
+    (row,) = (row for row in assumed if row.section == "models")
+    offered = [model for model, _ in built_in_profiles() if model in row.matters]
+    assert offered and all(catalogue.shape(m).max_context >= 180 * 512 for m in offered)
+
+
+def test_a_draft_says_if_it_runs_and_saves_nothing(planner: User, tmp_path: Path) -> None:
+    path = tmp_path / "conv.jsonl"
+    path.write_text(blocks_of([[i] for i in range(2000)]))
+    trace = trace_ingest_path(path=path, options=IngestOptions(name=path.name), owner=planner)
+    client = signed_in(planner)
+    for door in ("ahead", "past"):
+        new = f"{reverse('web:scenario-new')}?trace={trace.name}&door={door}"
+        shown = client.get(new)
+        assert shown.status_code == 200
+        assert shown.context["problems"] == scenario_warnings(shown.context["text"]) == []
+    assert not StoredScenario.objects.exists()

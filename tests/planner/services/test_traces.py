@@ -203,6 +203,16 @@ def test_a_trace_removed_while_it_is_read_is_a_sentence(planner, tmp_path, monke
     assert not Trace.objects.exists()
 
 
+@pytest.mark.parametrize("content", [b"a,b\n1,2\n", b"", b"timestamp,prompt_tokens\nx,y\n"])
+def test_a_file_that_a_command_cannot_read_leaves_nothing(db, data_dir, before, tmp_path, content):
+    path = tmp_path / "odd.csv"
+    path.write_bytes(content)
+    with pytest.raises(IngestError):
+        traces.trace_ingest_path(path=path, options=IngestOptions())
+    assert not Trace.objects.exists()
+    assert kept(data_dir) == before
+
+
 def test_a_key_belongs_to_one_file(planner, data_dir, before):
     trace, run, _ = upload(planner, key="k")
     assert upload(planner, key="k") == (trace, run, False)
