@@ -86,27 +86,29 @@ class Decoder:
             out.write(json.dumps({"path": self._path, **question}).encode() + b"\n")
             out.flush()
         except BrokenPipeError:
-            raise self._died() from None
+            raise self._process_error() from None
         self._worker.waiting = True
 
     def _answer(self) -> dict[str, Any]:
         line = cast(io.BufferedReader, self._worker.process.stdout).readline()
         self._worker.waiting = False
         if not line.endswith(b"\n"):
-            raise self._died()
+            raise self._process_error()
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             logger.warning("%s: %s", self._name, answer["error"])
-            raise self._refused(answer["error"].split("\n", 1)[0].strip().rstrip(".")[:200])
+            raise self._unreadable_error(
+                answer["error"].split("\n", 1)[0].strip().rstrip(".")[:200]
+            )
         return answer
 
     def _content(self, answer: dict[str, Any]) -> bytes:
         content = cast(io.BufferedReader, self._worker.process.stdout).read(answer["bytes"])
         if len(content) < answer["bytes"]:
-            raise self._died()
+            raise self._process_error()
         return content
 
-    def _died(self) -> IngestError:
+    def _process_error(self) -> IngestError:
         """Return the error for a process that ended: by a limit, or by the content of the file."""
         status = self._worker.process.wait()
         self._worker.output.seek(0)
@@ -121,9 +123,9 @@ class Decoder:
             )
         else:
             cause = "what it holds ended its decoder"
-        return self._refused(cause)
+        return self._unreadable_error(cause)
 
-    def _refused(self, cause: str) -> IngestError:
+    def _unreadable_error(self, cause: str) -> IngestError:
         return IngestError(
             f"{self._name} is not a readable Parquet file ({cause}); write it again."
         )

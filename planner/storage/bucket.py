@@ -77,10 +77,10 @@ class BucketStore:
 
     def keep(self, relative: str) -> None:
         """Send the local store to the bucket, without content that the bucket already has."""
-        with self._alone(relative), self._refusals_told():
+        with self._locked(relative), self._refusals_told():
             before = _parts(self._read(relative)) or set()
             there = {key for key, _ in self.objects(relative)}
-            files = [self._sent(relative, path, there) for path in self._files(relative)]
+            files = [self._send_parts(relative, path, there) for path in self._files(relative)]
             text = json.dumps({"format": 1, "files": [asdict(file) for file in files]}).encode()
             self._bucket.put(self._key(relative, MANIFEST), text)
             self._stamp(relative, text)
@@ -95,26 +95,26 @@ class BucketStore:
         """
         with self._refusals_told():
             for path in self._files(relative):
-                self._sent(relative, path, set())
+                self._send_parts(relative, path, set())
 
     def fetch(self, relative: str) -> None:
         """Make the local files equal to the store in the bucket."""
         with self._refusals_told():
             text = self._read(relative)
         here = (self._base / relative).exists()
-        if text and text == self._stamped(relative) and here and self._used(relative):
+        if text and text == self._has_stamp(relative) and here and self._used(relative):
             return
         self._bring_anew(relative)
         self.make_room(but=relative)
 
     def _bring_anew(self, relative: str) -> None:
-        with self._alone(relative), self._refusals_told():
+        with self._locked(relative), self._refusals_told():
             for left in reversed(range(TRIES)):
                 text = self._read(relative)
                 if text is None:
-                    raise self._lost(relative, "is not there")
+                    raise self._damage_error(relative, "is not there")
                 try:
-                    self._bring(relative, _files_of(text))
+                    self._fetch_parts(relative, _files_of(text))
                 except Damaged:
                     if not left or text == self._read(relative):
                         raise
@@ -146,7 +146,7 @@ class BucketStore:
         return dropped
 
     def _drop(self, relative: str, stamp: Path, before: float) -> bool:
-        with self._alone(relative):
+        with self._locked(relative):
             if not stamp.exists() or stamp.stat().st_mtime > before:  # used meanwhile
                 return False
             stamp.unlink()
@@ -219,7 +219,7 @@ class BucketStore:
         files = (entry for entry in path.rglob("*") if entry.is_file() and not is_draft(entry.name))
         return sorted(files)
 
-    def _sent(self, relative: str, path: Path, there: set[str]) -> File:
+    def _send_parts(self, relative: str, path: Path, there: set[str]) -> File:
         root = self._base / relative
         parts: list[str] = []
         size = 0
@@ -232,13 +232,13 @@ class BucketStore:
                     there.add(parts[-1])
         return File("" if path == root else path.relative_to(root).as_posix(), size, tuple(parts))
 
-    def _bring(self, relative: str, files: list[File]) -> None:
+    def _fetch_parts(self, relative: str, files: list[File]) -> None:
         root = (self._base / relative).resolve()
         paths = set()
         for file in files:
             path = (root / file.path).resolve() if file.path else root
             if not path.is_relative_to(root):
-                raise self._lost(relative, f"names {file.path!r}, which lies elsewhere")
+                raise self._damage_error(relative, f"names {file.path!r}, which lies elsewhere")
             paths.add(path)
             if _digests(path) != file.parts:
                 self._copy(relative, file, path)
@@ -254,12 +254,14 @@ class BucketStore:
             for part in file.parts:
                 content = self._bucket.get(self._key(relative, part))
                 if content is None:
-                    raise self._lost(relative, f"lacks {file.path or 'its file'}")
+                    raise self._damage_error(relative, f"lacks {file.path or 'its file'}")
                 if hashlib.sha256(content).hexdigest() != part:
-                    raise self._lost(relative, f"has another {file.path or 'file'} than was kept")
+                    raise self._damage_error(
+                        relative, f"has another {file.path or 'file'} than was kept"
+                    )
                 out.write(content)
 
-    def _lost(self, relative: str, how: str) -> Damaged:
+    def _damage_error(self, relative: str, how: str) -> Damaged:
         logger.error("%s in %s %s", relative, self.name, how)
         return Damaged(
             f"What was kept as {relative} in the bucket {how}; carry the run out again, or restore "
@@ -277,7 +279,7 @@ class BucketStore:
             return False
         return True
 
-    def _stamped(self, relative: str) -> bytes | None:
+    def _has_stamp(self, relative: str) -> bytes | None:
         try:
             return self._stamp_path(relative).read_bytes()
         except FileNotFoundError:
@@ -290,7 +292,7 @@ class BucketStore:
             draft.write_bytes(text)
 
     @contextmanager
-    def _alone(self, relative: str) -> Iterator[None]:
+    def _locked(self, relative: str) -> Iterator[None]:
         """Lock a store, so that one process of this machine at a time fetches or sends it."""
         folder = self._base / STAMPS
         folder.mkdir(parents=True, exist_ok=True)

@@ -37,7 +37,7 @@ READ_ELSEWHERE = """
 import django; django.setup()
 import hashlib, sys
 from planner.storage import row_arrays
-held = row_arrays.held(sys.argv[1])
+held = row_arrays.local_path(sys.argv[1])
 for path in sorted(p for p in held.rglob("*") if p.is_file()):
     print(path.relative_to(held), hashlib.sha256(path.read_bytes()).hexdigest())
 """

@@ -152,7 +152,7 @@ def _with_corrected_speed(
     instance: Instance, move: SpeedCorrection, engines: tuple[str, ...], mode: Mode
 ) -> Instance:
     """Return ``instance`` with its speed corrected by ``move``, for these engines and this mode."""
-    if move.nothing:
+    if move.is_negligible:
         return replace(instance, engines=engines, mode=mode)
     source = Provenance(MODELLED.kind, f"{MODELLED.source}; {move.words}")
     profile = adjusted(

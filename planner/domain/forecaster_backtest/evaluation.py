@@ -36,7 +36,7 @@ def evaluate_forecaster(driver: Driver, *, by_replay: bool, progress: Progress) 
     quantiles: tuple[PlannedQuantile, ...] = ()
     as_run = None
     if not driver.perfect:
-        quantiles = driver.chosen(part(progress, 0.0, 0.15))
+        quantiles = driver.chosen_quantiles(part(progress, 0.0, 0.15))
         heights = tuple(quantile.height for quantile in quantiles)
         as_run = _figures(driver, heights, by_replay, part(progress, 0.15, 0.35))
     equal = _equal(driver, quantiles, as_run, by_replay, part(progress, 0.35, 0.95))
@@ -71,7 +71,7 @@ def _equal(
         return _figures(driver, driver.heights(level), by_replay, step)
 
     target = max(group.wanted for group in driver.groups)
-    begin = driver.covering(target)
+    begin = driver.level_covering(target)
     if by_replay and as_run is not None and len(quantiles) == 1 and abs(as_run.spare) < 0.01:
         begin = coverage_of_height(quantiles[0].height)  # already near the target
     if by_replay:

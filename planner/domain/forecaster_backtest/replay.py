@@ -96,7 +96,7 @@ class Driver:
     def forecasts(self, heights: Heights) -> tuple[SeriesForecast, ...]:
         return tuple(rolling.at(heights[g]) for g, rolling in self.rolled)
 
-    def chosen(self, progress: Progress) -> tuple[PlannedQuantile, ...]:
+    def chosen_quantiles(self, progress: Progress) -> tuple[PlannedQuantile, ...]:
         """Return the quantile that the days before the window choose, for each group of tiers."""
         section = self.given.settings.forecast.model_copy(
             update={"method": self.method, "quantile": None, "quantiles": {}}
@@ -133,7 +133,7 @@ class Driver:
             past.append(PastPeriods(room, rolling.actual.reshape(-1, per_period)))
         return past
 
-    def covering(self, share: float) -> float:
+    def level_covering(self, share: float) -> float:
         """Return the level at which plans cover ``share`` of the window's demand (oracle)."""
         covered = share_covered(self.past())
         level = int(np.searchsorted(covered, share))

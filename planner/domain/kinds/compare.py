@@ -206,7 +206,9 @@ def run(
     comparison = compare(runs, scenario.objective.baseline, notes, taken)
     if comparison.recommended is not None:
         best = comparison.run(comparison.recommended.policy)
-        comparison = comparison.saying(answer_of(study, best, comparison.run(comparison.baseline)))
+        comparison = comparison.with_answer(
+            answer_of(study, best, comparison.run(comparison.baseline))
+        )
     scenario_plan, planned = planned, _with_simulated_plan(planned, comparison)
     progress(1.0, "Comparing")
     return Outcome(

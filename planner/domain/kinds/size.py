@@ -96,7 +96,7 @@ class Options(RunOptions):
 
     @field_validator("osl")
     @classmethod
-    def _both(cls, osl: int | None, info: ValidationInfo) -> int | None:
+    def _check_both_lengths(cls, osl: int | None, info: ValidationInfo) -> int | None:
         if "isl" in info.data and (info.data["isl"] is None) != (osl is None):
             missing = "isl" if osl else "osl"
             raise ValueError(
@@ -107,7 +107,7 @@ class Options(RunOptions):
 
     @field_validator("burstiness")
     @classmethod
-    def _known(cls, burstiness: str) -> str:
+    def _check_burstiness(cls, burstiness: str) -> str:
         variation_of(burstiness)
         return burstiness
 

@@ -67,11 +67,11 @@ class PlacingPolicy(Wrapper):
         if not self._looks:
             # Sums over decisions: instances without a place, and shares of the bandwidth.
             self._refused, self._shares = np.zeros(len(low)), np.zeros(len(low))
-        self._problem = self._asking(np.clip(counts, low, high))
+        self._problem = self._placement_problem(np.clip(counts, low, high))
         self._sends = np.array([pool.link is not None for pool in fleet.pools])
         if not self._looks:  # after a controller restart, the existing placement stays
             self._placement = run_algorithm4(self._problem)
-        self._share = self._measured()
+        self._share = self._kv_bandwidth_shares()
         return counts
 
     def decide(self, observation: Observation) -> Actions:
@@ -80,7 +80,7 @@ class PlacingPolicy(Wrapper):
         lent = 0 if observation.spare is None else observation.spare
         present = observation.ready + observation.starting + observation.draining + lent
         to_place = np.maximum(actions.targets, present)
-        missing = self._placed(to_place)
+        missing = self._move_placement(to_place)
         targets = actions.targets - np.minimum(missing, np.maximum(actions.targets - present, 0))
         self._refused += actions.targets - targets
         self._shares += self._share
@@ -99,21 +99,21 @@ class PlacingPolicy(Wrapper):
             ),
         )
 
-    def _placed(self, targets: IntArray) -> IntArray:
+    def _move_placement(self, targets: IntArray) -> IntArray:
         """Move the placement to ``targets``; return the instances without a place, ``[pools]``."""
-        problem = self._asking(targets)
+        problem = self._placement_problem(targets)
         # With unplaced instances, try again even at the same targets: places may have become free.
         if problem.services != self._problem.services or self._placement.unplaced:
             self._problem = problem
             self._placement = run_algorithm4(problem, self._placement)
-            self._share = self._measured()
+            self._share = self._kv_bandwidth_shares()
         missing = np.zeros_like(targets)
         for s, pools in enumerate(self._pools):
             present = placed_replicas(self._placement, s, len(pools))
             missing[pools] = np.maximum(targets[pools] - np.array(present), 0)
         return missing
 
-    def _asking(self, targets: IntArray) -> PlacementProblem:
+    def _placement_problem(self, targets: IntArray) -> PlacementProblem:
         """Return the placement problem of ``targets``, ``[pools]``."""
         services = tuple(
             replace(service, wanted=tuple(targets[pools].tolist()))
@@ -121,7 +121,7 @@ class PlacingPolicy(Wrapper):
         )
         return PlacementProblem(self._network.topology, services)
 
-    def _measured(self) -> FloatArray:
+    def _kv_bandwidth_shares(self) -> FloatArray:
         """Return the share of the KV bandwidth that the switches leave, ``[pools]``."""
         units = measure_placement(self._problem, self._placement, self._network.shares).units
         share = np.ones(sum(len(pools) for pools in self._pools))

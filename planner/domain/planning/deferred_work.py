@@ -41,12 +41,12 @@ class DeferredWork:
         order = np.argsort(urgent, kind="stable")
         return cls(arrival[order], urgent[order], tokens[order])
 
-    def less(self, done: float) -> DeferredWork:
+    def without_first(self, done: float) -> DeferredWork:
         """Return the work without the first ``done`` tokens."""
         left = np.clip(np.cumsum(self.tokens) - done, 0.0, self.tokens)
         return DeferredWork(self.arrival_s, self.urgent_s, left)
 
-    def needed(self, start_s: float, end_s: float) -> float:
+    def tokens_needed(self, start_s: float, end_s: float) -> float:
         """Return the tokens to serve between two moments, at an even pace until each is urgent."""
         begin = np.maximum(self.arrival_s, start_s)
         left = self.urgent_s - begin
@@ -80,8 +80,8 @@ def deferred_tps(inputs: PlanInput, interactive_tps: FloatArray, *, at_once: boo
                 _known_series(inputs, tier, demand, origins[p], end_s)
                 for tier, demand in series_of_pool
             ]
-            work = DeferredWork.of(parts).less(done)
-            needed = work.needed(start_s, end_s) / window.bin_s
+            work = DeferredWork.of(parts).without_first(done)
+            needed = work.tokens_needed(start_s, end_s) / window.bin_s
             load = interactive_tps[p, m, r]
             out[p, m, r] = np.maximum(level(load, needed) - load, 0.0)
             room = float((load.max() - load).sum())

@@ -63,27 +63,30 @@ class FlatFleets:
     def replay(self, counts: IntArray) -> Summary:
         key = per_cell(counts, self.study.cells).tobytes()
         if key not in self._known:
-            self._known[key] = self._replayed(counts)
+            self._known[key] = self._replay(counts)
         return self._known[key]
 
-    def see(self, run: PolicyRun) -> None:
+    def record(self, run: PolicyRun) -> None:
         """Record the run of a static fleet, so that it is not replayed again."""
         counts = np.array([pool.initial for pool in run.fleet.pools], np.int64)
-        alike = len(counts) == len(self.base) and self._begun(counts)[0].pools == run.fleet.pools
+        alike = (
+            len(counts) == len(self.base)
+            and self._started_fleet(counts)[0].pools == run.fleet.pools
+        )
         if run.traits.flat and alike:
             self._known[per_cell(counts, self.study.cells).tobytes()] = run.summary
 
-    def _begun(self, counts: IntArray) -> tuple[Fleet, ScaleInOptions]:
+    def _started_fleet(self, counts: IntArray) -> tuple[Fleet, ScaleInOptions]:
         study, lend = self.study, self.study.settings.scale_in.lend
         fleet = study.fleet(counts)
         fleet = replace(fleet, faults=faults_of(study.hardware.faults, fleet.pools))
         policy = ScaleInOptions(Static(counts), lend=lend)
         return fleet_from_today(study, fleet, range(len(counts)), policy, lend=lend), policy
 
-    def _replayed(self, counts: IntArray) -> Summary:
+    def _replay(self, counts: IntArray) -> Summary:
         study = self.study
         self.progress(0.5, "Comparing at equal attainment")
-        fleet, policy = self._begun(counts)
+        fleet, policy = self._started_fleet(counts)
         result = simulate_cell(
             study.trace,
             fleet,
@@ -123,7 +126,7 @@ def with_flat_costs(
         return list(runs)
     fleets, out = FlatFleets(study, counts, seed), []
     for run in runs:
-        fleets.see(run)
+        fleets.record(run)
     for i, run in enumerate(runs):
         fleets.progress = part(progress, i / len(runs), (i + 1) / len(runs))
         flat_summary = None if _misses_by_far(run) else fleets.as_good_as(run.summary)

@@ -65,8 +65,8 @@ class Oracle:
 
         With spare replicas, or if demand is left unserved, only whole plans are tried.
         """
-        self._try(self._planned(1.0))
-        self._least(LARGER if self._best is None else FACTORS, self._planned)
+        self._try(self._plan_at(1.0))
+        self._least(LARGER if self._best is None else FACTORS, self._plan_at)
         if self._best is None:
             return None
         plan = self._best[0].plan
@@ -74,8 +74,8 @@ class Oracle:
         settings = self.study.settings.plan
         if plan.unserved_tps is None and plan.lent is None and not settings.spare:
             if self._one_pool_each():
-                self._least((*FACTORS, 1.0), self._by_bin)
-            self._least((*FACTORS, 1.0), self._constant)
+                self._least((*FACTORS, 1.0), self._plan_by_bin)
+            self._least((*FACTORS, 1.0), self._constant_plan)
             self._trim()
         return self.build(self._best[0])
 
@@ -103,7 +103,7 @@ class Oracle:
         middle, step = (high // 2, high) if self._near < 0 else (min(self._near, high - 1), STEP)
         while low < high and self.replays < REPLAYS:
             candidate = candidate_at(factors[middle])
-            if candidate is not None and (self._dearer(candidate) or self._try(candidate)):
+            if candidate is not None and (self._costs_more(candidate) or self._try(candidate)):
                 high, near = middle, middle - step
             else:
                 low, near = middle + 1, middle + step
@@ -123,7 +123,7 @@ class Oracle:
             self._best = candidate, usd
         return True
 
-    def _dearer(self, candidate: Candidate) -> bool:
+    def _costs_more(self, candidate: Candidate) -> bool:
         """Return whether the counts alone, without any start, cost more than the best."""
         hours = candidate.window.period_s / HOUR_S
         usd = float((candidate.counts * self._usd_per_hour).sum()) * hours
@@ -137,7 +137,7 @@ class Oracle:
             gpus[place] = profile.tp
         return np.asarray(gpus[:, None, :] * hardware.usd_per_gpu_hour[None])
 
-    def _planned(self, factor: float) -> Candidate | None:
+    def _plan_at(self, factor: float) -> Candidate | None:
         """Return the plan for ``factor`` times the demand; None if there is none."""
         periods = Periods.of(self.study.plan_input, self.load.times(factor))
         try:
@@ -146,7 +146,7 @@ class Oracle:
             return None
         return Candidate(plan.target, self.study.window, plan)
 
-    def _by_bin(self, factor: float) -> Candidate:
+    def _plan_by_bin(self, factor: float) -> Candidate:
         """Return the fewest replicas of each pool for ``factor`` times the demand of each bin."""
         study, window = self.study, self.study.window
         tps = np.moveaxis(self.load.tps, 3, 1) * factor  # [p, w, l, r]
@@ -163,9 +163,9 @@ class Oracle:
                 counts[:, m, r, g] = np.clip(need, least, max(least, most))
         return Candidate(counts, replace(window, period_s=window.bin_s))
 
-    def _constant(self, factor: float) -> Candidate | None:
+    def _constant_plan(self, factor: float) -> Candidate | None:
         """Return the largest counts of the plan for ``factor`` times the demand, all the time."""
-        planned = self._planned(factor)
+        planned = self._plan_at(factor)
         if planned is None:
             return None
         most = np.broadcast_to(planned.counts.max(axis=0), planned.counts.shape)
@@ -191,7 +191,10 @@ class Oracle:
             low, high, step = 0, len(order), max(1, len(order) // 4)
             while low < high and self.replays < REPLAYS:
                 tried = min(high, low + step)
-                if self._try(self._less(base, order[:tried])) and self._best[0] is not base:
+                if (
+                    self._try(self._with_one_less(base, order[:tried]))
+                    and self._best[0] is not base
+                ):
                     low = tried
                 else:
                     high = tried - 1
@@ -199,7 +202,7 @@ class Oracle:
             if self._best[1] > before * (1 - LITTLE):
                 break
 
-    def _less(self, base: Candidate, rows: IntArray) -> Candidate:
+    def _with_one_less(self, base: Candidate, rows: IntArray) -> Candidate:
         """Return the candidate with one replica less at each of ``rows [k, 4]``."""
         fewer = base.counts.copy()
         fewer[tuple(rows.T)] -= 1

@@ -69,7 +69,7 @@ class FlatWindow:
                 others = {other: its for other, its in served.items() if other != m}
                 length_s, late = self.study.window.duration_s, _late_by_tier(others, every)
                 watch = LateCounter(tiers, length_s, late, every - count[m])
-                served[m] = self.known[self._key(m, counts)] = self._served(m, counts, watch)
+                served[m] = self.known[self._key(m, counts)] = self._count_served(m, counts, watch)
         due = np.sum([its.due for its in served.values()], axis=0)
         late = _late_by_tier(served, every)
         return not any(its.cut for its in served.values()) and all(
@@ -77,34 +77,34 @@ class FlatWindow:
             for tier, of, its_late in zip(tiers, due.tolist(), late.tolist(), strict=True)
         )
 
-    def _served(self, m: int, counts: IntArray, watch: LateCounter) -> ServedRequests:
-        study, its = self.study, self._of(m)
+    def _count_served(self, m: int, counts: IntArray, watch: LateCounter) -> ServedRequests:
+        study, its = self.study, self._pool_mask(m)
         if not len(self._trace(m)):
             return ServedRequests(self._count(m), self._count(m))
         self.alive()
         try:
             result = simulate_cell(
                 self._trace(m),
-                of_models(study.fleet(self._all(counts)), study, [m]),
-                Static(self._all(counts)[its]),
+                of_models(study.fleet(self._counts_of_all_pools(counts)), study, [m]),
+                Static(self._counts_of_all_pools(counts)[its]),
                 cells=study.cells,
                 seed=self.seed,
                 duration_s=study.window.duration_s,
                 watch=watch,
-                carried=self._carried(m),
+                carried=self._requests_in_flight(m),
             )
         except TargetMissed:
             return ServedRequests(self._count(m), watch.late.copy(), cut=True)
         return ServedRequests(*due_and_late(result))
 
     def _key(self, m: int, counts: IntArray) -> tuple[Study, int, int, bytes]:
-        of_cell = per_cell(self._all(counts)[self._of(m)], self.study.cells)
+        of_cell = per_cell(self._counts_of_all_pools(counts)[self._pool_mask(m)], self.study.cells)
         return self.study, m, self.seed, of_cell.tobytes()
 
-    def _of(self, m: int) -> BoolArray:
+    def _pool_mask(self, m: int) -> BoolArray:
         return pools_of(self.study, [m])
 
-    def _all(self, counts: IntArray) -> IntArray:
+    def _counts_of_all_pools(self, counts: IntArray) -> IntArray:
         every = np.zeros(len(self.study.hardware.pool_index), np.int64)
         every[pools_of(self.study, self.models)] = counts
         return every
@@ -115,7 +115,7 @@ class FlatWindow:
             self.requests[self.study, m] = trace.rows(trace.model == m)
         return self.requests[self.study, m]
 
-    def _carried(self, m: int) -> Trace | None:
+    def _requests_in_flight(self, m: int) -> Trace | None:
         carried = self.study.carried
         return None if carried is None else carried.rows(carried.model == m)
 

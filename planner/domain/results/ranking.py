@@ -45,7 +45,7 @@ class PolicyComparison:
     equal_slo: tuple[EqualSlo, ...] = ()
     recommended: Recommended | None = None  # None if no deployable policy was run
 
-    def saying(self, answer: Answer) -> PolicyComparison:
+    def with_answer(self, answer: Answer) -> PolicyComparison:
         """Return the comparison with the recommendation as an answer.
 
         The earlier sentence becomes the reason. The headline omits what the answer says.

@@ -87,15 +87,15 @@ class PastPeriods:
     """
 
     room: FloatArray  # [k, p] capacity of a plan at each height
-    came: FloatArray  # [p, w] actual demand
+    actual: FloatArray  # [p, w] actual demand
     usd: float = 0.0  # cost of capacity for one amount per bin during one period
     requests: float = 1.0  # requests per amount
 
     @property
     def late(self) -> FloatArray:
         """Return the demand of bins that were not covered, by height, ``[k]``."""
-        over = self.came[None] > self.room[:, :, None] * (1 + 1e-9)
-        return np.asarray(np.where(over, self.came, 0.0).sum(axis=(1, 2)), np.float64)
+        over = self.actual[None] > self.room[:, :, None] * (1 + 1e-9)
+        return np.asarray(np.where(over, self.actual, 0.0).sum(axis=(1, 2)), np.float64)
 
 
 def share_covered(pasts: Sequence[PastPeriods]) -> FloatArray:
@@ -103,7 +103,7 @@ def share_covered(pasts: Sequence[PastPeriods]) -> FloatArray:
 
     The share never falls as the height rises.
     """
-    actual = sum(float(np.nansum(past.came)) for past in pasts)
+    actual = sum(float(np.nansum(past.actual)) for past in pasts)
     late = np.sum([past.late for past in pasts], axis=0)
     return np.asarray(1.0 - late / actual if actual > 0 else np.ones_like(late), np.float64)
 
@@ -180,7 +180,7 @@ class Quantiles:
         chosen = _choose_height(group, pasts, self.forecast.late_usd, len(origins))
         begin = float(origins[0]) + _lead(self.window) * self.window.bin_s
         end = begin + len(origins) * _steps(self.window, at_once) * self.window.bin_s
-        return chosen.told(self.window, self.traffic, begin, end)
+        return chosen.with_reason(self.window, self.traffic, begin, end)
 
     def _pasts(self, group: Group, origins: FloatArray, at_once: bool) -> list[PastPeriods]:
         """Return the past of the largest series for which the method has enough history."""
@@ -215,7 +215,7 @@ class _Choice:
     periods: int
     late_usd: float | None
 
-    def told(
+    def with_reason(
         self, window: Window, traffic: Traffic, begin_s: float, end_s: float
     ) -> PlannedQuantile:
         """Return the choice with its reason in words."""
@@ -224,7 +224,7 @@ class _Choice:
         if self.late_usd is not None:
             why = f"Least cost of room and of late requests at ${self.late_usd:g} each: {had}."
         elif self.covered >= self.needed - 1e-12:
-            why = f"{self._which()} that covers {self._goal()} on the days before: {had}."
+            why = f"{self._level_words()} that covers {self._goal()} on the days before: {had}."
         else:
             why = (
                 f"The highest that is tried, and too little: {had}, and {self._goal()} "
@@ -252,7 +252,7 @@ class _Choice:
             return goal
         return f"{self.needed:.1%}, {goal} and what so few decisions leave unsaid,"
 
-    def _which(self) -> str:
+    def _level_words(self) -> str:
         if self.height.times > 1.0:
             return "More than forecasts hold; the least"
         return "The median, the least," if self.height == HEIGHTS[0] else "The smallest"
@@ -280,7 +280,7 @@ def _choose_height(
     else:
         enough = np.flatnonzero(covered >= needed_share - 1e-12)
         chosen = int(enough[0]) if enough.size else len(HEIGHTS) - 1
-    periods = max(past.came.shape[0] for past in pasts)
+    periods = max(past.actual.shape[0] for past in pasts)
     return _Choice(group, HEIGHTS[chosen], needed_share, float(covered[chosen]), periods, late_usd)
 
 

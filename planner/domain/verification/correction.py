@@ -166,7 +166,7 @@ class Correction:
                 bracket.larger(growth)
         return any(bracket.open for bracket in late_by_stage.values())
 
-    def rest(self) -> None:
+    def settle(self) -> None:
         """Set every unsettled factor to the largest that held, or keep it if none did."""
         names = [model.name for model in self.hardware.models]
         for (m, _), bracket in self.brackets.items():

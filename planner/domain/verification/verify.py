@@ -276,7 +276,7 @@ def _try_corrections(
         for _ in range(2 * rounds):
             if not correction.learn(attempt().found) or len(tried) >= rounds - 1:
                 break
-        correction.rest()
+        correction.settle()
         attempt()
     except Infeasible as problem:
         if not tried:

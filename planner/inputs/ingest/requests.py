@@ -135,7 +135,7 @@ class _Reader:
         totals.rows += batch.lines.size + sum(fault.lines.size for fault in batch.faults)
         for fault in batch.faults:
             self._reading.tally.add(fault)
-        batch = self._of_load(batch)
+        batch = self._rows_of_load(batch)
         frame = batch.frame
         times = read_times(self._reading, batch, self._clock, self._order)
         self._reading.watch_order(times.ns, self._clock)
@@ -145,7 +145,7 @@ class _Reader:
             self._reading.tally.add(fault)
         totals.offsets |= times.offsets
         ns, lines = times.ns, batch.lines
-        again = self._repeated(frame, ns, bad)
+        again = self._repeated_rows(frame, ns, bad)
         if again is not None:
             self._reading.tally.leave_out(
                 RefusedRows(REPEATED, lines, batch.text).only(again.tolist())
@@ -160,7 +160,7 @@ class _Reader:
             self._count(ns, frame, tokens)
             self._write(ns, tokens, frame)
 
-    def _of_load(self, batch: Batch) -> Batch:
+    def _rows_of_load(self, batch: Batch) -> Batch:
         """Return the rows that the filter keeps and that put load on a GPU."""
         batch = self._reading.kept(batch, self._conditions)
         if self._automatic and (column := self._fields.get("cache_hit")):
@@ -188,7 +188,7 @@ class _Reader:
             layout["input_tokens"].series(frame), "input tokens", limit, "input tokens zero"
         )
         answers = layout["output_tokens"].series(frame)
-        ended = self._ended(frame)
+        ended = self._cancelled_rows(frame)
         if ended is not None and ended.any():
             empty = answers.is_null()
             if answers.dtype == pl.String:
@@ -202,12 +202,12 @@ class _Reader:
                 found[name] = np.clip(part, 0, found[whole]).astype(np.int64)
         return found, [bad_in, bad_out]
 
-    def _ended(self, frame: pl.DataFrame) -> BoolArray | None:
+    def _cancelled_rows(self, frame: pl.DataFrame) -> BoolArray | None:
         """Return the cancelled requests, or None without a column that tells."""
         column = self._fields.get("status")
         return None if column is None else outcomes.cancelled(frame[column], column)
 
-    def _repeated(
+    def _repeated_rows(
         self, frame: pl.DataFrame, ns: IntArray, bad: BoolArray | None
     ) -> BoolArray | None:
         """Return the rows that repeat the id and the time of a row above, or None.
@@ -249,7 +249,7 @@ class _Reader:
             totals.tokens[name] = totals.tokens.get(name, 0) + int(values.sum())
         empty = tokens["output_tokens"] == 0
         if empty.any():
-            ended = self._ended(frame)
+            ended = self._cancelled_rows(frame)
             stopped = empty if ended is None else empty & ended
             totals.cancelled += 0 if ended is None else int(stopped.sum())
             totals.unanswered += int((empty if ended is None else empty & ~ended).sum())

@@ -111,7 +111,7 @@ class Bucket:
             aws_session_token=keys.session or None,
             config=Config(**config),
         )
-        self._client.meta.events.register_first("before-send.s3", self._stay)
+        self._client.meta.events.register_first("before-send.s3", self._refuse_other_address)
 
     def objects(self, below: str = "") -> list[StoredObject]:
         """Return all objects below the prefix with keys that start with ``below``, by key.
@@ -128,7 +128,7 @@ class Bucket:
 
     def listed(self, below: str = "") -> Iterator[StoredObject]:
         """Yield the same objects one at a time, without a limit."""
-        with self._told():
+        with self._source_errors():
             pages = self._client.get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix + below):
                 yield from map(_stored, page.get("Contents", ()))
@@ -136,7 +136,7 @@ class Bucket:
     def folders(self, below: str) -> list[str]:
         """Return the next folder name of each key that starts with ``below``, without its slash."""
         start, prefixes = self._prefix + below, []
-        with self._told():
+        with self._source_errors():
             pages = self._client.get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self._bucket, Prefix=start, Delimiter="/"):
                 prefixes += [str(prefix["Prefix"]) for prefix in page.get("CommonPrefixes", ())]
@@ -144,7 +144,7 @@ class Bucket:
 
     def get(self, key: str) -> bytes | None:
         """Return an object that fits into memory; None if the key does not exist."""
-        with self._told():
+        with self._source_errors():
             try:
                 answer = self._client.get_object(Bucket=self._bucket, Key=key)
             except self._client.exceptions.NoSuchKey:
@@ -153,18 +153,18 @@ class Bucket:
                 return bytes(body.read())
 
     def put(self, key: str, content: bytes) -> None:
-        with self._told():
+        with self._source_errors():
             self._client.put_object(Bucket=self._bucket, Key=key, Body=content)
 
     def delete(self, key: str) -> None:
         """Delete an object; a missing key is no error."""
-        with self._told():
+        with self._source_errors():
             self._client.delete_object(Bucket=self._bucket, Key=key)
 
     def copy(self, key: str, path: Path, most_bytes: int) -> None:
         """Copy an object to ``path``; raise NotCopied if it is refused or too large."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        with self._told(key), path.open("wb") as out:
+        with self._source_errors(key), path.open("wb") as out:
             answer = self._client.get_object(Bucket=self._bucket, Key=key)
             size = int(answer.get("ContentLength", 0))
             with answer["Body"] as body:
@@ -177,7 +177,7 @@ class Bucket:
                 "split it, or compress it."
             )
 
-    def _stay(self, request: Any, **_: Any) -> None:
+    def _refuse_other_address(self, request: Any, **_: Any) -> None:
         """Refuse every request of the library to another address or with another method.
 
         After a redirect the library asks by HEAD for the bucket's region. It repeats this without
@@ -185,16 +185,16 @@ class Bucket:
         """
         target = urlsplit(request.url)
         if (target.scheme, target.netloc) != self._origin or request.method not in self._methods:
-            raise _OtherAddress(self._moved())
+            raise _OtherAddress(self._other_region_words())
 
-    def _moved(self) -> str:
+    def _other_region_words(self) -> str:
         return (
             f"{self._bucket} lies elsewhere than at {self._server.url}; give the server of its "
             "region, and signing_region."
         )
 
     @contextmanager
-    def _told(self, key: str = "") -> Iterator[None]:
+    def _source_errors(self, key: str = "") -> Iterator[None]:
         """Turn the library's exceptions into SourceError with a remedy."""
         try:
             yield
@@ -209,16 +209,16 @@ class Bucket:
                     f"{self._server.host} does not give {key[:200]!a} ({code[:80]}); check its "
                     "class of storage, and whether the credentials may get it."
                 ) from None
-            raise SourceError(self._words(code)) from None
+            raise SourceError(self._error_words(code)) from None
         except (BotoCoreError, ResponseParserError, OSError) as problem:
             raise SourceError(
                 f"{self._server.host}:{self._server.port} did not answer as an S3 store does "
                 f"({type(problem).__name__}); check url, and whether it is up."
             ) from None
 
-    def _words(self, code: str) -> str:
+    def _error_words(self, code: str) -> str:
         if code in ELSEWHERE:
-            return self._moved()
+            return self._other_region_words()
         if code == "NoSuchBucket":
             return f"bucket: {self._server.host} has no bucket {self._bucket}; check the name."
         if code in REFUSED:

@@ -54,7 +54,7 @@ class SpeedCorrection:
     same: BoolArray  # mask of those rows among the rows of TBT
 
     @property
-    def nothing(self) -> bool:
+    def is_negligible(self) -> bool:
         return abs(self.decode - 1.0) + abs(self.prefill - 1.0) < 1e-9
 
     def curve(self, before: Curve) -> Curve:
@@ -154,7 +154,7 @@ def measured_speed(
         shape, gpu, where, engine, apart=section.role != "mixed", version=section.engine_version
     )
     (move,) = speed_corrections([as_deployed], times)
-    if move.nothing:
+    if move.is_negligible:
         return profile
     return replace(
         profile,

@@ -29,7 +29,9 @@ class SwitchAssigner:
         self.count(("unit", s, k, a, s1, 0))
         return True
 
-    def across(self, s: int, k: int, a: int, members: tuple[int, ...], parts: list[Block]) -> bool:
+    def place_across(
+        self, s: int, k: int, a: int, members: tuple[int, ...], parts: list[Block]
+    ) -> bool:
         """Place a unit replica by replica under switches of one subgroup, and return success."""
         before, switches, chosen = self.slots.copy(), np.array(members), []
         for block in parts:
@@ -41,16 +43,16 @@ class SwitchAssigner:
             s1 = int(fitting_switches[np.argmin(self.slots[fitting_switches].sum(axis=1))])
             self.slots[s1] -= need
             chosen.append((block, s1))
-        self._wide(s, k, a, chosen)
+        self._count_wide(s, k, a, chosen)
         return True
 
-    def given(self, s: int, k: int, a: int, chosen: list[tuple[Block, int]]) -> None:
+    def place_chosen(self, s: int, k: int, a: int, chosen: list[tuple[Block, int]]) -> None:
         """Place replicas on the switches that the program chose."""
         for block, s1 in chosen:
             self.slots[s1] -= self.room.of_block(block)
-        self._wide(s, k, a, chosen)
+        self._count_wide(s, k, a, chosen)
 
-    def _wide(self, s: int, k: int, a: int, chosen: list[tuple[Block, int]]) -> None:
+    def _count_wide(self, s: int, k: int, a: int, chosen: list[tuple[Block, int]]) -> None:
         pool = int(self.problem.subgroup[chosen[0][1]])
         self.count(("wide", s, k, a, pool, 0))
         for block, s1 in chosen:
@@ -84,10 +86,12 @@ def assign_switches(
             fine = realiser.near(s, k, a, kinds.switches[where], parts)
         elif kinds.alone:
             placed = [(block, chosen[s, block.role, a, where].pop()) for block in parts]
-            realiser.given(s, k, a, placed)
+            realiser.place_chosen(s, k, a, placed)
             fine = True
         else:
-            fine = any(realiser.across(s, k, a, members, parts) for members in kinds.pools[where])
+            fine = any(
+                realiser.place_across(s, k, a, members, parts) for members in kinds.pools[where]
+            )
         if not fine:
             over.append((s, k))
     for (kind, s, k, *_), n in counts.items():
@@ -123,7 +127,7 @@ def _place_in_any_subgroup(realiser: SwitchAssigner, s: int, k: int) -> bool:
         if len(parts) > 1:
             groups = problem.subgroup[s1s]
             for g in np.unique(groups):
-                if realiser.across(s, k, a, tuple(s1s[groups == g].tolist()), parts):
+                if realiser.place_across(s, k, a, tuple(s1s[groups == g].tolist()), parts):
                     return True
     return False
 

@@ -65,7 +65,7 @@ class _Autoscaler(Policy):
 
     @model_validator(mode="before")
     @classmethod
-    def _named(cls, section: Any) -> Any:
+    def _metric_of_name(cls, section: Any) -> Any:
         metric = METRICS.get(section.get("name", "")) if isinstance(section, dict) else None
         if metric is None:
             return section

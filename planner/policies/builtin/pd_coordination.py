@@ -107,7 +107,7 @@ class Latencies(Steady):
     shrink: Share = Feedback.shrink  # factor of a scale-in
 
     @model_validator(mode="after")
-    def _ordered(self) -> Self:
+    def _check_thresholds(self) -> Self:
         if not self.gamma_in < self.beta_out <= self.alpha_out:
             raise ValueError("thresholds must be gamma_in < beta_out <= alpha_out")
         return self

@@ -29,7 +29,7 @@ class Thresholds(Policy):
     interval_s: Interval = Rule.interval_s  # seconds between decisions
 
     @model_validator(mode="after")
-    def _apart(self) -> Self:
+    def _check_thresholds(self) -> Self:
         if self.scale_in_below >= self.scale_out_above:
             raise ValueError("scale_in_below must be below scale_out_above")
         return self

@@ -121,7 +121,7 @@ class Prometheus:
             fields.append(("match[]", selector))
         names = self._ask(f"label/__name__/values?{urlencode(fields)}", None)
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise self._strange()
+            raise self._not_prometheus_error()
         return frozenset(names)
 
     def range(self, query: str, steps: QueryTimes) -> list[TimeSeries]:
@@ -158,7 +158,7 @@ class Prometheus:
                     yield labels, first + place, values
             return
         if not isinstance(answer, dict) or answer.get("resultType") != "matrix":
-            raise self._strange()
+            raise self._not_prometheus_error()
         try:
             for series in answer["result"]:
                 values = series.get("values", [])
@@ -169,7 +169,7 @@ class Prometheus:
                 inside = (place >= 0) & (place < steps.points)
                 yield labels, place[inside], amounts[inside]
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-            raise self._strange() from None
+            raise self._not_prometheus_error() from None
 
     def _ask(self, what: str, body: bytes | None) -> Any:
         """Send a request and return the data of the response; raise SourceError."""
@@ -184,7 +184,7 @@ class Prometheus:
                 content = self._read(answer, deadline, host)
         except HTTPError as refused:
             with refused:
-                raise self._refused(refused, host) from None
+                raise self._http_error(refused, host) from None
         except (URLError, HTTPException, OSError, ssl.SSLError) as problem:
             reason = getattr(problem, "reason", problem)
             raise SourceError(
@@ -194,9 +194,9 @@ class Prometheus:
         try:
             document = json.loads(content)
         except (ValueError, RecursionError):
-            raise self._strange() from None
+            raise self._not_prometheus_error() from None
         if not isinstance(document, dict) or document.get("status") != "success":
-            raise self._strange()
+            raise self._not_prometheus_error()
         return document.get("data")
 
     def _read(self, answer: HTTPResponse, deadline: float, host: str) -> bytes:
@@ -218,7 +218,7 @@ class Prometheus:
                 )
         return b"".join(parts)
 
-    def _refused(self, refused: HTTPError, host: str) -> SourceError:
+    def _http_error(self, refused: HTTPError, host: str) -> SourceError:
         """Return the error for an HTTP error, with the server's reason."""
         if refused.code in (401, 403):
             how = "the credentials that are sent" if self._access.authorization else "to answer"
@@ -239,7 +239,7 @@ class Prometheus:
             pass
         return SourceError(f"{host} refused (HTTP {refused.code}){': ' * bool(reason)}{reason}.")
 
-    def _strange(self) -> SourceError:
+    def _not_prometheus_error(self) -> SourceError:
         return SourceError(
             f"{self._address.host}:{self._address.port} does not answer as a Prometheus does; "
             "check url, with the path before /api/v1 if there is one."

@@ -73,7 +73,7 @@ class FailedStarts(_PoolSelector):
     nth: Annotated[list[Annotated[int, Field(ge=1, le=4096)]], Field(max_length=1000)] = []
 
     @model_validator(mode="after")
-    def _some(self) -> FailedStarts:
+    def _require_a_failure(self) -> FailedStarts:
         if not self.probability and not self.nth:
             raise ValueError("give a probability above 0, or nth, the starts that fail")
         return self

@@ -51,7 +51,7 @@ class Gpu(Section):
         return self.memory_gb is not None
 
     @model_validator(mode="after")
-    def _complete(self) -> Gpu:
+    def _check_complete(self) -> Gpu:
         all_or_none(self, ("memory_gb", "idle_w", "prefill_w", "decode_w"))
         if not self.in_full and self.model_dump(exclude={"name", "source"}, exclude_none=True):
             raise ValueError("give memory_gb, idle_w, prefill_w and decode_w beside other facts")
@@ -102,7 +102,7 @@ class Model(Section):
         return self.weight_gb is not None
 
     @model_validator(mode="after")
-    def _complete(self) -> Model:
+    def _check_complete(self) -> Model:
         all_or_none(self, ("weight_gb", "kv_bytes_per_token", "max_context"))
         if self.in_full + (self.shape is not None) + (self.config is not None) > 1:
             raise ValueError("give only one of weight_gb and the like, shape, and config")
@@ -174,7 +174,7 @@ class Profile(Section):
         return self.alpha_ms is not None
 
     @model_validator(mode="after")
-    def _one_origin(self) -> Profile:
+    def _check_origin(self) -> Profile:
         if self.name is not None and self.in_full:
             raise ValueError("name refers to a kept profile; leave out alpha_ms to delta_ms")
         if self.version is not None and self.name is None:
@@ -193,10 +193,10 @@ class Profile(Section):
         if self.recv_interval is not None and self.engine != "sglang":
             raise ValueError("recv_interval is SGLang's; give kind: roofline and engine: sglang")
         if self.attention_ffn is not None:
-            self._apart(spread)
+            self._check_attention_ffn(spread)
         return self
 
-    def _apart(self, spread: list[str]) -> None:
+    def _check_attention_ffn(self, spread: list[str]) -> None:
         if self.kind != "roofline":
             raise ValueError("attention_ffn is computed; give kind: roofline with it")
         if self.role == "mixed":
@@ -209,7 +209,7 @@ class Profile(Section):
             raise ValueError(f"attention_ffn says how GPUs are shared; leave out {spread[0]}")
 
     @model_validator(mode="after")
-    def _complete(self) -> Profile:
+    def _check_complete(self) -> Profile:
         all_or_none(self, ("alpha_ms", "beta_ms", "gamma_ms", "delta_ms"))
         all_or_none(self, ("lora_rank", "lora_active"))
         for constant, slope in (("alpha_ms", "beta_ms"), ("gamma_ms", "delta_ms")):

@@ -76,7 +76,7 @@ class ObjectiveWeights(Section):
     kg: Weight = 0.0  # per kg of CO2
 
     @model_validator(mode="after")
-    def _some(self) -> ObjectiveWeights:
+    def _require_a_weight(self) -> ObjectiveWeights:
         if not (self.usd or self.gpu_hours or self.kwh or self.kg):
             raise ValueError("give at least one of usd, gpu_hours, kwh and kg a weight above 0")
         return self
@@ -143,7 +143,7 @@ class Objective(Section):
     baseline: Annotated[str, Field(min_length=1, max_length=161)] | None = None
 
     @model_validator(mode="after")
-    def _together(self) -> Objective:
+    def _check_combinations(self) -> Objective:
         of_window = [
             n for n in ("usd", "carbon_kg", "changes") if getattr(self.limits, n) is not None
         ]

@@ -44,7 +44,7 @@ class Committed(Section):
     three_years: Usd | None = None  # USD per GPU-hour
 
     @model_validator(mode="after")
-    def _some(self) -> Committed:
+    def _require_a_price(self) -> Committed:
         if self.one_year is None and self.three_years is None:
             raise ValueError("give a price for one_year, three_years or both")
         return self

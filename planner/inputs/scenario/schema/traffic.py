@@ -24,13 +24,13 @@ class Tier(Section):
     priority_after_s: Annotated[float, Field(ge=0, le=31_536_000)] | None = None
 
     @model_validator(mode="after")
-    def _some_limit(self) -> Tier:
+    def _require_a_limit(self) -> Tier:
         if self.ttft_ms is None and self.tbt_ms is None and self.e2e_ms is None:
             raise ValueError("give at least one of ttft_ms, tbt_ms and e2e_ms")
         return self
 
     @model_validator(mode="after")
-    def _urgent_in_time(self) -> Tier:
+    def _check_urgency(self) -> Tier:
         if self.priority_after_s is None:
             return self
         if not self.deferrable:
@@ -72,7 +72,7 @@ class Launch(Section):
     begins: datetime | None = None  # needed if no trace gives the begin of the window
 
     @model_validator(mode="after")
-    def _one_amount(self) -> Launch:
+    def _check_amount(self) -> Launch:
         if (self.rps is None) == (self.requests_per_day is None):
             raise ValueError("give either rps (requests/s on average) or requests_per_day")
         if not isinstance(self.day, str) and not any(self.day):
@@ -105,7 +105,7 @@ class Source(Section):
     dispersion: Annotated[float, Field(ge=1, le=1000)] = 1.0
 
     @model_validator(mode="after")
-    def _one_origin(self) -> Source:
+    def _check_origin(self) -> Source:
         if (self.trace is not None) + (self.file is not None) + (self.launch is not None) != 1:
             raise ValueError(
                 "give either trace (a stored trace's name), file (a path), or launch (no trace)"

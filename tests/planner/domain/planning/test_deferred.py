@@ -117,7 +117,9 @@ def test_what_is_done_is_that_of_the_most_urgent() -> None:
     work = DeferredWork.of([(np.array([0.0, 10.0]), 100.0, np.array([5.0, 5.0])),
                     (np.array([20.0]), 10.0, np.array([4.0]))])  # fmt: skip
     assert work.urgent_s.tolist() == [30.0, 100.0, 110.0]
-    assert work.less(6.0).tokens.tolist() == [0.0, 3.0, 5.0]
+    assert work.without_first(6.0).tokens.tolist() == [0.0, 3.0, 5.0]
     # Half of a minute's way for the first, by the end for what is urgent within it.
-    assert DeferredWork.of([(np.array([0.0]), 60.0, np.array([8.0]))]).needed(0.0, 30.0) == 4.0
-    assert work.needed(0.0, 30.0) == pytest.approx(4.0 + 5 * 30 / 100 + 5 * 20 / 100)
+    assert (
+        DeferredWork.of([(np.array([0.0]), 60.0, np.array([8.0]))]).tokens_needed(0.0, 30.0) == 4.0
+    )
+    assert work.tokens_needed(0.0, 30.0) == pytest.approx(4.0 + 5 * 30 / 100 + 5 * 20 / 100)

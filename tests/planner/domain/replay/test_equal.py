@@ -51,14 +51,14 @@ def test_what_was_replayed_flat_is_not_replayed_again(toy: Study) -> None:
     run = played(toy, "flat-peak")
     again = FlatFleets(toy, toy.pools(toy.peak), seed=1)
     replayed = again.replay(toy.pools(toy.peak))
-    again.see(run)
+    again.record(run)
     summary = again.replay(toy.pools(toy.peak))
     assert summary is run.summary
     for name in ("slo_attainment", "worst_hour", "cost_usd", "gpu_hours", "energy_kwh", "arrived"):
         assert getattr(summary, name) == getattr(replayed, name), name
     moving = played(toy, "lt-i")  # begins as some flat fleet does, and is none
     began = np.array([pool.initial for pool in moving.fleet.pools])
-    again.see(moving)
+    again.record(moving)
     assert again.replay(began) is not moving.summary
 
 

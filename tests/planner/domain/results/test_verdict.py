@@ -157,7 +157,7 @@ def test_a_recommendation_that_fails_a_day_says_which() -> None:
 def test_the_answer_becomes_the_sentence_and_the_reason_stays() -> None:
     comparison = recommending([run("lt-i", 20), run("flat-peak", 40)], "lt-i")
     assert comparison.recommended is not None
-    answered = comparison.saying(Answer("Run 5.", cast(Any, None), "Run 5.")).recommended
+    answered = comparison.with_answer(Answer("Run 5.", cast(Any, None), "Run 5.")).recommended
     assert answered is not None and answered.sentence == "Run 5."
     assert answered.why == comparison.recommended.sentence
 

@@ -79,7 +79,7 @@ def test_what_is_covered_never_falls_with_the_level_and_is_what_a_loop_counts(se
     for k in range(len(HEIGHTS)):
         late = came = usd = 0.0
         for past in histories:
-            for p, bins in enumerate(past.came):
+            for p, bins in enumerate(past.actual):
                 usd += past.usd * past.room[k, p]
                 for amount in bins[~np.isnan(bins)]:
                     came += amount

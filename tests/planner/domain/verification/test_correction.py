@@ -41,7 +41,7 @@ def test_the_largest_size_that_holds_is_found_from_both_sides(limit: float) -> N
         holds = corrected.factors[0, 0] <= limit
         if not corrected.learn(at(0.04 if holds else -0.2)):
             break
-    corrected.rest()
+    corrected.settle()
     assert corrected.factors[0, 0] <= limit <= corrected.factors[0, 0] * (1 + PRECISION)
 
 
@@ -58,7 +58,7 @@ def test_a_size_that_always_holds_grows_to_a_limit() -> None:
     while corrected.learn(at(0.05)):
         steps += 1
         assert steps < 20
-    corrected.rest()
+    corrected.settle()
     assert corrected.factors[0, 0] == MAX_FACTOR
 
 
