@@ -119,12 +119,19 @@ def rows_table(rows: BenchmarkRows) -> pl.DataFrame:
 
 
 def rows_of(table: pl.DataFrame) -> BenchmarkRows:
-    """Return the benchmark rows of a calibration's table; null numbers become NaN."""
+    """Return the benchmark rows of a calibration's table; null numbers become NaN.
+
+    A table of an earlier version may lack a column of numbers.
+    """
+    names = [field.name for field in fields(BenchmarkRows)]
+    table = table.with_columns(
+        pl.lit(None, pl.Float64).alias(name) for name in names if name not in table.columns
+    )
     columns: Facts = {
         name: np.asarray(column.to_list(), np.str_)
         if column.dtype == pl.String
         else column.fill_null(np.nan).to_numpy()
-        for name, column in ((field.name, table[field.name]) for field in fields(BenchmarkRows))
+        for name, column in ((name, table[name]) for name in names)
     }
     return BenchmarkRows(**columns)
 

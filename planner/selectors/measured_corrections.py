@@ -23,6 +23,7 @@ from planner.selectors.calibrations import SERVED_COLUMNS, SERVING_TABLE, calibr
 from planner.storage import row_arrays
 
 MS_COLUMNS = {"ttft_s": "ttft_ms", "tbt_s": "tbt_ms"}
+COUNTS = ("completed", "failed")  # tables of earlier versions lack them
 REQUIRED_COLUMNS = ("model", "gpu", "isl", "osl", "concurrency")
 Row = dict[str, Any]
 StoredFile = tuple[int, str, datetime]  # key, digest and time of a file; its rows never change
@@ -84,15 +85,18 @@ def deployment_rows(calibration: Calibration) -> list[Row]:
         serving = row_arrays.table_read(calibration.store, SERVING_TABLE).to_dicts()
     engine = calibration.report.get("engine", {})
     rows = []
-    for row, serving_row in zip(table, serving, strict=True):
+    for number, (row, serving_row) in enumerate(zip(table, serving, strict=True), 1):
         served: Row = {name: row[name] for name in SERVED_COLUMNS if row[name] not in (None, "")}
         served |= {to: row[name] * 1e3 for name, to in MS_COLUMNS.items() if row[name] is not None}
+        if row["e2e_s"] is not None:
+            served["e2e_ms"] = row["e2e_s"] * 1e3
+        served |= {name: row[name] for name in COUNTS if row.get(name) is not None}
         served = {**engine, **served, **{k: v for k, v in serving_row.items() if v is not None}}
         if (
             all(name in served for name in REQUIRED_COLUMNS)
             and set(MS_COLUMNS.values()) & served.keys()
         ):
-            rows.append(served)
+            rows.append(served | {"row": number})
     return rows
 
 

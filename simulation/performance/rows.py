@@ -38,6 +38,8 @@ class BenchmarkRows:
     e2e_s: FloatArray  # of the whole batch, or of a request
     throughput: FloatArray  # output tokens per second of the instance
     power_share: FloatArray  # mean power over the GPU's TDP
+    completed: FloatArray  # requests of the run that ended with an answer
+    failed: FloatArray  # requests of the run that did not
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -10,9 +10,11 @@ from rest_framework.reverse import reverse
 from planner.api.serializers.hardware import ProvenanceField
 from planner.api.serializers.options import BytesField
 from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
+from planner.api.serializers.trace_statistics import serializer_of
 from planner.inputs.profiles.spec import COMPUTED, KINDS, ProfileSpec
 from planner.inputs.profiles.tuning import MAX_OBSERVATIONS
 from planner.models import Calibration, ProfileVersion
+from planner.selectors.evidence import Evidence, evidence_of
 from planner.selectors.profiles import KnownProfile
 from planner.services.calibrations import CALIBRATION_FORMATS, CalibrationOptions
 from simulation.performance.estimate.calibration import ENGINES
@@ -193,13 +195,21 @@ class CalibrationItem(serializers.ModelSerializer[Calibration]):
         }
 
 
+EvidenceAnswer = serializer_of(Evidence, "Measurement")
+
+
 class CalibrationDetail(CalibrationItem):
     columns = serializers.SerializerMethodField()
     notes = serializers.SerializerMethodField()
     preview = serializers.SerializerMethodField()
+    evidence = serializers.SerializerMethodField()
 
     class Meta(CalibrationItem.Meta):
-        fields = [*CalibrationItem.Meta.fields, "columns", "notes", "preview"]
+        fields = [*CalibrationItem.Meta.fields, "columns", "notes", "preview", "evidence"]
+
+    @extend_schema_field(EvidenceAnswer(allow_null=True))
+    def get_evidence(self, row: Calibration) -> dict[str, Any] | None:
+        return asdict(evidence_of(row)) if row.kind == Calibration.Kind.BENCHMARK else None
 
     def get_columns(self, row: Calibration) -> list[str]:
         return list(row.report.get("columns", []))

@@ -21,23 +21,25 @@ PLAIN: dict[Any, type[serializers.Field[Any, Any, Any, Any]]] = {
 
 
 @cache
-def serializer_of(shape: type) -> type[serializers.Serializer[Any]]:
+def serializer_of(shape: type, prefix: str = "Trace") -> type[serializers.Serializer[Any]]:
     """Return a serializer with the fields and the docstring of a dataclass."""
     hints = typing.get_type_hints(shape)
-    declared = {field.name: _field(hints[field.name]) for field in fields(shape)}
+    declared = {field.name: _field(hints[field.name], prefix) for field in fields(shape)}
     return type(
-        f"Trace{shape.__name__}", (serializers.Serializer,), declared | {"__doc__": shape.__doc__}
+        f"{prefix}{shape.__name__}",
+        (serializers.Serializer,),
+        declared | {"__doc__": shape.__doc__},
     )
 
 
-def _field(hint: Any, **how: Any) -> serializers.Field[Any, Any, Any, Any]:
+def _field(hint: Any, prefix: str, **how: Any) -> serializers.Field[Any, Any, Any, Any]:
     """Return the serializer field of a type."""
     if typing.get_origin(hint) is types.UnionType:
         (inner,) = (part for part in typing.get_args(hint) if part is not type(None))
-        return _field(inner, allow_null=True)
+        return _field(inner, prefix, allow_null=True)
     if typing.get_origin(hint) is tuple:
-        return serializers.ListField(child=_field(typing.get_args(hint)[0]), **how)
-    return PLAIN[hint](**how) if hint in PLAIN else serializer_of(hint)(**how)
+        return serializers.ListField(child=_field(typing.get_args(hint)[0], prefix), **how)
+    return PLAIN[hint](**how) if hint in PLAIN else serializer_of(hint, prefix)(**how)
 
 
 Character = serializer_of(figures.Character)

@@ -14,6 +14,7 @@ from planner.inputs import catalogue
 from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.catalogue.estimate_calibration import EstimateFit
 from planner.inputs.estimates.deployment_rows import deployment
+from planner.inputs.estimates.measurement_defects import Defect, defects, prefix_hits
 from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from simulation.arrays import FloatArray
 from simulation.performance.estimate.estimate import Deployment, Estimate, Refused, estimate_rows
@@ -40,7 +41,19 @@ class Measurement:
     deployment: Deployment
     ttft_s: float
     tbt_s: float
-    source: str
+    source: str  # the file
+    defects: tuple[Defect, ...] = ()
+    row: int = 1  # in the file
+
+    @property
+    def place(self) -> str:
+        """Return the file and the row in it."""
+        return f"{self.source}, row {self.row}"
+
+    @property
+    def weight(self) -> float:
+        """Return the weight that the defects leave, from 0 (not used) to 1."""
+        return math.prod(defect.weight for defect in self.defects)
 
 
 def measurement(
@@ -53,7 +66,9 @@ def measurement(
     times = {name: _time(row, names) for name, names in TIMES.items()}
     if all(math.isnan(value) for value in times.values()):
         raise PlannerError("a measured row needs ttft_ms or tbt_ms (tpot_ms); give one.")
-    return Measurement(deployment(row, known), source=source, **times)
+    described = deployment(row, known)
+    found = tuple(defects(row, described.concurrency))
+    return Measurement(described, times["ttft_s"], times["tbt_s"], source, found)
 
 
 def _time(row: Mapping[str, Any], names: tuple[str, ...]) -> float:
@@ -85,7 +100,8 @@ def measurements(
         try:
             if isinstance(row, str):
                 raise PlannerError(row)
-            usable.append(measurement(row, source, known))
+            in_file = row.get("row", number)  # rows before it may not be of a deployment
+            usable.append(replace(measurement(row, source, known), row=int(in_file)))
         except EXPECTED as problem:
             left.append(f"{source}, row {number}: {problem}")
     if rows and not usable:
@@ -113,10 +129,11 @@ def corrections_from(
 ) -> MeasuredCorrections | None:
     """Learn corrections from measurements; None: no measurement can be compared with an estimate.
 
-    Measurements of a deployment that do not predict each other better than the estimate are set
-    aside.
+    The same measurement counts once. One with a defect weighs less or is not used. Measurements of
+    a deployment that do not predict each other better than the estimate are set aside.
     """
     sentences = list(notes)
+    measured_rows = _distinct(measured_rows, sentences)
     if len(measured_rows) > MOST_ROWS:
         sentences.append(
             f"{MOST_ROWS} of {len(measured_rows):,} measured rows are used, spread evenly."
@@ -130,21 +147,30 @@ def corrections_from(
     kept: list[tuple[Measurement, Estimate]] = []
     for row, answer in zip(measured_rows, answers, strict=True):
         if isinstance(answer, Refused):
-            sentences.append(f"{row.source}: {answer.reason}")
+            sentences.append(f"{row.place} is not used: {answer.reason}")
         else:
+            row = _checked(row, answer)
+            words = "; ".join(defect.words for defect in row.defects)
+            if not row.weight:
+                sentences.append(f"{row.place} is not used: {words}.")
+                continue
+            if words:
+                sentences.append(f"{row.place} weighs less: {words}.")
             kept.append((row, answer))
     if not kept:
         return None
     rows = tuple(row for row, _ in kept)
     traits = traits_of([row.deployment for row in rows])
+    trust = np.array([row.weight for row in rows])
     learnt = {}
     for name in ("tbt", "ttft"):
         measured = np.array([getattr(row, f"{name}_s") for row in rows])
         log_error = np.log(measured / np.array([getattr(e, f"{name}_s") for _, e in kept]))
         is_finite = np.isfinite(log_error)
         learnt[name] = learn_corrections(
-            fit.alike[name].likeness, traits.take(is_finite), log_error[is_finite]
-        )
+            fit.alike[name].likeness, traits.take(is_finite), log_error[is_finite],
+            trust=trust[is_finite],
+        )  # fmt: skip
         for same in learnt[name].dropped:
             sentences.append(
                 f"Measured {name.upper()} of {_name_of(rows, traits, same)} is set aside: its rows "
@@ -159,6 +185,31 @@ def corrections_from(
             for i, j in pairs
         ]
     return MeasuredCorrections(learnt["tbt"], learnt["ttft"], rows, tuple(sentences))
+
+
+def _distinct(rows: Sequence[Measurement], sentences: list[str]) -> list[Measurement]:
+    """Return the measurements without repeats of the same deployment, load and times.
+
+    Add a sentence for each repeat.
+    """
+    names = traits_of([row.deployment for row in rows])
+    seen: dict[Any, int] = {}
+    kept = []
+    for i, row in enumerate(rows):
+        labels = tuple(str(values[i]) for values in names.labels.values())
+        times = round(row.ttft_s, 9), round(row.tbt_s, 9)
+        first = seen.setdefault((labels, tuple(names.load[i]), str(times)), i)
+        if first == i:
+            kept.append(row)
+        else:
+            sentences.append(f"{row.place} counts once: it is the same as {rows[first].place}.")
+    return kept
+
+
+def _checked(row: Measurement, estimate: Estimate) -> Measurement:
+    """Return the measurement with the defects that only the estimate shows."""
+    found = prefix_hits(row.ttft_s, estimate.ttft_s, row.deployment.isl)
+    return replace(row, defects=(*row.defects, *found))
 
 
 def _contradiction(name: str, first: Measurement, second: Measurement, off: FloatArray) -> str:
@@ -200,7 +251,7 @@ def changes(
     error: dict[str, list[tuple[float, float]]] = {}
     for name, learnt in (("tbt", measurements.tbt), ("ttft", measurements.ttft)):
         shift = learnt.at(where)
-        half, nine = fit.alike[name].stated.of(where.split, shift.after)
+        half, nine = fit.alike[name].stated.of_shift(where.split, shift)
         factor[name] = np.exp(shift.shift)
         error[name] = list(zip(half.tolist(), nine.tolist(), strict=True))
     names = traits_of([row.deployment for row in measurements.rows]).labels["deployment"]
@@ -214,6 +265,21 @@ def changes(
             )
         )  # fmt: skip
     return changes
+
+
+def unchanged(deployments: Sequence[Deployment], fit: EstimateFit) -> list[Change]:
+    """Return the change of each deployment without any measurement: the stated errors alone."""
+    where = traits_of(deployments)
+    nothing = where.take(np.zeros(0, np.int64))
+    error = {}
+    for name in ("tbt", "ttft"):
+        learnt = learn_corrections(fit.alike[name].likeness, nothing, np.zeros(0))
+        half, nine = fit.alike[name].stated.of_shift(where.split, learnt.at(where))
+        error[name] = list(zip(half.tolist(), nine.tolist(), strict=True))
+    return [
+        Change(1.0, 1.0, tbt, ttft, 0, 0)
+        for tbt, ttft in zip(error["tbt"], error["ttft"], strict=True)
+    ]
 
 
 def corrected_estimate(estimate: Estimate, change: Change, osl: float) -> Estimate:
@@ -235,7 +301,7 @@ class NextMeasurement:
     isl: int
     osl: int
     error: tuple[float, float]  # median errors of TTFT and TBT now, mean over the loads
-    after: tuple[float, float]  # the same, expected with the measurement
+    after: tuple[float, float]  # the same, expected after the measurement was made twice
     commands: tuple[str, str]  # vLLM's benchmark and GuideLLM's
 
 
@@ -255,9 +321,12 @@ def next_measurement(
         learnt = getattr(measurements, name) if measurements else None
         rows = learnt.rows if learnt else traits.take(np.zeros(0, np.int64))
         now.append(_mean_error(correction_model, rows, traits))
+        # No single row narrows an error, so each measurement is made twice.
         after.append(
             [
-                _mean_error(correction_model, _append_row(rows, traits, i), traits)
+                _mean_error(
+                    correction_model, _append_row(_append_row(rows, traits, i), traits, i), traits
+                )
                 for i in range(traits.size)
             ]
         )
@@ -283,7 +352,7 @@ def _append_row(rows: Traits, others: Traits, which: int) -> Traits:
 
 def _mean_error(known: Any, rows: Traits, others: Traits) -> float:
     learnt = learn_corrections(known.likeness, rows, np.zeros(rows.size), judged=False)
-    return float(known.stated.of(others.split, learnt.at(others).after)[0].mean())
+    return float(known.stated.of(others.split, learnt.at(others).stated)[0].mean())
 
 
 PORTS = {"sglang": 30000}  # default ports of engines; others: 8000

@@ -49,7 +49,8 @@ class SpeedCorrection:
     prefill: float  # factor on prefill time
     users: float  # requests in flight in its rows, else in all rows
     isl: float
-    spread: float  # standard deviation of the remaining log error
+    spread: float  # standard deviation of the remaining log error, as stated
+    residual: float  # log error that remains of a row at this load
     rows: int  # number of rows of the same deployment
     same: BoolArray  # mask of those rows among the rows of TBT
 
@@ -109,8 +110,8 @@ def speed_corrections(deployments: Sequence[Deployment], times: Times) -> list[S
               for name, (same, *_) in loads.items()}  # fmt: skip
     decode, prefill = np.exp(tbt.shift), np.exp(ttft.shift)
     return [
-        SpeedCorrection(float(decode[i]), float(prefill[i]), users, isl, float(tbt.after[i]),
-             counts[str(names[i])], same)
+        SpeedCorrection(float(decode[i]), float(prefill[i]), users, isl, float(tbt.stated[i]),
+             float(tbt.residual[i]), counts[str(names[i])], same)
         for i, (same, users, isl, _) in enumerate(loads_of)
     ]  # fmt: skip
 
@@ -160,7 +161,7 @@ def measured_speed(
         profile,
         curve=move.curve(profile.curve),
         start_s=move.prefill * profile.start_s,
-        spread=min(profile.spread, move.spread),
+        spread=max(min(profile.spread, move.spread), move.residual),
         checks=_checks(times.tbt, move.same) or profile.checks,
         provenance=Provenance(
             profile.provenance.kind, f"{profile.provenance.source}; {move.words}"

@@ -12,11 +12,13 @@ from planner.inputs import catalogue
 from planner.inputs.profiles.spec import COMPUTED, KINDS, ProfileSpec
 from planner.management.base import HeadroomCommand
 from planner.models import Calibration
-from planner.selectors.measured_corrections import deployment_rows
+from planner.selectors.evidence import evidence_of
 from planner.selectors.profiles import KnownProfile, profile_get, profile_versions, profiles_list
 from planner.services.calibrations import CALIBRATION_FORMATS, CalibrationOptions, calibration_path
 from planner.services.profile_fits import profile_compute, profile_fit
 from simulation.performance.estimate.calibration import ENGINES
+
+LINES = 10  # of reasons, and of effects, on a terminal
 
 
 class Command(HeadroomCommand):
@@ -78,10 +80,7 @@ class Command(HeadroomCommand):
 
     def words(self, answer: dict[str, Any]) -> str:
         if "calibration" in answer:
-            return (
-                f"calibration {answer['calibration']}: {answer['rows']:,} rows of {answer['name']} "
-                f"are kept, {answer['served']:,} of which estimates and sizes use"
-            )
+            return "\n".join(_kept_lines(answer))
         rows = answer.get("profiles")
         if rows is not None:
             return "\n".join(_line(row) for row in rows)
@@ -134,17 +133,37 @@ def _keep(options: dict[str, Any]) -> dict[str, Any]:
     calibration = calibration_path(
         user=None, path=options["file"], options=reading, source=options["source"]
     )
-    served = (
-        len(deployment_rows(calibration)) if calibration.kind == Calibration.Kind.BENCHMARK else 0
-    )
+    benchmark = calibration.kind == Calibration.Kind.BENCHMARK
+    evidence = evidence_of(calibration) if benchmark else None
     return {
         "calibration": calibration.pk,
         "name": calibration.name,
         "kind": calibration.kind,
         "rows": calibration.rows,
-        "served": served,
+        "served": evidence.used if evidence else 0,
+        "row_uses": [asdict(row) for row in evidence.rows] if evidence else [],
+        "effects": [asdict(effect) for effect in evidence.effects] if evidence else [],
         "notes": list(calibration.report.get("notes", [])),
     }
+
+
+def _kept_lines(answer: dict[str, Any]) -> list[str]:
+    """Return the rows that are kept and used, the reasons for the others, and the effects."""
+    lines = [
+        f"calibration {answer['calibration']}: {answer['rows']:,} rows of {answer['name']} are "
+        f"kept, {answer['served']:,} of which estimates and sizes use"
+    ]
+    reasons = [row for row in answer["row_uses"] if row["reason"]]
+    lines += [
+        f"  row {row['row']}, weight {row['weight']:.0%}: {row['reason']}"
+        for row in reasons[:LINES]
+    ]
+    lines += [
+        f"  {each['model']} on {each['gpus']} x {each['gpu']}, {each['concurrency']:g} in flight: "
+        f"TTFT x {each['ttft_factor']:.2f}, TPOT x {each['tbt_factor']:.2f}"
+        for each in answer["effects"][:LINES]
+    ]
+    return lines
 
 
 def profile_document(known: KnownProfile) -> dict[str, Any]:

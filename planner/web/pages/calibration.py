@@ -11,6 +11,7 @@ from planner.errors import CatalogueError, PlannerError
 from planner.inputs import catalogue
 from planner.models import Calibration
 from planner.selectors.calibrations import calibration_table
+from planner.selectors.evidence import evidence_of
 from planner.web.forms.calibration import CompareForm, FitForm, arrangement_key
 from planner.web.hardware_names import choice_names, kernel_choices, profile_choices
 
@@ -27,6 +28,9 @@ def page_context(calibration: Calibration) -> dict[str, Any]:
         "fit": fit_form(calibration),
         "compare": compare_form(calibration),
         "benchmark": calibration.kind == Calibration.Kind.BENCHMARK,
+        "evidence": evidence_of(calibration)
+        if calibration.kind == Calibration.Kind.BENCHMARK
+        else None,
         **choice_names(),
     }
 

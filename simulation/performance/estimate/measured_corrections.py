@@ -24,6 +24,10 @@ Exceptions. A deployment's rows are dropped if no shift has the smallest mean er
 exceeds the spread of repeated measurements. If two rows at one load contradict each other
 (``contradictions``), the stated error stays as it was without the rows.
 
+Stated errors. No single row narrows a stated error: it is that of the rows without the one that
+would narrow it most. At the load of a row it is at least what remains of that row's own error. A
+row of a defective measurement has more noise, by its ``trust``.
+
 ``tools/catalogue/fit_likeness.py`` fits the variances. It uses deployments of models that the fit
 of the estimates had not seen.
 """
@@ -224,6 +228,15 @@ class ErrorQuantiles:
         half, nine = (np.array(values)[which] for values in (self.half, self.nine))
         return np.expm1(half * spread), np.expm1(nine * spread)
 
+    def of_shift(self, split: BoolArray, shift: Shift) -> tuple[FloatArray, FloatArray]:
+        """Return the errors to state for corrected estimates, as ``of``.
+
+        They are never smaller than what remains of the error of the user's own rows at that load.
+        """
+        half, nine = self.of(split, shift.stated)
+        own = np.expm1(shift.residual)
+        return np.maximum(half, own), np.maximum(nine, own)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shift:
@@ -232,6 +245,8 @@ class Shift:
     shift: FloatArray  # add to the logarithm of the estimate
     before: FloatArray  # standard deviation of ln(measured / estimated) without the rows
     after: FloatArray  # the same with the rows
+    stated: FloatArray  # the same without the row that narrows it most
+    residual: FloatArray  # largest log error that remains of a row at this load; 0 without one
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -267,6 +282,8 @@ class LearnedCorrections:
     views: tuple[View, ...]
     dropped: tuple[str, ...]  # deployments with rows that do not predict each other
     torn: tuple[str, ...]  # deployments with rows that contradict each other
+    sound: Traits  # all measured rows without a defect, the dropped ones too
+    errors: FloatArray  # ln(measured / estimated) of those
 
     @property
     def part(self) -> FloatArray:
@@ -276,22 +293,41 @@ class LearnedCorrections:
     def at(self, traits: Traits) -> Shift:
         """Return the corrections of the estimates of ``traits``."""
         before = self.likeness.variance(traits)
-        shift, variance_known, second = (np.zeros(traits.size) for _ in range(3))
+        shift, variance_known, by_others, second = (np.zeros(traits.size) for _ in range(4))
         for start in range(0, traits.size if self.rows.size else 0, BATCH_ROWS):
             part = slice(start, start + BATCH_ROWS)
             common = shared(traits.take(part), self.rows)
+            by_row = np.zeros(common.scaled.shape)
             for view in self.views:
                 covariance = view.covariance(self.likeness, common)
                 weighed = covariance @ view.inverse
                 shift[part] += weighed @ (view.part * self.off)
                 variance_known[part] += np.einsum("ij,ij->i", weighed * view.part, covariance)
+                # What the other rows know less, in closed form, if each row is left out in turn.
+                by_row += view.part * weighed**2 / np.diag(view.inverse)
                 moves = weighed @ (np.sqrt(view.shares) * PARTS[:, None] * self.off).T
                 second[part] += (moves**2).sum(axis=1)
+            by_others[part] = variance_known[part] - by_row.max(axis=1)
         doubt = np.maximum(second - shift**2, 0.0)  # variance between views and fractions
-        after = np.maximum(before - variance_known, self.likeness.noise_of(traits)) + doubt
         torn = np.isin(traits.labels["deployment"], self.torn)
-        after = np.where(torn, before, np.minimum(after, before))
-        return Shift(shift, np.sqrt(before), np.sqrt(after))
+        noise = self.likeness.noise_of(traits)
+        after, stated = (
+            np.where(torn, before, np.minimum(np.maximum(before - known, noise) + doubt, before))
+            for known in (variance_known, by_others)
+        )
+        residual = self._residuals(traits, shift)
+        return Shift(shift, np.sqrt(before), np.sqrt(after), np.sqrt(stated), residual)
+
+    def _residuals(self, traits: Traits, shift: FloatArray) -> FloatArray:
+        """Return the largest remaining log error of the sound rows at each load, ``[n]``."""
+        residual = np.zeros(traits.size)
+        for start in range(0, traits.size if self.sound.size else 0, BATCH_ROWS):
+            part = slice(start, start + BATCH_ROWS)
+            common = shared(traits.take(part), self.sound)
+            here = common.same[LEVELS.index("arrangement")] & (common.apart < SAME_LOAD).all(axis=2)
+            remaining = np.abs(self.errors[None] - shift[part, None])
+            residual[part] = np.where(here, remaining, 0.0).max(axis=1)
+        return residual
 
     def left_out(self) -> FloatArray:
         """Return the log error of each row as predicted from the other rows, ``[rows]``."""
@@ -307,9 +343,15 @@ class Times:
 
 
 def learn_corrections(
-    likeness: ErrorCovariance, rows: Traits, off: FloatArray, judged: bool = True
+    likeness: ErrorCovariance,
+    rows: Traits,
+    off: FloatArray,
+    judged: bool = True,
+    trust: FloatArray | None = None,
 ) -> LearnedCorrections:
     """Learn corrections from ``rows`` with log errors ``off [rows]``, ln(measured / estimated).
+
+    ``trust [rows]``, above 0 and at most 1, divides the variance of a row's noise. Default: 1.
 
     The rows of a deployment are dropped if every fraction of their shift makes them worse. With
     ``judged`` False no row is checked and the whole shift counts. Use that to plan measurements
@@ -317,23 +359,26 @@ def learn_corrections(
     """
     # Saturate smoothly, so that one wrong row cannot dominate the linear solve.
     bounded = FARTHEST * np.tanh(off / FARTHEST)
+    trust = np.ones(rows.size) if trust is None else trust
     shares, dropped = np.zeros((len(VIEWS), PARTS.size, rows.size)), []
     shares[0, -1] = 1.0  # default for deployments with too few rows: the whole fitted shift
     names = rows.labels["deployment"]
     judged_names = [n for n in np.unique(names) if (names == n).sum() >= JUDGED] if judged else []
     if judged_names:
-        heard = [_view(likeness, alone, rows, bounded) for alone in VIEWS]
+        heard = [_view(likeness, alone, rows, bounded, trust) for alone in VIEWS]
         predicted = np.array([view.left_out(bounded) for view in heard])
     for name in judged_names:
         of_name = names == name
-        believed = _fraction_weights(predicted[:, of_name], bounded[of_name])
+        believed = _fraction_weights(predicted[:, of_name], bounded[of_name], trust[of_name])
         shares[:, :, of_name] = believed[:, :, None]
         if not believed.any():
             dropped.append(str(name))
     kept = ~np.isin(names, dropped)
     left, left_off = rows.take(kept), bounded[kept]
-    views = [_view(likeness, alone, left, left_off) for alone in VIEWS]
-    torn = {str(names[i]) for i, _ in contradictions(likeness, rows, off)} if judged else set()
+    views = [_view(likeness, alone, left, left_off, trust[kept]) for alone in VIEWS]
+    sound, errors = rows.take(trust == 1.0), off[trust == 1.0]
+    pairs = contradictions(likeness, sound, errors) if judged else []
+    torn = {str(sound.labels["deployment"][i]) for i, _ in pairs}
     return LearnedCorrections(
         likeness,
         left,
@@ -344,26 +389,31 @@ def learn_corrections(
         ),
         tuple(dropped),
         tuple(sorted(torn)),
+        sound,
+        errors if judged else np.zeros(sound.size),
     )
 
 
-def _fraction_weights(predicted: FloatArray, off: FloatArray) -> FloatArray:
+def _fraction_weights(predicted: FloatArray, off: FloatArray, trust: FloatArray) -> FloatArray:
     """Return the weight of each fraction of each view, ``[views, PARTS]``.
 
-    ``predicted [views, rows]`` holds leave-one-out predictions of ``off [rows]``. The weights and
+    ``predicted [views, rows]`` holds leave-one-out predictions of ``off [rows]``, and ``trust``
+    the weight of each row's error. The weights and
     the weight of no shift sum to 1. All are 0 if no shift has the smallest mean error and that
     error exceeds twice the spread of repeated measurements.
     """
 
     def mean(away: FloatArray) -> FloatArray:
-        return np.asarray(REPEATED + np.minimum(np.abs(np.expm1(away)), GROSS).mean(axis=-1))
+        gross = np.minimum(np.abs(np.expm1(away)), GROSS)
+        return np.asarray(REPEATED + gross @ trust / trust.sum())
 
     left = mean(PARTS[:, None] * predicted[:, None] - off)
     alone = float(mean(-off))
     if 2.0 * REPEATED < alone < left.min():
         return np.zeros_like(left)
-    weight = (left / left.min()) ** -float(off.size) * (1.0 - NOTHING) / left.size
-    nothing = (alone / left.min()) ** -float(off.size) * NOTHING
+    rows = float(trust.sum())
+    weight = (left / left.min()) ** -rows * (1.0 - NOTHING) / left.size
+    nothing = (alone / left.min()) ** -rows * NOTHING
     return np.asarray(weight / (weight.sum() + nothing))
 
 
@@ -389,11 +439,13 @@ def contradictions(
     return pairs
 
 
-def _view(likeness: ErrorCovariance, alone: bool, rows: Traits, off: FloatArray) -> View:
+def _view(
+    likeness: ErrorCovariance, alone: bool, rows: Traits, off: FloatArray, trust: FloatArray
+) -> View:
     """Return a view of ``rows`` with all ``shares`` 0, for the caller to fill in."""
     common = shared(rows, rows)
     covariance = likeness.alone(common) if alone else likeness.covariance(common)
-    noise = likeness.noise_of(rows)
+    noise = likeness.noise_of(rows) / trust
     weight = np.ones(rows.size)
     inverse: FloatArray = np.zeros((rows.size, rows.size))
     for _ in range(ROUNDS):

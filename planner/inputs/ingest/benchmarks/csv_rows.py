@@ -36,6 +36,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {  # field to its names; the first is docu
     "throughput": ("throughput", "outputthroughput", "outputtokenspersecond", "thpt", "thp"),
     "dp": ("dp", "dataparallel", "dataparallelsize"),
     "power_share": ("powershare", "averagepower"),
+    "completed": ("completed", "completedrequests", "successfulrequests"),
+    "failed": ("failed", "failedrequests", "errors"),
 }
 TIMES = ("prefill", "ttft", "tbt", "e2e")
 TEXTS = ("model", "gpu", "precision")

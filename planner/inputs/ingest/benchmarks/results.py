@@ -200,6 +200,8 @@ def _row(values: Mapping[str, Any]) -> dict[str, Any]:
         "tbt_s": tbt,
         "e2e_s": value("e2e"),
         "throughput": throughput,
+        "completed": value("completed", value("total") - value("failed")) / replicas,
+        "failed": value("failed") / replicas,
     }
 
 

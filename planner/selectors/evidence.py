@@ -1,0 +1,168 @@
+"""Tell which rows of an uploaded file estimates use, and which estimates they change."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from planner.errors import EXPECTED
+from planner.inputs import catalogue
+from planner.inputs.catalogue.estimate_calibration import EstimateFit, estimate_fit
+from planner.inputs.estimates.deployment_rows import deployment
+from planner.inputs.estimates.measured_corrections import (
+    Change,
+    MeasuredCorrections,
+    Measurement,
+    changes,
+    unchanged,
+)
+from planner.inputs.scenario.user_facts import UserFacts
+from planner.models import Calibration
+from planner.selectors.calibrations import calibration_table
+from planner.selectors.hardware import own_hardware
+from planner.selectors.measured_corrections import (
+    MS_COLUMNS,
+    REQUIRED_COLUMNS,
+    Row,
+    deployment_rows,
+    measurements_of_files,
+)
+from simulation.performance.estimate.defaults import Deployment
+
+LOAD = {"isl": 1024, "osl": 256, "concurrency": 16}  # of deployments that were not measured
+LEAST = 0.005  # smallest relative change that is listed
+LISTED = 50
+
+
+@dataclass(frozen=True, slots=True)
+class RowUse:
+    """The use of one row of a file in estimates."""
+
+    row: int
+    weight: float  # 0: not used, 1: without a defect
+    reason: str  # why it weighs less or is not used
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """The change of one estimate by a file, and of its stated errors (half of cases within)."""
+
+    model: str
+    gpu: str
+    gpus: int
+    concurrency: float
+    isl: float
+    osl: float
+    ttft_factor: float
+    tbt_factor: float
+    ttft_error_before: float
+    ttft_error: float
+    tbt_error_before: float
+    tbt_error: float
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What estimates make of a file."""
+
+    rows: tuple[RowUse, ...]
+    effects: tuple[Effect, ...]  # the largest first
+    changed: int  # deployments with a changed estimate, of ``compared``
+    compared: int
+
+    @property
+    def used(self) -> int:
+        return sum(row.weight > 0 for row in self.rows)
+
+
+def evidence_of(calibration: Calibration) -> Evidence:
+    """Return the use of a benchmark file's rows, and the estimates that it changes."""
+    hardware, fit = own_hardware(), estimate_fit()
+    others, own = _files(calibration)
+    before = measurements_of_files(others, hardware) if others else None
+    # The file comes last, so that a repeat counts against it and not against an earlier file.
+    after = measurements_of_files([*others, own], hardware) if own["rows"] else before
+    kept = tuple(row for row in (after.rows if after else ()) if row.source == own["name"])
+    deployments = _compared([row.deployment for row in kept], hardware)
+    effects = _effects(before, after, deployments, fit)
+    return Evidence(
+        _row_uses(calibration, after, kept), tuple(effects[:LISTED]), len(effects), len(deployments)
+    )
+
+
+def _files(calibration: Calibration) -> tuple[list[Row], Row]:
+    """Return the rows of the other files, which all have another name, and of this one."""
+    others = []
+    files = Calibration.objects.filter(kind=Calibration.Kind.BENCHMARK).exclude(pk=calibration.pk)
+    for file in files.order_by("pk"):
+        if rows := deployment_rows(file):
+            name = file.name if file.name != calibration.name else f"{file.name} (file {file.pk})"
+            others.append({"name": name, "rows": rows})
+    return others, {"name": calibration.name, "rows": deployment_rows(calibration)}
+
+
+def _row_uses(
+    calibration: Calibration, known: MeasuredCorrections | None, kept: Sequence[Measurement]
+) -> tuple[RowUse, ...]:
+    weights = {row.row: row.weight for row in kept}
+    notes = known.notes if known else ()
+    uses = []
+    for number, row in enumerate(calibration_table(calibration).to_dicts(), 1):
+        place = f"{calibration.name}, row {number}"
+        found = [note for note in notes if note.startswith((f"{place} ", f"{place}:"))]
+        reason = found[-1].removeprefix(place).lstrip(" :") if found else ""
+        missing = [name for name in REQUIRED_COLUMNS if row.get(name) in (None, "")]
+        if all(row.get(name) is None for name in MS_COLUMNS):
+            missing.append("ttft or tbt")
+        if number not in weights and not reason:
+            reason = f"it has no {', '.join(missing)}" if missing else "it cannot be compared"
+        uses.append(RowUse(number, weights.get(number, 0.0), reason))
+    return tuple(uses)
+
+
+def _compared(measured: Sequence[Deployment], hardware: UserFacts) -> list[Deployment]:
+    """Return the measured deployments and those of all built-in profiles, each once."""
+    found = {str(each): each for each in measured}
+    for model, gpu, tp in catalogue.profiles():
+        try:
+            one = deployment({"model": model, "gpu": gpu, "tp": tp, **LOAD}, hardware)
+        except EXPECTED:
+            continue
+        found.setdefault(str(one), one)
+    return list(found.values())
+
+
+def _effects(
+    before: MeasuredCorrections | None,
+    after: MeasuredCorrections | None,
+    deployments: Sequence[Deployment],
+    fit: EstimateFit,
+) -> list[Effect]:
+    """Return the changed estimates, the largest change first."""
+    was, now = (
+        changes(known, deployments, fit) if known else unchanged(deployments, fit)
+        for known in (before, after)
+    )
+    effects = [_effect(*each) for each in zip(deployments, was, now, strict=True)]
+    return sorted(filter(_is_listed, effects), key=lambda effect: -_size(effect))
+
+
+def _effect(where: Deployment, was: Change, now: Change) -> Effect:
+    return Effect(
+        where.shape.name, where.gpu.name, where.decode.gpus, where.concurrency, where.isl,
+        where.osl, now.ttft / was.ttft, now.tbt / was.tbt, was.ttft_error[0], now.ttft_error[0],
+        was.tbt_error[0], now.tbt_error[0],
+    )  # fmt: skip
+
+
+def _size(effect: Effect) -> float:
+    return abs(math.log(effect.ttft_factor)) + abs(math.log(effect.tbt_factor))
+
+
+def _is_listed(effect: Effect) -> bool:
+    errors = (
+        effect.ttft_error - effect.ttft_error_before,
+        effect.tbt_error - effect.tbt_error_before,
+    )
+    return _size(effect) > LEAST or max(map(abs, errors)) > LEAST
