@@ -45,11 +45,11 @@ from planner.policies.choice import policy_of
 REPLAY, COVERAGE = "replay", "coverage"
 BY = {
     REPLAY: "SLO attainment is from simulations.",
-    COVERAGE: "SLO attainment was not simulated: coverage stands for it, the share of tokens "
+    COVERAGE: "SLO attainment was not simulated. Coverage replaces it: the share of tokens "
     "within the plan's capacity.",
 }
 CONFIRMED = (
-    "Too many requests to simulate for every plan: coverage stands for SLO attainment, the share "
+    "Too many requests to simulate for every plan: coverage replaces SLO attainment: the share "
     "of tokens within the plan's capacity. The cheapest forecaster, last-value and the policies "
     "without a forecast are simulated once."
 )

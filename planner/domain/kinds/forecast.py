@@ -239,7 +239,7 @@ def run_series(
     errors: list[dict[str, float | None]] = [dict.fromkeys(ERRORS) for _ in series]
     notes = [""] * len(series)
     if origins:
-        progress(0.3, f"Looking back on {origins:,} past moments")
+        progress(0.3, f"Forecasting from {origins:,} past moments")
         tested = backtest_each(series, method, options.horizon_s, origins)
         errors = [
             {name: getattr(tested_series, name) for name in ERRORS} for tested_series in tested
@@ -249,7 +249,7 @@ def run_series(
         SeriesAhead(*row)
         for row in zip(ahead, errors, notes, map(_cleaned_bins_sentence, series), strict=True)
     ]
-    progress(0.8, "Looking back on what it would have been")
+    progress(0.8, "Forecasting from past moments")
     back = series_looked_back(series, method, options.horizon_s)
     rows = [
         (demand, forecast.mean, forecast.quantile(0.1), forecast.quantile(0.9))

@@ -292,9 +292,8 @@ def _basis(
     """Return sentences on the method and its limitations."""
     window, traffic = study.window, study.traffic
     sentences = [
-        "Planned, not replayed: a representative week after the traffic, hour by hour at the "
-        "quantile of its forecast, stands for every week; each month has as many of its hours as "
-        "it has. A comparison of a week says how requests fare.",
+        "Planned, not simulated. The week after the traffic, at the planned forecast percentile, "
+        "represents every week. Compare policies on a week for SLO attainment.",
     ]
     if window.growth:
         sentences.append(
@@ -320,7 +319,7 @@ def _basis(
             "might shift load to regions with committed GPUs."
         )
         if horizon != "year":
-            sentences.append(f"This {horizon} stands for the whole term of a commitment.")
+            sentences.append(f"This {horizon} represents the whole term of a commitment.")
         if any(offer.term == "three_years" for offer in offers):
             sentences.append("A term of three years pays as told if all three are as this one.")
     return sentences

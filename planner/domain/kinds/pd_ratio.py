@@ -51,9 +51,9 @@ PRODUCTION = "1P/5D to 9P/1D in HeteroScale's production (section 4.1)"
 
 
 CACHED = (
-    "Prefill instances cache what prompts share, as the trace tells it: that is in what each pool "
-    "carries and in the simulation of both. Closed forms, and with them what moves the ratio, its "
-    "course over time and the ranking of pairs, do not know of it and count all prompts in full."
+    "Prefill replicas cache shared prompts, by the blocks of the trace. Capacities and simulations "
+    "include this. Closed forms, and so sensitivity, drift and the ranking of pairs, count every "
+    "prompt in full."
 )
 
 
@@ -183,7 +183,7 @@ def run(
         prediction_error=max(errors, key=abs) if errors else None,
         judged_by="capacity of each pool alone for every ratio; "
         f"simulation of both pools together, {REQUESTS:,} and again {2 * REQUESTS:,} "
-        "arrivals with the bursts of the traffic at each rate, for the best and those beside it",
+        "arrivals with the bursts of the traffic at each rate, for the best and its neighbours",
         pairs=tuple(map(PairRow.of, pairs)),
         sensitivity=moved,
         over_time=drift,

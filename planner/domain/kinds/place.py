@@ -202,8 +202,7 @@ def _counts(
     if counted == "today":
         if hardware.today is None:
             raise ScenarioError(
-                "fleet.today: the scenario does not say what runs today; give it, or place the "
-                "plan's peak."
+                "fleet.today: the scenario has no current fleet. Add it, or place the plan's peak."
             )
         return hardware.today, "fleet.today"
     lengths = known_lengths(traffic, window, scenario.seed)

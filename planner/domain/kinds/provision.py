@@ -345,27 +345,25 @@ def _notes(options: Options, cases: list[Case], unknown: tuple[str, ...]) -> Ite
     """Yield the notes of the result: methods, options and exceptions."""
     yield (
         "The load is that of the busiest hour of the window, interactive tiers together, in the "
-        "region where requests arise. Latencies of plans are means of queueing; whether a plan "
-        "keeps its limit is judged by a replay of requests of that hour, by as many of them as the "
-        "tier asks for."
+        "region where requests arise. Latencies of plans are means of queueing. A replay of "
+        "requests of that hour checks the limit for the share that the tier requires."
         if options.batch_wait == FREE
         else "The load is that of the busiest hour of the window, interactive tiers together, in "
-        "the region where requests arise; limits are kept by the mean latency of queueing (M/M/R), "
-        "not by a percentile: with the wait for batches plans are not replayed."
+        "the region where requests arise. Limits hold for the mean latency of queueing (M/M/R), "
+        "not for a percentile. With the wait for batches, plans are not replayed."
     )
     yield from figures.short_notes(case for case in cases if case.chosen)
     yield from figures.order_notes(case for case in cases if case.chosen)
     yield (
-        "In the levels prefill and decode stand on devices of their own; what they need together "
-        "is beside them."
+        "Levels use separate GPUs for prefill and decode. The need on common GPUs is shown "
+        "separately."
     )
     yield FILLING[options.batch_wait]
     if options.single_stream:
-        yield "GPUs run one stream (as asked): extra replicas stand on GPUs of their own."
+        yield "GPUs run one stream (option): extra replicas use separate GPUs."
     for name in unknown:
         yield (
-            f"{name} is left out: its memory is known but not what it computes; give it by shape "
-            "or config."
+            f"{name} is ignored, because its dimensions are not known. Give its shape or config."
         )
     chosen = [case for case in cases if case.chosen]
     encoders = dict.fromkeys(case.model for case in chosen if case.service.shape.encoder)

@@ -278,8 +278,8 @@ def run(
             splits=splits,
             sized_by=f"simulation of one replica request by request: {REQUESTS:,} and again "
             f"{2 * REQUESTS:,} {drawn_as}, {drawn}; the largest rate that meets the tier in both, "
-            f"to within {PRECISION:.0%}; pools of {', '.join(map(str, SIMULATED))} likewise, and "
-            "in between by 1/sqrt(n)",
+            f"to within {PRECISION:.0%}; the same for pools of {', '.join(map(str, SIMULATED))}, "
+            "and in between by 1/sqrt(n)",
             size_error=expected("simulation", 0.0),
             provenance=facts_at(hardware, sizes),
             notes=(*notes, *_contradiction_sentences(hardware), *sizes.notes),

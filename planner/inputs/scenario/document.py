@@ -372,7 +372,7 @@ def _message(fault: Any) -> str:
         )
         return f"there is no such {what}; choose from {tags}, not {fault['ctx']['tag']!r}"
     if kind.startswith("datetime_") or "literal['end']" in fault["loc"]:
-        end = ", or end for what follows the trace" if fault["loc"][-2:-1] == ("start",) else ""
+        end = ", or end for the time after the trace" if fault["loc"][-2:-1] == ("start",) else ""
         return f"{FORM_OF_MOMENTS}{end}, not {value!r}"
     if kind == "string_pattern_mismatch":
         of_names = FORM_OF_TITLE if fault["loc"] == ("name",) else FORM_OF_NAMES

@@ -68,9 +68,7 @@ def in_words(named: Sequence[str], start_s: float, end_s: float) -> str:
         )
     shown = ", ".join(f"{day:%Y-%m-%d} {holiday}".strip() for day, holiday in days[-SHOWN:])
     more = f" and {len(days) - SHOWN} before" if len(days) > SHOWN else ""
-    return (
-        f"Holidays ({', '.join(named)}), a kind of day of their own: {shown}{more}. Days are UTC's."
-    )
+    return f"Holidays ({', '.join(named)}): {shown}{more}. Days are UTC."
 
 
 def _days(named: Sequence[str], start_s: float, end_s: float) -> list[tuple[date, str]]:

@@ -63,8 +63,8 @@ def link_of(
     if rate is None:
         if gpu.network_bytes_s is None:
             raise ScenarioError(
-                f"serving: {model.name} prefills on {gpu.name}, whose network_gb_s is not known; "
-                "give kv_transfer.gb_s, or the GPU's network_gb_s."
+                f"serving: {model.name} prefills on {gpu.name}, which has no network_gb_s; give "
+                "kv_transfer.gb_s, or the GPU's network_gb_s."
             )
         rate = gpu.network_bytes_s * tp / GIGA
         source = f"{gpu.name}'s published network, all of it for KV caches"

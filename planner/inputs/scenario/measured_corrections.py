@@ -24,7 +24,7 @@ from simulation.performance.fitting.fit import by_phase
 from simulation.performance.profile import Check, check
 from simulation.performance.specs import Arrangement, GpuSpec, ModelShape, Provenance
 
-LEFT_OUT = "measured rows of this deployment, each left out of the calibration"
+LEFT_OUT = "measured rows of this deployment, each predicted from the others"
 USERS, ISL, OSL = 32.0, 1024.0, 256.0  # load of a deployment without measurements
 
 

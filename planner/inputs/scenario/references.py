@@ -78,9 +78,7 @@ def references(scenario: Scenario) -> list[tuple[Path, str]]:
         if replicas.maximum is not None and replicas.maximum < (replicas.minimum or 0):
             problems.append(((*path, "maximum"), "the maximum is below the minimum; raise it"))
         if replicas.lent and scenario.fleet.starts is None:
-            problems.append(
-                ((*path, "lent"), "what is lent out comes back by fleet.starts; add it")
-            )
+            problems.append(((*path, "lent"), "lent replicas need fleet.starts; add it"))
         if replicas.maximum is not None and replicas.maximum < replicas.replicas:
             problems.append(
                 ((*path, "maximum"), "the maximum is below the replicas of today; raise it")
@@ -91,7 +89,7 @@ def references(scenario: Scenario) -> list[tuple[Path, str]]:
         any(policy.traits.needs_current_fleet for policy in scenario.policies)
         and not scenario.fleet.today
     ):
-        problems.append((("policies",), "policy 'today' needs fleet.today to say what runs today"))
+        problems.append((("policies",), "policy 'today' needs fleet.today; add the current fleet"))
     return problems
 
 
@@ -107,7 +105,7 @@ def _policy_problems(scenario: Scenario) -> list[tuple[Path, str]]:
     }
     for i, policy in enumerate(scenario.policies):
         if policy.key in seen:
-            what = f"{policy.name!r} is there twice; keep one, or give each a label of its own"
+            what = f"{policy.name!r} is there twice; keep one, or give each a label"
             problems.append((("policies", i), what))
         seen.add(policy.key)
         for j, step in enumerate(getattr(policy, "timetable", ())):
@@ -168,6 +166,6 @@ def _serving_problems(scenario: Scenario, models: set[str]) -> list[tuple[Path, 
         seen.add(row.model)
     routing = scenario.fleet.routing
     if routing.release_two_below > routing.release_one_below:
-        words = "two are let in where one is not: lower it to release_one_below or less"
+        words = "above release_one_below; lower it to release_one_below or less"
         problems.append((("fleet", "routing", "release_two_below"), words))
     return problems

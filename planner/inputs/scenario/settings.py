@@ -245,8 +245,8 @@ def _spare(scenario: Scenario) -> SpareSettings:
     spare = scenario.objective.spare
     if spare.regions and len(scenario.regions) < 2:
         raise ScenarioError(
-            "objective.spare.regions is 1 and there is one region: nothing is left where it is "
-            "lost. Give another region, or leave it out."
+            "objective.spare.regions is 1, and the scenario has only one region. Give another "
+            "region, or remove the key."
         )
     return SpareSettings(spare.instances, spare.by == "pool", bool(spare.regions))
 

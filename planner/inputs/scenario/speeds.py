@@ -163,7 +163,7 @@ def _served_by(provenance: Provenance, engine: str, section: Profile) -> Provena
     if section.lora_rank is not None:
         source += (
             f"; with {section.lora_active} LoRA adapters of rank {section.lora_rank} in use at "
-            "once, of which no served deployment was measured"
+            "once (modelled: no served deployment with adapters was measured)"
         )
     return Provenance(provenance.kind, source)
 
@@ -203,7 +203,7 @@ def _stored_profile(section: Profile, known: UserFacts) -> Speed:
     name = section.name or ""
     if name not in known.profiles:
         raise ScenarioError(
-            f"profiles: {name!r} is kept in no database here; give model, gpu and tp of a built-in "
+            f"profiles: {name!r} is not a stored profile; give model, gpu and tp of a built-in "
             "profile, or alpha_ms to delta_ms."
         )
     profile = known.profiles[name]

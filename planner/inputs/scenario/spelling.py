@@ -21,7 +21,7 @@ def remedy(scenario: type[BaseModel], where: Sequence[str | int]) -> str:
     known = sorted(set(_keys(scenario, section)))
     near = get_close_matches(str(wrong), known, n=1, cutoff=0.7)
     if near:
-        return f"this key is not known; {near[0]} was meant, or remove it"
+        return f"this key is not known; use {near[0]}, or remove it"
     if not known:
         return "this key is not known; remove it"
     more = ", ..." if known[LISTED:] else ""

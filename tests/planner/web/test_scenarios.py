@@ -314,7 +314,7 @@ def test_what_would_keep_it_from_running_is_told_on_saving(
 def test_a_key_that_there_is_not_stays_in_the_text(client: Client, pools: Scenario) -> None:
     slip = DOCUMENT.replace("    capacity:", "    capacty: {A100-80GB: 8}\n    capacity:")
     answer = client.post(url(pools), {"mode": "yaml", "document": slip, "action": "form"})
-    assert "capacty: this key is not known; capacity was meant" in text_of(answer)
+    assert "capacty: this key is not known; use capacity" in text_of(answer)
     assert "capacty" in form_values(answer)["document"][0] and 'id="document"' in str(
         answer.content
     )

@@ -11,11 +11,11 @@ from planner.inputs.scenario.spelling import remedy
 @pytest.mark.parametrize(
     ("where", "says"),
     [
-        (("objectiv",), "objective was meant"),
-        (("regions", 0, "capacty"), "capacity was meant"),
+        (("objectiv",), "use objective,"),
+        (("regions", 0, "capacty"), "use capacity,"),
         (("traffic", "sources", 0, "input_tokens", "cw"), "choose from cv, mean"),
-        (("policies", 2, "Hpa", "stabilization_s"), "stabilisation_s was meant"),
-        (("faults", 0, "slow", "factr"), "factor was meant"),
+        (("policies", 2, "Hpa", "stabilization_s"), "use stabilisation_s,"),
+        (("faults", 0, "slow", "factr"), "use factor,"),
         (("tiers", 0, "zzz"), "choose from deferrable, e2e_ms, name"),
     ],
 )
