@@ -141,6 +141,7 @@ def reader(name: str) -> Reader:
     from planner.inputs.catalogue.carbon import hourly_of_csv
     from planner.inputs.catalogue.huggingface import shape_of
     from planner.inputs.catalogue.price_lists import read_price_list
+    from planner.inputs.fleet import read_fleet
     from planner.inputs.ingest import IngestOptions, ingest_file
     from planner.inputs.ingest.benchmarks.reader import read_benchmarks
     from planner.inputs.live.prometheus.address import address_of
@@ -198,10 +199,15 @@ def reader(name: str) -> Reader:
         "trace-csv": trace(".csv"),
         "trace-jsonl": trace(".jsonl"),
         "trace-json": trace(".json"),
+        "trace-log": trace(".log"),
         "trace-parquet": trace(".parquet"),
         "trace-gz": trace(".csv.gz"),
         "benchmark-csv": lambda data: read_benchmarks(written(data, ".csv")),
         "benchmark-json": lambda data: read_benchmarks(written(data, ".json")),
+        "benchmark-text": lambda data: read_benchmarks(written(data, ".txt")),
+        "fleet": lambda data: [
+            pool.as_dict() for pool in read_fleet(data.decode("utf-8", "replace"))
+        ],
         "kernels": lambda data: read_kernels(written(data, ".csv"), shapes={}, gpus=gpus),
         "price-list": lambda data: read_price_list(data, "prices.yml"),
         "price-list-csv": lambda data: read_price_list(data, "prices.csv"),
@@ -325,6 +331,43 @@ VLLM = (
     '{"model_id": "m", "max_concurrency": 4, "completed": 9, "total_input_tokens": 90, '
     '"total_output_tokens": 90, "mean_ttft_ms": 30, "mean_tpot_ms": 9, "duration": 3}'
 )
+GUIDELLM = (
+    '{"args": {"extras": {"gpu": "H100"}}, "benchmarks": [{"config": {"strategy": {"streams": 8}}, '
+    '"metrics": {"inter_token_latency_ms": {"successful": {"median": 9}}}}]}'
+)
+MLPERF = (
+    "MLPerf Results Summary\nScenario : Server\nCompleted samples per second : 10\n"
+    "Mean latency (ns) : 9000000000\nMean First Token latency (ns) : 90000000\n"
+)
+MLPERF_DETAIL = (
+    ':::MLLOG {"key": "result_completed_samples_per_sec", "value": 10}\n'
+    ':::MLLOG {"key": "result_first_token_mean_latency_ns", "value": 90000000}\n'
+)
+REPORT = (
+    "version: '0.1'\nscenario:\n  host:\n    accelerator: [{model: H100, count: 1}]\nmetrics:\n"
+    "  requests: {total: 9}\n  latency:\n    time_to_first_token: {units: ms, mean: 90}\n"
+)
+FLEET = """\
+kind: Deployment
+metadata: {name: a}
+spec:
+  replicas: 2
+  template:
+    spec:
+      nodeSelector: {cloud.google.com/gke-accelerator: nvidia-h100-80gb}
+      containers:
+        - {command: [vllm, serve, a/b, -tp, "2"], resources: {limits: {nvidia.com/gpu: "2"}}}
+---
+kind: ScaledObject
+spec:
+  scaleTargetRef: {name: a}
+  minReplicaCount: 1
+  triggers: [{type: prometheus, metadata: {query: "sum(vllm:num_requests_waiting)", threshold: 5m}}]
+"""
+LLMD = (
+    "modelArtifacts: {name: a/b}\ndecode: {replicas: 5, parallelism: {tensor: 4, data: 2}}\n"
+    "prefill: {create: true, containers: [{args: [--kv-cache-dtype, fp8]}]}\n"
+)
 CONFIG = (
     '{"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "vocab_size": 128256,'
     '"num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336,'
@@ -343,10 +386,13 @@ SEEDS: dict[str, Callable[[], Iterator[bytes]]] = {
     "trace-csv": _of_connectors(".csv", TRACE, DEMAND),
     "trace-jsonl": _of_connectors(".jsonl", LINE),
     "trace-json": _of_connectors(".json", f"[{LINE}]"),
+    "trace-log": _of_connectors(".log"),
     "trace-parquet": _parquet,
     "trace-gz": _packed,
     "benchmark-csv": _texts(ROWS),
-    "benchmark-json": _texts(VLLM),
+    "benchmark-json": _texts(VLLM, GUIDELLM),
+    "benchmark-text": _texts(MLPERF, MLPERF_DETAIL, REPORT),
+    "fleet": _texts(FLEET, LLMD, "docker run vllm/vllm-openai:v0.9 --model a/b -tp 2 -dp 4"),
     "kernels": _texts(KERNELS),
     "price-list": _texts(PRICES),
     "price-list-csv": _texts(PRICES_CSV),

@@ -100,7 +100,7 @@ def with_fleet(document: str, text: str, name: str, given: Given = NOTHING_GIVEN
     ]
     models = [row.name for row in scenario.models]
     new_models = [m for m in dict.fromkeys(each.model for each in placed) if m not in models]
-    profiles = list(_new_profiles(placed, scenario))
+    profiles = list(_new_profiles(placed, scenario, known))
     notes = [note for each in placed for note in each.notes]
     changes: Row = {"fleet.today": [*kept, *_joined([_today(each) for each in placed])]}
     changes["regions"] = [
@@ -176,6 +176,14 @@ def _canonical(name: str) -> str:
         return catalogue.model_name(name)
     except CatalogueError:
         return name
+
+
+def _published(model: str) -> str:
+    """Return the precision of the published weights; 16 bits for a model of the user."""
+    try:
+        return catalogue.published_precision(model)
+    except CatalogueError:
+        return "bf16"
 
 
 def _model(name: str, scenario: Scenario, known: UserFacts, where: str) -> str:
@@ -273,7 +281,7 @@ def _with_room(row: Mapping[str, Any], region: Any, placed: Sequence[_Placed]) -
     return {**changed, "capacity": capacity}
 
 
-def _new_profiles(placed: Sequence[_Placed], scenario: Scenario) -> Iterator[Row]:
+def _new_profiles(placed: Sequence[_Placed], scenario: Scenario, known: UserFacts) -> Iterator[Row]:
     """Yield the profiles that the scenario lacks: measured where built in, else estimated."""
     have = {_key(row.model, row.gpu, _width(row), row.role) for row in scenario.profiles}
     for each in placed:
@@ -285,12 +293,13 @@ def _new_profiles(placed: Sequence[_Placed], scenario: Scenario) -> Iterator[Row
         have.add(key)
         row: Row = {"model": each.model, "gpu": each.gpu}
         built_in = (_canonical(each.model), each.gpu, each.width) in catalogue.profiles()
-        spread = _spread(pool, each.width)
-        if built_in and pool.precision in ("", "bf16") and not spread.keys() - {"tp"}:
+        spread = _spread(pool, each.width, experts=_has_experts(each.model, known))
+        precision = pool.precision or _published(each.model)
+        if built_in and precision == "bf16" and not spread.keys() - {"tp"}:
             row |= {"tp": each.width}
         else:
             row |= {"kind": "roofline", **spread}
-            row |= {"precision": pool.precision} if pool.precision else {}
+            row |= {"precision": precision} if precision != "bf16" else {}
             row |= {"kv_precision": pool.kv_precision} if pool.kv_precision else {}
             row |= {"engine": pool.engine} if pool.engine else {}
         row |= {"role": role} if role != "mixed" else {}
@@ -299,12 +308,12 @@ def _new_profiles(placed: Sequence[_Placed], scenario: Scenario) -> Iterator[Row
         yield row
 
 
-def _spread(pool: RunningPool, width: int) -> Row:
+def _spread(pool: RunningPool, width: int, *, experts: bool) -> Row:
     """Return how the GPUs of a replica share the model."""
-    shared = pool.dp or 1
-    if shared > 1 and (pool.expert_parallel or pool.attention_dp) and width % shared == 0:
-        experts = "moe_ep" if pool.expert_parallel else "moe_tp"
-        return {"tp": width // shared, "attention_dp": shared, experts: width}
+    shared = pool.dp or 1 if pool.expert_parallel or pool.attention_dp else 1
+    if experts and width % shared == 0 and (pool.expert_parallel or shared > 1):
+        spread: Row = {"tp": width // shared, "moe_ep" if pool.expert_parallel else "moe_tp": width}
+        return spread | ({"attention_dp": shared} if shared > 1 else {})
     if (pool.pp or 1) > 1 and width % (pool.pp or 1) == 0:
         return {"tp": width // (pool.pp or 1), "pp": pool.pp}
     return {"tp": width}

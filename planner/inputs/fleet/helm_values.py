@@ -1,7 +1,8 @@
-"""Read Helm values and scenarios of serving charts: llm-d and vLLM's production stack."""
+"""Read values of serving charts (llm-d, vLLM's production stack) and Compose files."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,7 @@ def is_values(body: Body) -> bool:
     """Return whether a document is values of a chart that this module reads."""
     return bool(
         body.get("scenario")
+        or section(body, "services")
         or section(body, "servingEngineSpec")
         or section(body, "decode")
         or section(body, "prefill")
@@ -30,10 +32,40 @@ def values_pools(body: Body) -> Iterator[RunningPool]:
     if listed:
         for each in rows(listed) or [section(listed)]:
             yield from _llmd(each)
+    elif section(body, "services"):
+        yield from _compose(section(body, "services"))
     elif section(body, "servingEngineSpec"):
         yield from _production_stack(section(body, "servingEngineSpec"))
     else:
         yield from _llmd(body)
+
+
+def _split(value: Any) -> list[str]:
+    """Return the words of a command, which Compose takes as a text or a list."""
+    if isinstance(value, list):
+        return [str(word) for word in value]
+    try:
+        return shlex.split(words(value))
+    except ValueError:  # an open quote
+        return words(value).split()
+
+
+def _compose(services: Body) -> Iterator[RunningPool]:
+    """Yield the pools of a Compose file."""
+    for name, each in services.items():
+        service, deploy = section(each), section(each, "deploy")
+        command = [w for key in ("entrypoint", "command") for w in _split(service.get(key))]
+        devices = rows(section(deploy, "resources", "reservations").get("devices"))
+        gpus = sum(whole(d.get("count")) or len(_split(d.get("device_ids"))) for d in devices)
+        container = {
+            "image": service.get("image"),
+            "command": command,
+            "resources": {"limits": {"gpu": gpus}} if gpus else {},
+        }
+        pool = pod_facts({"spec": {"containers": [container]}})
+        if pool is not None:
+            count = whole(deploy.get("replicas", service.get("scale", 1)))
+            yield replace(pool, name=str(name), replicas=1 if count is None else count)
 
 
 def _llmd(body: Body) -> Iterator[RunningPool]:

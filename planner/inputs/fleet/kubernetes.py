@@ -269,7 +269,7 @@ def _container_facts(container: Body) -> RunningPool:
     if script:
         exports = "".join(f"{name}={value}\n" for name, value in variables.items())
         facts = next(iter(launch_pools(exports + script)), RunningPool())
-    elif LAUNCH.search(" ".join(command)) or (command and engine_of_image(image)):
+    elif LAUNCH.search(" ".join(command)) or (command and (engine_of_image(image) or not image)):
         facts = engine_facts(command, variables, engine_of_image(image))
     else:
         facts = RunningPool(engine=engine_of_image(image))
@@ -344,6 +344,8 @@ def _scaler(body: Body) -> Scaler | None:
         scaled=True,
         triggers=triggers,
     )
+    if any(words(row.get("type")) == "cron" for row in rows(spec.get("triggers"))):
+        facts = replace(facts, notes=("its schedule of cron triggers is not imported",))
     name = target or words(section(body, "metadata").get("name"))
     return Scaler(name, namespace_of(body), kinds, facts, rank)
 

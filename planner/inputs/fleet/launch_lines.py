@@ -24,7 +24,8 @@ IMAGES = {
     "trtllm": re.compile(r"tensorrt-?llm|trtllm"),
 }
 LAUNCH = re.compile("|".join(STARTS.values()))
-VERSION = re.compile(r":v?(\d+\.\d+(?:\.\d+)*)")
+# Images whose tag is the version of the engine; others have a version of their own.
+VERSION = re.compile(r"(?:vllm-openai|vllm|sglang):v?(\d+\.\d+(?:\.\d+)*)")
 JOINT = re.compile(r"^[;&|]+$")
 VARIABLE = re.compile(r"\$(?:\{(\w+)(?::-([^}]*))?\}|\((\w+)\)|(\w+))")
 HUB = re.compile(r"models--([^/]+?)--([^/]+)")
@@ -32,7 +33,7 @@ FLAG = re.compile(r"--?[A-Za-z]")
 
 # Flags of the engines, without leading hyphens and with hyphens for underscores.
 FLAGS = {
-    "model": ("model", "model-path", "hf-model"),
+    "model": ("model", "model-path", "model-id", "hf-model"),
     "served": ("served-model-name",),
     "tp": ("tensor-parallel-size", "tp", "tp-size", "tensor-parallel"),
     "pp": ("pipeline-parallel-size", "pp", "pp-size"),

@@ -78,6 +78,25 @@ def test_another_model_brings_its_profile_and_leaves_other_rows():
 
 
 @pytest.mark.parametrize(
+    ("line", "spread"),
+    [
+        ("vllm serve deepseek-ai/DeepSeek-V3 -dp 8 -ep 1 --enable-expert-parallel",
+         {"attention_dp": 8, "moe_ep": 8}),
+        ("python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --tp 8 --ep 8",
+         {"tp": 8, "moe_ep": 8}),
+        ("vllm serve meta-llama/Llama-3.1-405B -tp 4 -pp 2", {"tp": 4, "pp": 2}),
+    ],
+)  # fmt: skip
+def test_the_profile_shares_the_gpus_as_the_engine_does(line, spread):
+    document = with_fleet(DOCUMENT, line, "line", Given(gpu="H200")).document
+    scenario = parse(document)
+    profile = scenario.profiles[-1].model_dump()
+    assert {name: profile[name] for name in spread} == spread
+    assert scenario.fleet.today[0].tp == 8
+    build_hardware(scenario, stored_hardware(resolve_scenario(scenario)))
+
+
+@pytest.mark.parametrize(
     ("text", "given", "named"),
     [
         (LINE, Given(), "gpu"),

@@ -217,6 +217,21 @@ def test_vllms_production_stack_is_read():
     assert pool.triggers[0].measure == "queue" and pool.needs == ("gpu",)
 
 
+def test_a_compose_file_is_read():
+    pool = one("""\
+        services:
+          web: {image: nginx}
+          llm:
+            image: vllm/vllm-openai:v0.9.1
+            command: --model Qwen/Qwen3-32B --tensor-parallel-size 2
+            deploy:
+              replicas: 3
+              resources: {reservations: {devices: [{driver: nvidia, count: 2}]}}
+        """)
+    assert (pool.name, pool.model, pool.gpus, pool.replicas) == ("llm", "Qwen/Qwen3-32B", 2, 3)
+    assert pool.engine_version == "0.9.1"
+
+
 def test_several_gpu_types_are_asked_about():
     text = """\
         kind: Deployment
