@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, cast
 from zoneinfo import ZoneInfo
+
+import numpy as np
 
 from planner.models import ActivePlan
 from planner.outputs.manifests.common import METRIC
@@ -72,6 +74,39 @@ def _replicas_at(steps: Sequence[Step], repeat: Repeat, local: datetime) -> int 
     counts = folded(steps, repeat)
     now = int(counts[minute_of(local) % CYCLES[repeat]])
     return int(counts[counts != UNKNOWN].min()) if now == UNKNOWN else now
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The next change of a plan: all its replicas before and after it."""
+
+    at: datetime
+    before: int
+    after: int
+
+
+def next_change(plan: ActivePlan, now: datetime) -> Change | None:
+    """Return when the replicas of any pool change next, within a week; None if they do not."""
+    zone = ZoneInfo(plan.zone)
+    local = now.astimezone(zone).replace(tzinfo=None, second=0, microsecond=0)
+    pools = [steps_of(pool) for pool in plan.pools]
+    repeat = cast(Repeat, plan.repeat)
+    if repeat == "once":
+        moments = sorted({step.begins for steps in pools for step in steps if step.begins > local})
+        at_each = [[_replicas_at(steps, repeat, moment) or 0 for steps in pools]
+                   for moment in (local, *moments)]  # fmt: skip
+    else:
+        counts = np.array([folded(steps, repeat) for steps in pools])
+        least = np.where(counts == UNKNOWN, counts.max(initial=0) + 1, counts).min(axis=1)
+        counts = np.where(counts == UNKNOWN, least[:, None], counts)
+        ahead = np.roll(counts, -(minute_of(local) % CYCLES[repeat]), axis=1)
+        changed = np.flatnonzero((ahead[:, 1:] != ahead[:, :-1]).any(axis=0)) + 1
+        moments = [local + timedelta(minutes=int(minute)) for minute in changed[:1]]
+        at_each = [ahead[:, minute].tolist() for minute in (0, *changed[:1])]
+    for moment, after in zip(moments, at_each[1:], strict=False):
+        if after != at_each[0]:
+            return Change(moment.replace(tzinfo=zone), sum(at_each[0]), sum(after))
+    return None
 
 
 def exposition(plans: Iterable[ActivePlan], now: datetime) -> str:

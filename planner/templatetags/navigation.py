@@ -7,54 +7,33 @@ from typing import Any
 
 from django import template
 
+from planner.selectors.places import NEEDS_PLANNER, PLACES, Job, Place
+
 register = template.Library()
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
-    """An entry of the menu, and whether the current page belongs to it."""
+class Entry:
+    """A place of the menu with its jobs, and whether the current page belongs to it."""
 
-    page: str
-    label: str
-    icon: str
+    place: Place
+    jobs: tuple[Job, ...]
     active: bool
-
-
-# Page, label, icon, and the prefixes of the names of the section's pages.
-SECTIONS = (
-    ("home", "Home", "home", ("home",)),
-    ("traces", "Traces", "trace", ("trace", "source")),
-    (
-        "profiles",
-        "Hardware & profiles",
-        "gpu",
-        (
-            "profile",
-            "gpu",
-            "model",
-            "hardware",
-            "prices",
-            "carbon",
-            "estimate",
-            "configure",
-            "calibration",
-        ),
-    ),
-    ("scenarios", "Scenarios", "scenario", ("scenario",)),
-    ("size", "Sizing", "gauge", ("size",)),
-    ("pd-ratio", "P/D ratio", "split", ("pd-ratio",)),
-    ("runs", "Runs", "runs", ("run", "what-if")),
-    ("proposals", "Proposals", "check", ("proposal", "review")),
-    ("schedules", "Schedules", "clock", ("schedule", "outcome", "plan")),
-)
+    here: str  # name of the current page
 
 
 @register.simple_tag(takes_context=True)
-def navigation(context: dict[str, Any]) -> list[Section]:
-    """Return the sections of the menu."""
+def navigation(context: dict[str, Any]) -> list[Entry]:
+    """Return the places of the menu, with the jobs that the user may do."""
     match = context["request"].resolver_match
     here = (match.url_name if match else None) or ""
+    may_plan = context["user"].may_plan
     return [
-        Section(f"web:{page}", label, icon, here.startswith(beginnings))
-        for page, label, icon, beginnings in SECTIONS
+        Entry(
+            place,
+            tuple(job for job in place.jobs if may_plan or job.page not in NEEDS_PLANNER),
+            here.startswith(place.beginnings),
+            here,
+        )
+        for place in PLACES
     ]

@@ -69,6 +69,7 @@ urlpatterns = [
     at("people/<str:name>/remove/", people.remove, "person-remove"),
     at("", home.home, "home"),
     at("activity/", home.activity, "home-activity"),
+    at("find/", home.find, "find"),
     at("glossary/", glossary.page, "glossary"),
     at("traces/", traces.listing, "traces"),
     at("traces/upload/", traces.upload, "trace-upload"),

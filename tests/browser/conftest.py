@@ -23,5 +23,5 @@ def site(page: Any, live_server: Any, planner: User) -> Any:
     page.get_by_label("User name").fill(planner.username)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign in").click()
-    page.get_by_role("heading", name="Where things stand").wait_for()
+    page.get_by_role("heading", name="Fleet").wait_for()
     return page

@@ -101,9 +101,26 @@ def test_the_menu_opens_on_a_phone(site: Any) -> None:
     traces = site.get_by_role("link", name="Traces", exact=True)
     assert not traces.is_visible()
     site.get_by_role("button", name="Open the menu").click()
+    site.get_by_role("button", name="Data", exact=True).click()
     traces.wait_for()
     traces.click()
     site.get_by_role("heading", name="Traces", level=1).wait_for()
+
+
+def test_the_palette_finds_a_page_by_keyboard(site: Any, console: list[str]) -> None:
+    site.keyboard.press("Control+k")
+    palette = site.get_by_role("dialog", name="Search")
+    palette.get_by_role("searchbox").fill("disaggregated")
+    expect(palette.get_by_role("link")).to_have_count(1)
+    site.keyboard.press("ArrowDown")
+    expect(palette.get_by_role("link").first).to_be_focused()
+    site.keyboard.press("ArrowUp")
+    site.keyboard.press("Enter")
+    site.wait_for_url("**/pd-ratio/")
+    site.keyboard.press("Control+k")
+    site.keyboard.press("Escape")
+    expect(palette).to_be_hidden()
+    assert not console
 
 
 def test_strangers_see_the_login_only(page: Any, live_server: Any, study: Run) -> None:

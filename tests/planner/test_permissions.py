@@ -58,6 +58,7 @@ NEEDS = {
     "web:person-remove": "get admin, post admin",
     "web:home": "get viewer",
     "web:home-activity": "get viewer",
+    "web:find": "get viewer",
     "web:glossary": "get viewer",
     "web:traces": "get viewer",
     "web:trace-upload": "get planner, post planner",

@@ -70,10 +70,12 @@ def sections_shown(report: Report, *, live: bool) -> tuple[ShownSection, ...]:
     )
 
 
-def charts_shown(report: Report, *, live: bool) -> tuple[ShownBlock, ...]:
+def charts_shown(
+    report: Report, *, live: bool, prefix: str = "over-time"
+) -> tuple[ShownBlock, ...]:
     """Return the charts that belong to the facts, for templates."""
     return tuple(
-        _shown_block(chart, f"over-time-{i}", report.clock, live)
+        _shown_block(chart, f"{prefix}-{i}", report.clock, live)
         for i, chart in enumerate(report.charts, start=1)
     )
 

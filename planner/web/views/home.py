@@ -1,4 +1,4 @@
-"""Show the first page with the state of everything."""
+"""Show the home page: the fleet now, and a search over all names."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ from typing import Any
 
 from django.http import HttpResponse
 from django.shortcuts import render
+from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from planner.inputs.demo.scenario import DEMO_NAME
-from planner.models import Run, Trace
+from planner.models import Run
 from planner.outputs.render.html import charts_shown
 from planner.outputs.reports import run_report
-from planner.selectors.active_plans import active_plans
+from planner.selectors.places import ACCOUNT, NEEDS_ADMIN, NEEDS_PLANNER, PLACES
 from planner.selectors.runs import runs_list
 from planner.selectors.scenarios import scenarios_list
-from planner.selectors.traces import traces_list
+from planner.selectors.search import things_found
+from planner.web.pages.fleet import fleet_context
 from planner.web.request import Request
 
 RECENT = 6
+MOST_LETTERS = 80  # of a search
 ACTIVE = (Run.State.PENDING, Run.State.RUNNING)
 
 
@@ -29,14 +32,10 @@ def home(request: Request) -> HttpResponse:
         .select_related("scenario")
         .first()
     )
-    context = _activity() | {
-        "study": study,
-        "traces": traces_list().exclude(state=Trace.State.REFUSED)[:RECENT],
-        "scenarios": scenarios_list()[:RECENT],
-        "demo": _demo(),
-        "plans_in_force": active_plans(),
-    }
-    if study is not None:
+    context = _activity() | fleet_context(timezone.now())
+    begun = study is not None or scenarios_list().exists()
+    context |= {"study": study, "begun": begun, "demo": _demo()}
+    if study is not None and not context["plans"]:
         report = run_report(study)
         context |= {"report": report, "charts": charts_shown(report, live=True)[:1]}
     return render(request, "web/home.html", context)
@@ -51,6 +50,22 @@ def _demo() -> Run | None:
     runs = runs_list().filter(name=DEMO_NAME, kind=Run.Kind.COMPARE)
     done = runs.filter(state=Run.State.COMPLETED).order_by("pk").first()
     return done or runs.filter(state__in=ACTIVE).first()
+
+
+@require_safe
+def find(request: Request) -> HttpResponse:
+    """List the jobs and the things whose name contains the text."""
+    text = request.GET.get("q", "").strip()[:MOST_LETTERS]
+    user = request.user
+    jobs = [
+        job
+        for job in (*(job for place in PLACES for job in place.jobs), *ACCOUNT)
+        if text.lower() in f"{job.label} {job.words}".lower()
+        and (user.may_plan or job.page not in NEEDS_PLANNER)
+        and (user.may_administer or job.page not in NEEDS_ADMIN)
+    ]
+    context = {"text": text, "jobs": jobs, "found": things_found(text)}
+    return render(request, "web/_found.html" if request.htmx else "web/find.html", context)
 
 
 @require_safe

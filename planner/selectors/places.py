@@ -1,0 +1,88 @@
+"""List the five places of the product and the jobs in each, for the menu and the palette."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A page where a job begins; ``words`` are other names that people search for."""
+
+    page: str  # name of the address, without the namespace
+    label: str
+    words: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An entry of the menu; ``beginnings`` are those of the names of its pages."""
+
+    label: str
+    icon: str
+    jobs: tuple[Job, ...]
+    beginnings: tuple[str, ...]
+
+
+PLACES = (
+    Place("Fleet", "home", (Job("home", "Fleet", "home start active"),), ("home",)),
+    Place(
+        "Plan",
+        "scenario",
+        (
+            Job("scenarios", "Scenarios", "plan compare forecast outlook backtest provision place"),
+            Job("scenario-new", "New scenario", "create plan draft launch"),
+            Job("runs", "Runs", "results history progress"),
+            Job("what-ifs", "What-ifs", "sweep pareto sensitivity"),
+        ),
+        ("scenario", "run", "what-if", "sweep", "version"),
+    ),
+    Place(
+        "Explore",
+        "gauge",
+        (
+            Job("configure", "Find a deployment", "configure search gpu tp parallelism"),
+            Job("estimate", "Estimate a deployment", "speed latency memory ttft tpot"),
+            Job("size", "Replica capacity", "size users rate replicas"),
+            Job("pd-ratio", "P/D ratio", "prefill decode disaggregated"),
+        ),
+        ("configure", "estimate", "size", "pd-ratio"),
+    ),
+    Place(
+        "Changes",
+        "check",
+        (
+            Job("proposals", "Proposals", "review approve"),
+            Job("plans-in-force", "Active plans", "in force"),
+            Job("schedules", "Schedules", "cron recurring"),
+            Job("review-rules", "Review rules", "approvals automatic"),
+        ),
+        ("proposal", "review", "schedule", "outcome", "plan"),
+    ),
+    Place(
+        "Data",
+        "trace",
+        (
+            Job("traces", "Traces", "upload requests"),
+            Job("trace-upload", "Upload a trace", "import file"),
+            Job("sources", "Live sources", "prometheus metrics"),
+            Job("gpus", "GPUs", "hardware accelerators"),
+            Job("models", "Models", "llm"),
+            Job("profiles", "Profiles", "speed benchmark"),
+            Job("calibrations", "Measurements", "calibrations benchmark rows"),
+            Job("prices", "Prices", "cost"),
+            Job("carbon", "Carbon", "grid emissions"),
+        ),
+        ("trace", "source", "profile", "gpu", "model", "hardware", "prices", "price", "carbon",
+         "calibration"),
+    ),
+)  # fmt: skip
+ACCOUNT = (
+    Job("glossary", "Glossary", "terms help"),
+    Job("notices", "Notifications", "alerts mail"),
+    Job("token", "API tokens", "rest key"),
+    Job("people", "People", "users roles"),
+    Job("audit", "Audit log", "history"),
+)
+NEEDS_PLANNER = ("scenario-new", "trace-upload")
+NEEDS_ADMIN = ("people", "audit")

@@ -1,0 +1,57 @@
+"""Find things of a workspace by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import QuerySet
+
+from planner.models import Proposal, Run, Scenario, Schedule, Source, Trace
+from planner.selectors.hardware import gpus_list, models_list
+from planner.selectors.profiles import profiles_list
+
+MOST = 5  # things of one kind
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A thing with that name; ``key`` is its number or name in the address ``page``."""
+
+    kind: str
+    label: str
+    page: str
+    key: int | str
+
+
+def things_found(text: str) -> list[Found]:
+    """Return the things whose name contains ``text``, at most MOST of each kind."""
+    if not text:
+        return []
+    rows = (
+        *_rows(Scenario.objects.filter(name__icontains=text), "Scenario", "scenario"),
+        *_rows(Run.objects.filter(name__icontains=text, sweep=None), "Run", "run"),
+        *(
+            Found("Proposal", row.title, "proposal", row.pk)
+            for row in Proposal.objects.filter(title__icontains=text)[:MOST]
+        ),
+        *_rows(Schedule.objects.filter(name__icontains=text), "Schedule", "schedule"),
+        *_rows(Trace.objects.filter(name__icontains=text), "Trace", "trace", named=True),
+        *_rows(Source.objects.filter(name__icontains=text), "Live source", "source", named=True),
+    )
+    built_in = (
+        *(Found("GPU", row.name, "gpu", row.name) for row in gpus_list(text)[:MOST]),
+        *(Found("Model", row.name, "model", row.name)
+          for row in models_list(text)[:MOST]),
+        *(Found("Profile", row.name, "profile", row.name) for row in profiles_list(text)[:MOST]),
+    )  # fmt: skip
+    return [*rows, *built_in]
+
+
+def _rows(
+    rows: QuerySet[Any, Any], kind: str, page: str, *, named: bool = False
+) -> Iterator[Found]:
+    """Yield the first rows; ``named``: their address has the name instead of the number."""
+    for row in rows.only("pk", "name")[:MOST]:
+        yield Found(kind, row.name, page, row.name if named else row.pk)

@@ -1,0 +1,135 @@
+"""The five places, the search over all names, and the home page of the fleet."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from planner.models import Run, Scenario, Source, User
+from planner.outputs.active_plan_metrics import desired, next_change
+from planner.outputs.options import ExportOptions
+from planner.selectors.places import ACCOUNT, PLACES
+from planner.services.active_plans import plan_activate
+from tests.planner.web.pages import json_in, signed_in, text_of
+from tests.planner.web.study import completed_run
+
+NOW = datetime(2026, 6, 1, 6, 30, tzinfo=UTC)
+
+
+@pytest.fixture
+def client(planner: User) -> Client:
+    return signed_in(planner)
+
+
+@pytest.fixture
+def approver(db: None) -> User:
+    return User.objects.create_user("anna", role=User.Role.APPROVER)
+
+
+@pytest.fixture
+def run(planner: User) -> Run:
+    run = completed_run(planner)
+    rows = [("2024-05-18T00:00:00Z", 2), ("2024-05-18T08:00:00Z", 5), ("2024-05-18T20:00:00Z", 3)]
+    replica = {"model": "m", "gpu": "H100", "tp": 1, "role": "mixed", "market": "owned",
+               "arrangement": "1 x H100"}  # fmt: skip
+    run.result["recommended"] = {
+        "policy": "lt-i",
+        "timetable": {
+            "pools": [{"region": "us-east", "replica": replica}],
+            "rows": [{"begins": begins, "replicas": [count]} for begins, count in rows],
+            "by_itself": False,
+        },
+    }
+    run.save()
+    return run
+
+
+def test_every_job_is_in_the_menu_of_every_page(client: Client) -> None:
+    """One click opens a place, the second goes to the job."""
+    for page in ("home", "scenarios", "glossary"):
+        html = client.get(reverse(f"web:{page}")).content.decode()
+        menu = html[html.index('id="navbar-menu"') :].partition("</nav>")[0]
+        for place in PLACES:
+            assert place.label in menu
+            for job in place.jobs:
+                assert f'href="{reverse(f"web:{job.page}")}"' in menu
+    for job in (job for place in PLACES for job in place.jobs):
+        assert client.get(reverse(f"web:{job.page}")).status_code in (200, 403)
+
+
+def test_a_viewer_is_shown_no_job_that_is_not_allowed(viewer: User) -> None:
+    client = signed_in(viewer)
+    html = client.get(reverse("web:home")).content.decode()
+    assert reverse("web:scenario-new") not in html
+    for text in ("new scenario", "people"):
+        found = client.get(reverse("web:find"), {"q": text}).content.decode()
+        assert f'href="{reverse("web:scenario-new")}"' not in found
+        assert f'href="{reverse("web:people")}"' not in found
+
+
+def test_names_of_all_kinds_are_found(client: Client, planner: User, run: Run) -> None:
+    scenario = Scenario.objects.create(name="Chat <east>", owner=planner, document="")
+    answers = {
+        "chat <east>": reverse("web:scenario", args=[scenario.pk]),
+        "two pools": reverse("web:run", args=[run.pk]),
+        "h100-sxm": reverse("web:gpu", args=["H100-SXM"]),
+        "disaggregated": reverse("web:pd-ratio"),
+    }
+    for text, address in answers.items():
+        found = client.get(reverse("web:find"), {"q": text}, headers={"HX-Request": "true"})
+        assert f'href="{address}"' in found.content.decode()
+        assert "<html" not in found.content.decode() and "<east>" not in found.content.decode()
+    nothing = client.get(reverse("web:find"), {"q": "zzzz"})
+    assert not re.search(r'class="found"', nothing.content.decode())
+    assert {job.page for job in ACCOUNT} & {"people", "audit"}
+
+
+@pytest.mark.parametrize("options", [{}, {"repeat": "weekly"}, {"timezone": "America/New_York"}])
+def test_the_next_change_is_the_first_minute_with_other_replicas(
+    run: Run, approver: User, options: dict[str, Any]
+) -> None:
+    plan = plan_activate(
+        run=run, options=ExportOptions.model_validate(options), user=approver, now=NOW
+    )
+    change = next_change(plan, NOW)
+    assert change is not None
+
+    def at(moment: datetime) -> list[int | None]:
+        return [pool.replicas for pool in desired(plan, moment)]
+
+    assert at(change.at) != at(NOW) == at(change.at - timedelta(minutes=1))
+    assert [change.before, change.after] == [sum(map(int, filter(None, at(moment))))
+                                             for moment in (NOW, change.at)]  # fmt: skip
+    moment = NOW
+    while moment < change.at:
+        assert at(moment) == at(NOW)
+        moment += timedelta(minutes=15)
+
+
+def test_a_plan_that_stays_has_no_next_change(run: Run, approver: User) -> None:
+    run.result["recommended"]["timetable"]["rows"] = [
+        {"begins": "2024-05-18T00:00:00Z", "replicas": [2]}
+    ]
+    run.save()
+    plan = plan_activate(run=run, options=ExportOptions(), user=approver, now=NOW)
+    assert next_change(plan, NOW) is None
+
+
+def test_home_shows_the_active_plan_and_what_needs_attention(
+    client: Client, run: Run, approver: User
+) -> None:
+    plan = plan_activate(run=run, options=ExportOptions(), user=approver, now=NOW)
+    Source.objects.create(name="prom", kind="prometheus", state=Source.State.PROBLEM)
+    answer = client.get(reverse("web:home"))
+    page = text_of(answer)
+    assert reverse("web:plan-in-force", args=[plan.pk]) in answer.content.decode()
+    assert "Replicas now" in page and "Next change" in page and "Saved so far" in page
+    names = [line["name"] for line in json_in(answer, f"plan-{plan.pk}-1-data")["data"]]
+    assert "Demand" in names
+    assert reverse("web:source", args=["prom"]) in answer.content.decode()
+    assert 'id="latest"' not in answer.content.decode()
