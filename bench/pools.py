@@ -35,7 +35,7 @@ from simulation.errors import SimulationError
 from simulation.fleet import Fleet, Region
 from simulation.metrics import meets_slo
 from simulation.policies.static import Static
-from simulation.sizing.capacity import capacity, isolated_role, routing_for
+from simulation.sizing.capacity import SizingCase, capacity, isolated_role, routing_for
 from simulation.sizing.pool import excess_log_odds, falling_root, pool_curve
 from simulation.sizing.trial import Trial
 from simulation.trace import Trace
@@ -52,9 +52,11 @@ Row = dict[str, Any]
 def rows_of(case: Case, role: str, seed: int, requests: int) -> Iterator[Row]:
     """Of each number of instances: the rate by the curve and by the longer simulation."""
     begun = time.process_time()
-    alone = capacity(case.profile, case.lengths, case.tier, seed=seed, role=role)
+    alone = capacity(SizingCase(case.profile, case.lengths, case.tier, seed=seed, role=role))
     lone_s = time.process_time() - begun
-    curve = pool_curve(case.profile, case.lengths, case.tier, seed=seed, role=role, alone=alone)
+    curve = pool_curve(
+        SizingCase(case.profile, case.lengths, case.tier, seed=seed, role=role), alone=alone
+    )
     whole_s = time.process_time() - begun
     for n in INSTANCES:
         rate = float(curve.max_rps[n - 1])
@@ -76,7 +78,7 @@ def largest_met(
 ) -> float:
     """The largest rate that meets the tier, in ``rate``."""
     pools, lengths, tier = isolated_role(
-        case.profile, case.lengths, case.tier, role, None, "chunked", n
+        SizingCase(case.profile, case.lengths, case.tier, role=role), n
     )
     rng = np.random.default_rng(seed)
     columns = [np.asarray(column, np.int32) for column in lengths]
@@ -102,7 +104,7 @@ def largest_met(
         )
 
     trial = Trial(
-        isolated_role(case.profile, case.lengths, case.tier, role, None, "chunked")[0],
+        isolated_role(SizingCase(case.profile, case.lengths, case.tier, role=role))[0],
         lengths, tier,
         seed=seed[0] + 1, requests=requests, routing=routing_for(role, None),
     )  # fmt: skip

@@ -54,7 +54,7 @@ from simulation.policies.static import Static
 from simulation.results import SimulationResult
 from simulation.sizing.batch_queue import evaluate_pool, saturated_rps
 from simulation.sizing.batch_sizing import size_pool
-from simulation.sizing.capacity import capacity
+from simulation.sizing.capacity import SizingCase, capacity
 from simulation.sizing.workload import Workload
 from simulation.trace import Trace
 
@@ -96,7 +96,9 @@ def drawn(index: int, seed: int, known: list[Profile]) -> Case | None:
     load, side = float(rng.uniform(LOWEST, HIGHEST)), str(rng.choice(SIDES))
     room = float(rng.uniform(1.2, 2.0))
     try:
-        saturated = capacity(profile, lengths, Tier("any"), seed=index + 1, requests=8000).max_rps
+        saturated = capacity(
+            SizingCase(profile, lengths, Tier("any"), seed=index + 1), requests=8000
+        ).max_rps
     except SimulationError:
         return None
     log = _run(profile, lengths, Tier("any"), load * saturated, [seed, index, 1], 64_000).requests
@@ -117,7 +119,7 @@ def drawn(index: int, seed: int, known: list[Profile]) -> Case | None:
 def measured(case: Case, seed: int, requests: int) -> Row:
     """The sized rate, the one of the long simulation, and the attainment at the sized one."""
     begun = time.perf_counter()
-    sized = capacity(case.profile, case.lengths, case.tier, seed=seed)
+    sized = capacity(SizingCase(case.profile, case.lengths, case.tier, seed=seed))
     seconds = time.perf_counter() - begun
     true, run = largest_met(case, sized.max_rps, [seed, 2], requests)
     at_sized = float(meets_slo(run).mean())

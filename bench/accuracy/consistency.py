@@ -50,7 +50,7 @@ from simulation.performance.profile import iteration_s
 from simulation.performance.roofline import roofline_profile
 from simulation.performance.specs import Arrangement
 from simulation.sizing.batch_queue import evaluate_pool
-from simulation.sizing.capacity import capacity
+from simulation.sizing.capacity import SizingCase, capacity
 from simulation.sizing.trial import Trial, pool_of
 from simulation.sizing.workload import Workload
 
@@ -192,7 +192,7 @@ def _sizes() -> dict[str, Any]:
         pools, lengths = (pool_of(profile),), (np.full(1, int(ISL)), np.full(1, int(OSL)))
         tier = Tier("chat", ttft_s=1.0, tbt_s=0.1)
         try:
-            rate = capacity(profile, lengths, tier, requests=SIZED).max_rps
+            rate = capacity(SizingCase(profile, lengths, tier), requests=SIZED).max_rps
         except SimulationError:  # too slow for the limits: at half of what goes through
             rate = Trial(pools, lengths, tier, seed=0, requests=SIZED).saturated_rps() / 2
         answer = at_rate(case, rate, NO_USER_FACTS, any_engine=True)

@@ -36,7 +36,7 @@ from simulation.provisioning.levels import LEVELS, level_of, model_level, plan_l
 from simulation.provisioning.replay import LevelReplay, Requests, draw_requests
 from simulation.provisioning.replicas import under_load
 from simulation.provisioning.workload import Phase, PhaseLoad, PhaseProblem
-from simulation.sizing.capacity import HUGE, isolated_role
+from simulation.sizing.capacity import HUGE, SizingCase, isolated_role
 from simulation.sizing.trial import Trial
 
 CASES, ATTAINMENT = 60, 0.95
@@ -180,7 +180,7 @@ def _agreement(phase: PhaseProblem, isl: IntArray, osl: IntArray, share: float, 
     )  # fmt: skip
     tier = Tier("limits", ttft_s=1.0, tbt_s=1.0)
     pools, sample, only = isolated_role(
-        profile, (isl, osl), tier, phase.service.phase, None, "chunked"
+        SizingCase(profile, (isl, osl), tier, role=phase.service.phase)
     )
     log = Trial(pools, sample, only, seed=seed, requests=2000).at(rate)
     came = LevelReplay(

@@ -10,7 +10,7 @@ from simulation.results import SimulationResult
 from simulation.search.values import Candidate, Instance, Rated, Requests
 from simulation.sizing.batch_queue import Evaluation, evaluate_pool, saturated_rps
 from simulation.sizing.batch_sizing import size_pool
-from simulation.sizing.capacity import capacity, miss_shares
+from simulation.sizing.capacity import SizingCase, capacity, miss_shares
 from simulation.sizing.pd_slo_split import role_tier
 from simulation.sizing.trial import Trial, pool_of
 
@@ -45,10 +45,8 @@ def rate_by_simulation(
         return _pair_by_simulation(candidate, candidate.prefill, requests, guess, seed)
     work = requests.workload
     try:
-        sized = capacity(
-            candidate.decode.profile, (work.isl, work.osl), requests.tier, seed=seed,
-            requests=REQUESTS,
-        )  # fmt: skip
+        case = SizingCase(candidate.decode.profile, (work.isl, work.osl), requests.tier, seed=seed)
+        sized = capacity(case, requests=REQUESTS)
     except SimulationError:
         return None
     return Rated(candidate, sized.max_rps, sized.ttft_s, sized.tbt_s, sized.bound_by, "simulation")

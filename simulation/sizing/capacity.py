@@ -45,45 +45,50 @@ class Capacity:
     outside: float = 0.0  # share of iterations outside the profile's measured range, at that rate
 
 
-def capacity(
-    profile: Profile,
-    lengths: Lengths,
-    tier: Tier,
-    *,
-    seed: int = 0,
-    requests: int = REQUESTS,
-    burstiness: Burstiness = 1.0,
-    role: str = "both",
-    link: KvLink | None = None,
-    batching: str = "chunked",
-    routing: Routing | None = None,
-    blocks: Prefixes | None = None,
-) -> Capacity:
-    """Find the largest rate at which one instance meets ``tier`` (X4), by simulation.
+@dataclass(frozen=True, slots=True, eq=False)
+class SizingCase:
+    """Instances of one profile, the requests that they get, and the tier that they must meet.
 
     ``lengths`` is a sample of (input tokens, output tokens), drawn jointly. With ``blocks`` of the
     prompts, it is a sequence of requests, and shared blocks are cached. If ``blocks`` counts cached
-    tokens, they are drawn with the lengths. Arrivals are Poisson.
-    ``burstiness`` other than 1 gives gamma-distributed gaps with that squared coefficient of
-    variation. A pattern gives arrivals resampled from a trace.
+    tokens, they are drawn with the lengths. Arrivals are Poisson. ``burstiness`` other than 1 gives
+    gamma-distributed gaps with that squared coefficient of variation. A pattern gives arrivals
+    resampled from a trace.
+
+    A deferrable tier is sized as if its requests had been released. For a ``prefill`` instance only
+    TTFT counts. For a ``decode`` instance only TBT counts, including the KV transfer over ``link``.
+    """
+
+    profile: Profile
+    lengths: Lengths
+    tier: Tier
+    seed: int = 0
+    role: str = "both"
+    link: KvLink | None = None
+    batching: str = "chunked"
+    burstiness: Burstiness = 1.0
+    routing: Routing | None = None
+    blocks: Prefixes | None = None
+
+    @property
+    def cached_blocks(self) -> Prefixes | None:
+        """Return the blocks that instances cache; decode instances cache none."""
+        return None if self.role == "decode" else self.blocks
+
+
+def capacity(case: SizingCase, *, requests: int = REQUESTS) -> Capacity:
+    """Find the largest rate at which one instance meets the tier (X4), by simulation.
 
     Bisection finds the rate to 1%. Runs share their random numbers: the same requests and unit
     gaps, stretched to the rate. A second draw of twice as many requests must meet the tier too.
     One lucky draw near saturation then cannot set the size. The result never exceeds the saturated
     throughput, measured with all requests queued at the start.
 
-    A deferrable tier is sized as if its requests had been released. For a ``prefill`` instance only
-    TTFT counts. For a ``decode`` instance only TBT counts, including the KV transfer over ``link``.
     Raises SimulationError if even the smallest rate misses the SLO.
     """
-    caching = blocks is not None and role != "decode"
-    pools, lengths, tier = isolated_role(
-        profile, lengths, tier, role, link, batching, prefix_cache=caching
-    )  # fmt: skip
-    trial = Trial(
-        pools, lengths, tier, seed=seed, requests=requests, burstiness=burstiness,
-        routing=routing_for(role, routing), blocks=blocks if caching else None,
-    )  # fmt: skip
+    profile = case.profile
+    trial = case_trial(case, 1, case.seed, requests)
+    pools = trial.pools
     saturated = trial.saturated_rps()
     low, high = TRICKLE * saturated, saturated
     at_low = trial.at(low)
@@ -113,8 +118,8 @@ def capacity(
     ):
         return _capacity_at(trial, low, at_low, "memory")
     bound = most_missed(at_high.requests, trial.tier)
-    if role == "decode":
-        bound = decode_bound(bound, profile, tier, *lengths)
+    if case.role == "decode":
+        bound = decode_bound(bound, profile, trial.tier, *case.lengths)
     return _capacity_at(trial, low, at_low, bound)
 
 
@@ -127,26 +132,27 @@ def routing_for(role: str, routing: Routing | None) -> Routing:
     return replace(chosen, instance="round-robin") if role == "decode" else chosen
 
 
-def isolated_role(
-    profile: Profile,
-    lengths: Lengths,
-    tier: Tier,
-    role: str,
-    link: KvLink | None,
-    batching: str,
-    instances: int = 1,
-    prefix_cache: bool = False,
-) -> tuple[Pools, Lengths, Tier]:
+def case_trial(case: SizingCase, instances: int, seed: int, requests: int) -> Trial:
+    """Return the trial of ``instances`` instances that play the role of the case."""
+    pools, lengths, tier = isolated_role(case, instances)
+    return Trial(
+        pools, lengths, tier, seed=seed, requests=requests, burstiness=case.burstiness,
+        routing=routing_for(case.role, case.routing), blocks=case.cached_blocks,
+    )  # fmt: skip
+
+
+def isolated_role(case: SizingCase, instances: int = 1) -> tuple[Pools, Lengths, Tier]:
     """Return pools, request lengths and tier limits that isolate one role.
 
     A prefill instance finishes a request at its first token, so it gets one-token answers. A decode
     instance receives from prefill instances that take almost no time. Each of these sends over its
     own ``link``.
     """
-    how: Any = {"batching": batching, "prefix_cache": prefix_cache}
-    if role == "both":
+    profile, lengths, tier, batching = case.profile, case.lengths, case.tier, case.batching
+    how: Any = {"batching": batching, "prefix_cache": case.cached_blocks is not None}
+    if case.role == "both":
         return (pool_of(profile, instances, **how),), lengths, tier
-    if role == "prefill":
+    if case.role == "prefill":
         ones = np.ones(len(np.asarray(lengths[0])), np.int32)
         only = replace(tier, tbt_s=None, e2e_s=None)
         return (pool_of(profile, instances, **how),), (lengths[0], ones), only
@@ -156,7 +162,7 @@ def isolated_role(
         max_batch_tokens=HUGE,
         kv_capacity_tokens=HUGE,
     )
-    sent = replace(link or KvLink(0.0, 1.0), shared_bytes_s=float("inf"))
+    sent = replace(case.link or KvLink(0.0, 1.0), shared_bytes_s=float("inf"))
     pools = (
         pool_of(ready, SENDERS * instances, role="prefill", link=sent),
         pool_of(profile, instances, role="decode", batching=batching),

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from math import sqrt
 
 import numpy as np
@@ -20,19 +19,15 @@ import numpy as np
 from simulation.arrays import FloatArray
 from simulation.arrival_pattern import ArrivalPattern
 from simulation.errors import SimulationError
-from simulation.fleet import KvLink, Routing, Tier
-from simulation.performance.profile import Profile
+from simulation.fleet import Tier
 from simulation.sizing.capacity import (
     TRICKLE,
     Capacity,
-    Lengths,
+    SizingCase,
     capacity,
-    isolated_role,
-    routing_for,
+    case_trial,
 )
 from simulation.sizing.trial import Trial, outside_share
-from simulation.sizing.workload import Burstiness
-from simulation.trace import Prefixes
 
 MAX_INSTANCES = 64  # instances; in larger pools each instance has the same capacity
 SIMULATED = (2, 3, 4, 8, 16, 64)  # pool sizes
@@ -90,21 +85,9 @@ class PoolCurve:
 
 
 def pool_curve(
-    profile: Profile,
-    lengths: Lengths,
-    tier: Tier,
-    *,
-    seed: int = 0,
-    burstiness: Burstiness = 1.0,
-    role: str = "both",
-    link: KvLink | None = None,
-    batching: str = "chunked",
-    routing: Routing | None = None,
-    blocks: Prefixes | None = None,
-    alone: Capacity | None = None,
-    max_instances: int = MAX_INSTANCES,
+    case: SizingCase, *, alone: Capacity | None = None, max_instances: int = MAX_INSTANCES
 ) -> PoolCurve:
-    """Return C(n) for 1 to ``max_instances`` instances; arguments as ``capacity``.
+    """Return C(n) for 1 to ``max_instances`` instances.
 
     ``alone`` is the capacity of one instance, if already known. A few larger pools are simulated. A
     root search on the log odds of attainment finds the rate of each, with the same unit gaps and
@@ -113,33 +96,18 @@ def pool_curve(
     Requests that arrive before the pool has filled up are not judged. Raises SimulationError if one
     instance meets the tier at no rate of Poisson arrivals, or if no pool takes the bursts.
     """
-    of_one = partial(
-        capacity, profile, lengths, tier, seed=seed, role=role, link=link, batching=batching,
-        routing=routing, blocks=blocks,
-    )  # fmt: skip
     too_bursty: SimulationError | None = None
     try:
-        lone_capacity = alone or of_one(burstiness=burstiness)
+        lone_capacity = alone or capacity(case)
     except SimulationError as problem:
-        if not isinstance(burstiness, ArrivalPattern):
+        if not isinstance(case.burstiness, ArrivalPattern):
             raise
         # One instance may be too few for the requests of one burst, where a pool is enough.
-        too_bursty, calm = problem, of_one(burstiness=1.0)
+        too_bursty, calm = problem, capacity(replace(case, burstiness=1.0))
         lone_capacity = replace(
             calm, max_rps=TRICKLE * calm.max_rps, input_tps=TRICKLE * calm.input_tps
         )
-    caching = blocks is not None and role != "decode"
-
-    def trial(instances: int, requests: int) -> Trial:
-        pools, of_role, only = isolated_role(
-            profile, lengths, tier, role, link, batching, instances, caching
-        )  # fmt: skip
-        return Trial(
-            pools, of_role, only, seed=seed + instances, requests=requests, burstiness=burstiness,
-            routing=routing_for(role, routing), blocks=blocks if caching else None,
-        )  # fmt: skip
-
-    lone = trial(1, REQUESTS)
+    lone = case_trial(case, 1, case.seed + 1, REQUESTS)
     full = lone.saturated_rps()
     points = [PoolPoint(1, lone_capacity.max_rps, REQUESTS, 1, lone_capacity.outside)]
     if lone_capacity.max_rps < SATURATED_SHARE * full:
@@ -150,14 +118,17 @@ def pool_curve(
             requests = int(np.clip(MEAN_RESIDENCES * life * n * full, REQUESTS, MOST_REQUESTS))
             points.append(
                 _largest_pool_rate(
-                    trial(n, requests), n, full, _extrapolated_share(points, n, full)
+                    case_trial(case, n, case.seed + n, requests),
+                    n,
+                    full,
+                    _extrapolated_share(points, n, full),
                 )
             )
     if too_bursty is not None and points[-1].max_rps < 2 * PRECISION * points[-1].instances * full:
         raise too_bursty
     return PoolCurve(
         max_rps=interpolate_points(points, max_instances),
-        mean_isl=float(np.asarray(lengths[0], np.float64).mean()),
+        mean_isl=float(np.asarray(case.lengths[0], np.float64).mean()),
         alone=lone_capacity,
         points=tuple(points),
     )

@@ -30,7 +30,7 @@ from planner.domain.pd.service_pools import (
 )
 from planner.domain.progress import Progress, part
 from planner.domain.serialise import as_json, milliseconds
-from planner.domain.sizing.curves import CurveKey, curve_of
+from planner.domain.sizing.curves import curve_of
 from planner.domain.sources import Fact, facts_of
 from planner.domain.traffic.known_lengths import known_traffic
 from planner.domain.traffic.lengths import Lengths
@@ -40,7 +40,7 @@ from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.settings import settings_of
 from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from simulation.errors import SimulationError
-from simulation.sizing.capacity import PRECISION
+from simulation.sizing.capacity import PRECISION, SizingCase
 from simulation.sizing.pd_simulation import REQUESTS
 from simulation.sizing.pool import curve_capacity
 from simulation.sizing.trial import SharedPrompts
@@ -255,7 +255,7 @@ def _simulate_aggregated(pair: Pair, seed: int) -> AggregatedCapacity | None:
     # GPU type and width are equal, so the decode profile also describes an aggregated instance.
     try:
         curve = curve_of(
-            CurveKey(
+            SizingCase(
                 service.decode, lengths, service.tier, seed, batching=service.batching,
                 burstiness=service.burstiness, routing=pair.hardware.routing, blocks=service.blocks,
             )

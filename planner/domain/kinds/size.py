@@ -393,7 +393,7 @@ def _rates_at_profile_error(
                 profile = slower_or_faster(hardware.profiles[m, g], error.value, sign)
                 try:
                     rate = sized_alone(
-                        hardware, m, g, lengths[m], seed, profile=profile, burstiness=arrivals[m],
+                        hardware, (m, g), lengths[m], seed, profile=profile, burstiness=arrivals[m],
                         shared=shared[m] if shared else None,
                     )  # fmt: skip
                 except SimulationError:

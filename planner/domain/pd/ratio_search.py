@@ -14,11 +14,12 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from planner.domain.pd.service_pools import PairColumns, strictest_split
-from planner.domain.sizing.curves import CurveKey, digest_of, pair_of_curves
+from planner.domain.sizing.curves import digest_of, pair_of_curves
 from planner.domain.traffic.lengths import Lengths
 from planner.inputs.scenario.build import Hardware
 from simulation.errors import SimulationError
 from simulation.fleet import Routing
+from simulation.sizing.capacity import SizingCase
 from simulation.sizing.pd_ratio import (
     BestRatio,
     PdService,
@@ -89,7 +90,7 @@ def _judge_pair(pair: _PairKey) -> Judgement:
     closed = ratios(service, all_splits(pair.instances))
     try:
         lengths = (service.workload.isl, service.workload.osl)
-        sides = CurveKey(
+        sides = SizingCase(
             service.prefill, lengths, service.tier, pair.seed, "prefill", None, service.batching,
             service.burstiness, routing=pair.routing, blocks=service.blocks,
         )  # fmt: skip

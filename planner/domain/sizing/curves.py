@@ -17,9 +17,9 @@ from planner.domain.traffic.lengths import Lengths
 from planner.inputs.scenario.build import Hardware
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
-from simulation.fleet import KvLink, Routing, Tier
+from simulation.fleet import Tier
 from simulation.performance.profile import Profile
-from simulation.sizing.capacity import Capacity, capacity
+from simulation.sizing.capacity import Capacity, SizingCase, capacity
 from simulation.sizing.pd_slo_split import role_tier
 from simulation.sizing.pool import MAX_INSTANCES, PoolCurve, pool_curve
 from simulation.sizing.trial import SharedPrompts
@@ -30,24 +30,11 @@ KEPT = 256  # curves cached per process
 
 
 @dataclass(frozen=True, slots=True)
-class CurveKey:
-    """All inputs of a curve. Two keys are equal if their ``digest`` is equal."""
+class _CurveKey:
+    """A case as a key of the cache: cases with equal values have an equal ``digest``."""
 
-    profile: Profile = field(compare=False)
-    lengths: Lengths = field(compare=False)
-    tier: Tier = field(compare=False)
-    seed: int = field(compare=False)
-    role: str = field(default="both", compare=False)
-    link: KvLink | None = field(default=None, compare=False)
-    batching: str = field(default="chunked", compare=False)
-    burstiness: Burstiness = field(default=1.0, compare=False)
-    routing: Routing | None = field(default=None, compare=False)
-    blocks: Prefixes | None = field(default=None, compare=False)
-    digest: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        named = [getattr(self, field.name) for field in fields(self) if field.init]
-        object.__setattr__(self, "digest", digest_of(tuple(named)))
+    digest: str
+    case: SizingCase = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,16 +80,13 @@ def sized_pool(
     prefixes, ``shared`` replaces the requests, and their shared prompts are cached. Decode columns
     do not use ``shared``. Raise SimulationError if a tier cannot be met at any rate.
     """
-    by_tier = _keys_by_tier(
-        hardware, m, g, lengths, seed, hardware.profiles[m, g], burstiness, shared
-    )
-    return SizedPool(tuple((tier, _in_part_or_whole(pool, tier)) for tier, pool in by_tier))
+    by_tier = _cases_by_tier(hardware, m, g, lengths, seed, burstiness, shared)
+    return SizedPool(tuple((tier, _in_part_or_whole(case, tier)) for tier, case in by_tier))
 
 
 def sized_alone(
     hardware: Hardware,
-    m: int,
-    g: int,
+    model_column: tuple[int, int],
     lengths: Lengths,
     seed: int,
     *,
@@ -111,28 +95,24 @@ def sized_alone(
     shared: SharedPrompts | None = None,
 ) -> float:
     """Return the requests/s of one instance with another profile, the lowest of all tiers."""
-    return min(
-        capacity(
-            pool.profile, pool.lengths, pool.tier, seed=seed, burstiness=burstiness, role=pool.role,
-            link=pool.link, batching=pool.batching, routing=pool.routing, blocks=pool.blocks,
-        ).max_rps
-        for _, pool in _keys_by_tier(hardware, m, g, lengths, seed, profile, burstiness, shared)
-    )  # fmt: skip
+    m, g = model_column
+    cases = _cases_by_tier(hardware, m, g, lengths, seed, burstiness, shared)
+    return min(capacity(replace(case, profile=profile)).max_rps for _, case in cases)
 
 
-def _keys_by_tier(
-    hardware: Hardware, m: int, g: int, lengths: Lengths, seed: int, profile: Profile,
-    burstiness: Burstiness, shared: SharedPrompts | None,
-) -> list[tuple[Tier, CurveKey]]:  # fmt: skip
-    """Return the key of a curve for each of the ``strictest`` tiers of a model."""
+def _cases_by_tier(
+    hardware: Hardware, m: int, g: int, lengths: Lengths, seed: int, burstiness: Burstiness,
+    shared: SharedPrompts | None,
+) -> list[tuple[Tier, SizingCase]]:  # fmt: skip
+    """Return the case of a curve for each of the ``strictest_tiers`` of a model."""
     role = hardware.columns[g].role
     link = next((link for (model, _), link in hardware.links.items() if model == m), None)
     lengths, blocks = cached_blocks(hardware, m, lengths, None if role == "decode" else shared)
     return [
         (
             tier,
-            CurveKey(
-                profile, lengths, role_tier(tier, role), seed, role,
+            SizingCase(
+                hardware.profiles[m, g], lengths, role_tier(tier, role), seed, role,
                 link if role == "decode" else None, hardware.serving[m].batching, burstiness,
                 hardware.routing, blocks,
             ),
@@ -175,54 +155,44 @@ def digest_of(values: tuple[object, ...]) -> str:
 
 
 def pair_of_curves(
-    prefill: CurveKey, decode: CurveKey
+    prefill: SizingCase, decode: SizingCase
 ) -> tuple[tuple[FloatArray, str], tuple[FloatArray, str]]:
     """Return the capacities of 1, 2, .. prefill and of decode instances, and what bounds them.
 
-    Capacities are in requests/s, as plans use them. Both keys hold the whole tier; this function
+    Capacities are in requests/s, as plans use them. Both cases hold the whole tier; this function
     splits it between the roles. Raise SimulationError if a role cannot meet its part at any rate.
     """
     curves = []
     for pool in (prefill, decode):
-        key = replace(pool, tier=role_tier(pool.tier, pool.role))
-        curve = _in_part_or_whole(key, pool.tier)
+        part = replace(pool, tier=role_tier(pool.tier, pool.role))
+        curve = _in_part_or_whole(part, pool.tier)
         curves.append((curve.counted(MAX_INSTANCES) / curve.mean_isl, curve.alone.bound_by))
     return curves[0], curves[1]
 
 
-def curve_of(key: CurveKey) -> PoolCurve:
+def curve_of(case: SizingCase) -> PoolCurve:
     """Return the curve; raise SimulationError if one instance cannot meet the tier at any rate."""
-    return _curve(key)
+    values = tuple(getattr(case, field.name) for field in fields(case))
+    return _curve(_CurveKey(digest_of(values), case))
 
 
-def _in_part_or_whole(key: CurveKey, tier: Tier) -> PoolCurve:
-    """Return the curve for the part of the tier in ``key``, or else for the whole ``tier``.
+def _in_part_or_whole(case: SizingCase, tier: Tier) -> PoolCurve:
+    """Return the curve for the part of the tier in ``case``, or else for the whole ``tier``.
 
     The part can be unreachable even at the smallest rate. The whole tier then assumes that the
     other role misses no limit.
     """
     try:
-        return _curve(key)
+        return curve_of(case)
     except SimulationError:
-        if key.tier == tier:
+        if case.tier == tier:
             raise
-        return _curve(replace(key, tier=tier))
+        return curve_of(replace(case, tier=tier))
 
 
 @lru_cache(maxsize=KEPT)
-def _curve(key: CurveKey) -> PoolCurve:
-    return pool_curve(
-        key.profile,
-        key.lengths,
-        key.tier,
-        seed=key.seed,
-        burstiness=key.burstiness,
-        role=key.role,
-        link=key.link,
-        batching=key.batching,
-        routing=key.routing,
-        blocks=key.blocks,
-    )
+def _curve(key: _CurveKey) -> PoolCurve:
+    return pool_curve(key.case)
 
 
 def strictest_tiers(tiers: list[Tier]) -> list[Tier]:

@@ -75,7 +75,7 @@ def splits_of(
     splits: list[SplitSize] = []
     for done, model_column in enumerate(apart):
         progress(done / len(apart), "Dividing GPUs between attention and experts")
-        m, g = model_column
+        m, _ = model_column
         tier = next(tier for tier in hardware.tiers if tier.name == sizes.capacity[model_column][0])
         lengths, shared = requests[m]
         work = workload_of(hardware, m, lengths, shared, scv[m])
@@ -89,8 +89,8 @@ def splits_of(
             elif best and profile is not None:
                 with suppress(SimulationError):  # bursts too large for one instance
                     rate = sized_alone(
-                        hardware, m, g, lengths, seed, profile=profile, burstiness=arrivals[m],
-                        shared=shared,
+                        hardware, model_column, lengths, seed, profile=profile,
+                        burstiness=arrivals[m], shared=shared,
                     )  # fmt: skip
             splits.append(replace(row, best=best, max_rps=rate))
     return tuple(splits)

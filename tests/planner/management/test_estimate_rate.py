@@ -11,7 +11,7 @@ from planner.errors import PlannerError
 from planner.inputs import catalogue
 from planner.services.estimates import MeasurementSource, estimate_many, estimate_one
 from simulation.fleet import Tier
-from simulation.sizing.capacity import capacity
+from simulation.sizing.capacity import SizingCase, capacity
 from tests.planner.management.test_estimate import answered, refused
 
 pytestmark = pytest.mark.django_db
@@ -23,7 +23,9 @@ ROW: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "H100-SXM", "isl": 1024, 
 def test_at_the_rate_of_a_size_it_says_what_the_size_says() -> None:
     profile = catalogue.profiles()["llama-3.1-8b", "H100-SXM", 1]
     lengths = (np.array([1024]), np.array([64]))
-    sized = capacity(profile, lengths, Tier("chat", ttft_s=0.4, tbt_s=0.03), requests=8000)
+    sized = capacity(
+        SizingCase(profile, lengths, Tier("chat", ttft_s=0.4, tbt_s=0.03)), requests=8000
+    )
     result = estimate_one(ROW | {"rate": sized.max_rps}, OWN)
     assert result["profile"] == profile.kind
     assert result["provenance"]["source"] == profile.provenance.source

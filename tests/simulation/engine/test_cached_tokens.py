@@ -13,7 +13,7 @@ from simulation.errors import SimulationError
 from simulation.fleet import BATCHING, KvLink, Tier
 from simulation.policies.static import Static
 from simulation.results import COMPLETED
-from simulation.sizing.capacity import PRECISION, capacity
+from simulation.sizing.capacity import PRECISION, SizingCase, capacity
 from simulation.sizing.pd_ratio import PdService, closed_form_ratio
 from simulation.sizing.trial import SharedPrompts
 from simulation.sizing.workload import Workload
@@ -134,12 +134,12 @@ def sample(n=400):
 def test_a_larger_share_never_carries_less():
     isl, osl = sample()
     tier = Tier("t", ttft_s=2.0, tbt_s=0.5)
+    case = SizingCase(profile(kv=4096), (isl, osl), tier)
     rates = [
-        capacity(profile(kv=4096), (isl, osl), tier, requests=4000,
-                 blocks=CachedTokens(np.floor(share * isl))).max_rps
+        capacity(replace(case, blocks=CachedTokens(np.floor(share * isl))), requests=4000).max_rps
         for share in (0.0, 0.2, 0.5, 0.8, 1.0)
-    ]  # fmt: skip
-    assert rates[0] == capacity(profile(kv=4096), (isl, osl), tier, requests=4000).max_rps
+    ]
+    assert rates[0] == capacity(case, requests=4000).max_rps
     assert all(b >= a * (1 - PRECISION) for a, b in pairwise(rates))
     assert rates[-1] > 1.3 * rates[0]
 

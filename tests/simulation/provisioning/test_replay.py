@@ -22,7 +22,7 @@ from simulation.provisioning.replicas import under_load
 from simulation.provisioning.station_state import Passes
 from simulation.provisioning.stations import replay
 from simulation.provisioning.workload import phase_problem
-from simulation.sizing.capacity import HUGE, isolated_role
+from simulation.sizing.capacity import HUGE, SizingCase, isolated_role
 from simulation.sizing.trial import Trial
 from tests.simulation.provisioning.test_workload import GPU, SHAPE, service, timing
 
@@ -59,7 +59,7 @@ def test_one_station_is_the_engine(phase: str, rate: float) -> None:
         curve=judge.curve(0), graph=graph, timing=timing, spread=0.0, start_s=0.05,
     )  # fmt: skip
     pools, sample, tier = isolated_role(
-        profile, (isl, osl), Tier("t", ttft_s=1.0, tbt_s=1.0), phase, None, "chunked"
+        SizingCase(profile, (isl, osl), Tier("t", ttft_s=1.0, tbt_s=1.0), role=phase)
     )
     trial = Trial(pools, sample, tier, seed=0, requests=1500)
     log = trial.at(rate)

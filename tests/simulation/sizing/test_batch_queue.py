@@ -8,7 +8,7 @@ from simulation.fleet import KvLink, Tier
 from simulation.performance.profile import iteration_s
 from simulation.sizing.batch_queue import decode_places, evaluate_pool, saturated_rps
 from simulation.sizing.batch_sizing import size_pool
-from simulation.sizing.capacity import capacity
+from simulation.sizing.capacity import SizingCase, capacity
 from simulation.sizing.queueing import largest_rate
 from simulation.sizing.trial import Trial, pool_of
 from simulation.sizing.workload import Workload, burstiness_of, unit_arrivals
@@ -158,7 +158,9 @@ def test_looser_limits_and_more_instances_never_carry_less():
 def test_sizes_are_near_those_of_simulation_and_bound_by_the_same(tier, bound):
     sized = size_pool(LARGE, Workload(ISL, OSL), tier)
     assert sized.bound_by == bound
-    assert sized.max_rps == pytest.approx(capacity(LARGE, (ISL, OSL), tier).max_rps, rel=0.15)
+    assert sized.max_rps == pytest.approx(
+        capacity(SizingCase(LARGE, (ISL, OSL), tier)).max_rps, rel=0.15
+    )
 
 
 def test_a_tier_that_cannot_be_met_is_told():
@@ -180,7 +182,7 @@ def test_bursts_cost_rate_in_both():
         size_pool(LARGE, Workload(ISL, OSL, burstiness=b), tier).max_rps for b in (1.0, 4.0)
     )
     assert bursty < calm
-    assert capacity(LARGE, (ISL, OSL), tier, burstiness=4.0).max_rps < 0.98 * calm
+    assert capacity(SizingCase(LARGE, (ISL, OSL), tier, burstiness=4.0)).max_rps < 0.98 * calm
 
 
 def test_a_workload_without_lengths_is_refused():

@@ -11,7 +11,7 @@ import pytest
 from simulation.arrival_pattern import ArrivalPattern, pattern_of
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
-from simulation.sizing.capacity import capacity
+from simulation.sizing.capacity import SizingCase, capacity
 from simulation.sizing.pool import PoolCurve, pool_curve
 from simulation.synthesis import arrivals_from_bins
 from tests.simulation.builders import profile
@@ -40,7 +40,7 @@ def pattern(level: float, seed: int = 1) -> ArrivalPattern:
 @cache
 def curve(level: float | None) -> PoolCurve:
     arrivals = 1.0 if level is None else pattern(level)
-    return pool_curve(SPEED, SAMPLE, TIGHT, burstiness=arrivals, max_instances=8)
+    return pool_curve(SizingCase(SPEED, SAMPLE, TIGHT, burstiness=arrivals), max_instances=8)
 
 
 def test_capacity_falls_as_dispersion_rises() -> None:
@@ -55,14 +55,19 @@ def test_without_bursts_it_is_the_poisson_size() -> None:
 
 
 def test_the_same_seed_gives_the_same_size_under_bursts() -> None:
-    sizes = [capacity(SPEED, SAMPLE, TIGHT, seed=3, burstiness=pattern(8.0)) for _ in range(2)]
+    sizes = [
+        capacity(SizingCase(SPEED, SAMPLE, TIGHT, seed=3, burstiness=pattern(8.0)))
+        for _ in range(2)
+    ]
     assert sizes[0] == sizes[1]
 
 
 def test_saturation_does_not_depend_on_bursts() -> None:
     any_tier = Tier("any")
-    calm = capacity(SPEED, SAMPLE, any_tier).max_rps
-    assert capacity(SPEED, SAMPLE, any_tier, burstiness=pattern(8.0)).max_rps == pytest.approx(calm)
+    calm = capacity(SizingCase(SPEED, SAMPLE, any_tier)).max_rps
+    assert capacity(
+        SizingCase(SPEED, SAMPLE, any_tier, burstiness=pattern(8.0))
+    ).max_rps == pytest.approx(calm)
 
 
 def test_a_pool_takes_bursts_that_one_instance_cannot() -> None:
@@ -71,11 +76,11 @@ def test_a_pool_takes_bursts_that_one_instance_cannot() -> None:
     together = pattern_of(moments, np.zeros(len(moments), np.int64), BIN_S)
     assert together is not None
     with pytest.raises(SimulationError):
-        capacity(SPEED, SAMPLE, TIGHT, burstiness=together)
-    each = pool_curve(SPEED, SAMPLE, TIGHT, burstiness=together, max_instances=16)
-    calm = pool_curve(SPEED, SAMPLE, TIGHT, max_instances=16)
+        capacity(SizingCase(SPEED, SAMPLE, TIGHT, burstiness=together))
+    each = pool_curve(SizingCase(SPEED, SAMPLE, TIGHT, burstiness=together), max_instances=16)
+    calm = pool_curve(SizingCase(SPEED, SAMPLE, TIGHT), max_instances=16)
     assert each.max_rps[0] < 0.01 * calm.max_rps[0]
     assert each.max_rps[15] > 0.3 * calm.max_rps[15]
     # Prompts that take longer than the limit alone have no size at any dispersion.
     with pytest.raises(SimulationError):
-        pool_curve(SPEED, ([8000], [10]), Tier("t", ttft_s=0.1), burstiness=together)
+        pool_curve(SizingCase(SPEED, ([8000], [10]), Tier("t", ttft_s=0.1), burstiness=together))

@@ -8,7 +8,7 @@ from simulation.errors import SimulationError
 from simulation.fleet import Tier
 from simulation.metrics import meets_slo
 from simulation.policies.static import Static
-from simulation.sizing.capacity import capacity
+from simulation.sizing.capacity import SizingCase, capacity
 from simulation.sizing.queueing import largest_rate
 from tests.simulation.builders import fleet, pool, profile, trace
 
@@ -33,7 +33,7 @@ LARGE = profile(
     ],
 )
 def test_bound_is_named_and_the_rate_meets_the_slo(tier, bound):
-    carried = capacity(LARGE, SAMPLE, tier)
+    carried = capacity(SizingCase(LARGE, SAMPLE, tier))
     assert carried.bound_by == bound
     assert carried.attainment >= tier.attainment
     for value, limit in ((carried.ttft_s, tier.ttft_s), (carried.tbt_s, tier.tbt_s)):
@@ -44,7 +44,7 @@ def test_bound_is_named_and_the_rate_meets_the_slo(tier, bound):
 
 def test_the_slo_breaks_a_little_above():
     tier = Tier("t", ttft_s=1.0)
-    carried = capacity(LARGE, SAMPLE, tier)
+    carried = capacity(SizingCase(LARGE, SAMPLE, tier))
     for factor, met in ((0.9, True), (1.1, False)):
         rng = np.random.default_rng(99)
         rows = rng.integers(2000, size=20_000)
@@ -59,41 +59,46 @@ def test_little_memory_binds_and_costs_rate():
         alpha=0.03, beta=1.5e-4, gamma=0.03, delta=1.2e-4, max_batch=256, budget=2048, kv=20_000
     )
     for tier in (Tier("t", ttft_s=1.0), Tier("t")):
-        carried = capacity(small, SAMPLE, tier)
+        carried = capacity(SizingCase(small, SAMPLE, tier))
         assert carried.bound_by == "memory"
-        assert carried.max_rps < capacity(LARGE, SAMPLE, tier).max_rps
+        assert carried.max_rps < capacity(SizingCase(LARGE, SAMPLE, tier)).max_rps
 
 
 def test_saturated_rate_is_near_the_fluid_limit():
     fixed = (np.full(10, 800), np.full(10, 200))
-    carried = capacity(LARGE, fixed, Tier("t"))
+    carried = capacity(SizingCase(LARGE, fixed, Tier("t")))
     assert carried.max_rps == pytest.approx(largest_rate(LARGE, 800, 200)[0], rel=0.05)
 
 
 def test_looser_limits_never_carry_less():
-    rates = [capacity(LARGE, SAMPLE, Tier("t", ttft_s=t)).max_rps for t in (0.7, 1.0, 2.0, 5.0)]
+    rates = [
+        capacity(SizingCase(LARGE, SAMPLE, Tier("t", ttft_s=t))).max_rps
+        for t in (0.7, 1.0, 2.0, 5.0)
+    ]
     assert rates == sorted(rates)
 
 
 def test_same_seed_same_answer():
     tier = Tier("t", ttft_s=1.0)
-    assert capacity(LARGE, SAMPLE, tier, seed=4) == capacity(LARGE, SAMPLE, tier, seed=4)
+    assert capacity(SizingCase(LARGE, SAMPLE, tier, seed=4)) == capacity(
+        SizingCase(LARGE, SAMPLE, tier, seed=4)
+    )
 
 
 def test_trickle_that_misses_says_which_limit_and_what_the_profile_gives():
     fixed = (np.full(10, 1000), np.full(10, 200))
     with pytest.raises(SimulationError, match=r"TTFT limit of 100 ms.*up to 150 ms"):
-        capacity(LARGE, fixed, Tier("t", ttft_s=0.1))
+        capacity(SizingCase(LARGE, fixed, Tier("t", ttft_s=0.1)))
     with pytest.raises(SimulationError, match=r"TBT limit of 20 ms.*up to 30 ms"):
-        capacity(LARGE, fixed, Tier("t", tbt_s=0.02))
+        capacity(SizingCase(LARGE, fixed, Tier("t", tbt_s=0.02)))
 
 
 def test_requests_that_do_not_fit_are_told():
     tiny = profile(kv=100)
     with pytest.raises(SimulationError, match="fits"):
-        capacity(tiny, ([500], [10]), Tier("t"))
+        capacity(SizingCase(tiny, ([500], [10]), Tier("t")))
     with pytest.raises(SimulationError, match=r"50\.\d% of requests need more|4\d\.\d% of"):
-        capacity(tiny, ([500, 5], [10, 10]), Tier("t", ttft_s=60.0))
+        capacity(SizingCase(tiny, ([500, 5], [10, 10]), Tier("t", ttft_s=60.0)))
 
 
 @pytest.mark.parametrize(("max_batch", "bound"), [(8, "throughput"), (256, "tbt")])
@@ -104,5 +109,7 @@ def test_a_decode_pool_whose_fullest_batch_keeps_the_limit_is_bound_by_its_throu
     256 they are 68 ms."""
     speed = profile(alpha=0.03, beta=1.5e-4, gamma=0.03, delta=1.2e-4, max_batch=max_batch,
                   budget=2048, kv=4_000_000, tp=8)  # fmt: skip
-    carried = capacity(speed, SAMPLE, Tier("t", tbt_s=0.04), role="decode", requests=4000)
+    carried = capacity(
+        SizingCase(speed, SAMPLE, Tier("t", tbt_s=0.04), role="decode"), requests=4000
+    )
     assert carried.bound_by == bound

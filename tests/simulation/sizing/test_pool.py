@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simulation.fleet import KvLink, Tier
-from simulation.sizing.capacity import capacity, isolated_role
+from simulation.sizing.capacity import SizingCase, capacity, isolated_role
 from simulation.sizing.pool import (
     MAX_INSTANCES,
     SIMULATED,
@@ -34,22 +34,26 @@ TIGHT = Tier("t", ttft_s=0.8, tbt_s=0.1)
 
 @pytest.fixture(scope="module")
 def tight() -> PoolCurve:
-    return pool_curve(SPEED, SAMPLE, TIGHT)
+    return pool_curve(SizingCase(SPEED, SAMPLE, TIGHT))
 
 
 def test_one_instance_is_its_capacity_and_more_carry_more_each(tight: PoolCurve) -> None:
     each = tight.max_rps / np.arange(1, MAX_INSTANCES + 1)
-    assert tight.max_rps[0] == tight.alone.max_rps == capacity(SPEED, SAMPLE, TIGHT).max_rps
+    assert (
+        tight.max_rps[0]
+        == tight.alone.max_rps
+        == capacity(SizingCase(SPEED, SAMPLE, TIGHT)).max_rps
+    )
     assert (np.diff(tight.max_rps) > 0).all()
     assert each[1] > 1.1 * each[0] and each[7] > 1.2 * each[0] and each[63] > each[7]
-    full = capacity(SPEED, SAMPLE, Tier("any")).max_rps
+    full = capacity(SizingCase(SPEED, SAMPLE, Tier("any"))).max_rps
     assert each[63] < 1.01 * full
 
 
 def test_the_tier_is_met_just_below_and_missed_just_above(tight: PoolCurve) -> None:
     """Of pools that the curve simulates and of one that it reads in between, with other seeds."""
     for n in (2, 6, 16):
-        pools = isolated_role(SPEED, SAMPLE, TIGHT, "both", None, "chunked", n)[0]
+        pools = isolated_role(SizingCase(SPEED, SAMPLE, TIGHT), n)[0]
         fresh = Trial(pools, SAMPLE, TIGHT, seed=99, requests=40_000)
         for factor, met in ((0.95, True), (1.05, False)):
             share, judged = fresh.attained(fresh.at(factor * tight.max_rps[n - 1]))
@@ -79,7 +83,7 @@ def test_what_to_count_on_never_falls_with_the_pool(tight: PoolCurve) -> None:
 
 
 def test_where_saturation_binds_instances_do_not_help_each_other() -> None:
-    curve = pool_curve(SPEED, SAMPLE, Tier("any"))
+    curve = pool_curve(SizingCase(SPEED, SAMPLE, Tier("any")))
     assert curve.tps == pytest.approx(curve.tps[0] * np.arange(1, MAX_INSTANCES + 1))
     assert len(curve.points) == 1
 
@@ -88,8 +92,8 @@ def test_prefill_and_decode_pools_have_curves_of_their_own() -> None:
     """Prompts wait behind prompts, so that prefill gains most; a batch evens gaps out already. The
     senders before a decode pool take turns: one link would be full long before the pool is."""
     link = KvLink(1e5, 2e10)
-    prefill = pool_curve(SPEED, SAMPLE, TIGHT, role="prefill")
-    decode = pool_curve(SPEED, SAMPLE, TIGHT, role="decode", link=link)
+    prefill = pool_curve(SizingCase(SPEED, SAMPLE, TIGHT, role="prefill"))
+    decode = pool_curve(SizingCase(SPEED, SAMPLE, TIGHT, role="decode", link=link))
     gain = [curve.max_rps[15] / 16 / curve.max_rps[0] for curve in (prefill, decode)]
     assert gain[0] > 1.5 > 1.3 > gain[1] >= 1.0
     alone_sends = link.bytes_s / (link.kv_bytes_per_token * SAMPLE[0].mean())
@@ -122,7 +126,9 @@ def test_the_root_is_found_from_any_guess(guess: float) -> None:
 
 
 def test_the_same_seed_gives_the_same_curve() -> None:
-    curve, two = (pool_curve(SPEED, SAMPLE, TIGHT, seed=4, max_instances=2) for _ in range(2))
+    curve, two = (
+        pool_curve(SizingCase(SPEED, SAMPLE, TIGHT, seed=4), max_instances=2) for _ in range(2)
+    )
     assert (curve.max_rps == two.max_rps).all() and curve.points == two.points
 
 
@@ -143,11 +149,11 @@ def test_what_prompts_share_is_carried_for_next_to_nothing() -> None:
         lengths = (talks.isl, talks.osl)
         rates[turns] = [
             pool_curve(
-                SPEED, lengths, TIGHT, role=role, blocks=talks.blocks, max_instances=4
+                SizingCase(SPEED, lengths, TIGHT, role=role, blocks=talks.blocks), max_instances=4
             ).max_rps
             for role in ("both", "prefill")
         ]
-    plain = pool_curve(SPEED, lengths, TIGHT, max_instances=4).max_rps
+    plain = pool_curve(SizingCase(SPEED, lengths, TIGHT), max_instances=4).max_rps
     assert rates[1][0] == pytest.approx(plain, rel=0.05)
     assert (rates[30][0] > 1.1 * rates[1][0]).all()
     assert (rates[30][1] > 1.5 * rates[1][1]).all()

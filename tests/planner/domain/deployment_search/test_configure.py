@@ -24,7 +24,7 @@ from planner.inputs.scenario.speeds import speed_of
 from planner.inputs.scenario.user_facts import NO_USER_FACTS
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.profile import iteration_s
-from simulation.sizing.capacity import capacity
+from simulation.sizing.capacity import SizingCase, capacity
 
 ASKED = DeploymentQuery(
     model="llama-3.1-8b", isl=1024, osl=128, ttft_ms=1000, tbt_ms=40, top=4,
@@ -91,7 +91,7 @@ def test_what_a_scenario_makes_of_a_candidate_is_as_fast_and_carries_as_much(
         section, catalogue.model(configured.model), catalogue.gpu(row.gpu), NO_USER_FACTS
     )
     lengths = (np.array([1024]), np.array([128]))
-    sized = capacity(speed, lengths, ASKED.wanted.tier)
+    sized = capacity(SizingCase(speed, lengths, ASKED.wanted.tier))
     assert row.max_rps == pytest.approx(sized.max_rps, rel=0.05)
     assert speed.tp == row.gpus and speed.max_batch == row.max_batch
 
