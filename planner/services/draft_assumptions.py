@@ -55,6 +55,7 @@ def draft_assumptions(trace: Trace, document: str, serving: Serving) -> tuple[As
         *_lengths(trace, draft, serving.profile),
         *_assumed_spread(trace),
         *_caches(trace),
+        *_unanswered(trace),
     )
 
 
@@ -246,6 +247,18 @@ def _caches(trace: Trace) -> Iterator[Assumption]:
             f"on, {share:.0%} of prompt blocks repeat earlier ones",
             "your file has the hashes of its blocks",
             "Cached tokens need no prefill. Without prefix caches the plan needs more replicas.",
+        )
+
+
+def _unanswered(trace: Trace) -> Iterator[Assumption]:
+    """Yield the requests without an answer, such as embeddings and scores."""
+    if count := trace.report.get("unanswered"):
+        yield Assumption(
+            "sources",
+            "Requests without an answer",
+            f"{count:,} of {trace.requests:,}, as prompts alone",
+            "your file has no output tokens for them, as for embeddings and scores",
+            "They need prefill and no decode. The TPOT limit does not apply to them.",
         )
 
 

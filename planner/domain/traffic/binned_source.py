@@ -75,7 +75,10 @@ class BinnedSource:
             tokens if tokens is not None else requests * (lengths_of.mean if lengths_of else np.nan)
             for tokens, lengths_of in zip(counted, lengths, strict=True)
         )
-        return np.asarray(first), np.asarray(second)
+        # A request without an answer, such as an embedding, counts as one with an answer of one
+        # token, which the prefill makes.
+        answers = np.where(np.isnan(requests), second, np.maximum(second, requests))
+        return np.asarray(first), np.asarray(answers, np.float64)
 
     @property
     def cached_share(self) -> float:
@@ -196,13 +199,16 @@ class BinnedSource:
             def totals(tokens: FloatArray | None, part: FloatArray = part) -> FloatArray | None:
                 return None if tokens is None else np.round(tokens[between] * part)
 
+            answers = totals(columns.output_tokens)
+            if answers is not None:  # an answer of one token at least, as in ``tokens``
+                answers = np.maximum(answers, drawn)
             arrival, isl, osl = requests_from_bins(
                 drawn,
                 columns.bin_s,
                 columns.start_s + between.start * columns.bin_s - start_s,
                 self.lengths(),
                 rng,
-                (totals(columns.input_tokens), totals(columns.output_tokens)),
+                (totals(columns.input_tokens), answers),
                 # A part of all requests, chosen at random, has the same part of the excess.
                 dispersion=1.0 + (self.dispersion - 1.0) / parts,
             )

@@ -164,24 +164,27 @@ class _Reader:
         for label, names in self.names.items():
             names.add(pl.Series([grid.identity[label] for grid in grids], dtype=pl.String))
         when = next(iter(self._clocks.values()))
+        requests, answers = total(grids, "requests"), total(grids, "output_tokens")
+        unanswered = requests or 0 if answers == 0 else 0
         return Content(
             kind="demand",
             rows=self.rows,
-            requests=total(grids, "requests"),
+            requests=requests,
             clock=when,
             start_ns=min(grid.start_ns for grid in grids),
             end_ns=max(grid.end_ns for grid in grids),
             input_tokens=total(grids, "input_tokens"),
-            output_tokens=total(grids, "output_tokens"),
+            output_tokens=answers,
             names=self.names,
             columns=self._layout.columns,
-            notes=self._notes(),
+            notes=(*self._notes(), *([UNANSWERED] if unanswered else [])),
             series=series,
             bin_s=as_whole_number(width_ns / 1e9),
             extras={
                 "total_tokens": total(grids, "total_tokens"),
                 "cached_tokens": total(grids, "cached_tokens"),
                 "sample": self._reading.options.one_in or 1.0,
+                "unanswered": int(unanswered),
             },
         )
 
@@ -325,6 +328,7 @@ class _Reader:
         return tuple(notes)
 
 
+UNANSWERED = "No request has an answer: they count as load of their prompts alone, like embeddings."
 _KEYS = ("series", *LABELS)
 FIRST_TIMES = 3  # of the usual growth: a first value up to this is of the first bin alone
 
