@@ -25,13 +25,19 @@ RELAXATION_LIMIT_S = 10.0  # limit for one linear relaxation
 
 
 @dataclass(frozen=True, slots=True)
-class MarginalValue:
-    """The saving from moving one limit by ``step``, per hour of the objective."""
+class Move:
+    """A limit that moves by ``step``."""
 
     family: str
     what: str  # for sentences: "8 more H100-SXM in us-east"
     step: float
     unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class MarginalValue(Move):
+    """The saving from a move, per hour of the objective."""
+
     saves: float | None  # per hour, in units of the objective; None if it did not solve
     doubt: float  # half the width of the interval in which ``saves`` is proven
     relaxed: float | None  # the same from the linear relaxation; for capacity, from its duals
@@ -73,10 +79,12 @@ def capacity_values(
             solve_moved(
                 _with_more_capacity(problem, more),
                 plan,
-                family=CAPACITY,
-                what=f"{step} more {problem.row_names[row]} in {problem.regions[region]}",
-                step=float(step),
-                unit="GPUs",
+                Move(
+                    CAPACITY,
+                    f"{step} more {problem.row_names[row]} in {problem.regions[region]}",
+                    float(step),
+                    "GPUs",
+                ),
                 relaxed=None if optimum is None else dual,
                 options={"solver": solver, "gap": gap, "time_limit_s": time_limit_s},
                 check=check,
@@ -97,11 +105,8 @@ def _with_more_capacity(problem: PlanningProblem, capacity_gpus: IntArray) -> Pl
 def solve_moved(
     moved: PlanningProblem,
     plan: WindowPlan,
+    move: Move,
     *,
-    family: str,
-    what: str,
-    step: float,
-    unit: str,
     options: dict[str, object],
     relaxed: float | None = None,
     before: PlanningProblem | None = None,
@@ -115,12 +120,13 @@ def solve_moved(
     if before is not None:
         parts = [_relaxation_duals(problem, check)[0] for problem in (before, moved)]
         relaxed = None if None in parts else float(parts[0] or 0.0) - float(parts[1] or 0.0)
+    limit = move.family, move.what, move.step, move.unit
     other = solve_window(moved, check=check, **options)  # type: ignore[arg-type]
     if other.status not in (OPTIMAL, FEASIBLE):
-        return MarginalValue(family, what, step, unit, None, 0.0, relaxed)
+        return MarginalValue(*limit, None, 0.0, relaxed)
     saves = plan.objective_usd - other.objective_usd
     wide = (plan.objective_usd - plan.bound_usd) + (other.objective_usd - other.bound_usd)
-    return MarginalValue(family, what, step, unit, saves, wide / 2, relaxed)
+    return MarginalValue(*limit, saves, wide / 2, relaxed)
 
 
 def _relaxation_duals(

@@ -26,7 +26,7 @@ from planner.selectors.calibrations import CALIBRATIONS, KERNEL_FILE, SERVING_TA
 from planner.selectors.hardware import gpus_list, models_list
 from planner.selectors.hardware_rows import rows_table
 from planner.services.access import check_may_plan, check_may_remove
-from planner.services.idempotency import Key, request_key
+from planner.services.idempotency import request_key
 from planner.storage import row_arrays
 from simulation.performance.specs import WIDTHS
 
@@ -88,9 +88,16 @@ def calibration_upload(
         if earlier := key.earlier_row(own_rows):
             return earlier
         try:
-            return _read_and_save(
-                user, path, file_name, digest.hexdigest(), size, options, source, key
-            )
+            columns = {
+                "name": file_name[:120],
+                "file_name": file_name[:255],
+                "sha256": digest.hexdigest(),
+                "bytes": size,
+                "source": (source.strip() or file_name)[:500],
+                "owner": user,
+                **key.columns(),
+            }
+            return _read_and_save(path, file_name, options, columns)
         except IntegrityError:  # the same request came twice at the same time
             if earlier := key.earlier_row(own_rows):
                 return earlier
@@ -118,25 +125,9 @@ def calibration_delete(*, calibration: Calibration, user: User) -> None:
 
 
 def _read_and_save(
-    user: User | None,
-    path: Path,
-    file_name: str,
-    sha256: str,
-    size: int,
-    options: CalibrationOptions,
-    source: str,
-    key: Key,
+    path: Path, file_name: str, options: CalibrationOptions, columns: dict[str, Any]
 ) -> Calibration:
-    """Read a file as kernels or as benchmark rows, and store it."""
-    columns: dict[str, Any] = {
-        "name": file_name[:120],
-        "file_name": file_name[:255],
-        "sha256": sha256,
-        "bytes": size,
-        "source": (source.strip() or file_name)[:500],
-        "owner": user,
-        **key.columns(),
-    }
+    """Read a file as kernels or as benchmark rows, and store it with ``columns``."""
     if options.format in (KERNELS, *KERNEL_FORMATS) or _has_kernels(path, file_name, options):
         format = AUTO if options.format == KERNELS else options.format
         kernels = read_kernel_file(path, file_name, format, options.gpu or "")

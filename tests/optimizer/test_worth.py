@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from planner.optimizer import solve_window
-from planner.optimizer.marginal_values import capacity_values, solve_moved
+from planner.optimizer.marginal_values import Move, capacity_values, solve_moved
 from tests.optimizer.problems import best_by_counting, counted, problem, random_problem
 
 SEEDS = [seed for seed in range(60) if counted(seed) is not None]
@@ -42,12 +42,10 @@ def test_no_answer_is_none():
     hopeless = replace(problem(), demand_tps=problem().demand_tps * 1000)
     options = {"gap": 0.0}
     plan = solve_window(problem(), gap=0.0)
-    without = solve_moved(hopeless, plan, family="x", what="", step=1.0, unit="", options=options)
+    without = solve_moved(hopeless, plan, Move("x", "", 1.0, ""), options=options)
     assert without.saves is None
     less = replace(problem(), demand_tps=problem().demand_tps * 0.5)
-    kept = solve_moved(
-        less, plan, family="x", what="", step=1.0, unit="", options=options, before=problem()
-    )
+    kept = solve_moved(less, plan, Move("x", "", 1.0, ""), options=options, before=problem())
     assert kept.relaxed > 0
     assert kept.saves > 0
     assert np.isclose(kept.doubt, 0.0, atol=1e-4)

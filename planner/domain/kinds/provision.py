@@ -37,6 +37,7 @@ from planner.domain.provisioning.load import lengths_of, limit_of, peak_hours
 from planner.domain.provisioning.pools import (
     PHASES,
     Images,
+    SolveSettings,
     choose_variants,
     solve_variants,
     unknown_models,
@@ -254,9 +255,6 @@ def run(
                 timing=options.kernels,
                 interference=options.interference,
             ),
-            options.speeds == "profile",
-            options.rules,
-            Images(options.images, options.image_tokens),
             {
                 (m, r): lengths_of(
                     hardware,
@@ -267,8 +265,13 @@ def run(
                 )
                 for (m, r), peak in peaks.items()
             },
-            scenario.seed,
-            options.asked,
+            SolveSettings(
+                rules=options.rules,
+                images=Images(options.images, options.image_tokens),
+                by_profile=options.speeds == "profile",
+                block=options.asked,
+                seed=scenario.seed,
+            ),
             part(progress, 0.1, 0.1 + share),
         )
     )

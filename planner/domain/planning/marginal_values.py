@@ -18,7 +18,7 @@ from planner.domain.serialise import COLUMNS
 from planner.domain.sizing.sizing import size
 from planner.errors import PlannerError
 from planner.optimizer import solve_window
-from planner.optimizer.marginal_values import MarginalValue, capacity_values, solve_moved
+from planner.optimizer.marginal_values import MarginalValue, Move, capacity_values, solve_moved
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, PlanningProblem, WindowPlan
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
@@ -159,10 +159,12 @@ def _with_looser_limit(
     return solve_moved(
         replace(dearest.problem, theta_tps=theta, pool_tps=pools),
         dearest.plan,
-        family="slo",
-        what=f"{LIMITS[field]} limits {LOOSENED_BY:.0%} looser ({step:,.0f} ms of the strictest)",
-        step=step,
-        unit="ms",
+        Move(
+            "slo",
+            f"{LIMITS[field]} limits {LOOSENED_BY:.0%} looser ({step:,.0f} ms of the strictest)",
+            step,
+            "ms",
+        ),
         options=dearest.options,
         before=dearest.problem,
     )
@@ -201,10 +203,7 @@ def _quantile(
     return solve_moved(
         replace(dearest.problem, demand_tps=dearest.problem.demand_tps + more),
         dearest.plan,
-        family="quantile",
-        what="One point of quantile more (normal errors assumed)",
-        step=1.0,
-        unit="point",
+        Move("quantile", "One point of quantile more (normal errors assumed)", 1.0, "point"),
         options=dearest.options,
         before=dearest.problem,
     )

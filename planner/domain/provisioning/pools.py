@@ -91,25 +91,31 @@ def variants(hardware: Hardware, peaks: dict[tuple[int, int], Peak]) -> tuple[Va
     )
 
 
+@dataclass(frozen=True, slots=True)
+class SolveSettings:
+    """How the cases of a run are planned."""
+
+    rules: Rules
+    images: Images
+    by_profile: bool  # operator times are scaled to match the scenario's own profiles
+    block: BlockOptions | None  # operators that are planned by every method
+    seed: int  # of replays
+
+
 def solve_variants(
     hardware: Hardware,
     variants: tuple[Variant, ...],
     limits: Mapping[tuple[int, Phase], Limit],
     measured: dict[str, Measurements],
-    by_profile: bool,
-    rules: Rules,
-    images: Images,
     lengths: Mapping[tuple[int, int], tuple[IntArray, IntArray]],
-    seed: int,
-    block: BlockOptions | None,
+    settings: SolveSettings,
     progress: Progress,
 ) -> list[Case]:
     """Plan both phases of each variant for its peak, within the limits of its model.
 
-    Replays draw requests from ``lengths``, which is by model and region. ``by_profile``: operator
-    times are scaled to match the scenario's own profiles. ``block``: operators that are planned
-    by every method.
+    Replays draw requests from ``lengths``, which is by model and region.
     """
+    rules, block = settings.rules, settings.block
     cases = []
     for done, variant in enumerate(variants):
         model, gpu = hardware.models[variant.m], variant.gpu
@@ -118,7 +124,7 @@ def solve_variants(
         assert model.shape is not None  # see variants
         for phase in PHASES:
             limit = limits[variant.m, phase]
-            service = images.on(
+            service = settings.images.on(
                 PhaseLoad(
                     shape=model.shape,
                     gpu=gpu,
@@ -131,9 +137,9 @@ def solve_variants(
                 )
             )
             isl, osl = lengths[variant.m, variant.r]
-            judge = Judge(isl, osl, limit.attainment, seed) if isl.size else None
+            judge = Judge(isl, osl, limit.attainment, settings.seed) if isl.size else None
             measurements = measured[gpu.name]
-            if by_profile:
+            if settings.by_profile:
                 bare = problem_of(service, variant.weights, measured=measurements)
                 measurements = replace(measurements, times=profile_ratio(bare, variant.profiles))
             problem, levels = solve_levels(service, variant.weights, rules, measurements, judge)

@@ -148,7 +148,7 @@ class ModuleLevel(Policy):
             gpus_wanted = sum(int(counts[p] * each[p]) for p in wanting)
             for p in wanting:
                 count = int(free * counts[p] // gpus_wanted)
-                self._borrow(out[p], p, count, int(counts[p]), left, i, int(each[p]))
+                left[i] -= int(each[p]) * self._borrow(out[p], p, count, int(counts[p]))
         for p, pool_modules in enumerate(modules):
             if pool_modules is None or not counts[p] or not self.other_gpus:
                 continue
@@ -160,21 +160,21 @@ class ModuleLevel(Policy):
             ]
             for _, i in sorted(reachable, reverse=True):
                 if today.pools[idle[i][0][0]].spot == today.pools[p].spot:
-                    count = left[i] // int(each[p])
-                    source = idle[i][0][0]
-                    self._borrow(out[p], source, count, int(counts[p]), left, i, int(each[p]))
+                    count, source = left[i] // int(each[p]), idle[i][0][0]
+                    left[i] -= int(each[p]) * self._borrow(out[p], source, count, int(counts[p]))
         return out
 
-    def _borrow(
-        self, lenders: list[_Lender], source: int, count: int, instances: int, left: list[int],
-        i: int, each: int,
-    ) -> None:  # fmt: skip
-        """Add up to ``count`` units to ``lenders``, within the limit of devices per instance."""
+    def _borrow(self, lenders: list[_Lender], source: int, count: int, instances: int) -> int:
+        """Add up to ``count`` units to ``lenders``, and return how many.
+
+        The limit of devices per instance holds.
+        """
         room = self.devices - sum(lender.devices for lender in lenders)
-        count = min(count, room * instances, left[i] // each)
-        if count > 0:
-            lenders.append(_Lender(source, count, min(room, -(-count // instances))))
-            left[i] -= count * each
+        count = min(count, room * instances)
+        if count <= 0:
+            return 0
+        lenders.append(_Lender(source, count, min(room, -(-count // instances))))
+        return count
 
     def _layout(
         self, context: PolicyContext, today: Fleet, p: int, count: int, pool_modules: Modules,

@@ -164,7 +164,6 @@ def linear_profile(
     max_batch_tokens: int,
     kv_capacity_tokens: int,
     provenance: Provenance,
-    checks: tuple[Check, ...] = (),
     spread: float = 0.0,
 ) -> LinearProfile:
     """Build the profile from fitted parameters."""
@@ -182,7 +181,6 @@ def linear_profile(
         max_batch_tokens=max_batch_tokens,
         kv_capacity_tokens=kv_capacity_tokens,
         provenance=provenance,
-        checks=checks,
         fitted_decodes=line.decodes,
         fitted_prefill_tokens=line.prefill_tokens,
         fitted_context=line.context,
