@@ -32,6 +32,7 @@ _RATE_NAMES = {  # of columns and of units in cells
     "per_minute": re.compile(r"(per_?m(in(ute)?)?|(^|_)[rqt]pm|/ ?m(in)?)$", re.IGNORECASE),
     "per_hour": re.compile(r"(per_?h(our)?|(^|_)[rqt]ph|/ ?h(our)?)$", re.IGNORECASE),
 }
+_MOMENT_S = re.compile(r"arrival[_ ]s$", re.IGNORECASE)  # a moment in s, not a count of arrivals
 _MULTIPLE = re.compile(r"[ _(.]+(k|thousands?|mil|millions?)\)?$", re.IGNORECASE)
 _SUFFIX = re.compile(r"[ _]?(per|/)[ _]?(s(ec(ond)?)?|m(in(ute)?)?|h(our)?)$", re.IGNORECASE)
 _NAMESPACE = re.compile(r"^\w+:|_total$")  # of a metric: vllm:prompt_tokens_total
@@ -47,7 +48,7 @@ _VALUES = ("value", "Value", "VALUE")
 AMOUNT_FIELDS = ("requests", "input_tokens", "output_tokens", "total_tokens", "cached_tokens")
 REQUEST_EXTRAS = (
     "hash_ids", "utility", "cached_tokens", "reasoning_tokens", "status", "cache_hit",
-    "request_id", "sample_rate", "session", "parent",
+    "request_id", "sample_rate", "session", "parent", "delay",
 )  # fmt: skip
 
 # Words of a column's name that make it the field, for names that are in no list.
@@ -240,6 +241,8 @@ class Resolver:
         if (declared := self._of_format.get(field)) and (found := self._declared(declared)):
             return found
         column = self._known(SYNONYMS.get(field, ())) or self._by_words(field)
+        if field == "requests" and column and _MOMENT_S.search(column):
+            return None
         scale = _MULTIPLE.search(column) if column and field in AMOUNT_FIELDS else None
         factor = 1e6 if scale and scale[1][0] in "mM" else 1e3 if scale else 1.0
         return Expression(((column,),), factor) if column else None

@@ -53,6 +53,7 @@ status: status statuscode responsestatus responsestatuscode httpstatus responsec
     finishreason errortype errorcode
 cache_hit: cachehit iscachehit cachestatus cachedresponse responsecached fromcache iscached cached
 request_id: requestid reqid xrequestid callid completionid spanid requestuuid
+delay: delay delayms turndelay turndelayms thinktime thinktimems
 session: sessionid session conversationid conversation threadid dialogid sessionuuid
 parent: parentrequestid parentchatid
 sample_rate: samplerate samplingrate sampleprobability samplingprobability

@@ -28,6 +28,7 @@ REQUEST_FIELDS = (
     "sample_rate",
     "session",
     "parent",
+    "delay",
 )
 DEMAND_FIELDS = (
     "time",

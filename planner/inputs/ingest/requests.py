@@ -127,6 +127,10 @@ class _Reader:
         self.columns += [condition.column for condition, _ in self._conditions]
         self.totals = _Totals()
         self._order = clock.Order()
+        # Time of the last turn of each session, for files whose turns state delays.
+        self._begun = pl.DataFrame(
+            schema={fields.get("session", ""): pl.String, "time": pl.Float64}
+        )
         self._seen: list[tuple[int, int, IntArray]] = []  # first and last time, hashes of ids
 
     def take(self, batch: Batch) -> None:
@@ -135,7 +139,7 @@ class _Reader:
         totals.rows += batch.lines.size + sum(fault.lines.size for fault in batch.faults)
         for fault in batch.faults:
             self._reading.tally.add(fault)
-        batch = self._rows_of_load(batch)
+        batch = self._with_delays(self._rows_of_load(batch))
         frame = batch.frame
         times = read_times(self._reading, batch, self._clock, self._order)
         self._reading.watch_order(times.ns, self._clock)
@@ -159,6 +163,34 @@ class _Reader:
             self._note_ends(ns, batch, None if bad is None else np.flatnonzero(~bad))
             self._count(ns, frame, tokens)
             self._write(ns, tokens, frame)
+
+    def _with_delays(self, batch: Batch) -> Batch:
+        """Return the batch with the times of turns that state a delay after the turn before.
+
+        The time of the answer in between is not known, so the turns come earlier than they did.
+        """
+        delay, session = (self._fields.get(name) for name in ("delay", "session"))
+        if delay is None or session is None or not self._clock.units or batch.frame.is_empty():
+            return batch
+        (arrival,), (unit,) = self._clock.columns, self._clock.units
+        per_delay = clock.UNITS_NS[clock.unit_of(delay) or unit] / clock.UNITS_NS[unit]
+        time, wait = pl.col(arrival).cast(pl.Float64), pl.col(delay).cast(pl.Float64) * per_delay
+        before = self._begun.rename({"time": "begun"})
+        frame = batch.frame.join(before, on=session, how="left", nulls_equal=True)
+        later = (time.is_null() | (time == time.shift(1).over(session))) & wait.is_not_null()
+        start = pl.when(later).then(None).otherwise(time)
+        turn = start.is_not_null().cum_sum().over(session)
+        base = start.forward_fill().over(session).fill_null(pl.col("begun"))
+        moment = base + pl.when(later).then(wait).otherwise(0.0).cum_sum().over(session, turn)
+        found = frame.select(session, moment.alias("time"))
+        self._begun = pl.concat([self._begun, found.drop_nulls()]).unique(session, keep="last")
+        if not frame.select(later.any()).item():
+            return batch
+        self._reading.findings["delays"] = (
+            f"Turns with {delay} come that long after the turn before them. Answers take no time."
+        )
+        kept = batch.frame.with_columns(found["time"].alias(arrival))
+        return Batch(kept, batch.lines, batch.text, batch.faults)
 
     def _rows_of_load(self, batch: Batch) -> Batch:
         """Return the rows that the filter keeps and that put load on a GPU."""

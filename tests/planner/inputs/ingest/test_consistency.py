@@ -313,3 +313,25 @@ def test_the_column_of_times_may_be_the_last_one_of_a_panel(ingest):
     rows = "".join(f"{i % 5} req/s,2025-06-02T{i:02d}:00:00Z\n" for i in range(24))
     report = ingest("llama-3.1-8b,Time\n" + rows)
     assert report.models == ("llama-3.1-8b",) or report.series[0].model == "llama-3.1-8b"
+
+
+@pytest.mark.parametrize("chunk_bytes", [64, 1 << 20])
+def test_turns_come_their_delay_after_the_turn_before(tmp_path, store, chunk_bytes):
+    rows = []
+    for i in range(30):
+        rows.append({"session_id": f"s{i}", "timestamp": 4000 * i})
+        rows += [{"session_id": f"s{i}", "delay": 3000 + 500 * turn} for turn in range(2)]
+    rows = [row | {"input_length": 100, "output_length": 10} for row in rows]
+    path = tmp_path / "sessions.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    report = ingest_file(path, store, IngestOptions(chunk_bytes=chunk_bytes))
+    arrivals = read_requests(store).arrival_s
+    expected = [4 * i + after for i in range(30) for after in (0, 3, 6.5)]
+    assert (arrivals - arrivals[0]).tolist() == sorted(expected)
+    assert report.requests == 90
+
+
+def test_a_delay_beside_every_time_changes_nothing(ingest):
+    rows = "".join(f"{i}.5,s{i // 2},7,500,100\n" for i in range(40))
+    report = ingest("arrival_s,session_id,delay,prompt_tokens,completion_tokens\n" + rows)
+    assert (report.start_ns, report.end_ns) == (500_000_000, 39_500_000_000)
