@@ -370,9 +370,9 @@ def _next_level(its: Comparison) -> str:
     other = its.plans[names.index(following)]
     if other.level is not None and not other.level.qualifies:
         return f"no plan passes {following}"
-    if other.outcome.name == its.key:
-        return f"{following} costs the same"
     more = other.outcome.cost_usd - its.plan.outcome.cost_usd
+    if other.outcome.name == its.key or round(more, 2) == 0:
+        return f"{following} costs the same"
     sign = "+" if more >= 0 else "−"
     with_spare = "N+1 " if other.level is not None and other.level.spare else ""
     return f"{with_spare}({following}): {sign}{figure(abs(more), '$')}"
