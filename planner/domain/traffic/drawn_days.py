@@ -101,13 +101,13 @@ def requests_of_path(
         if missing.any():
             edges = np.repeat(np.arange(bins) * bin_s, missing)
             arrival = np.sort(edges + rng.random(len(edges)) * bin_s)
-            isl, osl, cached = drawn_requests(traffic, place[0], len(arrival), rng)
+            isl, osl, prefixes = drawn_requests(traffic, place[0], len(arrival), rng)
             codes = [np.full(len(arrival), code, np.int16) for code in place]
             pieces.append(
                 replace(
                     pattern.rows(slice(0)), arrival_s=arrival, input_tokens=isl,
                     output_tokens=osl, model=codes[0], region=codes[1], tier=codes[2],
-                    start_s=window.start_s, blocks=cached, session=None,
+                    start_s=window.start_s, blocks=prefixes, session=None,
                 )
             )  # fmt: skip
     pieces = [piece for piece in pieces if len(piece)]

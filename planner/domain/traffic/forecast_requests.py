@@ -20,7 +20,7 @@ from planner.domain.traffic.window import Window
 from simulation.arrays import FloatArray, Int32Array
 from simulation.sizing.workload import Burstiness, unit_arrivals
 from simulation.synthesis import EmpiricalLengths
-from simulation.trace import CachedTokens, Trace
+from simulation.trace import PrefixBlocks, Prefixes, Trace
 
 ENOUGH = 6.0  # standard deviations of a Poisson count, drawn beyond the mean
 
@@ -66,20 +66,26 @@ def requests_ahead(
         m = traffic.models.index(key.model)
         burstiness = traffic.arrivals[m] if traffic.arrivals else 1.0
         arrival = _arrivals(mean, window.bin_s, burstiness, rng)
-        isl, osl, cached = drawn_requests(traffic, m, len(arrival), rng)
+        isl, osl, prefixes = drawn_requests(traffic, m, len(arrival), rng)
         codes = m, traffic.regions.index(key.region), traffic.tiers.index(key.tier)
         piece = all_from(traffic.measured, codes, window.start_s, arrival, isl, osl)
-        pieces.append(replace(piece, blocks=cached))
+        pieces.append(replace(piece, blocks=prefixes))
     return merge(pieces, replay=FORECAST), tuple(notes)
 
 
 def drawn_requests(
     traffic: Traffic, m: int, count: int, rng: np.random.Generator
-) -> tuple[Int32Array, Int32Array, CachedTokens | None]:
-    """Draw lengths from a model's own requests, with their cached tokens if they are known."""
+) -> tuple[Int32Array, Int32Array, Prefixes | None]:
+    """Draw lengths from a model's own requests, with what a prefix cache finds of them.
+
+    Requests with prompt blocks come in the order of the trace, as for sizes.
+    """
     shared = traffic.shared[m] if traffic.shared else None
-    if shared is None or not isinstance(shared.blocks, CachedTokens):
+    if shared is None or not traffic.prefix_caching:
         return *EmpiricalLengths(*traffic.lengths[m]).sample(count, rng), None
+    if isinstance(shared.blocks, PrefixBlocks):
+        sequence = shared.again(count)
+        return sequence.isl, sequence.osl, sequence.blocks
     rows = rng.integers(len(shared.isl), size=count)
     return shared.isl[rows], shared.osl[rows], shared.blocks.rows(rows)
 

@@ -85,6 +85,7 @@ class Traffic:
     arrivals: tuple[Burstiness, ...] = ()  # [l] arrivals within a bin; empty: Poisson
     deferrable: frozenset[str] = frozenset()  # names of tiers
     samples: tuple[Sample, ...] = ()  # sources that hold one in n requests
+    prefix_caching: bool = False  # whether any model caches prefixes
 
     def expected(self, start_s: float, end_s: float) -> float:
         """Return the expected number of requests that arrive in ``[start_s, end_s)``."""
@@ -246,6 +247,7 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
         lengths=tuple(sample.lengths for sample in lengths),
         shared=tuple(sample.shared for sample in lengths),
         deferrable=settings.deferrable,
+        prefix_caching=settings.prefix_caching,
         samples=tuple(
             Sample.of(stored) for key, stored in traces.items() if key in used and stored.sample > 1
         ),

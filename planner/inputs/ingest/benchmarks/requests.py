@@ -58,6 +58,7 @@ def runs(
             "tbt_s": float(np.nanmedian(part["tbt_s"])),
             "e2e_s": float(np.median(part["e2e_s"])),
             "throughput": float(osl.sum()) / seconds,
+            "completed": float(osl.size),
         }
         for name, value in row.items():
             columns.setdefault(name, []).append(value)

@@ -15,7 +15,7 @@ from planner.domain.traffic.forecast_requests import requests_ahead
 from planner.domain.traffic.known_lengths import known_lengths, traffic_with_known_lengths
 from planner.domain.traffic.sources import StoredTrace
 from planner.domain.whatif.closed_form_capacity import closed_rps
-from simulation.trace import CachedTokens
+from simulation.trace import CachedTokens, PrefixBlocks
 from tests.planner.domain import builders as make
 
 HORIZON = {"period_s": 600, "lead_s": 0, "duration_s": 600}
@@ -95,6 +95,25 @@ def test_requests_ahead_have_cached_tokens(tmp_path: Path) -> None:
     traffic = traffic_with_known_lengths(traffic, known_lengths(traffic, window, scenario.seed))
     ahead, _ = requests_ahead(traffic, window, "last-value", 4)
     assert ahead.blocks.tokens.tolist() == np.floor(0.5 * ahead.input_tokens).tolist()
+
+
+def test_requests_ahead_keep_blocks_where_caches_are_on(tmp_path: Path) -> None:
+    """Sizes count on the blocks, so a replay ahead must have them too."""
+    names = [f"chat-{i % 300}" for i in range(3600)]
+    stored = make.request_file(
+        tmp_path, np.arange(3600.0), isl=500 + np.arange(3600) // 3, osl=20, session_id=names
+    )
+    for caching in (True, False):
+        scenario = make.scenario(
+            serving=[{"prefix_caching": caching}], horizon=HORIZON | {"start": "end"}
+        )
+        _, traffic, window = make.parts(scenario, stored)
+        traffic = traffic_with_known_lengths(traffic, known_lengths(traffic, window, scenario.seed))
+        ahead, _ = requests_ahead(traffic, window, "last-value", 4)
+        assert isinstance(ahead.blocks, PrefixBlocks) == caching
+        if caching:
+            _, counts = np.unique(ahead.blocks.ids, return_counts=True)
+            assert (counts > 1).mean() > 0.5
 
 
 def test_a_larger_share_needs_no_more_prefill(tmp_path: Path) -> None:
