@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -77,7 +79,7 @@ def read_benchmarks(
         ) from None
     if not text.strip():
         raise IngestError(f"{source.name} is empty; upload the file that the benchmark wrote.")
-    documents = text_documents(text, source.name)
+    documents = text_documents(text, source.name) or _flat_results(text, format)
     if documents or text.lstrip()[0] in "{[":
         documents = documents or _documents(text, source.name)
         kind, rows, notes = _json(documents, source.name, format)
@@ -126,6 +128,20 @@ def _json(
     if format not in ("auto", known[0]):
         raise IngestError(f"{name} looks like the JSON of {known[0]}, not of {format}; use auto.")
     return known
+
+
+def _flat_results(text: str, format: str) -> list[dict[str, object]]:
+    """Return the rows of a CSV table whose columns are the keys of a declared tool's result."""
+    if format not in ("auto", *TOOLS) or text.lstrip()[0] in "{[":
+        return []
+    header = text.lstrip().split("\n", 1)[0].strip().replace('"', "").split(",")
+    if not any(set(tool.known_by) <= set(header) for tool in TOOLS.values() if not tool.requests):
+        return []
+    rows = csv.DictReader(io.StringIO(text.lstrip()))
+    try:
+        return [{key: value for key, value in row.items() if key and value} for row in rows]
+    except csv.Error:  # the reader of tables names the line
+        return []
 
 
 def _unknown(documents: list[dict[str, object]], name: str) -> IngestError:

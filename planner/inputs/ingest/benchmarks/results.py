@@ -146,7 +146,9 @@ def declared(documents: Sequence[Any], name: str) -> tuple[str, BenchmarkRows, l
                 raise IngestError(f"{name}: no request was completed; leave this result out.")
             if tool.requests:
                 return (tool.name, *_rows_per_run(values, name))
-            rows = [_row(each) for each in values if each.get("tbt") != 0]
+            for each in values:  # a report lists runs without a completed request too
+                each["left_out"] = bool(tool.rows) and not each["tbt"] > 0
+            rows = [_row(each) for each in values if not each["left_out"]]
             if not rows:
                 raise IngestError(f"{name}: no benchmark has a completed request; run it again.")
             texts = {key: [str(row[key]) for row in rows] for key in TEXTS}
@@ -228,7 +230,7 @@ def _notes(values: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return sentences on failed requests, replicas and missing times between tokens."""
     notes = []
     for number, each in enumerate(values, 1):
-        if each.get("tbt") == 0:
+        if each["left_out"]:
             notes.append(f"Benchmark {number} left out: none of its requests was completed.")
         failed = each.get("failed", 0.0)
         done = each.get("completed", each.get("total", math.nan) - failed)

@@ -1,7 +1,9 @@
-"""Read results that tools write as text: MLPerf's logs, and reports in YAML."""
+"""Read results that tools write as text: MLPerf's logs, tables of metrics, and reports in YAML."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 from typing import Any
@@ -28,6 +30,11 @@ def text_documents(text: str, name: str) -> list[dict[str, object]]:
         entries = [entry for line in lines if isinstance(entry := _entry(line), dict)]
         facts = {str(entry.get("key")): entry.get("value") for entry in entries}
         return [_served(facts, "result_first_token_mean_latency_ns", name)]
+    if text.lstrip().startswith("Metric,"):
+        try:
+            return [_metrics(text)]
+        except csv.Error as error:
+            raise IngestError(f"{name}: {error}; export the table of metrics again.") from None
     if text.lstrip()[0] in "{[" or len(_YAML.findall(text)) < 2:
         return []
     if len(text) > MAX_CHARACTERS:
@@ -43,6 +50,20 @@ def text_documents(text: str, name: str) -> list[dict[str, object]]:
 
 def _facts(text: str) -> dict[str, object]:
     return dict(_LINE.findall(text))
+
+
+def _metrics(text: str) -> dict[str, object]:
+    """Return a table of metrics as AIPerf and GenAI-Perf write it, in the form of their JSON."""
+    found: dict[str, object] = {}
+    names: list[str] = []
+    for cells in csv.reader(io.StringIO(text)):
+        if cells and cells[0].strip() == "Metric":
+            names = [name.strip() for name in cells[1:]]
+        elif len(cells) > 1:
+            metric = "_".join(re.sub(r"\(.*?\)", "", cells[0]).lower().split())
+            values = dict(zip(names, cells[1:], strict=False))
+            found[metric] = {"avg": values["Value"]} if "Value" in values else values
+    return found
 
 
 def _entry(line: str) -> Any:

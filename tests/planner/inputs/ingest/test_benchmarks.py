@@ -403,3 +403,24 @@ def test_a_report_of_llm_d_in_its_own_units(tmp_path, units):
     path.with_suffix(".json").write_text(json.dumps(report))
     again = read_benchmarks(path.with_suffix(".json")).rows
     assert again.throughput[0] == read.rows.throughput[0] == 202
+
+
+def test_results_in_a_table_are_read_as_in_json(read):
+    columns = [key for key, value in VLLM_NEW.items() if value is not None]
+    lines = [",".join(columns), ",".join(str(VLLM_NEW[key]) for key in columns)]
+    table, whole = read("\n".join(lines) + "\n", "runs.csv"), read(VLLM_NEW)
+    assert table.format == "vllm"
+    for name in ("isl", "osl", "concurrency", "ttft_s", "tbt_s", "tp", "throughput"):
+        assert getattr(table.rows, name)[0] == getattr(whole.rows, name)[0]
+
+
+def test_a_table_of_metrics_of_genai_perf(read):
+    text = (
+        "Metric,avg,p50\nTime To First Token (ms),130,120\nInter Token Latency (ms),11,10\n"
+        "Request Latency (ms),2500,2400\nInput Sequence Length (tokens),550,550\n"
+        "Output Sequence Length (tokens),200,200\n\nMetric,Value\n"
+        "Request Throughput (requests/sec),8\nOutput Token Throughput (tokens/sec),1600\n"
+    )
+    rows = read(text, "profile_export_genai_perf.csv").rows
+    assert (rows.ttft_s[0], rows.tbt_s[0]) == pytest.approx((0.12, 0.01))
+    assert (rows.isl[0], rows.osl[0], rows.concurrency[0]) == (550, 200, 20)
