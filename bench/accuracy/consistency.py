@@ -45,7 +45,7 @@ from simulation.errors import SimulationError
 from simulation.fleet import Tier
 from simulation.performance.estimate.calibration import ENGINES
 from simulation.performance.estimate.defaults import Deployment
-from simulation.performance.estimate.estimate import Refused, estimate, estimate_rows
+from simulation.performance.estimate.estimate import RefusedEstimate, estimate, estimate_rows
 from simulation.performance.profile import iteration_s
 from simulation.performance.roofline import roofline_profile
 from simulation.performance.specs import Arrangement
@@ -138,7 +138,7 @@ def _one_speed() -> dict[str, Any]:
         estimates = estimate_rows(asked, estimate_fit().calibration, efficiencies())
         prompt = float(iteration_s(read, 0.0, 0.0, ISL, ISL * ISL / 2.0))
         for users, answer in zip(AT_ONCE, estimates, strict=True):
-            if isinstance(answer, Refused) or answer.batch < users:
+            if isinstance(answer, RefusedEstimate) or answer.batch < users:
                 continue
             decode = float(iteration_s(read, users, users * (ISL + OSL / 2.0), 0.0, 0.0))
             apart["decode"][f"{name} {users:g}"] = abs(decode / answer.decode_s - 1.0)

@@ -19,7 +19,13 @@ import numpy.typing as npt
 from planner.inputs.catalogue import hardware
 from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.ingest.benchmarks import read_benchmarks
-from simulation.performance.fitting.compare import PREFILL, TBT, Residuals, compare_with, joined
+from simulation.performance.fitting.compare import (
+    PREFILL,
+    TBT,
+    Residuals,
+    compare_with,
+    concatenate_residuals,
+)
 from simulation.performance.fitting.fit import linear_profile
 from simulation.performance.fitting.fit_linear import linear_fit
 from simulation.performance.operator import operator_profile
@@ -63,7 +69,7 @@ def mape(residuals: Residuals, quantity: str) -> float:
 def random_rows(fit: Fit, parts: list[BenchmarkRows]) -> Residuals:
     random = np.random.default_rng(SEED)
     tests = [[random.random(part.rows) < SHARE for part in parts] for _ in range(SPLITS)]
-    return joined([
+    return concatenate_residuals([
         left_out(fit, part, test)
         for each in tests for part, test in zip(parts, each, strict=True)
     ])  # fmt: skip
@@ -82,7 +88,7 @@ def configurations(fit: Fit, parts: list[BenchmarkRows]) -> tuple[Residuals, Res
             whole_rows = part.take(part.whole)
             residuals = left_out(fit, whole_rows, test[part.whole])
             (edge if beyond.any() else inside).append(residuals)
-    return joined(inside), joined(edge)
+    return concatenate_residuals(inside), concatenate_residuals(edge)
 
 
 def of_file(path: Path, prefix: str) -> dict[str, Any]:
@@ -132,7 +138,7 @@ def beside(data: Path) -> dict[str, Any]:
         for kind, profile in profiles.items():
             by_kind[kind].append(compare_with(profile, part, "unseen").residuals)
     return {
-        f"{kind}_{name}_mape": mape(joined(parts), quantity)
+        f"{kind}_{name}_mape": mape(concatenate_residuals(parts), quantity)
         for kind, parts in by_kind.items()
         for name, quantity in QUANTITIES.items()
     }

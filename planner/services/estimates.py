@@ -35,7 +35,12 @@ from planner.selectors.measured_corrections import (
     stored_measurements,
 )
 from simulation.performance.estimate.errors import CellSelector, cell_words
-from simulation.performance.estimate.estimate import Deployment, Estimate, Refused, estimate_rows
+from simulation.performance.estimate.estimate import (
+    Deployment,
+    Estimate,
+    RefusedEstimate,
+    estimate_rows,
+)
 from simulation.performance.graph import operator_graph
 from simulation.performance.power import load, watts
 
@@ -128,7 +133,7 @@ def estimate_sweep(
     fit, hardware = estimate_fit(), own_hardware()
     deployed = deployment(row, hardware)
     (estimate,) = estimate_rows([deployed], fit.calibration, efficiencies())
-    if isinstance(estimate, Refused):
+    if isinstance(estimate, RefusedEstimate):
         return []
     arranged = estimate.arranged
     fixed = replace(deployed, decode=arranged.decode, decode_workers=arranged.decode_workers)
@@ -144,7 +149,7 @@ def estimate_sweep(
         for load, loaded, answer, move in zip(
             loads, swept, estimates, measured_changes, strict=True
         )
-        if not isinstance(answer, Refused)
+        if not isinstance(answer, RefusedEstimate)
     ]
 
 
@@ -177,7 +182,7 @@ def estimate_many(
     for index, deployed, at_rate, estimate, move in zip(
         indices, deployments, rated, estimates, measured_changes, strict=True
     ):
-        if isinstance(estimate, Refused):
+        if isinstance(estimate, RefusedEstimate):
             answers[index] = _refused_row(estimate)
             continue
         answer = _answer_row(deployed, estimate, fit, move)
@@ -205,7 +210,7 @@ def _measured_changes(
     )
 
 
-def _refused_row(refused: Refused) -> Answer:
+def _refused_row(refused: RefusedEstimate) -> Answer:
     return {"refused": refused.reason}
 
 

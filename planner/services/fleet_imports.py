@@ -46,7 +46,7 @@ class Imported:
 
 
 @dataclass(frozen=True, slots=True)
-class _Placed:
+class _CompletePool:
     """A pool with every fact that a scenario needs, and the names of the scenario."""
 
     pool: RunningPool
@@ -91,7 +91,7 @@ def with_fleet(document: str, text: str, name: str, given: Given = NOTHING_GIVEN
     pools = read_fleet(text, name)
     scenario, data = parse(document), outline(document)
     known = own_hardware()
-    placed = [_placed(pool, scenario, given, known, name) for pool in pools]
+    placed = [_in_scenario_names(pool, scenario, given, known, name) for pool in pools]
     places = {(each.model, each.region) for each in placed}
     kept = [
         row
@@ -128,9 +128,9 @@ def _label(row: Any) -> str:
     return str(row.get("label", "")) if isinstance(row, Mapping) else ""
 
 
-def _placed(
+def _in_scenario_names(
     pool: RunningPool, scenario: Scenario, given: Given, known: UserFacts, name: str
-) -> _Placed:
+) -> _CompletePool:
     """Return a pool in the names of the scenario; raise ScenarioError for a missing fact."""
     where = f"{name}, {pool.name}" if pool.name else name
     if lacking := [fact for fact in pool.needs if not getattr(given, fact)]:
@@ -156,7 +156,7 @@ def _placed(
         notes.append(
             f"{pool.name}: its pods ask for {asked} GPUs, its engine uses {width * engines}"
         )
-    return _Placed(
+    return _CompletePool(
         replace(
             pool,
             minimum=None if pool.minimum is None else pool.minimum * engines,
@@ -234,7 +234,7 @@ def _region(name: str, scenario: Scenario, given: Given, where: str) -> str:
     )
 
 
-def _today(each: _Placed) -> Row:
+def _today(each: _CompletePool) -> Row:
     """Return the row of ``fleet.today``."""
     pool = each.pool
     row: Row = {
@@ -268,7 +268,7 @@ def _joined(rows: Sequence[Row]) -> list[Row]:
     return list(joined.values())
 
 
-def _with_room(row: Mapping[str, Any], region: Any, placed: Sequence[_Placed]) -> Row:
+def _with_room(row: Mapping[str, Any], region: Any, placed: Sequence[_CompletePool]) -> Row:
     """Return a region with the GPU types of the pools, at least as many as run there."""
     used: dict[str, int] = {}
     for each in placed:
@@ -281,7 +281,9 @@ def _with_room(row: Mapping[str, Any], region: Any, placed: Sequence[_Placed]) -
     return {**changed, "capacity": capacity}
 
 
-def _new_profiles(placed: Sequence[_Placed], scenario: Scenario, known: UserFacts) -> Iterator[Row]:
+def _new_profiles(
+    placed: Sequence[_CompletePool], scenario: Scenario, known: UserFacts
+) -> Iterator[Row]:
     """Yield the profiles that the scenario lacks: measured where built in, else estimated."""
     have = {_key(row.model, row.gpu, _width(row), row.role) for row in scenario.profiles}
     for each in placed:

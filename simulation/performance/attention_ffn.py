@@ -119,7 +119,7 @@ def attention_ffn_profile(
     model, the GPUs and the split do not fit together.
     """
     _check_split(shape, arrangement, split)
-    attending, experts = _sides(arrangement, split)
+    attending, experts = _arrangements_of_sides(arrangement, split)
     attention, ffn = _attention(shape, attending), _ffn(shape, experts)
     timing = partial(estimated_s, gpu=gpu, efficiencies=efficiencies)
     transfer = _transfer(shape, gpu, arrangement, split, efficiencies)
@@ -160,7 +160,7 @@ def kv_tokens(
 
     Raises SimulationError if the weights of either side do not fit.
     """
-    attending, _ = _sides(arrangement, split)
+    attending, _ = _arrangements_of_sides(arrangement, split)
     side_weights = side_bytes(shape, arrangement, split)
     used = OVERHEAD_BYTES + activation_bytes(shape, attending, max_batch_tokens)
     room = [gpu.memory_bytes * MEMORY_SHARE - used - weights for weights in side_weights]
@@ -183,7 +183,7 @@ def side_bytes(
     shape: ModelShape, arrangement: Arrangement, split: AttentionFfn
 ) -> tuple[float, float]:
     """Return the bytes of weights on each attention GPU and on each feed-forward GPU."""
-    attending, experts = _sides(arrangement, split)
+    attending, experts = _arrangements_of_sides(arrangement, split)
     moe, dense = feed_forward_layers(shape)
     factor = 3 if shape.gated else 2
     stored = BYTES[attending.weights] + SCALE_BYTES[attending.weights]
@@ -230,7 +230,9 @@ def _check_split(shape: ModelShape, arrangement: Arrangement, split: AttentionFf
         )
 
 
-def _sides(arrangement: Arrangement, split: AttentionFfn) -> tuple[Arrangement, Arrangement]:
+def _arrangements_of_sides(
+    arrangement: Arrangement, split: AttentionFfn
+) -> tuple[Arrangement, Arrangement]:
     """Return both sides as ordinary arrangements of their GPUs: attention, feed-forward."""
     copies = split.attention // arrangement.tp
     attending = replace(arrangement, attention_dp=copies, moe_tp=1, moe_ep=split.attention)

@@ -36,7 +36,7 @@ class Line:
         return np.asarray((size >= self.sizes[0]) & (size <= self.sizes[-1]))
 
 
-def line(sizes: FloatArray, seconds: FloatArray) -> Line:
+def monotone_line(sizes: FloatArray, seconds: FloatArray) -> Line:
     """Return the monotone line through points in any order; repeats count by their median."""
     order = np.argsort(sizes, kind="stable")
     unique, start = np.unique(sizes[order], return_index=True)

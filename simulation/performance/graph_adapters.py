@@ -24,14 +24,14 @@ def with_adapters(operators: Sequence[Operator], shape: ModelShape) -> list[Oper
     with_products: list[Operator] = []
     for operator in operators:
         with_products.append(operator)
-        if isinstance(operator, Gemm) and _adapted(operator):
+        if isinstance(operator, Gemm) and _takes_adapters(operator):
             with_products += _adapter_products(
                 operator, shape.adapters, _projections(operator, shape)
             )
     return with_products
 
 
-def _adapted(operator: Gemm) -> bool:
+def _takes_adapters(operator: Gemm) -> bool:
     plain = not isinstance(operator, Absorbed) and operator.matrices == 1
     return plain and operator.axis == "tokens" and operator.name not in WITHOUT
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulation.arrays import BoolArray, FloatArray
-from simulation.performance.collectives import CollectiveTable, Line, line, monotone
+from simulation.performance.collectives import CollectiveTable, Line, monotone, monotone_line
 from simulation.performance.work import (
     Attention,
     Collective,
@@ -304,7 +304,9 @@ def _groups(columns: list[FloatArray]) -> dict[tuple[int, ...], npt.NDArray[np.i
     return {tuple(int(v) for v in key): part for key, part in zip(keys, parts, strict=True)}
 
 
-def _merged(measured: list[KernelRows], names: tuple[str, ...]) -> dict[str, KernelRows]:
+def _merge_by_precision(
+    measured: list[KernelRows], names: tuple[str, ...]
+) -> dict[str, KernelRows]:
     """Merge rows into one KernelRows for each precision, with the columns ``names``."""
     result = {}
     for precision in sorted({rows.precision for rows in measured}):
@@ -317,10 +319,10 @@ def _merged(measured: list[KernelRows], names: tuple[str, ...]) -> dict[str, Ker
 
 def _gemm_tables(measured: list[KernelRows]) -> dict[str, GemmTable]:
     tables = {}
-    for precision, rows in _merged(measured, ("m", "n", "k")).items():
+    for precision, rows in _merge_by_precision(measured, ("m", "n", "k")).items():
         m, n, k = (rows.columns[c] for c in "mnk")
         lines = {
-            (key[0], key[1]): line(m[part], rows.seconds[part])
+            (key[0], key[1]): monotone_line(m[part], rows.seconds[part])
             for key, part in _groups([n, k]).items()
         }
         tables[precision] = GemmTable(lines, np.unique(n), np.unique(k))
@@ -331,7 +333,9 @@ def _attention(measured: list[KernelRows], length: str) -> dict[AttentionKey, Su
     """Build surfaces over batch and ``length``: isl for whole prompts, context for decodes."""
     tables = {}
     names = ("head_dim", "heads", "kv_heads", "batch", "context")
-    for precision, rows in _merged(measured, (*names, *({length} - set(names)))).items():
+    for precision, rows in _merge_by_precision(
+        measured, (*names, *({length} - set(names)))
+    ).items():
         c = rows.columns
         for key, part in _groups([c["head_dim"], c["heads"], c["kv_heads"]]).items():
             use = part[c["context"][part] == 0] if length == "isl" else part
@@ -354,10 +358,10 @@ def _medians(rows: KernelRows) -> KernelRows:
 def _experts(measured: list[KernelRows]) -> dict[ExpertsKey, Line]:
     tables = {}
     names = ("hidden", "intermediate", "experts", "top_k", "moe_tp", "moe_ep")
-    for precision, rows in _merged(measured, ("tokens", *names)).items():
+    for precision, rows in _merge_by_precision(measured, ("tokens", *names)).items():
         for key, part in _groups([rows.columns[name] for name in names]).items():
             h, i, e, top, tp, ep = key
-            tables[(precision, h, i, e, top, tp, ep)] = line(
+            tables[(precision, h, i, e, top, tp, ep)] = monotone_line(
                 rows.columns["tokens"][part], rows.seconds[part]
             )
     return tables
@@ -365,9 +369,9 @@ def _experts(measured: list[KernelRows]) -> dict[ExpertsKey, Line]:
 
 def _elementwise(measured: list[KernelRows]) -> dict[tuple[int, int], Line]:
     tables = {}
-    for rows in _merged(measured, ("m", "n", "k")).values():
+    for rows in _merge_by_precision(measured, ("m", "n", "k")).values():
         for key, part in _groups([rows.columns["k"], rows.columns["n"]]).items():
-            tables[(key[0], key[1])] = line(rows.columns["m"][part], rows.seconds[part])
+            tables[(key[0], key[1])] = monotone_line(rows.columns["m"][part], rows.seconds[part])
     return tables
 
 
@@ -377,6 +381,6 @@ def _collectives(measured: list[KernelRows]) -> CollectiveTable:
         if rows.op not in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"):
             continue
         for key, part in _groups([rows.columns["gpus"]]).items():
-            fitted = line(rows.columns["message_bytes"][part], rows.seconds[part])
+            fitted = monotone_line(rows.columns["message_bytes"][part], rows.seconds[part])
             lines[(rows.op, key[0])] = (*lines.get((rows.op, key[0]), ()), fitted)
     return CollectiveTable(lines)

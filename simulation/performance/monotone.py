@@ -42,7 +42,7 @@ def rising(grid: FloatArray, weights: FloatArray, passes: int = 20) -> FloatArra
     return np.maximum.accumulate(np.maximum.accumulate(result, axis=0), axis=1)
 
 
-def between(x: FloatArray, y: FloatArray, where: FloatArray) -> FloatArray:
+def interpolate(x: FloatArray, y: FloatArray, where: FloatArray) -> FloatArray:
     """Return ``y`` at ``where`` by monotone cubics (PCHIP) of log y over log x.
 
     If y rises between two knots, it rises everywhere between them. All values must be positive, and

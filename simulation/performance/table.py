@@ -30,7 +30,7 @@ import numpy.typing as npt
 from simulation.arrays import FloatArray
 from simulation.errors import SimulationError
 from simulation.performance.curves import ANY, Curve, Part, grid
-from simulation.performance.monotone import between, finer, isotonic, rising
+from simulation.performance.monotone import finer, interpolate, isotonic, rising
 from simulation.performance.profile import Check
 from simulation.performance.rows import BenchmarkRows
 from simulation.performance.specs import Provenance
@@ -73,7 +73,7 @@ class Family:
     weights: FloatArray  # rows behind each point
 
     def at(self, tokens: FloatArray) -> FloatArray:
-        return between(self.tokens, self.seconds, tokens)
+        return interpolate(self.tokens, self.seconds, tokens)
 
 
 def table_curve(rows: BenchmarkRows, *, mixed: float = 0.0) -> Curve:
@@ -265,7 +265,7 @@ def _decode(rows: BenchmarkRows) -> Part:
     weights[cells] = counts
     table = rising(table, weights)
     knots = finer(batches, STEPS)
-    table = np.column_stack([between(batches, column, knots) for column in table.T])
+    table = np.column_stack([interpolate(batches, column, knots) for column in table.T])
     table = np.maximum.accumulate(table, axis=1)  # cubics of two columns may cross
     measured = np.zeros(filled.shape, np.bool_)
     measured[cells] = True

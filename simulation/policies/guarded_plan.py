@@ -121,7 +121,7 @@ class Guarded(ScalingPolicy):
         step = self.schedule.step_at(observation.time_s)
         lent = np.zeros_like(step.counts) if step.lent is None else step.lent
         planned = step.counts - lent
-        targets = np.maximum(planned, self._above(observation, planned))
+        targets = np.maximum(planned, self._instances_above_plan(observation, planned))
         if step.lent is None:
             return Actions(targets, shares=step.shares)
         return Actions(targets, lend=lent > 0, keep_lent=lent, shares=step.shares)
@@ -149,14 +149,14 @@ class Guarded(ScalingPolicy):
             )
         return np.broadcast_to(each, pools)
 
-    def _above(self, observation: Observation, planned: IntArray) -> IntArray:
+    def _instances_above_plan(self, observation: Observation, planned: IntArray) -> IntArray:
         """Return the instances that the guard needs, ``[pools]``; 0 where the plan suffices."""
         decision = self._look(observation)
         serving = _minimum_per_pool([decision.served for decision in self._looks])
         room = self._staffing.carried(planned) * (1 + self.tolerance) + ROUNDING
-        more = (serving > room) & (self._together(serving) > self._together(room))
+        more = (serving > room) & (self._reachable_loads(serving) > self._reachable_loads(room))
         guarded = np.where(more, self._staffing.fewest(serving), 0.0) if more.any() else 0.0
-        piled = self._piled(observation, decision)
+        piled = self._has_long_queue(observation, decision)
         self._learn(observation, piled > 0)
         if self._learned.anything:
             learned = self._staffing.fewest(self._learned.needed(serving))
@@ -171,7 +171,7 @@ class Guarded(ScalingPolicy):
             self._asked.popleft()
         return np.asarray(reduce(np.maximum, (counts for _, counts in self._asked)))
 
-    def _together(self, loads: FloatArray) -> FloatArray:
+    def _reachable_loads(self, loads: FloatArray) -> FloatArray:
         """Return the tokens/s of all reachable pools of a pool's model and role, ``[pools]``."""
         return np.asarray(np.bincount(self._kind, loads * self._worth)[self._kind])
 
@@ -204,7 +204,7 @@ class Guarded(ScalingPolicy):
             [look.strain for look in self._looks], calm & (observation.starting == 0)
         )
 
-    def _piled(self, observation: Observation, look: _Decision) -> IntArray:
+    def _has_long_queue(self, observation: Observation, look: _Decision) -> IntArray:
         """Return the instances that hold the piled-up requests, or 0 without a pile."""
         piled: BoolArray = (
             _minimum_per_pool([look.flight for look in self._looks]) > PILED_UP * look.holds

@@ -11,7 +11,7 @@ from simulation.policy import Actions, Observation, ScalingPolicy
 
 
 @dataclass(eq=False)
-class Scheduled(ScalingPolicy):
+class ScheduleFollower(ScalingPolicy):
     """Keep ``targets[i]`` instances per pool from ``times_s[i]`` on (LT-I: immediately).
 
     ``times_s [periods]`` must increase; ``targets`` has the shape ``[periods, pools]``. Before the

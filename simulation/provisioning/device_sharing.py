@@ -38,7 +38,7 @@ MAX_COMBINATIONS = 81  # most combinations of fractions to place
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shared:
+class SharedPlan:
     """Services on common devices, compared with separate devices."""
 
     apart: tuple[Level, ...]
@@ -57,7 +57,7 @@ class Shared:
 
 def place_on_common_devices(
     phases: Sequence[PhaseProblem], apart: Sequence[Level], device_bytes: float
-) -> Shared:
+) -> SharedPlan:
     """Place ``phases`` on common devices, with the fewest devices found.
 
     ``apart`` has the best plan of each on separate devices. The result has no placement if common
@@ -78,7 +78,7 @@ def place_on_common_devices(
             if placed.feasible and placed.devices < fewest:
                 best = placed, picked
     if best is None:
-        return Shared(
+        return SharedPlan(
             tuple(apart),
             None,
             sum(level.memory_bytes for level in apart),
@@ -89,7 +89,7 @@ def place_on_common_devices(
     # Saved devices no longer draw idle power; the load and its power stay.
     spared = sum(level.devices for level in picked) - placement.devices
     power = sum(level.power_w for level in picked) - idle * spared
-    return Shared(tuple(apart), placement, float(placement.memory_bytes.sum()), power)
+    return SharedPlan(tuple(apart), placement, float(placement.memory_bytes.sum()), power)
 
 
 def _plan_within(phase: PhaseProblem, level: Level) -> Part:
@@ -138,7 +138,7 @@ def _combinations(plans: list[list[Level]]) -> list[tuple[Level, ...]]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Chunked:
+class ChunkedPlan:
     """Whole replicas and operators that do both phases in one iteration.
 
     A level is None if no batch keeps both limits. ``chunk_tokens`` are the prompt tokens per batch
@@ -162,7 +162,7 @@ def chunked_service(prefill: PhaseLoad, decode: PhaseLoad) -> PhaseLoad:
     )
 
 
-def best_chunked(phase: PhaseProblem, device_bytes: float) -> Chunked:
+def best_chunked(phase: PhaseProblem, device_bytes: float) -> ChunkedPlan:
     """Return the best plans over all batches; ``phase`` is the problem of a ``chunked_service``."""
     service = phase.service
     model: Level | None = None
@@ -180,7 +180,7 @@ def best_chunked(phase: PhaseProblem, device_bytes: float) -> Chunked:
         if fine is not None and (operator is None or _uses_less(fine, operator)):
             operator = fine
     tokens = None if batch is None else batch * service.isl / service.osl
-    return Chunked(model, operator, batch, tokens)
+    return ChunkedPlan(model, operator, batch, tokens)
 
 
 def with_batch_wait(

@@ -42,7 +42,7 @@ REPLAYED_ROUNDS = 4  # of the same search by replay: to 2% of a rate
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Course:
+class LevelOverTime:
     """Devices, power and SLO results of one granularity by window."""
 
     level: str
@@ -161,7 +161,7 @@ def over_time(
     levels: tuple[str, ...] = ("model", "operator"),
     every: Mapping[str, int] | None = None,
     judge: SampledWindows | None = None,
-) -> dict[str, Course]:
+) -> dict[str, LevelOverTime]:
     """Compute a course of each of ``levels``, planned for ``1 + headroom`` times the known rate.
 
     If that misses ``attainment``, the smallest larger headroom that meets it is used. A level that
@@ -178,7 +178,7 @@ def over_time(
     courses = {}
     for level in levels:
         seen = _windows_known(windows, planned_on, level, every or {})
-        course = partial(_simulate_course, level, book, windows, seen, startup_s, judge)
+        course = partial(_simulate_level, level, book, windows, seen, startup_s, judge)
         if judge is None:
             courses[level] = _least_headroom(partial(course, level), headroom, attainment, ROUNDS)
             continue
@@ -195,7 +195,7 @@ def over_time(
     return courses
 
 
-def _is_better(ours: Course, coarse: Course, attainment: float) -> bool:
+def _is_better(ours: LevelOverTime, coarse: LevelOverTime, attainment: float) -> bool:
     """Return whether a level's own plans meet the attainment with fewer GPUs or less power.
 
     If either misses it, the higher attainment wins.
@@ -207,12 +207,12 @@ def _is_better(ours: Course, coarse: Course, attainment: float) -> bool:
 
 
 def _least_headroom(
-    course: Callable[[float], Course],
+    course: Callable[[float], LevelOverTime],
     low: float,
     attainment: float,
     rounds: int,
     max_devices: int | None = None,
-) -> Course:
+) -> LevelOverTime:
     """Return the course with the smallest headroom from ``low`` on that meets ``attainment``.
 
     If none does, the course is that of the largest headroom, or of the first with more than
@@ -260,7 +260,7 @@ def _windows_known(
     return planned_on if isinstance(planned_on, Windows) else planned_on[level]
 
 
-def _simulate_course(
+def _simulate_level(
     level: str,
     book: _PlanCache,
     windows: Windows,
@@ -269,7 +269,7 @@ def _simulate_course(
     judge: SampledWindows | None,
     plan_level: str,
     headroom: float,
-) -> Course:
+) -> LevelOverTime:
     """Simulate ``level`` by window with plans of the level ``plan_level``.
 
     Requested capacity serves after its start-up windows, at once if that is less than one window.
@@ -308,7 +308,7 @@ def _simulate_course(
         assert stood is not None
         plans[w] = stood, book.problem(serving)
         power[w] = drawn + (plan.devices - stood.devices) * book.service.gpu.idle_w
-    return Course(
+    return LevelOverTime(
         level, size, power, memory, met, refused, windows.requests_s, headroom, plans,
         None if judge is None else judge.attainment(plans),
     )  # fmt: skip

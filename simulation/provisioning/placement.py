@@ -75,7 +75,7 @@ def place_services(
     for problem, _, plan in parts:
         check_feasible(problem, plan)
     packed = [packing_plan(*part) for part in parts]
-    merged = _merged(packed, parts)
+    merged = _merge_plans(packed, parts)
     parallel = np.concatenate([plan.parallel for _, _, plan in parts])
     where, used = _place_greedily(merged, parallel, device_bytes, 1.0, True)
     if used < 0:
@@ -86,7 +86,7 @@ def place_services(
     return placement_of("algorithm 2, together", 1.0, merged, where, used)
 
 
-def _merged(
+def _merge_plans(
     packed: list[Plan], parts: Sequence[tuple[OperatorProblem, Demand, OperatorPlan]]
 ) -> Plan:
     """Merge the plans of several services into one plan with limit 1."""

@@ -25,7 +25,7 @@ Evaluated = Callable[[float], Evaluation]  # evaluation at a rate
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sized:
+class PoolSize:
     """The largest rate, its binding constraint, and the evaluation at that rate.
 
     ``bound_by`` is ttft, tbt, e2e, memory or throughput.
@@ -47,7 +47,7 @@ def size_pool(
     senders: int = 1,
     precision: float = PRECISION,
     explain: bool = True,
-) -> Sized:
+) -> PoolSize:
     """Return the largest requests/s of a pool within ``tier``, to ``precision``.
 
     Only the tier limits that apply to the role count. Without ``explain`` the binding constraint is
@@ -71,14 +71,14 @@ def size_pool(
         )
     low, high = bracket
     if not explain:
-        return Sized(low, "", at(low))
+        return PoolSize(low, "", at(low))
     bound = "throughput" if high >= NEARLY * upper else most_missed(at(high), tier)
     if role == "decode":
         bound = decode_bound(bound, profile, tier, workload.isl, workload.osl)
     # If more memory would allow a higher rate, memory is the binding constraint.
     if roomy(1.02 * high).attained(tier) >= tier.attainment:
         bound = "memory"
-    return Sized(low, bound, at(low))
+    return PoolSize(low, bound, at(low))
 
 
 def largest_rate(

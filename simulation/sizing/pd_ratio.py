@@ -17,7 +17,7 @@ from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Tier
 from simulation.performance.profile import Profile
 from simulation.sizing.batch_queue import Evaluation, evaluate_pool
-from simulation.sizing.batch_sizing import Sized, size_pool
+from simulation.sizing.batch_sizing import PoolSize, size_pool
 from simulation.sizing.latencies import transfer_time
 from simulation.sizing.spread import sum_of
 from simulation.sizing.workload import Burstiness, Workload
@@ -194,7 +194,7 @@ def best_split(service: PdService, instances: int) -> RatioCapacity:
 
 def _sized_side(
     service: PdService, role: str, instances: int, senders: int, *, explain: bool = True
-) -> Sized:
+) -> PoolSize:
     return size_pool(
         service.prefill if role == "prefill" else service.decode,
         service.workload,

@@ -20,13 +20,7 @@ from simulation.arrays import FloatArray
 from simulation.arrival_pattern import ArrivalPattern
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
-from simulation.sizing.capacity import (
-    TRICKLE,
-    Capacity,
-    SizingCase,
-    capacity,
-    case_trial,
-)
+from simulation.sizing.capacity import TRICKLE, Capacity, SizingCase, capacity, case_trial
 from simulation.sizing.trial import Trial, outside_share
 
 MAX_INSTANCES = 64  # instances; in larger pools each instance has the same capacity

@@ -32,7 +32,7 @@ from simulation.performance.fitting.compare import (
     TBT,
     checks_of,
     compare_with,
-    joined,
+    concatenate_residuals,
 )
 from simulation.performance.fitting.fit import fit
 from simulation.performance.fitting.fit_linear import Parameter, configurations, least_squares
@@ -175,7 +175,7 @@ def rule_checks(
                 if part.row.size > MOST
                 else part
             )
-    return checks_of(joined(parts), RULE)
+    return checks_of(concatenate_residuals(parts), RULE)
 
 
 def carried_over(built: Sequence[Built], rule: tuple[Check, ...], data: Path) -> Iterator[Built]:

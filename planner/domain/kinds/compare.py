@@ -38,7 +38,7 @@ from planner.domain.replay.policy_selection import missing_baselines, policies_c
 from planner.domain.replay.rated_signals import PressureTests
 from planner.domain.replay.replay import run_policy
 from planner.domain.results import tables
-from planner.domain.results.answer import answer_of, timetable_tables, timetables_table
+from planner.domain.results.answer import answer_of, schedule_tables, schedules_table
 from planner.domain.results.basis import (
     Forecasts,
     Frame,
@@ -241,7 +241,7 @@ def run(
         ),
         tables.planned_tables(study, planned)
         | tables.replayed_tables(comparison)
-        | _timetables(study, comparison),
+        | _schedules(study, comparison),
         basis_of(
             study,
             *_whatif_inputs(study, scenario_plan, comparison),
@@ -250,11 +250,11 @@ def run(
     )
 
 
-def _timetables(study: Study, comparison: PolicyComparison) -> dict[str, pl.DataFrame]:
+def _schedules(study: Study, comparison: PolicyComparison) -> dict[str, pl.DataFrame]:
     """Return the recommended schedule for people, and the schedules of all policies for export."""
-    take, every = comparison.recommended, timetables_table(study, comparison.runs)
+    take, every = comparison.recommended, schedules_table(study, comparison.runs)
     timetables = {} if every.is_empty() else {"timetables": every}
-    return timetable_tables(None if take is None else take.timetable) | timetables
+    return schedule_tables(None if take is None else take.timetable) | timetables
 
 
 def _with_simulated_plan(planned: PlannedWindow, comparison: PolicyComparison) -> PlannedWindow:

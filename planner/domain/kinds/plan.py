@@ -16,7 +16,7 @@ from planner.domain.planning.spare_replicas import spare_of
 from planner.domain.preparation import planned_of, study_of
 from planner.domain.progress import Progress, part
 from planner.domain.results import tables
-from planner.domain.results.answer import timetable_tables
+from planner.domain.results.answer import schedule_tables
 from planner.domain.results.basis import Forecasts, Frame, frame_of
 from planner.domain.results.recommended_policy import RecommendedPlan, recommended_plan
 from planner.domain.serialise import MERGED, OPTIONAL
@@ -122,7 +122,7 @@ def run(
             forecast=Forecasts(planned.forecasts, planned.quantiles),
             seconds=time.perf_counter() - begun,
         ),
-        tables.planned_tables(study, planned) | timetable_tables(take.timetable),
+        tables.planned_tables(study, planned) | schedule_tables(take.timetable),
         basis_of(study, planned),
     )
 

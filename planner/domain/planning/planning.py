@@ -26,9 +26,9 @@ from planner.optimizer import solve_window
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, ScalingPlan
 from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.policies.parts.schedule import ScheduleTable
-from simulation.policies.schedule_follower import Scheduled
+from simulation.policies.schedule_follower import ScheduleFollower
 
-CONTROL_S = Scheduled.interval_s  # interval at which an active plan is applied
+CONTROL_S = ScheduleFollower.interval_s  # interval at which an active plan is applied
 
 
 def plan_window(

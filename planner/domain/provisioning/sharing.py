@@ -14,7 +14,7 @@ from planner.domain.provisioning.unit import Case, Sentences, groups
 from planner.domain.serialise import gpu_words
 from simulation.performance.memory import MEMORY_SHARE
 from simulation.provisioning.device_sharing import (
-    Chunked,
+    ChunkedPlan,
     best_chunked,
     chunked_service,
     place_on_common_devices,
@@ -130,7 +130,7 @@ def _way_of_level(level: Level) -> SharingWay:
     return SharingWay(level.devices, level.power_w, level.memory_bytes / 1e9)
 
 
-def _best_chunked(prefill: Case, decode: Case, room: float) -> Chunked:
+def _best_chunked(prefill: Case, decode: Case, room: float) -> ChunkedPlan:
     service = chunked_service(prefill.service, decode.service)
     of = partial(problem_of, service, prefill.weights, measured=prefill.measured)
     return best_chunked(with_ample_replicas(of()), room)

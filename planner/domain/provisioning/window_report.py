@@ -12,7 +12,7 @@ import polars as pl
 from planner.domain.provisioning.unit import MODEL, MODULE, OPERATOR, WORDS, Sentences
 from planner.domain.provisioning.windows import ATTAINMENT, EVERY, WindowsOfCase
 from planner.domain.serialise import OPTIONAL, gpu_words
-from simulation.provisioning.over_time import Course, action_delay_s
+from simulation.provisioning.over_time import LevelOverTime, action_delay_s
 from simulation.provisioning.savings import Savings, saved_shares
 
 
@@ -26,7 +26,7 @@ class HeldPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class CourseFigures:
+class LevelFiguresOverTime:
     """A level over the window."""
 
     every_s: float  # interval between plans
@@ -49,7 +49,7 @@ class CourseFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class CourseTotal:
+class LevelTotal:
     """A level over the window, all pools together."""
 
     gpu_hours: float
@@ -58,7 +58,7 @@ class CourseTotal:
 
 
 @dataclass(frozen=True, slots=True)
-class CoursePool:
+class PoolOverTime:
     """One phase of one model in one region, with all levels over the window."""
 
     model: str
@@ -67,7 +67,7 @@ class CoursePool:
     phase: str
     slo_ms: float
     replayed_windows: int  # 0: limits are checked by mean latencies
-    levels: dict[str, CourseFigures]
+    levels: dict[str, LevelFiguresOverTime]
     savings: dict[str, Savings]
 
 
@@ -80,9 +80,9 @@ class OverTime:
     windows: int
     attainment: float
     replayed_windows: int  # of the pool with the fewest; 0: limits are checked by mean latencies
-    levels: dict[str, CourseTotal]
+    levels: dict[str, LevelTotal]
     savings: dict[str, Savings]
-    pools: tuple[CoursePool, ...]
+    pools: tuple[PoolOverTime, ...]
 
 
 def figures(journeys: list[WindowsOfCase], startup_s: float) -> OverTime:
@@ -90,7 +90,7 @@ def figures(journeys: list[WindowsOfCase], startup_s: float) -> OverTime:
     pools = tuple(_pool(journey, startup_s) for journey in journeys)
     names = list(journeys[0].courses)
     totals = {
-        name: CourseTotal(
+        name: LevelTotal(
             sum(pool.levels[name].gpu_hours for pool in pools),
             sum(pool.levels[name].kwh for pool in pools),
             sum(pool.levels[name].memory_gb for pool in pools),
@@ -109,11 +109,11 @@ def figures(journeys: list[WindowsOfCase], startup_s: float) -> OverTime:
     )
 
 
-def _pool(journey: WindowsOfCase, startup_s: float) -> CoursePool:
+def _pool(journey: WindowsOfCase, startup_s: float) -> PoolOverTime:
     """Return the figures of one phase over the window, by level."""
     case, window_s = journey.case, journey.load.windows.seconds
     levels = {
-        name: CourseFigures(
+        name: LevelFiguresOverTime(
             every_s=EVERY[course.level] * window_s,
             acts_s=action_delay_s(course.level, startup_s),
             gpu_hours=course.gpu_hours(window_s),
@@ -129,7 +129,7 @@ def _pool(journey: WindowsOfCase, startup_s: float) -> CoursePool:
         )
         for name, course in journey.courses.items()
     }
-    return CoursePool(
+    return PoolOverTime(
         model=case.model,
         region=case.region,
         gpu=case.gpu,
@@ -141,7 +141,7 @@ def _pool(journey: WindowsOfCase, startup_s: float) -> CoursePool:
     )
 
 
-def _share_as_whole_replicas(course: Course) -> float:
+def _share_as_whole_replicas(course: LevelOverTime) -> float:
     served = [plan[0] for plan in course.plans if plan is not None]
     return sum(level.replicas is not None for level in served) / max(len(served), 1)
 
@@ -155,7 +155,7 @@ def _held_plan(journey: WindowsOfCase, name: str) -> HeldPlan | None:
     return HeldPlan(gpus, gpus * hours, journey.held[name])
 
 
-def _savings(levels: Mapping[str, CourseFigures | CourseTotal]) -> dict[str, Savings]:
+def _savings(levels: Mapping[str, LevelFiguresOverTime | LevelTotal]) -> dict[str, Savings]:
     amounts = {
         name: (course.gpu_hours, course.kwh, course.memory_gb) for name, course in levels.items()
     }

@@ -32,7 +32,7 @@ from planner.errors import ScenarioError
 from planner.inputs.scenario.build import Hardware
 from simulation.arrays import FloatArray
 from simulation.performance.memory import MEMORY_SHARE
-from simulation.provisioning.over_time import Course, action_delay_s, over_time
+from simulation.provisioning.over_time import LevelOverTime, action_delay_s, over_time
 from simulation.provisioning.replay import Requests, can_replay
 from simulation.provisioning.window_replay import SampledWindows
 from simulation.provisioning.windows import Windows, demand_known, windows_of
@@ -77,7 +77,7 @@ class WindowsOfCase:
 
     case: Case
     load: ModelDemand
-    courses: dict[str, Course]
+    courses: dict[str, LevelOverTime]
     replayed: int = 0  # replayed windows; 0: limits are checked by mean latencies
     held: Mapping[str, float] = field(default_factory=dict)  # attainment of the peak-hour plans
 

@@ -25,7 +25,7 @@ from planner.optimizer.problem import PlanningProblem, ScalingPlan
 from planner.policies.context import BuiltPolicy, PolicyContext
 from simulation.arrays import FloatArray, IntArray
 from simulation.policies.parts.schedule import FixedSchedule, Schedule
-from simulation.policies.schedule_follower import Scheduled
+from simulation.policies.schedule_follower import ScheduleFollower
 from simulation.sizing.pool import fewest_instances
 
 FACTORS = tuple(np.geomspace(0.4, 0.97, 24).tolist())  # on the demand, if all of it meets the tiers
@@ -90,7 +90,7 @@ class Oracle:
             times, counts = counts_over_time(candidate.counts, candidate.window)
             schedule = FixedSchedule("plan", times, study.pools(counts))
             start = schedule.reset(study.fleet(study.pools(study.today)))
-        scheduled = Scheduled(schedule=schedule, name=self.key)
+        scheduled = ScheduleFollower(schedule=schedule, name=self.key)
         whole = None if plan is None else lambda: plan
         return replace(self.context.starting_from(scheduled, start), plan=whole, after=0.9)
 

@@ -11,7 +11,7 @@ from planner.domain.provisioning.algorithm1_comparison import Method
 from planner.domain.provisioning.block import BlockChoice, BlockMethod
 from planner.domain.provisioning.figures import LEVEL_NAMES, PoolFigures
 from planner.domain.provisioning.sharing import SharedService, SharingWay
-from planner.domain.provisioning.window_report import CourseFigures, CoursePool
+from planner.domain.provisioning.window_report import LevelFiguresOverTime, PoolOverTime
 from planner.domain.report import (
     Fact,
     Form,
@@ -181,11 +181,11 @@ def _over_time(result: ProvisionResult) -> Iterator[Section]:
     course = result.over_time
     if course is None:
         return
-    rows: list[tuple[CoursePool, str, CourseFigures]] = [
+    rows: list[tuple[PoolOverTime, str, LevelFiguresOverTime]] = [
         (pool, name, level) for pool in course.pools for name, level in pool.levels.items()
     ]
 
-    def held(name: str, row: tuple[CoursePool, str, CourseFigures]) -> float | None:
+    def held(name: str, row: tuple[PoolOverTime, str, LevelFiguresOverTime]) -> float | None:
         return getattr(row[2].held, name) if row[2].held else None
 
     levels = table(

@@ -10,7 +10,7 @@ import polars as pl
 
 from planner.domain.report import Form, Head, Table
 from planner.domain.reports.tables import Tables
-from planner.domain.results.answer import Timetable
+from planner.domain.results.answer import ReplicaSchedule
 
 PREFILL, DECODE = "prefill", "decode"
 WHOLE = ("mixed", "both", "")  # roles of replicas that do both phases
@@ -78,7 +78,7 @@ def schedule_of(tables: Tables, policy: str) -> Schedule | None:
     return Schedule(pools, _rows(pools, counts))
 
 
-def schedule_from(timetable: Timetable | None) -> Schedule | None:
+def schedule_from(timetable: ReplicaSchedule | None) -> Schedule | None:
     """Return the schedule of a recommendation; None if it has no pools."""
     if timetable is None or not timetable.pools:
         return None

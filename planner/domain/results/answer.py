@@ -34,7 +34,7 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ScheduleRow:
     """Replicas of each pool from ``begins`` until the next row."""
 
     begins: datetime
@@ -42,14 +42,14 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Timetable:
+class ReplicaSchedule:
     """Replica schedule, with a row for each change.
 
     ``by_itself``: the schedule has one row, and the policy scales by its own rule from there.
     """
 
     pools: tuple[Pool, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[ScheduleRow, ...]
     by_itself: bool
 
 
@@ -67,7 +67,7 @@ class Answer:
     """Recommendation as text: ``what`` to do, its ``facts``, and both as one ``sentence``."""
 
     sentence: str
-    timetable: Timetable
+    timetable: ReplicaSchedule
     what: str
     facts: tuple[Fact, ...] = ()
 
@@ -94,7 +94,7 @@ def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
     facts = tuple(fact for fact in parts if fact.words)
     sentence = "; ".join([what, *(f"{fact.before}{fact.words}" for fact in facts)])
     first = f"{missed_tiers_sentence(run)} " if missed_tiers_sentence(run) else ""
-    timetable = _timetable(study, counts, by_itself)
+    timetable = _schedule(study, counts, by_itself)
     return Answer(f"{first}{sentence}.", timetable, f"{first}{what}.", facts)
 
 
@@ -102,10 +102,10 @@ def plan_answer(study: Study, plan: ScalingPlan, policy: str) -> Answer:
     """Return a plan as a recommendation, without its cost and attainment."""
     counts, traits = study.pools(plan.target), traits_of(policy)
     words = _action_sentence(study, counts, traits.label, traits)
-    return Answer(words, _timetable(study, counts, by_itself=False), f"{words}.")
+    return Answer(words, _schedule(study, counts, by_itself=False), f"{words}.")
 
 
-def timetables_table(study: Study, runs: Sequence[PolicyRun]) -> pl.DataFrame:
+def schedules_table(study: Study, runs: Sequence[PolicyRun]) -> pl.DataFrame:
     """Return the schedule of every policy, one row per change and pool that is ever used.
 
     Policies that scale by their own rule have no schedule.
@@ -120,14 +120,14 @@ def timetables_table(study: Study, runs: Sequence[PolicyRun]) -> pl.DataFrame:
             "replicas": count,
         }
         for run in runs
-        if not (timetable := _timetable(study, *_counts(study, run))).by_itself
+        if not (timetable := _schedule(study, *_counts(study, run))).by_itself
         for row in timetable.rows
         for pool, count in zip(timetable.pools, row.replicas, strict=True)
     ]
     return pl.DataFrame(rows)
 
 
-def timetable_tables(timetable: Timetable | None) -> dict[str, pl.DataFrame]:
+def schedule_tables(timetable: ReplicaSchedule | None) -> dict[str, pl.DataFrame]:
     """Return table ``timetable``: a row per change, a column of replicas per pool.
 
     Return no table if the schedule is empty.
@@ -156,14 +156,14 @@ def _counts(study: Study, run: PolicyRun) -> tuple[IntArray, bool]:
     return counts, not run.traits.flat
 
 
-def _timetable(study: Study, counts: IntArray, by_itself: bool) -> Timetable:
+def _schedule(study: Study, counts: IntArray, by_itself: bool) -> ReplicaSchedule:
     window, hardware = study.window, study.hardware
     used = [p for p in range(counts.shape[1]) if counts[:, p].any()]
     changed = np.r_[True, (np.diff(counts, axis=0) != 0).any(axis=1)]
-    return Timetable(
+    return ReplicaSchedule(
         pools=tuple(_pool(hardware, p) for p in used),
         rows=tuple(
-            Row(
+            ScheduleRow(
                 moment(window.start_s + window.period_s * p),
                 tuple(int(counts[p, place]) for place in used),
             )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from planner.domain.recommend.figures import Expected, assurance_figures
 from planner.domain.recommend.rule import TIE, Choice
 from planner.domain.recommend.test_days import TestDay
-from planner.domain.results.answer import Fact, Timetable, plan_answer
+from planner.domain.results.answer import Fact, ReplicaSchedule, plan_answer
 from planner.domain.serialise import shares_in_time
 from planner.domain.study import PolicyRun, Study
 from planner.inputs.scenario.schema.test_days import LEVELS
@@ -67,7 +67,7 @@ class Recommended:
     equal_slo_saving: float | None
     yardsticks: tuple[OracleBaseline, ...]
     why: str = ""  # reason of the choice
-    timetable: Timetable | None = None
+    timetable: ReplicaSchedule | None = None
     what: str = ""  # the action, without its effects
     facts: tuple[Fact, ...] = ()  # effects of the action
 
@@ -88,7 +88,7 @@ class RecommendedPlan:
     attainment: dict[str, float | None] | None
     meets_slo: bool | None
     equal_slo_saving: float | None
-    timetable: Timetable
+    timetable: ReplicaSchedule
 
 
 def recommended_plan(

@@ -40,7 +40,7 @@ from planner.policies.builtin.forecast_plan import Planned as PlannedPolicy
 from planner.policies.context import BuiltPolicy
 from simulation.arrays import FloatArray, IntArray
 from simulation.policies.parts.schedule import FixedSchedule
-from simulation.policies.schedule_follower import Scheduled
+from simulation.policies.schedule_follower import ScheduleFollower
 
 PERFECT = "perfect"
 NEARLY = 1e-9  # relative tolerance for rounding
@@ -121,7 +121,9 @@ def _replay_counts(
     study: Study, times_s: FloatArray, counts: IntArray, progress: Progress
 ) -> PolicyRun:
     policy = PlannedPolicy(name="lt-i", label="Active plan")
-    rule = Scheduled(schedule=FixedSchedule(policy.key, times_s.tolist(), counts), name=policy.key)
+    rule = ScheduleFollower(
+        schedule=FixedSchedule(policy.key, times_s.tolist(), counts), name=policy.key
+    )
     built = BuiltPolicy(rule, study.fleet(counts[0]), range(counts.shape[1]))
     return replayed(
         study, policy, built, seed=study.settings.seed, progress=progress, detailed=False

@@ -19,7 +19,7 @@ from planner.inputs.scenario.speeds import split_speed
 from simulation.errors import SimulationError
 from simulation.fleet import Tier
 from simulation.performance.profile import Profile
-from simulation.sizing.batch_sizing import Sized, size_pool
+from simulation.sizing.batch_sizing import PoolSize, size_pool
 from simulation.sizing.capacity import SENDERS
 from simulation.sizing.pd_slo_split import role_tier
 from simulation.sizing.trial import SharedPrompts
@@ -139,7 +139,7 @@ def _rows(
 
 def _closed_form_size(
     hardware: Hardware, model_column: At, profile: Profile, tier: Tier, work: Workload
-) -> Sized:
+) -> PoolSize:
     """Return the closed-form size of a profile, at TTFT for prefill and at TBT otherwise."""
     role = hardware.columns[model_column[1]].role
     link = next((link for (m, _), link in hardware.links.items() if m == model_column[0]), None)

@@ -17,7 +17,12 @@ from planner.inputs.estimates.deployment_rows import deployment
 from planner.inputs.estimates.measurement_defects import Defect, defects, prefix_hits
 from planner.inputs.scenario.user_facts import NO_USER_FACTS, UserFacts
 from simulation.arrays import FloatArray
-from simulation.performance.estimate.estimate import Deployment, Estimate, Refused, estimate_rows
+from simulation.performance.estimate.estimate import (
+    Deployment,
+    Estimate,
+    RefusedEstimate,
+    estimate_rows,
+)
 from simulation.performance.estimate.measured_corrections import (
     LearnedCorrections,
     Times,
@@ -146,7 +151,7 @@ def corrections_from(
     )
     kept: list[tuple[Measurement, Estimate]] = []
     for row, answer in zip(measured_rows, answers, strict=True):
-        if isinstance(answer, Refused):
+        if isinstance(answer, RefusedEstimate):
             sentences.append(f"{row.place} is not used: {answer.reason}")
         else:
             row = _checked(row, answer)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.catalogue.estimate_calibration import estimate_fit
 from simulation.performance.estimate.defaults import Deployment
-from simulation.performance.estimate.estimate import Refused, estimate_rows
+from simulation.performance.estimate.estimate import RefusedEstimate, estimate_rows
 from simulation.performance.specs import Arrangement
 
 
@@ -86,5 +86,5 @@ def _gpu_uses(deployments: list[Deployment]) -> list[GpuUse]:
     return [
         GpuUse(way.decode.gpus, way.decode_workers or 1.0, answer.tokens_per_s)
         for way, answer in zip(deployments, answers, strict=True)
-        if not isinstance(answer, Refused)
+        if not isinstance(answer, RefusedEstimate)
     ]

@@ -9,7 +9,15 @@ from typing import Any
 
 from planner.inputs.fleet.kubernetes import keda_triggers, pod_facts
 from planner.inputs.fleet.launch_lines import engine_facts, model_of_path
-from planner.inputs.fleet.pools import RunningPool, Trigger, gpu_type, rows, section, whole, words
+from planner.inputs.fleet.pools import (
+    RunningPool,
+    Trigger,
+    gpu_type,
+    one_line,
+    rows,
+    section,
+    whole_number,
+)
 
 Body = Mapping[str, Any]
 SATURATION = "epp pool saturation"  # what llm-d's endpoint picker scales by, if nothing is stated
@@ -45,9 +53,9 @@ def _split(value: Any) -> list[str]:
     if isinstance(value, list):
         return [str(word) for word in value]
     try:
-        return shlex.split(words(value))
+        return shlex.split(one_line(value))
     except ValueError:  # an open quote
-        return words(value).split()
+        return one_line(value).split()
 
 
 def _compose(services: Body) -> Iterator[RunningPool]:
@@ -56,7 +64,9 @@ def _compose(services: Body) -> Iterator[RunningPool]:
         service, deploy = section(each), section(each, "deploy")
         command = [w for key in ("entrypoint", "command") for w in _split(service.get(key))]
         devices = rows(section(deploy, "resources", "reservations").get("devices"))
-        gpus = sum(whole(d.get("count")) or len(_split(d.get("device_ids"))) for d in devices)
+        gpus = sum(
+            whole_number(d.get("count")) or len(_split(d.get("device_ids"))) for d in devices
+        )
         container = {
             "image": service.get("image"),
             "command": command,
@@ -64,15 +74,15 @@ def _compose(services: Body) -> Iterator[RunningPool]:
         }
         pool = pod_facts({"spec": {"containers": [container]}})
         if pool is not None:
-            count = whole(deploy.get("replicas", service.get("scale", 1)))
+            count = whole_number(deploy.get("replicas", service.get("scale", 1)))
             yield replace(pool, name=str(name), replicas=1 if count is None else count)
 
 
 def _llmd(body: Body) -> Iterator[RunningPool]:
     """Yield the pools of llm-d: decode, and prefill where it is enabled."""
     model, artifacts = section(body, "model"), section(body, "modelArtifacts")
-    named = words(model.get("huggingfaceId") or model.get("name") or artifacts.get("name"))
-    named = named or model_of_path(words(artifacts.get("uri")))
+    named = one_line(model.get("huggingfaceId") or model.get("name") or artifacts.get("name"))
+    named = named or model_of_path(one_line(artifacts.get("uri")))
     scaling = section(body, "eppKedaSaturation")
     alone = section(body, "standalone")
     parts = {role: section(body, role) for role in ("prefill", "decode")}
@@ -83,10 +93,10 @@ def _llmd(body: Body) -> Iterator[RunningPool]:
         pool = _role(part)
         pool = replace(
             pool,
-            name=words(body.get("fullnameOverride") or body.get("name")),
+            name=one_line(body.get("fullnameOverride") or body.get("name")),
             model=named or pool.model,
             role=role if len(on) > 1 else pool.role,
-            replicas=1 if (count := whole(part.get("replicas"))) is None else count,
+            replicas=1 if (count := whole_number(part.get("replicas"))) is None else count,
         )
         if scaling.get("enabled") and role == "decode":
             pool = _saturation(section(scaling, "scaledObject")).over(pool)
@@ -95,7 +105,7 @@ def _llmd(body: Body) -> Iterator[RunningPool]:
 
 def _runs(part: Body) -> bool:
     on = part.get("enabled", part.get("create", True))
-    return bool(on) and whole(part.get("replicas", 1)) != 0
+    return bool(on) and whole_number(part.get("replicas", 1)) != 0
 
 
 def _role(part: Body) -> RunningPool:
@@ -104,9 +114,9 @@ def _role(part: Body) -> RunningPool:
     found = pod_facts({"spec": pod}, always=True) or RunningPool()
     degree, kind = section(part, "parallelism"), section(part, "acceleratorType")
     stated = RunningPool(
-        tp=whole(degree.get("tensor")),
-        dp=whole(degree.get("data")),
-        gpu=gpu_type(words(kind.get("labelValue"))) if kind else "",
+        tp=whole_number(degree.get("tensor")),
+        dp=whole_number(degree.get("data")),
+        gpu=gpu_type(one_line(kind.get("labelValue"))) if kind else "",
     )
     return stated.over(found)
 
@@ -117,8 +127,8 @@ def _saturation(scaled: Body) -> RunningPool:
         [{"type": "prometheus", "metadata": row} for row in rows(scaled.get("triggers"))]
     )
     return RunningPool(
-        minimum=whole(scaled.get("minReplicas")),
-        maximum=whole(scaled.get("maxReplicas")),
+        minimum=whole_number(scaled.get("minReplicas")),
+        maximum=whole_number(scaled.get("maxReplicas")),
         scaled=True,
         triggers=stated or (Trigger("llm-d", SATURATION),),
     )
@@ -137,22 +147,22 @@ def _production_stack(spec: Body) -> Iterator[RunningPool]:
         terms = {"nodeSelectorTerms": row.get("nodeSelectorTerms")}
         affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
         placed = pod_facts({"spec": {"affinity": affinity, **row}}, always=True) or RunningPool()
-        count = whole(row.get("replicaCount"))
+        count = whole_number(row.get("replicaCount"))
         scaled = bool(keda.get("enabled"))
         yield replace(
             facts,
-            name=words(row.get("name")),
-            model=model_of_path(words(row.get("modelURL"))) or facts.model,
-            tp=whole(config.get("tensorParallelSize")) or facts.tp,
-            pp=whole(config.get("pipelineParallelSize")) or facts.pp,
-            gpus=whole(row.get("requestGPU")),
+            name=one_line(row.get("name")),
+            model=model_of_path(one_line(row.get("modelURL"))) or facts.model,
+            tp=whole_number(config.get("tensorParallelSize")) or facts.tp,
+            pp=whole_number(config.get("pipelineParallelSize")) or facts.pp,
+            gpus=whole_number(row.get("requestGPU")),
             gpu=placed.gpu,
             engine="vllm",
-            engine_version=words(row.get("tag")).removeprefix("v"),
-            max_batch=whole(config.get("maxNumSeqs")) or facts.max_batch,
+            engine_version=one_line(row.get("tag")).removeprefix("v"),
+            max_batch=whole_number(config.get("maxNumSeqs")) or facts.max_batch,
             replicas=1 if count is None else count,
-            minimum=whole(keda.get("minReplicaCount")) if scaled else None,
-            maximum=whole(keda.get("maxReplicaCount")) if scaled else None,
+            minimum=whole_number(keda.get("minReplicaCount")) if scaled else None,
+            maximum=whole_number(keda.get("maxReplicaCount")) if scaled else None,
             scaled=scaled,
             triggers=keda_triggers(keda.get("triggers")) if scaled else (),
         )

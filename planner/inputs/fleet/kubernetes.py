@@ -16,7 +16,15 @@ from planner.inputs.fleet.launch_lines import (
     model_of_path,
     version_of_image,
 )
-from planner.inputs.fleet.pools import RunningPool, Trigger, gpu_type, rows, section, whole, words
+from planner.inputs.fleet.pools import (
+    RunningPool,
+    Trigger,
+    gpu_type,
+    one_line,
+    rows,
+    section,
+    whole_number,
+)
 
 Body = Mapping[str, Any]
 GPUS = re.compile(r"^((nvidia|amd|habana)\.(com|ai)/(gpu|gaudi)|gpu)$")
@@ -62,36 +70,36 @@ def kubernetes_pools(objects: Sequence[Body]) -> list[RunningPool]:
 
 def namespace_of(body: Body) -> str:
     """Return the namespace of an object, or ""."""
-    return words(section(body, "metadata").get("namespace"))
+    return one_line(section(body, "metadata").get("namespace"))
 
 
 def _serving(body: Body) -> Iterator[tuple[str, RunningPool]]:
     """Yield the pools of an object that serves, by the name under which it is scaled."""
-    reader = SERVING.get(words(body.get("kind")))
+    reader = SERVING.get(one_line(body.get("kind")))
     if reader is None:
         return
-    name = words(section(body, "metadata").get("name"))
+    name = one_line(section(body, "metadata").get("name"))
     for suffix, pool in reader(body):
         named = replace(pool, name=f"{name}{suffix}")
-        yield named.name, _marks(body, apart=bool(suffix)).over(named)
+        yield named.name, _facts_of_labels(body, apart=bool(suffix)).over(named)
 
 
 def _workload(body: Body) -> Iterator[tuple[str, RunningPool]]:
     """Yield the pool of a Deployment, StatefulSet or ReplicaSet."""
     pool = pod_facts(section(body, "spec", "template"))
     if pool is not None:
-        yield "", _counted(body, pool)
+        yield "", _with_replicas(body, pool)
 
 
 def _leader_worker_set(body: Body) -> Iterator[tuple[str, RunningPool]]:
     """Yield the pool of a LeaderWorkerSet, whose replica is a group of pods."""
     group = section(body, "spec", "leaderWorkerTemplate")
-    size = whole(group.get("size")) or 1
+    size = whole_number(group.get("size")) or 1
     worker = pod_facts(section(group, "workerTemplate"), always=True) or RunningPool()
     leader = pod_facts(section(group, "leaderTemplate")) or worker
     gpus = (leader.gpus or 0) + (size - 1) * (worker.gpus or 0)
     pool = leader.over(worker)
-    yield "", _counted(body, replace(pool, gpus=gpus or None, tp=_spread(pool, gpus)))
+    yield "", _with_replicas(body, replace(pool, gpus=gpus or None, tp=_spread(pool, gpus)))
 
 
 def _spread(pool: RunningPool, gpus: int) -> int | None:
@@ -105,9 +113,9 @@ def _inference_service(body: Body) -> Iterator[tuple[str, RunningPool]]:
     model = section(predictor, "model")
     pod = {**predictor, "containers": predictor.get("containers") or ([model] if model else [])}
     pool = pod_facts({"spec": pod}, always=True) or RunningPool()
-    uri = words(model.get("storageUri"))
-    least, most = (whole(predictor.get(key)) for key in ("minReplicas", "maxReplicas"))
-    metric, target = words(predictor.get("scaleMetric")), number(predictor.get("scaleTarget"))
+    uri = one_line(model.get("storageUri"))
+    least, most = (whole_number(predictor.get(key)) for key in ("minReplicas", "maxReplicas"))
+    metric, target = one_line(predictor.get("scaleMetric")), number(predictor.get("scaleTarget"))
     yield (
         "",
         replace(
@@ -126,7 +134,7 @@ def _llm_inference_service(body: Body) -> Iterator[tuple[str, RunningPool]]:
     """Yield the pools of KServe's LLMInferenceService: one, or prefill and decode."""
     spec = section(body, "spec")
     model = section(spec, "model")
-    name = words(model.get("name")) or model_of_path(words(model.get("uri")))
+    name = one_line(model.get("name")) or model_of_path(one_line(model.get("uri")))
     apart = bool(section(spec, "prefill"))
     for suffix, part in (("", spec), ("-prefill", section(spec, "prefill"))):
         if not part:
@@ -134,18 +142,18 @@ def _llm_inference_service(body: Body) -> Iterator[tuple[str, RunningPool]]:
         pod = pod_facts({"spec": section(part, "template")}, always=True) or RunningPool()
         degree = section(part, "parallelism")
         scaling = section(part, "scaling")
-        replicas = whole(part.get("replicas"))
+        replicas = whole_number(part.get("replicas"))
         role = "prefill" if suffix else "decode" if apart else pod.role
         stated = RunningPool(
             model=name,
-            tp=whole(degree.get("tensor")),
-            pp=whole(degree.get("pipeline")),
-            dp=whole(degree.get("data")),
+            tp=whole_number(degree.get("tensor")),
+            pp=whole_number(degree.get("pipeline")),
+            dp=whole_number(degree.get("data")),
             expert_parallel=True if degree.get("expert") else None,
             role=role,
             replicas=(1 if replicas is None else replicas) if not scaling else None,
-            minimum=whole(scaling.get("minReplicas")),
-            maximum=whole(scaling.get("maxReplicas")),
+            minimum=whole_number(scaling.get("minReplicas")),
+            maximum=whole_number(scaling.get("maxReplicas")),
             scaled=bool(scaling),
             triggers=keda_triggers(section(scaling, "keda").get("triggers")),
         )
@@ -155,11 +163,13 @@ def _llm_inference_service(body: Body) -> Iterator[tuple[str, RunningPool]]:
 def _dynamo_graph(body: Body) -> Iterator[tuple[str, RunningPool]]:
     """Yield the pools of a Dynamo graph, which a scaling adapter names GRAPH-COMPONENT."""
     spec = section(body, "spec")
-    engine = words(spec.get("backendFramework"))
-    parts = [(words(row.get("name")), row) for row in rows(spec.get("components"))]
+    engine = one_line(spec.get("backendFramework"))
+    parts = [(one_line(row.get("name")), row) for row in rows(spec.get("components"))]
     parts += [(name, section(part)) for name, part in section(spec, "services").items()]
     for name, part in parts:
-        kind = words(part.get("subComponentType") or part.get("type") or part.get("componentType"))
+        kind = one_line(
+            part.get("subComponentType") or part.get("type") or part.get("componentType")
+        )
         if kind not in ("worker", "prefill", "decode"):
             continue
         pod = section(part, "podTemplate") or {"spec": section(part, "extraPodSpec")}
@@ -168,8 +178,8 @@ def _dynamo_graph(body: Body) -> Iterator[tuple[str, RunningPool]]:
             pod = {"spec": {**section(pod, "spec"), "containers": [main]}}
         found = pod_facts(pod, always=True) or RunningPool()
         gpus = _gpus(part) or found.gpus
-        nodes = whole(section(part, "multinode").get("nodeCount")) or 1
-        replicas = whole(part.get("replicas"))
+        nodes = whole_number(section(part, "multinode").get("nodeCount")) or 1
+        replicas = whole_number(part.get("replicas"))
         yield (
             f"-{name}",
             replace(
@@ -194,29 +204,29 @@ SERVING: Mapping[str, Callable[[Body], Iterator[tuple[str, RunningPool]]]] = {
 }
 
 
-def _counted(body: Body, pool: RunningPool) -> RunningPool:
+def _with_replicas(body: Body, pool: RunningPool) -> RunningPool:
     """Return a pool with the replicas of its object; Kubernetes runs one if none are stated."""
-    ready = whole(section(body, "status").get("replicas"))
-    stated = whole(section(body, "spec").get("replicas"))
+    ready = whole_number(section(body, "status").get("replicas"))
+    stated = whole_number(section(body, "spec").get("replicas"))
     return replace(pool, replicas=ready if ready is not None else 1 if stated is None else stated)
 
 
-def _marks(body: Body, *, apart: bool) -> RunningPool:
+def _facts_of_labels(body: Body, *, apart: bool) -> RunningPool:
     """Return the facts that labels and annotations state, as Headroom writes them."""
     meta = section(body, "metadata")
     noted, labels = section(meta, "annotations"), section(meta, "labels")
-    model = words(noted.get(f"{OURS}/model")) or words(noted.get("llm-d.ai/model-id"))
-    facts = RunningPool(model=model, region=words(noted.get(f"{OURS}/region") or labels.get(
+    model = one_line(noted.get(f"{OURS}/model")) or one_line(noted.get("llm-d.ai/model-id"))
+    facts = RunningPool(model=model, region=one_line(noted.get(f"{OURS}/region") or labels.get(
         "topology.kubernetes.io/region")))  # fmt: skip
     if apart:  # the object holds several pools, and its notes are on one of them
         return facts
-    width = whole(noted.get(f"{OURS}/gpus"))
+    width = whole_number(noted.get(f"{OURS}/gpus"))
     return replace(
         facts,
-        gpu=words(noted.get(f"{OURS}/gpu")),
+        gpu=one_line(noted.get(f"{OURS}/gpu")),
         gpus=width,
         tp=width,
-        role=words(noted.get(f"{OURS}/role")).replace("both", "mixed"),
+        role=one_line(noted.get(f"{OURS}/role")).replace("both", "mixed"),
     )
 
 
@@ -225,7 +235,7 @@ def pod_facts(template: Body, *, always: bool = False) -> RunningPool | None:
     spec = section(template, "spec")
     containers = rows(spec.get("containers"))
     engines = [c for c in containers if _gpus(c) or LAUNCH.search(_command_text(c))] or [
-        c for c in containers if engine_of_image(words(c.get("image"))) and not _router(c)
+        c for c in containers if engine_of_image(one_line(c.get("image"))) and not _router(c)
     ]
     if not engines and not always:
         return None
@@ -238,33 +248,35 @@ def pod_facts(template: Body, *, always: bool = False) -> RunningPool | None:
         facts,
         gpus=sum(_gpus(container) or 0 for container in engines) or None,
         gpu=gpu,
-        role=facts.role or ROLES.get(words(labels.get("llm-d.ai/role")), ""),
-        region=words(section(spec, "nodeSelector").get("topology.kubernetes.io/region")),
+        role=facts.role or ROLES.get(one_line(labels.get("llm-d.ai/role")), ""),
+        region=one_line(section(spec, "nodeSelector").get("topology.kubernetes.io/region")),
         notes=(note,) if note else (),
     )
 
 
 def _router(container: Body) -> bool:
-    return "router" in words(container.get("image")) or "router" in words(container.get("name"))
+    return "router" in one_line(container.get("image")) or "router" in one_line(
+        container.get("name")
+    )
 
 
 def _command_text(container: Body) -> str:
     return " ".join(
-        str(word) for key in ("command", "args") for word in _listed(container.get(key))
+        str(word) for key in ("command", "args") for word in _as_list(container.get(key))
     )
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value] if isinstance(value, str) else []
 
 
 def _container_facts(container: Body) -> RunningPool:
     """Return what the command, image and environment of a container say of its engine."""
-    image = words(container.get("image"))
+    image = one_line(container.get("image"))
     variables = {
-        words(row.get("name")): words(row.get("value")) for row in rows(container.get("env"))
+        one_line(row.get("name")): one_line(row.get("value")) for row in rows(container.get("env"))
     }
-    command = [str(word) for key in ("command", "args") for word in _listed(container.get(key))]
+    command = [str(word) for key in ("command", "args") for word in _as_list(container.get(key))]
     script = next((word for word in command if " " in word and LAUNCH.search(word)), "")
     if script:
         exports = "".join(f"{name}={value}\n" for name, value in variables.items())
@@ -285,7 +297,7 @@ def _gpus(container: Body) -> int | None:
     """Return the GPUs that a container asks for."""
     for kind in ("limits", "requests"):
         asked = section(container, "resources", kind)
-        counts = [whole(value) for name, value in asked.items() if GPUS.match(str(name))]
+        counts = [whole_number(value) for name, value in asked.items() if GPUS.match(str(name))]
         if any(counts):
             return sum(count or 0 for count in counts)
     return None
@@ -302,13 +314,13 @@ def _gpu_of(spec: Body) -> tuple[str, str]:
     for term in terms:
         for match in rows(term.get("matchExpressions")):
             if match.get("operator", "In") == "In" and isinstance(match.get("values"), list):
-                named.setdefault(words(match.get("key")), list(match["values"]))
+                named.setdefault(one_line(match.get("key")), list(match["values"]))
     types = dict.fromkeys(
-        gpu_type(words(value))
+        gpu_type(one_line(value))
         for key, values in named.items()
         if GPU_LABELS.search(str(key))
         for value in values
-        if words(value) not in ("", "true", "nvidia", "gpu", "amd")
+        if one_line(value) not in ("", "true", "nvidia", "gpu", "amd")
     )
     if len(types) > 1:
         return "", f"its pods may run on {', '.join(types)}; name the GPU that they run on"
@@ -317,14 +329,14 @@ def _gpu_of(spec: Body) -> tuple[str, str]:
 
 def _scaler(body: Body) -> Scaler | None:
     """Return the autoscaler that an object is, or None."""
-    kind = words(body.get("kind"))
+    kind = one_line(body.get("kind"))
     if kind not in SCALERS:
         return None
     spec = section(body, "spec")
     kinds, rank = SCALERS[kind]
-    target = words(section(spec, "scaleTargetRef").get("name"))
+    target = one_line(section(spec, "scaleTargetRef").get("name"))
     least, most = (
-        whole(spec.get(f"{side}ReplicaCount", spec.get(f"{side}Replicas", default)))
+        whole_number(spec.get(f"{side}ReplicaCount", spec.get(f"{side}Replicas", default)))
         for side, default in zip(
             ("min", "max"), DEFAULT_BOUNDS.get(kind, (None, None)), strict=True
         )
@@ -334,19 +346,19 @@ def _scaler(body: Body) -> Scaler | None:
         "hpa": lambda: _hpa_triggers(spec.get("metrics")),
         "aibrix": lambda: _aibrix_triggers(spec.get("metricsSources")),
     }.get(kinds, tuple)()
-    marks = _marks(body, apart=False)
+    marks = _facts_of_labels(body, apart=False)
     facts = replace(
         marks,
-        model=marks.model or words(spec.get("modelID")),
+        model=marks.model or one_line(spec.get("modelID")),
         minimum=least,
         maximum=most,
-        replicas=whole(section(body, "status").get("currentReplicas")),
+        replicas=whole_number(section(body, "status").get("currentReplicas")),
         scaled=True,
         triggers=triggers,
     )
-    if any(words(row.get("type")) == "cron" for row in rows(spec.get("triggers"))):
+    if any(one_line(row.get("type")) == "cron" for row in rows(spec.get("triggers"))):
         facts = replace(facts, notes=("its schedule of cron triggers is not imported",))
-    name = target or words(section(body, "metadata").get("name"))
+    name = target or one_line(section(body, "metadata").get("name"))
     return Scaler(name, namespace_of(body), kinds, facts, rank)
 
 
@@ -369,14 +381,16 @@ def keda_triggers(listed: Any) -> tuple[Trigger, ...]:
     """Return the triggers of KEDA by load, and its schedule as one of them."""
     found = []
     for row in rows(listed):
-        meta, kind = section(row, "metadata"), words(row.get("type"))
+        meta, kind = section(row, "metadata"), one_line(row.get("type"))
         if kind == "cron":
             continue
-        query = words(meta.get("query"))
+        query = one_line(meta.get("query"))
         names = list(dict.fromkeys(METRIC.findall(query)))
-        metric = words(meta.get("metricName")) or (names[0] if len(names) == 1 else query) or kind
+        metric = (
+            one_line(meta.get("metricName")) or (names[0] if len(names) == 1 else query) or kind
+        )
         value = number(meta.get("threshold", meta.get("value", meta.get("targetValue"))))
-        each = words(row.get("metricType")) != "Value"
+        each = one_line(row.get("metricType")) != "Value"
         found.append(Trigger("keda", metric, value, each, query))
     return tuple(found)
 
@@ -385,9 +399,9 @@ def _hpa_triggers(listed: Any) -> tuple[Trigger, ...]:
     """Return the metrics of an HPA with their targets."""
     found = []
     for row in rows(listed):
-        kind = words(row.get("type"))
+        kind = one_line(row.get("type"))
         part = section(row, kind[:1].lower() + kind[1:])
-        metric = words(section(part, "metric").get("name")) or words(part.get("name"))
+        metric = one_line(section(part, "metric").get("name")) or one_line(part.get("name"))
         target = section(part, "target")
         key = next((k for k in ("averageValue", "value", "averageUtilization") if k in target), "")
         found.append(Trigger("hpa", metric, number(target.get(key)), key != "value"))
@@ -397,7 +411,7 @@ def _hpa_triggers(listed: Any) -> tuple[Trigger, ...]:
 def _aibrix_triggers(listed: Any) -> tuple[Trigger, ...]:
     """Return the metrics of AIBrix with their targets."""
     return tuple(
-        Trigger("aibrix", words(row.get("targetMetric")), number(row.get("targetValue")))
+        Trigger("aibrix", one_line(row.get("targetMetric")), number(row.get("targetValue")))
         for row in rows(listed)
     )
 
@@ -407,7 +421,7 @@ SUFFIXES = {"m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "Ki": 2.0**10, "Mi": 2.0**2
 
 def number(value: Any) -> float | None:
     """Return a number or a Kubernetes quantity such as 500m, or None."""
-    found = re.fullmatch(r"([-+]?[\d.]+(?:[eE][-+]?\d+)?)([a-zA-Z]*)%?", words(value))
+    found = re.fullmatch(r"([-+]?[\d.]+(?:[eE][-+]?\d+)?)([a-zA-Z]*)%?", one_line(value))
     if found is None or (found[2] and found[2] not in SUFFIXES):
         return None
     try:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from planner.errors import CatalogueError
 from planner.inputs.catalogue.hardware import model_name
 from planner.inputs.catalogue.names import PRECISION, stated_precision
-from planner.inputs.fleet.pools import RunningPool, section, whole
+from planner.inputs.fleet.pools import RunningPool, section, whole_number
 
 # What starts an engine: in a command, and in the name of an image whose entry point is the engine.
 STARTS = {
@@ -57,7 +57,7 @@ def launch_pools(text: str) -> list[RunningPool]:
     found = []
     for command in _commands(text):
         if LAUNCH.search(" ".join(command)) or _runs_image(command):
-            found.append(engine_facts(command, _assigned(text)))
+            found.append(engine_facts(command, _shell_variables(text)))
     return found
 
 
@@ -118,7 +118,7 @@ def _words(line: str) -> Iterator[str]:
     yield from lexer
 
 
-def _assigned(text: str) -> dict[str, str]:
+def _shell_variables(text: str) -> dict[str, str]:
     """Return the variables that a shell script sets."""
     found = re.findall(r"^\s*(?:export\s+)?(\w+)=[\"']?([^\s\"';$]*)", text, re.MULTILINE)
     return dict(found)
@@ -147,14 +147,14 @@ def engine_facts(
     engine = next((name for name, p in STARTS.items() if re.search(p, text)), engine)
     engine = engine or engine_of_image(_image(command))
     flags, first = _flags(command, variables or {})
-    tp = whole(flags.get("tp", "1"))
+    tp = whole_number(flags.get("tp", "1"))
     model = _model(flags.get("model") or first, flags.get("served", ""))
-    expert = "expert" in flags or (whole(flags.get("ep")) or 1) > 1
+    expert = "expert" in flags or (whole_number(flags.get("ep")) or 1) > 1
     return RunningPool(
         model=model,
         tp=tp,
-        pp=whole(flags.get("pp")),
-        dp=whole(flags.get("dp")),
+        pp=whole_number(flags.get("pp")),
+        dp=whole_number(flags.get("dp")),
         expert_parallel=expert or None,
         attention_dp="attention" in flags or None,
         precision=_precision(flags.get("precision", ""), model),
@@ -162,8 +162,8 @@ def engine_facts(
         engine=engine,
         engine_version=version_of_image(_image(command)),
         role=_role(flags),
-        max_batch=whole(flags.get("batch")) or None,
-        max_batch_tokens=whole(flags.get("batch-tokens")) or None,
+        max_batch=whole_number(flags.get("batch")) or None,
+        max_batch_tokens=whole_number(flags.get("batch-tokens")) or None,
     )
 
 

@@ -144,7 +144,7 @@ def rows(value: Any) -> list[Mapping[str, Any]]:
     return [row for row in value if isinstance(row, Mapping)] if isinstance(value, list) else []
 
 
-def whole(value: Any) -> int | None:
+def whole_number(value: Any) -> int | None:
     """Return a number of things, or None if the value is none."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
@@ -155,6 +155,6 @@ def whole(value: Any) -> int | None:
     return int(number) if 0 <= number <= 1_000_000 and number == int(number) else None
 
 
-def words(value: Any) -> str:
+def one_line(value: Any) -> str:
     """Return a text of one line, or "" if the value is none."""
     return str(value).strip() if isinstance(value, str | int | float) else ""

@@ -14,7 +14,7 @@ from planner.files.document_limits import fault_of_extent
 from planner.inputs.fleet.helm_values import is_values, values_pools
 from planner.inputs.fleet.kubernetes import kubernetes_pools
 from planner.inputs.fleet.launch_lines import is_launch, launch_pools
-from planner.inputs.fleet.pools import RunningPool, rows, words
+from planner.inputs.fleet.pools import RunningPool, one_line, rows
 
 MAX_CHARACTERS = 250_000  # a few seconds to read
 MAX_POOLS = 1000
@@ -43,9 +43,11 @@ def read_fleet(text: str, name: str = "fleet") -> list[RunningPool]:
         documents = []
     pools = _pools(documents)
     if not pools and not documents and is_launch(text):
-        pools = [_alone(pool) for pool in launch_pools(text)]
+        pools = [_single_replica(pool) for pool in launch_pools(text)]
     if not pools:
-        kinds = ", ".join(dict.fromkeys(words(d.get("kind")) for d in documents if d.get("kind")))
+        kinds = ", ".join(
+            dict.fromkeys(one_line(d.get("kind")) for d in documents if d.get("kind"))
+        )
         raise ScenarioError(
             f"{name}: no model server and no autoscaler found"
             f"{f' ({kinds[:200]} do not say what runs)' if kinds else ''}. Give {READS}."
@@ -61,7 +63,7 @@ def _pools(documents: list[Mapping[str, Any]]) -> list[RunningPool]:
     return [*kubernetes_pools(objects), *(pool for each in values for pool in values_pools(each))]
 
 
-def _alone(pool: RunningPool) -> RunningPool:
+def _single_replica(pool: RunningPool) -> RunningPool:
     """Return the pool of a launch line, which starts one replica."""
     return replace(pool, replicas=1, notes=("a launch line starts one replica",))
 
@@ -90,4 +92,4 @@ def _documents(text: str, name: str) -> Iterator[Mapping[str, Any]]:
             yield from rows(document)
         elif isinstance(document, Mapping):
             listed = rows(document.get("items"))
-            yield from listed if words(document.get("kind")).endswith("List") else [document]
+            yield from listed if one_line(document.get("kind")).endswith("List") else [document]

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from planner.policies.base import Group, LoadFactor, Policy, Style, Traits, TunedParameter, factors
 from planner.policies.context import BuiltPolicy, FollowedPlan, Plan, PolicyContext
-from simulation.policies.schedule_follower import Scheduled
+from simulation.policies.schedule_follower import ScheduleFollower
 
 LOAD = TunedParameter("load_factor", factors(0.5, 2.0))  # a larger plan is dearer and safer
 
@@ -77,7 +77,7 @@ class Planned(Policy):
 
 def plan_follower(context: PolicyContext, plan: FollowedPlan, key: str) -> BuiltPolicy:
     """Return the policy that runs the plan's counts, from the plan's own initial fleet."""
-    policy = Scheduled(schedule=plan.schedule, name=key)
+    policy = ScheduleFollower(schedule=plan.schedule, name=key)
     return replace(
         context.starting_from(policy, plan.start), after=0.5
     )  # planning was half of the work

@@ -6,11 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from planner.outputs.render.figure import (
-    FEW_REPLICAS,
-    MAX_POINTS,
-    UTC,
-)
+from planner.outputs.render.figure import FEW_REPLICAS, MAX_POINTS, UTC
 
 BAND = "rgba(86, 180, 233, 0.25)"
 AREA = "rgba(138, 143, 152, 0.18)"

@@ -54,7 +54,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedEstimate:
     """The reason why a deployment cannot be estimated, in one sentence."""
 
     reason: str
@@ -65,16 +65,16 @@ def estimate(
 ) -> Estimate:
     """Estimate one deployment; raises SimulationError with the reason if that is impossible."""
     (answer,) = estimate_rows([deployment], calibration, efficiencies)
-    if isinstance(answer, Refused):
+    if isinstance(answer, RefusedEstimate):
         raise SimulationError(answer.reason)
     return answer
 
 
 def estimate_rows(
     deployments: Sequence[Deployment], calibration: Calibration, efficiencies: Efficiencies
-) -> list[Estimate | Refused]:
+) -> list[Estimate | RefusedEstimate]:
     """Estimate many deployments; return one answer per deployment, in the same order."""
-    answers: list[Estimate | Refused] = [Refused("")] * len(deployments)
+    answers: list[Estimate | RefusedEstimate] = [RefusedEstimate("")] * len(deployments)
     placed: list[PlacedDeployment] = []
     where: list[int] = []
     for index, deployment in enumerate(deployments):
@@ -82,7 +82,7 @@ def estimate_rows(
             placed.append(fit_into_memory(deployment))
             where.append(index)
         except SimulationError as problem:
-            answers[index] = Refused(str(problem))
+            answers[index] = RefusedEstimate(str(problem))
     if not placed:
         return answers
     loop = loop_of(placed, efficiencies)
@@ -226,4 +226,4 @@ def demands_of(
     return out
 
 
-__all__ = ["Deployment", "Estimate", "GpuSpec", "Refused", "estimate", "estimate_rows"]
+__all__ = ["Deployment", "Estimate", "GpuSpec", "RefusedEstimate", "estimate", "estimate_rows"]

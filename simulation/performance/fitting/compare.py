@@ -105,15 +105,15 @@ def compare_with(
     A served row gives its TTFT at a concurrency of 1, since nothing queues then. Above it
     much of TTFT is waiting. It is compared only with ``waiting``, as a separate quantity.
     """
-    parts = [_prefill(profile, rows), _tbt(profile, rows), _served(profile, rows)]
+    parts = [_prefill(profile, rows), _tbt(profile, rows), _served_residuals(profile, rows)]
     parts.append(_ttft(profile, rows))
     if waiting is not None:
         parts.append(_served_ttft(profile, rows, waiting))
-    residuals = joined(parts)
+    residuals = concatenate_residuals(parts)
     return Comparison(checks_of(residuals, against), residuals)
 
 
-def joined(parts: Sequence[Residuals]) -> Residuals:
+def concatenate_residuals(parts: Sequence[Residuals]) -> Residuals:
     """Concatenate the residuals of several comparisons."""
     return Residuals(
         *(np.concatenate([getattr(p, name) for p in parts]) for name in Residuals.__slots__)
@@ -203,7 +203,7 @@ def _tbt(profile: Profile, rows: BenchmarkRows) -> Residuals:
     return _entries(TBT, which, part.batch, part.tbt_s, predicted, inside)
 
 
-def _served(profile: Profile, rows: BenchmarkRows) -> Residuals:
+def _served_residuals(profile: Profile, rows: BenchmarkRows) -> Residuals:
     which = np.isfinite(rows.tbt_s) & np.isfinite(rows.concurrency) & np.isnan(rows.batch)
     which &= np.isfinite(rows.isl) & (rows.osl >= 1)
     part = rows.take(which)

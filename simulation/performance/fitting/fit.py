@@ -17,7 +17,7 @@ from simulation.errors import SimulationError
 from simulation.performance.adjusted_profile import AdjustedProfile, adjusted
 from simulation.performance.curves import DECODE, DENSE, GRID, Curve
 from simulation.performance.curves import PREFILL as PREFILL_PART
-from simulation.performance.fitting.compare import (
+from simulation.performance.fitting.compare import (  # fmt: skip
     FITTED,
     PREFILL,
     SERVED_TBT,
@@ -26,9 +26,9 @@ from simulation.performance.fitting.compare import (
     Residuals,
     checks_of,
     compare_with,
-    joined,
+    concatenate_residuals,
     prefill_seconds,
-)  # fmt: skip
+)
 from simulation.performance.fitting.first_token_wait import Waiting
 from simulation.performance.fitting.fit_linear import (
     LinearFit,
@@ -224,7 +224,7 @@ def cross_validated(
             continue  # no fit is possible without this fold
         residuals = compare_with(profile, rows.take(test), LEFT_OUT, waiting).residuals
         parts.append(replace(residuals, row=test[residuals.row]))
-    return joined(parts) if parts else None
+    return concatenate_residuals(parts) if parts else None
 
 
 def calibrated(

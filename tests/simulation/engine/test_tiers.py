@@ -9,7 +9,7 @@ from simulation.engine.compiled_observation import AMOUNTS, COUNTS
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Routing, Tier
-from simulation.policies.schedule_follower import Scheduled
+from simulation.policies.schedule_follower import ScheduleFollower
 from simulation.policies.static import Static
 from tests.simulation.builders import fleet, pool, profile, trace
 from tests.simulation.engine.reference import Instance, Job, serve
@@ -57,7 +57,7 @@ def test_mixed_pool_serves_both_tiers_and_takes_the_overflow_of_each():
 
 def test_instance_of_a_mixed_pool_takes_what_waited_for_either_tier():
     mixed = tiered(pool(SLOW, tiers=("fast",)), pool(SLOW, startup_s=0.0))
-    policy = Scheduled([0.0, 60.0], [[0, 0], [0, 1]])
+    policy = ScheduleFollower([0.0, 60.0], [[0, 0], [0, 1]])
     result = simulate(
         trace([0.0, 1.0], 10, 5, tier=[1, 0], tiers=TIERS), mixed, policy, duration_s=120.0
     )

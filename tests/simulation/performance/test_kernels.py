@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulation.performance.collectives import line, monotone
+from simulation.performance.collectives import monotone, monotone_line
 from simulation.performance.graph import operator_graph
 from simulation.performance.kernel_tables import KernelRows, kernels, surface
 from simulation.performance.specs import Arrangement, ModelShape
@@ -25,7 +25,7 @@ def grid(**axes: list[float]) -> dict[str, np.ndarray]:
 @given(st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=30))
 def test_lines_rise_and_stay_within_what_was_measured(seconds: list[float]) -> None:
     values = np.array(seconds)
-    fitted = line(np.arange(1.0, values.size + 1), values)
+    fitted = monotone_line(np.arange(1.0, values.size + 1), values)
     read = fitted.at(np.linspace(0.5, values.size, 200))
     assert (np.diff(read) >= -1e-12).all()
     assert read.min() >= values.min() * (1 - 1e-9)
@@ -38,7 +38,7 @@ def test_what_rises_already_is_left_alone() -> None:
 
 
 def test_a_line_says_where_it_ends_and_goes_on_in_proportion() -> None:
-    known = line(np.array([10.0, 1000.0]), np.array([1.0, 10.0]))
+    known = monotone_line(np.array([10.0, 1000.0]), np.array([1.0, 10.0]))
     np.testing.assert_allclose(
         known.at(np.array([1.0, 10.0, 100.0, 1000.0, 4000.0])), [1, 1, np.sqrt(10), 10, 40]
     )
@@ -48,7 +48,7 @@ def test_a_line_says_where_it_ends_and_goes_on_in_proportion() -> None:
 
 
 def test_repeated_sizes_count_by_their_median() -> None:
-    known = line(np.array([4.0, 4.0, 4.0]), np.array([1.0, 9.0, 2.0]))
+    known = monotone_line(np.array([4.0, 4.0, 4.0]), np.array([1.0, 9.0, 2.0]))
     assert known.at(np.array([4.0])) == 2.0
 
 

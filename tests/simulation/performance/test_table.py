@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from planner.inputs.ingest.benchmarks import read_benchmarks
 from simulation.errors import SimulationError
 from simulation.performance.curves import evaluate, inside
-from simulation.performance.monotone import between, finer, isotonic, rising
+from simulation.performance.monotone import finer, interpolate, isotonic, rising
 from simulation.performance.profile import Profile, iteration_s, measured_range
 from simulation.performance.rows import benchmark_rows
 from simulation.performance.specs import Provenance
@@ -146,7 +146,7 @@ def test_between_knots_nothing_overshoots():
     x, y = np.array([1.0, 2, 4, 8, 16]), np.array([1.0, 1.0, 1.1, 30, 31])
     fine = finer(x, 3)
     assert set(x) <= set(fine)
-    values = between(x, y, fine)
+    values = interpolate(x, y, fine)
     assert (np.diff(values) >= -1e-12).all()
     assert values.min() >= 1
     assert values.max() <= 31

@@ -6,7 +6,7 @@ import pytest
 from simulation.errors import SimulationError
 from simulation.policies.parts.schedule import RollingSchedule, ScheduleStep
 from simulation.policies.periodic import Periodic
-from simulation.policies.schedule_follower import Scheduled
+from simulation.policies.schedule_follower import ScheduleFollower
 from simulation.policies.utilization_gated import UtilizationGated
 from tests.simulation.builders import fleet, pool
 from tests.simulation.policies.observed import seen
@@ -159,7 +159,7 @@ class Chain:
 def test_each_period_is_planned_from_the_fleet_that_there_is():
     plan = Chain()
     starts = np.array([0.0, 600.0, 1200.0])
-    policy = Scheduled(schedule=RollingSchedule(plan, starts, starts - 300.0))
+    policy = ScheduleFollower(schedule=RollingSchedule(plan, starts, starts - 300.0))
     for _ in range(2):  # the second time as after a fresh start
         plan.asked.clear()
         assert policy.reset(fleet(pool())).tolist() == [3]

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from planner.domain.results.answer import Row, Timetable, answer_of, timetable_tables
+from planner.domain.results.answer import ReplicaSchedule, ScheduleRow, answer_of, schedule_tables
 from planner.domain.serialise import per_cent
 from planner.inputs.scenario.settings import SpareSettings, Spending
 from tests.planner.domain.results.test_verdict import run
@@ -78,7 +78,7 @@ def test_it_says_what_to_run_from_when_at_what_cost_and_how_well() -> None:
     assert all(f"{fact.before}{fact.words}" in answer.sentence for fact in answer.facts)
     assert [row.replicas for row in answer.timetable.rows] == [(2, 2), (3, 2), (2, 2)]
     assert [f"{row.begins:%d %H}" for row in answer.timetable.rows] == ["20 13", "20 19", "21 07"]
-    table = timetable_tables(answer.timetable)["timetable"]
+    table = schedule_tables(answer.timetable)["timetable"]
     assert table.columns == ["begins", "8b east 2 x G", "8b west 2 x G"]
     assert table["8b east 2 x G"].to_list() == [2, 3, 2]
 
@@ -160,8 +160,8 @@ def test_a_relative_clock_has_days_and_no_utc() -> None:
 
 
 def test_a_timetable_of_nothing_is_no_table() -> None:
-    nothing = Timetable((), (Row(cast(Any, None), ()),), by_itself=False)
-    assert timetable_tables(nothing) == timetable_tables(None) == {}
+    nothing = ReplicaSchedule((), (ScheduleRow(cast(Any, None), ()),), by_itself=False)
+    assert schedule_tables(nothing) == schedule_tables(None) == {}
 
 
 def test_what_it_takes_beyond_the_limits_of_plans_is_told() -> None:

@@ -20,7 +20,7 @@ from simulation.performance.estimate.closed_loop import demands, steady_state
 from simulation.performance.estimate.defaults import Deployment, arrange
 from simulation.performance.estimate.estimate import (
     Estimate,
-    Refused,
+    RefusedEstimate,
     estimate,
     estimate_rows,
     fit_into_memory,
@@ -148,7 +148,7 @@ def test_rows_are_answered_as_alone_and_a_bad_one_stops_none() -> None:
     small = replace(LLAMA, gpu=catalogue.gpu("L4"), decode=Arrangement())
     rows = [LLAMA, small, DEEPSEEK, replace(LLAMA, engine="sglang"), LLAMA]
     answers = estimate_rows(rows, CALIBRATION, KERNELS)
-    assert isinstance(answers[1], Refused)
+    assert isinstance(answers[1], RefusedEstimate)
     assert "does not fit on 1 x L4" in answers[1].reason
     assert answers[0] == answers[4] == one(LLAMA)
     assert answers[2] == one(DEEPSEEK)
