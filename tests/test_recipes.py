@@ -178,6 +178,56 @@ def test_a_scenario_key(tmp_path: Path) -> None:
     assert tree.run(KEY_READ) == "Toys of the fleet.\n"
 
 
+DOUBLED = """\
+from dataclasses import dataclass
+
+from forecasting.arrays import FloatArray, IntArray
+from forecasting.panel import Panel
+from forecasting.rules.naive import LastValue
+
+
+@dataclass(frozen=True, slots=True)
+class Doubled:
+    '''Repeat twice the last observed amount.'''
+
+    def fit(self, panel: Panel) -> Doubled:
+        return self
+
+    def paths(self, panel: Panel, origins: IntArray, steps: int) -> FloatArray:
+        return 2 * LastValue().paths(panel, origins, steps)
+"""
+DOUBLED_USED = """
+import numpy as np
+from forecasting.panel import Panel
+from forecasting.panel_forecaster import PanelForecaster
+from forecasting.rules.registry import PANEL_METHODS
+from tests.planner.domain import builders as make
+
+values = np.full((1, 200), 3.0)
+ahead = PanelForecaster("doubled").fit(Panel(0.0, 3600.0, values)).predict(2)
+assert "doubled" in PANEL_METHODS
+assert make.scenario(forecast={"method": "doubled"}).forecast.method == "doubled"
+print(ahead.mean.tolist())
+"""
+
+
+def test_a_forecaster(tmp_path: Path) -> None:
+    tree = copy_of_the_tree(tmp_path)
+    tree.write("forecasting/rules/doubled.py", f"from __future__ import annotations\n\n{DOUBLED}")
+    registry, methods = (
+        "forecasting/rules/registry.py",
+        "planner/inputs/scenario/schema/planning.py",
+    )
+    first = "from forecasting.rules.kalman"
+    tree.patch(registry, first, f"from forecasting.rules.doubled import Doubled\n{first}")
+    tree.patch(registry, '    "kalman": ', '    "doubled": Doubled(),\n    "kalman": ')
+    tree.patch(methods, '    "kalman",', '    "doubled",\n    "kalman",')
+    tree.generate("docs/scenario.schema.json", "planner.inputs.scenario.publish")
+    tree.generate("docs/options.md", "planner.domain.kinds.publish")
+    assert len(tree.touched) == 5
+    assert tree.run(DOUBLED_USED) == "[[6.0, 6.0]]\n"
+
+
 TOY_FORMAT = """\
 title = "Toy log (CSV)"
 words = "Toy log: When, Asked, Told; times in hours"
