@@ -8,7 +8,8 @@ from functools import partial
 from planner.domain.forecaster_backtest.figures import Baseline
 from planner.domain.forecaster_backtest.replay import figures_of, spare
 from planner.domain.progress import Progress
-from planner.domain.recommend.trials import bisect_first, shortfall
+from planner.domain.recommend.search import bisect_first
+from planner.domain.recommend.trials import shortfall
 from planner.domain.replay.replay import run_policy
 from planner.domain.study import PolicyRun, Study
 from planner.policies.base import Policy

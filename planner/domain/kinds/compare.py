@@ -30,6 +30,7 @@ from planner.domain.recommend.figures import (
     day_figures,
 )
 from planner.domain.recommend.rule import Candidate
+from planner.domain.recommend.search import choices as choices_of
 from planner.domain.recommend.test_days import TestDays, spared
 from planner.domain.recommend.trials import STATIC, Trials
 from planner.domain.replay.equal_attainment import with_flat_costs
@@ -126,7 +127,7 @@ def run(
         study, TestDays(study, scenario.test_days, scenario.seed), scenario.seed, parts,
         part(progress, 0.08, 0.74),
     )  # fmt: skip
-    choices = trials.choices([*chosen, *beside])
+    choices = choices_of(trials, [*chosen, *beside])
     choice, candidates = choices.get(LEVELS[level], (None, []))
     spare = trials.spare_at(level)
     without_spare, study = study, spared(study) if spare else study

@@ -112,6 +112,7 @@ def _of(choice: Choice, days: Sequence[TestDay]) -> AssuranceFigures:
         for i, day in enumerate(days)
         if day.weight
         for case in candidate.results.get(i, ())
+        if case is not None
         for tier in case.attainment
     )
     return AssuranceFigures(

@@ -34,6 +34,7 @@ class CaseResult:
     shortfall: float
     survives: float | None = None  # share of the time in which any one replica may be lost
     cut: bool = False
+    dear: bool = False  # the simulation ended early because the policy costs too much to win
     reason: str = ""  # why the policy cannot run on the day
 
     @property
@@ -46,7 +47,7 @@ class CaseResult:
 class DayResult:
     """What a candidate did on a test day: the mean over its cases, and whether it passes."""
 
-    cost_usd: float
+    cost_usd: float | None  # None: not every case was simulated
     attainment: dict[str, float | None]
     shortfall: float  # of the worst case that counts
     passes: bool
@@ -71,22 +72,32 @@ class Candidate:
     value: float | None
     spare: bool  # whether its plan keeps a spare replica (N+1)
     parameters: dict[str, float]
-    results: Mapping[int, tuple[CaseResult, ...]] = field(default_factory=dict)
+    results: Mapping[int, tuple[CaseResult | None, ...]] = field(default_factory=dict)
 
     def on(self, index: int, day: TestDay) -> DayResult | None:
-        """Return the result on test day number ``index``; None if it was not simulated whole."""
-        cases = self.results.get(index, ())
-        if not cases or len(cases) < len(day.cases):
+        """Return the result on test day number ``index``.
+
+        None if a required case was not simulated. The cost is infinite if any case was not.
+        """
+        every = list(zip(day.cases, self.results.get(index, ()), strict=False))
+        known = [(case, result) for case, result in every if result is not None]
+        required = [result for case, result in known if case.required]
+        if not required or len(required) < sum(case.required for case in day.cases):
             return None
-        shortfalls = sorted(case.shortfall for case in cases)
-        counts = shortfalls[: len(shortfalls) - day.may_fail]
-        tiers = dict.fromkeys(tier for case in cases for tier in case.attainment)
+        tiers = dict.fromkeys(tier for _, result in known for tier in result.attainment)
+        weights = [case.weight for case, _ in known]
+        shortfall = max(result.shortfall for result in required)
         return DayResult(
-            float(np.mean([case.cost_usd for case in cases])),
-            {tier: _mean([case.attainment.get(tier) for case in cases]) for tier in tiers},
-            counts[-1],
-            counts[-1] <= ROUNDING,
-            next((case.reason for case in cases if case.reason), ""),
+            _mean([result.cost_usd for _, result in known], weights)
+            if len(known) == len(day.cases)
+            else None,
+            {
+                tier: _mean([result.attainment.get(tier) for _, result in known], weights)
+                for tier in tiers
+            },
+            shortfall,
+            shortfall <= ROUNDING,
+            next((result.reason for _, result in known if result.reason), ""),
         )
 
     def qualifies(self, days: Sequence[TestDay], level: int) -> bool:
@@ -108,10 +119,10 @@ class Candidate:
         for i, day in enumerate(days):
             if not day.weight or not day.cases:
                 continue
-            cases = self.results.get(i, ())
-            if len(cases) < len(day.cases):
+            result = self.on(i, day)
+            if result is None or result.cost_usd is None:
                 return float("inf")
-            total += day.weight * float(np.mean([case.cost_usd for case in cases]))
+            total += day.weight * result.cost_usd
             weights += day.weight
         return total / weights if weights else float("inf")
 
@@ -122,11 +133,14 @@ class Candidate:
         """
         values, weights = [], []
         for i, day in enumerate(days):
-            for case in self.results.get(i, ()):
-                value = case.cost_usd if tier is None else case.attainment.get(tier)
-                if day.weight and value is not None:
+            of_day = sum(case.weight for case in day.cases)
+            for case, result in zip(day.cases, self.results.get(i, ()), strict=False):
+                if result is None or not day.weight * case.weight:
+                    continue
+                value = result.cost_usd if tier is None else result.attainment.get(tier)
+                if value is not None:
                     values.append(value)
-                    weights.append(day.weight / len(day.cases))
+                    weights.append(day.weight * case.weight / of_day)
         if not values:
             return None
         order = np.argsort(values, kind="stable")
@@ -177,6 +191,9 @@ def _nearest(candidates: Sequence[Candidate], days: Sequence[TestDay], level: in
     return Choice(nearest, False, failing, None)
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else None
+def _mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
+    known = [its for its in zip(values, weights, strict=True) if its[0] is not None]
+    total = sum(weight for _, weight in known)
+    if not total:
+        return known[0][0] if known else None
+    return sum(value * weight for value, weight in known if value is not None) / total

@@ -2,7 +2,8 @@
 
 A trial simulates one policy with one parameter value on one day. Values go from the cheapest to
 the safest. A policy that meets the SLOs at one value is assumed to meet them at all later values,
-so the cheapest value is found by bisection. Dearer policies are left out early.
+so the cheapest value is found by bisection. A policy that costs clearly more than the static fleet
+is left out early.
 """
 
 from __future__ import annotations
@@ -14,17 +15,20 @@ from functools import partial
 from threading import RLock
 from typing import TypeVar
 
-from planner.domain.parallel import DEFAULT_THREADS, parallel_replays
+import numpy as np
+
+from planner.domain.parallel import parallel_replays
 from planner.domain.planning.inputs import PlannedWindow
 from planner.domain.planning.planning import plan_window
-from planner.domain.progress import Progress, part, silent
-from planner.domain.recommend.rule import ROUNDING, Candidate, CaseResult, Choice, recommend
+from planner.domain.progress import Progress, silent
+from planner.domain.recommend.rule import ROUNDING, Candidate, CaseResult
 from planner.domain.recommend.test_days import Case, TestDay, TestDays, spared
 from planner.domain.replay.policy_context import Loads
 from planner.domain.replay.rated_signals import PressureTests
 from planner.domain.replay.replay import run_policy
 from planner.domain.replay.replica_loss import with_spare
-from planner.domain.replay.static_replay import Known
+from planner.domain.replay.serving_capacity import survives_static
+from planner.domain.replay.static_replay import Known, served_by
 from planner.domain.replay.static_search import smallest_flat
 from planner.domain.run_parts import Part, Parts
 from planner.domain.study import PolicyRun, Study
@@ -32,32 +36,25 @@ from planner.errors import EXPECTED
 from planner.inputs.scenario.schema.test_days import LEVELS
 from planner.policies.base import Policy
 from planner.policies.context import Plan
-from planner.policies.registry import MOST_COMPLEX
 from simulation.arrays import IntArray
 from simulation.early_stop import TargetMissed
 from simulation.metrics import Summary
+from simulation.policies.wrappers.cost_limit import CostLimitExceeded
 
 T = TypeVar("T")
-FORECAST_DAY = -1  # index of the day on which all policies are compared first
 MOST_HELD = 12_000_000  # requests of drawn days that are kept in memory
-PRUNED = 0.05  # a policy this much dearer on the forecast day than the best is not tried further
-CENT = 0.005  # dollars, of rounding
-STEPS = 3  # values tried one by one above the first that passes the forecast day
 STATIC = "flat-before"  # the static fleet that is sized on the required days
+SIZED = (STATIC, "flat-g")  # policies that begin from a static fleet
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Number of a trial: policy, parameter value, whether a replica is spare, day and case."""
+    """A policy with a parameter value, with or without a spare replica, on one simulated day."""
 
     policy: str
     value: float | None
     spare: bool
-    day: int
-    case: int
-
-
-Screened = tuple[int | None, dict[Trial, CaseResult]]
+    case: Case
 
 
 @dataclass(eq=False)
@@ -93,46 +90,20 @@ class Trials:
     _static: dict[tuple[int, bool], IntArray] = field(default_factory=dict, init=False)
     _known: Known = field(default_factory=dict, init=False)
     _lock: RLock = field(default_factory=RLock, init=False)
-    _shared: OrderedDict[tuple[int, int, bool], _Shared] = field(
+    _shared: OrderedDict[tuple[Callable[[], Study], bool], _Shared] = field(
         default_factory=OrderedDict, init=False
     )
 
     def __post_init__(self) -> None:
         self.days = self.test_days.every
+        cases = [self.test_days.forecast_day, *(case for day in self.days for case in day.cases)]
+        self.cases = [*dict.fromkeys(cases)]  # the first is the forecast day
         self._tests = PressureTests(self.study, self._lock)
         self.progress = rising(self.progress)
-        forecast_day = self.test_days.forecast_day
-        # The day on which all policies are compared first: a listed one if it is listed as it is.
-        self._screen_day = next(
-            (
-                i
-                for i, day in enumerate(self.days)
-                if day.cases == (forecast_day,) and not day.by_capacity
-            ),
-            FORECAST_DAY,
-        )
 
     def spare_at(self, level: int) -> bool:
         """Return whether candidates keep a spare replica at ``level`` of assurance."""
         return any(day.by_capacity and day.required_at(level) for day in self.days)
-
-    def choices(self, policies: Sequence[Policy]) -> dict[str, tuple[Choice, list[Candidate]]]:
-        """Return the choice of each level of assurance, and the candidates it was made among."""
-        able = [policy for policy in policies if not policy.traits.uses_future_data]
-        out: dict[str, tuple[Choice, list[Candidate]]] = {}
-        first: dict[tuple[str, bool], int] = {}
-        candidates: list[Candidate] = []
-        before: list[TestDay] | None = None
-        for level, name in enumerate(LEVELS):
-            report = part(self.progress, level / len(LEVELS), (level + 1) / len(LEVELS))
-            required = [day for day in self.days if day.required_at(level)]
-            if required != before:  # else the level below asks for the same
-                candidates = self._search(able, level, first, report)
-            before = required
-            choice = recommend(candidates, self.days, level)
-            if choice is not None:
-                out[name] = choice, candidates
-        return out
 
     def turned(self, policy: Policy, candidate: Candidate) -> Policy:
         """Return the policy with the parameter value of a candidate."""
@@ -141,8 +112,7 @@ class Trials:
     def static_fleet(self, level: int, spare: bool) -> IntArray:
         """Return the smallest static fleet that passes the days of ``level``, ``[pools]``.
 
-        It is searched on every required day that a static fleet can be sized on. Of drawn days,
-        the largest that may fail are left out.
+        It is searched on every required day that a static fleet can be sized on.
         """
         key = level, spare
         with self._lock:
@@ -162,206 +132,95 @@ class Trials:
             case.sizing
             for day in self.days
             if day.required_at(level) and not day.by_capacity
-            for case in day.cases[day.may_fail :]
-            if case.sizing is not None
+            for case in day.cases
+            if case.required and case.sizing is not None
         ]
-        return makers or [self.test_days.forecast_day.study]
+        return [*dict.fromkeys(makers)] or [self.test_days.forecast_day.study]
 
-    def _search(
-        self,
-        policies: Sequence[Policy],
-        level: int,
-        first: dict[tuple[str, bool], int],
-        progress: Progress,
-    ) -> list[Candidate]:
-        """Return a candidate of each policy that can win at ``level``.
-
-        All policies are tried on the forecast day first. Then each is tried on every required day,
-        the cheapest first. A policy is left out if it is over PRUNED dearer on the forecast day
-        than the best candidate so far, or could only tie with a simpler one.
-        """
+    def size(self, level: int, progress: Progress) -> None:
+        """Size the static fleet of ``level``, and that of the lowest level for guarded fleets."""
         spare = self.spare_at(level)
 
-        def screened(policy: Policy, report: Progress) -> Screened:
-            return self._screen(policy, spare, level, first.get((policy.key, spare), 0), report)
+        def sized(at: int, _: Progress) -> tuple[int, ...]:
+            return tuple(self.static_fleet(at, spare).tolist())
 
-        found = self._map(
-            [Part(f"Screen: {policy.title}", partial(screened, policy)) for policy in policies],
-            part(progress, 0.0, 0.3),
+        levels = [at for at in {0, level} if (at, spare) not in self._static]
+        counts = self.map(
+            [Part(f"Static fleet: {LEVELS[at]}", partial(sized, at)) for at in levels], progress
         )
-        starts: list[tuple[float, Policy, int]] = []
-        candidates: list[Candidate] = []
-        for policy, (index, results) in zip(policies, found, strict=True):
-            self.results.update(results)
-            if index is None:
-                candidates.append(self._candidate(policy, self._last(policy), spare, level))
-            else:
-                cost = self._known_cost(policy, index, spare, level)
-                starts.append((cost, policy, index))
-        starts.sort(key=lambda its: (its[0], its[1].traits.complexity, its[1].key))
-        best: Candidate | None = None
-        simplest = MOST_COMPLEX  # complexity of the best candidate
-        for i, (cost, policy, index) in enumerate(starts):
-            report = part(progress, 0.3 + 0.7 * i / len(starts), 0.3 + 0.7 * (i + 1) / len(starts))
-            if best is not None:
-                of_best = self._on_forecast_day(best)
-                # A policy of equal cost could only tie, and the simpler of two wins a tie.
-                tied = abs(cost - of_best) <= CENT and policy.traits.complexity >= simplest
-                if tied or cost > (1 + PRUNED) * of_best:
-                    continue
-            at = self._first_passing(policy, index, spare, level, report)
-            candidate = self._candidate(policy, self._last(policy) if at is None else at, spare,
-                                        level)  # fmt: skip
-            candidates.append(candidate)
-            if at is None:
-                continue
-            first[policy.key, spare] = at
-            if best is None or candidate.expected(self.days) < best.expected(self.days):
-                best, simplest = candidate, policy.traits.complexity
-        if best is None:
-            return [self._safest(policy, spare, level, progress) for policy in policies]
-        return [c for c in candidates if c.results]
+        for at, fleet in zip(levels, counts, strict=True):
+            self._static[at, spare] = np.array(fleet, np.int64)
 
-    def _safest(self, policy: Policy, spare: bool, level: int, progress: Progress) -> Candidate:
-        """Return the candidate with the safest value, simulated on every required day."""
-        required = [i for i, day in enumerate(self.days) if day.required_at(level)]
-        weighted = [i for i, day in enumerate(self.days) if day.weight]
-        days = [*dict.fromkeys([*required, *weighted])]
-        self._measure(policy, self._last(policy), spare, level, days, progress)
-        return self._candidate(policy, self._last(policy), spare, level)
+    def trial(self, policy: Policy, index: int, level: int, case: Case) -> Trial:
+        """Return the trial of the value number ``index`` of a policy at ``level`` of assurance."""
+        value = values(policy, level)[index]
+        return Trial(policy.key, value, self.keeps_spare(policy, level), case)
 
-    def _screen(
-        self, policy: Policy, spare: bool, level: int, low: int, report: Progress
-    ) -> Screened:
-        """Return the index of the first value that passes the forecast day, and the results.
-
-        None: no value passes.
-        """
-        results: dict[Trial, CaseResult] = {}
-
-        def passes(index: int) -> bool:
-            trial = Trial(policy.key, _values(policy, level)[index], spare, self._screen_day, 0)
-            result = self.results.get(trial) or self._simulate(policy, trial, report)
-            results[trial] = result
-            return result.passes and (not spare or _by_capacity(result, self.study).passes)
-
-        count = len(_values(policy, level))
-        index = bisect_first(passes, min(low, count - 1), count)
-        return (index if index < count else None), results
-
-    def _first_passing(
-        self, policy: Policy, low: int, spare: bool, level: int, progress: Progress
-    ) -> int | None:
-        """Return the index of the first value from ``low`` on that passes every required day."""
-        required = [i for i, day in enumerate(self.days) if day.required_at(level)]
-        hardest: list[int] = []  # days that were failed, tried first
-
-        def passes(index: int) -> bool:
-            order = [*dict.fromkeys([*hardest, *required])]
-            for day in order:
-                if not self._passes_day(policy, index, spare, level, day, progress):
-                    hardest.insert(0, day)
-                    return False
-            return True
-
-        count = len(_values(policy, level))
-        index = low
-        # A value that fails is found out early, so go up in small steps before bisecting.
-        while index < min(low + STEPS, count) and not passes(index):
-            index += 1
-        if index == low + STEPS:
-            index = bisect_first(passes, index, count)
-        if index >= count:
-            return None
-        weighted = [i for i, day in enumerate(self.days) if day.weight]
-        self._measure(policy, index, spare, level, weighted, progress)
-        return index
-
-    def _measure(
-        self, policy: Policy, index: int, spare: bool, level: int, days: Sequence[int],
-        progress: Progress,
-    ) -> None:  # fmt: skip
+    def measure(
+        self, policy: Policy, index: int, level: int, days: Sequence[int], progress: Progress
+    ) -> None:
         """Simulate a candidate on every case of ``days`` to its end."""
-        value = _values(policy, level)[index]
         trials = [
-            Trial(policy.key, value, spare, day, case)
-            for day in days
-            for case in range(len(self.days[day].cases))
+            self.trial(policy, index, level, case) for day in days for case in self.days[day].cases
         ]
-        self._simulate_all(policy, trials, progress, whole=True)
+        self.simulate_all(policy, trials, progress, whole=True)
 
-    def _passes_day(
-        self, policy: Policy, index: int, spare: bool, level: int, day: int, progress: Progress
-    ) -> bool:
-        """Simulate a candidate on a test day, two cases at a time, until the day is failed."""
-        value = _values(policy, level)[index]
-        test_day = self.days[day]
-        failed = 0
-        cases = range(len(test_day.cases))
-        for begin in range(0, len(cases), DEFAULT_THREADS):
-            trials = [
-                Trial(policy.key, value, spare, day, case)
-                for case in cases[begin : begin + DEFAULT_THREADS]
-            ]
-            self._simulate_all(policy, trials, progress)
-            failed += sum(not self.results[trial].passes for trial in trials)
-            if failed > test_day.may_fail:
-                return False
-        return failed <= test_day.may_fail
+    def on(self, day: TestDay, trial: Trial) -> CaseResult:
+        """Return the result of a trial as ``day`` judges it."""
+        result = self.results[trial]
+        return by_capacity_left(result, self.study) if day.by_capacity else result
 
-    def _simulate_all(
+    def simulate_all(
         self, policy: Policy, trials: Sequence[Trial], progress: Progress, *, whole: bool = False
     ) -> None:
-        trials = [trial for trial in trials if not self._judge_spare(trial)]
+        """Simulate the trials of a policy that are not known yet."""
         open_trials = [
             trial
-            for trial in trials
-            if (known := self.results.get(trial)) is None or (whole and known.cut)
+            for trial in dict.fromkeys(trials)
+            if (known := self.results.get(trial)) is None or (whole and known.cut) or known.dear
         ]
-        names = [f"{self.days[trial.day].name}: {policy.title}" for trial in open_trials]
-        done = self._map(
+        done = self.map(
             [
-                Part(name, partial(self._simulate, policy, trial, whole=whole))
-                for name, trial in zip(names, open_trials, strict=True)
+                Part(f"Test day {i + 1}: {policy.title}", partial(
+                    self.simulate, policy, trial, whole=whole))
+                for i, trial in enumerate(open_trials)
             ],
             progress,
-        )
-        for trial, result in zip(open_trials, done, strict=True):
-            lost = self.days[trial.day].by_capacity
-            self.results[trial] = _by_capacity(result, self.study) if lost else result
+        )  # fmt: skip
+        self.results.update(zip(open_trials, done, strict=True))
 
-    def _judge_spare(self, trial: Trial) -> bool:
-        """Set the result of a lost replica from the simulation of the forecast day.
+    def keeps_spare(self, policy: Policy, level: int) -> bool:
+        """Return whether ``policy`` plans a spare replica at ``level``; some never look at it."""
+        uses = policy.traits.plan is not None or policy.name in SIZED
+        return uses and self.spare_at(level)
 
-        Return False if the trial needs a simulation of its own.
-        """
-        if not self.days[trial.day].by_capacity:
-            return False
-        known = self.results.get(replace(trial, day=self._screen_day))
-        if known is None or known.cut:
-            return False
-        self.results[trial] = _by_capacity(known, self.study)
-        return True
-
-    def _map(self, parts: Sequence[Part[T]], progress: Progress) -> list[T]:
+    def map(self, parts: Sequence[Part[T]], progress: Progress) -> list[T]:
+        """Compute independent parts, and return their results in order."""
         if not parts:
             return []
         most = len(self.test_days.forecast_day.study().trace)
         return self.parts.map(parts, progress, at_once=parallel_replays(most))
 
-    def _simulate(
-        self, policy: Policy, trial: Trial, report: Progress, *, whole: bool = False
-    ) -> CaseResult:
-        """Simulate one trial, to its end if ``whole``, else until a tier is sure to miss.
+    def simulate(
+        self, policy: Policy, trial: Trial, report: Progress, *, whole: bool = False,
+        limit: float = float("inf"),
+    ) -> CaseResult:  # fmt: skip
+        """Return the result of one trial.
 
-        A policy that cannot be built or planned on the day fails it.
+        Unless ``whole``, the simulation ends when a tier is sure to miss. It also ends once the
+        policy costs more than ``limit``, in dollars. A policy that cannot be built or planned on
+        the day fails it.
         """
-        case = self._case(trial)
+        case = trial.case
         try:
-            shared = self._study(trial)
-            study = shared.study
             turned = _turned(policy, trial.value)
             level = int(trial.value) if policy.name == STATIC and trial.value is not None else 0
+            if policy.name == STATIC and case.sizing is not None:
+                known = self._static_result(case, self.static_fleet(level, trial.spare))
+                if known is not None and not (whole and known.cut):
+                    return known
+            shared = self._study(trial)
+            study = shared.study
             run = run_policy(
                 study,
                 turned,
@@ -375,28 +234,51 @@ class Trials:
                 spare=case is self.test_days.forecast_day,
                 changed=case.unexpected,
                 bars=None if whole else _targets(study),
+                cost_limit=limit,
             )
+        except CostLimitExceeded:
+            return CaseResult(float("inf"), {}, 1.0, cut=True, dear=True)
         except TargetMissed:
             return CaseResult(float("inf"), {}, 1.0, cut=True)
         except EXPECTED as problem:
             return CaseResult(float("inf"), {}, 1.0, reason=str(problem))
         return _result(run, self.study, study)
 
-    def _case(self, trial: Trial) -> Case:
-        if trial.day == FORECAST_DAY:
-            return self.test_days.forecast_day
-        return self.days[trial.day].cases[trial.case]
+    def _static_result(self, case: Case, counts: IntArray) -> CaseResult | None:
+        """Return the result of a static fleet from the replay that sized it; None: unknown."""
+        assert case.sizing is not None
+        study = case.sizing()
+        served = served_by(study, counts, self.seed, self._known)
+        if served is None or study.hardware.faults or study.network is not None:
+            return None
+        if served.cut:
+            return CaseResult(float("inf"), {}, 1.0, cut=True)
+        tiers = study.hardware.tiers
+        attainment = {
+            tier.name: None if not due else (due - late) / due
+            for tier, due, late in zip(
+                tiers, served.due.tolist(), served.late.tolist(), strict=True
+            )
+        }
+        gaps = [tier.attainment - share for tier in tiers
+                if (share := attainment[tier.name]) is not None]  # fmt: skip
+        short = max(0.0, max(gaps, default=0.0))
+        return CaseResult(
+            served.cost_usd * self.study.window.duration_s / study.window.duration_s,
+            attainment,
+            short if short > ROUNDING else 0.0,
+            survives=survives_static(study, counts)
+            if case is self.test_days.forecast_day
+            else None,
+        )
 
     def _study(self, trial: Trial) -> _Shared:
         """Return the study of a trial; the least recently used are dropped beyond MOST_HELD."""
-        case = self._case(trial)
-        day = trial.day
-        if case.study is self.test_days.forecast_day.study:
-            day = FORECAST_DAY
-        key = day, 0 if day == FORECAST_DAY else trial.case, trial.spare
+        key = trial.case.study, trial.spare
         with self._lock:
             if key not in self._shared:
-                self._shared[key] = _Shared(self._variant(case.study(), trial.spare), self._lock)
+                study = trial.case.study()
+                self._shared[key] = _Shared(spared(study) if trial.spare else study, self._lock)
             self._shared.move_to_end(key)
             while sum(len(its.study.trace) for its in self._shared.values()) > MOST_HELD:
                 oldest = next(iter(self._shared))
@@ -405,41 +287,38 @@ class Trials:
                 del self._shared[oldest]
             return self._shared[key]
 
-    def _variant(self, study: Study, spare: bool) -> Study:
-        return spared(study) if spare else study
-
-    def _candidate(self, policy: Policy, index: int, spare: bool, level: int) -> Candidate:
+    def candidate(self, policy: Policy, index: int, level: int) -> Candidate:
         """Return the candidate with its results on the days that it was simulated on."""
-        value = _values(policy, level)[index]
-        results: dict[int, tuple[CaseResult, ...]] = {}
-        for i, day in enumerate(self.days):
-            known = [
-                self.results.get(Trial(policy.key, value, spare, i, case))
-                for case in range(len(day.cases))
-            ]
-            results[i] = tuple(result for result in known if result is not None)
+        value, spare = values(policy, level)[index], self.keeps_spare(policy, level)
+
+        def known(day: TestDay, case: Case) -> CaseResult | None:
+            trial = Trial(policy.key, value, spare, case)
+            result = self.results.get(trial)
+            return None if result is None or result.dear else self.on(day, trial)
+
+        results = {
+            i: tuple(known(day, case) for case in day.cases) for i, day in enumerate(self.days)
+        }
         parameters = _parameters(policy, value)
         if policy.name == STATIC:
             parameters = {"replicas": float(self.static_fleet(level, spare).sum())}
         return Candidate(
             policy.key, policy.title, value, spare, parameters,
-            {i: cases for i, cases in results.items() if cases},
+            {i: cases for i, cases in results.items() if any(cases)},
         )  # fmt: skip
 
-    def _last(self, policy: Policy) -> int:
-        return len(_values(policy, len(LEVELS) - 1)) - 1
+    def last(self, policy: Policy) -> int:
+        """Return the index of the safest value of a policy."""
+        return len(values(policy, len(LEVELS) - 1)) - 1
 
-    def _known_cost(self, policy: Policy, index: int, spare: bool, level: int) -> float:
-        value = _values(policy, level)[index]
-        return self.results[Trial(policy.key, value, spare, self._screen_day, 0)].cost_usd
-
-    def _on_forecast_day(self, candidate: Candidate) -> float:
-        trial = Trial(candidate.policy, candidate.value, candidate.spare, self._screen_day, 0)
+    def on_forecast_day(self, candidate: Candidate) -> float:
+        """Return the cost of a candidate on the forecast day, in dollars."""
+        trial = Trial(candidate.policy, candidate.value, candidate.spare, self.cases[0])
         result = self.results.get(trial)
         return float("inf") if result is None else result.cost_usd
 
 
-def _values(policy: Policy, level: int) -> tuple[float | None, ...]:
+def values(policy: Policy, level: int) -> tuple[float | None, ...]:
     """Return the parameter values of a policy, the cheapest first; (None,) without a parameter.
 
     The static fleet has one value at each level: the fleet that was sized on its days.
@@ -459,14 +338,6 @@ def _parameters(policy: Policy, value: float | None) -> dict[str, float]:
     if policy.parameter_to_tune is None or value is None:
         return {}
     return {policy.parameter_to_tune.field: value}
-
-
-def bisect_first(passes: Callable[[int], bool], low: int, high: int) -> int:
-    """Return the first index in ``[low, high)`` that passes, by bisection; ``high`` if none."""
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if passes(middle) else (middle + 1, high)
-    return low
 
 
 def _targets(study: Study) -> dict[str, float]:
@@ -514,7 +385,7 @@ def _result(run: PolicyRun, whole: Study, study: Study) -> CaseResult:
     )
 
 
-def _by_capacity(result: CaseResult, study: Study) -> CaseResult:
+def by_capacity_left(result: CaseResult, study: Study) -> CaseResult:
     """Return the result of the loss of a replica: the share of time with enough capacity left."""
     share = result.survives
     tiers = [tier for tier in study.hardware.tiers if not tier.deferrable]

@@ -35,6 +35,7 @@ from simulation.arrays import IntArray
 from simulation.cells import simulate_cell
 from simulation.early_stop import LateCounter, TargetMissed
 from simulation.fleet import Fleet, Tier
+from simulation.policies.wrappers.cost_limit import CostLimit
 from simulation.policies.wrappers.scale_in import ScaleInOptions
 from simulation.policies.wrappers.scale_in_undo import ScaleInUndo
 from simulation.policies.wrappers.signal_range import SignalRecorder
@@ -78,13 +79,14 @@ def run_policy(
     spare: bool = False,
     changed: Callable[[Fleet], Fleet] | None = None,
     bars: Mapping[str, float] | None = None,
+    cost_limit: float = float("inf"),
 ) -> PolicyRun:
     """Build a policy for the study and replay it.
 
     ``planned``, ``tests``, ``static`` and ``loads`` are those of ``policy_context_of``.
     Without ``detailed`` the tables are empty and the summary is brief. ``requests`` keeps one row
     per request. ``spare`` computes ``survives`` too. ``changed`` modifies the fleet after the
-    policy was built. ``bars`` has the meaning of ``replayed``.
+    policy was built. ``bars`` and ``cost_limit`` have the meaning of ``replayed``.
     """
     check_policy(study, policy.name)
     context = policy_context_of(
@@ -112,6 +114,7 @@ def run_policy(
         spare=spare,
         changed=changed,
         bars=bars,
+        cost_limit=cost_limit,
     )
 
 
@@ -127,12 +130,14 @@ def replayed(
     spare: bool = False,
     changed: Callable[[Fleet], Fleet] | None = None,
     bars: Mapping[str, float] | None = None,
+    cost_limit: float = float("inf"),
 ) -> PolicyRun:
     """Replay a policy that was built already.
 
     ``study`` is the study it was built on, or one that differs in something that the policy does
     not know. If ``bars`` are given, TargetMissed is raised as soon as a tier is sure to stay
-    below both its target and its bar.
+    below both its target and its bar. CostLimitExceeded is raised once the policy has cost more
+    than ``cost_limit``, in dollars.
     """
     fleet = replace(ready.fleet, faults=faults_of(study.hardware.faults, ready.fleet.pools))
     scale_in = study.settings.scale_in
@@ -144,6 +149,8 @@ def replayed(
     uncut = list(ready.source_pools) == list(range(len(study.hardware.pool_index)))
     if study.network is not None and uncut:
         rule = PlacingPolicy(rule, study.network, study.hardware)
+    if np.isfinite(cost_limit):
+        rule = CostLimit(rule, cost_limit)
     metered = SignalRecorder(rule)
     fleet = fleet_from_today(study, fleet, ready.source_pools, metered, lend=scale_in.lend)
     fleet = changed(fleet) if changed is not None else fleet

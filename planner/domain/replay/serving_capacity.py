@@ -55,6 +55,18 @@ def survives(study: Study, series: PoolSeries, source_pools: Sequence[int | None
     return float(holds.mean())
 
 
+def survives_static(study: Study, counts: IntArray) -> float | None:
+    """Return ``survives`` of a static fleet of ``counts [pools]``."""
+    needed = interactive_demand(study)
+    if not needed.any():
+        return None
+    fleet = np.zeros((1, *study.hardware.minimum.shape), np.int64)
+    fleet[(0, *np.array(study.hardware.pool_index).T)] = counts
+    return float(
+        (capacity_after_loss(study, fleet) >= needed * (1 - WHOLE)).all(axis=(1, 2)).mean()
+    )
+
+
 def capacity_table(
     study: Study, series: PoolSeries, source_pools: Sequence[int | None]
 ) -> pl.DataFrame:

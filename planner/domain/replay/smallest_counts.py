@@ -11,25 +11,29 @@ from simulation.arrays import FloatArray, IntArray
 Meets = Callable[[IntArray], bool]
 
 
-def fewest(meets: Meets, base: IntArray, low: IntArray, high: IntArray) -> IntArray:
-    """Return the fewest counts that meet the condition, by bisection over the total.
+def fewest(
+    meets: Meets, base: IntArray, low: IntArray, high: IntArray, *, least: int = 1
+) -> IntArray:
+    """Return the fewest counts that meet the condition, by a search over the total.
 
-    ``base`` gives the proportions, ``low`` and ``high`` the limits. If no total meets it, return
-    the largest one.
+    ``base`` gives the proportions and the total at which the search begins. ``low`` and ``high``
+    are the limits, ``least`` that of the total. If no total meets it, return the largest one.
     """
-    least, most = max(1, int(low.sum())), int(high.sum())
+    least, most = max(least, int(low.sum())), int(high.sum())
     # Start from the proportions given and grow by a quarter: each test is a replay.
     good = max(least, int(base.sum()))
     while not meets(spread_in_proportion(good, base, low, high)):
         if good >= most:
             return spread_in_proportion(most, base, low, high)
         least, good = good + 1, min(most, good + max(1, good // 4))
+    # Go down in steps of growing size until one fails, then by bisection.
+    step = max(1, good // 16)
     while least < good:
-        middle = (least + good) // 2
+        middle = max(least, good - step) if step else (least + good) // 2
         if meets(spread_in_proportion(middle, base, low, high)):
-            good = middle
+            good, step = middle, 2 * step
         else:
-            least = middle + 1
+            least, step = middle + 1, 0
     return spread_in_proportion(good, base, low, high)
 
 

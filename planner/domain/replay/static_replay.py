@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from planner.domain.replay.initial_fleet import fleet_from_today
 from planner.domain.study import Study
 from simulation.arrays import BoolArray, IntArray, count_codes
 from simulation.cells import per_cell, simulate_cell
@@ -17,12 +18,12 @@ from simulation.early_stop import LateCounter, TargetMissed, first_missed_tier
 from simulation.fleet import Fleet
 from simulation.policies.static import Static
 from simulation.trace import Trace
-from simulation.trace_replay import due_and_late
+from simulation.trace_replay import due_and_late, summarise_replay
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ServedRequests:
-    """Due and late requests of one model, by tier of the fleet.
+    """Due and late requests of one model, by tier of the fleet, and the cost of its replicas.
 
     ``cut``: the replay ended early because too many requests were late. Then ``late`` counts
     those until then, and ``due`` counts all requests of the window.
@@ -31,6 +32,7 @@ class ServedRequests:
     due: IntArray
     late: IntArray
     cut: bool = False
+    cost_usd: float = 0.0
 
 
 # Results by study, model, seed and replica counts of each cell.
@@ -61,7 +63,7 @@ class FlatWindow:
         ]
         count = {m: self._count(m) for m in self.models}
         every = np.sum(list(count.values()), axis=0)
-        served = {m: its for m in self.models if (its := self.known.get(self._key(m, counts)))}
+        served = {m: its for m in self.models if (its := self.known.get(self.key(m, counts)))}
         for m in self.models:
             if first_missed_tier(tiers, _late_by_tier(served, every), every) is not None:
                 return False
@@ -69,7 +71,7 @@ class FlatWindow:
                 others = {other: its for other, its in served.items() if other != m}
                 length_s, late = self.study.window.duration_s, _late_by_tier(others, every)
                 watch = LateCounter(tiers, length_s, late, every - count[m])
-                served[m] = self.known[self._key(m, counts)] = self._count_served(m, counts, watch)
+                served[m] = self.known[self.key(m, counts)] = self._count_served(m, counts, watch)
         due = np.sum([its.due for its in served.values()], axis=0)
         late = _late_by_tier(served, every)
         return not any(its.cut for its in served.values()) and all(
@@ -82,11 +84,15 @@ class FlatWindow:
         if not len(self._trace(m)):
             return ServedRequests(self._count(m), self._count(m))
         self.alive()
+        every = self._counts_of_all_pools(counts)
+        fleet = fleet_from_today(
+            study, study.fleet(every), range(len(every)), Static(every), lend=False
+        )
         try:
             result = simulate_cell(
                 self._trace(m),
-                of_models(study.fleet(self._counts_of_all_pools(counts)), study, [m]),
-                Static(self._counts_of_all_pools(counts)[its]),
+                of_models(fleet, study, [m]),
+                Static(every[its]),
                 cells=study.cells,
                 seed=self.seed,
                 duration_s=study.window.duration_s,
@@ -95,9 +101,11 @@ class FlatWindow:
             )
         except TargetMissed:
             return ServedRequests(self._count(m), watch.late.copy(), cut=True)
-        return ServedRequests(*due_and_late(result))
+        cost_usd = summarise_replay(result, brief=True).cost_usd
+        return ServedRequests(*due_and_late(result), cost_usd=cost_usd)
 
-    def _key(self, m: int, counts: IntArray) -> tuple[Study, int, int, bytes]:
+    def key(self, m: int, counts: IntArray) -> tuple[Study, int, int, bytes]:
+        """Return the key of model ``m`` on a fleet of ``counts`` in ``known``."""
         of_cell = per_cell(self._counts_of_all_pools(counts)[self._pool_mask(m)], self.study.cells)
         return self.study, m, self.seed, of_cell.tobytes()
 
@@ -125,6 +133,27 @@ class FlatWindow:
         counts = count_codes(trace.tier, len(trace.tiers)).tolist()
         of_name = dict(zip(trace.tiers, counts, strict=True))
         return np.array([of_name.get(tier.name, 0) for tier in self.study.hardware.tiers], np.int64)
+
+
+def served_by(study: Study, counts: IntArray, seed: int, known: Known) -> ServedRequests | None:
+    """Return what a static fleet of ``counts [pools]`` served, from ``known`` or by a replay.
+
+    Requests of all models are counted together. None: a replay of a model ended early.
+    """
+    models = range(len(study.hardware.models))
+    goals = {tier.name: tier.attainment for tier in study.hardware.tiers}
+    window = FlatWindow(study, models, goals, seed, lambda: None, known)
+    window.meets(counts)
+    every = [known.get(window.key(m, counts)) for m in models]
+    if any(its is None for its in every):
+        return None
+    served = [its for its in every if its is not None]
+    return ServedRequests(
+        np.sum([its.due for its in served], axis=0),
+        np.sum([its.late for its in served], axis=0),
+        any(its.cut for its in served),
+        sum(its.cost_usd for its in served),
+    )
 
 
 def _late_by_tier(served: Mapping[int, ServedRequests], every: IntArray) -> IntArray:

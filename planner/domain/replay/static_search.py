@@ -38,29 +38,60 @@ def smallest_flat(
     that cannot meet its tiers with all available GPUs gets the last count tried. Spare replicas
     of the scenario are added at the end.
     """
-    windows = (study, *others)
     requests: Requests = {}
     known = {} if known is None else known
-    base = np.max([study.pools(its_study.peak) for its_study in windows], axis=0)
+    windows = [study, *others]
+    peaks = np.array([study.pools(window.peak) for window in windows])
+    order = np.argsort(-peaks.sum(axis=1), kind="stable")  # the highest peak first
+    peaks, windows = peaks[order], [windows[w] for w in order]
+    goals = [goals[w] for w in order] if goals else ()
+    base = peaks.max(axis=0)
     counts = np.zeros(len(study.hardware.pool_index), np.int64)
     names = [model.name for model in study.hardware.models]
     for m, name in enumerate(names):
-        progress(0.8 * m / len(names), f"Searching the smallest flat fleet for {name}")
+        progress(0.8 * m / len(names), f"Searching the smallest static fleet for {name}")
         of_model = pools_of(study, [m])
         alive = partial(progress, 0.8 * m / len(names), "")
-        meets = _judge(windows, [m], goals, seed, alive, known, requests)
+        meets = [
+            _judge([window], [m], goals[w : w + 1], seed, alive, known, requests)
+            for w, window in enumerate(windows)
+        ]
         fleet = of_models(study.fleet(base), study, [m])
         low = np.array([pool.minimum for pool in fleet.pools], np.int64)
         high = np.array([pool.maximum for pool in fleet.pools], np.int64)
-        counts[of_model] = fewest(
-            meets, base[of_model], low, _within_gpus(study, of_model, base, high)
-        )
+        high = _within_gpus(study, of_model, base, high)
+        counts[of_model] = _fewest_on_all(meets, peaks[:, of_model], low, high)
     all_pools = study.fleet(counts)
     least = np.array([pool.minimum for pool in all_pools.pools], np.int64)
     usd = np.array([pool.usd_per_gpu_hour * pool.gpus_per_instance for pool in all_pools.pools])
     alive, every = partial(progress, 0.8, ""), range(len(names))
-    meets = _judge(windows, every, goals, seed, alive, known, requests)
-    return with_spare(windows, trimmed(meets, counts, least, -usd))
+    meets_all = _judge(windows, every, goals, seed, alive, known, requests)
+    return with_spare(windows, trimmed(meets_all, counts, least, -usd))
+
+
+def _fewest_on_all(
+    meets: Sequence[Meets], peaks: IntArray, low: IntArray, high: IntArray
+) -> IntArray:
+    """Return the fewest counts that meet the condition of every window.
+
+    The first window, with the highest of ``peaks [windows, pools]``, is searched alone. The others
+    only confirm the result, or join the search.
+    """
+    searched, order = [0], list(range(1, len(meets)))
+    counts = fewest(meets[0], peaks[0], low, high)
+    while (missed := next((w for w in order if not meets[w](counts)), None)) is not None:
+        least = int(counts.sum()) + 1
+        if least > high.sum():
+            break
+        order.remove(missed)
+        searched.insert(0, missed)
+        of_all = [meets[w] for w in searched]
+        counts = fewest(_every(of_all), counts, low, high, least=least)
+    return counts
+
+
+def _every(conditions: Sequence[Meets]) -> Meets:
+    return lambda counts: all(meets(counts) for meets in conditions)
 
 
 def holds(

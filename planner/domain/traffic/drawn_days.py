@@ -14,7 +14,7 @@ from planner.domain.traffic.demand import Demand
 from planner.domain.traffic.demand_paths import demand_paths
 from planner.domain.traffic.forecast_requests import drawn_requests
 from planner.domain.traffic.traffic import AMOUNTS, Traffic, merge
-from planner.domain.traffic.window import Window
+from planner.domain.traffic.window import HOUR_S, Window
 from simulation.arrays import FloatArray, IntArray
 from simulation.trace import PrefixBlocks, Trace
 
@@ -40,6 +40,21 @@ def draw_days(traffic: Traffic, window: Window, method: str, paths: int, seed: i
     except ForecastError:
         requests = demand_paths(traffic, window, SHORT, paths, seed, with_lead=True)
     return DrawnDays(float(window.origins_s[0]), requests)
+
+
+def busiest_hours(demand: Demand, window: Window, days: DrawnDays) -> FloatArray:
+    """Return the input and output tokens of the busiest hour of each path, ``[paths]``.
+
+    Requests of a key count by their mean length in ``demand``.
+    """
+    requests = np.nansum(demand.requests, axis=1)
+    tokens = np.nansum(demand.input_tokens, axis=1) + np.nansum(demand.output_tokens, axis=1)
+    each = np.divide(tokens, requests, out=np.ones_like(tokens), where=requests > 0)
+    lead = round((window.start_s - days.start_s) / window.bin_s)
+    load = np.einsum("k,pkb->pb", each, days.requests[:, :, lead:])
+    bins = min(load.shape[1], max(1, round(HOUR_S / window.bin_s)))
+    total = np.cumsum(np.pad(load, ((0, 0), (1, 0))), axis=1)
+    return np.asarray((total[:, bins:] - total[:, :-bins]).max(axis=1))
 
 
 def with_path(demand: Demand, days: DrawnDays, path: int) -> Demand:

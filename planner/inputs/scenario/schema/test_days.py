@@ -37,7 +37,7 @@ class Drawn(_TestDay):
     """Days drawn from the forecast, with its growth and its uncertainty."""
 
     kind: Literal["drawn"]
-    paths: Annotated[int, Field(ge=1, le=100)] = 10  # number of drawn days
+    paths: Annotated[int, Field(ge=1, le=1000)] = 100  # number of drawn days
     pass_share: Annotated[float, Field(gt=0, le=1)] = 0.9  # of the paths that have to pass
     weight: Weight = 3.0  # weight of all paths
 

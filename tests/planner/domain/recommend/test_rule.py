@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,16 +9,18 @@ from hypothesis import strategies as st
 
 from planner.domain.recommend.rule import TIE, Candidate, CaseResult, recommend
 from planner.domain.recommend.test_days import Case, TestDay
+from planner.domain.study import Study
 from planner.policies.registry import simplicity
 
 NAMES = ("flat-before", "lt-i", "lt-g", "hpa")
 
 
-def a_day(
-    level: int | None = 0, weight: float = 1.0, cases: int = 1, share: float = 1.0
-) -> TestDay:
-    case = Case(lambda: pytest.fail("the rule simulates nothing"))
-    return TestDay("a day", "past", {}, weight, level, (case,) * cases, share)
+def nothing() -> Study:
+    pytest.fail("the rule simulates nothing")
+
+
+def a_day(level: int | None = 0, weight: float = 1.0, cases: int = 1) -> TestDay:
+    return TestDay("a day", "past", {}, weight, level, (Case(nothing),) * cases)
 
 
 def result(usd: float, shortfall: float = 0.0, attainment: float = 0.99) -> CaseResult:
@@ -72,15 +72,15 @@ def test_a_level_requires_its_days_and_those_of_the_levels_below() -> None:
     assert passes == [[False] * 3, [True, False, False], [True, True, False], [True] * 3]
 
 
-def test_a_drawn_day_passes_with_its_share_of_paths() -> None:
-    day = a_day(cases=10, share=0.9)
-    shortfalls = [0.0] * 9 + [0.3]
-    for order in itertools.islice(itertools.permutations(shortfalls), 3):
-        one = candidate("lt-i", tuple(result(1, short) for short in order))
-        assert one.qualifies([day], 0)
-    two = candidate("lt-i", tuple(result(1, short) for short in [0.0] * 8 + [0.3, 0.1]))
+def test_a_drawn_day_passes_with_its_required_cases_and_costs_the_weighted_mean() -> None:
+    weights, required = (0.3, 0.4, 0.3), (False, True, True)
+    cases = [Case(nothing, weight=w, required=r) for w, r in zip(weights, required, strict=True)]
+    day = TestDay("drawn", "drawn", {}, 1.0, 0, tuple(cases), 0.5)
+    one = candidate("lt-i", (result(20, 0.3), result(10), result(5)))
+    assert one.qualifies([day], 0) and one.expected([day]) == pytest.approx(11.5)
+    two = candidate("lt-i", (result(20, 0.3), result(10, 0.1), result(5)))
     assert not two.qualifies([day], 0)
-    assert two.shortfall([day], 0) == 0.1  # the worse path may fail
+    assert two.shortfall([day], 0) == 0.1  # the case that is not required may fail
 
 
 def test_a_day_that_does_not_apply_is_not_required() -> None:

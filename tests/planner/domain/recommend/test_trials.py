@@ -11,8 +11,10 @@ import pytest
 from planner.domain.preparation import study_of
 from planner.domain.progress import silent
 from planner.domain.recommend.rule import Candidate
+from planner.domain.recommend.search import bisect_first
+from planner.domain.recommend.search import choices as choices_of
 from planner.domain.recommend.test_days import TestDays, spared
-from planner.domain.recommend.trials import Trial, Trials, bisect_first
+from planner.domain.recommend.trials import Trials, values
 from planner.domain.replay.replay import run_policy
 from planner.domain.run_parts import IN_PROCESS
 from planner.domain.study import Study
@@ -69,22 +71,19 @@ def trials(small: tuple[Scenario, Study]) -> Trials:
 
 @pytest.fixture(scope="module")
 def choices(trials: Trials) -> dict[str, tuple[Candidate, list[Candidate]]]:
-    made = trials.choices([policy_of(name) for name in POLICIES])
+    made = choices_of(trials, [policy_of(name) for name in POLICIES])
     return {level: (choice.candidate, every) for level, (choice, every) in made.items()}
 
 
-def passing(trials: Trials, policy: str, value: float, level: int, spare: bool) -> bool:
-    """Simulate every case of every required day to its end."""
-    for i, day in enumerate(trials.days):
+def passing(trials: Trials, policy: str, index: int, level: int) -> bool:
+    """Simulate every required case to its end."""
+    its = policy_of(policy)
+    for day in trials.days:
         if not day.required_at(level):
             continue
-        results = [
-            trials._simulate(
-                policy_of(policy), Trial(policy, value, spare, i, case), silent, whole=True
-            )
-            for case in range(len(day.cases))
-        ]
-        if sum(not result.passes for result in results) > day.may_fail:
+        every = [trials.trial(its, index, level, case) for case in day.cases if case.required]
+        trials.simulate_all(its, every, silent, whole=True)
+        if not all(trials.on(day, trial).passes for trial in every):
             return False
     return True
 
@@ -99,11 +98,10 @@ def test_the_value_found_passes_and_the_cheaper_one_fails(
     ]
     assert tried or any(c.qualifies(trials.days, level) for c in candidates)
     for candidate in tried:
-        values = policy_of(candidate.policy).parameter_to_tune.values
-        index = values.index(candidate.value)
-        assert passing(trials, candidate.policy, candidate.value, level, candidate.spare)
+        index = values(policy_of(candidate.policy), level).index(candidate.value)
+        assert passing(trials, candidate.policy, index, level)
         if index:
-            assert not passing(trials, candidate.policy, values[index - 1], level, candidate.spare)
+            assert not passing(trials, candidate.policy, index - 1, level)
 
 
 def test_a_safer_level_costs_no_less(
@@ -131,21 +129,54 @@ def test_the_static_fleet_is_the_smallest_that_passes(
     choices: dict[str, tuple[Candidate, list[Candidate]]],
     small: tuple[Scenario, Study],
 ) -> None:
-    """One replica fewer in the only pool misses a past day, or more drawn days than may."""
+    """One replica fewer in the only pool misses a required day."""
     fleet = trials.static_fleet(0, False)
     assert fleet.sum() > 1
-    fails = 0
-    for day in trials.days:
-        if day.required_at(0):
-            runs = [
-                run_policy(
-                    case.study(), policy_of("flat-before"), seed=1, progress=silent,
-                    static=lambda: fleet - 1, detailed=False,
-                )
-                for case in day.cases
-            ]  # fmt: skip
-            fails += sum(not run.meets_slo for run in runs) > day.may_fail
-    assert fails
+    runs = [
+        run_policy(
+            case.study(), policy_of("flat-before"), seed=1, progress=silent,
+            static=lambda: fleet - 1, detailed=False,
+        )
+        for day in trials.days
+        if day.required_at(0)
+        for case in day.cases
+        if case.required
+    ]  # fmt: skip
+    assert not all(run.meets_slo for run in runs)
+
+
+def test_the_replay_that_sized_a_static_fleet_gives_its_figures(
+    trials: Trials, choices: dict[str, tuple[Candidate, list[Candidate]]]
+) -> None:
+    """Cost, attainment and N+1 equal those of a replay of the policy."""
+    fleet, policy = trials.static_fleet(1, True), policy_of("flat-before")
+    for case in trials.cases:
+        if case.sizing is None or case.unexpected is not None:
+            continue
+        result = trials.simulate(policy, trials.trial(policy, 0, 1, case), silent)
+        run = run_policy(
+            case.study(), policy, seed=1, progress=silent, static=lambda: fleet, detailed=False,
+            spare=True,
+        )  # fmt: skip
+        times = trials.study.window.duration_s / case.study().window.duration_s
+        assert result.passes == run.meets_slo
+        if result.cut:
+            continue
+        assert result.cost_usd == pytest.approx(run.summary.cost_usd * times)
+        assert result.attainment == pytest.approx(run.summary.slo_attainment)
+        if case is trials.test_days.forecast_day:
+            assert result.survives == pytest.approx(run.survives)
+
+
+def test_a_replay_ends_when_the_policy_costs_too_much(trials: Trials) -> None:
+    policy, case = policy_of("lt-i"), trials.test_days.forecast_day
+    whole = trials.simulate(policy, trials.trial(policy, 5, 0, case), silent, whole=True)
+    for share, dear in ((0.5, True), (1.1, False)):
+        result = trials.simulate(
+            policy, trials.trial(policy, 5, 0, case), silent, whole=True,
+            limit=share * whole.cost_usd,
+        )  # fmt: skip
+        assert result.dear == dear and (dear or result == whole)
 
 
 def test_days_that_cannot_apply_say_why(trials: Trials) -> None:
@@ -208,5 +239,6 @@ def test_a_spare_of_the_scenario_is_kept(small: tuple[Scenario, Study]) -> None:
 
 
 @pytest.mark.parametrize("first", range(8))
-def test_bisection_finds_the_first_that_passes(first: int) -> None:
-    assert bisect_first(lambda index: index >= first, 0, 7) == min(first, 7)
+@pytest.mark.parametrize("start", [None, *range(7)])
+def test_bisection_finds_the_first_that_passes(first: int, start: int | None) -> None:
+    assert bisect_first(lambda index: index >= first, 0, 7, start) == min(first, 7)

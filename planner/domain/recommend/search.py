@@ -1,0 +1,271 @@
+"""Search the candidate that each level of assurance recommends.
+
+All policies are tried on the hardest day and the forecast day first. Then each is tried on every
+required day, the cheapest first. A policy is left out if it is over PRUNED dearer on the forecast
+day than the best candidate so far, or could only tie with a simpler one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+
+from planner.domain.parallel import DEFAULT_THREADS
+from planner.domain.progress import Progress, part, shared
+from planner.domain.recommend.rule import Candidate, CaseResult, Choice, recommend
+from planner.domain.recommend.test_days import Case, TestDay
+from planner.domain.recommend.trials import STATIC, Trial, Trials, by_capacity_left, values
+from planner.domain.run_parts import Part
+from planner.inputs.scenario.schema.test_days import LEVELS
+from planner.policies.base import Policy
+from planner.policies.registry import MOST_COMPLEX
+
+PRUNED = 0.01  # a policy this much dearer on the forecast day than the best is not tried further
+DEAR = 1.5  # times the cost of the best, at which a harder day is not simulated on
+CENT = 0.005  # dollars, of rounding
+
+Check = tuple[TestDay, Case]
+# Index of the first value that passes, and the results by index of the value and of the case.
+Screened = tuple[int | None, list[tuple[int, int, CaseResult]]]
+
+
+def choices(
+    trials: Trials, policies: Sequence[Policy]
+) -> dict[str, tuple[Choice, list[Candidate]]]:
+    """Return the choice of each level of assurance, and the candidates it was made among."""
+    able = [policy for policy in policies if not policy.traits.uses_future_data]
+    out: dict[str, tuple[Choice, list[Candidate]]] = {}
+    candidates: list[Candidate] = []
+    below: LevelSearch | None = None
+    for level, name in enumerate(LEVELS):
+        report = part(trials.progress, level / len(LEVELS), (level + 1) / len(LEVELS))
+        search = LevelSearch(trials, level, below)
+        if below is None or search.checks != below.checks:  # else the level below asks the same
+            candidates = search.run(able, report)
+            below = search
+        choice = recommend(candidates, trials.days, level)
+        if choice is not None:
+            out[name] = choice, candidates
+    return out
+
+
+@dataclass(eq=False)
+class LevelSearch:
+    """The search at one level of assurance; ``below`` is that of the level below."""
+
+    trials: Trials
+    level: int
+    below: LevelSearch | None = None
+    candidates: list[Candidate] = field(default_factory=list, init=False)
+    best: Candidate | None = field(default=None, init=False)
+    first: dict[str, int] = field(default_factory=dict, init=False)  # first passing value
+    _simplest: int = field(default=MOST_COMPLEX, init=False)  # complexity of the best candidate
+
+    def run(self, policies: Sequence[Policy], progress: Progress) -> list[Candidate]:
+        """Return a candidate of each policy that can win.
+
+        The static fleet and the best policy of the level below set the limit for the others.
+        """
+        self.trials.size(self.level, part(progress, 0.0, 0.1))
+        leader = None if self.below is None or self.below.best is None else self.below.best.policy
+        static = [policy for policy in policies if policy.name == STATIC]
+        led = [policy for policy in policies if policy.key == leader and policy not in static]
+        others = [policy for policy in policies if policy not in (*static, *led)]
+        self._try_all(static, part(progress, 0.1, 0.2))
+        self._try_all(led, part(progress, 0.2, 0.4))
+        self._try_all(others, part(progress, 0.4, 0.95))
+        if self.best is None:
+            return self._nearest(policies, part(progress, 0.95, 1.0))
+        return self.candidates
+
+    @cached_property
+    def checks(self) -> list[Check]:
+        """Return the required cases, those with the highest peak first."""
+        checks = [
+            (day, case)
+            for day in self.trials.days
+            if day.required_at(self.level)
+            for case in day.cases
+            if case.required
+        ]
+        return sorted(checks, key=lambda check: -_hardness(check[1]))
+
+    def _limit(self) -> float:
+        """Return the cost on the forecast day above which a policy cannot win."""
+        if self.best is None:
+            return float("inf")
+        return self.trials.on_forecast_day(self.best) * (1 + PRUNED) + CENT
+
+    def _trial(self, policy: Policy, index: int, case: Case) -> Trial:
+        return self.trials.trial(policy, index, self.level, case)
+
+    def _try_all(self, policies: Sequence[Policy], progress: Progress) -> None:
+        """Screen ``policies``, then try those that may win on every required day."""
+        trials, limit, forecast_day = self.trials, self._limit(), self.trials.cases[0]
+
+        def screened(policy: Policy, report: Progress) -> Screened:
+            return self._screen(policy, limit, report)
+
+        found = trials.map(
+            [Part(f"Screen: {policy.title}", partial(screened, policy)) for policy in policies],
+            part(progress, 0.0, 0.6),
+        )
+        starts: list[tuple[float, Policy, int]] = []
+        for policy, (index, results) in zip(policies, found, strict=True):
+            for i, case, result in results:
+                trials.results[self._trial(policy, i, trials.cases[case])] = result
+            if index is not None:
+                cost = trials.results[self._trial(policy, index, forecast_day)].cost_usd
+                starts.append((cost, policy, index))
+        starts.sort(key=lambda its: (its[0], its[1].traits.complexity, its[1].key))
+        reports = shared(part(progress, 0.6, 1.0), len(starts))
+        for (cost, policy, index), report in zip(starts, reports, strict=True):
+            of_best = float("inf") if self.best is None else trials.on_forecast_day(self.best)
+            # A policy of equal cost could only tie, and the simpler of two wins a tie.
+            tied = abs(cost - of_best) <= CENT and policy.traits.complexity >= self._simplest
+            if not tied and cost <= self._limit():
+                self._try(policy, index, report)
+            else:
+                self.candidates.append(trials.candidate(policy, index, self.level))
+
+    def _try(self, policy: Policy, index: int, progress: Progress) -> None:
+        """Find the first value from ``index`` on that passes, and keep the candidate."""
+        at = self._first_passing(policy, index, progress)
+        last = self.trials.last(policy)
+        candidate = self.trials.candidate(policy, last if at is None else at, self.level)
+        self.candidates.append(candidate)
+        if at is None:
+            return
+        self.first[policy.key] = at
+        days = self.trials.days
+        if self.best is None or candidate.expected(days) < self.best.expected(days):
+            self.best, self._simplest = candidate, policy.traits.complexity
+
+    def _screen(self, policy: Policy, limit: float, report: Progress) -> Screened:
+        """Return the index of the first value that passes the hardest case and the forecast day.
+
+        None: no value passes. A value that costs more than ``limit`` on the forecast day ends the
+        search. The results are returned too.
+        """
+        trials, every = self.trials, values(policy, self.level)
+        spare = trials.keeps_spare(policy, self.level)
+        results: dict[Trial, tuple[int, int, CaseResult]] = {}
+
+        def result_on(index: int, case: Case, most: float) -> CaseResult:
+            trial = self._trial(policy, index, case)
+            if trial not in results:
+                result = trials.results.get(trial)
+                if result is None or result.dear:
+                    result = trials.simulate(policy, trial, report, limit=most)
+                results[trial] = index, trials.cases.index(case), result
+            return results[trial][2]
+
+        def passes_hardest(index: int) -> bool:
+            result = result_on(index, self.checks[0][1], DEAR * limit)
+            return result.dear or result.passes
+
+        def passes_forecast(index: int) -> bool:
+            result = result_on(index, trials.cases[0], limit)
+            if result.dear or not spare:
+                return result.dear or result.passes
+            return result.passes and by_capacity_left(result, trials.study).passes
+
+        start = None if self.below is None else self.below.first.get(policy.key)
+        if start is not None and self.below is not None:
+            same = spare == trials.keeps_spare(policy, self.below.level)
+            # No smaller value passes here, since fewer days are required at the level below.
+            if same and result_on(start, trials.cases[0], limit).dear:
+                return start, list(results.values())
+        if spare:  # the loss of a replica is judged on the forecast day, and decides most often
+            index = bisect_first(
+                lambda i: passes_forecast(i) and passes_hardest(i), 0, len(every), start
+            )
+        else:
+            index = bisect_first(passes_hardest, 0, len(every), start)
+            index = bisect_first(passes_forecast, index, len(every), index)
+        return index if index < len(every) else None, list(results.values())
+
+    def _first_passing(self, policy: Policy, low: int, progress: Progress) -> int | None:
+        """Return the index of the first value from ``low`` on that passes every required case.
+
+        A case that is failed is searched alone. Then all cases confirm the value.
+        """
+        checks, count, index = list(self.checks), len(values(policy, self.level)), low
+        while index < count and (at := self._failed(policy, index, checks, progress)) is not None:
+            checks.insert(0, checks.pop(at))
+            alone = partial(self._passes, policy, checks[0], progress)
+            index = bisect_first(alone, index + 1, count, index + 1)
+        if index >= count:
+            return None
+        weighted = [i for i, day in enumerate(self.trials.days) if day.weight]
+        self.trials.measure(policy, index, self.level, weighted, progress)
+        return index
+
+    def _passes(self, policy: Policy, check: Check, progress: Progress, index: int) -> bool:
+        return self._failed(policy, index, [check], progress) is None
+
+    def _failed(
+        self, policy: Policy, index: int, checks: Sequence[Check], progress: Progress
+    ) -> int | None:
+        """Return the place of the first of ``checks`` that is failed, a few at a time."""
+        for begin in range(0, len(checks), DEFAULT_THREADS):
+            now = checks[begin : begin + DEFAULT_THREADS]
+            every = [self._trial(policy, index, case) for _, case in now]
+            self.trials.simulate_all(policy, every, progress)
+            for i, ((day, _), trial) in enumerate(zip(now, every, strict=True)):
+                if not self.trials.on(day, trial).passes:
+                    return begin + i
+        return None
+
+    def _nearest(self, policies: Sequence[Policy], progress: Progress) -> list[Candidate]:
+        """Return the candidate with the smallest shortfall on its worst required day.
+
+        Each policy is tried with its safest value, until a day is worse than the worst day of the
+        nearest policy so far.
+        """
+        trials = self.trials
+        required = [i for i, day in enumerate(trials.days) if day.required_at(self.level)]
+        weighted = [i for i, day in enumerate(trials.days) if day.weight]
+        candidates: list[Candidate] = []
+        lowest = float("inf")
+        for policy, report in zip(policies, shared(progress, len(policies)), strict=True):
+            worst, last = 0.0, trials.last(policy)
+            for day in list(required):
+                trials.measure(policy, last, self.level, [day], report)
+                result = trials.candidate(policy, last, self.level).on(day, trials.days[day])
+                worst = max(worst, 1.0 if result is None else result.shortfall)
+                if worst >= lowest:
+                    required.insert(0, required.pop(required.index(day)))  # the hardest first
+                    break
+            else:
+                lowest = worst
+                trials.measure(policy, last, self.level, weighted, report)
+                candidates.append(trials.candidate(policy, last, self.level))
+        return candidates
+
+
+def _hardness(case: Case) -> float:
+    """Return the replicas of a static fleet at the peak of a case; infinite if it has no size."""
+    if case.sizing is None:
+        return float("inf")
+    study = case.sizing()
+    return float(study.pools(study.peak).sum())
+
+
+def bisect_first(
+    passes: Callable[[int], bool], low: int, high: int, start: int | None = None
+) -> int:
+    """Return the first index in ``[low, high)`` that passes, by bisection; ``high`` if none.
+
+    With ``start`` the search begins there and goes on in steps of growing size.
+    """
+    at, step = (low + high) // 2 if start is None else start, 1
+    while low < high:
+        if passes(at):
+            high, near = at, at - step
+        else:
+            low, near = at + 1, at + step
+        step *= 2
+        at = near if start is not None and low <= near < high else (low + high) // 2
+    return low
