@@ -19,6 +19,7 @@ from planner.domain.progress import Progress, silent
 from planner.domain.serialise import moment
 from planner.domain.sizing.sizing import Sizes
 from planner.domain.traffic.groups import DEFERRABLE, INTERACTIVE
+from planner.domain.traffic.lengths import cached_part
 from planner.domain.whatif.closed_form_capacity import closed_rps
 from planner.domain.whatif.figures import PeakGpus, PeriodPlan, SizeChange, WhatIf
 from planner.domain.whatif.gpu_shares import ROUNDS, capacities_for, share_notes
@@ -41,6 +42,7 @@ from planner.optimizer.pools import pool_capacity
 from planner.optimizer.problem import ScalingPlan
 from simulation.arrays import FloatArray, IntArray
 from simulation.fleet import Tier
+from simulation.sizing.trial import SharedPrompts
 
 SOLVE_S = 2.0  # time limit per solve: a user waits for the answer
 ESTIMATED_SIZES = (
@@ -53,7 +55,7 @@ SAME_PERCENTILE = "The forecast percentile stays as the run chose it."
 NOT_SIMULATED = "Simulate to get SLO attainment, latency and measured energy."
 # Values that a stored plan can answer for. Others change its forecast, its sizes or its periods.
 ANSWERABLE = re.compile(
-    r"traffic\.sources\[[^\]]+\]\.scale"
+    r"traffic\.sources\[[^\]]+\]\.(scale|cached_share)"
     r"|forecast\.quantiles?"
     r"|tiers\[[^\]]+\]\.(ttft_ms|tbt_ms|e2e_ms|percentile)"
     r"|regions\[[^\]]+\]\.(capacity|usd_per_gpu_hour|spot|carbon_g_per_kwh|pue)(\W.*)?"
@@ -75,8 +77,8 @@ class StoredPlan:
     known: UserFacts
     basis: Basis
     solve_s: float = SOLVE_S
-    # Factors on capacities by limits: many cells of a grid share their limits.
-    factors: dict[tuple[Tier, ...], Factors] = field(default_factory=dict)
+    # Factors on capacities by limits and cached share: many cells of a grid have the same.
+    factors: dict[tuple[tuple[Tier, ...], float | None], Factors] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ class DemandChange:
 
     growth: float = 1.0  # factor on demand
     level: float | str | None = None  # forecast percentile or "mean"; None: unchanged
+    cached_share: float | None = None  # of all prompt tokens; None: unchanged
 
 
 def answer(
@@ -124,12 +127,21 @@ def answer_what_if(base: StoredPlan, variation: Variation, progress: Progress = 
     settings = settings_of(scenario).plan
     settings = replace(settings, time_limit_s=min(settings.time_limit_s, base.solve_s))
     sizes, notes = basis.sizes, []
-    if hardware.tiers != before.tiers:
-        if hardware.tiers not in base.factors:
-            base.factors[hardware.tiers] = size_factors(basis, before, hardware)
-        factors, unsure = base.factors[hardware.tiers]
+    if change.cached_share is not None and basis.blocks:
+        raise ScenarioError(
+            "traffic.sources: the run found cached prompts by block hashes. Simulate another share."
+        )
+    if hardware.tiers != before.tiers or change.cached_share is not None:
+        key = hardware.tiers, change.cached_share
+        if key not in base.factors:
+            base.factors[key] = size_factors(basis, before, hardware, change.cached_share)
+        factors, unsure = base.factors[key]
         sizes = _times(sizes, factors)
-        if change.level is None and scenario.forecast.quantile is None:
+        if (
+            hardware.tiers != before.tiers
+            and change.level is None
+            and scenario.forecast.quantile is None
+        ):
             notes.append(SAME_PERCENTILE)
         notes += [ESTIMATED_SIZES, *unsure]
         if unable := _unservable_models(basis.sizes, sizes, hardware):
@@ -185,12 +197,31 @@ def demand_change(before: Scenario, after: Scenario, variation: Variation) -> De
         raise ScenarioError(
             "traffic.sources: the stored plan scales all sources alike. Simulate this change."
         )
+    cached_share = _cached_share(before, after)
     if "forecast.quantile" not in variation and not variation.get("forecast.quantiles"):
-        return DemandChange(factors[0])
+        return DemandChange(factors[0], cached_share=cached_share)
     level = after.forecast.quantile
     if level is None or after.forecast.quantiles:
         raise ScenarioError("forecast: choosing percentiles needs a run. Give one quantile.")
-    return DemandChange(factors[0], level)
+    return DemandChange(factors[0], level, cached_share)
+
+
+def _cached_share(before: Scenario, after: Scenario) -> float | None:
+    """Return the cached share of all sources if a variation changes it, else None.
+
+    Raise ScenarioError if the sources have different shares then.
+    """
+    was, now = (
+        [source.cached_share for source in scenario.traffic.sources] for scenario in (before, after)
+    )
+    if was == now:
+        return None
+    if len(set(now)) > 1 or now[0] is None:
+        raise ScenarioError(
+            "traffic.sources: the stored plan has one cached_share for all sources. Give all the "
+            "same, or simulate this change."
+        )
+    return now[0]
 
 
 def _level(change: DemandChange) -> float | None:
@@ -234,8 +265,12 @@ def load_of(basis: Basis, change: DemandChange) -> Load:
     return load.times(basis.load_factor)
 
 
-def size_factors(basis: Basis, before: Hardware, after: Hardware) -> Factors:
+def size_factors(
+    basis: Basis, before: Hardware, after: Hardware, cached_share: float | None = None
+) -> Factors:
     """Return factors on the capacity of replicas for the limits of ``after``, and notes.
+
+    ``cached_share`` replaces the cached tokens of all prompts, if serving caches prefixes.
 
     Factors ``[l, g]`` are ratios of closed-form capacities. A note names each replica without a
     closed form (factor 1), or without capacity at these limits (factor 0).
@@ -246,7 +281,12 @@ def size_factors(basis: Basis, before: Hardware, after: Hardware) -> Factors:
         if np.isnan(basis.closed_rps[m, g]):
             notes.append(f"{name}: closed forms cannot size it. Its capacity is unchanged here.")
             continue
-        now = closed_rps(after, m, g, basis.lengths[m], basis.prompts(m))
+        prompts = basis.prompts(m)
+        if cached_share is not None:
+            prompts = SharedPrompts(
+                *basis.lengths[m], cached_part(basis.lengths[m][0], cached_share)
+            )
+        now = closed_rps(after, m, g, basis.lengths[m], prompts)
         factors[m, g] = 0.0 if np.isnan(now) else now / basis.closed_rps[m, g]
         if np.isnan(now):
             notes.append(f"{name} cannot meet the limits at any rate.")

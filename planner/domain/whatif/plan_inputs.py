@@ -23,7 +23,7 @@ from planner.domain.whatif.closed_form_capacity import closed_rps
 from simulation.arrays import BoolArray, FloatArray, Int32Array, IntArray
 from simulation.sizing.capacity import Capacity
 from simulation.sizing.trial import SharedPrompts
-from simulation.trace import CachedTokens, Trace
+from simulation.trace import CachedTokens, PrefixBlocks, Trace
 
 Arrays = dict[str, npt.NDArray[Any]]
 VERSION = 1  # of the array format; other versions are not read
@@ -33,6 +33,7 @@ SAMPLE = 2_000  # most requests per model that are kept as a sample of lengths
 PLAIN = (
     "clock", "current", "pool_tps", "sizes_at", "alone", "waiting_tps", "closed_rps",
     "mean_lengths", "load_factor", "models", "regions", "asked", "flat", "peaks_before",
+    "blocks",
 )  # fmt: skip
 MEAN_LEVEL = np.nan  # marks the mean among the levels of a series
 
@@ -104,6 +105,7 @@ class Basis:
     peaks_before: FloatArray | None = None
     # [l] cached tokens of the prompts in ``lengths``; None: not counted
     cached: tuple[Int32Array | None, ...] = ()
+    blocks: bool = False  # whether sizes found cached prompts by block hashes
 
     def prompts(self, m: int) -> SharedPrompts | None:
         """Return the sample of a model's requests with their cached tokens, if counted."""
@@ -196,6 +198,8 @@ def basis_of(
         asked=study.hardware.asked,
         flat=flat,
         peaks_before=None if study.hardware.today is not None else peaks_before(study.plan_input),
+        blocks=traffic.prefix_caching
+        and any(shared and isinstance(shared.blocks, PrefixBlocks) for shared in traffic.shared),
         cached=tuple(
             None if of_model.cached is None else of_model.cached.tokens for of_model in prompts
         ),
@@ -252,6 +256,7 @@ def from_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> Basis | None:
     plain: dict[str, Any] = {name: arrays.get(name) for name in PLAIN}
     plain |= {name: tuple(arrays[name].tolist()) for name in ("models", "regions")}
     plain |= {"clock": str(arrays["clock"]), "load_factor": float(arrays["load_factor"])}
+    plain["blocks"] = bool(arrays.get("blocks", False))
     columns = (arrays[name] for name in ("places", "tiers", "heights", "levels", "rates"))
     return Basis(
         window=Window(start_s, end_s, period_s, lead_s, bin_s, bool(arrays["ahead"])),

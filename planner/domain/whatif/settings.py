@@ -129,6 +129,18 @@ def _demand(scenario: Scenario) -> Iterator[Setting]:
         for place, source in enumerate(scenario.traffic.sources)
     }
     yield Setting("growth", "Demand", DEMAND, TIMES, 1.0, 0.05, 20.0, scales, relative=True)
+    if any(serving.prefix_caching for serving in scenario.serving):
+        stated = {source.cached_share for source in scenario.traffic.sources}
+        share = stated.pop() if len(stated) == 1 else None
+        yield Setting(
+            "cached", "Cached prompt tokens", DEMAND, PERCENT,
+            None if share is None else 100.0 * share, 0.0, 99.0,
+            {
+                f"traffic.sources[{place}].cached_share": source.cached_share
+                for place, source in enumerate(scenario.traffic.sources)
+            },
+            per=100.0,
+        )  # fmt: skip
     level = scenario.forecast.quantile
     yield Setting(
         "quantile", "Forecast percentile", DEMAND, PERCENT,

@@ -54,6 +54,25 @@ def own(run: Run) -> tuple[float, float, float, int]:
     return tuple(run.result["totals"][name] for name in ("usd", "gpu_hours", "kwh", "starts"))  # type: ignore[return-value]
 
 
+def test_a_cached_share_moves_capacities_as_a_plan_with_it_does(
+    folder: Path, planner: User
+) -> None:
+    caching = {"serving": [{"prefix_caching": True}]}
+    share = {"traffic.sources[0].cached_share": 0.3}
+    run = planned(folder, **caching, **share)
+    same = asked(run, values={"cached": 30})
+    assert totals(same) == pytest.approx(own(run), rel=1e-9)
+    more, none = (asked(run, values={"cached": percent}) for percent in (70, 0))
+    assert more.sizes[0].input_tps > more.sizes[0].before_tps > none.sizes[0].input_tps
+    assert totals(more)[1] <= own(run)[1] <= totals(none)[1]
+    stated = planned(folder, **caching, **{"traffic.sources[0].cached_share": 0.7})
+    sized = asked(stated).sizes[0].before_tps
+    assert more.sizes[0].input_tps == pytest.approx(sized, rel=0.15)
+    without = planned(folder, **share)  # no prefix caches: the share changes nothing
+    with pytest.raises(PlannerError):
+        asked(without, values={"cached": 70})
+
+
 def test_moves_of_a_kept_plan(folder: Path, planner: User, viewer: User) -> None:
     run = planned(folder)
     # Nothing changed: the run's own plan.
