@@ -13,6 +13,11 @@ rest repeat those; a proposal with comments, a live source, a schedule, a sweep.
   page of a comparison, as transferred (kB of 1,000 bytes).
 - ``whatif_p95_ms``: the same as ``page_p95_ms`` of a what-if's answer; null where there is none.
 - ``axe_serious``: serious and critical findings of axe-core over all pages in both themes.
+- ``words_above_first_chart``: visible words in the main part of a comparison's page above its first
+  chart, at 1280 px, with those of buttons and tiles.
+- ``chart_top_px`` and ``chart_top_px_390``: where that chart begins, at 1280 and at 390 px.
+- ``clicks_to_any_job_max``: clicks from any page to the page of the job that takes most: one
+  for a visible link, two for a link in a menu.
 """
 
 from __future__ import annotations
@@ -35,7 +40,29 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 REPEATS = 20
-GOALS = {"page_p95_ms": 200, "first_visit_kb": 700, "whatif_p95_ms": 1000, "axe_serious": 0}
+GOALS = {
+    "page_p95_ms": 200, "first_visit_kb": 700, "whatif_p95_ms": 1000, "axe_serious": 0,
+    "words_above_first_chart": 100, "chart_top_px": 350, "chart_top_px_390": 480,
+    "clicks_to_any_job_max": 2,
+}  # fmt: skip
+WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+UNREACHABLE = 99  # clicks to a job without a link
+# Words of the main part that come before the first chart, as far as they are seen.
+WORDS = """() => {
+  const main = document.querySelector("main");
+  const chart = main.querySelector("[data-figure]");
+  const texts = document.createTreeWalker(main, NodeFilter.SHOW_TEXT);
+  let words = 0;
+  for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+    const after = chart.compareDocumentPosition(text) & Node.DOCUMENT_POSITION_FOLLOWING;
+    const around = text.parentElement;
+    if (after || chart.contains(text) || around.closest("script, .visually-hidden")) continue;
+    if (!around.checkVisibility({ visibilityProperty: true })) continue;
+    words += text.textContent.split(/\\s+/).filter((word) => /[\\p{L}\\p{N}]/u.test(word)).length;
+  }
+  return words;
+}"""
+TOP = "() => document.querySelector('main [data-figure]').getBoundingClientRect().top + scrollY"
 
 
 def main() -> None:
@@ -85,6 +112,8 @@ def bench(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
         "requests": args.rows, "scenarios": args.scenarios, "runs": args.runs,
         "page_p95_ms": times[worst], "worst_page": worst, "first_visit_kb": None,
         "whatif_p95_ms": None, "axe_serious": None, "pages": times, "axe": [],
+        "words_above_first_chart": None, "chart_top_px": None, "chart_top_px_390": None,
+        "clicks_to_any_job_max": None,
     }  # fmt: skip
     if filled.whatif:
         figures["whatif_p95_ms"] = p95_ms(filled.client, filled.whatif)
@@ -157,16 +186,49 @@ def browse(addresses: list[str], run: str, user: str, password: str) -> dict[str
         page.get_by_label("User name").fill(user)
         page.get_by_label("Password").fill(password)
         page.get_by_role("button", name="Sign in").click()
-        page.get_by_role("heading", name="Where things stand").wait_for()
+        page.get_by_role("heading", name="Fleet", level=1).wait_for()
         for address in ("/", run):
             page.goto(url + address, wait_until="networkidle")
         first_visit_kb = round(fetched / 1e3, 1)
+        first_screen = first_screen_of(page, url + run) | {"clicks_to_any_job_max": clicks_of(page)}
         axe = []
         for address in addresses:
             page.goto(url + address, wait_until="networkidle")
             axe += [f"{address}: {sentence}" for sentence in violations(page)]
         browser.close()
-    return {"first_visit_kb": first_visit_kb, "axe_serious": len(axe), "axe": axe}
+    found = {"first_visit_kb": first_visit_kb, "axe_serious": len(axe), "axe": axe}
+    return found | first_screen
+
+
+def first_screen_of(page: Any, address: str) -> dict[str, int]:
+    """Return the words above the first chart of a comparison, and where it begins."""
+    page.set_viewport_size(WIDE)
+    page.goto(address, wait_until="networkidle")
+    words, top = page.evaluate(WORDS), page.evaluate(TOP)
+    page.set_viewport_size(NARROW)
+    page.goto(address, wait_until="networkidle")
+    narrow = page.evaluate(TOP)
+    page.set_viewport_size(WIDE)
+    page.goto(address, wait_until="networkidle")
+    return {
+        "words_above_first_chart": words,
+        "chart_top_px": round(top),
+        "chart_top_px_390": round(narrow),
+    }
+
+
+def clicks_of(page: Any) -> int:
+    """Return the clicks from the page that is open to the job that takes most."""
+    from django.urls import reverse
+
+    from planner.selectors.places import ACCOUNT, PLACES
+
+    most = 0
+    for job in (*(job for place in PLACES for job in place.jobs), *ACCOUNT):
+        links = page.locator(f'a[href="{reverse(f"web:{job.page}")}"]')
+        seen = any(link.is_visible() for link in links.all())
+        most = max(most, 1 if seen else 2 if links.count() else UNREACHABLE)
+    return most
 
 
 if __name__ == "__main__":

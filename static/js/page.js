@@ -66,6 +66,13 @@
   window.addEventListener("hashchange", opened);
   opened();
 
+  // Below the first screen of a result its figures stay in one line.
+  const bar = document.getElementById("result-bar");
+  const screen = document.querySelector(".first-screen");
+  if (bar && screen) {
+    new IntersectionObserver(([seen]) => (bar.hidden = seen.isIntersecting || seen.boundingClientRect.top > 0)).observe(screen);
+  }
+
   // On paper all sections are open.
   let closed = [];
   window.addEventListener("beforeprint", () => {

@@ -66,7 +66,7 @@ def test_a_past_is_read_planned_decided_and_scraped(
         site.get_by_label("Bins").select_option(str(STEP_S))
         site.get_by_text("Labels, credentials and history").click()
         site.get_by_label("Days of history").fill(str(HOURS / 24))
-        site.get_by_role("button", name="Look what would be read").click()
+        site.get_by_role("button", name="Preview").click()
         expect(site.locator("#preview")).to_contain_text("vllm:request_success_total")
         site.get_by_role("button", name="Make the source").click()
         expect(site.get_by_role("heading", name="engines")).to_be_visible()

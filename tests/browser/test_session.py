@@ -27,7 +27,7 @@ def test_from_an_answer_to_what_if(
     other = completed_run(planner)
 
     site.goto(live_server.url + reverse("web:run", args=[plan.pk]))
-    site.get_by_text("Why these numbers?").click()
+    site.locator("#why-number > summary").click()
     site.locator("#why-number details").first.locator("summary").click()
     expect(
         site.get_by_text("where TTFT bounds it").or_(site.get_by_text("where TBT bounds it"))

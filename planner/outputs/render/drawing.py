@@ -16,6 +16,7 @@ LEFT, RIGHT, TOP, BOTTOM = 52.0, 22.0, 24.0, 30.0
 BAR, BESIDE = 19.0, 250.0  # height of a bar's row; width of its label
 SIZE = 9.0  # font size
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#8A8F98"
+SKY = "#56B4E9"
 INK, GRID = "#333b46", "#d7dbe0"
 COLOURS = {
     Role.DEMAND: GREY, Role.FORECAST: ORANGE, Role.RECOMMENDED: BLUE, Role.CAPACITY: GREEN,
@@ -77,7 +78,8 @@ def _coloured(chart: Chart) -> Iterator[tuple[Series, str]]:
     """Yield the series with their colours."""
     others = cycle(OTHERS)
     for series in chart.series:
-        yield series, COLOURS.get(series.role) or next(others)
+        band = series.role is Role.FORECAST and series.shape is Shape.BAND
+        yield series, SKY if band else COLOURS.get(series.role) or next(others)
 
 
 def _horizontal(chart: Chart) -> Drawing:
@@ -147,7 +149,7 @@ def _over_x(chart: Chart, clock: str) -> Drawing:
         elif series.shape is Shape.BAND:
             high, low = _points(series, x, y), _points(series, x, y, series.low)
             parts.append(Path((*high, *reversed(low)), colour, filled=True))
-        elif points := _points(series, x, y):
+        elif (points := _points(series, x, y)) and not _off_scale(series, chart.y):
             width = 2.4 if series.role is Role.RECOMMENDED else 1.6
             parts.append(Path(tuple(points), colour, width, dashed))
         if len(chart.series) > 1:
@@ -155,8 +157,13 @@ def _over_x(chart: Chart, clock: str) -> Drawing:
                 Path(((legend, 10), (legend + 18, 10)), colour, 2.0, dashed),
                 Text(legend + 23, 13, series.label),
             ]
-            legend += 44 + 5.2 * len(series.label)
+            legend += 34 + 4.6 * len(series.label)
     return Drawing(WIDTH, HEIGHT, tuple(parts))
+
+
+def _off_scale(series: Series, axis: Axis) -> bool:
+    """Return whether all values are beyond the end of the axis."""
+    return axis.top is not None and min(y or 0.0 for y in series.y) > axis.top
 
 
 def _on_top(series: Series, below: Sequence[float | None]) -> tuple[float | None, ...]:

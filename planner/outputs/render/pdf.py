@@ -21,6 +21,7 @@ from reportlab.platypus import (
     Flowable,
     Frame,
     KeepTogether,
+    PageBreak,
     PageTemplate,
     Paragraph,
     Spacer,
@@ -47,7 +48,7 @@ ROOM = A4[0] - 2 * MARGIN
 MOST = 16  # most columns of a table
 INSTEAD = {"\u2082": "2", "\u2212": "-", "\u2265": ">=", "\u2264": "<=", "\u2192": "->"}
 LOST = "?"
-FACTS = 4  # facts per row
+FACTS = 5  # facts per row
 _INK, _PALE = colors.HexColor(INK), colors.HexColor("#4b5666")
 BODY = ParagraphStyle("body", fontName=FONT, fontSize=9.5, leading=13, textColor=_INK)
 SMALL = ParagraphStyle("small", BODY, fontSize=8, leading=10.5, textColor=_PALE)
@@ -163,9 +164,15 @@ def _story(report: Report, cover: Cover) -> list[Flowable]:
         *(_text(warning, ITEM, bulletText="•") for warning in report.warnings),
     ]
     for section in report.sections:
-        story += _section(section, report.clock)
+        if not section.folded:
+            story += _section(section, report.clock)
     if cover.sign_offs:
         story.append(_signs(cover))
+    appendix = [section for section in report.sections if section.folded]
+    if appendix:
+        story += [PageBreak(), _text("Appendix", TITLE)]
+    for section in appendix:
+        story += _section(section, report.clock)
     if any(_has_unknown_letter(text) for text in _texts(report)):
         note = f"Letters outside western European scripts show as {LOST}. See the HTML or XLSX."
         story.append(_text(note, SMALL))

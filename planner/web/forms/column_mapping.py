@@ -85,7 +85,7 @@ class MappingForm(forms.Form):
             if field := self.cleaned_data.get(f"column_{place}"):
                 chosen.setdefault(field, []).append(column)
         if not chosen:
-            raise forms.ValidationError("Say above the columns what they are; none is used.")
+            raise forms.ValidationError("Choose the meaning of at least one column.")
         for field, columns in chosen.items():
             if len(columns) > 1 and field not in JOINED:
                 raise forms.ValidationError(

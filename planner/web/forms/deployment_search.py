@@ -92,6 +92,6 @@ def chosen_posted(posted: QueryDict) -> dict[str, Any]:
         if not all(isinstance(row, dict) and "gpu" in row for row in chosen):
             raise ValueError
     except (ValueError, TypeError):
-        raise PlannerError("What was chosen cannot be read; search again.") from None
+        raise PlannerError("The selection is not valid. Search again.") from None
     into = {"model": posted.get("model", ""), "profiles": chosen, "limits": limits}
     return into | ({kind: name} if kind in ("scenario", "trace") else {})

@@ -21,11 +21,11 @@ _FAULT = re.compile(r"^.*?, line \d+: (?P<path>[\w.\[\]]+): (?P<words>.*)$")
 _SECTION = re.compile(r"^(?P<list>[a-z.]+)\[(?P<index>\d+)\]\.?(?P<rest>.*)$")
 
 TITLES = {
-    "profiles": ("What runs on what", "Built-in profiles, and those this scenario gives in full."),
+    "profiles": ("Deployments", "Built-in profiles, and those this scenario gives in full."),
     "regions": ("Regions and their GPUs", "One row per region and GPU type."),
     "tiers": ("Service tiers", "Limits that the given percentile of requests must keep."),
     "sources": ("Traffic", "What arrives, and where it goes; shares as “east 60 %, west 40 %”."),
-    "today": ("Today's fleet", "What runs now; it is the baseline of the savings."),
+    "today": ("Today's fleet", "Current replicas. They are the baseline of savings."),
 }
 
 

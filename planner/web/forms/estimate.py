@@ -80,8 +80,7 @@ class EstimateForm(forms.Form):
         min_value=1e-6,
         max_value=MOST_RPS,
         widget=forms.NumberInput(attrs={"step": "any"}),
-        help_text="As they come (Poisson), replayed one by one as sizes are; then requests in "
-        "flight are what comes of it.",
+        help_text="Poisson arrivals. The number of requests in flight follows from the rate.",
     )
     kv_cache = forms.ChoiceField(
         label="KV cache",
@@ -113,9 +112,8 @@ class EstimateForm(forms.Form):
         max_length=8000,
         required=False,
         widget=forms.Textarea(attrs={"rows": 4, "placeholder": "8 1024 256 95 9.4"}),
-        help_text="Of this deployment, one a line: requests in flight, input tokens, output "
-        "tokens, TTFT ms, TBT ms. Five bring most of what there is to gain; a dash where "
-        "one was not measured.",
+        help_text="One line per measurement: requests in flight, input tokens, output "
+        "tokens, TTFT ms, TBT ms. Five rows are enough. Use a dash for a missing time.",
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

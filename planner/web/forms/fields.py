@@ -160,7 +160,7 @@ SCALARS: dict[str, Scalar] = {
     "growth_percent": Scalar(
         "traffic.growth.per_month", "Ahead: more each month, %", PERCENT, empty="0"
     ),
-    "price_list": Scalar("price_list", "Price list of one's own", empty="none: built-in prices"),
+    "price_list": Scalar("price_list", "Price list", empty="none: built-in prices"),
     "seed": Scalar("seed", "Seed"),
     "startup_min": Scalar("fleet.startup_s", "A replica starts in, minutes", MINUTE),
     "minimum": Scalar("fleet.minimum", "At least, per model and region"),

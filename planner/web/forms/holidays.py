@@ -25,7 +25,7 @@ class HolidaysField(forms.Field):
             required=required,
             widget=forms.TextInput(attrs={"placeholder": "none"}),
             help_text="Countries, such as US or DE-BY, and dates, such as 2024-12-24, with commas "
-            "between: days that are forecast as a kind of their own.",
+            "between: forecast as days of their own kind.",
         )
 
     def to_python(self, value: Any) -> list[str] | None:

@@ -13,7 +13,7 @@ from planner.errors import OptionsRefused
 LABELS = {  # of choices; others are shown as they are
     "auto": "measured where there is any",
     "modelled": "modelled alone",
-    "free": "left out, as in the source",
+    "free": "default: as in the source",
     "counted": "part of the latency",
     "off": "the busiest hour alone",
     "observed": "also over time, on what was observed",

@@ -13,7 +13,7 @@ class RulesForm(DressedForm):
         label="Approvals",
         min_value=1,
         max_value=MAX_APPROVALS,
-        help_text="Of so many people before a plan is in force.",
+        help_text="Number of approvals before a plan is active.",
     )
     self_approval = forms.BooleanField(
         label="Authors may approve too",

@@ -34,7 +34,7 @@ class StudyForm(forms.Form):
         required=False,
         label=SCALARS["start"].label,
         widget=forms.TextInput(attrs={"placeholder": "2024-05-18T00:00:00Z"}),
-        help_text="Left empty: the last day of a long trace, or the last half of a short one. A "
+        help_text="Default: the last day of a long trace, or the last half of a short one. A "
         "trace without dates takes seconds from its start; end plans what follows the trace.",
     )
     policies = forms.MultipleChoiceField(

@@ -86,8 +86,8 @@ class PrometheusForm(SourceForm):
     )
     engine = forms.ChoiceField(label="Engine", choices=ENGINES, required=False)
     match = _lines("Only series with", "One label=value a line.", "namespace=prod")
-    model = _text("Model of all", "Left out: what the engine says.")
-    model_label = _text("Label of the model", "Where it is not the engine's own.")
+    model = _text("Model of all", "Default: as the engine reports.")
+    model_label = _text("Label of the model", "If it is not the engine's default.")
     region = _text("Region of all")
     region_label = _text("Label of the region", "Such as cluster.")
     tier = _text("Tier of all")
@@ -143,7 +143,7 @@ class BucketForm(FilesForm):
         widget=forms.TextInput(attrs={"placeholder": "https://s3.eu-central-1.amazonaws.com"}),
     )
     bucket = forms.CharField(label="Bucket", max_length=63)
-    prefix = _text("Prefix", "The folder in it. Left out: all of the bucket.")  # type: ignore[assignment]  # fields are no attributes: Form.prefix stays
+    prefix = _text("Prefix", "The folder in it. Default: the whole bucket.")  # type: ignore[assignment]  # fields are no attributes: Form.prefix stays
     signing_region = _text("Region of the bucket", "As its server calls it; us-east-1.")
     access_key_env = _text(
         "Variable of the access key", "Its name begins with HEADROOM_SOURCE_; never the key."

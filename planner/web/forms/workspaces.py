@@ -13,5 +13,5 @@ class WorkspaceForm(DressedForm):
         label="Slug",
         max_length=40,
         required=False,
-        help_text="For addresses, headers and commands; left out, made of the name. It stays.",
+        help_text="For addresses, headers and commands. Default: from the name. It stays.",
     )

@@ -34,5 +34,5 @@ def _money(result: dict[str, Any]) -> Money | None:
         words += f" Of these {figure(row['wasted_gpu_hours'])} went into starts."
     planned = ((result.get("plan") or {}).get("totals") or {}).get("usd")
     if row and planned and take.get("follows_plan"):
-        words += f" The plan by itself came to {figure(planned, '$')}."
+        words += f" Cost as planned: {figure(planned, '$')}."
     return Money(float(usd), words)

@@ -50,8 +50,8 @@ def modules_context(run: Run) -> dict[str, Any]:
                 policy["label"],
                 row,
                 _figure(table, policy["policy"], row, clock) if id(row) in shown else None,
-                f"Layers copied to each borrowed device, modules away from home and GPUs borrowed "
-                f"over time, {row['model']} in {row['region']}",
+                "Copied layers, moved modules and borrowed GPUs over time, "
+                f"{row['model']} in {row['region']}",
                 f"module-chart-{i}",
             )
             for i, (policy, row) in enumerate(rows)

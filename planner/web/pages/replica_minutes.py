@@ -74,7 +74,7 @@ CHARTS = (
             total("starting", "Starting", ORANGE),
             total(
                 "draining", "Draining", GREY,
-                "Draining replicas finish what they have and take no more.",
+                "Draining replicas finish their requests and take no new ones.",
             ),
             total("lent", "Lent as spot", GREEN),
         ),
@@ -96,7 +96,7 @@ CHARTS = (
             ),
             total(
                 "held", "Held back", ORANGE,
-                "Held back: at the router, with no replica up, or in the queue of what may wait.",
+                "Waiting: at the router, without a ready replica, or deferred.",
             ),
             Line("batch", "In batches", BLUE, IN_BATCHES, "In batches on average over it."),
         ),

@@ -80,7 +80,7 @@ def restore(request: Request, pk: int) -> HttpResponse:
         now=timezone.now(),
         message=request.POST.get("message", ""),
     )
-    messages.success(request, f"Plan {pk} is in force again, as plan {again.pk}.")
+    messages.success(request, f"Plan {pk} is active again, as plan {again.pk}.")
     return redirect("web:plan-in-force", again.pk)
 
 

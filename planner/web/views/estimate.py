@@ -86,7 +86,7 @@ def keep(request: Request) -> HttpResponse:
         options=calibrations.CalibrationOptions(format="csv", precision=row.get("precision")),
         source="typed in on the page of estimates",
     )
-    messages.success(request, f"{len(rows)} rows are kept; every estimate like them uses them.")
+    messages.success(request, f"{len(rows)} rows are saved. Similar estimates use them.")
     return redirect("web:calibration", calibration.pk)
 
 

@@ -90,7 +90,7 @@ def in_force(request: Request, pk: int) -> HttpResponse:
     if "none" in request.POST:
         if current := active_plan_of_run(run):
             plan_end(user=request.user, now=now, plan=current)
-        messages.success(request, "No plan of this scenario is in force any more.")
+        messages.success(request, "This scenario has no active plan now.")
     else:
         options = _options(request.POST)
         why = request.POST.get("message", "")
@@ -107,7 +107,7 @@ def names(request: Request, pk: int) -> HttpResponse:
     sent = {rule: str(name).strip() for rule, name in request.POST.items()}
     sent.pop("csrfmiddlewaretoken", None)
     deployment_names_save(names=sent, user=request.user)
-    messages.success(request, "The names are kept, for every export from now on.")
+    messages.success(request, "The names are saved for later exports.")
     return redirect("web:run-export", run.pk)
 
 

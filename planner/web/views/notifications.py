@@ -32,7 +32,7 @@ def listing(request: Request) -> HttpResponse:
     )
     if channel is None:
         return _shown(request, form, _mailbox(request), problem=problem, status=400)
-    messages.success(request, f"{channel.address} is told from now on.")
+    messages.success(request, f"{channel.address} receives notifications.")
     return redirect("web:notices")
 
 
@@ -56,7 +56,7 @@ def mailbox(request: Request) -> HttpResponse:
     if saved is None:
         shared = may_administer(request.user)
         return _shown(request, ChannelForm(shared=shared), form, problem=problem, status=400)
-    messages.success(request, "Your mailbox is kept.")
+    messages.success(request, "Your mail address is saved.")
     return redirect("web:notices")
 
 

@@ -130,7 +130,7 @@ def resume(request: Request, pk: int) -> HttpResponse:
 def fire(request: Request, pk: int) -> HttpResponse:
     schedule, as_of = schedule_get(str(pk)), _moment(request.POST.get("as_of", "").strip())
     schedule_fire(schedule=schedule, user=request.user, now=timezone.now(), as_of=as_of)
-    messages.info(request, "It plans now; its line below says what came of it.")
+    messages.info(request, "The schedule runs now. See its line below.")
     return redirect("web:schedule", pk)
 
 

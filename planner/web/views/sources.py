@@ -87,7 +87,7 @@ def pause(request: Request, name: str) -> HttpResponse:
 @require_POST
 def delete(request: Request, name: str) -> HttpResponse:
     source_delete(source=source_get(name), user=request.user)
-    messages.success(request, f"Source {name} is removed, with what it had read.")
+    messages.success(request, f"Source {name} is removed with its data.")
     return redirect("web:sources")
 
 

@@ -41,7 +41,7 @@ def pools(planner: User) -> Scenario:
 def test_a_search_answers_first_and_its_choice_opens_as_a_scenario(
     client: Client, pools: Scenario
 ) -> None:
-    assert "What to serve it on?" in text_of(client.get(reverse("web:configure")))
+    assert "Find a deployment" in text_of(client.get(reverse("web:configure")))
     answer = client.get(reverse("web:configure"), ASKED)
     page = text_of(answer)
     phrases = ("per million tokens", "requests/s at TTFT", "an hour", "The best of each GPU type")
@@ -49,7 +49,7 @@ def test_a_search_answers_first_and_its_choice_opens_as_a_scenario(
         *phrases,
         "Ruled out",
         "Precision not on this GPU",
-        "What it rests on",
+        "Assumptions",
         "as given",
     ):
         assert part in page, part

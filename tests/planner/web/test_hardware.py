@@ -250,10 +250,10 @@ def test_an_estimate_says_its_error_and_where_it_comes_from(client: Client) -> N
         "tokens/s",
         "W",
         "GB",
-        "half within",
-        "nine of ten",
+        "median error",
+        "90th percentile",
         "Expected error",
-        "By what the fit had not seen",
+        "Held-out rows",
         "Who measured",
         "Modelled",
     ):

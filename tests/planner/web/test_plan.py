@@ -54,8 +54,8 @@ def test_a_plan_shows_what_it_takes_splits_leaves_and_what_more_is_worth(
     for phrase in (
         "Not everything can be served", "us-east needs 9 GPUs and has 7: add 2.",
         "chosen by Exact", "least carbon, all periods at once", "12 and 11", "17 GPU-hours",
-        "from us-east to us-west (25%", "1 x G", "40%", "What one more would be worth",
-        "1 more G in us-east", "no answer in time", "drawn at the sized load", "Fleet, carbon",
+        "from us-east to us-west (25%", "1 x G", "40%", "Value of one more",
+        "1 more G in us-east", "time limit reached", "drawn at the sized load", "Fleet, carbon",
     ):  # fmt: skip
         assert phrase in page, phrase
 
@@ -63,7 +63,7 @@ def test_a_plan_shows_what_it_takes_splits_leaves_and_what_more_is_worth(
 def test_a_plan_kept_before_these_shows_what_it_has(client: Client, study: Run) -> None:
     page = text_of(client.get(f"/runs/{study.pk}/"))
     assert "Fleet cost" in page
-    assert "What one more would be worth" not in page and "Not everything" not in page
+    assert "Value of one more" not in page and "Not everything" not in page
 
 
 def test_an_outlook_has_a_row_by_month_and_says_what_does_not_fit(

@@ -47,7 +47,7 @@ def test_a_story_in_pages(planner: User, approver: User, viewer: User) -> None:
     run = cheaper(planner)
     assert f"/proposals/new/?run={run.pk}" in pia.get(f"/runs/{run.pk}/").content.decode()
     page = pia.get("/proposals/new/", {"run": run.pk})
-    assert "held against the plan in force, run" in text_of(page)
+    assert f"the active plan, run {first.run.pk}" in text_of(page)
     sent = {"run": run.pk, "title": "Looser", "message": "See @anna", "reviewer": "anna"}
     made = pia.post("/proposals/new/", sent)
     proposal = Proposal.objects.latest("pk")

@@ -114,7 +114,7 @@ def test_a_sweep_is_worked_out_once(run: Run, monkeypatch: pytest.MonkeyPatch) -
     def never(*_: object, **__: object) -> None:
         raise AssertionError("worked out again")
 
-    monkeypatch.setattr(provisioning, "solve", never)
+    monkeypatch.setattr(provisioning, "solve_levels", never)
     assert provisioning.savings_sweep(run, pool, "rate") == first
 
 

@@ -342,9 +342,9 @@ def test_uploads_do_not_push_studies_out_of_what_is_recent(client: Client) -> No
 
 def test_home_hints_at_a_missing_worker(client: Client) -> None:
     run = Run.objects.create(kind=Run.Kind.COMPARE, name="Chat")
-    assert "is the worker running" not in text_of(client.get("/activity/"))
+    assert "no worker is running" not in text_of(client.get("/activity/"))
     Run.objects.filter(pk=run.pk).update(created_at=timezone.now() - timedelta(minutes=2))
-    assert "is the worker running" in text_of(client.get("/activity/"))
+    assert "no worker is running" in text_of(client.get("/activity/"))
 
 
 def test_pages_of_lists_take_a_fixed_number_of_queries(

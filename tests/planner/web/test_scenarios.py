@@ -223,7 +223,7 @@ def test_two_doors_lead_ahead_and_to_the_past(client: Client, trace: Trace) -> N
         short
     )
     past = client.get(f"{new}?trace=conv&door=past")  # of a minute: nothing can come before it
-    assert "too short to be tried on its past" in text_of(past)
+    assert "too short for a backtest" in text_of(past)
 
 
 def test_a_launch_without_a_trace_is_drafted_and_budgeted(client: Client) -> None:

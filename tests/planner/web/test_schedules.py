@@ -101,7 +101,7 @@ def test_what_came_is_shown_by_week_and_hour(planner):
         page.get(f"/outcomes/{first.pk}/")
     )
     profile = text_of(page.get("/hardware/profiles/llama-3.1-8b:A100-80GB:tp1/"))
-    assert "Its speed has drifted: iterations take 1.12 times as long" in profile
+    assert "Speed drift: iterations take 1.12 times as long" in profile
     assert "since 15 May 2024, 06:00 UTC" in profile
     api = client_of(planner)
     assert [outcome["run"] for outcome in api.get(f"{API}/outcomes/").json()["results"]] == [8, 7]

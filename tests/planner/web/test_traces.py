@@ -270,7 +270,7 @@ def test_a_refused_file_is_mapped_on_its_page(client: Client) -> None:
     page = client.get("/traces/odd/")
     words = text_of(page)
     assert "no column known to hold arrival" in words and "--map" not in words
-    assert "Say what its columns are" in words and "100" in words and "question" in words
+    assert "Choose the columns" in words and "100" in words and "question" in words
     answer = client.post(
         "/traces/odd/map/",
         {"column_0": "arrival", "column_1": "input_tokens", "column_2": "output_tokens",
@@ -336,7 +336,7 @@ def test_a_mapping_that_cannot_be_meant_is_said_in_place(
     if answer.status_code == 302:  # what the columns hold shows when they are read
         run = run_execute(run_id=Run.objects.order_by("-pk")[0].pk)
         answer = client.get("/traces/odd/")
-        assert run.state == Run.State.FAILED and "Say what its columns are" in text_of(answer)
+        assert run.state == Run.State.FAILED and "Choose the columns" in text_of(answer)
     assert words in text_of(answer)
     assert Trace.objects.get().state == Trace.State.REFUSED
 
@@ -362,7 +362,7 @@ def test_viewers_see_why_a_file_was_refused_and_map_nothing(client: Client, view
     refused_file(client)
     reader = signed_in(viewer)
     page = text_of(reader.get("/traces/odd/"))
-    assert "The file was refused" in page and "Say what its columns are" not in page
+    assert "The file was refused" in page and "Choose the columns" not in page
     assert reader.post("/traces/odd/map/", {"column_0": "arrival"}).status_code == 403
 
 

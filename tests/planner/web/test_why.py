@@ -44,7 +44,10 @@ def test_a_chain_has_the_figures_of_its_run(planner: User, viewer: User) -> None
     # Of the other nothing is known of its size: what is not kept is not made up.
     assert [step.name for step in second.steps] == ["Demand", "Forecast", "Plan", "How sure"]
     page = text_of(signed_in(viewer).get(f"/runs/{run.pk}/"))
-    assert "Why these numbers?" in page and "200 GPU-hours, as replayed, at $2.50" in page
+    assert (
+        "Derivation of the replica counts" in page
+        and "200 GPU-hours, as replayed, at $2.50" in page
+    )
     api = client_of(viewer).get(f"/api/v1/runs/{run.pk}/why/").json()
     assert api[0]["steps"][2]["sentence"] == sentences["Size"]
 
