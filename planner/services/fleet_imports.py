@@ -27,7 +27,7 @@ SHARES = ("memory", "gpu")  # measures with a target of at most 1
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """Facts for the pools whose file does not state them."""
+    """Facts for the pools whose file does not state them; ``replicas`` is that of every pool."""
 
     model: str = ""
     gpu: str = ""
@@ -145,7 +145,8 @@ def _in_scenario_names(
     width = pool.width or given.tp or 1
     if pool.dp and engines == 1 and not _has_experts(model, known):
         engines, width = pool.dp, max(1, width // pool.dp)
-    replicas = pool.replicas if pool.replicas is not None else given.replicas
+    # A launch line and the replicas of a manifest are those of the start.
+    replicas = pool.replicas if given.replicas is None else given.replicas
     if replicas is None:
         replicas = max(pool.minimum or 0, 0 if pool.minimum == 0 else 1)
         notes.append(f"{pool.name}: replicas are not stated; its least, {replicas}, is assumed")
@@ -228,10 +229,9 @@ def _region(name: str, scenario: Scenario, given: Given, where: str) -> str:
             return each
     if len(regions) == 1 and not given.region:
         return regions[0]
-    raise ScenarioError(
-        f"{where}: region {given.region or name or 'not stated'}. Give one of the scenario's: "
-        f"{', '.join(regions)}."
-    )
+    asked = given.region or name
+    fault = f"the scenario has no region {asked}" if asked else "the region is not stated"
+    raise ScenarioError(f"{where}: {fault}. Give region, one of {', '.join(regions)}.")
 
 
 def _today(each: _CompletePool) -> Row:

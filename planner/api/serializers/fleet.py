@@ -27,7 +27,9 @@ class FleetRequest(StrictSerializer):
     region = serializers.CharField(
         max_length=200, required=False, help_text="Of the scenario; its only one by default."
     )
-    replicas = serializers.IntegerField(min_value=0, max_value=1_000_000, required=False)
+    replicas = serializers.IntegerField(
+        min_value=0, max_value=1_000_000, required=False, help_text="Of each pool, instead."
+    )
 
 
 class FleetAnswer(serializers.Serializer[Any]):

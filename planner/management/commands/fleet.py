@@ -39,7 +39,9 @@ class Command(HeadroomCommand):
             "--tp", type=int, help="GPUs of a replica, if a file does not state them"
         )
         parser.add_argument("--region", default="", help="region of the scenario (the only one)")
-        parser.add_argument("--replicas", type=int, help="replicas, if a file does not state them")
+        parser.add_argument(
+            "--replicas", type=int, help="replicas of each pool, instead of the file's"
+        )
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         name = ", ".join(Path(file).name for file in options["files"])

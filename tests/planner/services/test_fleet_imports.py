@@ -77,6 +77,13 @@ def test_another_model_brings_its_profile_and_leaves_other_rows():
     assert "# Kept for the meeting in June." in second.document
 
 
+def test_given_replicas_are_those_of_every_pool():
+    document = with_fleet(DOCUMENT, LINE, "line", Given(gpu="H100", replicas=6)).document
+    assert [row["replicas"] for row in today(document)] == [6]
+    kept = with_fleet(DOCUMENT, KEDA, "keda", Given(replicas=4)).document
+    assert (today(kept)[0]["replicas"], today(kept)[0]["minimum"]) == (4, 2)
+
+
 @pytest.mark.parametrize(
     ("line", "spread"),
     [

@@ -240,16 +240,3 @@ def test_gpu_facts_are_those_of_the_data():
         assert gpu.prefill_w == float(power[raw]["prompt_phase_w"])
         assert gpu.decode_w == float(power[raw]["token_phase_w"])
         assert max(gpu.prefill_w, gpu.decode_w) <= float(specs[system]["power_w"])
-
-
-@pytest.mark.parametrize(
-    ("instance", "gpu"),
-    [
-        ("p5.48xlarge", "H100-SXM"), ("ml.p5en.48xlarge", "H200"), ("a3-highgpu-8g", "H100-SXM"),
-        ("ND H100 v5", "H100-SXM"), ("Standard_ND96isr_H100_v5", "H100-SXM"),
-        ("ND A100 v4", "A100-40GB"), ("Standard_ND96amsr_A100_v4", "A100-80GB"),
-        ("g6e.12xlarge", "L40S"), ("BM.GPU.MI300X.8", "MI300X"), ("a4x-highgpu-4g", "GB200"),
-    ],
-)  # fmt: skip
-def test_a_cloud_instance_names_its_gpu(instance, gpu):
-    assert catalogue.gpu_name(instance) == gpu

@@ -223,6 +223,8 @@ def test_plain_names():
 @pytest.mark.parametrize(
     ("instance", "gpu"),
     [("p5.48xlarge", "H100-SXM"), ("a3-highgpu-8g", "H100-SXM"), ("ND H100 v5", "H100-SXM"),
+     ("ND A100 v4", "A100-40GB"), ("Standard_ND96amsr_A100_v4", "A100-80GB"),
+     ("BM.GPU.MI300X.8", "MI300X"), ("a4x-highgpu-4g", "GB200"),
      ("Standard_ND96isr_H100_v5", "H100-SXM"), ("p5en.48xlarge", "H200"), ("p5e.48xlarge", "H200"),
      ("a3-ultragpu-8g", "H200"), ("p4de.24xlarge", "A100-80GB"), ("g6e.12xlarge", "L40S"),
      ("ml.p4d.24xlarge", "A100-40GB"), ("g6.xlarge", "L4"), ("Standard_NC24ads_A100_v4",
