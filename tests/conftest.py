@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.programs import CHROMIUM, CHROMIUM_ARGUMENTS, find_program
-from tests.shared import DATA, missed, shared
+from tests.shared_folder import DATA, missed, shared
 
 ROOT = Path(__file__).parents[1]
 WORKER_STARTS_WITHIN_S = 180.0  # on a machine that has much else to do

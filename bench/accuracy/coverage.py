@@ -21,7 +21,7 @@ from simulation.arrays import BoolArray, FloatArray, TextArray
 from simulation.performance.estimate.errors import CellSelector, ErrorTable
 from tools.catalogue.error_table import wheres_of
 from tools.catalogue.fit_estimate import Predicted, table_of
-from tools.catalogue.served import Served
+from tools.catalogue.served_models import Served
 
 QUANTITIES = ("tbt", "ttft")
 

@@ -19,7 +19,7 @@ from planner.inputs.catalogue import hardware
 from planner.inputs.catalogue.efficiency import efficiencies
 from simulation.performance.estimate.closed_loop import steady_state
 from tools.catalogue.fit_estimate import fit
-from tools.catalogue.served import SILICON, served
+from tools.catalogue.served_models import SILICON, served
 
 ONLY_ONE = "latent_decode"  # kind of kernel measured on a single family
 

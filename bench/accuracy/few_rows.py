@@ -28,7 +28,7 @@ from simulation.performance.estimate.measured_corrections import (
 )
 from tools.catalogue.fit_estimate import Predicted, alike
 from tools.catalogue.fit_likeness import Few, fit_likeness, from_few, stated
-from tools.catalogue.served import Served
+from tools.catalogue.served_models import Served
 
 COUNTS = {"five": 5, "ten": 10}
 TIMES = {"tpot": "tbt", "ttft": "ttft"}

@@ -26,7 +26,7 @@ from simulation.arrays import FloatArray
 from simulation.performance.estimate.calibration import Calibration
 from simulation.performance.estimate.closed_loop import steady_state
 from tools.catalogue.fit_estimate import BASES, Predicted, fit, held_out
-from tools.catalogue.served import ENERGY, SILICON, Served, served
+from tools.catalogue.served_models import ENERGY, SILICON, Served, served
 
 BANDS = (0, 8, 32, 128, 512, np.inf)  # of concurrency
 

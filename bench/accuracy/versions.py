@@ -17,7 +17,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from tools.catalogue.fit_estimate import Predicted, first
-from tools.catalogue.served import Served
+from tools.catalogue.served_models import Served
 
 TIMES = {"tpot": "tbt", "ttft": "ttft"}
 FEWEST = 4  # groups of an engine that a trend is looked for in

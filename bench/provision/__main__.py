@@ -41,12 +41,18 @@ def main() -> int:
     for name, value in figures.items():
         print(f"{name:<28}{value:.4g}", file=sys.stderr)
     if not options.quick:
-        from bench.provision import modules, replayed, savings, services, windows
+        from bench.provision import (
+            modules,
+            replays,
+            savings,
+            services,
+            windows,
+        )
 
         figures["modules"] = modules.everything()
 
         if services.DATA.exists():
-            figures |= replayed.everything()
+            figures |= replays.everything()
             figures |= savings.everything()
             figures["windows"] = [
                 row

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
-from simulation.compiled import cached_kernel
+from simulation.compiler import cached_kernel
 from simulation.errors import SimulationError
 from simulation.provisioning.interference import Demand
 from simulation.provisioning.packing import (

@@ -34,7 +34,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bench import ingest
-from bench.scale import program, spread, stored
+from bench.scale import program, spread, storage
 from bench.scale.replay import replay
 from simulation.errors import SimulationError
 
@@ -54,7 +54,7 @@ def main() -> None:
     args = parser.parse_args()
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         "replay": lambda: _replay(args.requests),
-        "stored": lambda: stored.figures(args.requests),
+        "stored": lambda: storage.figures(args.requests),
         "workers": lambda: _workers(max(args.requests // 5, 1000)),
         "spread": spread.figures,
         "ingest": lambda: _ingest(args.rows),

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from simulation.compiled import kernel
+from simulation.compiler import kernel
 from simulation.engine.progress import iteration_end, iterations_done
 from simulation.engine.state import (
     S_ARRIVED,

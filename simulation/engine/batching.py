@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from simulation.compiled import kernel
+from simulation.compiler import kernel
 from simulation.engine.accounting import count_tokens, settle
 from simulation.engine.heaps import batch_first, batch_pop, batch_push, schedule
 from simulation.engine.membership import (

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from simulation.compiled import kernel
+from simulation.compiler import kernel
 from simulation.engine.routing_order import pool_used
 from simulation.lifecycle import READY
 

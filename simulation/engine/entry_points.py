@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simulation.compiled import cached_kernel
+from simulation.compiler import cached_kernel
 from simulation.engine.compiled_observation import read_observation
 from simulation.engine.fault_effects import apply_fault
 from simulation.engine.limits import apply_limits

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simulation.compiled import kernel
+from simulation.compiler import kernel
 from simulation.engine.accounting import count_tokens, settle
 from simulation.engine.heaps import batch_at
 from simulation.engine.loop import append, flush_router

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from simulation.compiled import kernel
+from simulation.compiler import kernel
 
 REQUEST_BITS = 28  # the 35 bits above count iterations of an instance: decades of real operation
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simulation.compiled import kernel
+from simulation.compiler import kernel
 from simulation.engine.queues import interrupt
 from simulation.engine.routing_order import rank
 from simulation.lifecycle import OFF, STARTING

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from simulation.compiled import kernel
+from simulation.compiler import kernel
 from simulation.engine.batching import begin_run, finish_run
 from simulation.engine.heaps import delivery_pop, delivery_push
 from simulation.engine.membership import free_after_transfer

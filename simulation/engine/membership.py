@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from simulation.compiled import kernel
+from simulation.compiler import kernel
 from simulation.engine.accounting import add_tokens, settle
 from simulation.engine.heaps import batch_finish, batch_push, batch_remove, delivery_push, schedule
 from simulation.engine.prefix import cache_blocks, evict_for, free_request, hold_blocks

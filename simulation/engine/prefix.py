@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from simulation.arrays import Array
-from simulation.compiled import kernel
+from simulation.compiler import kernel
 from simulation.engine.state import CACHE, NODE
 from simulation.errors import SimulationError
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from simulation.compiled import kernel
+from simulation.compiler import kernel
 
 
 @kernel

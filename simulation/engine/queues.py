@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from simulation.compiled import kernel
+from simulation.compiler import kernel
 from simulation.engine.accounting import count_arrival, settle
 from simulation.engine.heaps import schedule
 from simulation.engine.progress import iteration_end, iterations_done

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from simulation.compiled import cached_kernel
+from simulation.compiler import cached_kernel
 from simulation.results import (
     BEYOND_CONTEXT,
     NO_POOL,

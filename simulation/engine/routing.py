@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simulation.compiled import kernel
+from simulation.compiler import kernel
 from simulation.engine.prefix import evict_for, longest_cached_prefix
 from simulation.engine.progress import iterations_done
 from simulation.engine.routing_order import (

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from simulation.compiled import kernel
+from simulation.compiler import kernel
 from simulation.engine.progress import iteration_end, iterations_done
 from simulation.fleet import ROUTERS
 from simulation.lifecycle import READY

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from simulation.compiled import kernel
+from simulation.compiler import kernel
 from simulation.engine.accounting import settle
 from simulation.engine.heaps import schedule
 from simulation.engine.loop import flush_opened

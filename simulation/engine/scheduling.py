@@ -16,7 +16,7 @@ The source gives no values for tau_n and tau_p; the defaults of ``fleet.Pool`` a
 
 from __future__ import annotations
 
-from simulation.compiled import kernel
+from simulation.compiler import kernel
 
 FCFS, EDF, PF, DPA = range(4)  # indices into fleet.SCHEDULERS
 

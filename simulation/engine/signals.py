@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simulation.compiled import kernel
+from simulation.compiler import kernel
 from simulation.engine.accounting import settle
 from simulation.engine.progress import iterations_done
 from simulation.lifecycle import LENT, OFF

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simulation.compiled import cached_kernel, kernel
+from simulation.compiler import cached_kernel, kernel
 from simulation.errors import SimulationError
 
 FloatArray = npt.NDArray[np.float64]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simulation.compiled import cached_kernel, kernel
+from simulation.compiler import cached_kernel, kernel
 from simulation.provisioning.sojourns import Graph, longest_path, sojourn
 
 FULL = 1.0 - 1e-9  # share of a device; a queue is unstable beyond it

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simulation.compiled import cached_kernel, inlined_kernel, kernel
+from simulation.compiler import cached_kernel, inlined_kernel, kernel
 
 UP_STEPS = 3  # frontier points to look ahead when one operator gives slots to another
 

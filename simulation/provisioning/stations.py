@@ -21,7 +21,7 @@ from __future__ import annotations
 import numpy as np
 
 from simulation.arrays import FloatArray, IntArray
-from simulation.compiled import cached_kernel, inlined_kernel, kernel
+from simulation.compiler import cached_kernel, inlined_kernel, kernel
 from simulation.performance.curves import iteration_seconds
 from simulation.provisioning.station_state import Graph, Passes, ReplayState, initial_state
 

@@ -14,7 +14,7 @@ from bench.decisions.cases import LIMITS, scenario_of
 from bench.decisions.data import DATA, UNSEEN
 from bench.decisions.outcome import Decision
 from planner.inputs.scenario.document import parse
-from tests.shared import TRACES, needs_shared
+from tests.shared_folder import TRACES, needs_shared
 
 
 @pytest.mark.parametrize("limits", LIMITS)

@@ -25,7 +25,7 @@ from planner.domain.traffic.traffic import build_traffic
 from planner.inputs.scenario.build import build_hardware
 from planner.inputs.scenario.document import parse
 from planner.inputs.scenario.settings import settings_of
-from tests.shared import shared
+from tests.shared_folder import shared
 
 SVG = "{http://www.w3.org/2000/svg}"
 

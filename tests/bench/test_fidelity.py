@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bench.fidelity import md1_wait_quantile, mmc_wait_quantile, queueing, splitwise
-from tests.shared import SHARED, shared
+from tests.shared_folder import SHARED, shared
 
 
 @pytest.mark.parametrize("scenario", ["mixed_azure_conv", "pd_azure_conv"])

@@ -5,7 +5,7 @@ import pytest
 
 from bench.provision import algorithms, level_replays, savings
 from bench.provision.services import Requests, trace
-from tests.shared import TRACES, shared
+from tests.shared_folder import TRACES, shared
 from tests.simulation.provisioning.cases import random_demand, random_problem
 
 

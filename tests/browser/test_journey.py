@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from planner.domain.formats import figure
-from tests.shared import TRACES, shared
+from tests.shared_folder import TRACES, shared
 
 pytestmark = [pytest.mark.browser, pytest.mark.e2e]
 

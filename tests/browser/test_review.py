@@ -12,7 +12,7 @@ from bench.access import violations
 from planner.models import Run, User
 from planner.services.scenarios import scenario_create, scenario_edit
 from tests.browser.conftest import PASSWORD
-from tests.planner.proposed import planned_run
+from tests.planner.plan_runs import planned_run
 from tests.planner.web.pages import signed_in
 from tests.planner.web.study import DOCUMENT
 

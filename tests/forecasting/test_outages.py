@@ -9,7 +9,7 @@ import pytest
 from forecasting.demand import REQUESTS, DemandSeries, SeriesKey
 from forecasting.outages import find_outages, without_outages
 from forecasting.selection import forecaster
-from tests.shared import TRACES, shared
+from tests.shared_folder import TRACES, shared
 
 QUARTER_S = 900.0
 DAY = 96

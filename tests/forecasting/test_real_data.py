@@ -9,7 +9,7 @@ import pytest
 from forecasting.backtest import backtest
 from forecasting.demand import REQUESTS, DemandSeries, SeriesKey
 from forecasting.selection import forecaster
-from tests.shared import TRACES, shared
+from tests.shared_folder import TRACES, shared
 
 
 @pytest.fixture(scope="module")

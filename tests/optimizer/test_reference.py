@@ -5,7 +5,7 @@ import pytest
 from bench.plan import load_instance
 from planner.optimizer import solve_window
 from planner.optimizer.figures import is_feasible
-from tests.shared import INSTANCES, shared
+from tests.shared_folder import INSTANCES, shared
 
 
 def reference(name):

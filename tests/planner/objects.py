@@ -30,7 +30,7 @@ from planner.selectors.hardware_rows import gpu_facts, model_facts, profile_colu
 from planner.services.scenarios import scenario_create
 from planner.services.sources import source_create
 from planner.services.tokens import token_create
-from tests.planner.proposed import planned_run
+from tests.planner.plan_runs import planned_run
 from tests.planner.samples import DOCUMENT
 
 WHEN = datetime(2024, 5, 18, tzinfo=UTC)

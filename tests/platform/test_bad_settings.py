@@ -25,7 +25,7 @@ from planner.config.environment import (
     worker_count,
 )
 from tests.platform.conftest import ROOT
-from tests.platform.documented import settings
+from tests.platform.documentation import settings
 
 NUMBERS = ("0", "-1", "1.5", "x", "9" * 5000)
 BUCKET = {

@@ -15,7 +15,7 @@ from jsonschema import Draft7Validator, Draft202012Validator
 
 from planner.config.environment import worker_count
 from planner.models import Run
-from tests.platform.documented import settings
+from tests.platform.documentation import settings
 from tests.platform.kubernetes import PATH
 
 CHART = Path(__file__).parents[2] / "docker/helm"

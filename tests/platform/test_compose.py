@@ -14,7 +14,7 @@ import yaml
 
 from planner.config.environment import IN_FILES, worker_count
 from tests.platform.conftest import ROOT
-from tests.platform.documented import settings
+from tests.platform.documentation import settings
 
 FOLDER = ROOT / "docker"
 IMAGE = "headroom"

@@ -10,7 +10,7 @@ from simulation.fleet import Tier
 from simulation.metrics import summarise
 from simulation.policies.reactive import UnifiedReactive
 from simulation.policies.static import Static
-from tests.shared import DATA, shared
+from tests.shared_folder import DATA, shared
 from tests.simulation.builders import fleet, pool, profile, trace
 
 

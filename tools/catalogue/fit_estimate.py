@@ -34,7 +34,7 @@ from simulation.performance.estimate.errors import ErrorTable
 from simulation.performance.estimate.measured_corrections import Traits
 from tools.catalogue.error_table import error_table, wheres_of
 from tools.catalogue.fit_likeness import LIKENESS, fit_likeness, stated
-from tools.catalogue.served import Served, served
+from tools.catalogue.served_models import Served, served
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "../shared/data"

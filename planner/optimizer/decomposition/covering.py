@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from simulation.compiled import cached_kernel
+from simulation.compiler import cached_kernel
 
 # A cell that needs very many nodes is proven ever more loosely: to TOLERANCE after NODES, then to
 # LOOSER times the last tolerance after every NODES more.

@@ -29,7 +29,7 @@ from planner.optimizer.decomposition.covering import (
     TYPE,
     VISITS,
 )  # fmt: skip
-from simulation.compiled import cached_kernel
+from simulation.compiler import cached_kernel
 
 LEAST, MOST = range(2)  # columns of ``box``: counts of a type
 

@@ -18,7 +18,10 @@ import numpy as np
 
 from planner.optimizer.decomposition.cells import Cells, Prices
 from simulation.arrays import IntArray
-from simulation.compiled import cached_kernel, kernel
+from simulation.compiler import (
+    cached_kernel,
+    kernel,
+)
 
 AT_ONCE = 3  # most instances of a column that one move may remove
 PASSES = 6  # limit on passes over all cells

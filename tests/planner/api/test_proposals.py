@@ -15,7 +15,7 @@ from planner.services.proposal_replay import periodic_rows
 from planner.services.proposals import propose
 from planner.services.scenarios import document_run
 from planner.services.worker import run_execute
-from tests.planner.proposed import planned_run
+from tests.planner.plan_runs import planned_run
 from tests.planner.samples import client_of
 from tests.planner.toy import FLEET
 

@@ -6,7 +6,7 @@ import pytest
 
 from planner.domain.traffic.sources import StoredTrace
 from tests.planner.domain.builders import ingested
-from tests.shared import TRACES, shared
+from tests.shared_folder import TRACES, shared
 
 
 @pytest.fixture(scope="session")

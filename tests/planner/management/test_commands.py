@@ -21,7 +21,7 @@ from planner.outputs.manifests.kinds import MANIFESTS
 from tests.planner.domain.builders import ROOT
 from tests.planner.outputs.reading import objects_of
 from tests.planner.toy import FLEET
-from tests.shared import TRACES, shared
+from tests.shared_folder import TRACES, shared
 
 pytestmark = pytest.mark.django_db
 

@@ -25,7 +25,7 @@ from planner.outputs.weekly_pattern import DAY, WEEK, Slot, Step, folded, slots
 from planner.outputs.yaml_text import yaml_text
 from tests.planner.outputs.reading import objects_of, steps_of_cron, week_of_cron, week_of_schedules
 from tests.planner.outputs.samples import MONDAY, asked, plan_of, pool_of, steps_of
-from tests.shared import SHARED, shared
+from tests.shared_folder import SHARED, shared
 from tools.export_schemas import pruned, text_of
 
 LENGTHS = st.integers(1, 3 * DAY)

@@ -16,7 +16,7 @@ from planner.selectors.active_plans import active_plans
 from planner.services.active_plans import plan_activate, plan_restore
 from planner.services.runs import run_remove
 from planner.services.scenarios import plan_branch, scenario_create, scenario_edit
-from tests.planner.proposed import planned_run
+from tests.planner.plan_runs import planned_run
 from tests.planner.samples import client_of
 from tests.planner.web.pages import signed_in, text_of
 from tests.planner.web.study import DOCUMENT

@@ -16,7 +16,7 @@ from planner.services.active_plans import plan_activate
 from planner.services.proposals import amend, approve, ask_for_changes, comment, propose, reject
 from planner.services.runs import run_delete
 from planner.services.scenarios import scenario_create, scenario_update
-from tests.planner.proposed import planned_run
+from tests.planner.plan_runs import planned_run
 from tests.planner.web.study import DOCUMENT
 
 

@@ -12,7 +12,7 @@ from planner.selectors.active_plans import active_plans
 from planner.services.proposals import approve, propose
 from planner.services.scenarios import scenario_edit
 from planner.storage import row_arrays
-from tests.planner.proposed import planned_run
+from tests.planner.plan_runs import planned_run
 from tests.planner.web.pages import json_in, signed_in, text_of
 from tests.planner.web.study import DOCUMENT
 

@@ -8,8 +8,8 @@ from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Routing
 from simulation.policies.reactive import UnifiedReactive
 from simulation.policies.static import Static
-from tests.simulation.asking import Asking
 from tests.simulation.builders import fleet, pool, profile, trace
+from tests.simulation.scripted_policies import Asking
 
 LINK = KvLink(kv_bytes_per_token=1.0, bytes_s=64.0)
 

@@ -11,7 +11,7 @@ from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Routing
 from simulation.policies.static import Static
 from simulation.trace import PrefixBlocks
-from tests.shared import DATA, shared
+from tests.shared_folder import DATA, shared
 from tests.simulation.builders import fleet, pool, profile, trace
 
 

@@ -8,8 +8,8 @@ from simulation.errors import SimulationError
 from simulation.faults import RegionOutage
 from simulation.fleet import KvLink
 from simulation.start_times import Registration, StartUp
-from tests.simulation.asking import Asking
 from tests.simulation.builders import fleet, pool, profile, trace
+from tests.simulation.scripted_policies import Asking
 
 SLOW = profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, max_batch=4, budget=1000)
 TIMES = {"reclaim_s": 10.0, "same_architecture_s": 20.0, "other_model_s": 40.0}

@@ -13,7 +13,7 @@ from simulation.performance.profile import Profile, iteration_s, measured_range
 from simulation.performance.rows import benchmark_rows
 from simulation.performance.specs import Provenance
 from simulation.performance.table import table_curve, table_profile
-from tests.shared import PROFILES, needs_shared
+from tests.shared_folder import PROFILES, needs_shared
 
 SOURCE = Provenance("measured", "test")
 

@@ -9,9 +9,9 @@ from simulation.policies.static import Static
 from simulation.policies.wrappers.capacity_limit import CapacityLimit
 from simulation.policies.wrappers.scale_in import ScaleInOptions
 from simulation.start_times import StartUp
-from tests.simulation.asking import Asking
 from tests.simulation.builders import fleet, pool, trace
-from tests.simulation.policies.observed import seen
+from tests.simulation.policies.observations import seen
+from tests.simulation.scripted_policies import Asking
 
 
 def answered(targets, ready, groups, *pools, worth=None, **more):

@@ -12,7 +12,7 @@ from simulation.policies.parts.stability import Stability
 from simulation.policies.proportional import SIGNALS, Proportional
 from simulation.policies.wrappers.safety_layer import SafetyLayer
 from tests.simulation.builders import fleet, pool
-from tests.simulation.policies.observed import seen
+from tests.simulation.policies.observations import seen
 
 LINK = KvLink(1.0, 1e9)
 AT_ONCE = Stability(cool_out_s=0.0, cool_in_s=0.0)

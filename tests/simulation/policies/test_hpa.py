@@ -7,7 +7,7 @@ from simulation.errors import SimulationError
 from simulation.policies.hpa import Hpa, Keda
 from simulation.policies.parts.pool_metrics import per_instance
 from tests.simulation.builders import fleet, pool
-from tests.simulation.policies.observed import seen
+from tests.simulation.policies.observations import seen
 
 
 def hpa(initial=4, **how):

@@ -8,7 +8,7 @@ from simulation.arrays import IntArray
 from simulation.fleet import Fleet
 from simulation.policies.wrappers.scale_in import ScaleInOptions
 from simulation.policy import Actions, Observation, actions_of
-from tests.simulation.policies.observed import seen
+from tests.simulation.policies.observations import seen
 
 TARGETS = np.array([2, 3])
 

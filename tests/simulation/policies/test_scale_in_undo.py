@@ -9,9 +9,9 @@ from simulation.policies.parts.stability import Stability
 from simulation.policies.proportional import Proportional
 from simulation.policies.static import Static
 from simulation.policies.wrappers.scale_in_undo import ScaleInUndo
-from tests.simulation.asking import Asking
 from tests.simulation.builders import fleet, pool, profile, trace
-from tests.simulation.policies.observed import seen
+from tests.simulation.policies.observations import seen
+from tests.simulation.scripted_policies import Asking
 
 CHAT = Tier("t", ttft_s=1.0, tbt_s=0.1, attainment=0.9)
 SOFT = {"targets": [6], "soft_s": 300.0}

@@ -10,7 +10,7 @@ from simulation.policies.static import Static
 from simulation.policies.wrappers.capacity_limit import CapacityLimit
 from simulation.policies.wrappers.signal_range import SignalRecorder
 from tests.simulation.builders import fleet, pool
-from tests.simulation.policies.observed import seen
+from tests.simulation.policies.observations import seen
 
 
 def metered(policy, *looks):

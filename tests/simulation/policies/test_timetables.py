@@ -9,7 +9,7 @@ from simulation.policies.periodic import Periodic
 from simulation.policies.schedule_follower import ScheduleFollower
 from simulation.policies.utilization_gated import UtilizationGated
 from tests.simulation.builders import fleet, pool
-from tests.simulation.policies.observed import seen
+from tests.simulation.policies.observations import seen
 
 HOUR = 3600.0
 

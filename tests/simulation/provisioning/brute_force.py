@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from simulation.arrays import FloatArray
-from simulation.compiled import cached_kernel
+from simulation.compiler import cached_kernel
 from simulation.provisioning.frontier import Frontier, concatenated_choices
 from simulation.provisioning.problem import OperatorPlan, OperatorProblem, evaluate, sojourns
 from simulation.provisioning.sojourns import Choices, Graph, longest_path

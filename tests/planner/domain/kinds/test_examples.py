@@ -17,7 +17,7 @@ from planner.inputs.scenario.document import parse, with_traces
 from planner.inputs.scenario.schema import Scenario
 from tests.planner.coarse import coarse_sizes
 from tests.planner.domain.builders import ROOT
-from tests.shared import shared
+from tests.shared_folder import shared
 
 QUARTER_S = 6 * 3600
 EXAMPLES = sorted((ROOT / "docs/examples").glob("*.yml"))

@@ -17,8 +17,8 @@ from planner.inputs.scenario.topology import network_of
 from planner.optimizer.placement import measure_placement
 from tests.planner.domain import builders as make
 from tests.planner.domain.placement.test_placement import EAST, MIXED_REGION, disaggregated
-from tests.simulation.asking import Asking
-from tests.simulation.policies.observed import seen
+from tests.simulation.policies.observations import seen
+from tests.simulation.scripted_policies import Asking
 
 
 @pytest.fixture(scope="module")

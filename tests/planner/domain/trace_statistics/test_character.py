@@ -22,7 +22,7 @@ from planner.domain.trace_statistics.periodicity import autocorrelation, burstin
 from planner.domain.trace_statistics.statistics import characterise
 from planner.domain.trace_statistics.volumes import CHART_BINS
 from planner.inputs.ingest import IngestOptions, ingest_file, read_report
-from tests.shared import TRACES, shared
+from tests.shared_folder import TRACES, shared
 
 DAY = 86_400
 MAY = 1_714_521_600  # 1 May 2024, a Wednesday

@@ -19,7 +19,7 @@ from planner.domain.traffic.window_rank import (
     stretches,
     window_rank,
 )
-from tests.shared import TRACES, shared
+from tests.shared_folder import TRACES, shared
 
 MAY = datetime(2024, 5, 1, tzinfo=UTC).timestamp()
 

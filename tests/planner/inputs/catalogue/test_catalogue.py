@@ -13,7 +13,7 @@ from planner.inputs.catalogue.fact_types import KINDS
 from planner.inputs.catalogue.files import read
 from simulation.performance.memory import MEMORY_SHARE, kv_capacity_tokens
 from simulation.performance.profile import measured_range
-from tests.shared import DATA, needs_shared
+from tests.shared_folder import DATA, needs_shared
 from tools.catalogue.fit_profiles import as_document, fit_all
 
 ROOT = Path(__file__).parents[4]

@@ -13,7 +13,7 @@ from simulation.performance.graph import operator_graph
 from simulation.performance.memory import gpu_weight_bytes, kv_bytes_per_token
 from simulation.performance.parameters import parameters
 from simulation.performance.specs import Arrangement
-from tests.shared import DATA, needs_shared
+from tests.shared_folder import DATA, needs_shared
 from tests.simulation.performance.oracles import active_parameters
 
 needs_data = needs_shared(DATA)

@@ -11,7 +11,7 @@ import pytest
 import zstandard
 
 from planner.inputs.ingest import IngestOptions, IngestReport, ingest_file
-from tests import shared as oracles
+from tests import shared_folder as oracles
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 

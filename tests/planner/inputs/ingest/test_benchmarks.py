@@ -10,7 +10,7 @@ import zstandard
 
 from planner.errors import IngestError
 from planner.inputs.ingest.benchmarks import read_benchmarks
-from tests.shared import PROFILES, needs_shared
+from tests.shared_folder import PROFILES, needs_shared
 
 needs_data = needs_shared(PROFILES)
 

@@ -15,7 +15,7 @@ from planner.inputs.catalogue import hardware
 from planner.inputs.profiles.kernel_files import KernelFile, kernel_format, read_kernels
 from simulation.performance.kernel_tables import KernelRows, kernels
 from simulation.performance.specs import ModelShape
-from tests.shared import PROFILES, shared
+from tests.shared_folder import PROFILES, shared
 
 MAX_UPLOAD_BYTES = 50_000_000  # of planner.services.calibrations
 TINY = ModelShape("tiny", 2, 512, 1000, 8, 4, 64, 2048, 4096)

@@ -31,9 +31,9 @@ from simulation.performance.graph import operator_graph
 from simulation.performance.memory import MAX_BATCH_TOKENS
 from simulation.performance.specs import Arrangement
 from simulation.performance.work import iteration
-from tests.shared import DATA, shared
+from tests.shared_folder import DATA, shared
 from tools.catalogue.fit_estimate import bounded, fit
-from tools.catalogue.served import SILICON, served
+from tools.catalogue.served_models import SILICON, served
 
 KERNELS = efficiencies()
 CALIBRATION = estimate_fit().calibration

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.shared import DATA, INSTANCES, PROFILES, SHARED, TRACES, absent, missed
+from tests.shared_folder import DATA, INSTANCES, PROFILES, SHARED, TRACES, absent, missed
 
 TESTS = Path(__file__).parent
 
@@ -35,6 +35,6 @@ def test_an_oracle_is_known_by_its_folder(path: Path, oracle: str) -> None:
 
 
 def test_only_one_place_knows_where_oracles_lie() -> None:
-    others = [path for path in TESTS.rglob("*.py") if not path.name.endswith("shared.py")]
+    others = [path for path in TESTS.rglob("*.py") if not path.name.endswith("shared_folder.py")]
     assert others
     assert not [str(p) for p in others if re.search(r"[\"'(/ ]\.\./shared", p.read_text("utf-8"))]

@@ -14,7 +14,7 @@ from simulation.policies.parts.tier_pools import (
     siloed_fleet,
 )
 from tests.simulation.builders import fleet, pool, profile
-from tests.simulation.policies.observed import seen
+from tests.simulation.policies.observations import seen
 
 CHAT = Tier("chat", ttft_s=1.0, tbt_s=0.1)
 NIGHT = Tier("night", e2e_s=3600.0, deferrable=True)

@@ -12,7 +12,7 @@ from planner.errors import CatalogueError
 from planner.inputs import catalogue
 from planner.inputs.catalogue.carbon import HOURS, hourly, hourly_of_csv
 from planner.inputs.catalogue.files import read
-from tests.shared import DATA, needs_shared
+from tests.shared_folder import DATA, needs_shared
 from tools.catalogue.fit_price_carbon import documents
 
 needs_data = needs_shared(DATA)

@@ -12,13 +12,13 @@ from numba.core.types import NamedTuple as Given
 from numba.core.types import int64
 
 from simulation import kernel_cache
-from simulation.compiled import inlined_kernel, kernel
+from simulation.compiler import inlined_kernel, kernel
 from simulation.engine import entry_points
 from simulation.engine.tables import Tables, opener
 from simulation.kernel_cache import kernel_key
 
 TOY = '''"""A module with an entry point."""
-from simulation.compiled import cached_kernel, inlined_kernel, kernel
+from simulation.compiler import cached_kernel, inlined_kernel, kernel
 
 FEW, MANY, PAIR, WORD = 2, 3.0, (1, 2.0), "toy"
 

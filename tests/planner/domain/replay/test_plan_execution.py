@@ -21,7 +21,7 @@ from simulation.engine.run import simulate
 from simulation.policies.static import Static
 from tests.planner.domain import builders as make
 from tests.planner.domain.replay.test_replay import LENGTHS, study
-from tests.simulation.policies.observed import seen
+from tests.simulation.policies.observations import seen
 
 
 @pytest.fixture(scope="module")

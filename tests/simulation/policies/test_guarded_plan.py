@@ -8,7 +8,7 @@ from simulation.fleet import KvLink
 from simulation.policies.guarded_plan import Guarded
 from simulation.policies.parts.schedule import FixedSchedule
 from tests.simulation.builders import fleet, pool
-from tests.simulation.policies.observed import seen
+from tests.simulation.policies.observations import seen
 
 HOUR = 3600.0
 STEP = {"waiting": 0, "batch": 5.0, "prefill_tps": 0.0}
