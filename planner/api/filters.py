@@ -26,9 +26,7 @@ class NumberPagination(PageNumberPagination):
     page_size = 50
     page_size_query_param = "page_size"
     max_page_size = 500
-    invalid_page_message = (
-        "page: there is no such page; ask for page 1, which says how many there are."
-    )
+    invalid_page_message = "page: there is no such page; page 1 has the number of pages."
 
 
 class _Cursor(CursorPagination):

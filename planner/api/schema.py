@@ -36,7 +36,7 @@ REASONS = TITLES | {
     409: "Not possible at this stage, or no plan is feasible",
     412: "Somebody else changed it since it was read",
     422: "The file or scenario is not valid, or the idempotency key was used for another request",
-    507: "There is no room left where things are kept",
+    507: "The disk is full",
 }
 
 KEY = OpenApiParameter(
@@ -50,22 +50,21 @@ WORKSPACE = OpenApiParameter(
     WORKSPACE_HEADER,
     str,
     OpenApiParameter.HEADER,
-    description="Slug of the workspace that is meant, of those you belong to (else 404). Left out, "
-    "it is the token's, or with a session the one that was entered last; with a token it may name "
-    "the token's alone.",
+    description="Slug of one of your workspaces (else 404). Default: that of the token, or the one "
+    "that the session entered last. With a token, only the token's.",
 )
 IF_MATCH = OpenApiParameter(
     "If-Match",
     str,
     OpenApiParameter.HEADER,
-    description="ETag of the state you changed; if it is no longer the state, nothing is saved "
-    "(412). Left out, the last to save wins.",
+    description="ETag of the state you changed; if the state is newer, nothing is saved (412). "
+    "Without it, the last save wins.",
 )
 IF_NONE_MATCH = OpenApiParameter(
     "If-None-Match",
     str,
     OpenApiParameter.HEADER,
-    description="ETag of what you have; 304 without a body if it is still so.",
+    description="ETag of your copy; 304 without a body if it is current.",
 )
 ETAG = OpenApiParameter(
     "ETag", str, OpenApiParameter.HEADER, response=[200], description="Names this state."
@@ -75,7 +74,7 @@ LOCATION = OpenApiParameter(
     OpenApiTypes.URI,
     OpenApiParameter.HEADER,
     response=[200, 201, 202],
-    description="The run to poll, or what was made.",
+    description="The run to poll, or the new object.",
 )
 
 DOCUMENT = """\
@@ -204,7 +203,7 @@ VERBS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "place": ("Place instances in the network, with and without its topology", {"grow": 0.5}),
     "backtest": (
-        "Judge forecasters by what they lead to, at equal attainment",
+        "Compare forecasters by the cost of their plans, at equal attainment",
         {"methods": ["arima", "last-value"], "days": 2},
     ),
     "outlook": ("Cost by month to a year ahead, and commitments", {"horizon": "year"}),

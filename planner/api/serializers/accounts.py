@@ -25,23 +25,23 @@ class Login(StrictSerializer):
     name = serializers.CharField(max_length=60, default=LOGIN, help_text="What will use it.")
     scope = serializers.ChoiceField(choices=ApiToken.Scope.choices, default=ApiToken.Scope.ALL)
     workspace = serializers.CharField(
-        max_length=40, default="", help_text="Its slug; left out, the first you belong to."
+        max_length=40, default="", help_text="Slug. Default: your first workspace."
     )
     days = serializers.IntegerField(
-        min_value=1, max_value=MAX_DAYS, default=DEFAULT_DAYS, help_text="For which it works."
+        min_value=1, max_value=MAX_DAYS, default=DEFAULT_DAYS, help_text="Lifetime in days."
     )
 
 
 class TokenGiven(StrictSerializer):
     """A new token. Send it as ``Authorization: Token TOKEN``."""
 
-    token = serializers.CharField(help_text="Shown once; only its hash is kept.")
+    token = serializers.CharField(help_text="Shown once; only its hash is stored.")
     expires_at = serializers.DateTimeField()
 
 
 class FactorState(StrictSerializer):
-    on = serializers.BooleanField(help_text="A code is asked for at every log-in.")
-    needed = serializers.BooleanField(help_text="Asked of everybody in this workspace.")
+    on = serializers.BooleanField(help_text="Whether each sign-in needs a code.")
+    needed = serializers.BooleanField(help_text="Whether the workspace requires it.")
     recovery_left = serializers.IntegerField(help_text="Recovery codes that were not used.")
 
 
@@ -83,8 +83,8 @@ class MyLimits(serializers.Serializer[Any]):
 
     kept_bytes = serializers.IntegerField(help_text="Your traces, uploads and runs on the disk.")
     most_kept_bytes = serializers.IntegerField(help_text="An upload beyond it is refused.")
-    waiting_runs = serializers.IntegerField(help_text="Yours, of which none has begun.")
-    most_waiting_runs = serializers.IntegerField(help_text="One more is refused.")
+    waiting_runs = serializers.IntegerField(help_text="Your runs that have not started.")
+    most_waiting_runs = serializers.IntegerField(help_text="Largest number of waiting runs.")
 
 
 class Me(serializers.ModelSerializer[User]):

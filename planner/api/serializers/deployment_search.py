@@ -34,10 +34,10 @@ class ConfigureRequest(StrictSerializer):
     )  # fmt: skip
     gpus = serializers.ListField(
         child=serializers.CharField(max_length=80), required=False, max_length=100,
-        help_text="GPU types; left out: all.",
+        help_text="GPU types. Default: all.",
     )  # fmt: skip
     engines = serializers.ListField(
-        child=serializers.ChoiceField(ENGINES), required=False, help_text="Left out: all."
+        child=serializers.ChoiceField(ENGINES), required=False, help_text="Engines. Default: all."
     )
     prices = serializers.DictField(
         child=FiniteField(), required=False,

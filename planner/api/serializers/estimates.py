@@ -39,23 +39,21 @@ class EstimateRequest(StrictSerializer):
         help_text="Drafted and verified per sequence and iteration (speculative decoding).",
     )  # fmt: skip
     accepted_tokens = FiniteField(
-        min_value=0, max_value=64, required=False, help_text="Of them, those that stand on average."
+        min_value=0, max_value=64, required=False, help_text="Accepted draft tokens, on average."
     )
     rounds = FiniteField(
         min_value=1, max_value=1e9, required=False,
-        help_text="Requests of each user, all starting together as in a benchmark; many for "
-        "traffic that comes as it comes. 10 where left out.",
+        help_text="Requests per user, as in a benchmark; 1000 for steady traffic. Default: 10.",
     )  # fmt: skip
     equal_lengths = serializers.ChoiceField(
         ("yes", "no"), required=False,
-        help_text="Whether all requests have the same lengths, so that users stay in order. Where "
-        "left out: in a benchmark (rounds up to 100), but for InferenceMAX's lengths.",
+        help_text="Whether all requests have equal lengths. Default: yes in a benchmark (rounds up "
+        "to 100), except for lengths of InferenceMAX.",
     )  # fmt: skip
     recv_interval = FiniteField(
         min_value=1, max_value=MOST_RECV, required=False,
-        help_text="Decode iterations between two of SGLang's looks for new requests "
-        "(--scheduler-recv-interval). Where left out: 1, its default, but at InferenceMAX's "
-        "lengths in a benchmark 10, from 16 in flight 30, as in its recipes.",
+        help_text="Iterations between SGLang's polls for requests (--scheduler-recv-interval). "
+        "Default: 1; 10 or 30 for benchmarks with lengths of InferenceMAX.",
     )  # fmt: skip
     lora_rank = serializers.IntegerField(min_value=1, max_value=1024, required=False)
     lora_active = serializers.IntegerField(
@@ -68,11 +66,11 @@ class EstimateRequest(StrictSerializer):
 
     measured = serializers.ListField(
         child=serializers.DictField(), required=False, max_length=MOST_ROWS,
-        help_text="Your own measured rows: this body's fields beside ttft_ms and tbt_ms. What a "
-        "row leaves out is as in the body. They move the estimate.",
+        help_text="Your measured rows: the fields of this body, with ttft_ms and tbt_ms. Absent "
+        "fields are those of the body. They correct the estimate.",
     )  # fmt: skip
     kept = serializers.BooleanField(
-        required=False, default=True, help_text="Use measurements that were uploaded here too."
+        required=False, default=True, help_text="Whether stored measurements are used too."
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -186,11 +184,11 @@ class LeftOut(Errors):
 class ExpectedError(Errors):
     """The expected error of this estimate."""
 
-    basis = serializers.CharField(help_text="What they were measured on.")
+    basis = serializers.CharField(help_text="Measurements behind these errors.")
     model_checked = serializers.BooleanField()
     gpu_checked = serializers.BooleanField()
     outside = serializers.ListField(
-        child=serializers.CharField(), help_text="What lies outside the measured ranges, in words."
+        child=serializers.CharField(), help_text="Inputs outside the measured ranges."
     )
 
 
@@ -232,8 +230,10 @@ class EstimateAnswer(serializers.Serializer[Any]):
     expected_error = ExpectedError()
     assumptions = serializers.ListField(child=serializers.CharField())
     own = OwnRows(allow_null=True)
-    at_rate = RateAnswer(required=False, help_text="Where a rate was asked for.")
-    left_out = LeftOut(many=True, help_text="Errors by what the fit that was scored had not seen.")
+    at_rate = RateAnswer(required=False, help_text="Only for a rate.")
+    left_out = LeftOut(
+        many=True, help_text="Errors by the part of the data that the fit had not seen."
+    )
     next_measurement = NextMeasurement()
     notes = serializers.ListField(
         child=serializers.CharField(), help_text="Measured rows that were not used, and why."

@@ -195,7 +195,7 @@ class PriceItem(serializers.Serializer[Any]):
     three_years_usd_per_gpu_hour = serializers.FloatField(
         allow_null=True, help_text="Committed for three years."
     )
-    price_list = serializers.CharField(help_text="Of one's own; empty: built in.")
+    price_list = serializers.CharField(help_text="Your price list; empty: built-in.")
     provenance = ProvenanceField()
 
 
@@ -209,7 +209,7 @@ class CarbonItem(serializers.Serializer[Any]):
         source="grid.carbon_g_per_kwh", help_text="Grams of CO2e per kWh, yearly mean."
     )
     cycle = serializers.CharField(
-        source="grid.cycle", allow_null=True, help_text="Grid whose daily cycle it follows."
+        source="grid.cycle", allow_null=True, help_text="Grid with the daily cycle."
     )
     provenance = ProvenanceField(source="grid.provenance")
     pue = serializers.FloatField(allow_null=True)
@@ -229,10 +229,12 @@ class PriceSearch(Search):
     region = serializers.CharField(required=False, max_length=80)
     gpu = serializers.CharField(required=False, max_length=80)
     price_list = serializers.CharField(
-        required=False, max_length=80, help_text="Of one's own; left out: all, own ones first."
+        required=False, max_length=80, help_text="Your price list. Default: all, yours first."
     )
     order = serializers.ChoiceField(
-        required=False, choices=list(PRICE_ORDERS), help_text="Amounts: the cheapest first."
+        required=False,
+        choices=list(PRICE_ORDERS),
+        help_text="Order of rows; prices: cheapest first.",
     )
 
 
@@ -242,7 +244,7 @@ class PriceListRequest(StrictSerializer):
         "three_years_usd, provider; USD per GPU and hour."
     )
     name = serializers.CharField(
-        required=False, max_length=80, help_text="Left out: the file's own."
+        required=False, max_length=80, help_text="Default: the name in the file."
     )
 
 

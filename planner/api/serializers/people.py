@@ -45,7 +45,7 @@ class Invitation(StrictSerializer):
 class PersonRemoval(StrictSerializer):
     confirm = serializers.CharField(max_length=150, help_text="The user name once more.")
     to = serializers.CharField(
-        max_length=150, default="", help_text="Who takes over what they own; a member of here."
+        max_length=150, default="", help_text="New owner of the data; a member of this workspace."
     )
 
 

@@ -126,7 +126,7 @@ class VersionItem(serializers.ModelSerializer[ProfileVersion]):
 
 class VersionAsked(StrictSerializer):
     version = serializers.IntegerField(
-        min_value=1, max_value=10**9, required=False, help_text="Left out: the newest."
+        min_value=1, max_value=10**9, required=False, help_text="Default: the newest."
     )
 
 

@@ -53,7 +53,7 @@ class ProposalDetail(ProposalItem):
     """A proposal with its activity."""
 
     base_run = serializers.IntegerField(
-        source="base_run_id", allow_null=True, help_text="What it is held against."
+        source="base_run_id", allow_null=True, help_text="Run to compare with."
     )
     replay = serializers.IntegerField(
         source="replay_id",
@@ -63,11 +63,11 @@ class ProposalDetail(ProposalItem):
     outcome = serializers.IntegerField(
         source="outcome_id",
         allow_null=True,
-        help_text="The run that replays what is proposed, where its own planned without a replay.",
+        help_text="The run that simulates the proposed plan, if its run did not.",
     )
     options = serializers.DictField(help_text="How the schedule becomes active.")
     missing = serializers.SerializerMethodField(
-        help_text="What is missing before it becomes active; empty: nothing, or it is over."
+        help_text="Conditions that are missing before it becomes active; may be empty."
     )
     reviewers = serializers.SerializerMethodField()
     entries = serializers.SerializerMethodField()
@@ -97,7 +97,7 @@ class ProposeRequest(StrictSerializer):
         allow_null=True,
         min_value=1,
         max_value=MOST_NUMBER,
-        help_text="What it is compared with. Default: the active plan.",
+        help_text="Run to compare with. Default: the active plan.",
     )
     reviewers = serializers.ListField(
         child=serializers.CharField(max_length=150), required=False, max_length=50
@@ -124,8 +124,8 @@ class CommentRequest(StrictSerializer):
     anchor = serializers.DictField(
         child=serializers.CharField(max_length=300),
         required=False,
-        help_text='{"setting": address}, or {"chart", "series", "time", "value"}; left out: the '
-        "whole.",
+        help_text='{"setting": address}, or {"chart", "series", "time", "value"}. Default: the '
+        "proposal.",
     )
 
 
@@ -150,10 +150,10 @@ class ReviewRulesDetail(StrictSerializer):
         allow_null=True,
         min_value=0,
         max_value=1e14,
-        help_text="Above so many dollars in 30 days an admin has to approve; null: never.",
+        help_text="Dollars in 30 days above which an admin must approve; null: never.",
     )
     required = serializers.BooleanField(  # type: ignore[assignment]
-        help_text="Whether plans take effect by proposals alone."
+        help_text="Whether plans become active by proposals only."
     )
 
     @classmethod

@@ -20,5 +20,5 @@ class BesideAsked(serializers.Serializer[Any]):
         required=False,
         default="",
         max_length=161,
-        help_text="Whose replay is compared, in runs that have it; left out: what each recommends.",
+        help_text="Policy to compare. Default: the recommended policy of each run.",
     )

@@ -31,8 +31,8 @@ class RunItem(serializers.ModelSerializer[Run]):
     trace = serializers.CharField(source="trace.name", default=None, allow_null=True)
     owner = serializers.CharField(source="owner.username", default=None, allow_null=True)
     progress = serializers.FloatField(help_text="0 to 1.")
-    stage = serializers.CharField(help_text="What it is doing, in words.")
-    problem = serializers.CharField(help_text="Why it failed; empty otherwise.")
+    stage = serializers.CharField(help_text="Current step.")
+    problem = serializers.CharField(help_text="Reason of a failure, or empty.")
     links = serializers.SerializerMethodField()
 
     class Meta:
@@ -61,9 +61,9 @@ class RunItem(serializers.ModelSerializer[Run]):
 
 
 class RunWait(serializers.Serializer[Any]):
-    runs = serializers.IntegerField(help_text="So many have their turn before it.")
+    runs = serializers.IntegerField(help_text="Number of runs before it.")
     seconds = serializers.FloatField(
-        allow_null=True, help_text="About how long they take, by those before; null: not known."
+        allow_null=True, help_text="Estimated time until it starts; null: unknown."
     )
     takes_seconds = serializers.FloatField(
         allow_null=True,
@@ -79,7 +79,7 @@ class RunDetail(RunItem):
     resolved = serializers.DictField(
         help_text="Own GPUs and models, and versions of kept profiles, that the scenario named."
     )
-    log = serializers.CharField(help_text="Lines of what it did when.")
+    log = serializers.CharField(help_text="Log lines.")
 
     class Meta(RunItem.Meta):
         fields = [*RunItem.Meta.fields, "waits", "options", "resolved", "seed", "code_version",
@@ -144,7 +144,7 @@ class ExportAsked(StrictSerializer):
 
 class SavingsAsked(serializers.Serializer[Any]):
     baseline = serializers.CharField(
-        required=False, max_length=80, help_text="A policy; left out: the result's own baseline."
+        required=False, max_length=80, help_text="Policy. Default: the baseline of the result."
     )
 
 
@@ -154,8 +154,8 @@ class Problem(serializers.Serializer[Any]):
     type = serializers.CharField()
     title = serializers.CharField()
     status = serializers.IntegerField()
-    detail = serializers.CharField(help_text="What is wrong and what to do.")
-    instance = serializers.CharField(help_text="The address that was asked.")
+    detail = serializers.CharField(help_text="The problem and the remedy.")
+    instance = serializers.CharField(help_text="Address of the request.")
     errors = serializers.ListField(  # type: ignore[assignment]  # a field, not the property
         child=serializers.DictField(child=serializers.CharField()),
         required=False,

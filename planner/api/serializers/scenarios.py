@@ -39,9 +39,9 @@ class ScenarioItem(serializers.ModelSerializer[Scenario]):
 class ScenarioDetail(ScenarioItem):
     spec = serializers.DictField(
         allow_null=True,
-        help_text="The document with every default filled in; null where it is no longer valid.",
+        help_text="The document with every default; null if it is no longer valid.",
     )
-    problem = serializers.CharField(help_text="Why it is no longer valid; else empty.")
+    problem = serializers.CharField(help_text="Reason why it is not valid, or empty.")
 
     class Meta(ScenarioItem.Meta):
         fields = [*ScenarioItem.Meta.fields, "document", "spec", "problem"]
@@ -68,7 +68,7 @@ class _Read:
 
 class DocumentRequest(StrictSerializer):
     document = serializers.CharField(
-        trim_whitespace=False, help_text="The scenario file, YAML; its comments are kept."
+        trim_whitespace=False, help_text="The scenario file as YAML, with comments."
     )
     message = serializers.CharField(
         required=False,

@@ -26,7 +26,7 @@ class ScheduleChange(StrictSerializer):
         max_length=161,
         required=False,
         allow_blank=True,
-        help_text="Whose timetable; empty: that of the recommended policy.",
+        help_text="Policy to use; empty: the recommended one.",
     )
     cron = serializers.CharField(
         max_length=120,
@@ -65,7 +65,7 @@ class ScheduleRequest(ScheduleChange):
 
 class FireRequest(StrictSerializer):
     as_of = serializers.DateTimeField(
-        required=False, help_text="With what was known then; left out: now."
+        required=False, help_text="Use the data of that time. Default: now."
     )
 
     def validate_as_of(self, value: datetime) -> datetime:

@@ -42,7 +42,7 @@ class SourceItem(serializers.ModelSerializer[Source]):
     )
     read_to = serializers.DateTimeField(source="read_until", allow_null=True)
     bins = serializers.SerializerMethodField(help_text="Of all series together.")
-    gaps = serializers.SerializerMethodField(help_text="Bins of which nothing is known.")
+    gaps = serializers.SerializerMethodField(help_text="Unknown bins.")
     links = serializers.SerializerMethodField()
 
     class Meta:
@@ -122,11 +122,13 @@ class SampleRow(StrictSerializer):
     replicas = FiniteField(min_value=0, required=False)
     power_w = FiniteField(min_value=0, required=False)
     tbt_mean_s = FiniteField(
-        min_value=0, required=False, help_text="Mean over tokens: what drift of speed goes by."
+        min_value=0, required=False, help_text="Mean over tokens, used for speed drift."
     )
-    input_lengths = Histogram(required=False, help_text="Upper bound in tokens: how many.")
+    input_lengths = Histogram(
+        required=False, help_text="Number of requests by upper bound in tokens."
+    )
     output_lengths = Histogram(required=False)
-    ttft = Histogram(required=False, help_text="Upper bound in seconds: how many.")
+    ttft = Histogram(required=False, help_text="Number of requests by upper bound in seconds.")
     tbt = Histogram(required=False)
     e2e = Histogram(required=False)
 
@@ -150,7 +152,7 @@ class PreviewQuery(serializers.Serializer[Any]):
     what = serializers.CharField()
     metric = serializers.CharField()
     query = serializers.CharField()
-    words = serializers.CharField(help_text="What it is, for people.")
+    words = serializers.CharField(help_text="Description.")
 
 
 class PreviewSeries(serializers.Serializer[Any]):
@@ -160,7 +162,7 @@ class PreviewSeries(serializers.Serializer[Any]):
     requests = serializers.FloatField(allow_null=True)
     input_tokens = serializers.FloatField(allow_null=True)
     output_tokens = serializers.FloatField(allow_null=True)
-    bins = serializers.IntegerField(help_text="Of 300 s, of which requests are known.")
+    bins = serializers.IntegerField(help_text="Known bins of 300 s.")
     gaps = serializers.IntegerField()
 
 

@@ -17,7 +17,7 @@ class ScenarioVersionItem(serializers.ModelSerializer[ScenarioVersion]):
 
     author = serializers.CharField(source="author.username", default=None, allow_null=True)
     origin = serializers.SerializerMethodField(
-        help_text="What was restored or branched from; empty where nothing was."
+        help_text="Source of a restored or branched version, or empty."
     )
 
     class Meta:
@@ -35,7 +35,7 @@ class ScenarioVersionDetail(ScenarioVersionItem):
 
 class PartAsked(serializers.Serializer[Any]):
     part = serializers.ChoiceField(
-        PARTS, required=False, default="", help_text="A section by itself; left out: all of it."
+        PARTS, required=False, default="", help_text="One section. Default: the whole document."
     )
 
 
@@ -71,5 +71,5 @@ class BranchRequest(RestoreRequest):
         default="",
         allow_blank=True,
         max_length=120,
-        help_text="Of the new scenario; left out: one that is free.",
+        help_text="Name of the new scenario. Default: a free name.",
     )

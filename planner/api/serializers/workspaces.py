@@ -15,7 +15,9 @@ class WorkspaceItem(serializers.ModelSerializer[Workspace]):
 class WorkspaceRequest(StrictSerializer):
     name = serializers.CharField(max_length=80)
     slug = serializers.CharField(
-        max_length=40, default="", help_text="Left out, made of the name. It stays."
+        max_length=40,
+        default="",
+        help_text="Slug, which never changes. Default: made from the name.",
     )
 
 
