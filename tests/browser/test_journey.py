@@ -54,8 +54,8 @@ def test_a_launch_is_budgeted_without_any_trace(
     site.get_by_text("for the launch of qwen3-32b").wait_for()
     site.set_viewport_size({"width": 390, "height": 900})
     site.get_by_role("button", name="Save, and cost by month").click()
-    site.locator("#cost-chart[data-drawn]").wait_for(timeout=8 * MINUTE)
-    months = site.locator("#months-table tbody tr")
+    site.locator("#months-1[data-drawn]").wait_for(timeout=8 * MINUTE)
+    months = site.locator("#months table tbody tr")
     assert [row.split()[0] for row in months.all_inner_texts()] == [
         "2027-01", "2027-02", "2027-03", "2027-04",
     ]  # fmt: skip

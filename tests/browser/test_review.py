@@ -89,7 +89,7 @@ def test_a_plan_is_reviewed_by_two(
     expect(site.get_by_role("button", name="Approve")).to_have_count(0)
     other.goto(url)
     said(other, "Good.", "Approve")
-    expect(other.locator("#standing")).to_contain_text("It is the plan in force")
+    expect(other.locator("#standing")).to_contain_text("It is the active plan")
     # It is planned again every Monday.
     other.goto(f"{live_server.url}/schedules/new/")
     other.get_by_label("Name").fill("Mondays")

@@ -326,36 +326,36 @@ def _attainment_tile(its: Comparison) -> Iterator[Fact]:
 
 def _risk_tile(its: Comparison) -> Fact:
     """Return what the plan survives, and the price of the next level of assurance."""
-    plan, outcome = its.plan, its.plan.outcome
-    price = _next_level(its)
+    plan, price = its.plan, _next_level(its)
     if plan.level is not None and not plan.level.qualifies:
         failing = len(plan.level.failing)
         days = f"Fails {failing} test day{'s' * (failing != 1)}"
         return Fact("Risk", days, note=price, meaning=Meaning.MISSED)
-    share = outcome.survives
+    redundant, share = _redundancy(its)
     survives = "" if share is None else f"survives a lost replica {percent(share, 0)} of the time"
-    match _redundant(its):
-        case None:
-            return Fact("Risk", None, note=price)
-        case True:
-            return Fact("Risk", "N+1", note=price or survives, meaning=Meaning.MET)
+    if redundant is None:
+        return Fact("Risk", None, note=price)
+    if redundant:
+        return Fact("Risk", "N+1", note=price or survives, meaning=Meaning.MET)
     return Fact("Risk", "Not N+1", note=price or survives, meaning=Meaning.RISK)
 
 
-def _redundant(its: Comparison) -> bool | None:
-    """Return whether the plan survives the loss of a replica, if it is known.
+def _redundancy(its: Comparison) -> tuple[bool | None, float | None]:
+    """Return whether the plan survives the loss of a replica, and in which share of the time.
 
-    The test day counts. Without one, it is the share of the window in which it would.
+    The test day counts. Without one, it is the window. None: it is not known.
     """
     for day in its.tests.days:
         if day.kind == LOST_REPLICA and its.key in day.policies:
-            return day.policies[its.key].passes
+            on_day = day.policies[its.key]
+            shares = [share for share in on_day.attainment.values() if share is not None]
+            return on_day.passes, min(shares, default=None)
     outcome = its.plan.outcome
     if outcome.survives is None:
-        return None
+        return None, None
     targets = [outcome.target(tier) or 0.0 for tier in outcome.tiers
                if tier not in its.frame.deferrable]  # fmt: skip
-    return outcome.survives >= max(targets, default=1.0)
+    return outcome.survives >= max(targets, default=1.0), outcome.survives
 
 
 def _next_level(its: Comparison) -> str:

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import polars as pl
 import pytest
 
-from planner.domain.report import Axis, Chart, Form, Head, Role, Series, Shape, Table
+from planner.domain.report import Axis, Chart, Form, Head, Meaning, Role, Series, Shape, Table
 from planner.errors import NotReady
 from planner.models import Run
 from planner.outputs.files import export_file, formats_of
@@ -191,6 +191,26 @@ def test_an_alternative_redraws_tiles_charts_and_schedule(run):
         first = ready.filter(pl.col("time") == ready["time"].min())["ready"].sum()
         assert sum(series.y[0] for series in replicas.series) == pytest.approx(first, abs=0.02)
     assert reports["economy"].charts != reports["balanced"].charts
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("passes", "survives", "safe"), [(True, 0.5, True), (False, 1.0, False), (None, 1.0, True)]
+)
+def test_the_risk_is_judged_on_the_day_of_a_lost_replica_if_there_is_one(
+    run, passes, survives, safe
+):
+    run.result["policies"]["flat-peak"] |= {"survives": survives, "tiers": {
+        "IW-F": {"target": 0.95}, "IW-N": {"target": 0.9}}}  # fmt: skip
+    if passes is not None:
+        day = run.result["test_days"][0]
+        on_day = day["policies"]["flat-peak"] | {"passes": passes}
+        run.result["test_days"].append(
+            day | {"name": "N+1", "kind": "replica_lost", "policies": {"flat-peak": on_day}}
+        )
+    run.save()
+    (risk,) = [fact for fact in run_report(run).facts if fact.label == "Risk"]
+    assert risk.meaning is (Meaning.MET if safe else Meaning.RISK)
 
 
 @pytest.mark.django_db
