@@ -36,6 +36,7 @@ _MOMENT_S = re.compile(r"arrival[_ ]s$", re.IGNORECASE)  # a moment in s, not a 
 _MULTIPLE = re.compile(r"[ _(.]+(k|thousands?|mil|millions?)\)?$", re.IGNORECASE)
 _SUFFIX = re.compile(r"[ _]?(per|/)[ _]?(s(ec(ond)?)?|m(in(ute)?)?|h(our)?)$", re.IGNORECASE)
 _NAMESPACE = re.compile(r"^\w+:|_total$")  # of a metric: vllm:prompt_tokens_total
+_NO_COUNT = re.compile(r"token|running|waiting|pending|in.?flight|concurren", re.IGNORECASE)
 _UNITS = ("req", "reqs", "request", "requests", "call", "calls")  # of counts in cells
 _LABEL = re.compile(r'model(?:_?name|_?id)?\s*[=:]\s*"?([^",}]+)"?', re.IGNORECASE)
 _PROBED = 100
@@ -191,6 +192,9 @@ def counts_per_bin(columns: Sequence[str]) -> bool:
     wide = any(_WIDE["requests"].match(column) for column in columns)
     if wide or find.expression("requests") or find.expression("rate"):
         return not (per_request and find.column("request_id"))
+    tokens = [find.column(f"{side}_tokens") or "" for side in ("input", "output")]
+    if any(map(_SUFFIX.search, tokens)):  # tokens per second are no tokens of a request
+        return True
     return bool(find.expression("total_tokens")) and not per_request
 
 
@@ -553,7 +557,7 @@ def panel_like(probe: pl.DataFrame) -> bool:
         number, blank = numbers(probe[column])
         unread = number != number  # NaN
         unit = cell_unit(probe[column]).lower()
-        if "token" in column.lower() or (unit and not _basis(column, probe) and unit not in _UNITS):
+        if _NO_COUNT.search(column) or (unit and not _basis(column, probe) and unit not in _UNITS):
             return False
         if unread.all() or (unread & ~blank).any():
             return False

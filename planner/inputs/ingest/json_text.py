@@ -21,7 +21,7 @@ from planner.inputs.ingest.rows import BAD_IDS, Batch, RefusedRows, has_null_id
 
 NOT_JSON = "not a JSON object"
 DEPTH = 4  # most names in a column's path
-_PLAIN = re.compile(r"[\w \-@]+")  # a name that a path can hold without escapes
+_PLAIN = re.compile(r"[\w \-@.]+")  # a name that a path can hold without escapes
 Path = tuple[str, ...]  # names from the line's object down to a field
 
 

@@ -335,3 +335,16 @@ def test_a_delay_beside_every_time_changes_nothing(ingest):
     rows = "".join(f"{i}.5,s{i // 2},7,500,100\n" for i in range(40))
     report = ingest("arrival_s,session_id,delay,prompt_tokens,completion_tokens\n" + rows)
     assert (report.start_ns, report.end_ns) == (500_000_000, 39_500_000_000)
+
+
+def test_tokens_per_second_are_demand_and_no_requests(ingest):
+    rows = "".join(f"2025-06-02T00:{i:02d}:00Z,{1000 + i % 5},200\n" for i in range(60))
+    report = ingest("time,prompt_tokens_per_second,generation_tokens_per_second\n" + rows)
+    assert (report.kind, report.requests) == ("demand", None)
+    assert report.output_tokens == 60 * 60 * 200
+
+
+def test_requests_in_flight_are_no_counts(ingest):
+    rows = "".join(f"2025-06-02T00:{i:02d}:00Z,{10 + i % 5},0\n" for i in range(60))
+    with pytest.raises(IngestError):
+        ingest("time,requests_running,requests_waiting\n" + rows)
