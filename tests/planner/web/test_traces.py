@@ -17,7 +17,7 @@ from planner.errors import NotFound
 from planner.inputs.ingest import IngestOptions
 from planner.models import Run, Trace, User
 from planner.outputs.render.figure import GREY
-from planner.selectors.traces import trace_get
+from planner.selectors.traces import trace_character, trace_get
 from planner.services.traces import trace_ingest_path
 from planner.services.worker import run_execute
 from planner.web.pages.trace import bursts, repeats
@@ -118,6 +118,25 @@ def test_a_gap_in_a_demand_file_is_a_hole_in_its_line(
     (line,) = json_in(client.get("/traces/bins/"), "requests-data")["data"]
     assert line["y"][7] is None and len(line["y"]) == 20
     assert line["y"][6] == pytest.approx(6 / 60)
+
+
+def test_the_page_describes_sessions_and_samples(
+    client: Client, planner: User, tmp_path: Path
+) -> None:
+    path = tmp_path / "chats.csv"
+    rows = [
+        f"2024-05-01T{i // 60:02d}:{i % 60:02d}:00Z,c{i % 40},{100 + i},10,{50 + i}"
+        for i in range(240)
+    ]
+    head = "timestamp,session_id,prompt_tokens,completion_tokens,cached_tokens"
+    path.write_text("\n".join([head, *rows]) + "\n")
+    trace = trace_ingest_path(path=path, options=IngestOptions(sample="20"), owner=planner)
+    page = client.get("/traces/chats/").content.decode()
+    assert 'id="sessions"' in page and "one in 20 requests" in page
+    answer = trace_character(trace)
+    assert answer["sessions"]["sessions"] == 40 and answer["sessions"]["turns_mean"] == 6
+    assert answer["total"]["requests"] == 20 * 240
+    assert sum("prefix cache" in note for note in answer["notes"]) == 1
 
 
 def labelled(folder: Path, planner: User) -> None:
@@ -323,7 +342,7 @@ def test_a_file_without_lengths_of_answers_is_read_by_a_tick(client: Client) -> 
 @pytest.mark.parametrize(
     ("choice", "words"),
     [
-        ({}, "none is used"),
+        ({}, "at least one column"),
         ({"column_0": "model", "column_1": "model"}, "both said to be model"),
         ({"column_0": "arrival", "column_1": "requests"}, "does not belong to a file of format"),
     ],
