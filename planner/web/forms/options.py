@@ -55,7 +55,7 @@ def _field(option: Option) -> forms.Field:
         )
     attributes = {"class": "form-control"}
     if option.default in (None, ""):
-        attributes["placeholder"] = option.help.partition("eft out: ")[2].rstrip(".")
+        attributes["placeholder"] = option.help.partition("Default: ")[2].rstrip(".")
     if option.type == "string":
         return forms.CharField(widget=forms.TextInput(attrs=attributes), **words)
     number: Any = forms.IntegerField if option.type == "integer" else forms.FloatField

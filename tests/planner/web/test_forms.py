@@ -286,7 +286,7 @@ def test_every_scalar_of_the_form_has_its_kind_and_limits_from_the_schema() -> N
     [
         (Run.Kind.SIZE, "isl", "as in the traffic"),
         (Run.Kind.SIZE, "osl", "as in the traffic"),
-        (Run.Kind.PD_RATIO, "instances", "as many as fit, at most 16"),
+        (Run.Kind.PD_RATIO, "instances", "all that fit, at most 16"),
         (Run.Kind.PD_RATIO, "prefill", "the best per dollar"),
         (Run.Kind.PD_RATIO, "decode", "the best per dollar"),
     ],
