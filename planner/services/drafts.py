@@ -15,6 +15,7 @@ from forecasting.models.series_end import MIN_OBSERVED
 from planner.errors import NotReady
 from planner.inputs import catalogue
 from planner.inputs.scenario.document import dump_mapping, parse
+from planner.inputs.scenario.schema.test_days import OF_DRAFT
 from planner.models import Trace
 from planner.policies.choice import USUAL
 from planner.services.draft_horizons import HorizonChoice
@@ -84,7 +85,7 @@ def scenario_draft(
         "traffic": {"sources": _sources(trace, serving)},
         "fleet": {"startup_s": STARTUP_S},
         "policies": list(USUAL),
-        "test_days": [],  # the forecast day alone: the full list takes minutes
+        "test_days": [dict(day) for day in OF_DRAFT],
     }
     if cached_share(trace) or repeated_blocks(trace):
         data["serving"] = [{"prefix_caching": True}]

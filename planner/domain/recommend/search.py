@@ -177,10 +177,14 @@ class LevelSearch:
             # No smaller value passes here, since fewer days are required at the level below.
             if same and result_on(start, trials.cases[0], limit).dear:
                 return start, list(results.values())
-        if spare:  # the loss of a replica is judged on the forecast day, and decides most often
-            index = bisect_first(
-                lambda i: passes_forecast(i) and passes_hardest(i), 0, len(every), start
-            )
+
+        def passes_both(index: int) -> bool:
+            dear = result_on(index, trials.cases[0], limit).dear
+            return dear or (passes_forecast(index) and passes_hardest(index))
+
+        if start is not None or spare:
+            # N+1 is judged on the forecast day, and a cost above the limit shows there first.
+            index = bisect_first(passes_both, 0, len(every), start)
         else:
             index = bisect_first(passes_hardest, 0, len(every), start)
             index = bisect_first(passes_forecast, index, len(every), index)

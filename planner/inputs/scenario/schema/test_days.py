@@ -110,6 +110,14 @@ USUAL: tuple[TestDay, ...] = (
     SlowStart(kind="slow_start"),
 )
 
+# Test days of a draft: those that Balanced requires, with one past window.
+OF_DRAFT: tuple[dict[str, str | int], ...] = (
+    {"kind": "past", "windows": 1},
+    {"kind": "drawn"},
+    {"kind": "slower_profile"},
+    {"kind": "replica_lost"},
+)
+
 
 def level_of(day: TestDay) -> int | None:
     """Return the index in LEVELS of the lowest level that requires ``day``; None: no level."""
