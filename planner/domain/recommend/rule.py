@@ -34,7 +34,7 @@ class CaseResult:
     shortfall: float
     survives: float | None = None  # share of the time in which any one replica may be lost
     cut: bool = False
-    dear: bool = False  # the simulation ended early because the policy costs too much to win
+    dear: float = 0.0  # dollars: the simulation ended early because the policy cost more than this
     reason: str = ""  # why the policy cannot run on the day
 
     @property

@@ -81,7 +81,7 @@ class LevelSearch:
 
     @cached_property
     def checks(self) -> list[Check]:
-        """Return the required cases, those with the highest peak first."""
+        """Return the required cases, those that exceed the forecast most first."""
         checks = [
             (day, case)
             for day in self.trials.days
@@ -89,7 +89,8 @@ class LevelSearch:
             for case in day.cases
             if case.required
         ]
-        return sorted(checks, key=lambda check: -_hardness(check[1]))
+        expected = _peak(self.trials.cases[0])
+        return sorted(checks, key=lambda check: -_surprise(check[1], expected))
 
     def _limit(self) -> float:
         """Return the cost on the forecast day above which a policy cannot win."""
@@ -156,19 +157,19 @@ class LevelSearch:
             trial = self._trial(policy, index, case)
             if trial not in results:
                 result = trials.results.get(trial)
-                if result is None or result.dear:
+                if result is None or 0 < result.dear < most:
                     result = trials.simulate(policy, trial, report, limit=most)
                 results[trial] = index, trials.cases.index(case), result
             return results[trial][2]
 
         def passes_hardest(index: int) -> bool:
             result = result_on(index, self.checks[0][1], DEAR * limit)
-            return result.dear or result.passes
+            return bool(result.dear) or result.passes
 
         def passes_forecast(index: int) -> bool:
             result = result_on(index, trials.cases[0], limit)
             if result.dear or not spare:
-                return result.dear or result.passes
+                return bool(result.dear) or result.passes
             return result.passes and by_capacity_left(result, trials.study).passes
 
         start = None if self.below is None else self.below.first.get(policy.key)
@@ -180,7 +181,7 @@ class LevelSearch:
 
         def passes_both(index: int) -> bool:
             dear = result_on(index, trials.cases[0], limit).dear
-            return dear or (passes_forecast(index) and passes_hardest(index))
+            return bool(dear) or (passes_forecast(index) and passes_hardest(index))
 
         if start is not None or spare:
             # N+1 is judged on the forecast day, and a cost above the limit shows there first.
@@ -249,12 +250,20 @@ class LevelSearch:
         return candidates
 
 
-def _hardness(case: Case) -> float:
-    """Return the replicas of a static fleet at the peak of a case; infinite if it has no size."""
+def _surprise(case: Case, expected: float) -> float:
+    """Return how far the peak of a case exceeds ``expected``, that of the forecast day, as a ratio.
+
+    A past window counts as expected: policies forecast it as well. A fault is the worst.
+    """
     if case.sizing is None:
         return float("inf")
-    study = case.sizing()
-    return float(study.pools(study.peak).sum())
+    return _peak(case) / expected if case.drawn else 1.0
+
+
+def _peak(case: Case) -> float:
+    """Return the replicas of a static fleet at the peak of a case."""
+    study = (case.sizing or case.study)()
+    return max(1.0, float(study.pools(study.peak).sum()))
 
 
 def bisect_first(

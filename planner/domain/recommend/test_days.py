@@ -52,7 +52,7 @@ class Case:
 
     ``unexpected`` changes the fleet after the policy was built, so the policy does not know of it.
     ``sizing`` is the study on which a static fleet is sized for the case; None: it cannot be.
-    ``weight`` is that of its cost within its test day. Not every case has to be passed.
+    ``weight`` is that of its cost within its test day. Not every case has to be ``required``.
     """
 
     study: Callable[[], Study]
@@ -60,6 +60,7 @@ class Case:
     sizing: Callable[[], Study] | None = None
     weight: float = 1.0
     required: bool = True
+    drawn: bool = True  # from the forecast, maybe changed; else a past window
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -201,7 +202,7 @@ class TestDays:
         clock = self.study.traffic.clock
         spans = [span_words(its.window.start_s, its.window.end_s, clock) for its in past]
         return [
-            day(f"Past: {span}", _case(its), number=i + 1)
+            day(f"Past: {span}", replace(_case(its), drawn=False), number=i + 1)
             for i, (span, its) in enumerate(zip(spans, past, strict=True))
         ]
 

@@ -237,7 +237,7 @@ class Trials:
                 cost_limit=limit,
             )
         except CostLimitExceeded:
-            return CaseResult(float("inf"), {}, 1.0, cut=True, dear=True)
+            return CaseResult(float("inf"), {}, 1.0, cut=True, dear=limit)
         except TargetMissed:
             return CaseResult(float("inf"), {}, 1.0, cut=True)
         except EXPECTED as problem:

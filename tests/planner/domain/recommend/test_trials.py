@@ -176,7 +176,7 @@ def test_a_replay_ends_when_the_policy_costs_too_much(trials: Trials) -> None:
             policy, trials.trial(policy, 5, 0, case), silent, whole=True,
             limit=share * whole.cost_usd,
         )  # fmt: skip
-        assert result.dear == dear and (dear or result == whole)
+        assert bool(result.dear) == dear and (dear or result == whole)
 
 
 def test_days_that_cannot_apply_say_why(trials: Trials) -> None:
