@@ -332,30 +332,28 @@ def _risk_tile(its: Comparison) -> Fact:
         days = f"Fails {failing} test day{'s' * (failing != 1)}"
         return Fact("Risk", days, note=price, meaning=Meaning.MISSED)
     redundant, share = _redundancy(its)
-    survives = "" if share is None else f"survives a lost replica {percent(share, 0)} of the time"
-    if redundant is None:
+    if redundant is None or share is None:
         return Fact("Risk", None, note=price)
-    if redundant:
-        return Fact("Risk", "N+1", note=price or survives, meaning=Meaning.MET)
-    return Fact("Risk", "Not N+1", note=price or survives, meaning=Meaning.RISK)
+    what = "N+1" if redundant else f"N+1 {percent(share, 0)} of the time" if share else "Not N+1"
+    return Fact("Risk", what, note=price, meaning=Meaning.MET if redundant else Meaning.RISK)
 
 
 def _redundancy(its: Comparison) -> tuple[bool | None, float | None]:
     """Return whether the plan survives the loss of a replica, and in which share of the time.
 
-    The test day counts. Without one, it is the window. None: it is not known.
+    It has to survive on the test day and in the window. The smaller share counts. None: unknown.
     """
+    outcome = its.plan.outcome
+    targets = [outcome.target(tier) or 0.0 for tier in outcome.tiers
+               if tier not in its.frame.deferrable]  # fmt: skip
+    shares = [] if outcome.survives is None else [outcome.survives]
+    passed = [share >= max(targets, default=1.0) for share in shares]
     for day in its.tests.days:
         if day.kind == LOST_REPLICA and its.key in day.policies:
             on_day = day.policies[its.key]
-            shares = [share for share in on_day.attainment.values() if share is not None]
-            return on_day.passes, min(shares, default=None)
-    outcome = its.plan.outcome
-    if outcome.survives is None:
-        return None, None
-    targets = [outcome.target(tier) or 0.0 for tier in outcome.tiers
-               if tier not in its.frame.deferrable]  # fmt: skip
-    return outcome.survives >= max(targets, default=1.0), outcome.survives
+            passed.append(on_day.passes)
+            shares += [share for share in on_day.attainment.values() if share is not None]
+    return (all(passed) if passed else None), min(shares, default=None)
 
 
 def _next_level(its: Comparison) -> str:

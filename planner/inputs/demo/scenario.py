@@ -53,8 +53,6 @@ policies:
 # The usual list is longer. This one keeps the first run short.
 test_days:
   - {{kind: past, windows: 1}}
-  - {{kind: drawn}}
-  - {{kind: slower_profile}}
   - {{kind: replica_lost}}
 
 objective:

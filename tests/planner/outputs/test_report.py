@@ -195,11 +195,10 @@ def test_an_alternative_redraws_tiles_charts_and_schedule(run):
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(
-    ("passes", "survives", "safe"), [(True, 0.5, True), (False, 1.0, False), (None, 1.0, True)]
+    ("passes", "survives", "safe"),
+    [(True, 0.5, False), (True, 1.0, True), (False, 1.0, False), (None, 1.0, True)],
 )
-def test_the_risk_is_judged_on_the_day_of_a_lost_replica_if_there_is_one(
-    run, passes, survives, safe
-):
+def test_a_lost_replica_is_survived_on_its_test_day_and_in_the_window(run, passes, survives, safe):
     run.result["policies"]["flat-peak"] |= {"survives": survives, "tiers": {
         "IW-F": {"target": 0.95}, "IW-N": {"target": 0.9}}}  # fmt: skip
     if passes is not None:
