@@ -86,7 +86,7 @@ def last_origins(series: DemandSeries, horizon_bins: int, origins: int, stride: 
     if first < 1:
         raise SeriesTooShort(
             f"{series.key}: {origins} origins with a horizon of {horizon_bins} bins need at least "
-            f"{series.bins - first + 1} bins and there are {series.bins}; ask for fewer origins."
+            f"{series.bins - first + 1} bins and there are {series.bins}. Ask for fewer origins."
         )
     return np.asarray(first + stride * np.arange(origins), np.int64)
 
@@ -173,10 +173,10 @@ def _check_origin(series: DemandSeries, origin_s: float, seen_s: float) -> None:
     if abs(offset - round(offset)) > 1e-6:
         raise ForecastError(
             f"{series.key}: origin {origin_s:.3f} s is not on an edge of the {series.bin_s:g} s "
-            f"bins that start at {series.start_s:.3f} s; choose a bin edge."
+            f"bins that start at {series.start_s:.3f} s. Choose a bin edge."
         )
     if origin_s <= seen_s or offset > series.bins + 1e-6:
         raise ForecastError(
             f"{series.key}: origin {origin_s:.0f} s must come after {seen_s:.0f} s and not after "
-            f"the end of the series, {series.end_s:.0f} s; give rising origins within it."
+            f"the end of the series, {series.end_s:.0f} s. Give rising origins within it."
         )

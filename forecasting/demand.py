@@ -90,7 +90,7 @@ class DemandSeries:
         if factor < 1 or abs(factor * self.bin_s - bin_s) > 1e-6 * bin_s:
             raise ForecastError(
                 f"{self.key}: {bin_s:g} s is not a whole multiple of the bin width "
-                f"{self.bin_s:g} s; choose one that is."
+                f"{self.bin_s:g} s. Choose one that is."
             )
         covered = self.bins // factor * factor
         return replace(

@@ -68,7 +68,7 @@ class Forecast:
         if not self.levels[0] <= level <= self.levels[-1]:
             raise ForecastError(
                 f"{self.key}: the quantile {level:g} is outside {self.levels[0]:g} to "
-                f"{self.levels[-1]:g}, which the forecast holds; choose one within."
+                f"{self.levels[-1]:g}, which the forecast holds. Choose one within."
             )
         levels, wanted = np.asarray(self.levels), np.array([level])
         return np.asarray(interpolate_quantiles(levels, quantiles, wanted)[0])

@@ -52,10 +52,10 @@ class PanelForecaster:
         peak_multiple: float = PEAK_MULTIPLE,
     ) -> None:
         if method not in (AUTO, ENSEMBLE, *RULES):
-            raise ForecastError(f"{method} does not forecast series together; choose another.")
+            raise ForecastError(f"{method} does not forecast series together. Choose another.")
         if horizon_bins < 1 or lead_bins < 0:
             raise ForecastError(
-                f"{method}: a window of {horizon_bins} bins, {lead_bins} ahead; give at least 1 "
+                f"{method}: a window of {horizon_bins} bins, {lead_bins} ahead. Give at least 1 "
                 "bin and a lead of 0 or more."
             )
         self.method, self.horizon_bins, self.lead_bins = method, horizon_bins, lead_bins

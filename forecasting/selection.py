@@ -33,6 +33,6 @@ def forecaster(
         return Arima(horizon_bins, lead_bins, always=method == ARIMA_FOURIER)
     if method == PERFECT:
         if truth is None:
-            raise ForecastError("perfect: the truth is missing; pass the series to come as truth.")
+            raise ForecastError("perfect: the truth is missing. Pass the series to come as truth.")
         return Perfect(truth)
-    raise ForecastError(f"There is no method {method!r}; choose one of {', '.join(METHODS)}.")
+    raise ForecastError(f"There is no method {method!r}. Choose one of {', '.join(METHODS)}.")

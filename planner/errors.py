@@ -242,18 +242,18 @@ def of_input(error: BaseException) -> PlannerError | None:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS):
             return _no_room()
         if error.errno == errno.ENAMETOOLONG:
-            return Malformed("The name of the file is too long; give it a shorter one.")
+            return Malformed("The name of the file is too long. Give it a shorter one.")
     # messages of SQLite; its exception classes vary
     if "disk is full" in text or "readonly database" in text:
         return _no_room()
     if isinstance(error, RecursionError):
-        return Malformed("What was sent is nested too deeply; check its brackets.")
+        return Malformed("What was sent is nested too deeply. Check its brackets.")
     if "integer string conversion" in text or (
         isinstance(error, OverflowError) and any(words in text for words in TOO_LARGE)
     ):
         return Malformed("A number or moment in what was sent is beyond any that there is.")
     if isinstance(error, UnicodeError | sqlite3.DataError):
-        return Malformed("Text in what was sent cannot be stored; save it as UTF-8.")
+        return Malformed("Text in what was sent cannot be stored. Save it as UTF-8.")
     return None
 
 

@@ -133,7 +133,7 @@ def check_faults(
             raise SimulationError(f"{fault_words}: its factor must be above 0.")
         if isinstance(fault, RegionOutage) and fault.region not in regions:
             raise SimulationError(
-                f"{fault_words}: region {fault.region!r} is not known; use one of "
+                f"{fault_words}: region {fault.region!r} is not known. Use one of "
                 f"{', '.join(regions)}."
             )
         if isinstance(fault, RandomCrashes) and not 0 <= fault.per_instance_hour < np.inf:

@@ -234,13 +234,13 @@ class Fleet:
             (self.routing.endpoint, ENDPOINTS),
         ):
             if value not in which:
-                raise SimulationError(f"Routing cannot go by {value!r}; use {' or '.join(which)}.")
+                raise SimulationError(f"Routing cannot go by {value!r}. Use {' or '.join(which)}.")
         for name in (self.routing.instance, self.routing.decode):
             if name not in ROUTERS:
-                raise SimulationError(f"There is no router {name!r}; use {', '.join(ROUTERS)}.")
+                raise SimulationError(f"There is no router {name!r}. Use {', '.join(ROUTERS)}.")
         if self.routing.decode == "prefix-aware":
             raise SimulationError(
-                "Routing to decode instances: prompts are computed before; choose another router "
+                "Routing to decode instances: prompts are computed before. Choose another router "
                 "than prefix-aware."
             )
         roles = {(pool.model, pool.region, pool.role) for pool in self.pools}
@@ -270,18 +270,18 @@ class Fleet:
         for value, allowed in ((pool.scheduler, SCHEDULERS), (pool.when_full, WHEN_FULL)):
             if value not in allowed:
                 raise SimulationError(
-                    f"{pool_words}: there is no {value!r}; use {', '.join(allowed)}."
+                    f"{pool_words}: there is no {value!r}. Use {', '.join(allowed)}."
                 )
         if not min(pool.tau_n_s, pool.tau_p_s) >= 0:
             raise SimulationError(f"{pool_words}: tau_n_s and tau_p_s must be seconds >= 0.")
         if pool.role == "decode" and pool.scheduler in ("edf", "dpa"):
             raise SimulationError(
                 f"{pool_words}: requests come there after their first token, so deadlines for it "
-                "do not order them; use fcfs or pf."
+                "do not order them. Use fcfs or pf."
             )
         if pool.role == "decode" and pool.prefix_cache:
             raise SimulationError(
-                f"{pool_words}: no prompts are computed there; set prefix_cache on the "
+                f"{pool_words}: no prompts are computed there. Set prefix_cache on the "
                 "prefill pool."
             )
 

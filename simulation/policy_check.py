@@ -121,8 +121,8 @@ def _check_answers(make: Factory, fleet: Fleet, name: str) -> None:
         first.append(_checked_actions(answer, fleet, name, observation.time_s))
         if not _equal_actions(before, observation):
             raise ProtocolBroken(
-                f"On the fleet {name!r} at {observation.time_s:g} s it changed the observation; "
-                "copy what is to be changed."
+                f"On the fleet {name!r} at {observation.time_s:g} s it changed the observation. "
+                "Copy what is to be changed."
             )
     for what, again in (("a second policy", twin), ("the same one after reset", policy)):
         answers = [_checked_actions(again.reset(fleet), fleet, name, 0.0)]
@@ -134,7 +134,7 @@ def _check_answers(make: Factory, fleet: Fleet, name: str) -> None:
             if not np.array_equal(old.targets, new.targets):
                 raise ProtocolBroken(
                     f"On the fleet {name!r} at answer {index} {what} wants {new.targets.tolist()} "
-                    f"where the first wanted {old.targets.tolist()}; reset must forget everything, "
+                    f"where the first wanted {old.targets.tolist()}. Reset must forget everything, "
                     "and nothing may depend on chance."
                 )
 

@@ -137,8 +137,8 @@ def build_topology(
     node_count = sum(shape.nodes for _, shape, _ in centres)
     if node_count > MOST_PLACES:
         raise SimulationError(
-            f"The network has places for {node_count:,} nodes and {MOST_PLACES:,} are allowed; "
-            "lower S2 switches, S1 switches, racks or nodes per rack."
+            f"The network has places for {node_count:,} nodes and {MOST_PLACES:,} are allowed. "
+            "Lower S2 switches, S1 switches, racks or nodes per rack."
         )
     columns: list[tuple[int, int, int, int, int]] = []  # rack, s1, s2, centre, gpu
     racks = s1s = s2s = 0
@@ -146,7 +146,7 @@ def build_topology(
         if sum(nodes) > shape.nodes:
             raise SimulationError(
                 f"The topology of {name} has places for {shape.nodes:,} nodes and its GPUs need "
-                f"{sum(nodes):,}; add S2 switches, S1 switches, racks or nodes per rack."
+                f"{sum(nodes):,}. Add S2 switches, S1 switches, racks or nodes per rack."
             )
         for slot, gpu in sorted(_filled_places(shape, np.array(nodes, np.int64))):
             rack = slot // shape.nodes_per_rack

@@ -133,7 +133,7 @@ class Trace:
         if self.blocks is not None and len(self.blocks) != len(self.arrival_s):
             raise SimulationError("A trace's blocks must have one list per request.")
         if np.any(self.arrival_s[1:] < self.arrival_s[:-1]):
-            raise SimulationError("Trace arrivals must not decrease; sort the requests first.")
+            raise SimulationError("Trace arrivals must not decrease. Sort the requests first.")
         for name, names in (("model", self.models), ("region", self.regions), ("tier", self.tiers)):
             codes = getattr(self, name)
             if len(codes) and (codes.min() < 0 or codes.max() >= len(names)):

@@ -79,7 +79,7 @@ def install_missing() -> None:
         if not missing:
             return
         raise Missing(
-            f"The tests need {', '.join(missing)}; install what is missing"
+            f"The tests need {', '.join(missing)}. Install what is missing"
             " (or name running servers in DATABASE_URL and REDIS_URL), or run bin/test --core."
         )
     print(f"Installing {', '.join((*missing, *wished))} ...", file=sys.stderr)
@@ -89,7 +89,7 @@ def install_missing() -> None:
     for command in ([apt, "update", "-q"], install):
         failed = subprocess.run(command, env=quiet, stdout=sys.stderr, check=False).returncode
         if failed and missing:
-            raise Missing(f"`{' '.join(command)}` failed; see its message above.")
+            raise Missing(f"`{' '.join(command)}` failed. See its message above.")
 
 
 @contextmanager
@@ -142,7 +142,7 @@ def unprivileged() -> pwd.struct_passwd:
     for name in ("postgres", "nobody"):
         with suppress(KeyError):
             return pwd.getpwnam(name)
-    raise Missing("PostgreSQL refuses to be run by root; run bin/test as another user.")
+    raise Missing("PostgreSQL refuses to be run by root. Run bin/test as another user.")
 
 
 @contextmanager

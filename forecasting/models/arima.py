@@ -222,7 +222,7 @@ class Arima:
         if observed.size < MIN_OBSERVED:
             raise SeriesTooShort(
                 f"{series.key}: arima needs at least {MIN_OBSERVED} observed bins and has "
-                f"{observed.size}; give a longer history or use narrower bins."
+                f"{observed.size}. Give a longer history or use narrower bins."
             )
         first = max(0, series.bins - limit) + int(observed[0])
         return replace(

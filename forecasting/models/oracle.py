@@ -27,7 +27,7 @@ class Perfect:
         observed = ~np.isnan(truth.values)
         if not observed.any():
             raise ForecastError(
-                f"{truth.key}: the truth holds no observed bin; give one that does."
+                f"{truth.key}: the truth holds no observed bin. Give one that does."
             )
         self._truth = replace(
             truth, values=np.interp(index, index[observed], truth.values[observed])
@@ -43,7 +43,7 @@ class Perfect:
         if not same or abs(offset - round(offset)) > 1e-6:
             raise ForecastError(
                 f"{series.key}: the truth given is {truth.key} in {truth.unit} bins of "
-                f"{truth.bin_s:g} s; give the truth of the same series on the same bin edges."
+                f"{truth.bin_s:g} s. Give the truth of the same series on the same bin edges."
             )
         self._end = end
         return self
@@ -60,7 +60,7 @@ class Perfect:
         if first < 0 or first + steps > self._truth.bins:
             raise ForecastError(
                 f"{end.key}: the truth covers bins 0 to {self._truth.bins - 1} and bins {first} "
-                f"to {first + steps - 1} are asked for; choose origins whose forecasts end inside."
+                f"to {first + steps - 1} are asked for. Choose origins whose forecasts end inside."
             )
         mean = self._truth.values[first : first + steps]
         return Forecast(

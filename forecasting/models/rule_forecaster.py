@@ -120,7 +120,7 @@ def _check_length(method: str, series: DemandSeries) -> None:
         if abs(season * series.bin_s - rule.season_s) > 1e-6 * rule.season_s:
             raise ForecastError(
                 f"{series.key}: the season of {rule.season_s:g} s is not a whole number of "
-                f"bins of {series.bin_s:g} s; choose a bin width that divides it."
+                f"bins of {series.bin_s:g} s. Choose a bin width that divides it."
             )
         needed, what = season, "one season"
         if isinstance(rule, ShapeTimesLevel):
@@ -133,5 +133,5 @@ def _check_length(method: str, series: DemandSeries) -> None:
     if observed < FEWEST:
         raise SeriesTooShort(
             f"{series.key}: {method} needs at least {FEWEST} observed bins and has "
-            f"{observed}; give a longer history."
+            f"{observed}. Give a longer history."
         )

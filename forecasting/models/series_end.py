@@ -38,7 +38,7 @@ class SeriesEnd:
             raise ForecastError(
                 f"{self.key}: an update must hold the {self.unit} bins of {self.bin_s:g} s from "
                 f"epoch second {self.end_s:.0f} on, not {series.key} in {series.unit} bins of "
-                f"{series.bin_s:g} s from {series.start_s:.0f}; give unseen bins as gaps (NaN)."
+                f"{series.bin_s:g} s from {series.start_s:.0f}. Give unseen bins as gaps (NaN)."
             )
         return replace(self, end_s=self.end_s + series.bins * self.bin_s)
 

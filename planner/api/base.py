@@ -83,7 +83,7 @@ def _enter(request: Request, user: User) -> None:
         enter(workspace_for(user, slug))
     elif slug not in ("", current_workspace().slug):
         raise NotFound(
-            f"This token is of workspace {current_workspace().slug}; make one in {slug[:40]}."
+            f"This token is of workspace {current_workspace().slug}. Make one in {slug[:40]}."
         )
 
 
@@ -132,7 +132,7 @@ def version_held(request: Request, row: Versioned) -> int | None:
         if pk == str(row.pk) and version.isdecimal() and len(version) < 10:
             return int(version)
     raise Outdated(
-        f"If-Match is {header}, which was never an ETag of {row.name}; load it again and "
+        f"If-Match is {header}, which was never an ETag of {row.name}. Load it again and "
         "repeat your changes."
     )
 

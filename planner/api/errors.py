@@ -107,7 +107,7 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> JsonResponse:
         kinds = getattr(context.get("view"), "parser_classes", ())
         words = " or ".join(dict.fromkeys(kind.media_type for kind in kinds))
         kind_sent = getattr(request, "content_type", "") or "of no named type"
-        detail = f"The body is {kind_sent}; send {words}, and set Content-Type."
+        detail = f"The body is {kind_sent}. Send {words}, and set Content-Type."
         return problem(error.status_code, detail, path)
     if isinstance(error, exceptions.APIException):
         response = problem(error.status_code, str(error.detail), path)
@@ -117,7 +117,7 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> JsonResponse:
             response["Retry-After"] = f"{wait:.0f}"
         return response
     logger.exception("%s %s", getattr(request, "method", ""), path, exc_info=error)
-    return problem(500, "The program made an error; see its log.", path)
+    return problem(500, "The program made an error. See its log.", path)
 
 
 def _expected(error: Exception, path: str) -> JsonResponse | None:

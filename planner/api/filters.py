@@ -65,7 +65,7 @@ class Pages(NumberPagination):
         for name in ("page", "ordering"):
             if name in request.query_params:
                 raise ValidationError(
-                    {name: "A cursor goes through a list by when its rows were made; leave it out."}
+                    {name: "A cursor goes through a list by when its rows were made. Leave it out."}
                 )
         # Cursor pagination does not count, but every page of the API has ``count``.
         self._cursor, self._count = _Cursor(), queryset.count()
@@ -121,7 +121,7 @@ class StrictOrdering(OrderingFilter):
             if name.removeprefix("-") not in view.ordering_fields:
                 known = ", ".join(view.ordering_fields)
                 raise ValidationError(
-                    {self.ordering_param: f"Cannot order by {name!r}; choose from {known}."}
+                    {self.ordering_param: f"Cannot order by {name!r}. Choose from {known}."}
                 )
         return super().get_ordering(request, queryset, view)
 

@@ -24,7 +24,7 @@ class BoundedJsonParser(JSONParser):
         try:
             data = super().parse(stream, media_type, parser_context)
         except RecursionError:
-            raise ParseError("The body is nested too deeply; check its brackets.") from None
+            raise ParseError("The body is nested too deeply. Check its brackets.") from None
         if fault := fault_of_extent(data, values=MAX_VALUES):
             raise ParseError(f"The body has a fault: {fault}.")
         return data
@@ -42,7 +42,7 @@ class YamlParser(BaseParser):
             return {"document": stream.read().decode("utf-8-sig")}
         except UnicodeDecodeError as error:
             raise ParseError(
-                f"The body is not UTF-8 text (byte {error.start}); save the file as UTF-8."
+                f"The body is not UTF-8 text (byte {error.start}). Save the file as UTF-8."
             ) from None
 
 

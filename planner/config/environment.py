@@ -140,7 +140,7 @@ def read_secret_files() -> None:
         if not path:
             continue
         if os.environ.get(name):
-            raise ImproperlyConfigured(f"{name} and {named} are both set; leave one of them out.")
+            raise ImproperlyConfigured(f"{name} and {named} are both set. Leave one of them out.")
         os.environ[name] = _secret_of(Path(path), named)
         del os.environ[named]
 
@@ -153,7 +153,7 @@ def _secret_of(path: Path, named: str) -> str:
     except (OSError, ValueError) as problem:
         why = getattr(problem, "strerror", None) or "it is no text"
         raise ImproperlyConfigured(
-            f"{named} is {path}, which cannot be read ({why}); mount the secret there, readable by "
+            f"{named} is {path}, which cannot be read ({why}). Mount the secret there, readable by "
             "the user that Headroom runs as."
         ) from None
     if not secret or len(secret) > SECRET_BYTES:
@@ -170,7 +170,7 @@ def env_bool(name: str, *, default: bool = False) -> bool:
         return False if value else default
     if value in ("1", "true", "yes"):
         return True
-    raise ImproperlyConfigured(f"{name} is {value[:40]!r}; give 1 or 0.")
+    raise ImproperlyConfigured(f"{name} is {value[:40]!r}. Give 1 or 0.")
 
 
 def env_int(name: str, default: int, *, most: int = MOST) -> int:
@@ -180,7 +180,7 @@ def env_int(name: str, default: int, *, most: int = MOST) -> int:
         return default
     if not re.fullmatch(r"[0-9]{1,16}", value) or not 0 < int(value) <= most:
         raise ImproperlyConfigured(
-            f"{name} is {value[:40]!r}; give a whole number above 0, at most {most:,}."
+            f"{name} is {value[:40]!r}. Give a whole number above 0, at most {most:,}."
         )
     return int(value)
 
@@ -191,7 +191,7 @@ def env_choice(name: str, choices: tuple[str, ...]) -> str:
     for choice in choices if value else choices[:1]:
         if not value or value.casefold() == choice.casefold():
             return choice
-    raise ImproperlyConfigured(f"{name} is {value[:40]!r}; give {' or '.join(choices)}.")
+    raise ImproperlyConfigured(f"{name} is {value[:40]!r}. Give {' or '.join(choices)}.")
 
 
 def env_text(
@@ -203,7 +203,7 @@ def env_text(
     """
     value = os.environ.get(name, "").strip()
     if value and not check(value):
-        raise ImproperlyConfigured(f"{name} is {value[:80]!r}; give {give or 'text'}.")
+        raise ImproperlyConfigured(f"{name} is {value[:80]!r}. Give {give or 'text'}.")
     return value or default
 
 
@@ -214,7 +214,7 @@ def env_list(
     items = [item.strip() for item in os.environ.get(name, "").split(",") if item.strip()]
     for item in items:
         if not check(item):
-            raise ImproperlyConfigured(f"{name} has {item[:80]!r}; give {give or 'text'}.")
+            raise ImproperlyConfigured(f"{name} has {item[:80]!r}. Give {give or 'text'}.")
     return items
 
 
@@ -228,7 +228,7 @@ def certificates(name: str) -> str:
             missing = isinstance(problem, OSError) and not isinstance(problem, ssl.SSLError)
             why = getattr(problem, "strerror", None) if missing else "it holds no certificate"
             raise ImproperlyConfigured(
-                f"{name} is {path[:200]!r}, which cannot be used ({why or problem}); give a file "
+                f"{name} is {path[:200]!r}, which cannot be used ({why or problem}). Give a file "
                 "of certificates in PEM format."
             ) from None
     return path
@@ -344,19 +344,19 @@ def check_production(*, debug: bool, hosts: list[str], secret: str) -> None:
     """Refuse to start a public installation with settings for a private machine."""
     if len(secret) < SECRET_CHARACTERS:
         raise ImproperlyConfigured(
-            f"SECRET_KEY has {len(secret)} characters, which can be guessed; give at least "
+            f"SECRET_KEY has {len(secret)} characters, which can be guessed. Give at least "
             f"{SECRET_CHARACTERS} random ones, such as of `openssl rand -hex 32`, or none to have "
             "one made."
         )
     if "*" in hosts:
         raise ImproperlyConfigured(
-            "HEADROOM_ALLOWED_HOSTS is *, by which links can be led elsewhere; name the hosts that "
+            "HEADROOM_ALLOWED_HOSTS is *, by which links can be led elsewhere. Name the hosts that "
             "people use."
         )
     if debug and hosts:
         raise ImproperlyConfigured(
             "HEADROOM_DEBUG=1 shows the program's insides, and HEADROOM_ALLOWED_HOSTS has others "
-            "see them; leave one of the two out."
+            "see them. Leave one of the two out."
         )
 
 
@@ -386,12 +386,12 @@ def smtp_server(address: str, *, site: str) -> Smtp:
         parts, port = urlsplit(""), 0
     if not port or not is_host(parts.hostname or ""):
         raise ImproperlyConfigured(
-            "HEADROOM_SMTP is no address of a mail server; give one such as "
+            "HEADROOM_SMTP is no address of a mail server. Give one such as "
             "smtp+tls://user:password@mail.example.com:587."
         )
     if not site:
         raise ImproperlyConfigured(
-            "HEADROOM_SMTP is set and HEADROOM_URL is not; give the address that people use, such "
+            "HEADROOM_SMTP is set and HEADROOM_URL is not. Give the address that people use, such "
             "as https://headroom.example.com, for the links in mails."
         )
     return Smtp(

@@ -41,9 +41,9 @@ def ready(request: HttpRequest) -> JsonResponse:
         return _health_response("down", database="down")
     if unknown:
         status = "ok" if serves_while_upgraded() else "down"
-        return _health_response(status, database="migrated by a newer version; start that version")
+        return _health_response(status, database="migrated by a newer version. Start that version")
     if behind:
-        return _health_response("down", database="migrations are missing; run manage.py migrate")
+        return _health_response("down", database="migrations are missing. Run manage.py migrate")
     return _health_response("ok", database="ok")
 
 

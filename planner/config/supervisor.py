@@ -256,7 +256,7 @@ def _not_to_be_had(host: str, port: int, problem: OSError) -> Stopped:
     taken = problem.errno == errno.EADDRINUSE
     reason = "is taken" if taken else f"cannot be used ({problem.strerror})"
     return Stopped(
-        f"Port {port} of {host} {reason}; stop what listens there or choose another by --port."
+        f"Port {port} of {host} {reason}. Stop what listens there or choose another by --port."
     )
 
 
@@ -311,7 +311,7 @@ def only_one(folder: Path) -> IO[str]:
         where = file.read().strip() or "is being started"
         file.close()
         raise Stopped(
-            f"Headroom runs on {folder} already ({where}); stop that one, or give this one a "
+            f"Headroom runs on {folder} already ({where}). Stop that one, or give this one a "
             "folder of its own in HEADROOM_DATA_DIR."
         ) from None
     file.truncate(0)
@@ -349,7 +349,7 @@ def wait_until_up(children: Children, url: str) -> None:
             return
         time.sleep(0.02)
     raise Stopped(
-        f"The web server did not start within {STARTS_WITHIN_S:.0f} s; see its messages above."
+        f"The web server did not start within {STARTS_WITHIN_S:.0f} s. See its messages above."
     )
 
 

@@ -23,7 +23,7 @@ OptionsT = TypeVar("OptionsT", bound="RunOptions")
 def _known_policy(key: str) -> str:
     """Return ``key`` if it names a policy; raise ValueError with the known names otherwise."""
     if not known_policy(key):
-        raise ValueError(f"there is no policy {key!r}; choose from {', '.join(policy_names())}")
+        raise ValueError(f"there is no policy {key!r}. Choose from {', '.join(policy_names())}")
     return key
 
 
@@ -31,7 +31,7 @@ def _known_or_all(key: str) -> str:
     """Return ``key`` if it is ``ALL`` or names a policy; raise ValueError otherwise."""
     if key != ALL and not known_policy(key):
         names = ", ".join(policy_names())
-        raise ValueError(f"there is no policy {key!r}; choose from {names}, or {ALL}")
+        raise ValueError(f"there is no policy {key!r}. Choose from {names}, or {ALL}")
     return key
 
 

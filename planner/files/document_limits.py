@@ -25,13 +25,13 @@ def fault_of_extent(data: Any, *, values: int = MAX_VALUES, depth: int = MAX_DEP
         value, level = rest.pop()
         count += 1
         if count > values:
-            return f"more than {values:,} values, far more than are needed; check its aliases"
+            return f"more than {values:,} values, far more than are needed. Check its aliases"
         if level > depth:
-            return f"nested deeper than {depth} levels; check its brackets and aliases"
+            return f"nested deeper than {depth} levels. Check its brackets and aliases"
         if isinstance(value, int) and abs(value) >= 10**MAX_DIGITS:
             return f"a whole number of more than {MAX_DIGITS} digits in it; no quantity has as many"
         if character := unstorable_character(_text_of(value)):
-            return f"the character {character} in a text, which cannot be stored; remove it"
+            return f"the character {character} in a text, which cannot be stored. Remove it"
         if isinstance(value, Mapping):
             rest += [(item, level + 1) for item in value.values()]
             rest += [(key, level + 1) for key in value if isinstance(key, int)]

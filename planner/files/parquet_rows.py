@@ -127,5 +127,5 @@ class Decoder:
 
     def _unreadable_error(self, cause: str) -> IngestError:
         return IngestError(
-            f"{self._name} is not a readable Parquet file ({cause}); write it again."
+            f"{self._name} is not a readable Parquet file ({cause}). Write it again."
         )

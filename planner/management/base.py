@@ -131,7 +131,7 @@ def _of_input(error: BaseException) -> PlannerError | None:
     """Return the message of an error that the input caused, or None for a bug."""
     if isinstance(error, OSError) and isinstance(error.filename, str) and error.strerror:
         return of_input(error) or PlannerError(
-            f"{error.filename} cannot be used: {error.strerror.lower()}; check it and its rights."
+            f"{error.filename} cannot be used: {error.strerror.lower()}. Check it and its rights."
         )
     return of_input(error)
 

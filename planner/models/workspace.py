@@ -83,7 +83,7 @@ def current_workspace() -> Workspace:
     current = _current.get()
     if current is None:
         raise NoWorkspace(
-            "Nothing says which workspace is meant; wrap this in `with within(...)` of "
+            "Nothing says which workspace is meant. Wrap this in `with within(...)` of "
             "planner.models.workspace."
         )
     if not isinstance(current, Workspace):

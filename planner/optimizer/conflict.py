@@ -74,7 +74,7 @@ def unserved_sentence(problem: PlanningProblem, target: IntArray) -> str:
         return ""
     return (
         "The solver found no plan in time and the greedy one leaves uncovered: "
-        f"{first_names(short)}; allow more time, or add capacity."
+        f"{first_names(short)}. Allow more time, or add capacity."
     )
 
 

@@ -26,8 +26,8 @@ def run_csv(run: Run, name: str) -> str:
     rows = run_table_rows(run, name)
     if rows > CSV_ROWS:
         raise NotReady(
-            f"Table {name} has {rows:,} rows, and a CSV holds {CSV_ROWS:,} at most; "
-            "take it as Parquet."
+            f"Table {name} has {rows:,} rows, and a CSV holds {CSV_ROWS:,} at most. "
+            "Take it as Parquet."
         )
     return csv_text(run_table(run, name))
 
@@ -69,7 +69,7 @@ def main_table(run: Run) -> str:
     for name in MAIN_TABLES:
         if name in have:
             return name
-    raise NotReady(f"Run {run.pk} has no table to export; export it to json.")
+    raise NotReady(f"Run {run.pk} has no table to export. Export it to json.")
 
 
 def load_result(text: str | bytes, name: str) -> dict[str, Any]:
@@ -82,19 +82,19 @@ def load_result(text: str | bytes, name: str) -> dict[str, Any]:
     # The JSON parser recurses once per bracket, so a hostile file can exhaust the stack.
     except RecursionError:
         raise PlannerError(
-            f"{name} is nested deeper than any result; check its brackets."
+            f"{name} is nested deeper than any result. Check its brackets."
         ) from None
     except UnicodeDecodeError:
         raise PlannerError(
-            f"{name} is not text; give a run's number or the output of a command with --json."
+            f"{name} is not text. Give a run's number or the output of a command with --json."
         ) from None
     except json.JSONDecodeError as error:
         raise PlannerError(
-            f"{name}, line {error.lineno}: not JSON; give a run's number or the output of a "
+            f"{name}, line {error.lineno}: not JSON. Give a run's number or the output of a "
             "command with --json."
         ) from None
     if not isinstance(result, dict) or not isinstance(result.get("run"), int):
         raise PlannerError(
-            f"{name}: no 'run' in it; give a run's number or the output of a command with --json."
+            f"{name}: no 'run' in it. Give a run's number or the output of a command with --json."
         )
     return result

@@ -116,7 +116,7 @@ def export_file(*, run: Run, to: str, options: ExportOptions, now: datetime) -> 
     Raises PlannerError if the format is unknown, or if this run cannot be written in it.
     """
     if to not in FORMATS:
-        raise PlannerError(f"There is no export to {to!r}; choose from {', '.join(FORMATS)}.")
+        raise PlannerError(f"There is no export to {to!r}. Choose from {', '.join(FORMATS)}.")
     form = FORMATS[to]
     content = form.write(run, options, now)
     what = f"-{options.table or main_table(run)}" if to == "csv" else ""

@@ -132,7 +132,7 @@ def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
     result = run_result(run)
     if run.kind not in KINDS:
         raise NotReady(
-            f"Run {run.pk} is not a plan ({run.get_kind_display().lower()}); plan or compare its "
+            f"Run {run.pk} is not a plan ({run.get_kind_display().lower()}). Plan or compare its "
             "scenario, and export that run."
         )
     window = result["window"]
@@ -141,7 +141,7 @@ def plan_of(run: Run, options: ExportOptions, now: datetime) -> Plan:
     if not rows:
         raise NotReady(
             f"{label} has no replicas in run {run.pk}, or it is of an earlier release that did not "
-            "keep them; run it again, or name another policy."
+            "keep them. Run it again, or name another policy."
         )
     repeat = _repeat(options.repeat, begins, ends, now, window.get("clock", "utc"))
     zone = ZoneInfo(options.timezone)
@@ -183,7 +183,7 @@ def _policy_of(
     policy = policy_asked or take.get("policy")
     if not policy:
         raise NotReady(
-            f"Run {run.pk} recommends no policy, as every one of it knows what came; name one with "
+            f"Run {run.pk} recommends no policy, as every one of it knows what came. Name one with "
             "policy."
         )
     if policy not in policies and policy != take.get("policy"):
@@ -207,7 +207,7 @@ def _policy_of(
     if rule is None:
         raise NotReady(
             f"{label} has no timetable, and goes by no target that an autoscaler of Kubernetes "
-            f"takes; name another policy, one that plans or stays flat (run {run.pk} has: "
+            f"takes. Name another policy, one that plans or stays flat (run {run.pk} has: "
             f"{', '.join(policies)})."
         )
     return policy, label, list(_limits(settings, result)), rule
@@ -333,7 +333,7 @@ def _name_pools(pools: Sequence[Pool], pairs: Sequence[str]) -> list[Pool]:
     for pool in named:  # each region is its own cluster
         if (pool.region, pool.name) in seen:
             raise PlannerError(
-                f"names: {pool.name} would be two deployments of {pool.region}; give each its own."
+                f"names: {pool.name} would be two deployments of {pool.region}. Give each its own."
             )
         seen.add((pool.region, pool.name))
     return named
@@ -377,7 +377,7 @@ def _check_zone(zone: ZoneInfo, begins: datetime, ends: datetime, name: str) -> 
     moments = [begins + timedelta(hours=hour) for hour in range(hours)] + [ends]
     if len({moment.astimezone(zone).utcoffset() for moment in moments}) > 1:
         raise PlannerError(
-            f"timezone: clocks in {name} change within the plan's window; export it in UTC."
+            f"timezone: clocks in {name} change within the plan's window. Export it in UTC."
         )
 
 

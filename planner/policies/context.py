@@ -68,7 +68,7 @@ class Pressure:
         measured = values > 0
         if not measured.any():
             raise ScenarioError(
-                f"policies: the pressure test read no {reading}; give the policy a target."
+                f"policies: the pressure test read no {reading}. Give the policy a target."
             )
         return np.where(measured, values, values[measured].mean())
 

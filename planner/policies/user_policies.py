@@ -36,7 +36,7 @@ class UserPolicy(Policy):
     @classmethod
     def _listed(cls, name: str) -> str:
         if name not in own_policies():
-            raise ValueError(f"there is no such policy; choose from {', '.join(policy_names())}")
+            raise ValueError(f"there is no such policy. Choose from {', '.join(policy_names())}")
         return name
 
     @property
@@ -66,7 +66,7 @@ def _load_class(name: str) -> Callable[..., Any]:
         listed: Callable[..., Any] = getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as problem:
         raise ScenarioError(
-            f"{SETTING}: {name!r} cannot be loaded from {path} ({problem}); correct the path, or "
+            f"{SETTING}: {name!r} cannot be loaded from {path} ({problem}). Correct the path, or "
             "install the package where the worker runs."
         ) from None
     return listed

@@ -20,8 +20,8 @@ def own_policies() -> dict[str, str]:
         match = ENTRY.fullmatch(entry)
         if match is None or match[1] in paths:
             raise ScenarioError(
-                f"{SETTING}: {entry!r} is not name=package.module:Class, each name once; "
-                "correct it in the environment of web and worker."
+                f"{SETTING}: {entry!r} is not name=package.module:Class, each name once. "
+                "Correct it in the environment of web and worker."
             )
         paths[match[1]] = match[2]
     return paths

@@ -26,7 +26,7 @@ def calibrations_list() -> QuerySet[Calibration]:
 def calibration_get(number: int) -> Calibration:
     """Return an uploaded file by number; raise NotFound."""
     return row_by_number(
-        calibrations_list(), "calibration", number, "; upload a file of measurements first"
+        calibrations_list(), "calibration", number, ". Upload a file of measurements first"
     )
 
 

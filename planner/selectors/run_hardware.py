@@ -33,7 +33,7 @@ def stored_hardware(resolved: Resolved) -> UserFacts:
     for name, version in named.items():
         if version["id"] not in rows:
             raise CatalogueError(
-                f"Profile {name}, version {version['version']}, has been removed; choose another."
+                f"Profile {name}, version {version['version']}, has been removed. Choose another."
             )
     facts = UserFacts(
         gpus={n: gpu_from_facts(n, g["facts"], _provenance(g)) for n, g in gpus.items()},

@@ -74,7 +74,7 @@ def figure_by_name(name: str) -> Figure:
         if figure.name == name:
             return figure
     known = ", ".join(figure.name for figure in FIGURES)
-    raise PlannerError(f"figure: there is no {name!r}; choose from {known}.")
+    raise PlannerError(f"figure: there is no {name!r}. Choose from {known}.")
 
 
 def sweep_cells(sweep: Sweep) -> list[Cell]:

@@ -37,7 +37,7 @@ def ready_trace(name: str) -> Trace:
     if trace.state == Trace.State.REFUSED:
         raise NotReady(f"Trace {trace.name} was refused: {trace.problem}")
     if trace.state != Trace.State.READY:
-        raise NotReady(f"Trace {trace.name} is still being read; wait until its ingest is done.")
+        raise NotReady(f"Trace {trace.name} is still being read. Wait until its ingest is done.")
     return trace
 
 
@@ -73,7 +73,7 @@ def trace_window(trace: Trace, start: datetime, end: datetime) -> WindowRank:
     """
     if end <= start:
         raise NotReady(
-            f"The window ends {end:%Y-%m-%d %H:%M}, before it begins; choose a later end."
+            f"The window ends {end:%Y-%m-%d %H:%M}, before it begins. Choose a later end."
         )
     if trace.report["clock"] != UTC_CLOCK:
         raise NotReady(

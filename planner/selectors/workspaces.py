@@ -23,7 +23,7 @@ def workspace_for(user: User, slug: str = "") -> Workspace:
     NotAllowed for users who belong to none.
     """
     if not user.workspaces:
-        raise NotAllowed("You belong to no workspace; ask an admin of one to invite you.")
+        raise NotAllowed("You belong to no workspace. Ask an admin of one to invite you.")
     if not slug:
         return user.workspaces[0]
     for workspace in user.workspaces:

@@ -9,7 +9,7 @@ from planner.models import User
 def check_may_plan(user: User | None, refusal: str = "only read") -> None:
     """Raise NotAllowed for users who only read; the command line has no user and may plan."""
     if user is not None and not user.may_plan:
-        raise NotAllowed(f"Your role may {refusal}; ask an admin for the planner role.")
+        raise NotAllowed(f"Your role may {refusal}. Ask an admin for the planner role.")
 
 
 def check_may_approve(user: User | None) -> None:
@@ -28,7 +28,7 @@ def check_may_administer(user: User | None) -> None:
     """Raise NotAllowed for all but admins; the command line has no user and may administer."""
     # Whoever runs commands has the database anyway, so the command line needs no role.
     if user is not None and not user.may_administer:
-        raise NotAllowed("Only an admin may invite people and give roles; ask one.")
+        raise NotAllowed("Only an admin may invite people and give roles. Ask one.")
 
 
 def may_administer(user: User) -> bool:

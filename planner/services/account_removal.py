@@ -109,7 +109,7 @@ def account_remove(
     owned_rows = owned_row_count(person)
     if owned_rows and new_owner is None:
         raise PlannerError(
-            f"{person.username} owns {owned_rows:,} things; say to whom they pass, or remove them "
+            f"{person.username} owns {owned_rows:,} things. Say to whom they pass, or remove them "
             "first."
         )
     if new_owner is not None:
@@ -173,7 +173,7 @@ def _check_not_last(person: User) -> None:
         remaining = others.filter(Q(pk__in=admins.values("user")) | Q(is_superuser=True))
         if membership.role == Role.ADMIN and not remaining.exists():
             raise NotAllowed(
-                f"{person.username} is the last admin of {membership.workspace.name}; make "
+                f"{person.username} is the last admin of {membership.workspace.name}. Make "
                 "somebody else admin first."
             )
 
@@ -194,5 +194,5 @@ def _check_can_take_over(new_owner: User, person: User) -> None:
         if workspace.pk not in planned_workspace_ids and not new_owner.is_superuser:
             raise PlannerError(
                 f"{person.username} owns things in {workspace.name}, where {new_owner.username} "
-                "does not plan; give them a role there, or name somebody else."
+                "does not plan. Give them a role there, or name somebody else."
             )

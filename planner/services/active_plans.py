@@ -120,7 +120,7 @@ def activatable_plan(run: Run, options: ExportOptions, now: datetime) -> Plan:
     plan = plan_of(run, options, now)
     if plan.rule is not None:
         raise NotReady(
-            f"{plan.label} scales by a rule of its own and has no timetable to follow; export it "
+            f"{plan.label} scales by a rule of its own and has no timetable to follow. Export it "
             "to hpa or keda, or name a policy that plans."
         )
     return plan
@@ -154,7 +154,7 @@ def _plans_replaced_by_pools(
         if other_pools - pools:
             raise NotReady(
                 f"Run {other.number} of {other.scenario} is active and asks for {shared[0][0]} "
-                f"in {shared[0][1]} too, as one of its {len(other_pools)} deployments; end that "
+                f"in {shared[0][1]} too, as one of its {len(other_pools)} deployments. End that "
                 "plan first, or give this one's deployments names of their own (names)."
             )
         replaced.append(other)
@@ -184,7 +184,7 @@ def _check_needs_no_proposal(user: User | None) -> None:
     check_may_approve(user)
     if review_rules().required:
         raise NotAllowed(
-            "Here a plan takes effect by a proposal alone; propose it and have it approved."
+            "Here a plan takes effect by a proposal alone. Propose it and have it approved."
         )
 
 

@@ -111,7 +111,7 @@ def check_up_to_date(proposal: Proposal) -> None:
 def check_may_approve_proposal(proposal: Proposal, by: User) -> None:
     """Raise NotAllowed for an author's own proposal, and NotReady for a second approval."""
     if not review_rules().self_approval and by.pk in authors_of(proposal):
-        raise NotAllowed("Nobody approves what they proposed or amended; ask somebody else.")
+        raise NotAllowed("Nobody approves what they proposed or amended. Ask somebody else.")
     if any(approval.by_id == by.pk for approval in approvals_of(proposal)):
         raise NotReady(f"You approved it already; it takes {missing_approvals(proposal)}.")
 

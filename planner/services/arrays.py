@@ -24,7 +24,7 @@ def arrays_copy_to_bucket() -> BucketCopy:
     bucket = row_arrays.bucket()
     if bucket is None:
         raise NotReady(
-            "Arrays are kept in the data folder; name a bucket in HEADROOM_ARRAYS to keep them "
+            "Arrays are kept in the data folder. Name a bucket in HEADROOM_ARRAYS to keep them "
             "there (docs/operations.md)."
         )
     present, copied, missing = 0, 0, []

@@ -113,7 +113,7 @@ class RestoreSummary:
 def backup(path: Path) -> BackupSummary:
     """Write everything to ``path``, which appears only after the check by a restore."""
     if path.is_dir():
-        raise PlannerError(f"{path} is a folder; name a file in it.")
+        raise PlannerError(f"{path} is a folder. Name a file in it.")
     record("backup.begun", path.name, by=None)  # first, so that the backup holds this record too
     row_arrays.data_dir().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="backup-", dir=row_arrays.data_dir()) as name:
@@ -147,10 +147,10 @@ def restore(
     refuses. With ``replace_characters``, characters that it cannot store become U+FFFD instead.
     """
     if not path.is_file():
-        raise PlannerError(f"{path}: there is no such file; check the path.")
+        raise PlannerError(f"{path}: there is no such file. Check the path.")
     if not replace and (existing := _rows_to_replace()):
         raise NotReady(
-            f"This installation holds {existing} already; restore into an empty one, or say "
+            f"This installation holds {existing} already. Restore into an empty one, or say "
             "--replace to have all of it replaced by the backup."
         )
     row_arrays.data_dir().mkdir(parents=True, exist_ok=True)
@@ -396,7 +396,7 @@ def _checked_manifest(folder: Path, path: Path) -> Manifest:
     manifest = read_manifest(path)
     if manifest.format > FORMAT or manifest.migration > _last_migration():
         raise PlannerError(
-            f"{path} was made by version {manifest.version}, which is newer than this one; restore "
+            f"{path} was made by version {manifest.version}, which is newer than this one. Restore "
             "it with that version."
         )
     missing = [store for store in manifest.stores if not (folder / ARRAYS / store).exists()]

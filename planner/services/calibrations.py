@@ -78,7 +78,7 @@ def calibration_upload(
                 if size > MAX_UPLOAD_BYTES:
                     raise IngestError(
                         f"{file_name} is larger than the {MAX_UPLOAD_BYTES / 1e6:g} MB of "
-                        "measurements that can be read at once; split it."
+                        "measurements that can be read at once. Split it."
                     )
                 digest.update(chunk)
                 out.write(chunk)

@@ -112,7 +112,7 @@ def zone_of(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise PlannerError(
-            f"timezone: {name[:64]!r} is not known; give an IANA name, such as Europe/Berlin."
+            f"timezone: {name[:64]!r} is not known. Give an IANA name, such as Europe/Berlin."
         ) from None
 
 
@@ -124,7 +124,7 @@ def _parse_field(field: str, name: str, count: int, first: int) -> set[int]:
         values = set()
     if not values or any(not first <= value < first + count for value in values):
         raise PlannerError(
-            f"cron: {field[:40]!r} is no {name}; write *, a number from {first} to "
+            f"cron: {field[:40]!r} is no {name}. Write *, a number from {first} to "
             f"{first + count - 1}, a list (1,3), a range (1-5) or steps (*/15)."
         )
     return values

@@ -64,7 +64,7 @@ def scenario_with_deployments(
         return edit(text, {"name": f"{base.name[:90]}, {profiles[0]['gpu']}"})
     stored = trace_get(trace)
     if stored.state != Trace.State.READY:
-        raise NotReady(f"Trace {stored.name} is not ready; wait until it has been read.")
+        raise NotReady(f"Trace {stored.name} is not ready. Wait until it has been read.")
     choices = {choice.key: choice for choice in window_choices(stored)}
     draft = scenario_draft(stored, choices.get(DEFAULT_WINDOW, next(iter(choices.values()), None)))
     return replace_deployments(draft, model, profiles, limits, in_place=True)

@@ -33,5 +33,5 @@ def deployment_names_save(*, names: Mapping[str, str], user: User | None) -> Non
                     rule=rule, defaults={"name": name, "by": user}
                 )
         if DeploymentName.objects.count() > MAX_NAMES:
-            raise PlannerError(f"names: at most {MAX_NAMES:,} are kept; remove some first.")
+            raise PlannerError(f"names: at most {MAX_NAMES:,} are kept. Remove some first.")
         record("deployment-names.changed", by=user, names=dict(names))

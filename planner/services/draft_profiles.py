@@ -92,7 +92,7 @@ def _serving_of_model(
     """
     by_gpu = {g: candidate for (m, g), candidate in profiles.items() if m == model}
     if not by_gpu:
-        raise NotFound(f"No built-in profile serves {model!r}; choose a model of the list.")
+        raise NotFound(f"No built-in profile serves {model!r}. Choose a model of the list.")
     if gpu and gpu not in by_gpu and strict:
         raise NotFound(
             f"No built-in profile has {model} on {gpu!r}; there are {', '.join(by_gpu)}."

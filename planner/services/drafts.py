@@ -59,7 +59,7 @@ def scenario_draft(
     plan; by default it is what fits the trace. ``horizon`` plans the time after the trace instead.
     """
     if trace.state != Trace.State.READY:
-        raise NotReady(f"Trace {trace.name} is not ready; wait until it has been read.")
+        raise NotReady(f"Trace {trace.name} is not ready. Wait until it has been read.")
     serving = serving or choose_serving(trace)
     servings = serving.all
     capacity: dict[str, int] = {}

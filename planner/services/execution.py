@@ -83,7 +83,7 @@ def stored_traces(scenario: Scenario) -> dict[str, StoredTrace]:
             continue
         if source.trace is None:
             raise ScenarioError(
-                f"traffic.sources[{index}].file: paths are for the command line; upload the file "
+                f"traffic.sources[{index}].file: paths are for the command line. Upload the file "
                 "and name it under trace instead."
             )
         stored[source.trace] = stored_trace(ready_trace(source.trace))

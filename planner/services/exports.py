@@ -36,6 +36,6 @@ def run_write(
         path.write_bytes(file.content)
     except OSError as error:
         raise PlannerError(
-            f"{path} cannot be written ({error.strerror}); choose another file with --out."
+            f"{path} cannot be written ({error.strerror}). Choose another file with --out."
         ) from None
     return path

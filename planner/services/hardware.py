@@ -95,7 +95,7 @@ def check_name(noun: str, name: str, built_in: Mapping[str, Any]) -> str:
         )
     if name in built_in:
         raise CatalogueError(
-            f"{name} is a built-in {noun}, whose facts have their sources; choose another name for "
+            f"{name} is a built-in {noun}, whose facts have their sources. Choose another name for "
             "your own."
         )
     return name
@@ -103,7 +103,7 @@ def check_name(noun: str, name: str, built_in: Mapping[str, Any]) -> str:
 
 def _provenance(kind: str, source: str, user: User | None) -> Provenance:
     if kind not in KINDS:
-        raise CatalogueError(f"kind {kind!r} is not known; choose from {', '.join(KINDS)}.")
+        raise CatalogueError(f"kind {kind!r} is not known. Choose from {', '.join(KINDS)}.")
     stated = source.strip()
     if len(stated) > SOURCE_CHARACTERS:
         raise CatalogueError(f"source: at most {SOURCE_CHARACTERS} characters, not {len(stated)}.")
@@ -130,10 +130,10 @@ def _save(
         else:
             current = kind._default_manager.select_for_update().filter(pk=previous.pk).first()
             if current is None:
-                raise NotFound(f"{previous.name} was removed while you edited it; make it anew.")
+                raise NotFound(f"{previous.name} was removed while you edited it. Make it anew.")
             if version is not None and version != current.version:
                 raise Outdated(
-                    f"{current.name} was changed by somebody else while you edited it; load it "
+                    f"{current.name} was changed by somebody else while you edited it. Load it "
                     "again and repeat your changes."
                 )
             if name != current.name and (used_by := _used_by(current)):
@@ -146,7 +146,7 @@ def _save(
             with transaction.atomic():
                 row.save()
         except IntegrityError:
-            raise CatalogueError(f"There is {name!r} already; choose another name.") from None
+            raise CatalogueError(f"There is {name!r} already. Choose another name.") from None
         noun = "gpu" if isinstance(row, OwnGpu) else "model"
         record(f"{noun}.kept", row, by=user, version=row.version)
     return row
@@ -155,7 +155,7 @@ def _save(
 def _remove(row: OwnGpu | OwnModel, noun: str, user: User) -> None:
     check_may_remove(user, row.owner_id, f"this {'GPU' if noun == 'gpu' else noun}")
     if used_by := _used_by(row):
-        raise NotReady(f"{row.name} is used by {used_by}; change or remove that first.")
+        raise NotReady(f"{row.name} is used by {used_by}. Change or remove that first.")
     record(f"{noun}.removed", row, by=user)
     row.delete()
 

@@ -32,7 +32,7 @@ class Key:
         row = rows.filter(idempotency_key=self.name).first()
         if row is not None and row.request_sha256 != self.sha256:
             raise KeyReused(
-                f"The idempotency key {self.name!r} was used for another request; send a new key "
+                f"The idempotency key {self.name!r} was used for another request. Send a new key "
                 "for a new request."
             )
         return row

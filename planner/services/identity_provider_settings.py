@@ -51,7 +51,7 @@ def identity_provider(
     is_local = is_url(issuer) and urlsplit(issuer).hostname in ("127.0.0.1", "localhost")
     if not is_local and not is_url(issuer, schemes=("https",)):
         raise ImproperlyConfigured(
-            f"HEADROOM_OIDC_ISSUER is {issuer[:200]!r}; give the https:// address of the provider."
+            f"HEADROOM_OIDC_ISSUER is {issuer[:200]!r}. Give the https:// address of the provider."
         )
     client_id = _required_setting("HEADROOM_OIDC_CLIENT_ID")
     client_secret = _required_setting("HEADROOM_OIDC_CLIENT_SECRET")
@@ -71,7 +71,7 @@ def identity_provider(
 def _required_setting(name: str) -> str:
     value = os.environ.get(name, "").strip()
     if not value:
-        raise ImproperlyConfigured(f"HEADROOM_OIDC_ISSUER is set and {name} is not; give both.")
+        raise ImproperlyConfigured(f"HEADROOM_OIDC_ISSUER is set and {name} is not. Give both.")
     return value
 
 
@@ -80,7 +80,7 @@ def _parse_grant(text: str) -> Grant:
     workspace, _, role = access.partition(":")
     if not group or not workspace or role not in ROLES:
         raise ImproperlyConfigured(
-            f"HEADROOM_OIDC_GROUPS has {text.strip()!r}; give GROUP=WORKSPACE:ROLE, the role "
+            f"HEADROOM_OIDC_GROUPS has {text.strip()!r}. Give GROUP=WORKSPACE:ROLE, the role "
             f"one of {', '.join(ROLES)}, with commas between."
         )
     return Grant(group, workspace, role)

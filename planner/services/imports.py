@@ -61,7 +61,7 @@ def hardware_import(
             key: str(entry_facts[key]) for key in COMMON_KEYS if entry_facts.get(key) is not None
         }
         if "name" not in common:
-            raise CatalogueError(f"{file_name}: {entry_path} has no name; give one.")
+            raise CatalogueError(f"{file_name}: {entry_path} has no name. Give one.")
         facts = {str(key): value for key, value in entry_facts.items() if key not in COMMON_KEYS}
         common.setdefault("source", source or file_name)
         if entry_path.startswith("gpus"):
@@ -71,7 +71,7 @@ def hardware_import(
             shape = facts.pop("shape", None)
             if shape is not None and (facts or not isinstance(shape, Mapping)):
                 raise CatalogueError(
-                    f"{file_name}: {entry_path} has a shape, from which its memory follows; leave "
+                    f"{file_name}: {entry_path} has a shape, from which its memory follows. Leave "
                     f"out {', '.join(facts) or 'what is no mapping'}."
                 )
             if shape is not None:
@@ -88,7 +88,7 @@ def _import_config(
     """Store the model that a config.json describes, replacing one of the same name."""
     model_name = name.strip() or str(config.get("_name_or_path") or "").rpartition("/")[2]
     if not model_name:
-        raise CatalogueError(f"{file_name} does not hold the model's name; give one.")
+        raise CatalogueError(f"{file_name} does not hold the model's name. Give one.")
     spec = model_of_config(model_name, config)
     precision = precision_of(config)
     row = next((entry.row for entry in models_list() if entry.name == model_name), None)
@@ -128,7 +128,7 @@ def read_description(data: bytes, file_name: str) -> Mapping[str, Any]:
     except CatalogueError:
         raise
     except UnicodeDecodeError:
-        raise CatalogueError(f"{file_name} is not UTF-8 text; choose YAML or JSON.") from None
+        raise CatalogueError(f"{file_name} is not UTF-8 text. Choose YAML or JSON.") from None
     except json.JSONDecodeError as error:
         raise CatalogueError(
             f"{file_name}, line {error.lineno}: not valid JSON: {error.msg}."
@@ -142,7 +142,7 @@ def read_description(data: bytes, file_name: str) -> Mapping[str, Any]:
     except (RecursionError, ValueError, TypeError):  # TypeError: a key is a list
         raise CatalogueError(
             f"{file_name} is not valid YAML or JSON: a key is no word, a number has thousands of "
-            "digits, or it is nested too deeply; correct it or export it again."
+            "digits, or it is nested too deeply. Correct it or export it again."
         ) from None
     if fault := fault_of_extent(document):
         raise CatalogueError(f"{file_name}: {fault}.")
@@ -154,10 +154,10 @@ def read_description(data: bytes, file_name: str) -> Mapping[str, Any]:
 def _read_yaml(text: str) -> Any:
     if len(text) > MAX_YAML_CHARACTERS:
         raise CatalogueError(
-            f"YAML of more than {MAX_YAML_CHARACTERS:,} characters is not taken; split the file."
+            f"YAML of more than {MAX_YAML_CHARACTERS:,} characters is not taken. Split the file."
         )
     if ANCHOR.search(text):  # a few lines of aliases can expand to billions of values
-        raise CatalogueError("YAML with anchors and aliases is not taken; write the values out.")
+        raise CatalogueError("YAML with anchors and aliases is not taken. Write the values out.")
     return YAML(typ="safe", pure=True).load(text)
 
 

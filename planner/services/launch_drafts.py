@@ -58,7 +58,7 @@ def launch_draft(described: LaunchDescription) -> str:
     region = described.region or next(iter(with_price), "")
     if region not in with_price:
         raise ScenarioError(
-            f"There is no built-in price of {gpu} in {region or 'any region'}; choose from "
+            f"There is no built-in price of {gpu} in {region or 'any region'}. Choose from "
             f"{', '.join(with_price[:12]) or 'another GPU'}, or state yours in the YAML."
         )
     launch: dict[str, Any] = {
@@ -170,7 +170,7 @@ def _profile(model: str, gpu: str) -> dict[str, Any]:
             return {
                 "model": model, "gpu": gpu, "tp": tp, "kind": "roofline", "precision": precision,
             }  # fmt: skip
-    raise ScenarioError(f"{model} fits on no number of {gpu} side by side; choose a larger GPU.")
+    raise ScenarioError(f"{model} fits on no number of {gpu} side by side. Choose a larger GPU.")
 
 
 def _catalogue_name(model: str) -> str:

@@ -97,7 +97,7 @@ def channel_add(
     )
     _check_address(row)
     if Channel.objects.filter(user=row.user).count() >= MAX_CHANNELS:
-        raise PlannerError(f"There are {MAX_CHANNELS} addresses already; remove one first.")
+        raise PlannerError(f"There are {MAX_CHANNELS} addresses already. Remove one first.")
     row.save()
     record("channel.added", row, by=user, kind=row.kind, mine=mine)
     return row

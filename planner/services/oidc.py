@@ -42,7 +42,7 @@ LEEWAY_S = 60
 METADATA_CACHE_S = 600  # seconds for which the provider's metadata is cached
 MAX_BYTES = 500_000
 SCOPE = "openid profile email"
-UNKNOWN_SIGN_IN = "This sign-in was not begun here, or too long ago; begin anew."
+UNKNOWN_SIGN_IN = "This sign-in was not begun here, or too long ago. Begin anew."
 
 
 class ProviderFailed(PlannerError):
@@ -130,7 +130,7 @@ def sign_in_finish(
 def _configured() -> IdentityProvider:
     idp = provider()
     if idp is None:
-        raise NotFound("This installation has no identity provider; sign in with a password.")
+        raise NotFound("This installation has no identity provider. Sign in with a password.")
     return idp
 
 
@@ -190,7 +190,7 @@ def _claims(
         raise
     except (JoseError, AuthlibBaseError, ValueError) as error:
         raise ProviderFailed(
-            f"The identity provider's token is not valid ({type(error).__name__}); begin anew."
+            f"The identity provider's token is not valid ({type(error).__name__}). Begin anew."
         ) from None
     return dict(token.claims)
 
@@ -235,10 +235,10 @@ def _account(idp: IdentityProvider, claims: dict[str, Any]) -> User:
     subject = str(claims["sub"])[:255]
     identity = ExternalIdentity.objects.filter(issuer=idp.issuer, subject=subject).first()
     if identity is None and not role_of:
-        raise NotAllowed("None of your groups at the identity provider may enter; ask an admin.")
+        raise NotAllowed("None of your groups at the identity provider may enter. Ask an admin.")
     user = identity.user if identity else _create_account(idp, claims, subject)
     if not user.is_active:
-        raise NotAllowed(f"The account {user.username} is disabled; ask an admin.")
+        raise NotAllowed(f"The account {user.username} is disabled. Ask an admin.")
     changed = _sync_memberships(user, idp, role_of)
     record("user.provided", user, by=user, issuer=idp.issuer, changed=changed)
     return user

@@ -71,9 +71,9 @@ def check_listed(url: str, allowed: Allowed) -> SplitResult:
         parts = urlsplit(url)
         origin = _origin(parts)
     except ValueError:
-        raise NotListed(f"{url[:80]} is no address; give one such as https://host/path.") from None
+        raise NotListed(f"{url[:80]} is no address. Give one such as https://host/path.") from None
     if parts.username is not None or parts.password is not None:
-        raise NotListed("The address names a user or password; leave them out.")
+        raise NotListed("The address names a user or password. Leave them out.")
     if origin not in allowed.origins:
         listed = ", ".join(sorted(f"{s}://{h}:{p}" for s, h, p in allowed.origins)) or "none"
         raise NotListed(

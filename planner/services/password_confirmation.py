@@ -19,7 +19,7 @@ from planner.services.refused_requests import record_limit_reached
 VERIFIED_KEY = "proved-at"  # key of a session: seconds since the epoch
 FRESH_S = 900.0
 MAX_WRONG = 10  # wrong passwords of one account within a minute
-CONFIRM_MESSAGE = "It is some time since you signed in; give your password once more."
+CONFIRM_MESSAGE = "It is some time since you signed in. Give your password once more."
 
 
 def mark_verified(request: HttpRequest, *, moment: float | None = None) -> None:
@@ -38,7 +38,7 @@ def check_verified(request: HttpRequest, user: User, password: str) -> None:
     if not needs_password(request):
         return
     if not user.has_usable_password():
-        raise NotAllowed("It is some time since you signed in; sign in once more, on the page.")
+        raise NotAllowed("It is some time since you signed in. Sign in once more, on the page.")
     if not password:
         raise NotAllowed(CONFIRM_MESSAGE)
     try:

@@ -32,7 +32,7 @@ def password_forgotten(*, name: str, network: str) -> None:
     Raises PlannerError for a network that asks too often.
     """
     if not mail_configured():
-        raise PlannerError("This installation sends no mail; ask an admin for a new password.")
+        raise PlannerError("This installation sends no mail. Ask an admin for a new password.")
     try:
         attempt_count("forgotten-network", network, limit=MAX_PER_NETWORK)
     except TooManyAttempts as refusal:

@@ -82,7 +82,7 @@ def person_change(
         person.save(update_fields=["is_active"])
     if not admins_active().exists():
         raise NotAllowed(
-            f"{person.username} is the last admin who can sign in; make somebody else admin first."
+            f"{person.username} is the last admin who can sign in. Make somebody else admin first."
         )
     if not person.is_active:
         tokens_end(user=person)
@@ -111,7 +111,7 @@ def _save(person: User) -> User:
     except ValidationError as invalid:
         if User.objects.filter(username=person.username).exists():
             raise PlannerError(
-                f"There is a {person.username} already; choose another name."
+                f"There is a {person.username} already. Choose another name."
             ) from None
         raise PlannerError(f"User name {person.username!r}: {' '.join(invalid.messages)}") from None
     person.save()

@@ -26,7 +26,7 @@ def price_list_save(*, user: User | None, data: bytes, file_name: str, name: str
     """
     check_may_plan(user)
     if len(data) > MAX_BYTES:
-        raise CatalogueError(f"{file_name} is larger than {MAX_BYTES:,} bytes; split it.")
+        raise CatalogueError(f"{file_name} is larger than {MAX_BYTES:,} bytes. Split it.")
     name = check_name("price list", name.strip() or Path(file_name).stem, {})
     rows = [asdict(row) for row in read_price_list(data, file_name)]
     locked = PriceList.objects.select_for_update().filter(name=name).first()
@@ -54,7 +54,7 @@ def price_list_delete(*, row: PriceList, user: User) -> None:
     ]
     if using:
         raise NotReady(
-            f"{row.name} is named by {', '.join(using[:5])}; take it out of price_list there first."
+            f"{row.name} is named by {', '.join(using[:5])}. Take it out of price_list there first."
         )
     record("price-list.removed", row, by=user)
     row.delete()

@@ -74,7 +74,7 @@ def profile_fit(
         return earlier
     if spec.kind not in KINDS:
         raise CatalogueError(
-            f"There is no profile kind {spec.kind!r}; choose from {', '.join(KINDS)}."
+            f"There is no profile kind {spec.kind!r}. Choose from {', '.join(KINDS)}."
         )
     spec = spec.by_catalogue()
     base = compute_profile(spec) if spec.kind in COMPUTED else None
@@ -125,7 +125,7 @@ def kernel_calibrations(files: Sequence[int]) -> list[Calibration]:
     for number in files:
         if number not in rows or rows[number].kind != Calibration.Kind.KERNELS:
             raise CatalogueError(
-                f"Calibration {number} holds no measured kernels; upload such a file and name it."
+                f"Calibration {number} holds no measured kernels. Upload such a file and name it."
             )
     return [rows[number] for number in files]
 
@@ -180,14 +180,14 @@ def profile_compare(
 def arrangement_rows(calibration: Calibration, model: str, gpu: str, tp: int) -> BenchmarkRows:
     """Return the rows of one arrangement of a file; rows without tp belong to every arrangement."""
     if calibration.kind != Calibration.Kind.BENCHMARK:
-        raise CatalogueError(f"{calibration.name} holds no benchmark rows; upload such a file.")
+        raise CatalogueError(f"{calibration.name} holds no benchmark rows. Upload such a file.")
     rows = calibration_rows(calibration)
     same = (rows.model == model) & (rows.gpu == gpu)
     same &= np.isnan(rows.tp) | (rows.tp == tp)
     if not same.any():
         raise CatalogueError(
             f"{calibration.name} has no rows of {model or 'no model'} on {tp} x "
-            f"{gpu or 'no GPU'}; choose one of the arrangements it has."
+            f"{gpu or 'no GPU'}. Choose one of the arrangements it has."
         )
     return rows.take(same)
 
@@ -205,7 +205,7 @@ def _in_precision(rows: BenchmarkRows, precision: str, name: str) -> BenchmarkRo
         return rows
     if precision not in precisions:
         raise CatalogueError(
-            f"{name} has rows in {', '.join(precisions)} and none in {precision}; choose one of "
+            f"{name} has rows in {', '.join(precisions)} and none in {precision}. Choose one of "
             "them as the precision."
         )
     return rows.take(stored == precision)

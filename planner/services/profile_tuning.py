@@ -47,7 +47,7 @@ def profile_tune(
             f"{name} is a {stored.kind} profile; only linear ones are tuned by observations."
         )
     if not stored.own and not keep_as:
-        raise CatalogueError(f"{name} is built in; say under which name to keep it (keep_as).")
+        raise CatalogueError(f"{name} is built in. Say under which name to keep it (keep_as).")
     base = f"{stored.name}, version {stored.version}" if stored.own else f"built-in {stored.name}"
     covariance = stored.report.get("covariance")
     observed = observations_of(observations)

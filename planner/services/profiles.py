@@ -52,7 +52,7 @@ def profile_save(
     if existing != (profile.model, profile.gpu, profile.tp):
         raise CatalogueError(
             f"Profile {name} is of {row.model} on {row.tp} x {row.gpu}, this one of "
-            f"{profile.model} on {profile.tp} x {profile.gpu}; keep it under another name."
+            f"{profile.model} on {profile.tp} x {profile.gpu}. Keep it under another name."
         )
     for _ in range(TRIES):
         newest = row.versions.values_list("version", flat=True).first() or 0
@@ -81,7 +81,7 @@ def profile_save(
             version.save(update_fields=["store"])
         record("profile.kept", version.profile, by=user, version=version.version)
         return version
-    raise NotReady(f"Profile {name} is being changed by others at this moment; try again.")
+    raise NotReady(f"Profile {name} is being changed by others at this moment. Try again.")
 
 
 def profile_delete(*, profile: Profile, user: User) -> None:
@@ -92,13 +92,13 @@ def profile_delete(*, profile: Profile, user: User) -> None:
     ]
     if scenarios:
         raise NotReady(
-            f"Profile {profile.name} is used by scenario {', '.join(scenarios[:5])}; change or "
+            f"Profile {profile.name} is used by scenario {', '.join(scenarios[:5])}. Change or "
             "remove that first."
         )
     active_runs = Run.objects.filter(state__in=[Run.State.PENDING, Run.State.RUNNING])
     if any(profile.name in (run.resolved.get("profiles") or {}) for run in active_runs):
         raise NotReady(
-            f"Profile {profile.name} is in a run that is going; wait for it or cancel it."
+            f"Profile {profile.name} is in a run that is going. Wait for it or cancel it."
         )
     stores = [version.store for version in profile.versions.all()]
     record("profile.removed", profile, by=user)

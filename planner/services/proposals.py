@@ -147,7 +147,7 @@ def request_review(
     for reviewer in people:
         if not (reviewer.is_active and may_approve(reviewer)):
             raise PlannerError(
-                f"{reviewer.username} may not approve; ask an approver or an admin for review."
+                f"{reviewer.username} may not approve. Ask an approver or an admin for review."
             )
     proposal.reviewers.add(*people)
     entry = _add_entry(proposal, Kind.REQUESTED, by, rule=rule)
@@ -337,7 +337,7 @@ def _change_state(
 
 def _activate(proposal: Proposal, by: User | None, rule: str, now: datetime) -> None:
     if proposal.run is None:
-        raise NotReady(f"The run of proposal {proposal.pk} was removed; amend it with another.")
+        raise NotReady(f"The run of proposal {proposal.pk} was removed. Amend it with another.")
     proposal.state = State.APPROVED
     proposal.decided_at = now
     proposal.save()

@@ -36,10 +36,10 @@ class SizeQuestion:
         if (self.users is None) == (self.rps is None):
             raise PlannerError("Give users, the requests in flight, or rps, one of them.")
         if self.users is not None and not 1 <= self.users <= MAX_USERS:
-            raise PlannerError(f"users is {self.users:,}; give 1 to {MAX_USERS:,}.")
+            raise PlannerError(f"users is {self.users:,}. Give 1 to {MAX_USERS:,}.")
         for name in ("ttft_ms", "tbt_ms"):
             if not 0 < getattr(self, name) < float("inf"):
-                raise PlannerError(f"{name} is {getattr(self, name):g}; give a number above 0.")
+                raise PlannerError(f"{name} is {getattr(self, name):g}. Give a number above 0.")
 
 
 def quick_size(question: SizeQuestion) -> dict[str, Any]:

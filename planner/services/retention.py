@@ -71,7 +71,7 @@ def removal_sentence(row: Run | Trace) -> str:
     noun = "run" if isinstance(row, Run) else "trace"
     return (
         f"This {noun} is old and will be removed after {removed_at:%Y-%m-%d}, unless something "
-        "needs it by then; download what you need longer."
+        "needs it by then. Download what you need longer."
     )
 
 

@@ -101,7 +101,7 @@ def check_waiting_limit(owner: User | None, new_runs: int = 1) -> None:
         request_words = f"This asks for {new_runs:,} runs. " if new_runs > 1 else ""
         raise NotReady(
             f"{request_words}{count:,} of your runs wait already, and {limit:,} may "
-            "(HEADROOM_MAX_WAITING_RUNS); wait for some to end, or cancel those that you no longer "
+            "(HEADROOM_MAX_WAITING_RUNS). Wait for some to end, or cancel those that you no longer "
             "need."
         )
 

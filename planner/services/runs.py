@@ -37,7 +37,7 @@ LOST_S = 20.0  # no message takes this long once a sweep has come through the sa
 ABANDONED_S = 600.0  # ample time between two runs of a command
 COMMAND_ENDED = {
     "reason": "Its command ended",
-    "problem": "The command that carried this run out ended before it was done; call it again, or "
+    "problem": "The command that carried this run out ended before it was done. Call it again, or "
     "run the scenario from its page.",
 }
 MAX_FAILURES = 3  # workers that a run or a part may end before it is given up
@@ -122,7 +122,7 @@ def earlier_run(request: Run) -> Run | None:
     if first is not None and _request_values(first) != _request_values(request):
         raise KeyReused(
             f"The idempotency key {request.idempotency_key!r} belongs to run {first.pk}, which was "
-            "asked for with other values; send a new key for a new request."
+            "asked for with other values. Send a new key for a new request."
         )
     return first
 
@@ -182,7 +182,7 @@ def run_delete(*, run: Run, user: User) -> None:
     """Remove a finished run and its arrays."""
     check_may_remove(user, run.owner_id, "this run", "started")
     if not run.finished:
-        raise NotReady(f"Run {run.pk} is still going; cancel it first.")
+        raise NotReady(f"Run {run.pk} is still going. Cancel it first.")
     record("run.removed", run, by=user, kind=run.kind)
     run_remove(run=run)
 

@@ -35,7 +35,7 @@ def resolve_scenario(scenario: Scenario) -> Resolved:
             raise ScenarioError(f"profiles[{index}].name: {problem}") from None
         if profile.row is None:
             raise ScenarioError(
-                f"profiles[{index}].name: {section.name} is built in; leave out name and give its "
+                f"profiles[{index}].name: {section.name} is built in. Leave out name and give its "
                 "model, gpu and tp."
             )
         profiles[section.name] = {"version": profile.version, "id": profile.row.pk}

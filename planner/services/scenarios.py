@@ -49,11 +49,11 @@ def scenario_update(
     with transaction.atomic():
         locked = Scenario.objects.select_for_update().filter(pk=scenario.pk).first()
         if locked is None:
-            raise NotFound(f"{scenario.name} was removed while you edited it; make it anew.")
+            raise NotFound(f"{scenario.name} was removed while you edited it. Make it anew.")
         if version is not None and version != locked.version:
             raise Outdated(
-                f"{locked.name} was changed by somebody else while you edited it; "
-                "copy your changes, load it again and repeat them."
+                f"{locked.name} was changed by somebody else while you edited it. "
+                "Copy your changes, load it again and repeat them."
             )
         # An unchanged document makes no new version.
         if document == locked.document:
@@ -154,7 +154,7 @@ def scenario_delete(*, scenario: Scenario, user: User) -> None:
     """Remove a scenario with its versions; raise NotReady while one of its runs is active."""
     check_may_remove(user, scenario.owner_id, "this scenario")
     if scenario.runs.filter(state__in=[Run.State.PENDING, Run.State.RUNNING]).exists():
-        raise NotReady(f"{scenario.name} has a run going; cancel it first.")
+        raise NotReady(f"{scenario.name} has a run going. Cancel it first.")
     record("scenario.removed", scenario, by=user, version=scenario.version)
     scenario.delete()
 
@@ -237,8 +237,8 @@ def _save(
             (i for i, row in enumerate(document.splitlines(), 1) if row.startswith("name:")), 1
         )
         raise ScenarioError(
-            f"scenario, line {line}: name: there is a scenario {parsed.name!r} already; "
-            "choose another name."
+            f"scenario, line {line}: name: there is a scenario {parsed.name!r} already. "
+            "Choose another name."
         ) from None
     return scenario
 

@@ -184,7 +184,7 @@ def _create_run(schedule: Schedule, data_until: datetime, enqueue: bool) -> Run:
     """Create a run of the current scenario, on the traffic known then, for the window after it."""
     scenario = schedule.scenario
     if scenario is None:
-        raise NotFound("The scenario was removed; give the schedule another, or remove it.")
+        raise NotFound("The scenario was removed. Give the schedule another, or remove it.")
     changes = {"traffic.until": data_until.astimezone(UTC).isoformat(), "horizon.start": "end"}
     document = pin_live_sources(text.edit(scenario.document, changes, scenario.name), data_until)
     text.parse(document, scenario.name)

@@ -93,7 +93,7 @@ def _check_and_save(schedule: Schedule, user: User | None, now: datetime, action
             )  # fmt: skip
     except IntegrityError:
         raise PlannerError(
-            f"name: there is a schedule {schedule.name!r} already; choose another name."
+            f"name: there is a schedule {schedule.name!r} already. Choose another name."
         ) from None
     return schedule
 
@@ -121,5 +121,5 @@ def _check_may_change(schedule: Schedule, user: User | None) -> None:
     if has_limits and user is not None and not may_approve(user):
         raise NotAllowed(
             "Only an approver or an admin may set limits within which plans take effect unasked, "
-            "or change a schedule that has them; leave both limits out, or ask one."
+            "or change a schedule that has them. Leave both limits out, or ask one."
         )

@@ -64,7 +64,7 @@ def check_enrolled(user: User) -> None:
     """Raise NotEnrolled if a second factor is required and the user has none."""
     if is_required(user) and factor_of(user) is None and not provider_checks_factor(user):
         raise NotEnrolled(
-            "A second factor is asked of everybody here; set yours up under Account, Second factor."
+            "A second factor is asked of everybody here. Set yours up under Account, Second factor."
         )
 
 
@@ -79,7 +79,7 @@ def provider_checks_factor(user: User) -> bool:
 def factor_begin(*, user: User) -> Enrolment:
     """Create a key, which counts once a code of it was given."""
     if factor_of(user) is not None:
-        raise NotReady("You have a second factor; end it first, then set up another.")
+        raise NotReady("You have a second factor. End it first, then set up another.")
     key = pyotp.random_base32()
     fresh = {"encrypted_key": _encrypt(key), "last_step": 0, "recovery": []}
     SecondFactor.objects.update_or_create(user=user, defaults=fresh)
@@ -98,9 +98,9 @@ def factor_confirm(*, user: User, code: str) -> list[str]:
         rows = SecondFactor.objects.select_for_update()
         pending = rows.filter(user=user, confirmed_at=None).first()
         if pending is None:
-            raise NotReady("No second factor is being set up; begin anew.")
+            raise NotReady("No second factor is being set up. Begin anew.")
         if not _accept_code(pending, code):
-            raise PlannerError("code: this is not the code of now; see that the clocks are right.")
+            raise PlannerError("code: this is not the code of now. See that the clocks are right.")
         codes = [secrets.token_hex(RECOVERY_BYTES) for _ in range(RECOVERY_CODES)]
         pending.recovery = [_hash(code) for code in codes]
         pending.confirmed_at = timezone.now()

@@ -53,7 +53,7 @@ class FolderFiles:
     def __init__(self, folder: FolderSettings) -> None:
         self._folder = allowed_folder(folder.path)
         if not self._folder.is_dir():
-            raise SourceError(f"path: {folder.path} is no folder here; make it, or check the path.")
+            raise SourceError(f"path: {folder.path} is no folder here. Make it, or check the path.")
 
     def files(self) -> list[SourceFile]:
         """Return plain files by name, without links and files that are marked as unfinished."""

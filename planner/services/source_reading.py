@@ -215,7 +215,7 @@ def _check_readable(source: Source) -> None:
             f"/api/v1/sources/{source.name}/samples/."
         )
     if source.paused:
-        raise NotReady(f"Source {source.name} is paused; end the pause to have it read.")
+        raise NotReady(f"Source {source.name} is paused. End the pause to have it read.")
 
 
 def _client(reading: PrometheusSettings, timeout_s: float = TIMEOUT_S) -> Prometheus:

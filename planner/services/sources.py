@@ -86,7 +86,7 @@ def source_create(
             row_arrays.keep(source.store)
             record("source.created", source, by=owner, kind=kind)
     except IntegrityError:
-        raise SourceError(f"name: there is a source {name} already; choose another.") from None
+        raise SourceError(f"name: there is a source {name} already. Choose another.") from None
     return source
 
 
@@ -98,7 +98,7 @@ def source_change(*, source: Source, user: User | None, changes: Mapping[str, An
     check_may_plan(user, "not change sources")
     if unknown := set(changes) - {"settings", "every_s", "paused"}:
         raise SourceError(
-            f"{min(unknown)}: this cannot be changed; make another source, or change settings, "
+            f"{min(unknown)}: this cannot be changed. Make another source, or change settings, "
             "every_s or paused."
         )
     with transaction.atomic():
@@ -126,7 +126,7 @@ def source_delete(*, source: Source, user: User | None) -> None:
     if trace is not None:
         check_unused(trace)
         if trace.runs.filter(state__in=ACTIVE_STATES).exists():
-            raise NotReady(f"{source.name} is in a run that is going; wait for it or cancel it.")
+            raise NotReady(f"{source.name} is in a run that is going. Wait for it or cancel it.")
     stores = [source.store, trace.store if trace else ""]
     with transaction.atomic():
         record("source.removed", source, by=user, kind=source.kind)
@@ -142,10 +142,10 @@ def samples_store(*, source: Source, user: User | None, sent: PushedSamples) -> 
     check_may_plan(user, "not send samples")
     if source.kind != Source.Kind.SAMPLES:
         raise NotReady(
-            f"Source {source.name} is read, nothing is sent to it; make one of kind samples."
+            f"Source {source.name} is read, nothing is sent to it. Make one of kind samples."
         )
     if source.paused:
-        raise NotReady(f"Source {source.name} is paused; end the pause to send it samples.")
+        raise NotReady(f"Source {source.name} is paused. End the pause to send it samples.")
     samples = samples_of(sent, source.bin_s)
     reading_store(source=source, samples=samples)
     speeds_judge_enqueue(source)
@@ -221,12 +221,12 @@ def current_trace(source: Source, until: datetime | None = None) -> Trace:
     if until is None:
         trace = source.trace or source_publish(source=source)
         if trace is None:
-            raise NotReady(f"Source {source.name} has read no request yet; wait until it has.")
+            raise NotReady(f"Source {source.name} has read no request yet. Wait until it has.")
         return trace
     samples = _samples_until(source, until.timestamp())
     if not samples.bins["requests"].is_not_null().any():
         raise NotReady(
-            f"Source {source.name} knows of no request before {until:%Y-%m-%d %H:%M}; choose a "
+            f"Source {source.name} knows of no request before {until:%Y-%m-%d %H:%M}. Choose a "
             "later moment."
         )
     label = f"{source.name}-{until.astimezone(UTC):%Y%m%dt%H%M}z"
@@ -304,24 +304,24 @@ def _trim_readings(source: Source) -> None:
 def _check_times(source: Source) -> None:
     if not 1 <= source.bin_s <= MAX_BIN_S or MAX_BIN_S % source.bin_s:
         raise SourceError(
-            f"bin_s: {source.bin_s} s do not fit a whole number of times into a day; give 60, 300, "
+            f"bin_s: {source.bin_s} s do not fit a whole number of times into a day. Give 60, 300, "
             "900 or 3600."
         )
     if not MIN_EVERY_S <= source.every_s <= MAX_BIN_S:
         raise SourceError(
-            f"every_s: {source.every_s} s; give {MIN_EVERY_S} s to a day, such as {source.bin_s}."
+            f"every_s: {source.every_s} s. Give {MIN_EVERY_S} s to a day, such as {source.bin_s}."
         )
 
 
 def _check_name(source: Source) -> None:
     if not NAME.fullmatch(source.name) or source.name in RESERVED_NAMES:
         raise SourceError(
-            f"name: {source.name[:80]!r} is no name of a source; take small letters, digits and "
+            f"name: {source.name[:80]!r} is no name of a source. Take small letters, digits and "
             "hyphens, such as chat-live."
         )
     if Trace.objects.filter(name=source.name).exists():
         raise SourceError(
-            f"name: there is a trace {source.name} already, and scenarios name both alike; choose "
+            f"name: there is a trace {source.name} already, and scenarios name both alike. Choose "
             "another."
         )
 

@@ -34,9 +34,9 @@ def trace_remove(*, trace: Trace, by: User | None, rule: str = "") -> None:
 def check_not_needed(trace: Trace) -> None:
     """Raise NotReady if a live source, a scenario or an active run needs the trace."""
     if live := Source.objects.filter(trace=trace).first():
-        raise NotReady(f"Trace {trace.name} is of the live source {live.name}; remove that first.")
+        raise NotReady(f"Trace {trace.name} is of the live source {live.name}. Remove that first.")
     if trace.runs.filter(kind=Run.Kind.INGEST, state__in=ACTIVE_STATES).exists():
-        raise NotReady(f"Trace {trace.name} is still being read; cancel its run first.")
+        raise NotReady(f"Trace {trace.name} is still being read. Cancel its run first.")
     active_documents = [
         run.document for run in Run.objects.filter(state__in=ACTIVE_STATES) if run.document
     ]
@@ -44,7 +44,7 @@ def check_not_needed(trace: Trace) -> None:
         trace.runs.filter(state__in=ACTIVE_STATES).exists()
         or any(trace.name in _trace_names(document) for document in active_documents)
     ):  # fmt: skip
-        raise NotReady(f"Trace {trace.name} is in a run that is going; wait for it or cancel it.")
+        raise NotReady(f"Trace {trace.name} is in a run that is going. Wait for it or cancel it.")
     check_unused(trace)
 
 
@@ -53,8 +53,8 @@ def check_unused(trace: Trace) -> None:
     scenarios = [s.name for s in Scenario.objects.all() if trace.name in _trace_names(s.document)]
     if scenarios:
         raise NotReady(
-            f"Trace {trace.name} is used by scenario {', '.join(scenarios)}; "
-            "change or remove that first."
+            f"Trace {trace.name} is used by scenario {', '.join(scenarios)}. "
+            "Change or remove that first."
         )
 
 

@@ -70,8 +70,8 @@ def trace_upload(
                 if size > settings.HEADROOM_MAX_UPLOAD_BYTES:
                     limit_gb = settings.HEADROOM_MAX_UPLOAD_BYTES / 1e9
                     raise IngestError(
-                        f"{file_name} is larger than the {limit_gb:g} GB that may be uploaded; "
-                        "compress it, split it, or upload counts per bin."
+                        f"{file_name} is larger than the {limit_gb:g} GB that may be uploaded. "
+                        "Compress it, split it, or upload counts per bin."
                     )
                 free_space.check_fits(file_name, size)
                 digest.update(chunk)
@@ -139,7 +139,7 @@ def trace_choice(trace: Trace, place: int) -> IngestOptions:
     """
     choices = trace.report.get("choices", ())
     if not 0 <= place < len(choices):
-        raise NotReady(f"Trace {trace.name} has no such reading to choose; load its page again.")
+        raise NotReady(f"Trace {trace.name} has no such reading to choose. Load its page again.")
     return with_choice(IngestOptions(**trace.options), Choice(**choices[place]))
 
 
@@ -154,10 +154,10 @@ def trace_reread(
     upload_path = _stored_upload(trace)
     if trace.state != Trace.State.REFUSED:
         raise NotReady(
-            f"Trace {trace.name} was not refused; upload its file again to read it anew."
+            f"Trace {trace.name} was not refused. Upload its file again to read it anew."
         )
     if upload_path is None:
-        raise NotReady(f"The file of trace {trace.name} is not kept any more; upload it again.")
+        raise NotReady(f"The file of trace {trace.name} is not kept any more. Upload it again.")
     sha256 = _content_hash(sha256_file(upload_path), options)
     with transaction.atomic():
         locked = Trace.objects.select_for_update().get(pk=trace.pk)
@@ -213,7 +213,7 @@ def trace_run(
     """Start a run on the trace alone, without a scenario."""
     check_may_plan(owner)
     if kind != Run.Kind.FORECAST:
-        raise PlannerError("A trace alone can only be forecast; name it in a scenario for more.")
+        raise PlannerError("A trace alone can only be forecast. Name it in a scenario for more.")
     return runs.run_create(
         owner=owner,
         kind=kind,
@@ -232,7 +232,7 @@ def trace_ingest_path(
 ) -> Trace:
     """Read a file of this machine now, for the command line; a known one is not read again."""
     if not path.exists():
-        raise IngestError(f"{path}: there is no such file; check the path.")
+        raise IngestError(f"{path}: there is no such file. Check the path.")
     size = check_regular(path)
     quota.disk_quota(owner).check_fits(path.name, size)
     trace, new = _register_trace(
@@ -260,7 +260,7 @@ def trace_ingest_upload(*, run: Run, progress: Callable[[float, str], None]) -> 
     """
     trace = run.trace
     if trace is None:
-        raise NotReady("The trace of this run has been removed; upload the file again.")
+        raise NotReady("The trace of this run has been removed. Upload the file again.")
     upload = run.options["upload"]
     path = row_arrays.local_path(upload)
     try:
@@ -317,7 +317,7 @@ def store_of(number: int, sha256: str) -> str:
 
 def _check_exists(trace: Trace) -> None:
     if not Trace.objects.filter(pk=trace.pk).exists():
-        raise NotReady(f"Trace {trace.name} was removed while it was read; send its file again.")
+        raise NotReady(f"Trace {trace.name} was removed while it was read. Send its file again.")
 
 
 def _ignore_progress(fraction: float) -> None:
@@ -379,7 +379,7 @@ def _register_trace(
                 return first, False
         else:
             return trace, True
-    raise NotReady(f"{file_name} could not be named, too many are coming in at once; try again.")
+    raise NotReady(f"{file_name} could not be named, too many are coming in at once. Try again.")
 
 
 def _model_limits(report: IngestReport, store: Path) -> dict[str, Any]:

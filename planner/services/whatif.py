@@ -251,7 +251,7 @@ def run_on_draft(
 def _key_reused(key: str, run: Run) -> KeyReused:
     return KeyReused(
         f"The idempotency key {key!r} belongs to run {run.pk}, which was asked for with other "
-        "values; send a new key for a new request."
+        "values. Send a new key for a new request."
     )
 
 
@@ -275,7 +275,7 @@ def sweep_create(
     """
     check_may_plan(owner)
     if kind not in KINDS:
-        raise PlannerError(f"There is no kind of run {kind!r}; choose from {', '.join(KINDS)}.")
+        raise PlannerError(f"There is no kind of run {kind!r}. Choose from {', '.join(KINDS)}.")
     documents, parsed = _documents(document, axes), text.parse(document)
     asked = {
         "kind": kind,
@@ -353,7 +353,7 @@ def sweep_delete(*, sweep: Sweep, user: User) -> None:
     """Remove a finished sweep, with its runs and their arrays."""
     check_may_remove(user, sweep.owner_id, "this sweep", "started")
     if sweep.runs.filter(state__in=[Run.State.PENDING, Run.State.RUNNING]).exists():
-        raise NotReady(f"Sweep {sweep.pk} is still going; cancel it first.")
+        raise NotReady(f"Sweep {sweep.pk} is still going. Cancel it first.")
     for run in sweep.runs.all():
         runs.check_not_proposed(run)
     for run in sweep.runs.all():

@@ -166,7 +166,7 @@ def _carry_out(
                 raise
         except MemoryError:
             past_limit = PastLimit(
-                "This run needs more memory than there is here; choose a shorter window, a smaller "
+                "This run needs more memory than there is here. Choose a shorter window, a smaller "
                 "scale or wider bins."
             )
             _fail(shared, past_limit)

@@ -52,7 +52,7 @@ def workspace_remove(*, by: User | None, workspace: Workspace, confirm: str) -> 
         active_runs = Run.everywhere.filter(workspace=locked, state__in=ACTIVE_STATES).count()
         if active_runs:
             raise NotReady(
-                f"{active_runs} runs are going in {slug}; cancel them, or wait for them."
+                f"{active_runs} runs are going in {slug}. Cancel them, or wait for them."
             )
         collector = Collector(using="default", origin=locked)
         collector.collect([locked])

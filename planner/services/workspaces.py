@@ -67,7 +67,7 @@ def person_join(*, by: User | None, name: str, role: str) -> User:
     check_may_administer(by)
     person = User.objects.filter(username=name.strip()).first()
     if person is None:
-        raise NotFound(f"Nobody called {name.strip()[:80]} has an account; invite them.")
+        raise NotFound(f"Nobody called {name.strip()[:80]} has an account. Invite them.")
     if role not in Role.values:
         raise PlannerError(f"There is no role {role!r}; there are {', '.join(Role.values)}.")
     workspace = current_workspace()
@@ -86,7 +86,7 @@ def person_leave(*, by: User | None, person: User) -> None:
     person.leave(workspace)
     if not admins_active().exists():
         raise NotAllowed(
-            f"{person.username} is the last admin who can sign in; make somebody else admin first."
+            f"{person.username} is the last admin who can sign in. Make somebody else admin first."
         )
     # A token would otherwise give access to the workspace again after a new invitation.
     tokens_of(person).filter(workspace=workspace).delete()
@@ -121,6 +121,6 @@ def _save(workspace: Workspace) -> None:
             workspace.save()
     except IntegrityError:
         raise PlannerError(
-            f"There is a workspace {workspace.name!r} or {workspace.slug!r} already; choose "
+            f"There is a workspace {workspace.name!r} or {workspace.slug!r} already. Choose "
             "another name."
         ) from None

@@ -40,12 +40,12 @@ def arrays_bucket() -> ArraysBucket | None:
     region = os.environ.get("HEADROOM_ARRAYS_REGION", "").strip() or "us-east-1"
     if not REGION.fullmatch(region):
         raise ImproperlyConfigured(
-            f"HEADROOM_ARRAYS_REGION is {region[:80]!r}; give a region such as us-east-1."
+            f"HEADROOM_ARRAYS_REGION is {region[:80]!r}. Give a region such as us-east-1."
         )
     url = os.environ.get("HEADROOM_ARRAYS_URL", "").strip()
     if url and not is_url(url):
         raise ImproperlyConfigured(
-            f"HEADROOM_ARRAYS_URL is {url[:80]!r}; give the address of the server, such as "
+            f"HEADROOM_ARRAYS_URL is {url[:80]!r}. Give the address of the server, such as "
             "https://minio.example:9000."
         )
     text = os.environ.get("HEADROOM_ARRAYS", "").strip()
@@ -55,7 +55,7 @@ def arrays_bucket() -> ArraysBucket | None:
     prefix = (written[2] or "").strip("/") if written else ""
     if written is None or any(part in ("", ".", "..") for part in prefix.split("/") if prefix):
         raise ImproperlyConfigured(
-            f"HEADROOM_ARRAYS is {text[:200]!r}; give a bucket and a prefix, such as s3://headroom/arrays."
+            f"HEADROOM_ARRAYS is {text[:200]!r}. Give a bucket and a prefix, such as s3://headroom/arrays."
         )
     if find_spec("botocore") is None:
         raise ImproperlyConfigured(
@@ -77,7 +77,7 @@ def _required(name: str) -> str:
     value = os.environ.get(name, "").strip()
     if not value or not value.isascii() or not value.isprintable():
         raise ImproperlyConfigured(
-            f"HEADROOM_ARRAYS is set and {name} is not, or is no ASCII text; give the "
+            f"HEADROOM_ARRAYS is set and {name} is not, or is no ASCII text. Give the "
             "key that may read, write, list and delete there."
         )
     return value

@@ -125,7 +125,7 @@ def check_inputs(
     if not interval_s > 0 or not policy.interval_s > 0:
         raise SimulationError("interval_s must be positive, of the series and of the policy.")
     if not fleet.pools:
-        raise SimulationError("The fleet has no pool; give it at least one.")
+        raise SimulationError("The fleet has no pool. Give it at least one.")
     for pool in fleet.pools:
         pool_words = f"Pool of {pool.model} in {pool.region}"
         if not 0 <= pool.minimum <= pool.maximum:
@@ -144,8 +144,8 @@ def check_inputs(
         for name in names:
             if name not in known_names:
                 raise SimulationError(
-                    f"The trace's {kind} {name!r} is not in the fleet; "
-                    f"add it, or map it to one of {', '.join(known_names)}."
+                    f"The trace's {kind} {name!r} is not in the fleet. "
+                    f"Add it, or map it to one of {', '.join(known_names)}."
                 )
 
 
@@ -154,7 +154,7 @@ def _requests_in_window(
 ) -> tuple[Trace, float]:
     """Check a trace; return its requests in the window and the length of the window."""
     if len(trace) and trace.arrival_s[0] < 0:
-        raise SimulationError("Trace arrivals must not be negative; move start_s to the first.")
+        raise SimulationError("Trace arrivals must not be negative. Move start_s to the first.")
     if len(trace) and min(trace.input_tokens.min(), trace.output_tokens.min()) < 1:
         raise SimulationError("Every request needs at least one input and one output token.")
     if duration_s is None:

@@ -39,7 +39,7 @@ def acting_cost(action: str, layers: float, layer_bytes: float) -> Cost:
         raise SimulationError("Layers to act on and their size must be positive.")
     seconds = {"replicate": REPLICATE_S, "migrate": MIGRATE_S}.get(action)
     if seconds is None:
-        raise SimulationError(f"Unknown action {action!r}; use replicate or migrate.")
+        raise SimulationError(f"Unknown action {action!r}. Use replicate or migrate.")
     k = layers * layer_bytes / (LAYER_MIB * MIB)
     return Cost(_interpolate(k, seconds), _interpolate(k, MEMORY_MIB) * MIB)
 

@@ -51,7 +51,7 @@ class Layout:
     def __post_init__(self) -> None:
         if self.reading not in READINGS:
             raise SimulationError(
-                f"There is no reading {self.reading!r}; use {' or '.join(READINGS)}."
+                f"There is no reading {self.reading!r}. Use {' or '.join(READINGS)}."
             )
 
     @property

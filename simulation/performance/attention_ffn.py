@@ -173,7 +173,7 @@ def kv_tokens(
             raise SimulationError(
                 f"{shape.name} does not fit with {count} x {gpu.name} for {name}: each keeps "
                 f"{weights / 1e9:.0f} GB of weights and gives "
-                f"{gpu.memory_bytes * MEMORY_SHARE / 1e9:.0f} GB; use more of them, or a smaller "
+                f"{gpu.memory_bytes * MEMORY_SHARE / 1e9:.0f} GB. Use more of them, or a smaller "
                 "precision."
             )
     return tokens
@@ -210,22 +210,22 @@ def _check_split(shape: ModelShape, arrangement: Arrangement, split: AttentionFf
     if not shape.experts:
         raise SimulationError(
             f"{name} has no experts: attention and feed-forward GPUs apart are for mixtures of "
-            "experts; leave attention_ffn out."
+            "experts. Leave attention_ffn out."
         )
     spread = max(arrangement.pp, arrangement.attention_dp, arrangement.moe_tp, arrangement.moe_ep)
     if spread > 1:
         raise SimulationError(
-            f"{name}: attention_ffn says itself how experts are spread; leave out pp, "
+            f"{name}: attention_ffn says itself how experts are spread. Leave out pp, "
             "attention_dp, moe_tp and moe_ep."
         )
     if split.attention % arrangement.tp:
         raise SimulationError(
             f"{name}: {split.attention} attention GPUs are no whole number of copies of attention "
-            f"on tp {arrangement.tp}; choose a multiple of it."
+            f"on tp {arrangement.tp}. Choose a multiple of it."
         )
     if split.ffn > shape.experts:
         raise SimulationError(
-            f"{name} has {shape.experts} experts, too few for {split.ffn} ffn GPUs; choose at most "
+            f"{name} has {shape.experts} experts, too few for {split.ffn} ffn GPUs. Choose at most "
             "one GPU per expert."
         )
 
@@ -305,7 +305,7 @@ def _transfer(
         share = min(entry.share_of_link(split.gpus) if near else entry.bandwidth, 1.0)
     if not rate:
         raise SimulationError(
-            f"{gpu.name} has no published link speed, which attention_ffn needs; give gb_s."
+            f"{gpu.name} has no published link speed, which attention_ffn needs. Give gb_s."
         )
     latency = split.latency_s
     if latency is None:

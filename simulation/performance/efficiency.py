@@ -174,7 +174,7 @@ def peak_flops(operator: Operator, gpu: GpuSpec) -> float:
         if gpu.peak_flops.get(name):
             return gpu.peak_flops[name]
     raise SimulationError(
-        f"{gpu.name} has no published peak for {precision}; add peak_flops in its catalogue entry."
+        f"{gpu.name} has no published peak for {precision}. Add peak_flops in its catalogue entry."
     )
 
 
@@ -193,7 +193,7 @@ def _link_speed(speeds: tuple[float | None, ...], operator: Collective, gpu: Gpu
     speed_known = next((speed for speed in speeds if speed), None)
     if not speed_known:
         raise SimulationError(
-            f"{gpu.name} has no published link speed, which {operator.gpus} GPUs need; add "
+            f"{gpu.name} has no published link speed, which {operator.gpus} GPUs need. Add "
             "link_bytes_s in its catalogue entry."
         )
     return speed_known
@@ -221,7 +221,7 @@ def bandwidth_of(gpu: GpuSpec) -> float:
     """Return the memory bandwidth in bytes/s; raises SimulationError if it is unknown."""
     if not gpu.bandwidth_bytes_s:
         raise SimulationError(
-            f"{gpu.name} has no published memory bandwidth; add bandwidth_bytes_s in its "
+            f"{gpu.name} has no published memory bandwidth. Add bandwidth_bytes_s in its "
             "catalogue entry."
         )
     return gpu.bandwidth_bytes_s

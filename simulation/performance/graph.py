@@ -89,8 +89,8 @@ def _checked_arrangement(shape: ModelShape, arrangement: Arrangement) -> Arrange
     for name in ("weights", "kv_cache"):
         if getattr(arrangement, name) not in BYTES:
             raise SimulationError(
-                f"Arrangement of {shape.name}: {name} {getattr(arrangement, name)!r} is unknown; "
-                f"use one of {', '.join(BYTES)}."
+                f"Arrangement of {shape.name}: {name} {getattr(arrangement, name)!r} is unknown. "
+                f"Use one of {', '.join(BYTES)}."
             )
     if not shape.experts:
         return arrangement
@@ -102,7 +102,7 @@ def _checked_arrangement(shape: ModelShape, arrangement: Arrangement) -> Arrange
     raise SimulationError(
         f"Arrangement of {shape.name}: moe_tp * moe_ep is "
         f"{arrangement.moe_tp * arrangement.moe_ep}, but experts run on the tp * attention_dp = "
-        f"{group} GPUs of attention; make the two equal."
+        f"{group} GPUs of attention. Make the two equal."
     )
 
 

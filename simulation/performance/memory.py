@@ -44,7 +44,7 @@ def weight_bytes(shape: ModelShape, precision: str = "bf16") -> float:
 def _stored_by_part(shape: ModelShape, precision: str) -> tuple[float, float]:
     """Return the bytes per weight, scale included, of experts and of the other linear layers."""
     if precision not in BYTES:
-        raise SimulationError(f"Precision {precision!r} is unknown; use one of {', '.join(BYTES)}.")
+        raise SimulationError(f"Precision {precision!r} is unknown. Use one of {', '.join(BYTES)}.")
     stored = BYTES[precision] + SCALE_BYTES[precision]
     experts_only = bool(shape.experts) and BYTES[precision] < 1
     return stored, BYTES["bf16"] if experts_only else stored
@@ -93,7 +93,7 @@ def _entry_bytes(shape: ModelShape, kv_heads: int, head_dim: int, precision: str
     """
     if precision not in BYTES:
         raise SimulationError(
-            f"KV precision {precision!r} is unknown; use one of {', '.join(BYTES)}."
+            f"KV precision {precision!r} is unknown. Use one of {', '.join(BYTES)}."
         )
     if shape.kv_lora_rank:
         return BYTES[precision] * (shape.kv_lora_rank + shape.rope_head_dim)
@@ -241,7 +241,7 @@ def minimum_tp(
             return tp
     raise SimulationError(
         f"{shape.name} does not fit on {choices[-1]} x {gpu.name}: its weights take "
-        f"{weight_bytes(shape, precision) / 1e9:.0f} GB; use a smaller precision or pipeline "
+        f"{weight_bytes(shape, precision) / 1e9:.0f} GB. Use a smaller precision or pipeline "
         "parallelism."
     )
 
@@ -264,7 +264,7 @@ def capacity_tokens(
         raise SimulationError(
             f"{shape.name} does not fit on {arrangement.gpus} x {gpu.name}: its weights take "
             f"{gpu_weight_bytes(shape, arrangement) / 1e9:.0f} GB of the "
-            f"{gpu.memory_bytes * MEMORY_SHARE / 1e9:.0f} GB that each GPU gives; use more GPUs "
+            f"{gpu.memory_bytes * MEMORY_SHARE / 1e9:.0f} GB that each GPU gives. Use more GPUs "
             "per instance or a smaller precision."
         )
     return tokens
@@ -289,6 +289,6 @@ def kv_capacity_tokens(
         raise SimulationError(
             f"{model.name} does not fit on {tp} x {gpu.name}: its weights take "
             f"{model.weight_bytes / 1e9:.0f} GB of {tp * gpu.memory_bytes * MEMORY_SHARE / 1e9:.0f}"
-            " GB; use more GPUs per instance (tp) or a smaller precision."
+            " GB. Use more GPUs per instance (tp) or a smaller precision."
         )
     return tokens

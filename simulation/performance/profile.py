@@ -44,7 +44,7 @@ def check(quantity: str, against: str, measured: FloatArray, predicted: FloatArr
     """
     if not np.size(measured):
         raise SimulationError(
-            f"There is no measurement of {quantity} to compare with ({against}); leave the check "
+            f"There is no measurement of {quantity} to compare with ({against}). Leave the check "
             "out, or give rows that have it."
         )
     errors = np.asarray(predicted, np.float64) / np.asarray(measured, np.float64) - 1.0

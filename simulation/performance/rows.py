@@ -107,7 +107,7 @@ class BenchmarkRows:
             if not np.isfinite(tp):
                 raise SimulationError(
                     f"Benchmark rows of {model or 'no model'} on {gpu or 'no GPU'} do not say how "
-                    "many GPUs an instance has; give tp."
+                    "many GPUs an instance has. Give tp."
                 )
             yield (model, gpu, int(tp)), self.take(rows)
 

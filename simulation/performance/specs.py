@@ -52,7 +52,7 @@ class Adapters:
         for name, maximum in (("rank", 1024), ("active", 4096)):
             if not 1 <= getattr(self, name) <= maximum:
                 raise SimulationError(
-                    f"LoRA adapters: {name} is {getattr(self, name)}; give 1 to {maximum:,}."
+                    f"LoRA adapters: {name} is {getattr(self, name)}. Give 1 to {maximum:,}."
                 )
 
 

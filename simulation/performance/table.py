@@ -108,7 +108,7 @@ def table_profile(
     arrangements = list(rows.arrangements())
     if len(arrangements) != 1:
         names = ", ".join(f"{m} on {tp} x {g}" for (m, g, tp), _ in arrangements)
-        raise SimulationError(f"A table describes one arrangement, these rows {names}; choose one.")
+        raise SimulationError(f"A table describes one arrangement, these rows {names}. Choose one.")
     ((model, gpu, tp), _) = arrangements[0]
     parts = int((~rows.whole).sum())
     note = (
@@ -184,8 +184,8 @@ def _prefill(rows: BenchmarkRows) -> Part:
 def _check_size(points: FloatArray) -> None:
     if len(points) > MAX_SIZE:
         raise SimulationError(
-            f"The rows hold {len(points):,} different sizes and a table at most {MAX_SIZE:,}; "
-            "round batch, isl and osl, or fit a linear profile."
+            f"The rows hold {len(points):,} different sizes and a table at most {MAX_SIZE:,}. "
+            "Round batch, isl and osl, or fit a linear profile."
         )
 
 

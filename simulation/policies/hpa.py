@@ -61,7 +61,7 @@ class Hpa(ScalingPolicy):
     def __post_init__(self) -> None:
         if self.metric not in get_args(Metric):
             metrics = ", ".join(get_args(Metric))
-            raise SimulationError(f"There is no metric {self.metric!r}; use {metrics}.")
+            raise SimulationError(f"There is no metric {self.metric!r}. Use {metrics}.")
         self._given = np.asarray(self.target, np.float64)
         if self._given.ndim > 1 or not np.all(self._given > 0):
             raise SimulationError(f"Policy {self.name!r}: the target must be above 0.")
@@ -71,8 +71,8 @@ class Hpa(ScalingPolicy):
         counts = initial_counts(fleet)
         if self._given.ndim and len(self._given) != len(counts):
             raise SimulationError(
-                f"Policy {self.name!r} has {len(self._given)} targets for {len(counts)} pools; "
-                "give one, or one per pool."
+                f"Policy {self.name!r} has {len(self._given)} targets for {len(counts)} pools. "
+                "Give one, or one per pool."
             )
         self._target = np.broadcast_to(self._given, len(counts))
         self._kv = np.array([pool.profile.kv_capacity_tokens for pool in fleet.pools], np.float64)

@@ -89,7 +89,7 @@ class Proportional(ServiceController):
 
     def __post_init__(self) -> None:
         if self.signal not in SIGNALS:
-            raise SimulationError(f"There is no signal {self.signal!r}; use {', '.join(SIGNALS)}.")
+            raise SimulationError(f"There is no signal {self.signal!r}. Use {', '.join(SIGNALS)}.")
         self.name = self.name or self.signal
         self._given = np.asarray(self.target, np.float64)
         if self._given.ndim > 1 or not np.all(self._given > 0):
@@ -111,7 +111,7 @@ class Proportional(ServiceController):
         except ValueError:
             raise SimulationError(
                 f"Policy {self.name!r} has {self._given.size} targets for {len(fleet.pools)} "
-                "pools; give one, or one per pool."
+                "pools. Give one, or one per pool."
             ) from None
         return counts
 

@@ -28,7 +28,7 @@ class Static(ScalingPolicy):
         if len(self._counts) != len(fleet.pools):
             raise SimulationError(
                 f"Policy {self.name!r} names {len(self._counts)} counts for "
-                f"{len(fleet.pools)} pools; give one per pool."
+                f"{len(fleet.pools)} pools. Give one per pool."
             )
         return self._counts.copy()
 

@@ -424,7 +424,7 @@ def plan_level(
     if level == "model":
         return model_level(phase, device_bytes)
     if level not in LEVELS:
-        raise SimulationError(f"There is no level {level!r}; use {', '.join(LEVELS)}.")
+        raise SimulationError(f"There is no level {level!r}. Use {', '.join(LEVELS)}.")
     finer = operator_level if level == "operator" else module_level
     return finer(
         phase, device_bytes, method=method, shared=shared, coarser=coarser, proofs=proofs,

@@ -207,7 +207,7 @@ def _count_plans(problem: OperatorProblem, table: FloatArray) -> float:
     if lacking:
         raise SimulationError(
             f"No {MAX_REPLICAS} replicas of {' and '.join(lacking)} keep up with this load at the "
-            "batches, GPUs and shares of the block; give more of them."
+            "batches, GPUs and shares of the block. Give more of them."
         )
     return float(counts.prod())
 

@@ -158,9 +158,9 @@ def too_big(problem: OperatorProblem, plan: Plan, device_bytes: float) -> str:
     if plan.memory[v] > device_bytes:
         return (
             f"A replica of {problem.names[v]} needs {plan.memory[v] / 1e9:.1f} GB and a device "
-            f"has {device_bytes / 1e9:.1f} GB; use a smaller batch or more parallelism."
+            f"has {device_bytes / 1e9:.1f} GB. Use a smaller batch or more parallelism."
         )
-    return "A replica keeps a device busier than it can be; add replicas."
+    return "A replica keeps a device busier than it can be. Add replicas."
 
 
 def packing_plan(problem: OperatorProblem, demand: Demand, plan: OperatorPlan) -> Plan:

@@ -176,7 +176,7 @@ def phase_problem(
     if not link:
         raise SimulationError(
             f"{service.gpu.name} has no published link speed, which handing tensors between GPUs "
-            "needs; add link_bytes_s to it."
+            "needs. Add link_bytes_s to it."
         )
     for j, graph in enumerate(graphs):
         for v, name in enumerate(names):

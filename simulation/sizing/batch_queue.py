@@ -123,7 +123,7 @@ def decode_places(profile: Profile, workload: Workload, role: str = "both") -> t
     if memory < 1:
         raise SimulationError(
             f"A request of the sample does not fit in {profile.model}'s KV memory on {profile.gpu} "
-            f"({profile.kv_capacity_tokens} tokens); use more GPUs per instance."
+            f"({profile.kv_capacity_tokens} tokens). Use more GPUs per instance."
         )
     limits = [(batch, "batch"), (memory, "memory")]
     if role == "both":

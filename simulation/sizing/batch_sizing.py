@@ -67,7 +67,7 @@ def size_pool(
     if bracket is None:
         raise SimulationError(
             f"{profile.model} on {profile.tp} x {profile.gpu} cannot meet tier {tier.name} even "
-            "at batch 1; use a faster profile or a looser limit."
+            "at batch 1. Use a faster profile or a looser limit."
         )
     low, high = bracket
     if not explain:

@@ -212,13 +212,13 @@ def _trickle_sentence(profile: Profile, tier: Tier, run: SimulationResult) -> st
         lost = float((log.outcome != COMPLETED).mean())
         return (
             f"{pool_words} cannot meet tier {tier.name}: {lost:.1%} of requests need more than its "
-            f"{profile.kv_capacity_tokens} KV tokens; use more GPUs per instance."
+            f"{profile.kv_capacity_tokens} KV tokens. Use more GPUs per instance."
         )
     values = {"ttft": log.ttft_s, "tbt": log.tbt_s, "e2e": log.e2e_s}[name]
     limit = miss_shares(log, tier)[name][1]
     return (
         f"{pool_words} cannot meet tier {tier.name}'s {name.upper()} limit of {limit * 1000:.0f} "
         f"ms even at batch 1: {tier.attainment:.0%} of requests take up to "
-        f"{quantile(values, tier.attainment) * 1000:.0f} ms; use a faster profile or a looser "
+        f"{quantile(values, tier.attainment) * 1000:.0f} ms. Use a faster profile or a looser "
         "limit."
     )

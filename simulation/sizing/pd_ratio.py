@@ -151,7 +151,7 @@ def best_ratio(ratios: Sequence[RatioCapacity], service: PdService) -> BestRatio
     if tps_per_gpu[best] <= 0.0:
         raise SimulationError(
             f"No ratio of {service.prefill.model} meets tier {service.tier.name}, even at a "
-            "trickle; use faster profiles or looser limits."
+            "trickle. Use faster profiles or looser limits."
         )
 
     def lost(other: int) -> float | None:

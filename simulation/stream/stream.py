@@ -100,7 +100,7 @@ class Stream:
         if _block_tokens(chunk) != self.block_tokens:
             raise SimulationError("A piece of a stream must have blocks of the stream's size.")
         if chunk.arrival_s[0] < last_s:
-            raise SimulationError("Trace arrivals must not decrease; sort the requests first.")
+            raise SimulationError("Trace arrivals must not decrease. Sort the requests first.")
         if min(chunk.input_tokens.min(), chunk.output_tokens.min()) < 1:
             raise SimulationError("Every request needs at least one input and one output token.")
 

@@ -88,7 +88,7 @@ class TestPerfect:
             Perfect(truth).fit(truth.window(0.0, 1800.0)).predict(2)
 
     def test_refuses_another_series(self, series):
-        with pytest.raises(ForecastError, match="give the truth of the same series"):
+        with pytest.raises(ForecastError, match="Give the truth of the same series"):
             Perfect(series([1.0, 2.0])).fit(series([1.0], model="mixtral"))
         with pytest.raises(ForecastError, match="same bin edges"):
             Perfect(series([1.0, 2.0])).fit(series([1.0], start_s=450.0))

@@ -115,7 +115,7 @@ def test_limits_that_clash_only_together():
     assert plan.conflict == (
         "These cannot all hold: 3,000 tokens/s of small in us-east (100% of its peak), 2,000 "
         "tokens/s of large in us-east (100% of its peak), 3 A100 in us-east and at most 1 instance "
-        "of small on H100 in us-east; relax any one of them: add GPUs, plan for less demand, lower "
+        "of small on H100 in us-east. Relax any one of them: add GPUs, plan for less demand, lower "
         "epsilon, or change the limits named."
     )
 
@@ -133,7 +133,7 @@ def test_limits_that_clash_only_for_whole_instances():
     assert conflicting_set(single_period(clash)).startswith(
         "These cannot all hold with whole instances (fractions of one would do): 1,500 tokens/s of "
         "small in us-east (100% of its peak), 1,500 tokens/s of large in us-east (100% of its "
-        "peak), 2 A100 in us-east and 1 H100 in us-east; relax any one of them"
+        "peak), 2 A100 in us-east and 1 H100 in us-east. Relax any one of them"
     )
 
 

@@ -26,7 +26,7 @@ NAMES = sorted(path.stem for path in Path(package.__path__[0]).glob("[0-9]*.py")
 def stops(operation: migrations.operations.base.Operation) -> str:
     """Why the version before would fail beside this; "" where it would not."""
     if isinstance(operation, TAKEN_AWAY):
-        return f"{operation.describe()}: the version before reads it; take it away a version later"
+        return f"{operation.describe()}: the version before reads it. Take it away a version later"
     if isinstance(operation, migrations.AddField):
         field = operation.field
         kept = field.null or field.db_default is not NOT_PROVIDED or field.many_to_many

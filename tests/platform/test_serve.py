@@ -227,7 +227,7 @@ def test_a_taken_port_is_told_before_anything_starts(embedded: dict[str, str]) -
         done = manage(embedded, "serve", "--no-demo", "--port", str(port))
     assert done.returncode == 2
     assert done.stderr.strip() == (
-        f"Port {port} of 127.0.0.1 is taken; stop what listens there or choose another by --port."
+        f"Port {port} of 127.0.0.1 is taken. Stop what listens there or choose another by --port."
     )
     assert done.stdout == ""
 
@@ -249,7 +249,7 @@ def test_a_port_that_is_let_go_a_moment_later_is_had() -> None:
     [
         (["--port", "70000"], "no port"),
         (["--check", "--no-demo"], "cannot go with --no-demo"),
-        (["--host", "0.0.0.0", "--port", "0"], "add --no-demo"),
+        (["--host", "0.0.0.0", "--port", "0"], "Add --no-demo"),
         (["--host", "192.0.2.1", "--no-demo"], "cannot be used"),
     ],
 )

@@ -45,8 +45,8 @@ def settings_of(environment: dict[str, str], *names: str) -> dict[str, Any]:
     ("environment", "words"),
     [
         ({"secret": "short"}, "SECRET_KEY has 5 characters"),
-        ({"hosts": ["*"]}, "name the hosts"),
-        ({"debug": True, "hosts": ["headroom.example"]}, "leave one of the two out"),
+        ({"hosts": ["*"]}, "Name the hosts"),
+        ({"debug": True, "hosts": ["headroom.example"]}, "Leave one of the two out"),
     ],
 )
 def test_production_does_not_start_on_defaults(environment: dict[str, Any], words: str) -> None:
@@ -233,7 +233,7 @@ def test_values_are_read_or_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setenv("HEADROOM_X", text)
         assert env_bool("HEADROOM_X") is value
     monkeypatch.setenv("HEADROOM_X", "perhaps")
-    with pytest.raises(ImproperlyConfigured, match="give 1 or 0"):
+    with pytest.raises(ImproperlyConfigured, match="Give 1 or 0"):
         env_bool("HEADROOM_X")
     monkeypatch.setenv("HEADROOM_X", "a.example, b.example,")
     assert env_list("HEADROOM_X") == ["a.example", "b.example"]

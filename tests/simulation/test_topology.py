@@ -64,7 +64,7 @@ def test_what_does_not_fit_by_blocks_goes_where_there_is_room():
 
 
 def test_a_shape_that_is_too_small_is_refused():
-    with pytest.raises(SimulationError, match=r"places for 8 nodes and its GPUs need 9; add S2"):
+    with pytest.raises(SimulationError, match=r"places for 8 nodes and its GPUs need 9. Add S2"):
         build_topology(["a"], [("x", Shape(1, 2, 2, 2), [9])], [8])
 
 

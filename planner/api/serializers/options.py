@@ -49,7 +49,7 @@ class ReadingRequest(StrictSerializer):
     map = serializers.ListField(
         child=serializers.CharField(max_length=200),
         required=False,
-        help_text="Columns by field, each FIELD=COLUMN; repeat it for several.",
+        help_text="Columns by field, each FIELD=COLUMN. Repeat it for several.",
     )
 
     def get_fields(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class UploadRequest(ReadingRequest):
     file = BytesField(
         max_length=255,
         help_text=f"{KINDS_OF_FILE}.",
-        error_messages={"empty": "The file is empty; export it again."},
+        error_messages={"empty": "The file is empty. Export it again."},
     )
 
 

@@ -228,7 +228,7 @@ class MeasurementsRequest(StrictSerializer):
     file = BytesField(
         max_length=255,
         help_text="JSON of vLLM's benchmark or GuideLLM, or CSV; also .gz and .zst.",
-        error_messages={"empty": "The file is empty; export it again."},
+        error_messages={"empty": "The file is empty. Export it again."},
     )
     format = serializers.ChoiceField(CALIBRATION_FORMATS, default="auto")
     model = serializers.CharField(max_length=80, required=False)

@@ -41,7 +41,7 @@ class CsvRows(BaseParser):
             text = stream.read().decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise IngestError(
-                f"The body is not UTF-8 text (byte {error.start}); save the file as UTF-8."
+                f"The body is not UTF-8 text (byte {error.start}). Save the file as UTF-8."
             ) from None
         try:
             rows = [

@@ -118,7 +118,7 @@ class ModelEntry(EntryView):
         config = facts.pop("config", None)
         if config is not None and facts:
             raise CatalogueError(
-                f"Model {name}: its memory follows from config; leave out {', '.join(facts)}."
+                f"Model {name}: its memory follows from config. Leave out {', '.join(facts)}."
             )
         spec = imports.model_of_config(name, config) if config is not None else None
         return hardware.model_save(model=row, name=name, facts=facts, spec=spec, **more)

@@ -221,7 +221,7 @@ class RunTableView(ApiView):
         if form == "csv":
             if limit is None and total > CSV_ROWS:
                 raise NotReady(
-                    f"Table {table} has {total:,} rows, and a CSV holds {CSV_ROWS:,} at most; give "
+                    f"Table {table} has {total:,} rows, and a CSV holds {CSV_ROWS:,} at most. Give "
                     "a limit, or take it as Parquet."
                 )
             headers = {"Content-Disposition": f'attachment; filename="{name}"'}

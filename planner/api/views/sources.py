@@ -173,7 +173,7 @@ class SourceSeriesView(ApiView):
         start = query.get("start") or end - timedelta(days=1)
         if (end - start).total_seconds() / source.bin_s > MOST_BINS:
             raise exceptions.ValidationError(
-                {"start": f"More than {MOST_BINS:,} bins of {source.bin_s} s; ask for less."}
+                {"start": f"More than {MOST_BINS:,} bins of {source.bin_s} s. Ask for less."}
             )
         samples = source_series(source, start, end)
         answer = {

@@ -159,13 +159,13 @@ class TraceDemandView(ApiView):
         bin_s = sent.get("bin_s")
         if bin_s and trace.kind == Trace.Kind.DEMAND:
             raise exceptions.ValidationError(
-                {"bin_s": f"{trace.name} is a demand file and comes in its own bins; leave it out."}
+                {"bin_s": f"{trace.name} is a demand file and comes in its own bins. Leave it out."}
             )
         bin_s = bin_s or BIN_S
         span_s = (trace.report["end_ns"] - trace.report["start_ns"]) / 1e9
         if span_s / bin_s > MAX_BINS:
             raise exceptions.ValidationError(
-                {"bin_s": f"{bin_s:g} s gives more than {MAX_BINS:,} bins; take wider ones."}
+                {"bin_s": f"{bin_s:g} s gives more than {MAX_BINS:,} bins. Take wider ones."}
             )
         demand = {
             "trace": trace.name,

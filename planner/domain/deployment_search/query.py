@@ -47,27 +47,27 @@ class DeploymentQuery:
         ):  # fmt: skip
             if not minimum <= getattr(self, name) <= maximum:
                 raise PlannerError(
-                    f"{name} is {getattr(self, name):,}; give a whole number from {minimum} to "
+                    f"{name} is {getattr(self, name):,}. Give a whole number from {minimum} to "
                     f"{maximum:,}."
                 )
         for name, limit in (("ttft_ms", MOST_MS), ("tbt_ms", MOST_MS), ("rps", MOST_RPS)):
             value = getattr(self, name)
             if value is not None and not 0 < value <= limit:
                 raise PlannerError(
-                    f"{name} is {value:g}; give a number above 0, up to {limit:,.0f}, or leave it "
+                    f"{name} is {value:g}. Give a number above 0, up to {limit:,.0f}, or leave it "
                     "out."
                 )
         if not 50 <= self.percentile < 100:
             raise PlannerError(
-                f"percentile is {self.percentile:g}; give one from 50 to below 100, such as 95."
+                f"percentile is {self.percentile:g}. Give one from 50 to below 100, such as 95."
             )
         for engine in self.engines:
             if engine not in ENGINES:
-                raise PlannerError(f"engine {engine!r} is unknown; use {', '.join(ENGINES)}.")
+                raise PlannerError(f"engine {engine!r} is unknown. Use {', '.join(ENGINES)}.")
         for gpu, price in self.prices.items():
             if not 0 < price <= 1e6:
                 raise PlannerError(
-                    f"price of {gpu} is {price:g}; give dollars of an hour of one GPU, above 0."
+                    f"price of {gpu} is {price:g}. Give dollars of an hour of one GPU, above 0."
                 )
 
     @property
@@ -101,6 +101,6 @@ def price_of(gpu: str, prices: Mapping[str, float]) -> HourPrice:
     ]
     usd = [offer.usd_per_gpu_hour for offer in offers if offer.usd_per_gpu_hour is not None]
     if not usd:
-        return HourPrice(math.nan, Provenance("assumed", "no price is known; give one"))
+        return HourPrice(math.nan, Provenance("assumed", "no price is known. Give one"))
     source = f"median of {len(usd)} on-demand offers, ${min(usd):.2f} to ${max(usd):.2f}"
     return HourPrice(median(usd), Provenance(offers[0].provenance.kind, source))

@@ -117,7 +117,7 @@ def _model(query: DeploymentQuery, known: UserFacts) -> tuple[ModelShape, str]:
         described = known.models[query.model].shape
         if described is None:
             raise PlannerError(
-                f"model {query.model} is known by its memory alone; add it from its config.json, "
+                f"model {query.model} is known by its memory alone. Add it from its config.json, "
                 "which says what it computes."
             )
         shape, published = described, stated_precision(query.model) or "bf16"
@@ -127,7 +127,7 @@ def _model(query: DeploymentQuery, known: UserFacts) -> tuple[ModelShape, str]:
     if query.isl + query.osl > shape.max_context:
         raise PlannerError(
             f"isl {query.isl:,} and osl {query.osl:,} are {query.isl + query.osl:,} tokens, and "
-            f"the context of {shape.name} is {shape.max_context:,}; give less."
+            f"the context of {shape.name} is {shape.max_context:,}. Give less."
         )
     return replace(shape, encoder=None), published
 

@@ -226,7 +226,7 @@ def run_series(
         if steps > MAX_STEPS:
             raise ScenarioError(
                 f"{demand.key}: a horizon of {options.horizon_s:g} s is {steps:,} bins of "
-                f"{demand.bin_s:g} s and {MAX_STEPS:,} are allowed; choose a shorter horizon or "
+                f"{demand.bin_s:g} s and {MAX_STEPS:,} are allowed. Choose a shorter horizon or "
                 "wider bins."
             )
     begin, end = min(demand.start_s for demand in series), max(demand.end_s for demand in series)

@@ -120,7 +120,7 @@ def run(
     found = front(base, pair, options.points, part(progress, 0.5, 1.0))
     points = tuple(map(FrontPlan.of, found))
     if not points:
-        raise Infeasible("There is no plan for either objective; run plan to see what conflicts.")
+        raise Infeasible("There is no plan for either objective. Run plan to see what conflicts.")
     best = knee([(point.first, point.second) for point in points])
     return Outcome(
         ParetoResult(

@@ -373,7 +373,7 @@ def _notes(options: Options, cases: list[Case], unknown: tuple[str, ...]) -> Ite
     if encoders and not options.images:
         yield (
             f"Requests of {' and '.join(encoders)} bring no images (the default), so the encoder "
-            "is not provisioned; give images per request to add it."
+            "is not provisioned. Give images per request to add it."
         )
     elif encoders:
         yield (

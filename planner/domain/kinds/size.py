@@ -100,7 +100,7 @@ class Options(RunOptions):
         if "isl" in info.data and (info.data["isl"] is None) != (osl is None):
             missing = "isl" if osl else "osl"
             raise ValueError(
-                f"{missing} is missing; give both, or neither for the lengths of the scenario's "
+                f"{missing} is missing. Give both, or neither for the lengths of the scenario's "
                 "traffic"
             )
         return osl
@@ -366,7 +366,7 @@ def _check_context(hardware: Hardware, lengths: tuple[int, int]) -> None:
         if sum(lengths) > model.max_context:
             raise PlannerError(
                 f"--isl {lengths[0]} and --osl {lengths[1]} are {sum(lengths):,} tokens, and the "
-                f"context of {model.name} is {model.max_context:,}; give less."
+                f"context of {model.name} is {model.max_context:,}. Give less."
             )
 
 

@@ -41,7 +41,7 @@ def placed_services(
     rules = tuple(rules_of(scenario, model.name) for model in hardware.models)
     services = services_by(rules, hardware, counts)
     if not services:
-        raise ScenarioError("There are no instances to place; give fleet.today or more traffic.")
+        raise ScenarioError("There are no instances to place. Give fleet.today or more traffic.")
     return services
 
 
@@ -63,8 +63,8 @@ def services_by(
         )
         if len(set(stages[list(disaggregated)].tolist())) == 1:
             raise ScenarioError(
-                f"{name} has prefill instances without decode instances, or the other way round; "
-                "give both in fleet.today."
+                f"{name} has prefill instances without decode instances, or the other way round. "
+                "Give both in fleet.today."
             )
         groups = [disaggregated] if disaggregated else []
         mixed = [(int(g),) for g in with_replicas if stages[g] == 0]
@@ -108,7 +108,7 @@ def disaggregated_scenario(
         if row.replicas == 1:
             raise ScenarioError(
                 f"{row.model} in {row.region} has one replica on {row.gpu}, which is not enough "
-                "for prefill and decode apart; leave the ratio out."
+                "for prefill and decode apart. Leave the ratio out."
             )
         share = row.replicas * ratio[0] / sum(ratio)
         prefill = min(row.replicas - 1, max(1, round(share)))
@@ -157,7 +157,7 @@ def _role(hardware: Hardware, rules: PlacedService, m: int, g: int, name: str) -
     if gpus % (attention + ffn):
         raise ScenarioError(
             f"placement.services: a prefill instance of {name} has {gpus} GPUs, which "
-            f"{attention} attention and {ffn} FFN instances cannot share evenly; choose an "
+            f"{attention} attention and {ffn} FFN instances cannot share evenly. Choose an "
             "attention_to_ffn whose sum divides it."
         )
     each = gpus // (attention + ffn)

@@ -82,7 +82,7 @@ def measured_on(
         for upload in uploads:
             if not upload.path.exists():
                 raise CatalogueError(
-                    f"The measured kernels of {upload.name} have been removed since; start the run "
+                    f"The measured kernels of {upload.name} have been removed since. Start the run "
                     "again."
                 )
             if upload.path not in files:

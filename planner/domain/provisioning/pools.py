@@ -83,7 +83,7 @@ def variants(hardware: Hardware, peaks: dict[tuple[int, int], Peak]) -> tuple[Va
     if not cheapest:
         raise ScenarioError(
             "models: provisioning below the replica needs to know what "
-            f"{' and '.join(unknown_models(hardware, peaks))} computes; give it by shape or config "
+            f"{' and '.join(unknown_models(hardware, peaks))} computes. Give it by shape or config "
             "instead of weight_gb, or use a built-in model."
         )
     return tuple(

@@ -114,7 +114,7 @@ def static_before(study: Study, seed: int) -> IntArray:
     if not past:
         raise ScenarioError(
             "policies: 'flat-before' is sized on the days before, and the traffic has none before "
-            "the window; leave it out, or choose a later horizon.start."
+            "the window. Leave it out, or choose a later horizon.start."
         )
     return smallest_flat(*past, seed=seed)
 
@@ -151,7 +151,7 @@ def _day_before(study: Study, load_factor: float, progress: Progress) -> tuple[S
                 if begin < demand.start_s:
                     raise ScenarioError(
                         "policies: 'periodic' goes by the day before, and the traffic has none "
-                        "before the window; give it a timetable, or choose a later horizon.start."
+                        "before the window. Give it a timetable, or choose a later horizon.start."
                     )
                 rate = series.window(begin, begin + window.period_s).rate()
                 most = np.nanmax(rate) if np.any(~np.isnan(rate)) else 0.0

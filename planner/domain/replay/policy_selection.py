@@ -26,7 +26,7 @@ def policy_chosen(scenario: Scenario, name: str) -> Policy:
     if name not in policy_names():
         labelled = [policy.key for policy in scenario.policies if SEPARATOR in policy.key]
         choices = ", ".join([*labelled, *policy_names()])
-        raise ScenarioError(f"There is no policy {name!r}; choose from {choices}.")
+        raise ScenarioError(f"There is no policy {name!r}. Choose from {choices}.")
     return policy_of(name)
 
 

@@ -239,5 +239,5 @@ def check_policy(study: Study, name: str) -> None:
     if traits.reads_future and study.window.ahead:
         raise ScenarioError(
             f"policies: {name!r} is told what came, which nobody knows of a window after the "
-            "traffic; leave it out, or choose a horizon.start within the traffic."
+            "traffic. Leave it out, or choose a horizon.start within the traffic."
         )

@@ -177,7 +177,7 @@ def _headline(
     ``answered``: an answer next to it has the savings and the missed tiers.
     """
     if not any(run.summary.arrived for run in by_name.values()):
-        return "No request arrives in this window, so there is nothing to compare; choose another."
+        return "No request arrives in this window, so there is nothing to compare. Choose another."
     if recommended is None:
         return (
             "No policy here can be run: all of them know what came. Add one that can to the "

@@ -62,7 +62,7 @@ def _check_begun(until_s: float, start_s: float) -> None:
     if until_s <= start_s:
         raise ScenarioError(
             f"traffic.until: {words_of(until_s, UTC_CLOCK)} is before the traffic begins "
-            f"({words_of(start_s, UTC_CLOCK)}); choose a later moment."
+            f"({words_of(start_s, UTC_CLOCK)}). Choose a later moment."
         )
 
 

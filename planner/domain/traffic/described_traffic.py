@@ -102,7 +102,7 @@ def described_bins(
     if span is None:
         if launch.begins is None:
             raise ScenarioError(
-                f"{where}.launch.begins: no trace says when this begins; give a date, such as "
+                f"{where}.launch.begins: no trace says when this begins. Give a date, such as "
                 "2027-01-04."
             )
         begins = launch.begins if launch.begins.tzinfo else launch.begins.replace(tzinfo=UTC)

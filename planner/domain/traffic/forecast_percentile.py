@@ -228,7 +228,7 @@ class _Choice:
         else:
             why = (
                 f"The highest that is tried, and too little: {had}, and {self._goal()} "
-                "has to. Forecasts of this method were far too low then; choose another "
+                "has to. Forecasts of this method were far too low then. Choose another "
                 "forecast.method, or give the plan more room (load_factor)."
             )
         return PlannedQuantile(

@@ -108,7 +108,7 @@ def measured_source(
         if codes is None or not any(labels):
             if len(names) == 1:
                 return settled
-            raise ScenarioError(f"{where}: the file does not say the {what}; give it here.")
+            raise ScenarioError(f"{where}: the file does not say the {what}. Give it here.")
         kept = of_kept(codes)
         used = count_codes(kept, len(labels)) > 0
         known = [
@@ -146,7 +146,7 @@ def check_requests(count: float, where: str, field: str, maximum: int) -> None:
     """
     if count > maximum:
         raise ScenarioError(
-            f"{where}: this is {count:,.0f} requests and {maximum:,} can be replayed; choose a "
+            f"{where}: this is {count:,.0f} requests and {maximum:,} can be replayed. Choose a "
             f"smaller {field}."
         )
 
@@ -207,12 +207,12 @@ def _check_tokens(binned: BinnedSource, source: Source, where: str) -> None:
         if known is None and getattr(source, field) is None:
             raise ScenarioError(
                 f"{where}: {source.trace} has no {field.replace('_', ' ')} for "
-                f"{binned.columns.name}; give {field}: {{mean: ..., cv: ...}} (tokens per request)."
+                f"{binned.columns.name}. Give {field}: {{mean: ..., cv: ...}} (tokens per request)."
             )
     if np.isnan(binned.requests()).all():
         raise ScenarioError(
-            f"{where}: {source.trace} counts tokens and no requests for {binned.columns.name}; "
-            "give input_tokens and output_tokens (tokens per request) so that requests can be "
+            f"{where}: {source.trace} counts tokens and no requests for {binned.columns.name}. "
+            "Give input_tokens and output_tokens (tokens per request) so that requests can be "
             "drawn."
         )
 
@@ -228,7 +228,7 @@ def _only_name(
         return {label: 1.0}
     if len(names) == 1:
         return {names[0]: 1.0}
-    raise ScenarioError(f"{where}: the file does not say the {what}; give {what}s with shares.")
+    raise ScenarioError(f"{where}: the file does not say the {what}. Give {what}s with shares.")
 
 
 def code_of(names: tuple[str, ...], name: str, where: str, what: str) -> int:

@@ -209,7 +209,7 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
     if len(clocks) > 1:
         raise ScenarioError(
             "traffic.sources: some traces have calendar times and others only seconds from their "
-            "start, so they cannot be put on one time line; use traces of one kind."
+            "start, so they cannot be put on one time line. Use traces of one kind."
         )
     clock = clocks.pop() if clocks else UTC_CLOCK
     if binned:
@@ -228,7 +228,7 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
         if clock != UTC_CLOCK:
             raise ScenarioError(
                 "forecast.holidays: the traffic has no calendar times, only seconds from its "
-                "start; leave the holidays out."
+                "start. Leave the holidays out."
             )
         named, begin, end = settings.holidays, demand.start_s, demand.end_s
         demand = replace(demand, holidays=holidays_of(named, begin, end))
@@ -364,7 +364,7 @@ def _demand(
     ScenarioError if the sources have no time in common, or if the bins are too few or too many.
     """
     if not binned and not any(len(source_measured.trace) for source_measured in measured):
-        raise ScenarioError("traffic.sources: no request is left; check series and scale.")
+        raise ScenarioError("traffic.sources: no request is left. Check series and scale.")
     starts = [source.columns.start_s for source in binned] + [
         source_measured.start_s for source_measured in measured
     ]
@@ -389,12 +389,12 @@ def _demand(
     if max(starts) >= end_s:
         raise ScenarioError(
             "traffic.sources: the sources have no time in common (the last to begin starts after "
-            "the first has ended); use traces of the same days."
+            "the first has ended). Use traces of the same days."
         )
     if bins < 2:
         raise ScenarioError(
             f"traffic.bin_s: the traffic spans {end_s - start_s:g} s, which is less than two whole "
-            f"bins of {bin_s:g} s; choose a smaller bin_s or a longer trace."
+            f"bins of {bin_s:g} s. Choose a smaller bin_s or a longer trace."
         )
     parts = [source.demand(shell, edge_s, bin_s, bins) for source in binned]
     for source_measured in measured:
@@ -429,7 +429,7 @@ def _bin_width(width_s: float | None, span_s: float, widths: list[float]) -> flo
         if abs(width_s / width - round(width_s / width)) > 1e-6 or width_s < width:
             raise ScenarioError(
                 f"traffic.bin_s: {width_s:g} s is not a whole multiple of a source's bin of "
-                f"{width:g} s; choose {np.ceil(width_s / coarsest) * coarsest:g}."
+                f"{width:g} s. Choose {np.ceil(width_s / coarsest) * coarsest:g}."
             )
     return width_s
 

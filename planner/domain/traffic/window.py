@@ -99,8 +99,8 @@ def resolve_window(horizon: WindowSettings, demand: Demand, clock: str = UTC_CLO
     periods_s = max(1.0, np.floor(duration / period + 1e-9)) * period
     if horizon.duration_s and abs(periods_s - horizon.duration_s) > 1e-6:
         raise ScenarioError(
-            f"horizon.duration_s: {duration:g} s is not a whole number of periods of {period:g} s; "
-            f"choose {periods_s:g}, or set horizon.period_s."
+            f"horizon.duration_s: {duration:g} s is not a whole number of periods of {period:g} s. "
+            f"Choose {periods_s:g}, or set horizon.period_s."
         )
     duration = periods_s
     _check_extent(duration, period, bin_s)
@@ -115,7 +115,7 @@ def resolve_window(horizon: WindowSettings, demand: Demand, clock: str = UTC_CLO
     if first < demand.start_s + 2 * bin_s:
         raise ScenarioError(
             f"horizon: the first decision falls at {words_of(first, clock)}, before there is any "
-            f"history (traffic begins {words_of(demand.start_s, clock)}); start later, shorten "
+            f"history (traffic begins {words_of(demand.start_s, clock)}). Start later, shorten "
             "duration_s or lead_s, or use a longer trace."
         )
     return window
@@ -131,7 +131,7 @@ def _given_start(stated: datetime, duration_s: float, demand: Demand, clock: str
     if clock != UTC_CLOCK and moment.timestamp() >= demand.end_s - 1e-6:
         raise ScenarioError(
             "horizon.start: the traffic has no calendar times, only seconds from its start, and "
-            f"ends at {demand.end_s:,.0f} s; give a number of seconds before that, leave it out to "
+            f"ends at {demand.end_s:,.0f} s. Give a number of seconds before that, leave it out to "
             "plan the last part, or choose 'end' to plan ahead of it."
         )
     bins = np.round((moment.timestamp() - demand.start_s) / demand.bin_s)
@@ -139,13 +139,13 @@ def _given_start(stated: datetime, duration_s: float, demand: Demand, clock: str
     ends = words_of(demand.end_s, clock)
     if start >= demand.end_s - 1e-6:
         raise ScenarioError(
-            f"horizon.start: {moment:%Y-%m-%d %H:%M} is after the traffic, which ends {ends}; "
-            "choose an earlier time, or 'end' to plan ahead of it."
+            f"horizon.start: {moment:%Y-%m-%d %H:%M} is after the traffic, which ends {ends}. "
+            "Choose an earlier time, or 'end' to plan ahead of it."
         )
     if start + duration_s > demand.end_s + 1e-6:
         raise ScenarioError(
             f"horizon.duration_s: {duration_s:g} s from {words_of(start, clock)} is past the end "
-            f"of the traffic at {ends}; shorten it to {demand.end_s - start:g} or less."
+            f"of the traffic at {ends}. Shorten it to {demand.end_s - start:g} or less."
         )
     return start
 
@@ -156,13 +156,13 @@ def _check_extent(duration_s: float, period_s: float, bin_s: float) -> None:
     if periods > MAX_PERIODS:
         raise ScenarioError(
             f"horizon.period_s: {duration_s:g} s in periods of {period_s:g} s are {periods:,} "
-            f"decisions and {MAX_PERIODS:,} are allowed; choose a longer period_s or a shorter "
+            f"decisions and {MAX_PERIODS:,} are allowed. Choose a longer period_s or a shorter "
             "duration_s."
         )
     if bins > MAX_BINS:
         raise ScenarioError(
             f"horizon.duration_s: {duration_s:g} s are {bins:,} bins of {bin_s:g} s and "
-            f"{MAX_BINS:,} are allowed; choose a shorter duration_s or a larger traffic.bin_s."
+            f"{MAX_BINS:,} are allowed. Choose a shorter duration_s or a larger traffic.bin_s."
         )
 
 
@@ -173,8 +173,8 @@ def _period(stated: float | None, duration_s: float, bin_s: float) -> float:
         return float(max(1, round(usual / bin_s)) * bin_s)
     if abs(stated / bin_s - round(stated / bin_s)) > 1e-6 or stated < bin_s:
         raise ScenarioError(
-            f"horizon.period_s: {stated:g} s is not a whole multiple of the bin width {bin_s:g} s; "
-            f"choose {np.ceil(stated / bin_s) * bin_s:g}, or set traffic.bin_s."
+            f"horizon.period_s: {stated:g} s is not a whole multiple of the bin width {bin_s:g} s. "
+            f"Choose {np.ceil(stated / bin_s) * bin_s:g}, or set traffic.bin_s."
         )
     return float(stated)
 

@@ -40,11 +40,11 @@ def grid(name: str, provider: str = "") -> Grid:
     grids = [g for g in _grids() if g.name.lower() == plain and provider in ("", g.provider)]
     if not grids:
         raise CatalogueError(
-            f"Region {name!r} has no published carbon factor; give carbon_g_per_kwh yourself."
+            f"Region {name!r} has no published carbon factor. Give carbon_g_per_kwh yourself."
         )
     if len({g.carbon_g_per_kwh for g in grids}) > 1:
         providers = ", ".join(g.provider for g in grids)
-        raise CatalogueError(f"Region {name!r} is one of {providers}; say which provider.")
+        raise CatalogueError(f"Region {name!r} is one of {providers}. Say which provider.")
     return grids[0]
 
 
@@ -97,7 +97,7 @@ def _rows(text: str, name: str) -> Iterator[list[str]]:
         yield from reader
     except csv.Error as problem:
         raise CatalogueError(
-            f"{name}, line {max(1, reader.line_num)} cannot be read as CSV ({problem}); save it "
+            f"{name}, line {max(1, reader.line_num)} cannot be read as CSV ({problem}). Save it "
             "again, with LF or CRLF line ends."
         ) from None
 

@@ -60,7 +60,7 @@ def shape_of(config: Config, name: str = "") -> ModelShape:
     except (TypeError, AttributeError, LookupError, ArithmeticError):
         raise CatalogueError(
             f"config.json of {called}: a field has another form than transformers give it (a list "
-            "where a number belongs, or a 0); give the file as it was published."
+            "where a number belongs, or a 0). Give the file as it was published."
         ) from None
 
 
@@ -133,14 +133,14 @@ class _Reader:
         number = self.number(*fields)
         if number is None:
             others = f" (or {', '.join(fields[1:])})" if fields[1:] else ""
-            raise self.refuse(f"{fields[0]}{others} is missing; add it to describe the model")
+            raise self.refuse(f"{fields[0]}{others} is missing. Add it to describe the model")
         return number
 
     def base(self) -> dict[str, Any]:
         """Return layers, widths, vocabulary and context."""
         layers, hidden = self.needed(*LAYERS), self.needed(*HIDDEN)
         if layers > MOST_LAYERS:
-            raise self.refuse(f"{layers:,} layers are more than any model has; correct it")
+            raise self.refuse(f"{layers:,} layers are more than any model has. Correct it")
         intermediate = self.number(*INTERMEDIATE)
         if intermediate is None:
             # GPT-2, Bloom and Falcon use four times the width; MoE configs may omit the field
@@ -226,7 +226,7 @@ class _Reader:
             "dense_layers": self.dense_layers(),
         }
         if intermediate is None and self.kind not in MIXED and not self.kind.startswith("llama4"):
-            raise self.refuse("moe_intermediate_size is missing; add the width of one expert")
+            raise self.refuse("moe_intermediate_size is missing. Add the width of one expert")
         shared = self.number(
             "shared_expert_intermediate_size", "moe_shared_expert_intermediate_size",
             "share_expert_dim",
@@ -317,7 +317,7 @@ class _Reader:
         heads, width = (self.number(key, source=linear) for key in ("num_heads", "head_dim"))
         conv = self.number("short_conv_kernel_size", source=linear)
         if not heads or not width:
-            raise self.refuse("linear_attn_config has no num_heads or head_dim; add them")
+            raise self.refuse("linear_attn_config has no num_heads or head_dim. Add them")
         return {"linear_layers": len(linear["kda_layers"])} | mixers.delta_net(
             key_heads=heads, key_dim=width, value_heads=heads, value_dim=width, conv=conv or 1
         )

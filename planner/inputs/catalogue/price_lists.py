@@ -50,7 +50,7 @@ def read_price_list(data: bytes, file_name: str) -> tuple[OwnPrice, ...]:
         # utf-8-sig also reads files with a byte order mark, as spreadsheets write them.
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise CatalogueError(f"{file_name} is not UTF-8 text; give a CSV or YAML file.") from None
+        raise CatalogueError(f"{file_name} is not UTF-8 text. Give a CSV or YAML file.") from None
     is_yaml = file_name.lower().endswith((".yml", ".yaml"))
     rows: dict[tuple[str, str], OwnPrice] = {}
     for where, cells in _yaml(text, file_name) if is_yaml else _csv(text, file_name):
@@ -58,11 +58,11 @@ def read_price_list(data: bytes, file_name: str) -> tuple[OwnPrice, ...]:
         key = row.region, row.gpu
         if key in rows:
             raise CatalogueError(
-                f"{where}: {row.gpu} in {row.region} stands there twice; keep one of them."
+                f"{where}: {row.gpu} in {row.region} stands there twice. Keep one of them."
             )
         rows[key] = row
         if len(rows) > MOST_ROWS:
-            raise CatalogueError(f"{file_name} has more than {MOST_ROWS:,} prices; split it.")
+            raise CatalogueError(f"{file_name} has more than {MOST_ROWS:,} prices. Split it.")
     if not rows:
         raise CatalogueError(f"{file_name} has no price in it; its columns: {', '.join(COLUMNS)}.")
     return tuple(rows.values())
@@ -82,7 +82,7 @@ def _csv(text: str, file_name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
             yield where, row
     except csv.Error as problem:
         raise CatalogueError(
-            f"{file_name}, line {max(1, reader.line_num)} cannot be read as CSV ({problem}); save "
+            f"{file_name}, line {max(1, reader.line_num)} cannot be read as CSV ({problem}). Save "
             "it again, with LF or CRLF line ends."
         ) from None
 
@@ -115,9 +115,9 @@ def _check_keys(keys: list[str], where: str) -> None:
             raise CatalogueError(f"{where}: {key!r} is not known; there are {', '.join(COLUMNS)}.")
     missing = [name for name in NAMES if name not in keys]
     if missing:
-        raise CatalogueError(f"{where}: {' and '.join(missing)} missing; add it.")
+        raise CatalogueError(f"{where}: {' and '.join(missing)} missing. Add it.")
     if not set(keys) & set(AMOUNTS):
-        raise CatalogueError(f"{where}: no price; add one of {', '.join(AMOUNTS)}.")
+        raise CatalogueError(f"{where}: no price. Add one of {', '.join(AMOUNTS)}.")
 
 
 def _row(cells: Mapping[str, Any], where: str) -> OwnPrice:
@@ -125,12 +125,12 @@ def _row(cells: Mapping[str, Any], where: str) -> OwnPrice:
     names = {name: str(cells.get(name) or "").strip() for name in (*NAMES, "provider")}
     for name in NAMES:
         if not names[name]:
-            raise CatalogueError(f"{where}: {name} is empty; give it.")
+            raise CatalogueError(f"{where}: {name} is empty. Give it.")
     amounts = {
         field: _usd(cells.get(column), f"{where}: {column}") for column, field in AMOUNTS.items()
     }
     if not any(amount is not None for amount in amounts.values()):
-        raise CatalogueError(f"{where}: no price; give one of {', '.join(AMOUNTS)}.")
+        raise CatalogueError(f"{where}: no price. Give one of {', '.join(AMOUNTS)}.")
     return OwnPrice(names["region"], known_as(names["gpu"]), names["provider"], **amounts)
 
 

@@ -80,7 +80,7 @@ def gpu_spec(name: str, facts: Mapping[str, Any], provenance: Provenance) -> Gpu
             )
         if limit is not None and values[field] > limit:
             raise CatalogueError(
-                f"GPU {name}: {field} is {values[field]:g}, above tdp_w ({limit:g}); correct one."
+                f"GPU {name}: {field} is {values[field]:g}, above tdp_w ({limit:g}). Correct one."
             )
     return GpuSpec(
         name=name,
@@ -157,7 +157,7 @@ def _values(
         value = facts.get(q.name)
         if value is None or value == "":
             if q.required:
-                raise CatalogueError(f"{what}: {q.name} is missing; give {q.label.lower()}"
+                raise CatalogueError(f"{what}: {q.name} is missing. Give {q.label.lower()}"
                                      + (f" in {q.unit}." if q.unit else "."))  # fmt: skip
             continue
         number = _number(value)

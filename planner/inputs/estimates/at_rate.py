@@ -68,7 +68,7 @@ def at_rate(deployment: Deployment, rate: float, known: UserFacts, *, any_engine
     }
     if missing_reason := next((name for name, finite in without.items() if finite), None):
         raise PlannerError(
-            f"rate with {missing_reason} is not estimated; give concurrency, or size a scenario "
+            f"rate with {missing_reason} is not estimated. Give concurrency, or size a scenario "
             "with its "
             "profiles."
         )
@@ -86,7 +86,7 @@ def at_rate(deployment: Deployment, rate: float, known: UserFacts, *, any_engine
         if rate > max_rate:
             raise PlannerError(
                 f"rate is {rate:g} requests/s and {max_rate:.3g} is the most that go through this "
-                "deployment; give less, or more GPUs or workers."
+                "deployment. Give less, or more GPUs or workers."
             )
         # Two draws of requests, as for sizes.
         runs = [trial.at(rate, draw=draw) for draw in (0, 1)]
@@ -136,7 +136,7 @@ def requested_estimate(
         return deployment(row, known), None
     rate = number(fields["rate"], "rate")
     if not 0 < rate <= MOST_RPS:
-        raise PlannerError(f"rate is {rate:g}; give requests/s above 0, at most {MOST_RPS:,.0f}.")
+        raise PlannerError(f"rate is {rate:g}. Give requests/s above 0, at most {MOST_RPS:,.0f}.")
     deployed = deployment({**fields, "concurrency": 1.0, "rounds": STEADY}, known)
     at_this_rate = at_rate(deployed, rate, known, any_engine="engine" not in fields)
     return replace(deployed, concurrency=max(at_this_rate.in_flight, 1.0)), at_this_rate

@@ -106,7 +106,7 @@ def _engine_options(fields: Mapping[str, Any], shape: ModelShape) -> dict[str, A
         "drafted": drafted,
         "accepted": number(fields.get("accepted_tokens", 0), "accepted_tokens"),
         "notes": (f"without speculative decoding: {shape.name} has layers that draft tokens (MTP); "
-                  "served with them decode takes about half to two thirds of the time; give "
+                  "served with them decode takes about half to two thirds of the time. Give "
                   "draft_tokens and accepted_tokens",) if ships else (),
     }  # fmt: skip
 
@@ -117,7 +117,7 @@ def _shape(name: str, known: UserFacts) -> ModelShape:
     shape = known.models[name].shape
     if shape is None:
         raise PlannerError(
-            f"model {name} is known by its memory alone; add it from its config.json for estimates."
+            f"model {name} is known by its memory alone. Add it from its config.json for estimates."
         )
     return shape
 
@@ -139,7 +139,7 @@ def _whole_number(fields: Mapping[str, Any], field: str) -> int:
         )
     value = number(fields[field], field)
     if value != round(value):
-        raise PlannerError(f"{field} is {value:g}; give a whole number.")
+        raise PlannerError(f"{field} is {value:g}. Give a whole number.")
     return round(value)
 
 
@@ -158,7 +158,7 @@ def named_fields(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _text(fields: Mapping[str, Any], field: str) -> str:
     if field not in fields:
-        raise PlannerError(f"{field} is missing; name it, such as {EXAMPLES[field]}.")
+        raise PlannerError(f"{field} is missing. Name it, such as {EXAMPLES[field]}.")
     return str(fields[field]).strip()
 
 
@@ -176,7 +176,7 @@ def _choice(
     """Return the value that ``known`` has for a field; raise PlannerError for an unknown name."""
     name = str(fields.get(field, default)).strip().lower()
     if name not in known:
-        raise PlannerError(f"{field} {name!r} is unknown; use one of {', '.join(shown)}.")
+        raise PlannerError(f"{field} {name!r} is unknown. Use one of {', '.join(shown)}.")
     return known[name]
 
 
@@ -186,7 +186,7 @@ def _split(fields: Mapping[str, Any]) -> bool:
 
 def _number(fields: Mapping[str, Any], field: str) -> float:
     if field not in fields:
-        raise PlannerError(f"{field} is missing; give a number.")
+        raise PlannerError(f"{field} is missing. Give a number.")
     return number(fields[field], field)
 
 
@@ -206,7 +206,7 @@ def _count(fields: Mapping[str, Any], field: str) -> int:
     count = number(fields.get(field, 1), field)
     if count != round(count) or not 0 <= count <= MOST_GPUS:
         raise PlannerError(
-            f"{field} is {count:g}; give a whole number of GPUs, 1 or more and at most "
+            f"{field} is {count:g}. Give a whole number of GPUs, 1 or more and at most "
             f"{MOST_GPUS:,}."
         )
     return max(1, round(count))

@@ -70,7 +70,7 @@ def measurement(
     """
     times = {name: _time(row, names) for name, names in TIMES.items()}
     if all(math.isnan(value) for value in times.values()):
-        raise PlannerError("a measured row needs ttft_ms or tbt_ms (tpot_ms); give one.")
+        raise PlannerError("a measured row needs ttft_ms or tbt_ms (tpot_ms). Give one.")
     described = deployment(row, known)
     found = tuple(defects(row, described.concurrency))
     return Measurement(described, times["ttft_s"], times["tbt_s"], source, found)
@@ -87,7 +87,7 @@ def _time(row: Mapping[str, Any], names: tuple[str, ...]) -> float:
         except (TypeError, ValueError):
             seconds = 0.0
         if not 0 < seconds < 1e6:
-            raise PlannerError(f"{name} is {value!r}; give milliseconds above 0.")
+            raise PlannerError(f"{name} is {value!r}. Give milliseconds above 0.")
         return seconds
     return math.nan
 

@@ -29,7 +29,7 @@ def read_rows(path: Path | str, name: str = "") -> list[dict[str, Any] | str]:
         for batch in table.batches(table.columns):
             faults = sum(fault.lines.size for fault in batch.faults)
             if len(rows) + batch.frame.height + faults > MOST_ROWS:
-                raise IngestError(f"{name} has more than {MOST_ROWS} rows; split it into several.")
+                raise IngestError(f"{name} has more than {MOST_ROWS} rows. Split it into several.")
             rows += zip(
                 batch.lines.tolist(), python_safe(batch.frame).iter_rows(named=True), strict=True
             )

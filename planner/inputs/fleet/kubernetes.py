@@ -323,7 +323,7 @@ def _gpu_of(spec: Body) -> tuple[str, str]:
         if one_line(value) not in ("", "true", "nvidia", "gpu", "amd")
     )
     if len(types) > 1:
-        return "", f"its pods may run on {', '.join(types)}; name the GPU that they run on"
+        return "", f"its pods may run on {', '.join(types)}. Name the GPU that they run on"
     return next(iter(types), ""), ""
 
 

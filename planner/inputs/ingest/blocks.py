@@ -63,7 +63,7 @@ def record_blocks(
     if cut < len(data):
         line += data.count(b"\n", 0, cut)
         raise IngestError(
-            f"{name}, line {line}: a double quote opens here and is never closed; remove it or "
+            f"{name}, line {line}: a double quote opens here and is never closed. Remove it or "
             "double it."
         )
 
@@ -112,11 +112,11 @@ def _too_long(name: str, line: int, data: bytes, quoted: bool) -> IngestError:
     if quoted and data.count(b'"') % 2:
         return IngestError(
             f"{name}, line {line}: a double quote opens here and is not closed within "
-            f"{MAX_RECORD_BYTES >> 20} MiB; remove it or double it."
+            f"{MAX_RECORD_BYTES >> 20} MiB. Remove it or double it."
         )
     return IngestError(
-        f"{name}, line {line} is longer than {MAX_RECORD_BYTES >> 20} MiB, which no request is; "
-        "check that the file is a table with one row per line."
+        f"{name}, line {line} is longer than {MAX_RECORD_BYTES >> 20} MiB, which no request is. "
+        "Check that the file is a table with one row per line."
     )
 
 
@@ -126,7 +126,7 @@ def checked(block: Block, name: str) -> Block:
     if (nul := data.find(b"\0")) >= 0:
         line = block.first_line + data.count(b"\n", 0, nul)
         raise IngestError(
-            f"{name} is binary, not text (a NUL byte in line {line}); export it as CSV, JSON "
+            f"{name} is binary, not text (a NUL byte in line {line}). Export it as CSV, JSON "
             "lines or Parquet."
         )
     if not data.isascii():
@@ -135,7 +135,7 @@ def checked(block: Block, name: str) -> Block:
         except UnicodeDecodeError as error:
             line = block.first_line + data.count(b"\n", 0, error.start)
             raise IngestError(
-                f"{name}, line {line} is not UTF-8 text; save the file as UTF-8."
+                f"{name}, line {line} is not UTF-8 text. Save the file as UTF-8."
             ) from None
     return block
 

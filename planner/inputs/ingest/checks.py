@@ -60,15 +60,15 @@ class Tally:
             return
         if first := next((s for s in self.samples if s.reason not in self.left_out), None):
             raise IngestError(
-                f"{self._name}, {self._unit} {first.line}: {first.reason} ({first.text!r}); "
-                "correct it, or read the file without --strict to leave such rows out."
+                f"{self._name}, {self._unit} {first.line}: {first.reason} ({first.text!r}). "
+                "Correct it, or read the file without --strict to leave such rows out."
             )
 
     def require_some(self, rows: int) -> None:
         """Raise IngestError for a file without rows, or with all rows refused."""
         if rows == 0:
             raise IngestError(
-                f"{self._name} has column names but no rows; export it again with its data."
+                f"{self._name} has column names but no rows. Export it again with its data."
             )
         if rows == sum(self.left_out.values()):
             listed = "; ".join(self.left_out)
@@ -81,14 +81,14 @@ class Tally:
             first = next(s for s in self.samples if s.reason not in self.left_out)
             raise IngestError(
                 f"{self._name}: {faulty:,} of {rows:,} rows cannot be read, the first "
-                f"({self._unit} {first.line}, {first.text!r}) for: {first.reason}; check the "
+                f"({self._unit} {first.line}, {first.text!r}) for: {first.reason}. Check the "
                 "format and the mapping of columns."
             )
         if rows == self.total:
             first = self.samples[0]
             raise IngestError(
                 f"{self._name}: all {rows:,} rows were rejected, the first ({self._unit} "
-                f"{first.line}, {first.text!r}) for: {first.reason}; check the format and the "
+                f"{first.line}, {first.text!r}) for: {first.reason}. Check the format and the "
                 "mapping of columns."
             )
 
@@ -228,7 +228,7 @@ class Names:
         if len(self._seen) > MAX_LABELS:
             raise IngestError(
                 f"{self._file}: the column taken for {self._field} has more than {MAX_LABELS:,} "
-                f"different values, so it is no {self._field}; map another "
+                f"different values, so it is no {self._field}. Map another "
                 f"({self._field}=COLUMN)."
             )
 

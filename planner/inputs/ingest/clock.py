@@ -236,7 +236,7 @@ def choose_clock(
     shown = next((value for value in text if value and value.lower() not in BLANK), "")
     raise IngestError(
         f"{name}: column {column} holds no time that can be read in its first {series.len():,} "
-        f"rows ({shown[:40]!r}); write times as 2024-05-10 13:45:00 (with or without "
+        f"rows ({shown[:40]!r}). Write times as 2024-05-10 13:45:00 (with or without "
         "an offset such as +00:00) or as numbers."
     )
 

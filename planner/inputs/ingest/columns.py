@@ -318,7 +318,7 @@ class Resolver:
 
     def missing(self, field: str, otherwise: str = "") -> IngestError:
         return IngestError(
-            f"{self.name} has no column known to hold {field}; map one to it "
+            f"{self.name} has no column known to hold {field}. Map one to it "
             f"({field}=COLUMN), its columns being {_column_list(self.columns)}{otherwise}."
         )
 
@@ -502,7 +502,7 @@ def _single_source(
     }
     if "rate" in find.mapping and "requests" in find.mapping:
         raise IngestError(
-            f"{find.name}: requests and rate are both mapped; map requests where the file counts "
+            f"{find.name}: requests and rate are both mapped. Map requests where the file counts "
             "requests per bin, rate where it gives them per second."
         )
     if ("requests" not in amounts or "rate" in find.mapping) and (column := find.column("rate")):
@@ -528,7 +528,7 @@ def _source_per_column(
     else:
         counts = [column for column in find.columns if _WIDE["requests"].match(column)]
     if len(set(counts)) < len(counts):
-        raise IngestError(f"{find.name}: requests is mapped twice to one column; name each once.")
+        raise IngestError(f"{find.name}: requests is mapped twice to one column. Name each once.")
     sources = []
     for column in counts:
         match = _WIDE["requests"].match(column)

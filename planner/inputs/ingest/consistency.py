@@ -215,7 +215,7 @@ def _repeated_ids(evidence: Evidence) -> Finding | None:
         return None
     return Finding(
         f"{evidence.repeats:,} of the first rows repeat a value of {evidence.column} at another "
-        "time. Each counts as a request of its own; filter events with where."
+        "time. Each counts as a request of its own. Filter events with where."
     )
 
 
@@ -245,7 +245,7 @@ def _counter(evidence: Evidence) -> Finding | None:
     if evidence.unit_stated or before is None or after is None or not only_grows(before, after):
         return None
     if evidence.column.lower().endswith(COUNTER_NAMES):
-        return Finding(f"{evidence.column} only grows and is named as a counter; read as one.")
+        return Finding(f"{evidence.column} only grows and is named like a counter. Read as one.")
     return Finding(
         f"{evidence.name}: {evidence.column} hardly ever falls, as a counter does that is read at "
         "intervals.",

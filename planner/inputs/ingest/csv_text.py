@@ -58,21 +58,21 @@ def read_header(lines: Records, name: str) -> Header:
     first = lines.text(0)
     if "\r" in first:
         raise IngestError(
-            f"{name} has line ends of a bare carriage return; save it with LF or CRLF line ends."
+            f"{name} has line ends of a bare carriage return. Save it with LF or CRLF line ends."
         )
     line = int(lines.line[0])
     delimiter = _delimiter(lines)
     if delimiter is None:
         raise IngestError(
             f"{name} has a single column, {first[:40]!r}: no {', '.join(DELIMITERS.values())} "
-            f"separates fields in line {line}; save it with one of these as the delimiter."
+            f"separates fields in line {line}. Save it with one of these as the delimiter."
         )
     columns, last = _block(lines, delimiter, name) or (_cells(first, delimiter, name, line), line)
     numbered = _number_columns(columns)
     check_names([column for column in columns if column not in numbered], name)
     if all(_DATA.match(column) for column in columns if column):
         raise IngestError(
-            f"{name}, line {line} holds data instead of column names; add a first line such as "
+            f"{name}, line {line} holds data instead of column names. Add a first line such as "
             "arrival,input_tokens,output_tokens."
         )
     columns = [column or f"column {i}" for i, column in enumerate(columns, 1)]
@@ -80,7 +80,7 @@ def read_header(lines: Records, name: str) -> Header:
     if twice:
         raise IngestError(
             f"{name}, line {line} names the column {twice[0]} "
-            f"{columns.count(twice[0])} times; give each column its own name."
+            f"{columns.count(twice[0])} times. Give each column its own name."
         )
     return Header(delimiter, tuple(columns), last, numbered)
 
@@ -102,7 +102,7 @@ def _cells(text: str, delimiter: str, name: str, line: int) -> list[str]:
         return [field.strip() for field in next(csv.reader([text], delimiter=delimiter))]
     except csv.Error as error:  # a quote within a name, or a name above the csv module's limit
         raise IngestError(
-            f"{name}, line {line}: the names of the columns cannot be read as CSV ({error}); give "
+            f"{name}, line {line}: the names of the columns cannot be read as CSV ({error}). Give "
             "them short names without double quotes."
         ) from None
 
@@ -126,7 +126,7 @@ def _block(lines: Records, delimiter: str, name: str) -> tuple[list[str], int] |
     for statistic in block["statistic"][1:]:
         if compact_name(statistic) not in _SUMS:
             raise IngestError(
-                f"{name}: statistic {statistic!r:.40} is no amount per period; export Sum."
+                f"{name}: statistic {statistic!r:.40} is no amount per period. Export Sum."
             )
     return ["time", *block["label"][1:]], last
 
@@ -217,6 +217,6 @@ def _parse(lines: Records, header: Header, columns: Sequence[str], name: str) ->
     if frame.height != lines.start.size:
         raise IngestError(
             f"{name}, lines {lines.line[0]} to {lines.line[-1]}: {lines.start.size:,} rows were "
-            f"found but {frame.height:,} could be read; check the double quotes there."
+            f"found but {frame.height:,} could be read. Check the double quotes there."
         )
     return frame

@@ -146,7 +146,7 @@ class _Reader:
             self._cells += keep.size
         if self._cells > MAX_CELLS:
             raise IngestError(
-                f"{self._reading.name} has more than {MAX_CELLS:,} bins; sum them over wider bins "
+                f"{self._reading.name} has more than {MAX_CELLS:,} bins. Sum them over wider bins "
                 "or split the file by series."
             )
 
@@ -157,8 +157,8 @@ class _Reader:
         if all(each.gaps == each.bins for each in series):
             columns = {str(e) for s in self._layout.sources for e in s.amounts.values()}
             raise IngestError(
-                f"{self._reading.name}: no row has a number in {' or '.join(sorted(columns))}; "
-                "name the columns that hold the amounts."
+                f"{self._reading.name}: no row has a number in {' or '.join(sorted(columns))}. "
+                "Name the columns that hold the amounts."
             )
         write_demand(self._reading.folder, grids)
         for label, names in self.names.items():
@@ -192,7 +192,7 @@ class _Reader:
         """Return one grid per series, in order of appearance, and the width of their bins in ns."""
         options, name = self._reading.options, self._reading.name
         if not self._frames:
-            raise IngestError(f"{name}: no row has an amount that is known; map its columns.")
+            raise IngestError(f"{name}: no row has an amount that is known. Map its columns.")
         table = self._amounts(self._second_pass(pl.concat(self._frames)))
         table, keys = number_keys(table, ["source", *_KEYS])
         width = bin_width(table["number"].to_numpy(), table["ns"].to_numpy(), name, options.bin_s)

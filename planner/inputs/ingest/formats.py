@@ -89,7 +89,7 @@ def choose_format(probe: pl.DataFrame, options: IngestOptions, written: str) -> 
     mapped = set(options.mapping)
     if options.format not in NAMES:
         raise IngestError(
-            f"There is no format {options.format!r}; choose one of {', '.join(NAMES)}."
+            f"There is no format {options.format!r}. Choose one of {', '.join(NAMES)}."
         )
     if options.format != AUTO:
         chosen = FORMATS[options.format]
@@ -101,7 +101,7 @@ def choose_format(probe: pl.DataFrame, options: IngestOptions, written: str) -> 
             chosen = CSV
     if strange := mapped.difference(chosen.fields):
         raise IngestError(
-            f"The field {min(strange)} does not belong to a file of format {chosen.name}; map only "
+            f"The field {min(strange)} does not belong to a file of format {chosen.name}. Map only "
             f"{', '.join(chosen.fields)}."
         )
     return chosen

@@ -86,7 +86,7 @@ def bin_width(number: IntArray, ns: IntArray, name: str, bin_s: float | None) ->
         width = round(bin_s * 1e9)
         if _off_grid(number, ns, width).mean() > _OFF_GRID:
             raise IngestError(
-                f"{name}: its times do not fall on bins of {bin_s:g} s; leave the width out to "
+                f"{name}: its times do not fall on bins of {bin_s:g} s. Leave the width out to "
                 "have it found."
             )
         return width
@@ -96,7 +96,7 @@ def bin_width(number: IntArray, ns: IntArray, name: str, bin_s: float | None) ->
     steps = steps[(np.diff(number[order]) == 0) & (steps > 0)]
     if not steps.size:
         raise IngestError(
-            f"{name}: the bin width cannot be told from one time per series; give it as bin_s, in "
+            f"{name}: the bin width cannot be told from one time per series. Give it as bin_s, in "
             "seconds."
         )
     values, counts = np.unique(steps, return_counts=True)
@@ -186,7 +186,7 @@ def _require_room(
         i = int((bins > room).argmax())
         raise IngestError(
             f"{name}: series {names[i]} would have {bins[i]:,} bins of {width / 1e9:g} s between "
-            f"its first and last time, and {max(0, room[i]):,} fit its {rows[i]:,} rows; check the "
+            f"its first and last time, and {max(0, room[i]):,} fit its {rows[i]:,} rows. Check the "
             "times, or give the width as bin_s."
         )
 
@@ -206,8 +206,8 @@ def _require_equal(
             first, last = rows["line"][second - 1], rows["line"][second]
             raise IngestError(
                 f"{name}: {unit}s {first} and {last} give series "
-                f"{identities[rows['number'][second]]['name']} different {field} for the same bin; "
-                "remove one, or map the column that tells them apart (series=COLUMN)."
+                f"{identities[rows['number'][second]]['name']} different {field} for the same bin. "
+                "Remove one, or map the column that tells them apart (series=COLUMN)."
             )
 
 

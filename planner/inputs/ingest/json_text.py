@@ -41,7 +41,7 @@ def read_probe(lines: Records, name: str, rows: int) -> tuple[Mapping[str, Path]
                     columns[column] = path
     if not columns:
         raise IngestError(
-            f"{name}, line {lines.line[0]} is not a JSON object; write one object per line "
+            f"{name}, line {lines.line[0]} is not a JSON object. Write one object per line "
             "(JSON lines), not one array or an indented document."
         )
     check_names(list(columns), name)
@@ -107,12 +107,12 @@ def _parse(lines: Records, columns: Mapping[str, Path], ids: str | None, name: s
     except pl.exceptions.PolarsError as error:
         raise IngestError(
             f"{name}, lines {lines.line[0]} to {lines.line[-1]} cannot be read as JSON lines "
-            f"({error}); write one object per line."
+            f"({error}). Write one object per line."
         ) from None
     if frame.height != lines.start.size:
         raise IngestError(
-            f"{name}, lines {lines.line[0]} to {lines.line[-1]} do not hold one JSON object each; "
-            "write one object per line."
+            f"{name}, lines {lines.line[0]} to {lines.line[-1]} do not hold one JSON object each. "
+            "Write one object per line."
         )
     return _flatten(frame, columns)
 

@@ -80,14 +80,14 @@ def check_names(columns: Sequence[str], name: str) -> None:
     """
     if len(columns) > MAX_COLUMNS:
         raise IngestError(
-            f"{name} has {len(columns):,} columns and {MAX_COLUMNS:,} are allowed; keep those of "
+            f"{name} has {len(columns):,} columns and {MAX_COLUMNS:,} are allowed. Keep those of "
             "time, tokens, requests and labels."
         )
     longest = max(columns, key=len, default="")
     if len(longest) > MAX_NAME:
         raise IngestError(
             f"{name}: a column's name has {len(longest):,} characters ({longest[:40]!r}...) and "
-            f"{MAX_NAME:,} are allowed; check its delimiter and its first line."
+            f"{MAX_NAME:,} are allowed. Check its delimiter and its first line."
         )
 
 

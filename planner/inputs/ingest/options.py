@@ -156,13 +156,13 @@ class IngestOptions:
             )
         for name, value in (("amounts", self.amounts), ("dates", self.dates)):
             if value not in (choices := OFFERED[name].choices):
-                raise IngestError(f"{name} is {value[:40]!r}; choose one of {', '.join(choices)}.")
+                raise IngestError(f"{name} is {value[:40]!r}. Choose one of {', '.join(choices)}.")
         check_zone(self.timezone)
         filters.parse(self.filter or "")
         _one_in(self.sample)
         if self.bin_s is not None and not 0.001 <= self.bin_s <= 366 * 86400:
             raise IngestError(
-                f"bin_s must be between 0.001 s and a year, not {self.bin_s:g}; give the width of "
+                f"bin_s must be between 0.001 s and a year, not {self.bin_s:g}. Give the width of "
                 "one bin in seconds."
             )
         if not 1 <= self.max_tokens <= INT32_MAX:
@@ -174,15 +174,15 @@ class IngestOptions:
         for name, column in mapping.items():
             if name not in known:
                 raise IngestError(
-                    f"There is no field {name!r} to map a column to; request files have "
+                    f"There is no field {name!r} to map a column to. Request files have "
                     f"{', '.join(REQUEST_FIELDS)}, demand files {', '.join(DEMAND_FIELDS)}."
                 )
             if not column:
-                raise IngestError(f"The mapping of {name} names no column; write {name}=COLUMN.")
+                raise IngestError(f"The mapping of {name} names no column. Write {name}=COLUMN.")
             if name in LABELS and self.constant(name) is not None:
                 raise IngestError(
                     f"{name} is given both as a column ({column}) and as a fixed name "
-                    f"({self.constant(name)}); give one of the two."
+                    f"({self.constant(name)}). Give one of the two."
                 )
         # The dataclass is frozen, so plain assignment fails.
         object.__setattr__(self, "mapping", mapping)
@@ -229,7 +229,7 @@ def _one_in(text: str | None) -> float | None:
         number = 0.0
     if not 1 <= number <= 1_000_000:
         raise IngestError(
-            f"sample is {text[:40]!r}; give n from 1 to 1,000,000 where the file holds one in n "
+            f"sample is {text[:40]!r}. Give n from 1 to 1,000,000 where the file holds one in n "
             "requests."
         )
     return number
@@ -253,6 +253,6 @@ def column_mapping(pairs: Iterable[str], called: str = "") -> dict[str, str]:
                 f"{called}{pair}: write field=column, for example arrival=created_at."
             )
         if name in mapping:
-            raise IngestError(f"{name} is mapped twice; keep one.")
+            raise IngestError(f"{name} is mapped twice. Keep one.")
         mapping[name] = column
     return mapping

@@ -44,7 +44,7 @@ def ingest_file(
     source = Source(path, options)
     store = Path(store_dir)
     if store.exists() and any(store.iterdir()) and not (store / META).is_file():
-        raise IngestError(f"The folder {store.name} for the trace holds other files; use another.")
+        raise IngestError(f"The folder {store.name} for the trace holds other files. Use another.")
     with whole_folder(store) as work:
         try:
             with refusals_of_libraries(source.name):
@@ -182,7 +182,7 @@ def _no_rows(table: Table, name: str, tally: Tally) -> IngestError:
         tally.close_batch()
     tally.require_some(rows)
     return IngestError(
-        f"{name}: none of its first rows has as many fields as it has columns; check its delimiter "
+        f"{name}: none of its first rows has as many fields as it has columns. Check its delimiter "
         "and its quotes."
     )
 

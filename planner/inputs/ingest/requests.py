@@ -58,7 +58,7 @@ def read_request_file(reading: Reading) -> Content:
     if ids is not None and table.kind == "csv":
         if "hash_ids" in reading.options.mapping:
             raise IngestError(
-                f"{reading.name}: hash_ids are lists, which CSV cannot hold; give them as JSON "
+                f"{reading.name}: hash_ids are lists, which CSV cannot hold. Give them as JSON "
                 "lines or Parquet."
             )
         ids = None

@@ -62,7 +62,7 @@ class Condition:
 def parse(text: str) -> tuple[Condition, ...]:
     """Return the conditions of a filter; raise IngestError that shows the first bad one."""
     if len(text) > MAX_TEXT:
-        raise IngestError(f"where: the filter has over {MAX_TEXT} characters; shorten it.")
+        raise IngestError(f"where: the filter has over {MAX_TEXT} characters. Shorten it.")
     conditions: list[Condition] = []
     place = 0
     while place < len(text):

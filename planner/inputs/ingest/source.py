@@ -30,11 +30,11 @@ _PIECE = 1 << 20
 _PACKED_PIECE = 1 << 16
 _ZSTD_PIECE = 2048  # a zstd block of a few bytes may expand to 128 KiB; keep a burst small
 _FOREIGN = {
-    b"PK\x03\x04": "a ZIP archive (or a spreadsheet); unpack it or save it as CSV",
-    b"BZh": "a bzip2 file; unpack it or compress it with gzip or zstd",
-    b"\xfd7zXZ": "an xz file; unpack it or compress it with gzip or zstd",
-    b"%PDF": "a PDF document; export the table as CSV",
-    b"SQLite format 3": "an SQLite database; export the table as CSV",
+    b"PK\x03\x04": "a ZIP archive (or a spreadsheet). Unpack it or save it as CSV",
+    b"BZh": "a bzip2 file. Unpack it or compress it with gzip or zstd",
+    b"\xfd7zXZ": "an xz file. Unpack it or compress it with gzip or zstd",
+    b"%PDF": "a PDF document. Export the table as CSV",
+    b"SQLite format 3": "an SQLite database. Export the table as CSV",
 }
 
 
@@ -47,17 +47,17 @@ def check_regular(path: Path | str, name: str = "") -> int:
     try:
         status = Path(path).stat()
         if stat.S_ISDIR(status.st_mode):
-            raise IngestError(f"{name} is a folder; name one file in it.")
+            raise IngestError(f"{name} is a folder. Name one file in it.")
         if not stat.S_ISREG(status.st_mode):
             raise IngestError(
-                f"{name} is a pipe, a socket or a device, which has no end; save what it gives as "
+                f"{name} is a pipe, a socket or a device, which has no end. Save what it gives as "
                 "a file first."
             )
         Path(path).open("rb").close()
     except IngestError:
         raise
     except FileNotFoundError:
-        raise IngestError(f"{name}: there is no such file; check the path.") from None
+        raise IngestError(f"{name}: there is no such file. Check the path.") from None
     except (OSError, ValueError) as error:
         cause = getattr(error, "strerror", None) or "its path is none"
         raise IngestError(f"{name} cannot be opened: {cause}.") from None
@@ -108,12 +108,12 @@ class Expansion:
         if self._bytes > self._limit:
             raise IngestError(
                 f"{self._name} expands to more than {self._limit / GB:g} GB "
-                f"(from {self._size / GB:.3g} GB); split it if it is a real trace."
+                f"(from {self._size / GB:.3g} GB). Split it if it is a real trace."
             )
         if self._bytes > self._credible:
             raise IngestError(
                 f"{self._name} expands more than {CREDIBLE_RATIO} times, to over "
-                f"{self._credible / GB:.1f} GB, which no trace does; give it unpacked, or as "
+                f"{self._credible / GB:.1f} GB, which no trace does. Give it unpacked, or as "
                 "CSV, if it is one."
             )
 
@@ -147,16 +147,16 @@ class Source:
             lower = lower.removesuffix(ending)
         if not lower.endswith(self._extensions):
             raise IngestError(
-                f"{self.name} has an unknown extension; name it {', '.join(self._extensions)}, "
+                f"{self.name} has an unknown extension. Name it {', '.join(self._extensions)}, "
                 f"or one of these followed by {' or '.join(COMPRESSED)}."
             )
         if size == 0:
-            raise IngestError(f"{self.name} is empty; export it again.")
+            raise IngestError(f"{self.name} is empty. Export it again.")
         limit = self._options.max_bytes
         if size > limit:
             raise IngestError(
-                f"{self.name} is {size / GB:.1f} GB, over the quota of {limit / GB:.1f} GB; "
-                "split it or ask for a larger quota."
+                f"{self.name} is {size / GB:.1f} GB, over the quota of {limit / GB:.1f} GB. "
+                "Split it or ask for a larger quota."
             )
         return size
 
@@ -180,12 +180,12 @@ class Source:
             except EOFError:
                 raise IngestError(
                     f"{self.name} is cut short: its {self.compression} data ends before its end "
-                    "mark; copy or upload it again."
+                    "mark. Copy or upload it again."
                 ) from None
             except (zlib.error, zstandard.ZstdError) as error:
                 raise IngestError(
                     f"{self.name} is damaged: its {self.compression} data cannot be unpacked "
-                    f"({error}); copy or upload it again."
+                    f"({error}). Copy or upload it again."
                 ) from None
 
     def _raw(self, file: BinaryIO) -> Iterator[bytes]:
@@ -248,7 +248,7 @@ def as_utf8(pieces: Iterable[bytes], name: str) -> Iterator[bytes]:
                 yield text.encode()
         yield decoder.decode(b"", final=True).encode()
     except UnicodeError:
-        raise IngestError(f"{name} is damaged UTF-16 text; save the file as UTF-8.") from None
+        raise IngestError(f"{name} is damaged UTF-16 text. Save the file as UTF-8.") from None
 
 
 def other_file_type(head: bytes) -> str | None:

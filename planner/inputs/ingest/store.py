@@ -105,7 +105,7 @@ def read_report(store_dir: Path | str) -> IngestReport:
     Raises IngestError for an incomplete store, and Damaged for a broken file.
     """
     if not (Path(store_dir) / META).is_file():
-        raise IngestError("The stored trace is not complete (no meta.json); read its file again.")
+        raise IngestError("The stored trace is not complete (no meta.json). Read its file again.")
     try:
         text = (Path(store_dir) / META).read_text(encoding="utf-8")
         return IngestReport.from_dict(json.loads(text))
@@ -188,7 +188,7 @@ def scan_requests(store_dir: Path | str) -> tuple[IngestReport, pl.LazyFrame]:
     report = read_report(store_dir)
     if report.kind != "requests":
         raise IngestError(
-            f"{report.trace} holds demand per bin, not requests; use it as a demand file."
+            f"{report.trace} holds demand per bin, not requests. Use it as a demand file."
         )
     return report, pl.scan_parquet(request_parts(store_dir))
 
@@ -196,7 +196,7 @@ def scan_requests(store_dir: Path | str) -> tuple[IngestReport, pl.LazyFrame]:
 def _too_many_bins(bins: int, bin_s: float) -> IngestError:
     return IngestError(
         f"Bins of {bin_s:g} s cut this trace into {bins:,}, all series together, and {MAX_BINS:,} "
-        "are allowed; choose a larger bin width."
+        "are allowed. Choose a larger bin width."
     )
 
 

@@ -91,7 +91,7 @@ def refusals_of_libraries(name: str) -> Iterator[None]:
         logger.warning("%s: %s", name, error, exc_info=error)
         cause = str(error).split("\n", 1)[0].strip().rstrip(".")[:200]
         raise IngestError(
-            f"{name} holds something that cannot be read ({cause}); write it again with numbers, "
+            f"{name} holds something that cannot be read ({cause}). Write it again with numbers, "
             "words and times alone."
         ) from None
 
@@ -107,7 +107,7 @@ def open_table(source: Source, options: IngestOptions, scratch: Path) -> Table:
         return _open_parquet(source, options, itertools.chain([head], pieces), scratch)
     if ".parquet" in source.name.lower():
         raise IngestError(
-            f"{source.name} is named a Parquet file but is not one; check that it was written "
+            f"{source.name} is named a Parquet file but is not one. Check that it was written "
             "to the end, or give it its right extension."
         )
     if head.startswith(UTF16):
@@ -130,7 +130,7 @@ def open_table(source: Source, options: IngestOptions, scratch: Path) -> Table:
         pieces = _check_expansion(_join_pieces(rows), expansion)
         head = _head_of(pieces)
         if not head:
-            raise IngestError(f"{source.name} holds no row; export it again.")
+            raise IngestError(f"{source.name} holds no row. Export it again.")
         stream = itertools.chain([head], pieces)
     complete = len(head) < PROBE_BYTES
     lines = _sample(
@@ -214,7 +214,7 @@ def _text_head(head: bytes, name: str) -> bytes:
         raise IngestError(f"{name} is {what}.")
     head = head.removeprefix(_BOM)
     if not head.strip() and len(head) < PROBE_BYTES:
-        raise IngestError(f"{name} is empty; export it again.")
+        raise IngestError(f"{name} is empty. Export it again.")
     return head
 
 
@@ -230,7 +230,7 @@ def _sample(head: bytes, complete: bool, name: str, quoted: bool) -> Records:
     cut = whole_records(head, quoted)
     if cut == 0 or not head[:cut].strip():
         raise IngestError(
-            f"{name} holds no complete line in its first {PROBE_BYTES >> 10} KiB; check that it is "
+            f"{name} holds no complete line in its first {PROBE_BYTES >> 10} KiB. Check that it is "
             "a table with one row per line."
         )
     return records(checked(Block(head[:cut], 1), name), quoted=quoted)

@@ -140,7 +140,7 @@ def documents(pieces: Iterable[bytes], name: str) -> Iterator[Any]:
         try:
             waiting += text.decode(piece or b"", final=piece is None)
         except UnicodeDecodeError:
-            raise IngestError(f"{name} is not UTF-8 text; save the file as UTF-8.") from None
+            raise IngestError(f"{name} is not UTF-8 text. Save the file as UTF-8.") from None
         place = 0
         if not started and waiting.strip():
             started, array = True, waiting.lstrip()[0] == "["
@@ -161,12 +161,12 @@ def documents(pieces: Iterable[bytes], name: str) -> Iterator[Any]:
         most = MAX_RECORD_BYTES if array else DOCUMENT_BYTES
         if len(waiting) > most:
             raise IngestError(
-                f"{name}: value {count + 1} is longer than {most >> 20} MiB; write one object per "
+                f"{name}: value {count + 1} is longer than {most >> 20} MiB. Write one object per "
                 "line (JSON lines)."
             )
     if waiting.strip(" \r\n\t,]"):
         raise IngestError(
-            f"{name} is not JSON after value {count} ({waiting.strip()[:40]!r}); write it again, "
+            f"{name} is not JSON after value {count} ({waiting.strip()[:40]!r}). Write it again, "
             "or write one object per line (JSON lines)."
         )
 

@@ -121,8 +121,8 @@ class Bucket:
         objects = list(islice(self.listed(below), MOST_LISTED + 1))
         if len(objects) > MOST_LISTED:
             raise SourceError(
-                f"prefix: {self._bucket} holds more than {MOST_LISTED:,} objects there; "
-                "name a narrower prefix."
+                f"prefix: {self._bucket} holds more than {MOST_LISTED:,} objects there. "
+                "Name a narrower prefix."
             )
         return objects
 
@@ -173,8 +173,8 @@ class Bucket:
                     size = max(size, out.tell())
         if size > most_bytes:
             raise NotCopied(
-                f"{key[:200]!a} is larger than the {most_bytes / 1e9:g} GB that a file may have; "
-                "split it, or compress it."
+                f"{key[:200]!a} is larger than the {most_bytes / 1e9:g} GB that a file may have. "
+                "Split it, or compress it."
             )
 
     def _refuse_other_address(self, request: Any, **_: Any) -> None:
@@ -189,7 +189,7 @@ class Bucket:
 
     def _other_region_words(self) -> str:
         return (
-            f"{self._bucket} lies elsewhere than at {self._server.url}; give the server of its "
+            f"{self._bucket} lies elsewhere than at {self._server.url}. Give the server of its "
             "region, and signing_region."
         )
 
@@ -201,32 +201,32 @@ class Bucket:
         except _OtherAddress as problem:
             raise SourceError(str(problem)) from None
         except ParamValidationError:
-            raise SourceError(f"bucket: {self._bucket} is no name of a bucket; check it.") from None
+            raise SourceError(f"bucket: {self._bucket} is no name of a bucket. Check it.") from None
         except ClientError as problem:
             code = str(problem.response.get("Error", {}).get("Code", ""))
             if key and code not in ELSEWHERE:
                 raise NotCopied(
-                    f"{self._server.host} does not give {key[:200]!a} ({code[:80]}); check its "
+                    f"{self._server.host} does not give {key[:200]!a} ({code[:80]}). Check its "
                     "class of storage, and whether the credentials may get it."
                 ) from None
             raise SourceError(self._error_words(code)) from None
         except (BotoCoreError, ResponseParserError, OSError) as problem:
             raise SourceError(
                 f"{self._server.host}:{self._server.port} did not answer as an S3 store does "
-                f"({type(problem).__name__}); check url, and whether it is up."
+                f"({type(problem).__name__}). Check url, and whether it is up."
             ) from None
 
     def _error_words(self, code: str) -> str:
         if code in ELSEWHERE:
             return self._other_region_words()
         if code == "NoSuchBucket":
-            return f"bucket: {self._server.host} has no bucket {self._bucket}; check the name."
+            return f"bucket: {self._server.host} has no bucket {self._bucket}. Check the name."
         if code in REFUSED:
             done, may = "used", "list the bucket, and get, put and delete its objects"
             if self._methods == {"GET"}:
                 done, may = "read", "list the bucket and get its objects"
             return (
-                f"{self._server.host} refuses to have {self._bucket} {done} ({code}); check the "
+                f"{self._server.host} refuses to have {self._bucket} {done} ({code}). Check the "
                 f"credentials, which may {may}."
             )
         return f"{self._server.host} answered {code[:80]!a} to a request for {self._bucket}."

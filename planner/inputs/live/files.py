@@ -36,7 +36,7 @@ def samples_of_file(store: Path, report: IngestReport, bin_s: int, others: pl.Da
     if report.clock != UTC:
         raise IngestError(
             f"{report.trace} has no calendar times, only seconds from its start, so it has no "
-            "place in a series that grows; export it with dates."
+            "place in a series that grows. Export it with dates."
         )
     if report.kind == "demand":
         return Samples(bin_s, _of_demand(store, report, bin_s), no_histograms())
@@ -51,7 +51,7 @@ def samples_of_file(store: Path, report: IngestReport, bin_s: int, others: pl.Da
         when = pl.from_epoch(pl.Series([start]), "s").dt.strftime("%Y-%m-%d %H:%M")[0]
         raise IngestError(
             f"{report.trace} holds requests of a time that another file of this source has, from "
-            f"{when} on, and they would count twice; cut it there."
+            f"{when} on, and they would count twice. Cut it there."
         )
     return Samples(bin_s, bins, _lengths(store, bin_s, origin))
 
@@ -87,7 +87,7 @@ def _of_demand(store: Path, report: IngestReport, bin_s: int) -> pl.DataFrame:
         if per_bin < 1 or abs(per_bin - round(per_bin)) > 1e-9:
             raise IngestError(
                 f"{report.trace} counts in bins of {columns.bin_s:g} s, of which no whole number "
-                f"fits into the source's {bin_s} s; export it in narrower bins."
+                f"fits into the source's {bin_s} s. Export it in narrower bins."
             )
         place = np.floor(
             (columns.start_s + columns.bin_s * np.arange(len(columns.requests))) / bin_s + 1e-9

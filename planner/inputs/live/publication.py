@@ -63,7 +63,7 @@ def _grids(samples: Samples, name: str) -> tuple[list[Grid], list[str]]:
     counted = samples.bins.filter(pl.any_horizontal(pl.col(*AMOUNTS).is_not_null()))
     if counted.is_empty():
         raise IngestError(
-            f"Source {name} has counted no request or token yet; read it again once it has."
+            f"Source {name} has counted no request or token yet. Read it again once it has."
         )
     start, end = int(str(counted["bin_start"].min())), int(str(counted["bin_start"].max()))
     bins = (end - start) // samples.bin_s + 1
@@ -71,7 +71,7 @@ def _grids(samples: Samples, name: str) -> tuple[list[Grid], list[str]]:
     if bins * len(groups) > MAX_BINS:
         raise IngestError(
             f"Source {name} has {bins * len(groups):,} bins of {samples.bin_s} s, and {MAX_BINS:,} "
-            "are allowed; make one with wider bins."
+            "are allowed. Make one with wider bins."
         )
     grids, few = [], 0
     for key, group in groups.items():

@@ -67,7 +67,7 @@ class PushedSamples:
     def __post_init__(self) -> None:
         if not 1 <= len(self.samples) <= MOST_SAMPLES:
             raise SourceError(
-                f"samples: {len(self.samples):,} were sent; send 1 to {MOST_SAMPLES:,} at a time."
+                f"samples: {len(self.samples):,} were sent. Send 1 to {MOST_SAMPLES:,} at a time."
             )
         for index, sample in enumerate(self.samples):
             _check(sample, f"samples[{index}]", self.now)
@@ -85,7 +85,7 @@ def samples_of(sent: PushedSamples, bin_s: int) -> Samples:
         if start % bin_s or sample.time.microsecond:
             raise SourceError(
                 f"{where}.time: {sample.time:%Y-%m-%dT%H:%M:%SZ} is not where a bin of {bin_s} s "
-                "begins; send sums of whole bins, by their beginning."
+                "begins. Send sums of whole bins, by their beginning."
             )
         keys = {key: getattr(sample, key) for key in KEYS}
         place = (*keys.values(), start)
@@ -115,12 +115,12 @@ def _check(sample: Sample, where: str, now: datetime) -> None:
         raise SourceError(f"{where}.time: {sample.time.isoformat()} is not in the past.")
     figures: list[Any] = [getattr(sample, name) for name in (*AMOUNTS, *GAUGES)]
     if all(value is None for value in figures):
-        raise SourceError(f"{where}: nothing is said of this bin; give requests at least.")
+        raise SourceError(f"{where}: nothing is said of this bin. Give requests at least.")
     for name, value in zip((*AMOUNTS, *GAUGES), figures, strict=True):
         if value is not None and not 0 <= value <= LARGEST:
             raise SourceError(f"{where}.{name}: give a number from 0 to {LARGEST:g}.")
     if sample.kv_use is not None and sample.kv_use > 1:
-        raise SourceError(f"{where}.kv_use: {sample.kv_use:g} is no share; give 0 to 1.")
+        raise SourceError(f"{where}.kv_use: {sample.kv_use:g} is no share. Give 0 to 1.")
     for name in HISTOGRAM_FIELDS:
         _check_histogram(getattr(sample, name), f"{where}.{name}")
 
@@ -133,7 +133,7 @@ def _check_histogram(histogram: Mapping[str, float] | None, where: str) -> None:
             bound = -1.0
         if not bound > 0 or not 0 <= count <= LARGEST:
             raise SourceError(
-                f"{where}: {most}: {count} is no bucket; give upper bounds above 0 (or +Inf) and "
+                f"{where}: {most}: {count} is no bucket. Give upper bounds above 0 (or +Inf) and "
                 "how many were in each bucket alone."
             )
 

@@ -96,9 +96,9 @@ KINDS: Mapping[str, type[Section]] = {
 def settings_of(kind: str, fields: Mapping[str, Any]) -> Any:
     """Return checked settings; raise SourceError with the first fault and its field."""
     if kind not in KINDS:
-        raise SourceError(f"kind is {kind!r}; give one of {', '.join(KINDS)}.")
+        raise SourceError(f"kind is {kind!r}. Give one of {', '.join(KINDS)}.")
     if "\\u0000" in json.dumps(dict(fields), default=str):
-        raise SourceError("settings: a text in them has a NUL character; remove it.")
+        raise SourceError("settings: a text in them has a NUL character. Remove it.")
     try:
         checked = KINDS[kind].model_validate(dict(fields))
     except ValidationError as problem:

@@ -22,17 +22,17 @@ def computed_profile(
     """
     if spec.kind not in COMPUTED:
         raise CatalogueError(
-            f"A {spec.kind} profile needs benchmark rows; choose {' or '.join(COMPUTED)} without "
+            f"A {spec.kind} profile needs benchmark rows. Choose {' or '.join(COMPUTED)} without "
             "them."
         )
     if model.shape is None:
         raise CatalogueError(
-            f"{model.name} is known by its memory alone; add it from its config.json, which says "
+            f"{model.name} is known by its memory alone. Add it from its config.json, which says "
             "what it computes."
         )
     if spec.kind == "operator" and kernels is None:
         raise CatalogueError(
-            "An operator profile needs at least one file of measured kernels; upload it under "
+            "An operator profile needs at least one file of measured kernels. Upload it under "
             "Calibration, or take a roofline, which needs none."
         )
     limits = serving_limits(

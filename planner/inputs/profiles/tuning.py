@@ -64,7 +64,7 @@ def observations_of_file(data: bytes, file_name: str) -> list[dict[str, float]]:
     Raises IngestError with the line of the first invalid row.
     """
     if len(data) > MAX_FILE_BYTES:
-        raise IngestError(f"{file_name} is larger than {MAX_FILE_BYTES / 1e6:g} MB; split it.")
+        raise IngestError(f"{file_name} is larger than {MAX_FILE_BYTES / 1e6:g} MB. Split it.")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / short_name(file_name)
         path.write_bytes(data)

@@ -22,7 +22,7 @@ def steps_of(address: str) -> tuple[str, ...]:
     """Return the keys on the way to a value; raise ScenarioError for an invalid address."""
     if not _WHOLE.fullmatch(address):
         raise ScenarioError(
-            f"{address!r} is no address of a scenario's value; write one such as "
+            f"{address!r} is no address of a scenario's value. Write one such as "
             "horizon.period_s or tiers[chat].ttft_ms."
         )
     return tuple(key or index for key, index in _STEP.findall(address))

@@ -67,7 +67,7 @@ def _load(text: str, name: str) -> CommentedMap:
     if len(text) > MAX_CHARACTERS:
         raise ScenarioError(f"{name}: the scenario is longer than {MAX_CHARACTERS:,} characters.")
     if _open_brackets(text) > MOST_BRACKETS:
-        raise ScenarioError(f"{name}: nested deeper than any scenario; check the brackets.")
+        raise ScenarioError(f"{name}: nested deeper than any scenario. Check the brackets.")
     try:
         data = _yaml().load(text)
     except MarkedYAMLError as error:
@@ -77,7 +77,7 @@ def _load(text: str, name: str) -> CommentedMap:
         raise ScenarioError(f"{name}: not valid YAML: {error}.") from None
     except RecursionError:
         raise ScenarioError(
-            f"{name}: nested deeper than any scenario; check the brackets."
+            f"{name}: nested deeper than any scenario. Check the brackets."
         ) from None
     except ValueError as error:  # a date such as 2024-13-01: ruamel gives no line
         if "integer string conversion" in str(error):
@@ -91,8 +91,8 @@ def _load(text: str, name: str) -> CommentedMap:
         ) from None
     if not isinstance(data, CommentedMap):
         raise ScenarioError(
-            f"{name}, line 1: a scenario is a mapping that begins with 'version: 1'; "
-            "see docs/examples for one to start from."
+            f"{name}, line 1: a scenario is a mapping that begins with 'version: 1'. "
+            "See docs/examples for one to start from."
         )
     if fault := fault_of_extent(data):
         raise ScenarioError(f"{name}: {fault}.")
@@ -211,7 +211,7 @@ def values_of(text: str, name: str = "values") -> list[Any]:
         values = _yaml().load(f"[{text}]")
     except (YAMLError, ValueError, RecursionError):
         raise ScenarioError(
-            f"{name}: {text[:60]!r} are no values; write them with commas between, as 0.5, 1, 2."
+            f"{name}: {text[:60]!r} are no values. Write them with commas between, as 0.5, 1, 2."
         ) from None
     return [_bare_value(value) for value in values]
 
@@ -361,16 +361,16 @@ def _message(fault: Any) -> str:
     if kind == "extra_forbidden":
         return remedy(Scenario, fault["loc"])
     if kind == "missing":
-        return "this is missing; add it"
+        return "this is missing. Add it"
     if kind == "list_type":
-        return "this is a list; begin each of its entries with '- '"
+        return "this is a list. Begin each of its entries with '- '"
     if kind == "union_tag_not_found":
-        return f"{_without_quotes(fault['ctx']['discriminator'])} is missing; add it"
+        return f"{_without_quotes(fault['ctx']['discriminator'])} is missing. Add it"
     if kind == "union_tag_invalid":
         what, tags = (
             _without_quotes(fault["ctx"][name]) for name in ("discriminator", "expected_tags")
         )
-        return f"there is no such {what}; choose from {tags}, not {fault['ctx']['tag']!r}"
+        return f"there is no such {what}. Choose from {tags}, not {fault['ctx']['tag']!r}"
     if kind.startswith("datetime_") or "literal['end']" in fault["loc"]:
         end = ", or end for the time after the trace" if fault["loc"][-2:-1] == ("start",) else ""
         return f"{FORM_OF_MOMENTS}{end}, not {value!r}"

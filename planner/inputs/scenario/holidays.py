@@ -36,7 +36,7 @@ def _check_holiday(value: str) -> str:
         _country(value, [2000])
     except NotImplementedError:
         raise ValueError(
-            f"{value!r} is no country or date that is known here; give {GIVE}"
+            f"{value!r} is no country or date that is known here. Give {GIVE}"
         ) from None
     return value
 

@@ -63,7 +63,7 @@ def link_of(
     if rate is None:
         if gpu.network_bytes_s is None:
             raise ScenarioError(
-                f"serving: {model.name} prefills on {gpu.name}, which has no network_gb_s; give "
+                f"serving: {model.name} prefills on {gpu.name}, which has no network_gb_s. Give "
                 "kv_transfer.gb_s, or the GPU's network_gb_s."
             )
         rate = gpu.network_bytes_s * tp / GIGA

@@ -34,11 +34,11 @@ def plan_problems(scenario: Scenario) -> Iterator[tuple[Path, str]]:
         if tier.deferrable and tier.name in scenario.forecast.quantiles:
             yield (
                 ("forecast", "quantiles", tier.name),
-                f"tier {tier.name!r} may wait and is planned for by its deadline, or niw_buffer; "
-                "leave it out",
+                f"tier {tier.name!r} may wait and is planned for by its deadline, or niw_buffer. "
+                "Leave it out",
             )
     if objective.limited is None and (priorities.models or priorities.tiers):
         yield (
             ("objective", "priorities"),
-            "priorities choose who is served where not all can be; give limited with them",
+            "priorities choose who is served where not all can be. Give limited with them",
         )

@@ -31,14 +31,14 @@ def references(scenario: Scenario) -> list[tuple[Path, str]]:
         seen: set[str] = set()
         for i, item in enumerate(getattr(scenario, section)):
             if item.name in seen:
-                problems.append(((section, i), f"{item.name!r} is there twice; keep one"))
+                problems.append(((section, i), f"{item.name!r} is there twice. Keep one"))
             seen.add(item.name)
     problems += _policy_problems(scenario)
     for i, profile in enumerate(scenario.profiles):
         known(("profiles", i, "model"), "model", profile.model, models)
     problems += _profile_problems(scenario)
     for model in sorted(models - {profile.model for profile in scenario.profiles}):
-        problems.append((("profiles",), f"model {model!r} has no profile; add one"))
+        problems.append((("profiles",), f"model {model!r} has no profile. Add one"))
     for i, region in enumerate(scenario.regions):
         for other in region.latency_ms:
             known(("regions", i, "latency_ms", other), "region", other, regions)
@@ -73,15 +73,15 @@ def references(scenario: Scenario) -> list[tuple[Path, str]]:
         known((*path, "gpu"), "GPU", replicas.gpu, gpus)
         offers = {region.name: region.spot for region in scenario.regions}
         if replicas.spot and replicas.gpu not in offers.get(replicas.region, {}):
-            words = f"region {replicas.region!r} does not offer {replicas.gpu} as spot; add it "
+            words = f"region {replicas.region!r} does not offer {replicas.gpu} as spot. Add it "
             problems.append(((*path, "spot"), words + "there under spot, or leave this out"))
         if replicas.maximum is not None and replicas.maximum < (replicas.minimum or 0):
-            problems.append(((*path, "maximum"), "the maximum is below the minimum; raise it"))
+            problems.append(((*path, "maximum"), "the maximum is below the minimum. Raise it"))
         if replicas.lent and scenario.fleet.starts is None:
-            problems.append(((*path, "lent"), "lent replicas need fleet.starts; add it"))
+            problems.append(((*path, "lent"), "lent replicas need fleet.starts. Add it"))
         if replicas.maximum is not None and replicas.maximum < replicas.replicas:
             problems.append(
-                ((*path, "maximum"), "the maximum is below the replicas of today; raise it")
+                ((*path, "maximum"), "the maximum is below the replicas of today. Raise it")
             )
     if all(tier.deferrable for tier in scenario.tiers):
         problems.append((("tiers",), "every tier is deferrable; at least one must not be"))
@@ -89,7 +89,7 @@ def references(scenario: Scenario) -> list[tuple[Path, str]]:
         any(policy.traits.needs_current_fleet for policy in scenario.policies)
         and not scenario.fleet.today
     ):
-        problems.append((("policies",), "policy 'today' needs fleet.today; add the current fleet"))
+        problems.append((("policies",), "policy 'today' needs fleet.today. Add the current fleet"))
     return problems
 
 
@@ -105,7 +105,7 @@ def _policy_problems(scenario: Scenario) -> list[tuple[Path, str]]:
     }
     for i, policy in enumerate(scenario.policies):
         if policy.key in seen:
-            what = f"{policy.name!r} is there twice; keep one, or give each a label"
+            what = f"{policy.name!r} is there twice. Keep one, or give each a label"
             problems.append((("policies", i), what))
         seen.add(policy.key)
         for j, step in enumerate(getattr(policy, "timetable", ())):
@@ -124,7 +124,7 @@ def _policy_problems(scenario: Scenario) -> list[tuple[Path, str]]:
         problems.append(
             (
                 ("objective", "baseline"),
-                f"there is no policy {baseline!r}; choose one of this scenario's, or from "
+                f"there is no policy {baseline!r}. Choose one of this scenario's, or from "
                 f"{', '.join(policy_names())}",
             )
         )
@@ -140,14 +140,14 @@ def _profile_problems(scenario: Scenario) -> list[tuple[Path, str]]:
         if profile.attention_ffn is not None:
             same += (profile.attention_ffn.attention, profile.attention_ffn.ffn)
         if same in have:
-            words = f"{profile.model} on {profile.gpu} is there twice; keep one, or let tp, "
+            words = f"{profile.model} on {profile.gpu} is there twice. Keep one, or let tp, "
             problems.append((("profiles", i), words + "precision or role tell them apart"))
         have.add(same)
         other = {"prefill": "decode", "decode": "prefill"}.get(profile.role)
         roles = {section.role for section in scenario.profiles if section.model == profile.model}
         if other and other not in roles:
             words = f"{profile.model} has a {profile.role} profile and none with role: {other}"
-            problems.append((("profiles", i, "role"), f"{words}; add one"))
+            problems.append((("profiles", i, "role"), f"{words}. Add one"))
     return problems
 
 
@@ -161,11 +161,11 @@ def _serving_problems(scenario: Scenario, models: set[str]) -> list[tuple[Path, 
             words = f"model {row.model!r} is not in this scenario, which has {have}"
             problems.append((("serving", i, "model"), words))
         if row.model in seen:
-            words = f"{row.model or 'the row for all models'} is there twice; keep one"
+            words = f"{row.model or 'the row for all models'} is there twice. Keep one"
             problems.append((("serving", i), words))
         seen.add(row.model)
     routing = scenario.fleet.routing
     if routing.release_two_below > routing.release_one_below:
-        words = "above release_one_below; lower it to release_one_below or less"
+        words = "above release_one_below. Lower it to release_one_below or less"
         problems.append((("fleet", "routing", "release_two_below"), words))
     return problems

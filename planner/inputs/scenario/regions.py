@@ -51,7 +51,7 @@ def _carbon(
         return grams, None
     if like is None:
         raise ScenarioError(
-            f"regions: {section.name} has no carbon_g_per_kwh; give it, or 'like' with one of "
+            f"regions: {section.name} has no carbon_g_per_kwh. Give it, or 'like' with one of "
             f"{', '.join(sorted(catalogue.regions()))}."
         )
     facts.append((what, like.sources["carbon_g_per_kwh"]))
@@ -95,7 +95,7 @@ def price_of(
     if not section.capacity.get(gpu):
         return 0.0  # no GPUs to pay for
     raise ScenarioError(
-        f"regions: {section.name} has no price for {gpu}; add usd_per_gpu_hour: {{{gpu}: ...}}, "
+        f"regions: {section.name} has no price for {gpu}. Add usd_per_gpu_hour: {{{gpu}: ...}}, "
         "or 'like' with a built-in region that has one."
     )
 
@@ -120,7 +120,7 @@ def spot_price_of(
         facts.append((what, like.sources[f"spot {known_as}"]))
         return like.spot_usd_per_gpu_hour[known_as]
     raise ScenarioError(
-        f"regions: {section.name} has no spot price for {gpu}; add usd_per_gpu_hour to its spot, "
+        f"regions: {section.name} has no spot price for {gpu}. Add usd_per_gpu_hour to its spot, "
         "or 'like' with a built-in region that has one."
     )
 
@@ -161,7 +161,7 @@ def _built_in_region(section: RegionSection) -> catalogue.CatalogueRegion | None
     built_in = catalogue.regions()
     if section.like not in built_in:
         raise ScenarioError(
-            f"regions: region {section.like!r} is not built in; give it in full, or use one of "
+            f"regions: region {section.like!r} is not built in. Give it in full, or use one of "
             f"{', '.join(sorted(built_in))}."
         )
     return built_in[section.like]

@@ -68,7 +68,7 @@ def bounds(
             raise ScenarioError(
                 f"fleet.today: {running} {'spot ' if row.spot else ''}replicas of {row.model} on "
                 f"{row.gpu} in {row.region} "
-                f"are more than the {maximum[cell]} that fit; raise the region's capacity."
+                f"are more than the {maximum[cell]} that fit. Raise the region's capacity."
             )
         today[cell] = row.replicas
         if row.maximum is not None:
@@ -116,10 +116,10 @@ def column_of(
     )
     if not of_gpu:
         raise ScenarioError(
-            f"fleet.today: {row.model} has no profile on {row.gpu}; add one, or remove the row."
+            f"fleet.today: {row.model} has no profile on {row.gpu}. Add one, or remove the row."
         )
     which = "several profiles" if fitting else "no profile"
     raise ScenarioError(
-        f"fleet.today: {which} of {row.model} on {row.gpu} fit the row in {row.region}; name one "
+        f"fleet.today: {which} of {row.model} on {row.gpu} fit the row in {row.region}. Name one "
         f"by tp, precision and role, of: {have}."
     )

@@ -88,5 +88,5 @@ def _find(
         near = str(error).partition("; the nearest are ")[2].rstrip(".")
         names = near or ", ".join(sorted([*built_in, *kept])[:LISTED]) + " ..."
         raise ScenarioError(
-            f"{section}: {what} {name!r} is not built in; give it in full, or use one of {names}."
+            f"{section}: {what} {name!r} is not built in. Give it in full, or use one of {names}."
         ) from None

@@ -60,7 +60,7 @@ def _built_in(section: Profile) -> Speed:
         low = "" if section.precision == "bf16" else f" in {section.precision}"
         raise ScenarioError(
             f"profiles: there is no built-in profile of {section.model}{low} on {section.tp} x "
-            f"{section.gpu}; give alpha_ms, beta_ms, gamma_ms and delta_ms, or kind: roofline to "
+            f"{section.gpu}. Give alpha_ms, beta_ms, gamma_ms and delta_ms, or kind: roofline to "
             "estimate it from published specifications" + (f", or use {have}." if have else ".")
         )
     against = contradictions(built_in).get((model, gpu, section.tp))
@@ -125,7 +125,7 @@ def _roofline(section: Profile, model: ModelSpec, gpu: GpuSpec, known: UserFacts
     """Return the computed profile of a section, corrected by stored measurements."""
     if model.shape is None:
         raise ScenarioError(
-            f"profiles: kind: roofline needs to know what {section.model} computes; give the model "
+            f"profiles: kind: roofline needs to know what {section.model} computes. Give the model "
             "by shape or config instead of weight_gb, or a built-in one."
         )
     arrangement = _arrangement(section)
@@ -203,7 +203,7 @@ def _stored_profile(section: Profile, known: UserFacts) -> Speed:
     name = section.name or ""
     if name not in known.profiles:
         raise ScenarioError(
-            f"profiles: {name!r} is not a stored profile; give model, gpu and tp of a built-in "
+            f"profiles: {name!r} is not a stored profile. Give model, gpu and tp of a built-in "
             "profile, or alpha_ms to delta_ms."
         )
     profile = known.profiles[name]
@@ -211,6 +211,6 @@ def _stored_profile(section: Profile, known: UserFacts) -> Speed:
     if stated != (profile.model, profile.gpu, profile.tp):
         raise ScenarioError(
             f"profiles: {name} is of {profile.model} on {profile.tp} x {profile.gpu}, not of "
-            f"{stated[0]} on {stated[2]} x {stated[1]}; correct model, gpu and tp."
+            f"{stated[0]} on {stated[2]} x {stated[1]}. Correct model, gpu and tp."
         )
     return profile

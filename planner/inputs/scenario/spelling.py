@@ -21,11 +21,11 @@ def remedy(scenario: type[BaseModel], where: Sequence[str | int]) -> str:
     known = sorted(set(_keys(scenario, section)))
     near = get_close_matches(str(wrong), known, n=1, cutoff=0.7)
     if near:
-        return f"this key is not known; use {near[0]}, or remove it"
+        return f"this key is not known. Use {near[0]}, or remove it"
     if not known:
-        return "this key is not known; remove it"
+        return "this key is not known. Remove it"
     more = ", ..." if known[LISTED:] else ""
-    return f"this key is not known; remove it, or choose from {', '.join(known[:LISTED])}{more}"
+    return f"this key is not known. Remove it, or choose from {', '.join(known[:LISTED])}{more}"
 
 
 def _keys(root: type[BaseModel], section: Iterable[str | int]) -> Iterator[str]:

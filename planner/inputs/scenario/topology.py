@@ -80,7 +80,7 @@ def topology_of(scenario: Scenario, hardware: Hardware, facts: Facts) -> Topolog
         centres.append((section.name, _shape(section, int(nodes.sum())), nodes.tolist()))
         words = f"{section.name}: {describe(centres[-1][1])}"
         if section.topology is None:
-            words += ", from the capacity alone; give regions[].topology"
+            words += ", from the capacity alone. Give regions[].topology"
         facts.append((f"Network of {section.name}", Provenance("assumed", words)))
     try:
         tree = build_topology(types, centres, [1] * len(types))
@@ -126,7 +126,7 @@ def _shape(section: Region, nodes: int) -> Shape:
     if stated.mixed_s1 + (stated.mixed_s2 or 0) > stated.s2:
         raise ScenarioError(
             f"regions: the topology of {section.name} has {stated.s2} S2 switches and "
-            f"{stated.mixed_s1 + (stated.mixed_s2 or 0)} of them are to be mixed; lower mixed_s1 "
+            f"{stated.mixed_s1 + (stated.mixed_s2 or 0)} of them are to be mixed. Lower mixed_s1 "
             "or mixed_s2."
         )
     return Shape(

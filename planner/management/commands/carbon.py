@@ -33,9 +33,9 @@ class Command(HeadroomCommand):
             try:
                 values = hourly_of_csv(path.read_text(encoding="utf-8"), path.name)
             except UnicodeDecodeError:
-                raise CatalogueError(f"{path.name} is not a text file; give CSV.") from None
+                raise CatalogueError(f"{path.name} is not a text file. Give CSV.") from None
         elif path.suffix:
-            raise CatalogueError(f"{path}: there is no such file; give a CSV, or a country code.")
+            raise CatalogueError(f"{path}: there is no such file. Give a CSV, or a country code.")
         elif options["mean"] is not None and not 0 <= options["mean"] <= MOST_G_PER_KWH:
             raise CatalogueError(f"--mean must be 0 to {MOST_G_PER_KWH:,} g CO2e per kWh.")
         else:

@@ -84,7 +84,7 @@ class Command(HeadroomCommand):
         if options["rows"]:
             if fields:
                 raise PlannerError(
-                    f"--{next(iter(fields)).replace('_', '-')} and --rows exclude each other; make "
+                    f"--{next(iter(fields)).replace('_', '-')} and --rows exclude each other. Make "
                     "it a column of the file."
                 )
             return {"rows": estimate_file(options["rows"], measured)}
@@ -92,7 +92,7 @@ class Command(HeadroomCommand):
         needed = [name for name in NEEDED if name != "concurrency" or "rate" not in fields]
         missing = [name for name in needed if name not in fields]
         if {"rate", "concurrency"} <= fields.keys():
-            raise PlannerError("--rate and --concurrency exclude each other; give one.")
+            raise PlannerError("--rate and --concurrency exclude each other. Give one.")
         if missing:
             raise PlannerError(
                 f"--{missing[0]} is missing; estimate needs {', '.join(f'--{n}' for n in NEEDED)}, "

@@ -88,4 +88,4 @@ def _text(file: str) -> str:
     try:
         return Path(file).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
-        raise PlannerError(f"{file} is not UTF-8 text; give YAML or a launch line.") from None
+        raise PlannerError(f"{file} is not UTF-8 text. Give YAML or a launch line.") from None

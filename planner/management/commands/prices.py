@@ -29,9 +29,9 @@ class Command(HeadroomCommand):
         if options["file"]:
             path = Path(options["file"])
             if not path.is_file():
-                raise CatalogueError(f"{path}: there is no such file; give a CSV or YAML file.")
+                raise CatalogueError(f"{path}: there is no such file. Give a CSV or YAML file.")
             if path.stat().st_size > MAX_BYTES:
-                raise CatalogueError(f"{path.name} is larger than {MAX_BYTES:,} bytes; split it.")
+                raise CatalogueError(f"{path.name} is larger than {MAX_BYTES:,} bytes. Split it.")
             price_list_save(
                 user=None, data=path.read_bytes(), file_name=path.name, name=options["name"]
             )
@@ -46,4 +46,4 @@ class Command(HeadroomCommand):
             f"{row['name']}: {row['prices']:,} prices from {row['source']}"
             for row in answer["price_lists"]
         ]
-        return "\n".join(rows) or "There is no price list; give a file to keep one."
+        return "\n".join(rows) or "There is no price list. Give a file to keep one."

@@ -108,13 +108,13 @@ class Command(HeadroomCommand):
         rows = [file for file in files if file.kind == Calibration.Kind.BENCHMARK]
         if len(rows) > 1:
             raise PlannerError(
-                "Give one file of benchmark rows at a time; join JSON files before (cat run-*.json "
+                "Give one file of benchmark rows at a time. Join JSON files before (cat run-*.json "
                 "> runs.json), and tables under one header."
             )
         if not rows and options["kind"] not in COMPUTED:
             hint = f"; {kernels[0].name} holds measured kernels" if kernels else ""
             raise PlannerError(
-                f"A {options['kind']} profile is fitted to benchmark rows; name a file{hint}."
+                f"A {options['kind']} profile is fitted to benchmark rows. Name a file{hint}."
             )
         spec = _spec(options, rows[0] if rows else None, tuple(kernel.pk for kernel in kernels))
         if rows:
@@ -205,7 +205,7 @@ def _spec(
             )
             raise PlannerError(
                 f"{rows.name} has {len(rows.report['arrangements'])} arrangements, {len(fitting)} "
-                f"of which fit --model, --gpu and --tp; choose one of: {have}."
+                f"of which fit --model, --gpu and --tp. Choose one of: {have}."
             )
         only = fitting[0]
     model = named.get("model") or _catalogue_name(catalogue.model_name, only.get("model") or "")
@@ -213,7 +213,7 @@ def _spec(
     tp = int(named.get("tp") or only.get("tp") or 1)
     for what, value in (("model", model), ("gpu", gpu)):
         if not value:
-            raise PlannerError(f"--{what} is missing; name it.")
+            raise PlannerError(f"--{what} is missing. Name it.")
     name = options["name"] or f"{model} {gpu} tp{tp}".replace("/", "-")
     limits = ("max_batch", "max_batch_tokens", "kv_capacity_tokens")
     return ProfileSpec(

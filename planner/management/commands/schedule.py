@@ -135,7 +135,7 @@ def _scenario(command: Command, source: str) -> Scenario:
     scenario = Scenario.objects.filter(name=name).first()
     if scenario is not None and Path(source).exists() and scenario.document != document:
         raise PlannerError(
-            f"{source}: there is another scenario {name!r} already; give the file another name in "
+            f"{source}: there is another scenario {name!r} already. Give the file another name in "
             "name, or say --scenario with the stored one's."
         )
     return scenario or scenario_create(owner=None, document=document)

@@ -55,13 +55,13 @@ class Command(BaseCommand):
             # A check must not collide with a running site.
             port = 0 if check else DEFAULT_PORT
         if not 0 <= port <= 65535:
-            self._refuse(f"--port {port} is no port; give a number from 0 to 65535.")
+            self._refuse(f"--port {port} is no port. Give a number from 0 to 65535.")
         if check and not demo:
             self._refuse("--check looks at the demo, so it cannot go with --no-demo.")
         if demo and options["host"] not in LOOPBACK:
             self._refuse(
                 f"--host {options['host']} lets others in, and the demo's login is an admin's for "
-                "this machine; add --no-demo, and bin/manage user add for each person."
+                "this machine. Add --no-demo, and bin/manage user add for each person."
             )
         try:
             lock = only_one(settings.HEADROOM_DATA_DIR)

@@ -55,7 +55,7 @@ class Command(HeadroomCommand):
         if action == "list":
             return {"users": [_person_line(person) for person in people_list()]}
         if not name:
-            raise PlannerError(f"user {action}: the name is missing; give it after {action}.")
+            raise PlannerError(f"user {action}: the name is missing. Give it after {action}.")
         if action in ("add", "join", "role") and role is None:
             there_are = ", ".join(User.Role.values)
             raise PlannerError(f"user {action}: --role is missing; there are {there_are}.")

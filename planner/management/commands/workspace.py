@@ -42,7 +42,7 @@ class Command(HeadroomCommand):
         if action == "list":
             return {"workspaces": [_workspace_line(workspace) for workspace in workspaces_list()]}
         if not which:
-            raise PlannerError(f"workspace {action}: the name is missing; give it after {action}.")
+            raise PlannerError(f"workspace {action}: the name is missing. Give it after {action}.")
         if action == "remove":
             workspace = workspace_of(which)
             done = workspace_remove(by=None, workspace=workspace, confirm=options["confirm"])

@@ -54,7 +54,7 @@ def conflicting_set(problem: HorizonProblem) -> str:
     periods = "a period" if lead == 1 else f"{lead} periods"
     late = f", given that an instance serves no sooner than {periods} after it is asked for"
     return (
-        f"These cannot all hold{integral}{late if lead else ''}: {sentences}; relax any one of "
+        f"These cannot all hold{integral}{late if lead else ''}: {sentences}. Relax any one of "
         "them: add GPUs, plan for less demand, lower epsilon, or change the limits named."
     )
 

@@ -45,7 +45,7 @@ def services(pools: Iterable[Pool], kind: str) -> list[Service]:
         if len(prefill) != 1 or len(decode) != 1:
             raise PlannerError(
                 f"{model} in {region} has {len(prefill)} pools of prefill and {len(decode)} of "
-                f"decode, and {kind} takes one of each; export it to keda."
+                f"decode, and {kind} takes one of each. Export it to keda."
             )
         name = name_of([model, "spot" if market == "spot" else "", region])
         services.append(Service(name, decode[0], prefill[0]))

@@ -70,7 +70,7 @@ class _Autoscaler(Policy):
         if metric is None:
             return section
         if section.get("metric", metric) != metric:
-            raise ValueError(f"metric of {section['name']} is {metric}; leave it out")
+            raise ValueError(f"metric of {section['name']} is {metric}. Leave it out")
         return {**section, "metric": metric}
 
     @model_validator(mode="after")

@@ -72,7 +72,7 @@ class ModuleLevel(Policy):
                 )
             if counts[p] and modules[p] is None:
                 raise ScenarioError(
-                    f"policies: 'modules' needs the layers of {pool.model}; give the model by "
+                    f"policies: 'modules' needs the layers of {pool.model}. Give the model by "
                     "shape or config instead of weight_gb, or use a built-in one."
                 )
         lent = self._lent(context, today, counts, modules)

@@ -63,7 +63,7 @@ class MeasurementsForm(DressedForm):
     """A file of measurements, and the facts that the file does not contain."""
 
     file = forms.FileField(
-        label="File", error_messages={"empty": "The file is empty; export it again."}
+        label="File", error_messages={"empty": "The file is empty. Export it again."}
     )
     format = forms.ChoiceField(
         label="Format",

@@ -63,8 +63,8 @@ class Editor:
         rows = mapping.row_values(self.data) if posted is None else {}
         if sum(map(len, rows.values())) > MAX_ROWS:
             raise ScenarioError(
-                f"This scenario has more than the {MAX_ROWS} rows that the form can hold; "
-                "edit it as YAML."
+                f"This scenario has more than the {MAX_ROWS} rows that the form can hold. "
+                "Edit it as YAML."
             )
         self.names: Names = names_of(self.data)
         self.study = dress(StudyForm(posted, initial=mapping.study_values(self.data)))

@@ -180,5 +180,5 @@ class EstimateForm(forms.Form):
 
 class RowsForm(DressedForm):
     file = forms.FileField(
-        label="Rows", error_messages={"empty": "The file is empty; export it again."}
+        label="Rows", error_messages={"empty": "The file is empty. Export it again."}
     )

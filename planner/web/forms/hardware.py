@@ -80,7 +80,7 @@ class ImportForm(DressedForm):
     """A file that describes GPUs or models, or a model's config.json."""
 
     file = forms.FileField(
-        label="File", error_messages={"empty": "The file is empty; choose another."}
+        label="File", error_messages={"empty": "The file is empty. Choose another."}
     )
     name = forms.CharField(
         max_length=80,

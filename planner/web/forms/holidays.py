@@ -45,7 +45,7 @@ def _checked(text: str) -> str:
     try:
         return _ONE.validate_python(text)
     except ValidationError:
-        raise forms.ValidationError(f"{text!r} is not known; give {GIVE}.") from None
+        raise forms.ValidationError(f"{text!r} is not known. Give {GIVE}.") from None
 
 
 def shown(value: Any) -> list[str] | None:

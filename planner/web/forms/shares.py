@@ -24,7 +24,7 @@ class SharesField(forms.Field):
         shares: dict[str, float] = {}
         if len(str(value or "")) > MAX_CHARACTERS:
             raise forms.ValidationError(
-                f"Shares have at most {MAX_CHARACTERS:,} characters; edit longer ones as YAML."
+                f"Shares have at most {MAX_CHARACTERS:,} characters. Edit longer ones as YAML."
             )
         for part in str(value or "").split(","):
             if not part.strip():

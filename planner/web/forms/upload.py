@@ -17,7 +17,7 @@ class UploadForm(forms.Form):
     """The upload; bound data becomes IngestOptions, while the view streams the file."""
 
     file = forms.FileField(
-        label="File", error_messages={"empty": "The file is empty; export it again."}
+        label="File", error_messages={"empty": "The file is empty. Export it again."}
     )
     mapping = forms.CharField(
         required=False,

@@ -56,7 +56,7 @@ def rows(request: Request) -> HttpResponse:
         raise IngestError("; ".join(str(errors[0]) for errors in form.errors.values()))
     file = form.cleaned_data["file"]
     if file.size > MAX_BYTES:
-        raise IngestError(f"{file.name} is larger than {MAX_BYTES / 1e6:g} MB; split it.")
+        raise IngestError(f"{file.name} is larger than {MAX_BYTES / 1e6:g} MB. Split it.")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / short_name(file.name)
         path.write_bytes(file.read())
@@ -74,7 +74,7 @@ def keep(request: Request) -> HttpResponse:
     form = EstimateForm(request.POST)
     if not form.is_valid() or not form.cleaned_data["measured"]:
         faults = [str(errors[0]) for errors in form.errors.values()]
-        raise IngestError("; ".join(faults) or "There are no rows; type at least one.")
+        raise IngestError("; ".join(faults) or "There are no rows. Type at least one.")
     rows = form.measurements()
     names = list(dict.fromkeys(name for row in rows for name in row))
     text = csv_text(pl.DataFrame([{n: row.get(n) for n in names} for row in rows]))

@@ -101,7 +101,7 @@ def price_list_add(request: Request) -> HttpResponse:
     except PlannerError as problem:
         return _prices(request, str(problem))
     count = len(row.facts["prices"])
-    messages.success(request, f"{row.name} has {count:,} prices; name it in a scenario to use it.")
+    messages.success(request, f"{row.name} has {count:,} prices. Name it in a scenario to use it.")
     return redirect("web:prices")
 
 

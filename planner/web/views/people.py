@@ -38,7 +38,7 @@ class Welcome(PasswordResetConfirmView):
     def form_valid(self, form: Any) -> HttpResponse:
         answer = super().form_valid(form)
         password_changed(user=form.user)
-        messages.success(self.request, "Your password is set; sign in with it.")
+        messages.success(self.request, "Your password is set. Sign in with it.")
         return answer
 
 

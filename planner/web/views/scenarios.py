@@ -223,7 +223,7 @@ def _save(request: Request, scenario: Scenario | None, text: str) -> Scenario:
 def run(request: Request, pk: int) -> HttpResponse:
     kind = request.POST.get("kind", Run.Kind.COMPARE)
     if kind not in KINDS:
-        raise PlannerError(f"There is no kind of run {kind!r}; choose from {', '.join(KINDS)}.")
+        raise PlannerError(f"There is no kind of run {kind!r}. Choose from {', '.join(KINDS)}.")
     posted = request.POST.copy()
     posted.update(request.GET)  # buttons of one form differ by the query of their address
     options = options_posted(KINDS[kind].options, posted)
@@ -273,7 +273,7 @@ def _uploaded(file: UploadedFile[Any]) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise ScenarioError(f"{file.name} is not UTF-8 text; choose a scenario in YAML.") from None
+        raise ScenarioError(f"{file.name} is not UTF-8 text. Choose a scenario in YAML.") from None
 
 
 def _with_row(posted: Any, action: str) -> Any:

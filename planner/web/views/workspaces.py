@@ -32,7 +32,7 @@ def listing(request: Request) -> HttpResponse:
     if workspace is None:
         return _shown(request, form, problem=problem, status=400)
     request.session[ENTERED] = workspace.slug
-    messages.success(request, f"You are in {workspace.name} now; invite people to it.")
+    messages.success(request, f"You are in {workspace.name} now. Invite people to it.")
     return redirect("web:people")
 
 

@@ -62,33 +62,33 @@ class Deployment:
         for name, minimum in (("isl", 1), ("osl", 1), ("concurrency", 1)):
             value = getattr(self, name)
             if not minimum <= value < math.inf:
-                raise SimulationError(f"{name} is {value:g}; give at least {minimum}.")
+                raise SimulationError(f"{name} is {value:g}. Give at least {minimum}.")
         if self.engine not in ENGINES:
             raise SimulationError(
-                f"Engine {self.engine!r} is unknown; use one of {', '.join(ENGINES)}."
+                f"Engine {self.engine!r} is unknown. Use one of {', '.join(ENGINES)}."
             )
         if self.isl + self.osl > self.shape.max_context:
             length = self.isl + self.osl
             raise SimulationError(
                 f"{self.shape.name} takes {self.shape.max_context} tokens of input and output, not "
-                f"{f'{length:.0f}' if length < 1e12 else f'{length:g}'}; shorten isl or osl."
+                f"{f'{length:.0f}' if length < 1e12 else f'{length:g}'}. Shorten isl or osl."
             )
         if not self.rounds >= 1:
-            raise SimulationError(f"rounds is {self.rounds:g}; give at least 1.")
+            raise SimulationError(f"rounds is {self.rounds:g}. Give at least 1.")
         if not 0 <= self.accepted <= self.drafted <= MOST_DRAFTED:
             raise SimulationError(
-                f"{self.accepted:g} of {self.drafted:g} drafted tokens cannot be accepted; give "
+                f"{self.accepted:g} of {self.drafted:g} drafted tokens cannot be accepted. Give "
                 f"draft_tokens from 0 to {MOST_DRAFTED} and at most as many accepted."
             )
         if self.recv_interval is not None and not 1 <= self.recv_interval <= MOST_RECV:
             raise SimulationError(
-                f"recv_interval is {self.recv_interval:g}; give iterations from 1 to "
+                f"recv_interval is {self.recv_interval:g}. Give iterations from 1 to "
                 f"{MOST_RECV:,.0f}."
             )
         for name in ("prefill_workers", "decode_workers"):
             value = getattr(self, name)
             if value is not None and not 1 <= value < math.inf:
-                raise SimulationError(f"{name} is {value}; give at least 1, or leave it out.")
+                raise SimulationError(f"{name} is {value}. Give at least 1, or leave it out.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def arrange(deployment: Deployment) -> ArrangedDeployment:
     if interval > 1.0 and deployment.recv_interval is None:
         notes += (
             f"SGLang taken to look for requests every {interval:g} iterations, as InferenceMAX's "
-            "recipes for these lengths have it; give recv_interval 1 for its default",
+            "recipes for these lengths have it. Give recv_interval 1 for its default",
         )
     return replace(filled, assumptions=notes, equal=equal, recv_interval=interval)
 
@@ -135,7 +135,7 @@ def arrange(deployment: Deployment) -> ArrangedDeployment:
 EQUAL = "all requests taken to have the same lengths, as benchmarks give them, so that "
 IN_STEP = "SGLang's users stay in step and wait for half of the others' prompts"
 TRAIN = "those that started one after the other keep coming one after the other"
-NOT_EQUAL = "; give equal_lengths no where lengths differ"
+NOT_EQUAL = ". Give equal_lengths no where lengths differ"
 
 
 def _has_equal_lengths(deployment: Deployment) -> bool:

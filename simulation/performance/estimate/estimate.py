@@ -133,7 +133,7 @@ def fit_into_memory(deployment: Deployment) -> PlacedDeployment:
         raise SimulationError(
             f"{deployment.shape.name} does not fit on {arranged.decode.gpus} x {gpu.name}: each "
             f"holds {weights / 1e9:.0f} GB of weights and needs {cache / 1e9:.1f} GB for one "
-            f"sequence, of {gpu.memory_bytes * TIGHT_SHARE / 1e9:.0f} GB; use more GPUs (tp) or a "
+            f"sequence, of {gpu.memory_bytes * TIGHT_SHARE / 1e9:.0f} GB. Use more GPUs (tp) or a "
             "smaller precision."
         )
     # No factor for pipeline stages: each stage holds its layers' cache of every sequence.

@@ -95,12 +95,12 @@ def fit(
     that cannot be fitted.
     """
     if kind not in KINDS:
-        raise SimulationError(f"There is no profile kind {kind!r}; use one of {', '.join(KINDS)}.")
+        raise SimulationError(f"There is no profile kind {kind!r}. Use one of {', '.join(KINDS)}.")
     arrangements = list(rows.arrangements())
     if len(arrangements) != 1:
         names = ", ".join(f"{m} on {tp} x {g}" for (m, g, tp), _ in arrangements)
         raise SimulationError(
-            f"A profile is of one arrangement, these rows are of {names}; choose one."
+            f"A profile is of one arrangement, these rows are of {names}. Choose one."
         )
     (model, gpu, tp), _ = arrangements[0]
 
@@ -111,8 +111,8 @@ def fit(
             if base is None:
                 raise SimulationError(
                     "All rows were served with one proportion of isl to osl, which cannot tell "
-                    "decodes from prompts, and there is no modelled profile to tie them to; "
-                    "measure a second proportion, or use a model with its shape and a GPU with "
+                    "decodes from prompts, and there is no modelled profile to tie them to. "
+                    "Measure a second proportion, or use a model with its shape and a GPU with "
                     "its peaks."
                 )
             line = sweep_fit(part, base, budget, waiting)
@@ -141,7 +141,7 @@ def fit(
     def by_factor(part: BenchmarkRows) -> tuple[Profile, tuple[Parameter, ...], tuple[str, ...]]:
         if base is None:
             raise SimulationError(
-                f"A fit of kind {kind} scales an uncalibrated profile; give that profile as base."
+                f"A fit of kind {kind} scales an uncalibrated profile. Give that profile as base."
             )
         return calibrated(kind, base, part, kv_capacity_tokens, provenance, waiting)
 

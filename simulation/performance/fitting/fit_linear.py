@@ -78,7 +78,7 @@ def least_squares(design: FloatArray, seconds: FloatArray, groups: FloatArray) -
     scale = np.linalg.norm(design, axis=0)
     if (scale == 0).any() or np.linalg.matrix_rank(design / scale) < design.shape[1]:
         raise SimulationError(
-            "The rows do not differ enough in batch size or tokens to fit a slope; measure at "
+            "The rows do not differ enough in batch size or tokens to fit a slope. Measure at "
             "least two sizes of each."
         )
     values = scipy.optimize.nnls(design / scale, seconds)[0] / scale

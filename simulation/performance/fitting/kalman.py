@@ -75,7 +75,7 @@ class Observations:
         if not all(np.isfinite(a).all() for a in arrays):
             raise SimulationError("Observations: every value must be a finite number.")
         if (np.diff(self.at_s) < 0).any():
-            raise SimulationError("Observations: times must not go back; sort them.")
+            raise SimulationError("Observations: times must not go back. Sort them.")
         if (self.seconds <= 0).any() or (self.decodes + self.prefill_tokens <= 0).any():
             raise SimulationError(
                 "Observations: seconds, and decodes or prefill_tokens, must be above 0."
@@ -117,8 +117,8 @@ def tune(
     if (start <= 0).any():
         zero = ", ".join(n for n, v in zip(NAMES, start, strict=True) if v <= 0)
         raise SimulationError(
-            f"The profile of {profile.model} on {profile.gpu} cannot be tuned from {zero} = 0; "
-            "start from a small positive value."
+            f"The profile of {profile.model} on {profile.gpu} cannot be tuned from {zero} = 0. "
+            "Start from a small positive value."
         )
     x = np.log(start)
     spread = np.eye(4) * tuning.prior**2 if covariance is None else covariance.copy()

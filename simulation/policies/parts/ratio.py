@@ -44,7 +44,7 @@ class PdRatio:
     def __post_init__(self) -> None:
         if self.kind not in (FIXED, OBSERVED):
             raise SimulationError(
-                f"There is no P/D ratio {self.kind!r}; use {FIXED} or {OBSERVED}."
+                f"There is no P/D ratio {self.kind!r}. Use {FIXED} or {OBSERVED}."
             )
         if self.kind == OBSERVED and (self.prefill_tps is None or self.decode_tps is None):
             raise SimulationError(

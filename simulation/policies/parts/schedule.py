@@ -43,7 +43,7 @@ class Steps:
         if self.counts.shape[1] != len(fleet.pools):
             raise SimulationError(
                 f"Policy {self._policy!r} has {self._what} for {self.counts.shape[1]} pools, the "
-                f"fleet has {len(fleet.pools)}; give one column per pool."
+                f"fleet has {len(fleet.pools)}. Give one column per pool."
             )
         self._initial = initial_counts(fleet)
 

@@ -175,7 +175,7 @@ def test_scripts_that_log_in_each_time_do_not_pile_up_tokens(planner):
         token_create(user=planner)
     assert planner.api_tokens.count() == MAX_TOKENS
     assert token_of(first.key) is None
-    with pytest.raises(PlannerError, match="end one first"):
+    with pytest.raises(PlannerError, match="End one first"):
         token_create(user=planner, name="nightly")
 
 

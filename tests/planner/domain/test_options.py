@@ -37,7 +37,7 @@ def test_an_option_of_another_kind_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("policies", "sentence"),
     [
-        (["nope"], r"policies nope: there is no policy 'nope'; choose from .*, or all\."),
+        (["nope"], r"policies nope: there is no policy 'nope'. Choose from .*, or all\."),
         ("lt-i", r"policies lt-i: give a list of 1 to 100\."),
         ([], r"policies: give a list of 1 to 100\."),
         (["lt-i"] * 101, r"policies: give a list of 1 to 100\."),

@@ -143,8 +143,8 @@ def test_the_report_has_the_figures_of_the_result(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--isl", "400"), "osl is missing; give both"),
-        (("--osl", "30"), "isl is missing; give both"),
+        (("--isl", "400"), "osl is missing. Give both"),
+        (("--osl", "30"), "isl is missing. Give both"),
         (("--isl", "0", "--osl", "30"), "--isl 0: give a whole number from 1 to"),
         (("--isl", "400", "--osl", "-1"), "--osl -1: give a whole number from 1 to"),
         (("--isl", "131000", "--osl", "100"), "131,100 tokens, and the context of m is 131,072"),

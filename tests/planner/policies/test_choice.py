@@ -58,7 +58,7 @@ def test_faults_name_their_line_and_field() -> None:
     rows = [{"name": "hpa"}, {"name": "reactive", "target": 0.5}]
     assert "policies[1].target: this key is not known" in refusal(rows)
     problem = refusal(["flat-peak", "best"])
-    assert "no such policy; choose from today, flat-before" in problem
+    assert "no such policy. Choose from today, flat-before" in problem
     problem = refusal([{"name": "tbt-feedback", "beta_out": 2}])
     assert "gamma_in < beta_out <= alpha_out" in problem
     assert "at most 1" in refusal([{"name": "decode-gpu", "target": 3}])

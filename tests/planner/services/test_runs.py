@@ -281,7 +281,7 @@ def test_a_run_of_a_command_that_was_killed_ends_in_words(run):
     dead(run, attempts=1, enqueued_at=None)
     assert runs.runs_sweep() == 0
     run.refresh_from_db()
-    assert run.state == State.FAILED and "call it again" in run.problem
+    assert run.state == State.FAILED and "Call it again" in run.problem
 
 
 def test_runs_that_a_killed_command_had_yet_to_begin_end_too(run, planner):
@@ -446,7 +446,7 @@ def test_an_ingest_does_not_begin_with_a_scenario(planner, scenario):
 
 
 def test_only_what_is_over_is_removed_and_only_by_its_owner(run, planner, colleague):
-    with pytest.raises(NotReady, match="cancel it first"):
+    with pytest.raises(NotReady, match="Cancel it first"):
         runs.run_delete(run=run, user=planner)
     now_is(run, state=State.FAILED)
     with pytest.raises(NotAllowed):
@@ -471,7 +471,7 @@ def test_want_of_memory_is_told_in_a_sentence(run, monkeypatch):
 
     body(monkeypatch, fill)
     ended = worker.run_execute(run_id=run.pk)
-    assert ended.state == State.FAILED and "choose a shorter window" in ended.problem
+    assert ended.state == State.FAILED and "shorter window" in ended.problem
 
 
 def test_options_that_the_kind_does_not_know_end_a_run_in_words(run):

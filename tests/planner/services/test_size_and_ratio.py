@@ -106,7 +106,7 @@ def test_aggregated_serving_is_advised_where_a_split_gains_nothing() -> None:
             ("--service", "m", "--instances", "1"),
             "--instances 1: give a whole number from 2 to 256.",
         ),
-        (("--service", "m", "--prefill", "Z"), "--prefill Z: m has no such pool; choose from G"),
+        (("--service", "m", "--prefill", "Z"), "--prefill Z: m has no such pool. Choose from G"),
     ],
 )
 def test_what_makes_no_sense_is_refused(scenario: Path, words: tuple[str, ...], says: str) -> None:
@@ -116,7 +116,7 @@ def test_what_makes_no_sense_is_refused(scenario: Path, words: tuple[str, ...], 
 
 def test_a_network_that_nobody_knows_is_asked_for(folder: Path) -> None:
     message = problem("pd-ratio", folder / "plan.yml", "--service", "m")
-    assert "give kv_transfer.gb_s" in message
+    assert "Give kv_transfer.gb_s" in message
 
 
 def test_sizes_on_their_page(planner: User, folder: Path) -> None:

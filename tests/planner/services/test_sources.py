@@ -124,7 +124,7 @@ def test_who_may_and_what_is_refused(source, planner, viewer, trace):
         ({"name": "chat-live"}, "a source chat-live already"),
         ({"name": trace.name}, "there is a trace conv already"),
         ({"name": "Chat Live"}, "small letters"),
-        ({"kind": "ftp"}, "give one of prometheus, folder, bucket, samples"),
+        ({"kind": "ftp"}, "Give one of prometheus, folder, bucket, samples"),
         ({"settings": {"url": "http://x"}}, "url: is not known here"),
         ({"settings": {"url": "a\0b"}}, "NUL character"),
         ({"bin_s": 7}, "do not fit a whole number of times into a day"),

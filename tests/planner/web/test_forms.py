@@ -221,7 +221,7 @@ def test_minutes_come_back_as_the_seconds_they_were() -> None:
 
 
 def test_shares_longer_than_any_real_ones_are_refused() -> None:
-    with pytest.raises(ValidationError, match="edit longer ones as YAML"):
+    with pytest.raises(ValidationError, match="Edit longer ones as YAML"):
         SharesField().clean("a =" + "1" * 100_000 + "x")
 
 

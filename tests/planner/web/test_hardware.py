@@ -158,7 +158,7 @@ def test_a_second_fit_is_a_second_version_and_the_first_stays(
     )
     assert "version 2 of 2" in newest and "version 1 of 2" in first
     other = client.post(where, fit_fields(calibration, gpu="A100-80GB"))
-    assert "keep it under another name" in text_of(other)
+    assert "Keep it under another name" in text_of(other)
 
 
 def test_a_profile_is_compared_with_rows_it_has_not_seen(
@@ -213,7 +213,7 @@ def test_a_model_comes_from_its_config_json(client: Client) -> None:
     unnamed = client.post(
         reverse("web:hardware-import"), {"file": _file("config.json", json.dumps(CONFIG))}
     )
-    assert "give one" in text_of(unnamed)
+    assert "Give one" in text_of(unnamed)
     cut = {key: value for key, value in CONFIG.items() if key != "vocab_size"}
     missing = client.post(
         reverse("web:hardware-import"),

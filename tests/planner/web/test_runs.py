@@ -266,7 +266,7 @@ def test_a_run_that_goes_on_is_asked_after_each_second(client: Client, planner: 
 
 def test_ends_without_results_are_told_in_words(client: Client, planner: User) -> None:
     words_by_state = {
-        Run.State.FAILED: "Region east has no GPUs; add some.",
+        Run.State.FAILED: "Region east has no GPUs. Add some.",
         Run.State.ERRORED: "An error of the program stopped this run",
         Run.State.CANCELLED: "was cancelled",
     }

@@ -253,7 +253,7 @@ def test_a_name_that_is_taken_is_refused_beside_the_field(
     answer = client.post(new, values)
     html = answer.content.decode()
     assert answer.status_code == 400
-    assert "already; choose another name" in html[html.index('id="id_name"') :][:500]
+    assert "already. Choose another name" in html[html.index('id="id_name"') :][:500]
 
 
 def test_a_file_opens_in_the_editor_and_comes_back_the_same(
@@ -314,7 +314,7 @@ def test_what_would_keep_it_from_running_is_told_on_saving(
 def test_a_key_that_there_is_not_stays_in_the_text(client: Client, pools: Scenario) -> None:
     slip = DOCUMENT.replace("    capacity:", "    capacty: {A100-80GB: 8}\n    capacity:")
     answer = client.post(url(pools), {"mode": "yaml", "document": slip, "action": "form"})
-    assert "capacty: this key is not known; use capacity" in text_of(answer)
+    assert "capacty: this key is not known. Use capacity" in text_of(answer)
     assert "capacty" in form_values(answer)["document"][0] and 'id="document"' in str(
         answer.content
     )

@@ -228,7 +228,7 @@ def test_a_browser_without_scripts_can_upload(client: Client) -> None:
     [
         ({"mapping": "arrival"}, "Line arrival: write field=column"),
         ({"mapping": "flavour=a"}, "no field 'flavour'"),
-        ({"mapping": "model=name", "model": "m"}, "give one of the two"),
+        ({"mapping": "model=name", "model": "m"}, "Give one of the two"),
         ({"format": "xml"}, "xml is not one of the available choices"),
     ],
 )
@@ -243,7 +243,7 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_kept(
 def test_an_empty_file_is_refused_with_a_remedy(client: Client) -> None:
     answer = send(client, b"")
     assert answer.status_code == 400
-    assert answer.json()["problem"] == "File: The file is empty; export it again."
+    assert answer.json()["problem"] == "File: The file is empty. Export it again."
 
 
 def test_options_reach_the_reader(client: Client) -> None:

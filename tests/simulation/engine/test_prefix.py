@@ -144,7 +144,7 @@ def test_blocks_are_checked_and_follow_their_requests():
         trace([0.0, 1.0], 40, 2, blocks=([[1]], 16))
     with pytest.raises(SimulationError, match="at least 0"):
         PrefixBlocks(np.array([0, 1]), np.array([-1]))
-    with pytest.raises(SimulationError, match="set prefix_cache on the prefill pool"):
+    with pytest.raises(SimulationError, match="Set prefix_cache on the prefill pool"):
         fleet(pool(role="prefill", link=KvLink(1.0, 1.0)), pool(role="decode", prefix_cache=True))
     with pytest.raises(SimulationError, match="lower the maximum of pools, or use larger blocks"):
         replay(profile(kv=1 << 28), [0.0], [60], [1], [[1]], block=1)

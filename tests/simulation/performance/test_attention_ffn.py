@@ -146,7 +146,7 @@ def test_more_tokens_never_take_less_time() -> None:
         (AttentionFfn(6, 4), replace(FP8, tp=4), MOE, "multiple"),
         (AttentionFfn(4, 256), FP8, MOE, "128 experts"),
         (AttentionFfn(4, 1), FP8, MOE, "1 x H20 for ffn"),
-        (AttentionFfn(4, 4), replace(FP8, moe_ep=4), MOE, "leave out pp"),
+        (AttentionFfn(4, 4), replace(FP8, moe_ep=4), MOE, "Leave out pp"),
     ],
 )
 def test_what_does_not_go_together_is_refused_in_a_sentence(

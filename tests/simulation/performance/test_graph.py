@@ -222,9 +222,9 @@ def test_four_bit_weights_of_a_mixture_are_those_of_its_experts() -> None:
 @pytest.mark.parametrize(
     ("where", "words"),
     [
-        (Arrangement(tp=4, moe_tp=2, moe_ep=4), "make the two equal"),
+        (Arrangement(tp=4, moe_tp=2, moe_ep=4), "Make the two equal"),
         (Arrangement(tp=0), "tp must be at least 1"),
-        (Arrangement(weights="fp7"), "use one of"),
+        (Arrangement(weights="fp7"), "Use one of"),
     ],
 )
 def test_arrangements_that_cannot_be(where: Arrangement, words: str) -> None:

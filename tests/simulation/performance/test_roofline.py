@@ -113,9 +113,9 @@ def test_a_family_without_measurements_states_a_wider_spread() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"bandwidth_bytes_s": None}, "add bandwidth_bytes_s"),
-        ({"peak_flops": {}}, "add peak_flops"),
-        ({"link_bytes_s": None, "network_bytes_s": None}, "add link_bytes_s"),
+        ({"bandwidth_bytes_s": None}, "Add bandwidth_bytes_s"),
+        ({"peak_flops": {}}, "Add peak_flops"),
+        ({"link_bytes_s": None, "network_bytes_s": None}, "Add link_bytes_s"),
     ],
 )
 def test_what_is_not_published_is_asked_for(change: dict[str, object], words: str) -> None:

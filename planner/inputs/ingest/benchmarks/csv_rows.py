@@ -84,7 +84,7 @@ def csv_rows(text: str, name: str, format: str) -> tuple[str, BenchmarkRows, lis
             unit = units.get(field)
             if unit is None:
                 raise IngestError(
-                    f"{name}: the column {header[fields[field]]!r} does not say its unit; call it "
+                    f"{name}: the column {header[fields[field]]!r} does not say its unit. Call it "
                     f"{field}_ms or {field}_s."
                 )
             numbers[f"{field}_s"] = numbers.pop(field) * SCALE[unit]
@@ -104,7 +104,7 @@ def csv_rows(text: str, name: str, format: str) -> tuple[str, BenchmarkRows, lis
         if lacking:
             raise IngestError(
                 f"{name} has one line per request ({header[arrival]}) and lacks "
-                f"{', '.join(lacking)}; add them, or give the summary of each run."
+                f"{', '.join(lacking)}. Add them, or give the summary of each run."
             )
         unit = "ms" if header[arrival].strip().lower().endswith("ms") else "s"
         arrived = _numbers(records, arrival, header, name, "arrival")
@@ -128,13 +128,13 @@ def _read(text: str, name: str) -> tuple[list[str], list[tuple[int, list[str]]]]
             if len(record) != len(header):
                 raise IngestError(
                     f"{name}, line {reader.line_num} has {len(record)} fields and the header "
-                    f"{len(header)}; correct or remove the line."
+                    f"{len(header)}. Correct or remove the line."
                 )
             records.append((reader.line_num, record))
     except csv.Error as error:
-        raise IngestError(f"{name}, line {reader.line_num}: {error}; save it as CSV.") from None
+        raise IngestError(f"{name}, line {reader.line_num}: {error}. Save it as CSV.") from None
     if not records:
-        raise IngestError(f"{name} has a header but no rows; add the measurements.")
+        raise IngestError(f"{name} has a header but no rows. Add the measurements.")
     return header, records
 
 
@@ -156,16 +156,16 @@ def _columns(header: list[str], name: str) -> tuple[dict[str, int], dict[str, st
     if not {"prefill", "ttft", "tbt"} & fields.keys():
         if {title.lower().split("_")[0] for title in header} >= {"alpha", "beta"}:
             raise IngestError(
-                f"{name} holds fitted parameters (alpha, beta), no measurements; give the rows "
+                f"{name} holds fitted parameters (alpha, beta), no measurements. Give the rows "
                 "they were fitted to, or write alpha_ms to delta_ms under profiles in a scenario."
             )
         raise IngestError(
-            f"{name} has no column of times; name at least one of tbt_ms, prefill_ms, ttft_ms "
+            f"{name} has no column of times. Name at least one of tbt_ms, prefill_ms, ttft_ms "
             "(or _s), beside batch or concurrency, isl, osl, model, gpu, tp."
         )
     if not {"batch", "concurrency", "isl"} & fields.keys():
         raise IngestError(
-            f"{name} does not say the load of its rows; add a column batch, concurrency or isl."
+            f"{name} does not say the load of its rows. Add a column batch, concurrency or isl."
         )
     return fields, units
 
@@ -182,7 +182,7 @@ def _format(
     if not titles.issuperset(SPLITWISE):
         if format in ("splitwise", "sageserve"):
             lacking = ", ".join(sorted(set(SPLITWISE) - titles))
-            raise IngestError(f"{name} is not a {format} file: it lacks {lacking}; use csv.")
+            raise IngestError(f"{name} is not a {format} file: it lacks {lacking}. Use csv.")
         wva = {"model", "batch", "tbt", "tp"} <= fields.keys() and "isl" not in fields
         return "wva" if format == "wva" or (format == "auto" and wva) else "csv"
     if format in ("splitwise", "sageserve"):
@@ -194,8 +194,8 @@ def _format(
         each = np.abs(np.log(e2e / (prompt + token * numbers["osl"])))[more]
     if not more.any() or not np.isfinite(np.median(by_total) + np.median(each)):
         raise IngestError(
-            f"{name} does not show whether token_time is per token or of the whole decode phase; "
-            "say which: format splitwise (ms, per token) or sageserve (s, whole)."
+            f"{name} does not show whether token_time is per token or of the whole decode phase. "
+            "Say which: format splitwise (ms, per token) or sageserve (s, whole)."
         )
     return "sageserve" if np.median(by_total) < np.median(each) else "splitwise"
 

@@ -61,7 +61,7 @@ def read_benchmarks(
     """
     if format not in BENCHMARK_FORMATS:
         raise IngestError(
-            f"There is no benchmark format {format!r}; use one of {', '.join(BENCHMARK_FORMATS)}."
+            f"There is no benchmark format {format!r}. Use one of {', '.join(BENCHMARK_FORMATS)}."
         )
     source = Source(
         path,
@@ -75,10 +75,10 @@ def read_benchmarks(
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise IngestError(
-            f"{source.name} is not UTF-8 text (byte {error.start:,}); save it as UTF-8."
+            f"{source.name} is not UTF-8 text (byte {error.start:,}). Save it as UTF-8."
         ) from None
     if not text.strip():
-        raise IngestError(f"{source.name} is empty; upload the file that the benchmark wrote.")
+        raise IngestError(f"{source.name} is empty. Upload the file that the benchmark wrote.")
     documents = text_documents(text, source.name) or _flat_results(text, format)
     if documents or text.lstrip()[0] in "{[":
         documents = documents or _documents(text, source.name)
@@ -86,7 +86,7 @@ def read_benchmarks(
     else:
         if format in ("vllm", "guidellm"):
             raise IngestError(
-                f"{source.name} is not JSON; give the JSON that {format} wrote, or format csv."
+                f"{source.name} is not JSON. Give the JSON that {format} wrote, or format csv."
             )
         kind, rows, notes = csv_rows(text, source.name, format)
     if rows.rows > MAX_ROWS:
@@ -126,7 +126,7 @@ def _json(
     if known is None:
         raise _unknown(documents, name)
     if format not in ("auto", known[0]):
-        raise IngestError(f"{name} looks like the JSON of {known[0]}, not of {format}; use auto.")
+        raise IngestError(f"{name} looks like the JSON of {known[0]}, not of {format}. Use auto.")
     return known
 
 
@@ -149,20 +149,20 @@ def _unknown(documents: list[dict[str, object]], name: str) -> IngestError:
     for number, document in enumerate(documents, 1):
         listed = document.get("benchmarks")
         if listed is not None and not (isinstance(listed, list) and listed):
-            return IngestError(f"{name} is a GuideLLM report without benchmarks; run it again.")
+            return IngestError(f"{name} is a GuideLLM report without benchmarks. Run it again.")
         for place, run in enumerate(listed if isinstance(listed, list) else (), 1):
             if not isinstance(run, dict) or not isinstance(run.get("metrics"), dict):
                 return IngestError(
-                    f"{name}, benchmark {place} has no metrics; give the benchmarks.json that "
+                    f"{name}, benchmark {place} has no metrics. Give the benchmarks.json that "
                     "guidellm wrote (its form up to 0.1 has none)."
                 )
         if document.get("completed") is None:
             where = f"{name}, result {number}" if len(documents) > 1 else name
             return IngestError(
-                f"{where} has no completed or median_tpot_ms; give the JSON that vllm bench serve "
+                f"{where} has no completed or median_tpot_ms. Give the JSON that vllm bench serve "
                 "writes with --save-result, or the file of another tool."
             )
-    return IngestError(f"{name} mixes the results of several tools; give one file per tool.")
+    return IngestError(f"{name} mixes the results of several tools. Give one file per tool.")
 
 
 def _documents(text: str, name: str) -> list[dict[str, object]]:
@@ -176,7 +176,7 @@ def _documents(text: str, name: str) -> list[dict[str, object]]:
             value = list(_joined_documents(text))
         except (ValueError, RecursionError):
             raise IngestError(
-                f"{name} is not JSON ({error}); give the file as the benchmark wrote it."
+                f"{name} is not JSON ({error}). Give the file as the benchmark wrote it."
             ) from None
     documents = value if isinstance(value, list) else [value]
     if not documents or not all(isinstance(document, dict) for document in documents):

@@ -143,14 +143,14 @@ def declared(documents: Sequence[Any], name: str) -> tuple[str, BenchmarkRows, l
             flat = [run for rows in found for run in rows]
             values = [_values(tool, run, f"{name}, result {i}") for i, run in enumerate(flat, 1)]
             if any(each.get("completed") == 0 for each in values):
-                raise IngestError(f"{name}: no request was completed; leave this result out.")
+                raise IngestError(f"{name}: no request was completed. Leave this result out.")
             if tool.requests:
                 return (tool.name, *_rows_per_run(values, name))
             for each in values:  # a report lists runs without a completed request too
                 each["left_out"] = bool(tool.rows) and not each["tbt"] > 0
             rows = [_row(each) for each in values if not each["left_out"]]
             if not rows:
-                raise IngestError(f"{name}: no benchmark has a completed request; run it again.")
+                raise IngestError(f"{name}: no benchmark has a completed request. Run it again.")
             texts = {key: [str(row[key]) for row in rows] for key in TEXTS}
             columns = {key: [row[key] for row in rows] for key in rows[0] if key not in TEXTS}
             return tool.name, benchmark_rows(texts, columns), _notes(values)

@@ -34,15 +34,15 @@ def text_documents(text: str, name: str) -> list[dict[str, object]]:
         try:
             return [_metrics(text)]
         except csv.Error as error:
-            raise IngestError(f"{name}: {error}; export the table of metrics again.") from None
+            raise IngestError(f"{name}: {error}. Export the table of metrics again.") from None
     if text.lstrip()[0] in "{[" or len(_YAML.findall(text)) < 2:
         return []
     if len(text) > MAX_CHARACTERS:
-        raise IngestError(f"{name} is longer than a report; give one report per file.")
+        raise IngestError(f"{name} is longer than a report. Give one report per file.")
     try:
         documents = list(YAML(typ="safe", pure=True).load_all(text))
     except (YAMLError, ValueError, TypeError, RecursionError):
-        raise IngestError(f"{name} is not valid YAML; give the report as it was written.") from None
+        raise IngestError(f"{name} is not valid YAML. Give the report as it was written.") from None
     if fault := fault_of_extent(documents):
         raise IngestError(f"{name}: {fault}.")
     return [document for document in documents if isinstance(document, dict)]

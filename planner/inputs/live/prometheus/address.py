@@ -48,7 +48,7 @@ def address_of(url: str, where: str = "url") -> Address:
         or ".." in segments or "." in segments
     ):  # fmt: skip
         raise SourceError(
-            f"{where}: {url[:100]} is no address of a server; write it like "
+            f"{where}: {url[:100]} is no address of a server. Write it like "
             "https://prometheus.example:9090, names and passwords left out."
         )
     return Address(parts.scheme, parts.hostname, port or PORTS[parts.scheme], path)

@@ -188,7 +188,7 @@ class Prometheus:
         except (URLError, HTTPException, OSError, ssl.SSLError) as problem:
             reason = getattr(problem, "reason", problem)
             raise SourceError(
-                f"{host} did not answer ({str(reason)[:200] or type(problem).__name__}); check "
+                f"{host} did not answer ({str(reason)[:200] or type(problem).__name__}). Check "
                 "that the server runs and can be reached from here."
             ) from None
         try:
@@ -208,12 +208,12 @@ class Prometheus:
             size += len(part)
             if size > self._most_bytes:
                 raise TooLarge(
-                    f"{host} answers with more than {self._most_bytes / 1e6:g} MB; narrow the "
+                    f"{host} answers with more than {self._most_bytes / 1e6:g} MB. Narrow the "
                     "source by match, or take wider bins."
                 )
             if time.perf_counter() > deadline:
                 raise SourceError(
-                    f"{host} did not answer within {self._timeout_s:g} s; narrow the source by "
+                    f"{host} did not answer within {self._timeout_s:g} s. Narrow the source by "
                     "match, or take wider bins."
                 )
         return b"".join(parts)
@@ -223,13 +223,13 @@ class Prometheus:
         if refused.code in (401, 403):
             how = "the credentials that are sent" if self._access.authorization else "to answer"
             return SourceError(
-                f"{host} refuses {how} (HTTP {refused.code}); check the variables that token_env, "
+                f"{host} refuses {how} (HTTP {refused.code}). Check the variables that token_env, "
                 "or user_env and password_env, name."
             )
         if 300 <= refused.code < 400:
             return SourceError(
-                f"{host} sends on to another address (HTTP {refused.code}), which is not followed; "
-                "give the address itself as url."
+                f"{host} sends on to another address (HTTP {refused.code}), which is not followed. "
+                "Give the address itself as url."
             )
         reason = ""
         try:
@@ -241,8 +241,8 @@ class Prometheus:
 
     def _not_prometheus_error(self) -> SourceError:
         return SourceError(
-            f"{self._address.host}:{self._address.port} does not answer as a Prometheus does; "
-            "check url, with the path before /api/v1 if there is one."
+            f"{self._address.host}:{self._address.port} does not answer as a Prometheus does. "
+            "Check url, with the path before /api/v1 if there is one."
         )
 
 

@@ -97,7 +97,7 @@ def find(
         every = "vLLM, SGLang, TensorRT-LLM, TGI, Dynamo or llm-d"
         which = every if settings.engine == "auto" else settings.engine
         raise SourceError(
-            f"Of {len(there):,} metrics there, none counts requests of {which}; check match, and "
+            f"Of {len(there):,} metrics there, none counts requests of {which}. Check match, and "
             "that the engines' metrics are on and scraped (SGLang: --enable-metrics)."
         )
     return ServerMetrics(engines, bool(POWER.present(there).names))

@@ -39,8 +39,8 @@ def _parts(frame: Frame, *columns: str) -> list[tuple[str, tuple[str, ...], Fram
 def _precision(frame: Frame, name: str) -> str:
     if name not in PRECISIONS:
         raise IngestError(
-            f"{frame.name}, {frame.unit} {int(frame.lines[0])}: the precision {name!r} is unknown; "
-            f"use one of {', '.join(PRECISIONS)}."
+            f"{frame.name}, {frame.unit} {int(frame.lines[0])}: the precision {name!r} is unknown. "
+            f"Use one of {', '.join(PRECISIONS)}."
         )
     return PRECISIONS[name]
 

@@ -128,14 +128,14 @@ def read(frame: Frame, shapes: Mapping[str, ModelShape]) -> dict[str, list[Kerne
     ):
         if op not in NEEDED:
             raise IngestError(
-                f"{frame.name}, {frame.unit} {int(part.lines[0])}: op {op!r} is unknown; use one "
+                f"{frame.name}, {frame.unit} {int(part.lines[0])}: op {op!r} is unknown. Use one "
                 f"of {', '.join(NEEDED)}."
             )
         precision = (kv_dtype or dtype) if op.startswith("attention") else dtype
         if precision not in BYTES:
             raise IngestError(
-                f"{frame.name}, {frame.unit} {int(part.lines[0])}: dtype {precision!r} is unknown; "
-                f"use one of {', '.join(BYTES)}."
+                f"{frame.name}, {frame.unit} {int(part.lines[0])}: dtype {precision!r} is unknown. "
+                f"Use one of {', '.join(BYTES)}."
             )
         columns = {name: part.numbers(name) for name in NEEDED[op]}
         rows = KernelRows(op, precision, columns, part.seconds("latency_us", 1e-6))
@@ -159,13 +159,13 @@ def json_frame(path: Path, name: str, max_bytes: int = MAX_JSON_BYTES) -> Frame:
     """Return the rows of a JSON file, a list of objects; a row's number replaces its line."""
     limit = min(max_bytes, MAX_JSON_BYTES)
     if path.stat().st_size > limit:
-        raise IngestError(f"{name} is larger than {limit / 1e6:.0f} MB; write it as CSV.")
+        raise IngestError(f"{name} is larger than {limit / 1e6:.0f} MB. Write it as CSV.")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except RecursionError:
         raise IngestError(f"{name} is nested too deeply to be a list of measurements.") from None
     except ValueError as error:
-        raise IngestError(f"{name} is not valid JSON ({error}); write it again.") from None
+        raise IngestError(f"{name} is not valid JSON ({error}). Write it again.") from None
     if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
         raise IngestError(f"{name} must hold a list of objects, one per measurement.")
     columns = {c: [row.get(c) for row in content] for c in COLUMNS}

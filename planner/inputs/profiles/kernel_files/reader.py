@@ -110,7 +110,7 @@ def read_kernels(
     kind = format if format != "auto" else detect(frame.data.columns, frame.name)
     if kind not in FORMATS:
         raise IngestError(
-            f"There is no kernel format {kind!r}; choose one of auto, {', '.join(FORMATS)}."
+            f"There is no kernel format {kind!r}. Choose one of auto, {', '.join(FORMATS)}."
         )
     missing = [c for c in FORMATS[kind][0] if c not in frame.data.columns]
     if missing:
@@ -157,7 +157,7 @@ def detect(columns: Sequence[str], name: str) -> str:
             return format
     raise IngestError(
         f"{name} is in no kernel format that is known: it has the columns "
-        f"{', '.join(columns[:12])}; see docs for the columns of our own format."
+        f"{', '.join(columns[:12])}. See docs for the columns of our own format."
     )
 
 

@@ -176,37 +176,37 @@ class Profile(Section):
     @model_validator(mode="after")
     def _check_origin(self) -> Profile:
         if self.name is not None and self.in_full:
-            raise ValueError("name refers to a kept profile; leave out alpha_ms to delta_ms")
+            raise ValueError("name refers to a kept profile. Leave out alpha_ms to delta_ms")
         if self.version is not None and self.name is None:
-            raise ValueError("version is of a kept profile; give its name too")
+            raise ValueError("version is of a kept profile. Give its name too")
         if self.kind == "roofline" and (self.name is not None or self.in_full):
-            raise ValueError("kind: roofline is computed; leave out name and alpha_ms to delta_ms")
+            raise ValueError("kind: roofline is computed. Leave out name and alpha_ms to delta_ms")
         if self.engine is not None and self.kind != "roofline":
             raise ValueError("engine is of kind: roofline; what was measured has its own")
         if self.engine_version and self.engine is None:
-            raise ValueError("engine_version is of an engine; name it too")
+            raise ValueError("engine_version is of an engine. Name it too")
         spread = [f for f in ("pp", "attention_dp", "moe_tp", "moe_ep") if getattr(self, f) > 1]
         if self.kind == "linear" and spread:
             raise ValueError(f"{', '.join(spread)} above 1 needs kind: roofline")
         if self.lora_rank is not None and self.kind != "roofline":
             raise ValueError("lora_rank is of kind: roofline; what was measured has its own")
         if self.recv_interval is not None and self.engine != "sglang":
-            raise ValueError("recv_interval is SGLang's; give kind: roofline and engine: sglang")
+            raise ValueError("recv_interval is SGLang's. Give kind: roofline and engine: sglang")
         if self.attention_ffn is not None:
             self._check_attention_ffn(spread)
         return self
 
     def _check_attention_ffn(self, spread: list[str]) -> None:
         if self.kind != "roofline":
-            raise ValueError("attention_ffn is computed; give kind: roofline with it")
+            raise ValueError("attention_ffn is computed. Give kind: roofline with it")
         if self.role == "mixed":
-            raise ValueError("attention_ffn is of prefill or decode instances; give role")
+            raise ValueError("attention_ffn is of prefill or decode instances. Give role")
         if self.engine is not None:
-            raise ValueError("attention_ffn is of no engine in particular; leave out engine")
+            raise ValueError("attention_ffn is of no engine in particular. Leave out engine")
         if self.lora_rank is not None:
-            raise ValueError("attention_ffn is computed without LoRA adapters; leave out lora_rank")
+            raise ValueError("attention_ffn is computed without LoRA adapters. Leave out lora_rank")
         if spread:
-            raise ValueError(f"attention_ffn says how GPUs are shared; leave out {spread[0]}")
+            raise ValueError(f"attention_ffn says how GPUs are shared. Leave out {spread[0]}")
 
     @model_validator(mode="after")
     def _check_complete(self) -> Profile:
@@ -214,5 +214,5 @@ class Profile(Section):
         all_or_none(self, ("lora_rank", "lora_active"))
         for constant, slope in (("alpha_ms", "beta_ms"), ("gamma_ms", "delta_ms")):
             if getattr(self, constant) == 0 and getattr(self, slope) == 0:
-                raise ValueError(f"{constant} and {slope} are both 0: work takes time; give one")
+                raise ValueError(f"{constant} and {slope} are both 0: work takes time. Give one")
         return self

@@ -149,15 +149,15 @@ class Objective(Section):
         ]
         if self.periods == "one" and (of_window or self.lend_share is not None):
             names = ", ".join([f"limits.{name}" for name in of_window] or ["lend_share"])
-            raise ValueError(f"{names} is about the whole window; give periods: all with it")
+            raise ValueError(f"{names} is about the whole window. Give periods: all with it")
         if self.reroute is not None and self.limited not in (None, "Exact"):
-            raise ValueError("only limited: Exact keeps to reroute; give that, or leave one out")
+            raise ValueError("only limited: Exact keeps to reroute. Give that, or leave one out")
         if self.spare.regions and self.limited not in (None, "Exact"):
             raise ValueError(
-                "only limited: Exact keeps to spare.regions; give that, or leave one out"
+                "only limited: Exact keeps to spare.regions. Give that, or leave one out"
             )
         if self.periods == "all" and self.limited not in (None, "Exact"):
-            raise ValueError("periods: all chooses exactly; give limited: Exact, or periods: one")
+            raise ValueError("periods: all chooses exactly. Give limited: Exact, or periods: one")
         return self
 
 

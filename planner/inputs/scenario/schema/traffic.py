@@ -34,9 +34,9 @@ class Tier(Section):
         if self.priority_after_s is None:
             return self
         if not self.deferrable:
-            raise ValueError("priority_after_s is of a tier that may wait; set deferrable: true")
+            raise ValueError("priority_after_s is of a tier that may wait. Set deferrable: true")
         if self.e2e_ms is not None and self.priority_after_s * 1000 > self.e2e_ms:
-            raise ValueError("priority_after_s is past the deadline, e2e_ms; choose a shorter one")
+            raise ValueError("priority_after_s is past the deadline, e2e_ms. Choose a shorter one")
         return self
 
 
@@ -77,7 +77,7 @@ class Launch(Section):
             raise ValueError("give either rps (requests/s on average) or requests_per_day")
         if not isinstance(self.day, str) and not any(self.day):
             raise ValueError(
-                "day has no hour with any requests; give one of its 24 numbers above 0"
+                "day has no hour with any requests. Give one of its 24 numbers above 0"
             )
         return self
 
@@ -116,7 +116,7 @@ class Source(Section):
             if missing:
                 raise ValueError(f"a launch needs {', '.join(missing)} too")
             if self.series is not None:
-                raise ValueError("series is of a file; leave it out beside launch")
+                raise ValueError("series is of a file. Leave it out beside launch")
         for name in ("regions", "tiers"):
             shares = getattr(self, name)
             if shares and abs(sum(shares.values()) - 1) > 1e-6:

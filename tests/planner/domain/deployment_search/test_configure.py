@@ -135,7 +135,7 @@ def test_prices_are_medians_of_what_is_offered_unless_given() -> None:
     [
         ({"model": "llama-9"}, "llama-9"),
         ({"gpus": ("H1000",)}, "H1000"),
-        ({"isl": 0}, "isl is 0; give a whole number"),
+        ({"isl": 0}, "isl is 0. Give a whole number"),
         ({"isl": 200_000}, "context of llama-3.1-8b"),
         ({"ttft_ms": -1.0}, "ttft_ms is -1"),
         ({"rps": 0.0}, "rps is 0"),

@@ -78,7 +78,7 @@ def test_what_cannot_be_divided_is_refused(stored: StoredTrace) -> None:
     ("changes", "words"),
     [
         ({"role": "mixed"}, "prefill or decode"),
-        ({"attention_dp": 2}, "leave out attention_dp"),
+        ({"attention_dp": 2}, "Leave out attention_dp"),
         ({"kind": "linear"}, "kind: roofline"),
     ],
 )

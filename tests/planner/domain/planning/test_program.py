@@ -188,7 +188,7 @@ def test_pairs_that_make_no_front_are_refused(words: str) -> None:
         ({"objective": {"lend_share": 0.5}}, "lend_share is about the whole window"),
         ({"objective": {"periods": "all", "limited": "RoundRobin"}}, "limited: Exact"),
         ({"objective": {"weights": {}}}, "at least one of usd"),
-        ({"objective": {"priorities": {"tiers": {"chat": 2}}}}, "give limited with them"),
+        ({"objective": {"priorities": {"tiers": {"chat": 2}}}}, "Give limited with them"),
         (
             {"objective": {"limited": "Exact", "priorities": {"models": {"x": 2}}}},
             "model 'x' is not in this scenario, which has m",

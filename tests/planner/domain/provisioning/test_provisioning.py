@@ -251,7 +251,7 @@ def test_what_cannot_be_is_said_with_the_reason(stored: StoredTrace) -> None:
     unknown = make.scenario(
         traffic={"sources": [make.source(**LENGTHS)]}, horizon=BUILT_IN["horizon"]
     )
-    with pytest.raises(ScenarioError, match="what m computes; give it by shape"):
+    with pytest.raises(ScenarioError, match="what m computes"):
         provision.run(unknown, {"t": stored}, provision.Options(), progress=silent)
 
 

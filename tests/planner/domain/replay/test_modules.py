@@ -119,5 +119,5 @@ def test_without_idle_gpus_nothing_is_borrowed(tmp_path: Path) -> None:
 
 def test_who_has_no_layers_is_told(tmp_path: Path) -> None:
     models = [{"name": "m", "weight_gb": 16, "kv_bytes_per_token": 131072, "max_context": 8192}]
-    with pytest.raises(ScenarioError, match="needs the layers of m; give the model by shape"):
+    with pytest.raises(ScenarioError, match="needs the layers of m"):
         played(study(tmp_path, models=models))

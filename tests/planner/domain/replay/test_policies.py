@@ -311,7 +311,7 @@ def test_the_safer_end_of_a_knob_costs_more(mixed: Study, name: str) -> None:
 
 
 def test_periodic_without_a_day_before_says_so(mixed: Study) -> None:
-    with pytest.raises(ScenarioError, match="give it a timetable"):
+    with pytest.raises(ScenarioError, match="Give it a timetable"):
         played(mixed, "periodic")
 
 

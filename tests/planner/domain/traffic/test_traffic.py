@@ -326,7 +326,7 @@ def test_bins_hold_whole_bins_of_every_file(tmp_path: Path) -> None:
         build_traffic(make.traffic_settings(traffic={"sources": sources}), stored).demand.bin_s
         == 1800
     )
-    with pytest.raises(ScenarioError, match=r"choose 1800\."):
+    with pytest.raises(ScenarioError, match=r"Choose 1800\."):
         build_traffic(make.traffic_settings(traffic={"sources": sources, "bin_s": 1200}), stored)
 
 
@@ -340,11 +340,11 @@ def test_sources_that_do_not_fit_are_refused_in_words(tmp_path: Path) -> None:
         == "traffic.sources[0].series: series 'b' is not known here; there are: a."
     )
     missing = refusal(plain, make.source())
-    assert missing.startswith("traffic.sources[0]") and "give input_tokens: {mean: ..." in missing
+    assert missing.startswith("traffic.sources[0]") and "Give input_tokens: {mean: ..." in missing
     says = refusal(plain, make.source(regions=None, **LENGTHS), regions=TWO_REGIONS)
-    assert says == "traffic.sources[0]: the file does not say the region; give regions with shares."
+    assert says == "traffic.sources[0]: the file does not say the region. Give regions with shares."
     says = refusal(plain, make.source(tiers=None, **LENGTHS), tiers=TWO_TIERS)
-    assert says == "traffic.sources[0]: the file does not say the tier; give tiers with shares."
+    assert says == "traffic.sources[0]: the file does not say the tier. Give tiers with shares."
     tokens = {"input_tokens": {"a": [100.0] * 10}}
     blind = make.demand_file(tmp_path, {"a": [None] * 10}, tokens=tokens, name="blind")
     says = refusal(blind, make.source(output_tokens={"mean": 10}))
@@ -354,7 +354,7 @@ def test_sources_that_do_not_fit_are_refused_in_words(tmp_path: Path) -> None:
 def test_request_file_without_labels_asks_for_them(tmp_path: Path) -> None:
     stored = make.request_file(tmp_path, make.steady(2, 300))
     says = refusal(stored, make.source(regions=None), regions=TWO_REGIONS)
-    assert says == "traffic.sources[0]: the file does not say the region; give it here."
+    assert says == "traffic.sources[0]: the file does not say the region. Give it here."
     labelled = make.request_file(tmp_path, [0.0, 1.0, 300.0], region=["mars"] * 3, name="mars")
     says = refusal(labelled, make.source(regions=None), regions=TWO_REGIONS)
     assert says == "traffic.sources[0]: region 'mars' is not known here; there are: east, west."
@@ -396,7 +396,7 @@ def test_bins_that_are_not_whole_file_bins_are_refused(
     tmp_path: Path, bin_s: float, choose: int
 ) -> None:
     stored = make.demand_file(tmp_path, {"a": counts(30)})
-    with pytest.raises(ScenarioError, match=rf"traffic.bin_s: {bin_s} s .* choose {choose}\."):
+    with pytest.raises(ScenarioError, match=rf"traffic.bin_s: {bin_s} s .* Choose {choose}\."):
         build_traffic(
             make.traffic_settings(traffic={"sources": [make.source(**LENGTHS)], "bin_s": bin_s}),
             {"t": stored},
@@ -423,7 +423,7 @@ def test_names_in_the_demand_are_the_scenarios(tmp_path: Path) -> None:
 
 def test_more_requests_than_can_be_replayed_are_refused(tmp_path: Path) -> None:
     stored = make.request_file(tmp_path, make.steady(2, 600))
-    assert "choose a smaller scale" in refusal(stored, make.source(scale=1e6))
+    assert "smaller scale" in refusal(stored, make.source(scale=1e6))
     counted = make.demand_file(tmp_path, {"a": [1e12] * 10})
     traffic = traffic_of(counted, [make.source(**LENGTHS)])
     with pytest.raises(ScenarioError, match="10,000,000,000,000 requests and 50,000,000 can be"):

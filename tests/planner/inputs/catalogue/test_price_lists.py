@@ -36,7 +36,7 @@ def test_csv_and_yaml_say_the_same() -> None:
         (HEAD + "east,G,abc,,,\n", "line 2: on_demand_usd must be a number from 0"),
         (HEAD + "east,G,-1,,,\n", "line 2: on_demand_usd must be"),
         (HEAD + "east,G,nan,,,\n", "line 2: on_demand_usd must be"),
-        (HEAD + "east,G,,,,\n", "line 2: no price; give one of"),
+        (HEAD + "east,G,,,,\n", "line 2: no price. Give one of"),
         (HEAD + ",G,1,,,\n", "line 2: region is empty"),
         (HEAD + "east,G,1,,,,9\n", "line 2: more values"),
         (HEAD + "east,G,1,,,\neast,G,2,,,\n", "line 3: G in east stands there twice"),

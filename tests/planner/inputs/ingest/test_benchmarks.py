@@ -196,7 +196,7 @@ ROW = "m,g,1,1,10,10,5,5\n"
         (HEADER + "m,g,1,1,10,10,5,nan\n", "a.csv", {}, "tbt_ms is 'nan'"),
         (HEADER + "m,g,1,1,10,10,5,inf\n", "a.csv", {}, "tbt_ms is 'inf'"),
         (HEADER + "m,g,1,1,10,10,5,0\n", "a.csv", {}, "above 0"),
-        ("batch,tbt\n1,2\n", "a.csv", {}, "does not say its unit; call it tbt_ms or tbt_s"),
+        ("batch,tbt\n1,2\n", "a.csv", {}, "does not say its unit. Call it tbt_ms or tbt_s"),
         ("batch,colour\n1,2\n", "a.csv", {}, "no column of times"),
         ("model,tbt_ms\nm,2\n", "a.csv", {}, "does not say the load"),
         (HEADER + ROW, "a.csv", {"format": "vllm"}, "is not JSON"),

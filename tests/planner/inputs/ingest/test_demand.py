@@ -159,12 +159,12 @@ def test_a_grid_that_cannot_be_is_refused(ingest):
 
 @pytest.mark.parametrize("cell", ["", "NaN"])
 def test_a_file_without_any_amount_is_refused(ingest, cell):
-    with pytest.raises(IngestError, match="no row has a number in input_tokens or requests; name"):
+    with pytest.raises(IngestError, match="no row has a number in input_tokens or requests"):
         ingest(f"time,requests,input_tokens\n0,{cell},\n60,{cell},\n")
 
 
 def test_a_demand_file_without_counts_names_what_is_missing(ingest):
-    with pytest.raises(IngestError, match="no column known to hold requests; map one to it"):
+    with pytest.raises(IngestError, match="no column known to hold requests"):
         ingest("time,colour\n0,red\n", format="demand")
     with pytest.raises(IngestError, match="no column known to hold time"):
         ingest("requests,colour\n0,red\n", format="demand")
@@ -229,5 +229,5 @@ def test_each_of_many_series_is_as_if_it_stood_alone(random, missing):
 def test_far_more_bins_than_rows_are_refused(ingest):
     """Three rows by the minute over 54 years would be 28 million bins."""
     rows = "1970-01-02 00:00,1\n1970-01-02 00:01,1\n2024-05-15 00:00,1\n"
-    with pytest.raises(IngestError, match=r"series t would have .* bins .* check the times"):
+    with pytest.raises(IngestError, match=r"series t would have .* bins .* Check the times"):
         ingest("time,requests\n" + rows, format="demand")

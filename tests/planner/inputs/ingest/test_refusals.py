@@ -23,33 +23,33 @@ GENERIC = "time,input_tokens,output_tokens\n"
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        ("", "t.csv is empty; export it again."),
-        ("\n  \n\n", "t.csv is empty; export it again."),
-        (AZURE, "t.csv has column names but no rows; export it again with its data."),
+        ("", "t.csv is empty. Export it again."),
+        ("\n  \n\n", "t.csv is empty. Export it again."),
+        (AZURE, "t.csv has column names but no rows. Export it again with its data."),
         ("TIMESTAMP ContextTokens\n2023 1\n", "t.csv has a single column, 'TIMESTAMP ContextTok"),
         ("2024-01-01 00:00:00,5,6\n2024-01-01 00:00:01,5,6\n", "line 1 holds data instead of"),
         (
             "time,input_tokens,output_tokens,time\n1,2,3,4\n",
-            "line 1 names the column time 2 times; give each column its own name.",
+            "line 1 names the column time 2 times. Give each column its own name.",
         ),
         ('time,in"put\n2024,3"\n', "line 1: the names of the columns cannot be read as CSV"),
         (b"\x00\x01\x02,\x03\n", "t.csv is binary, not text (a NUL byte in line 1)"),
         (AZURE.encode() + b"2023,\x00,3\n", "t.csv is binary, not text (a NUL byte in line 2)"),
         (AZURE.encode() + b"2023,\xff,3\n", "t.csv, line 2 is not UTF-8 text"),
-        (AZURE.encode("utf-16")[:-1], "t.csv is damaged UTF-16 text; save the file as UTF-8."),
+        (AZURE.encode("utf-16")[:-1], "t.csv is damaged UTF-16 text. Save the file as UTF-8."),
         (b"PK\x03\x04xxxx", "t.csv is a ZIP archive"),
         (",".join(f"c{i}" for i in range(1001)) + "\n1\n", "t.csv has 1,001 columns and 1,000 are"),
         ("1" * 100_000 + "x,b\n1,2\n", "a column's name has 100,001 characters ('1111"),
         ("a,b\r1,2\r", "line ends of a bare carriage return"),
         (
             "a,b,c\n1,2,3\n",
-            "t.csv has no column known to hold arrival; map one to it (arrival=COLUMN)",
+            "t.csv has no column known to hold arrival. Map one to it (arrival=COLUMN)",
         ),
         ("time,input_tokens\n1,2\n", "t.csv has no column known to hold output_tokens"),
         ("time,input_tokens,output_tokens\nx,2,3\n", "column time holds no time that can be read"),
         (AZURE + "2023,1\n2023,1,2,3\n", "all 2 rows were rejected, the first (line 2, '2023,1')"),
         (AZURE + ROW.replace("374", "0"), "all 1 rows were rejected"),
-        (AZURE + '2023-11-16 00:00:00,"1"1,2\n', "for: double quote inside a field; check"),
+        (AZURE + '2023-11-16 00:00:00,"1"1,2\n', "for: double quote inside a field. Check"),
         (AZURE + '"2023-11-16,1,2\n' + ROW, "line 2: a double quote opens here and is never"),
     ],
 )
@@ -65,7 +65,7 @@ def test_a_bad_table_is_refused_in_one_sentence(ingest, store, content, sentence
 
 @pytest.mark.parametrize("content", ["a,b\n1,2\n", '{\n "a": 1,\n'])
 def test_json_that_is_not_lines(ingest, content):
-    with pytest.raises(IngestError, match=r"t.jsonl, line 1 is not a JSON object; write one"):
+    with pytest.raises(IngestError, match=r"t.jsonl, line 1 is not a JSON object. Write one"):
         ingest(content, "t.jsonl")
 
 
@@ -123,20 +123,20 @@ def test_over_quota_is_refused_by_size_alone(tmp_path, store):
     path = tmp_path / "big.csv"
     with path.open("wb") as file:
         file.truncate(11_000_000_000)  # sparse: no byte of it is ever written or read
-    with pytest.raises(IngestError, match=r"big.csv is 11.0 GB, over the quota of 10.0 GB; split"):
+    with pytest.raises(IngestError, match=r"big.csv is 11.0 GB, over the quota of 10.0 GB. Split"):
         ingest_file(path, store)
 
 
 @pytest.mark.parametrize("name", ["t.xlsx", "t", "t.csv.bz2"])
 def test_unknown_extension(ingest, name):
-    with pytest.raises(IngestError, match=r"has an unknown extension; name it \.csv, \.tsv, \.txt"):
+    with pytest.raises(IngestError, match=r"has an unknown extension. Name it \.csv, \.tsv, \.txt"):
         ingest(AZURE + ROW, name)
 
 
 def test_directory_and_absent_file(tmp_path, store):
-    with pytest.raises(IngestError, match="is a folder; name one file in it"):
+    with pytest.raises(IngestError, match="is a folder"):
         ingest_file(tmp_path, store)
-    with pytest.raises(IngestError, match=r"absent.csv: there is no such file; check the path"):
+    with pytest.raises(IngestError, match=r"absent.csv: there is no such file. Check the path"):
         ingest_file(tmp_path / "absent.csv", store)
 
 
@@ -205,7 +205,7 @@ def test_strict_refuses_at_the_first_rejected_row(ingest, store):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"format": "xml"}, "There is no format 'xml'; choose one of auto, azure"),
+        ({"format": "xml"}, "There is no format 'xml'. Choose one of auto, azure"),
         ({"mapping": {"colour": "a"}}, "There is no field 'colour' to map a column to"),
         ({"mapping": {"arrival": "nope"}}, "has no column 'nope' to take arrival from; its"),
         ({"mapping": {"model": "x"}, "model": "m"}, "model is given both as a column"),
@@ -252,7 +252,7 @@ def test_cancelling_leaves_nothing_and_keeps_the_former_trace(ingest, store, tmp
 def test_a_foreign_folder_is_not_overwritten(ingest, store):
     store.mkdir()
     (store / "thesis.txt").write_text("mine")
-    with pytest.raises(IngestError, match="holds other files; use another"):
+    with pytest.raises(IngestError, match="holds other files"):
         ingest(GENERIC + "1,2,3\n")
     assert (store / "thesis.txt").read_text() == "mine"
 

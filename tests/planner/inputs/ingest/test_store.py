@@ -73,7 +73,7 @@ def test_bins_by_hand(ingest, store, monkeypatch):
     with pytest.raises(IngestError, match=r"bin width must be at least 0.001 s"):
         bin_requests(store, 0)
     monkeypatch.setattr("planner.inputs.ingest.store.MAX_BINS", 9)
-    with pytest.raises(IngestError, match="choose a larger bin width"):
+    with pytest.raises(IngestError, match="Choose a larger bin width"):
         bin_requests(store, 60)
 
 

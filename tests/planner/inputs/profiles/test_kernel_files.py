@@ -79,7 +79,7 @@ def test_own_format_in_json(tmp_path: Path) -> None:
         ("a,b\n1,2\n", "in no kernel format that is known"),
         ("system,gemm_dtype,m,n,k,latency_ms\nh100_sxm,fp6,1,2,3,4\n", "'fp6' is unknown"),
         ("hardware,model,tp,kind,layer,n,time_us\nH100,nobody,1,x,o_proj,1,2\n",
-         "does not know; add the model"),
+         "does not know. Add the model"),
     ],
 )  # fmt: skip
 def test_bad_files_are_told_what_to_change(tmp_path: Path, text: str, words: str) -> None:
@@ -96,7 +96,7 @@ def test_bad_json(tmp_path: Path, text: str) -> None:
 def test_an_unknown_format_is_named(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text(f"{OWN}\n", encoding="utf-8")
-    with pytest.raises(IngestError, match="choose one of auto, own"):
+    with pytest.raises(IngestError, match="Choose one of auto, own"):
         read_kernels(path, shapes={}, gpus={}, format="mine")
     with pytest.raises(IngestError, match="lacks the column system"):
         read_kernels(path, shapes={}, gpus={}, format="aic_nccl")

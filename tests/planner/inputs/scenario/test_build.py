@@ -104,7 +104,7 @@ def test_instances_are_bounded_by_gpus_and_by_what_today_says() -> None:
 
 
 def test_unknown_facts_are_refused_with_those_there_are() -> None:
-    assert f"models: model 'gpt' is not built in; give it in full, or use one of {''}" in refusal(
+    assert f"models: model 'gpt' is not built in. Give it in full, or use one of {''}" in refusal(
         models=["gpt"], profiles=[{"model": "gpt", "gpu": GPU}]
     )
     assert "gpus: GPU 'B999' is not built in" in refusal(profiles=[{"model": MODEL, "gpu": "B999"}])

@@ -233,7 +233,7 @@ def test_copies_keep_what_was_left_out_left_out() -> None:
         (
             "  period_s: 3600",
             "  perod_s: 3600",
-            "line 25: horizon.perod_s: this key is not known; use period_s",
+            "line 25: horizon.perod_s: this key is not known. Use period_s",
         ),
         (
             "ttft_ms: 1000",
@@ -245,7 +245,7 @@ def test_copies_keep_what_was_left_out_left_out() -> None:
         (
             "    capacity: {A100-80GB: 32}\n",
             "",
-            "line 12: regions[1].capacity: this is missing; add",
+            "line 12: regions[1].capacity: this is missing. Add",
         ),
         ("name: east  #", "name: _east  #", "line 8: regions[0].name: give a name of letters"),
         (
@@ -304,9 +304,9 @@ def test_names_that_point_nowhere_are_told_with_those_there_are(
 def test_names_given_twice_are_told_where_they_come_again() -> None:
     assert fault(
         "{name: chat, ttft_ms: 1000}", "{name: chat, ttft_ms: 9}\n  - {name: chat, e2e_ms: 9}"
-    ) == ("plan.yml, line 18: tiers[1]: 'chat' is there twice; keep one.")
+    ) == ("plan.yml, line 18: tiers[1]: 'chat' is there twice. Keep one.")
     again = "tp: 1}\n  - {model: llama-3.1-8b, gpu: A100-80GB, tp: 1, max_batch: 2}"
-    assert "llama-3.1-8b on A100-80GB is there twice; keep one" in fault("tp: 1}", again)
+    assert "llama-3.1-8b on A100-80GB is there twice. Keep one" in fault("tp: 1}", again)
     assert "line 26" in fault("an hour\n", "an hour\npolicies: [lt-i, lt-i]\n")
 
 
@@ -429,9 +429,9 @@ def test_traces_take_the_place_of_files_in_one_line_and_among_others() -> None:
 def test_refusals_are_in_words_of_the_scenario() -> None:
     base = TEXT.rstrip() + "\n"
     for more, words in (
-        ("faults: [{kind: fire}]", "no such kind; choose from crash, crashes, slow, outage"),
-        ("faults: [{at_s: 3}]", "faults[0]: kind is missing; add it."),
-        ("serving: {scheduler: edf}", "serving: this is a list; begin each of its entries"),
+        ("faults: [{kind: fire}]", "no such kind. Choose from crash, crashes, slow, outage"),
+        ("faults: [{at_s: 3}]", "faults[0]: kind is missing. Add it."),
+        ("serving: {scheduler: edf}", "serving: this is a list. Begin each of its entries"),
     ):
         with pytest.raises(ScenarioError, match=re.escape(words)):
             parse(base + more + "\n")
@@ -459,7 +459,7 @@ def test_the_published_tables_describe_every_key(page: Path) -> None:
 
 
 def test_prefill_needs_decode_and_variants_are_told_apart() -> None:
-    assert "has a prefill profile and none with role: decode; add one" in fault(
+    assert "has a prefill profile and none with role: decode. Add one" in fault(
         "tp: 1}", "tp: 1, role: prefill}"
     )
     both = "tp: 1, role: prefill}\n  - {model: llama-3.1-8b, gpu: A100-80GB, tp: 1, role: decode}"

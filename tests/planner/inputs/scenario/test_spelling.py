@@ -11,11 +11,11 @@ from planner.inputs.scenario.spelling import remedy
 @pytest.mark.parametrize(
     ("where", "says"),
     [
-        (("objectiv",), "use objective,"),
-        (("regions", 0, "capacty"), "use capacity,"),
+        (("objectiv",), "Use objective,"),
+        (("regions", 0, "capacty"), "Use capacity,"),
         (("traffic", "sources", 0, "input_tokens", "cw"), "choose from cv, mean"),
-        (("policies", 2, "Hpa", "stabilization_s"), "use stabilisation_s,"),
-        (("faults", 0, "slow", "factr"), "use factor,"),
+        (("policies", 2, "Hpa", "stabilization_s"), "Use stabilisation_s,"),
+        (("faults", 0, "slow", "factr"), "Use factor,"),
         (("tiers", 0, "zzz"), "choose from deferrable, e2e_ms, name"),
     ],
 )
@@ -24,4 +24,4 @@ def test_the_key_that_was_meant_or_those_there_are(where: tuple[str | int, ...],
 
 
 def test_a_place_without_keys_says_to_remove_it() -> None:
-    assert remedy(Scenario, ("name", "first")) == "this key is not known; remove it"
+    assert remedy(Scenario, ("name", "first")) == "this key is not known. Remove it"

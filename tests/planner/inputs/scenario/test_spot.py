@@ -92,7 +92,7 @@ def test_the_price_of_a_region_it_is_like_is_its_spot_price() -> None:
     assert 0 < spot < owned
     assert dict(hardware.provenance)["Spot price of A100-80GB in east"].kind == "published"
     regions[0] |= {"like": "us-east-1"}  # where none is known
-    with pytest.raises(ScenarioError, match="east has no spot price for A100-80GB; add"):
+    with pytest.raises(ScenarioError, match="east has no spot price for A100-80GB"):
         built([on(SMALL, "A100-80GB")], regions=regions)
 
 

@@ -104,9 +104,9 @@ def test_adapters_are_said_and_bad_ones_are_a_sentence() -> None:
     )
     with pytest.raises(PlannerError, match="lora_active is missing"):
         one(lora_rank=16)
-    with pytest.raises(PlannerError, match=r"lora_rank is 1\.5; give a whole number"):
+    with pytest.raises(PlannerError, match=r"lora_rank is 1\.5. Give a whole number"):
         one(lora_rank=1.5, lora_active=1)
-    with pytest.raises(SimulationError, match="rank is 0; give 1 to 1,024"):
+    with pytest.raises(SimulationError, match="rank is 0"):
         one(lora_rank=0, lora_active=1)
     with pytest.raises(SimulationError, match="does not fit"):
         one(lora_rank=1024, lora_active=4096)

@@ -163,7 +163,7 @@ def test_rows_are_answered_as_alone_and_a_bad_one_stops_none() -> None:
         ({"isl": 0.0}, "isl is 0"),
         ({"concurrency": float("nan")}, "concurrency is nan"),
         ({"osl": 1e9}, "takes 131072 tokens"),
-        ({"engine": "tgi"}, "Engine 'tgi' is unknown; use one of vllm, sglang, trtllm"),
+        ({"engine": "tgi"}, "Engine 'tgi' is unknown. Use one of vllm, sglang, trtllm"),
         ({"decode_workers": 0.5}, "decode_workers is 0.5"),
     ],
 )

@@ -81,7 +81,7 @@ def test_what_is_taken_for_lengths_is_said_and_can_be_given() -> None:
         query = deployment(row | {"equal_lengths": word})
         assert query.equal is equal
         assert not any("equal_lengths" in note for note in one(query).assumptions)
-    with pytest.raises(PlannerError, match="equal_lengths 'some' is unknown; use one of yes, no"):
+    with pytest.raises(PlannerError, match="equal_lengths 'some' is unknown"):
         deployment(row | {"equal_lengths": "some"})
 
 
@@ -102,5 +102,5 @@ def test_sglang_looks_for_requests_as_often_as_is_said_or_recipes_have_it() -> N
     assert one(other).ttft_s == one(replace(other, recv_interval=30.0)).ttft_s
     row = {"model": "qwen3-32b", "gpu": "H100-SXM", "isl": 512, "osl": 64, "concurrency": 8}
     assert deployment(row | {"scheduler_recv_interval": 4}).recv_interval == 4.0
-    with pytest.raises(SimulationError, match="recv_interval is 0; give iterations from 1"):
+    with pytest.raises(SimulationError, match="recv_interval is 0"):
         deployment(row | {"recv_interval": 0})

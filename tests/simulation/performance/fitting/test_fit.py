@@ -193,7 +193,7 @@ def test_what_cannot_be_fitted_is_refused_in_a_sentence():
         fit("linear", batches(batch=(1,), isl=(64,)), **LIMITS)
     other = batches()
     other.gpu[0] = "h"
-    with pytest.raises(SimulationError, match="choose one"):
+    with pytest.raises(SimulationError, match="Choose one"):
         fit("linear", other, **LIMITS)
     with pytest.raises(SimulationError, match="tp"):
         fit("linear", replace(other, tp=np.full(other.rows, np.nan)), **LIMITS)

@@ -154,7 +154,7 @@ def test_without_a_ttft_that_tells_the_factor_is_of_the_time_between_tokens(crow
 
 def test_a_sweep_without_a_base_is_refused_with_the_remedy():
     rows = sweep()
-    with pytest.raises(SimulationError, match="measure a second proportion"):
+    with pytest.raises(SimulationError, match="Measure a second proportion"):
         fitted(rows, base=None)
 
 

@@ -98,7 +98,7 @@ def test_an_answer_too_large_is_asked_for_in_halves_and_then_refused(server):
     halves = client(url, most_bytes=3000).range("up", QueryTimes(1000, 10, 400))
     assert len(asked.asked) > 3
     np.testing.assert_array_equal(halves[0].values, at_once[0].values)
-    with pytest.raises(SourceError, match="narrow the source by match"):
+    with pytest.raises(SourceError, match="Narrow the source by match"):
         client(url, most_bytes=100).range("up", QueryTimes(1000, 10, 400))
 
 
