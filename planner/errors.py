@@ -191,7 +191,7 @@ TOO_LARGE = ("too large to convert", "too big to convert", "date value out of ra
 class Malformed(PlannerError):
     """A library refuses the input, and no more specific error exists."""
 
-    title = "What was sent cannot be read"
+    title = "The request cannot be read"
 
 
 class NoRoom(PlannerError):
@@ -230,7 +230,7 @@ def of_servers(error: BaseException) -> Away | None:
     else:
         return None
     return Away(
-        f"The {what} of this installation does not answer. Nothing that was saved is lost: try "
+        f"The {what} of this installation does not answer. Saved data is not lost. Try "
         "again in a minute, and tell whoever runs it if it lasts."
     )
 
@@ -247,18 +247,18 @@ def of_input(error: BaseException) -> PlannerError | None:
     if "disk is full" in text or "readonly database" in text:
         return _no_room()
     if isinstance(error, RecursionError):
-        return Malformed("What was sent is nested too deeply. Check its brackets.")
+        return Malformed("The request is nested too deeply. Check its brackets.")
     if "integer string conversion" in text or (
         isinstance(error, OverflowError) and any(words in text for words in TOO_LARGE)
     ):
-        return Malformed("A number or moment in what was sent is beyond any that there is.")
+        return Malformed("A number or time in the request is out of range.")
     if isinstance(error, UnicodeError | sqlite3.DataError):
-        return Malformed("Text in what was sent cannot be stored. Save it as UTF-8.")
+        return Malformed("Text in the request cannot be stored. Save it as UTF-8.")
     return None
 
 
 def _no_room() -> NoRoom:
     return NoRoom(
-        "The disk of this installation is full or may not be written to, so this was not kept; "
-        "an admin makes room on it (docs/operations.md says where), then try again."
+        "The disk of this installation is full or read-only, so this was not saved. "
+        "Ask an admin to free space (docs/operations.md), then try again."
     )

@@ -253,9 +253,7 @@ class Fleet:
                 )
             other = {"prefill": "decode", "decode": "prefill"}.get(pool.role)
             if other and (pool.model, pool.region, other) not in roles:
-                raise SimulationError(
-                    f"{pool_words}: a {pool.role} pool needs a {other} one beside it."
-                )
+                raise SimulationError(f"{pool_words}: a {pool.role} pool needs a {other} pool too.")
             if (pool.role == "prefill") != (pool.link is not None):
                 raise SimulationError(
                     f"{pool_words}: a prefill pool needs a link, others have none."
@@ -308,5 +306,5 @@ class Fleet:
                 if pool.takes(tier) and not any(p.takes(tier) for p in other_roles):
                     raise SimulationError(
                         f"Pool of {pool.model} in {pool.region}: it takes tier {tier}, but no "
-                        f"{other} pool beside it does."
+                        f"{other} pool does."
                     )

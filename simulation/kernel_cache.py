@@ -126,7 +126,7 @@ def _compiled_parts(value: object, where: str, seen: set[FunctionType]) -> Itera
     elif isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields"):
         yield value.__qualname__, value._fields
     else:
-        raise TypeError(f"{where}, a {type(value).__name__}: what it is made of cannot be told.")
+        raise TypeError(f"{where}, a {type(value).__name__}: its parts are not known.")
 
 
 def _code_objects(code: CodeType) -> Iterator[CodeType]:

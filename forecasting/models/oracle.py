@@ -59,8 +59,8 @@ class Perfect:
         first = round((end.end_s - self._truth.start_s) / end.bin_s)
         if first < 0 or first + steps > self._truth.bins:
             raise ForecastError(
-                f"{end.key}: the truth covers bins 0 to {self._truth.bins - 1} and bins {first} "
-                f"to {first + steps - 1} are asked for. Choose origins whose forecasts end inside."
+                f"{end.key}: the truth covers bins 0 to {self._truth.bins - 1}, not bins {first} "
+                f"to {first + steps - 1}. Choose origins whose forecasts end inside."
             )
         mean = self._truth.values[first : first + steps]
         return Forecast(

@@ -54,7 +54,7 @@ class WorkspaceMiddleware:
 
 def _of_session(request: HttpRequest) -> Workspace:
     if not isinstance(request.user, User):
-        raise NoWorkspace("Nobody has signed in, so nothing says which workspace is meant.")
+        raise NoWorkspace("No workspace: nobody has signed in.")
     return last_workspace(request.user, request.session.get(ENTERED, ""))
 
 

@@ -181,7 +181,7 @@ def _schedule_restart(child: _Child, status: int, now: float) -> None:
     if child.ends >= GIVES_UP:
         raise Stopped(
             f"The {child.name} process {_end_words(status)}, {child.ends} times in a row within "
-            f"{STEADY_S:.0f} s of its start, so everything was stopped; its last messages stand "
+            f"{STEADY_S:.0f} s of its start, so everything was stopped. See its last messages "
             "above."
         )
     wait = FIRST_WAIT_S * 2 ** (child.ends - 1)
@@ -311,8 +311,8 @@ def only_one(folder: Path) -> IO[str]:
         where = file.read().strip() or "is being started"
         file.close()
         raise Stopped(
-            f"Headroom runs on {folder} already ({where}). Stop that one, or give this one a "
-            "folder of its own in HEADROOM_DATA_DIR."
+            f"Headroom runs on {folder} already ({where}). Stop it, or give this one a "
+            "different folder in HEADROOM_DATA_DIR."
         ) from None
     file.truncate(0)
     return file

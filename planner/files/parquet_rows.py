@@ -122,7 +122,7 @@ class Decoder:
                 f"it asks for more than {parquet_decoder.MEMORY_BYTES >> 30} GB of memory at once"
             )
         else:
-            cause = "what it holds ended its decoder"
+            cause = "its content crashed the decoder"
         return self._unreadable_error(cause)
 
     def _unreadable_error(self, cause: str) -> IngestError:

@@ -83,8 +83,7 @@ def current_workspace() -> Workspace:
     current = _current.get()
     if current is None:
         raise NoWorkspace(
-            "Nothing says which workspace is meant. Wrap this in `with within(...)` of "
-            "planner.models.workspace."
+            "No workspace is set. Wrap this in `with within(...)` of planner.models.workspace."
         )
     if not isinstance(current, Workspace):
         current = current()

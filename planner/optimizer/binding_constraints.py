@@ -96,7 +96,7 @@ def _binding_minimums(problem: PlanningProblem, target: IntArray) -> Iterator[Bi
     for model, region, gpu in np.argwhere((target > 0) & (target == problem.minimum)):
         where = on_gpu(problem, model, region, gpu)
         count_words = instance_words(int(target[model, region, gpu]))
-        yield Binding("minimum", where, f"{where} is held at its minimum of {count_words}.")
+        yield Binding("minimum", where, f"{where} is at its minimum of {count_words}.")
 
 
 def _binding_local_needs(problem: PlanningProblem, target: IntArray) -> Iterator[Binding]:
@@ -115,7 +115,7 @@ def _binding_local_needs(problem: PlanningProblem, target: IntArray) -> Iterator
         sentence = (
             f"{where} keeps {count}{_side_words(side)} to serve {percent(problem.epsilon)} of its "
             "own "
-            f"peak, {tokens_words(need[model, region])}; they serve "
+            f"peak, {tokens_words(need[model, region])}. They serve "
             f"{served:,.0f}{redundancy_words(problem)}."
         )
         yield Binding("local", where + _side_words(side), sentence)

@@ -73,7 +73,7 @@ def unserved_sentence(problem: PlanningProblem, target: IntArray) -> str:
     if not short:
         return ""
     return (
-        "The solver found no plan in time and the greedy one leaves uncovered: "
+        "The solver hit its time limit. The greedy plan leaves uncovered: "
         f"{first_names(short)}. Allow more time, or add capacity."
     )
 
@@ -83,8 +83,8 @@ def _models_without_gpu(problem: PlanningProblem) -> Iterator[str]:
     need, can_run = global_need_tps(problem), (problem.theta_tps > 0).any(axis=1)
     for (model,) in np.argwhere((need > 0) & ~can_run):
         yield (
-            f"No GPU type here can serve {problem.models[model]}, whose demand peaks at "
-            f"{tokens_words(need[model])} over all regions: add a profile of it for one of "
+            f"No GPU type here can serve {problem.models[model]}. Its demand peaks at "
+            f"{tokens_words(need[model])} over all regions. Add a profile of it for one of "
             f"{join_names(problem.gpus)}, or another GPU type."
         )
 

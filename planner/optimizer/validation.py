@@ -167,7 +167,7 @@ def _check_pools(problem: PlanningProblem) -> None:
         )
     if problem.lose_region and len(problem.regions) < 2:
         raise ScenarioError(
-            "There is one region, and nothing is left where it is lost: give another one, or let "
+            "There is one region, and its loss leaves no fleet. Add a region, or let "
             "no region be lost."
         )
     if pool is None:

@@ -183,8 +183,7 @@ def _policy_of(
     policy = policy_asked or take.get("policy")
     if not policy:
         raise NotReady(
-            f"Run {run.pk} recommends no policy, as every one of it knows what came. Name one with "
-            "policy."
+            f"Run {run.pk} recommends no policy, because all use future data. Name one with policy."
         )
     if policy not in policies and policy != take.get("policy"):
         there_are = ", ".join(policies) or take.get("policy")
@@ -206,8 +205,8 @@ def _policy_of(
     rule = _rule(settings)
     if rule is None:
         raise NotReady(
-            f"{label} has no timetable, and goes by no target that an autoscaler of Kubernetes "
-            f"takes. Name another policy, one that plans or stays flat (run {run.pk} has: "
+            f"{label} has no schedule and no target of a Kubernetes autoscaler. "
+            f"Name another policy with a plan or a static fleet (run {run.pk} has: "
             f"{', '.join(policies)})."
         )
     return policy, label, list(_limits(settings, result)), rule

@@ -148,7 +148,7 @@ def outcome_of(proposal: Proposal, run: Run) -> tuple[Run, str]:
 def _by_itself(its: Run, figures: dict[str, Any]) -> str:
     """Return the note on a schedule that was replayed in a separate run."""
     return (
-        f"What is proposed was planned without a replay; its timetable was replayed as run {its.pk}"
+        f"The proposed plan had no simulation. Its schedule was replayed as run {its.pk}"
         f": {shares_in_time(figures['slo_attainment'])} for ${figures['cost_usd']:,.2f}."
     )
 
@@ -158,14 +158,14 @@ def _not_replayed(run: Run, its: Run | None) -> str:
     known = f"Run {run.pk} planned and replayed nothing"
     if its is None:
         return (
-            f"{known}, so what it attains is not known: propose a comparison (Plan and compare) to "
+            f"{known}, so its SLO attainment is not known. Propose a comparison to "
             "see both outcomes on the same traffic."
         )
     if its.finished:
         return (
             f"{known}, and its timetable could not be: {its.problem or its.state} (run {its.pk})."
         )
-    return f"{known}; its timetable is being replayed as run {its.pk}, which says what it attains."
+    return f"{known}. Run {its.pk} replays its schedule to measure SLO attainment."
 
 
 def _waiting(proposal: Proposal) -> Iterator[str]:
@@ -179,8 +179,8 @@ def _waiting(proposal: Proposal) -> Iterator[str]:
         )
     else:
         yield (
-            f"The active plan is being replayed on the traffic of the proposal, as run "
-            f"{replay.pk}; until it is done the two are beside each other as they were."
+            f"The active plan is being replayed on the proposal's traffic, as run "
+            f"{replay.pk}. Until it ends, the figures are from each plan's run."
         )
 
 

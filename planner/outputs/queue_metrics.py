@@ -21,13 +21,11 @@ def _lines(work: WorkStatistics) -> Iterator[str]:
     yield from family("headroom_runs_going", "Runs that wait for a worker, or run.")
     for going in work.going:
         yield f"headroom_runs_going{labels(_run_labels(going))} {going.runs}"
-    yield from family(
-        "headroom_runs_oldest_seconds", "Since the first of them was asked for, or begun."
-    )
+    yield from family("headroom_runs_oldest_seconds", "Age of the oldest, since request or start.")
     for going in work.going:
         yield f"headroom_runs_oldest_seconds{labels(_run_labels(going))} {going.oldest_s:.3f}"
     yield from family(
-        "headroom_runs_ended", "Runs that ended so, of those that are kept: removed ones leave it."
+        "headroom_runs_ended", "Stored runs with this end state, without removed runs."
     )
     for ended in work.ended:
         of = {

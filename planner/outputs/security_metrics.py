@@ -25,7 +25,7 @@ def _lines(events: Mapping[str, int], refusals: Mapping[tuple[int, str], int]) -
         yield f"headroom_security_events_total{labels({'event': event})} {count}"
     yield from family(
         "headroom_refused_total",
-        "Requests that were refused, by status; 404 is also what is of another workspace.",
+        "Refused requests, by status. 404 includes rows of another workspace.",
         kind="counter",
     )
     for (status, who), count in refusals.items():

@@ -127,9 +127,7 @@ def _forecast_steps(result: Row, pool: Row) -> Iterator[Step]:
             sentence = f" Planned for is {times}{level_words}. {percentile['why']}"
         peak_error = series.get("peak_wape")
         error_words = (
-            ""
-            if peak_error is None
-            else f", whose peaks were off by {peak_error:.0%} in this window"
+            "" if peak_error is None else f", with a peak error of {peak_error:.0%} in this window"
         )
         yield Step(
             "Forecast",
@@ -150,9 +148,9 @@ def _size_steps(result: Row, pool: Row) -> Iterator[Step]:
         return
     yield Step(
         "Size",
-        f"One {size.get('arrangement', size['gpu'])} by itself carries {size['input_tps']:,.0f} "
-        f"input tokens/s ({size['max_rps']:.3g} requests/s) within {size['tier']}, where "
-        f"{size['bound_by'].upper()} bounds it, by simulation.",
+        f"One {size.get('arrangement', size['gpu'])} alone sustains {size['input_tps']:,.0f} "
+        f"input tokens/s ({size['max_rps']:.3g} requests/s) within {size['tier']}, "
+        f"bound by {size['bound_by'].upper()}, by simulation.",
         "sizes",
     )
 

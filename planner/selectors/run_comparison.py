@@ -174,9 +174,9 @@ def _why_not_ranked(
     ]
     if traffic:
         keys = first_keys(traffic)
-        return f"Other traffic ({keys}): the figures stand beside each other, no better."
+        return f"Other traffic ({keys}): the figures are not ranked."
     if len(windows(results)) > 1:
-        return "Other windows: the figures stand beside each other, and none is called better."
+        return "Other windows: the figures are not ranked."
     return ""
 
 

@@ -48,14 +48,14 @@ PLAN_HEADS = {"usd": "Cost", "gpu_hours": "GPU-hours", "kwh": "Energy", "carbon_
               "starts": "Starts", "stops": "Stops"}  # fmt: skip
 LEVELS = (
     Column("quantile", NUMBER, "of the forecast that is planned for"),
-    Column("times", NUMBER, "so many times that"),
+    Column("times", NUMBER, "ratio"),
     Column("load_factor", NUMBER, "of the recommended policy, chosen on its test days"),
 )
 LEVEL_HEADS = {"quantile": "Planned quantile", "times": "Times that quantile",
                "load_factor": "Times again, for growth"}  # fmt: skip
 SIZE = (
-    Column("max_rps", NUMBER, "requests/s that one by itself carries", better=MORE),
-    Column("input_tps", NUMBER, "input tokens/s that one by itself carries", better=MORE),
+    Column("max_rps", NUMBER, "capacity of one replica, requests/s", better=MORE),
+    Column("input_tps", NUMBER, "capacity of one replica, input tokens/s", better=MORE),
     Column("bound_by", TEXT, "the limit that it reaches first"),
 )
 SIZE_HEADS = {"max_rps": "requests/s", "input_tps": "input tokens/s", "bound_by": "bound by"}
@@ -116,7 +116,7 @@ def plan_groups(
     note = not_ranked
     if differing and not not_ranked:
         note = (
-            f"The plans are asked for other things ({first_keys(differing)}): one that costs less "
+            f"The targets differ ({first_keys(differing)}): the cheaper plan "
             "is not better until it is replayed."
         )
     rows = [
@@ -158,8 +158,8 @@ def replay_groups(
     note = not_ranked
     if limits and not not_ranked:
         note = (
-            f"The limits differ ({first_keys(limits)}): being in time is judged by each run's own, "
-            "and neither that nor a cost at it is called better."
+            f"The limits differ ({first_keys(limits)}): each run uses its own for SLO attainment, "
+            "so neither attainment nor cost is ranked."
         )
     service = [(row or {}).get("slo_attainment") or {} for row in figures]
     rows = []
@@ -233,7 +233,7 @@ def size_groups(results: Sequence[dict[str, Any]], not_ranked: str) -> Iterator[
         for result in results
     ]
     yield from _group_by_name(
-        "What one replica carries", rows_by_run, SIZE, SIZE_HEADS, fair=False, note=not_ranked
+        "Replica capacity", rows_by_run, SIZE, SIZE_HEADS, fair=False, note=not_ranked
     )
 
 

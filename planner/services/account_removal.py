@@ -104,7 +104,7 @@ def account_remove(
     if by is not None and by.pk == person.pk:
         raise NotAllowed("Another admin removes your account, so that one stays.")
     if confirm.strip() != person.username:
-        raise PlannerError(f"confirm: type {person.username}, whose account is removed for good.")
+        raise PlannerError(f"confirm: type {person.username}, to remove the account permanently.")
     _check_not_last(person)
     owned_rows = owned_row_count(person)
     if owned_rows and new_owner is None:

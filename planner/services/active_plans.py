@@ -120,7 +120,7 @@ def activatable_plan(run: Run, options: ExportOptions, now: datetime) -> Plan:
     plan = plan_of(run, options, now)
     if plan.rule is not None:
         raise NotReady(
-            f"{plan.label} scales by a rule of its own and has no timetable to follow. Export it "
+            f"{plan.label} scales by its rule and has no schedule. Export it "
             "to hpa or keda, or name a policy that plans."
         )
     return plan
@@ -153,9 +153,9 @@ def _plans_replaced_by_pools(
             continue
         if other_pools - pools:
             raise NotReady(
-                f"Run {other.number} of {other.scenario} is active and asks for {shared[0][0]} "
+                f"Run {other.number} of {other.scenario} is active and covers {shared[0][0]} "
                 f"in {shared[0][1]} too, as one of its {len(other_pools)} deployments. End that "
-                "plan first, or give this one's deployments names of their own (names)."
+                "plan first, or give these deployments other names (names)."
             )
         replaced.append(other)
     return replaced

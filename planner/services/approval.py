@@ -37,7 +37,7 @@ def why_admin_needed(proposal: Proposal) -> str:
         return ""
     # An unknown cost counts as above the limit.
     if proposal.usd_30d is None:
-        return "what it costs is not known"
+        return "its cost is not known"
     return f"it costs ${proposal.usd_30d:,.0f} in 30 days, above ${limit_usd:,.0f}"
 
 
@@ -111,7 +111,7 @@ def check_up_to_date(proposal: Proposal) -> None:
 def check_may_approve_proposal(proposal: Proposal, by: User) -> None:
     """Raise NotAllowed for an author's own proposal, and NotReady for a second approval."""
     if not review_rules().self_approval and by.pk in authors_of(proposal):
-        raise NotAllowed("Nobody approves what they proposed or amended. Ask somebody else.")
+        raise NotAllowed("You proposed or amended this. Ask another approver.")
     if any(approval.by_id == by.pk for approval in approvals_of(proposal)):
         raise NotReady(f"You approved it already; it takes {missing_approvals(proposal)}.")
 

@@ -289,8 +289,8 @@ def _write(folder: Path, manifest: Manifest, path: Path) -> str:
             checked_in = _check_restorable(draft, folder, manifest)
         except (PlannerError, *UNREADABLE) as problem:
             raise PlannerError(
-                f"{path} was not written, since what was packed does not restore. {problem} Run it "
-                "again; if it fails again, report this sentence."
+                f"{path} was not written, because the backup does not restore. {problem} Run it "
+                "again; if it fails again, report this message."
             ) from problem
         draft.rename(path)
     except BaseException:
@@ -334,7 +334,7 @@ def _check_restorable(path: Path, folder: Path, manifest: Manifest) -> str:
                     loaded = load(content, using=scratch.alias)
                 _compare(manifest, loaded, scratch.alias)
             elif not _has_same_content(content, folder / member.name):
-                raise PlannerError(f"{member.name} in it is not what was packed.")
+                raise PlannerError(f"{member.name} in it was changed.")
             expected.discard(member.name)
         if expected:
             raise PlannerError(f"{min(expected)} is not in it.")

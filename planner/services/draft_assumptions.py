@@ -116,10 +116,10 @@ def _serving_reason(serving: Serving, label: str, named: list[str]) -> str:
             f", and {_first_names(others)}, all of it here" if others else ""
         )
     if label:
-        return f"no built-in model is called {label}, so a recent one stands in"
+        return f"no built-in model is called {label}: a recent one is used"
     if named:
         return f"your file names {_first_names(named)}, and all of it is served by this one"
-    return "your file does not say what serves it"
+    return "your file does not name a model"
 
 
 def _first_names(names: list[str]) -> str:
@@ -131,9 +131,9 @@ def _region(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
     region, tier = draft.regions[0], draft.tiers[0]
     usd = catalogue.regions()[region.like or ""].usd_per_gpu_hour
     prices = [
-        f"${usd[gpu]:,.2f} per {gpu} and hour, {count:,} to be had"
+        f"${usd[gpu]:,.2f} per {gpu} and hour, {count:,} available"
         if gpu in usd
-        else f"no known price of {gpu}, {count:,} to be had"
+        else f"no known price of {gpu}, {count:,} available"
         for gpu, count in region.capacity.items()
     ]
     named = [name for name in trace.report.get("regions") or [] if name]
@@ -151,7 +151,7 @@ def _region(trace: Trace, draft: Scenario) -> Iterator[Assumption]:
         "Start of a replica",
         f"{draft.fleet.startup_s / 60:g} min",
         "weights are at hand in the region (SageServe, section 4)",
-        "The longer, the earlier a plan has to ask, and the less a policy without one can do.",
+        "Longer cold starts need earlier scale-up.",
     )
     if (tier.ttft_ms or 0) > drafts.TTFT_MS:
         yield Assumption(

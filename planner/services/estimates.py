@@ -54,7 +54,7 @@ BASIS = {
     "engine's version, as this one's was not measured",
     "model": "models that the fit had not seen, as this one",
     "gpu": "GPU types that the fit had not seen, as this one",
-    "both": "models on GPU types, neither of which the fit had seen, as here",
+    "both": "models on GPU types, both unseen by the fit, as here",
 }
 # What each fit had not seen. The page compares the errors of these fits.
 UNSEEN = {
@@ -327,7 +327,7 @@ def _unmeasured_notes(deployed: Deployment) -> list[str]:
     return [
         *notes,
         f"no kernel was measured on {deployed.gpu.name} or its family ({family or 'not named'}); "
-        "those of another stand in, so expect more than this error",
+        "those of another are used, so expect more than this error",
     ]
 
 
@@ -335,7 +335,7 @@ def _bottleneck_notes(deployed: Deployment, estimate: Estimate) -> list[str]:
     """Return a note if the given prefill workers are the bottleneck."""
     if deployed.prefill_workers is None or prefill_busy_share(deployed, estimate) < ALWAYS_BUSY:
         return []
-    return ["prefill workers are busy all the time and bound what is served; the rest wait"]
+    return ["prefill workers are always busy and limit throughput. The rest wait"]
 
 
 def power_w(deployed: Deployment, estimate: Estimate) -> float:

@@ -94,10 +94,7 @@ def check_name(noun: str, name: str, built_in: Mapping[str, Any]) -> str:
             f"has at most {NAME_CHARACTERS} letters, digits, blanks and . _ + - in it."
         )
     if name in built_in:
-        raise CatalogueError(
-            f"{name} is a built-in {noun}, whose facts have their sources. Choose another name for "
-            "your own."
-        )
+        raise CatalogueError(f"{name} is a built-in {noun}. Choose another name for your own.")
     return name
 
 
@@ -130,7 +127,7 @@ def _save(
         else:
             current = kind._default_manager.select_for_update().filter(pk=previous.pk).first()
             if current is None:
-                raise NotFound(f"{previous.name} was removed while you edited it. Make it anew.")
+                raise NotFound(f"{previous.name} was removed while you edited it. Add it again.")
             if version is not None and version != current.version:
                 raise Outdated(
                     f"{current.name} was changed by somebody else while you edited it. Load it "

@@ -89,7 +89,7 @@ def wait_until_compiled(progress: Callable[[float, str], None]) -> None:
         about = 10 * max(1, math.ceil(left / 10))
         progress(
             0.0,
-            f"The simulator is being compiled, about {about} s left; this run starts by itself",
+            f"The simulator is being compiled, about {about} s left. Then this run starts",
         )
         time.sleep(0.5)
 

@@ -125,7 +125,7 @@ def _assumptions(described: LaunchDescription, document: str) -> Iterator[Assump
     yield Assumption(
         "regions",
         "Region and price",
-        f"{region.name}: ${usd:,.2f} per GPU-hour, {capacity:,} GPUs to be had",
+        f"{region.name}: ${usd:,.2f} per GPU-hour, {capacity:,} GPUs available",
         "the list price on demand",
         "Cost goes with the price.",
     )
@@ -134,7 +134,7 @@ def _assumptions(described: LaunchDescription, document: str) -> Iterator[Assump
         "Spread of lengths",
         "log-normal, CV 1, of prompts and answers",
         "near Azure's conversations of 2023",
-        "The longer the tail, the fewer requests a replica carries in time.",
+        "A longer tail lowers the capacity of a replica.",
     )
     if isinstance(described.day, str):
         shape = shapes()[described.day]

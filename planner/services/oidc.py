@@ -42,7 +42,7 @@ LEEWAY_S = 60
 METADATA_CACHE_S = 600  # seconds for which the provider's metadata is cached
 MAX_BYTES = 500_000
 SCOPE = "openid profile email"
-UNKNOWN_SIGN_IN = "This sign-in was not begun here, or too long ago. Begin anew."
+UNKNOWN_SIGN_IN = "This sign-in did not start here, or has expired. Sign in again."
 
 
 class ProviderFailed(PlannerError):
@@ -111,7 +111,7 @@ def sign_in_finish(
     if not constant_time_compare(pending.state, response.get("state", "")):
         raise NotAllowed(UNKNOWN_SIGN_IN)
     if response.get("iss", idp.issuer) != idp.issuer:
-        raise ProviderFailed("Another provider answered than the one that was asked.")
+        raise ProviderFailed("Another identity provider answered.")
     if "code" not in response:
         raise NotAllowed(
             f"The identity provider did not let you in: {response.get('error', '')[:80]}."
@@ -190,7 +190,7 @@ def _claims(
         raise
     except (JoseError, AuthlibBaseError, ValueError) as error:
         raise ProviderFailed(
-            f"The identity provider's token is not valid ({type(error).__name__}). Begin anew."
+            f"The identity provider's token is not valid ({type(error).__name__}). Sign in again."
         ) from None
     return dict(token.claims)
 
@@ -249,7 +249,7 @@ def _create_account(idp: IdentityProvider, claims: dict[str, Any], subject: str)
     name = User.normalize_username(preferred.strip())[:150]
     if User.objects.filter(username__iexact=name).exists():
         raise NotAllowed(
-            f"There is an account {name} already, with a password of its own; an admin links it: "
+            f"There is an account {name} already, with a password. An admin links it: "
             f"bin/manage user link {name} --subject {subject}"
         )
     user = User(username=name)

@@ -144,7 +144,6 @@ def _address(host: str, port: int, allowed: Allowed) -> str:
         if not listed and (not address.is_global or address.is_multicast):
             where = host if host == str(address) else f"{host} ({address})"
             raise NotListed(
-                f"{where} is not public; an operator adds its network to "
-                f"{allowed.setting} if it is meant."
+                f"{where} is not public. An operator can add its network to {allowed.setting}."
             )
     return sorted(addresses, key=lambda text: ":" in text)[0]

@@ -38,8 +38,7 @@ def password_forgotten(*, name: str, network: str) -> None:
     except TooManyAttempts as refusal:
         logger.warning("password mails asked for from %s are refused", network)
         raise PlannerError(
-            f"Too many mails were asked for from your network. Try again in {refusal.wait_s} "
-            "seconds."
+            f"Too many mails from your network. Try again in {refusal.wait_s} seconds."
         ) from None
     with suppress(TooManyAttempts):  # a mail was sent less than a minute ago
         attempt_count("forgotten-name", name.strip().casefold(), limit=1)

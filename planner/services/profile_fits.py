@@ -172,7 +172,7 @@ def profile_compare(
     if not compared.checks:
         raise PlannerError(
             f"None of these rows can be compared with {profile_name}: they need a batch, or a "
-            "concurrency with isl and osl, beside their times."
+            "concurrency with isl and osl, and their times."
         )
     return compared, residual_table(compared.residuals, rows)
 

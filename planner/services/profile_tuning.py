@@ -59,9 +59,7 @@ def profile_tune(
     )
     notes = [f"Tuned from {base} by {int(tuned.used.sum()):,} observations."]
     if skipped := int((~tuned.used).sum()):
-        notes.append(
-            f"{skipped} observations were left out: further off than the filter could believe."
-        )
+        notes.append(f"{skipped} observations were ignored as outliers of the filter.")
     return profile_save(
         user=user,
         name=keep_as or name,

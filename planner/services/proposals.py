@@ -130,7 +130,7 @@ def amend(
 def mark_ready(*, proposal: Proposal, by: User) -> Proposal:
     """Open a draft for review."""
     locked = _lock(proposal)
-    _check_author(locked, by, "say that it is ready")
+    _check_author(locked, by, "mark it as ready")
     if locked.state != State.DRAFT:
         raise NotReady(f"Proposal {locked.pk} is no draft; it is {state_label(locked)}.")
     return _change_state(locked, State.OPEN, Kind.READY, by, "")
@@ -152,7 +152,7 @@ def request_review(
     proposal.reviewers.add(*people)
     entry = _add_entry(proposal, Kind.REQUESTED, by, rule=rule)
     entry.mentions.set(people)
-    words = f"Review is asked of you: {proposal.title} (proposal {proposal.pk})"
+    words = f"Your review is requested: {proposal.title} (proposal {proposal.pk})"
     notify(proposal.workspace, Event.REVIEW, words, f"/proposals/{proposal.pk}/", people=people)
     return proposal
 
@@ -178,7 +178,7 @@ def ask_for_changes(*, proposal: Proposal, by: User, text: str) -> Proposal:
     """Ask for changes of a proposal, as an approver."""
     check_may_approve(by)
     if not text.strip():
-        raise PlannerError("text: say what should be changed.")
+        raise PlannerError("text: name the change you need.")
     locked = _lock(proposal)
     _check_undecided(locked, "changed")
     return _change_state(locked, State.CHANGES, Kind.CHANGES, by, text)

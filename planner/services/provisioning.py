@@ -40,7 +40,7 @@ def pool_named(result: dict[str, Any], name: str, phase: str) -> dict[str, Any]:
     """Return the pool of this name (see ``pool_names``) and phase; the first if both are empty."""
     pools: list[dict[str, Any]] = result.get("pools") or []
     if result.get("kind") != "provision" or not pools:
-        raise NotReady("This run did not provision below the replica. Start one that does.")
+        raise NotReady("This run did not provision below the replica. Start one with it.")
     names = pool_names(pools)
     for pool, pool_name in zip(pools, names, strict=True):
         if name in ("", pool_name, _plain_name(pool)) and phase in ("", pool["phase"]):

@@ -127,7 +127,7 @@ def _announce(rows: QuerySet[OldRow], now: datetime, noun: str, days: int) -> It
     plural = "" if len(fresh) == 1 else "s"
     yield (
         f"{len(fresh):,} {noun}{plural} ({names}{more}) of over {days} days will be removed from "
-        f"{now + NOTICE_PERIOD:%Y-%m-%d} on; what is needed longer is to be downloaded."
+        f"{now + NOTICE_PERIOD:%Y-%m-%d} on. Download them to keep them."
     )
 
 

@@ -121,8 +121,8 @@ def earlier_run(request: Run) -> Run | None:
     first = Run.objects.filter(owner=request.owner, idempotency_key=request.idempotency_key).first()
     if first is not None and _request_values(first) != _request_values(request):
         raise KeyReused(
-            f"The idempotency key {request.idempotency_key!r} belongs to run {first.pk}, which was "
-            "asked for with other values. Send a new key for a new request."
+            f"The idempotency key {request.idempotency_key!r} belongs to run {first.pk}, with "
+            "other values. Send a new key for a new request."
         )
     return first
 

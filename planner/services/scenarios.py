@@ -49,7 +49,7 @@ def scenario_update(
     with transaction.atomic():
         locked = Scenario.objects.select_for_update().filter(pk=scenario.pk).first()
         if locked is None:
-            raise NotFound(f"{scenario.name} was removed while you edited it. Make it anew.")
+            raise NotFound(f"{scenario.name} was removed while you edited it. Add it again.")
         if version is not None and version != locked.version:
             raise Outdated(
                 f"{locked.name} was changed by somebody else while you edited it. "

@@ -64,7 +64,7 @@ def check_enrolled(user: User) -> None:
     """Raise NotEnrolled if a second factor is required and the user has none."""
     if is_required(user) and factor_of(user) is None and not provider_checks_factor(user):
         raise NotEnrolled(
-            "A second factor is asked of everybody here. Set yours up under Account, Second factor."
+            "Everybody here needs a second factor. Set yours up under Account, Second factor."
         )
 
 
@@ -98,7 +98,7 @@ def factor_confirm(*, user: User, code: str) -> list[str]:
         rows = SecondFactor.objects.select_for_update()
         pending = rows.filter(user=user, confirmed_at=None).first()
         if pending is None:
-            raise NotReady("No second factor is being set up. Begin anew.")
+            raise NotReady("No second factor is being set up. Start again.")
         if not _accept_code(pending, code):
             raise PlannerError("code: this is not the code of now. See that the clocks are right.")
         codes = [secrets.token_hex(RECOVERY_BYTES) for _ in range(RECOVERY_CODES)]

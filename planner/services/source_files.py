@@ -157,8 +157,8 @@ def _read_new_files(
         Source.objects.filter(pk=source.pk).update(found=source.found, read_until=timezone.now())
     if refused:
         raise SourceError(
-            f"Refused: {', '.join(refused[:5])}{' and others' * (len(refused) > 5)}; the record of "
-            "the source says why of each."
+            f"Refused: {', '.join(refused[:5])}{' and others' * (len(refused) > 5)}. The record of "
+            "the source gives the reasons."
         )
 
 

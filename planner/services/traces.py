@@ -154,7 +154,7 @@ def trace_reread(
     upload_path = _stored_upload(trace)
     if trace.state != Trace.State.REFUSED:
         raise NotReady(
-            f"Trace {trace.name} was not refused. Upload its file again to read it anew."
+            f"Trace {trace.name} was not refused. Upload its file again to read it again."
         )
     if upload_path is None:
         raise NotReady(f"The file of trace {trace.name} is not kept any more. Upload it again.")

@@ -250,7 +250,7 @@ def run_on_draft(
 
 def _key_reused(key: str, run: Run) -> KeyReused:
     return KeyReused(
-        f"The idempotency key {key!r} belongs to run {run.pk}, which was asked for with other "
+        f"The idempotency key {key!r} belongs to run {run.pk}, with other "
         "values. Send a new key for a new request."
     )
 

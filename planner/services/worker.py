@@ -196,7 +196,7 @@ def _carry_out(
                 stage="Error",
                 reason="An error of the program",
                 problem=f"An error of the program stopped this run ({type(bug).__name__}); "
-                "its details are kept for the developers.",
+                "its details are in the log.",
                 traceback="".join(traceback.format_exception(bug)),
             )
             if raise_errors:

@@ -45,7 +45,7 @@ def workspace_remove(*, by: User | None, workspace: Workspace, confirm: str) -> 
     if slug == MAIN:
         raise NotAllowed(f"The workspace {MAIN} stays: it is the one that is always there.")
     if confirm.strip() != slug:
-        raise PlannerError(f"confirm: type {slug}, the slug of what is removed for good.")
+        raise PlannerError(f"confirm: type {slug}, the slug of the workspace to remove.")
     path = row_arrays.data_dir() / REMOVED / f"{slug}-{timezone.now():%Y%m%d-%H%M%S}.tar.zst"
     with transaction.atomic():
         locked = Workspace.objects.select_for_update().get(pk=workspace.pk)

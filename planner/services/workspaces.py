@@ -48,7 +48,7 @@ def workspace_rename(*, by: User | None, workspace: Workspace, name: str) -> Wor
 def workspace_rule(*, by: User | None, workspace: Workspace, second_factor: bool) -> Workspace:
     """Set whether everybody in the workspace needs a second factor, as an admin of it."""
     if by is not None and not by.is_superuser and not _is_admin(by, workspace):
-        raise NotAllowed("Only an admin of the workspace may say what is asked of everybody in it.")
+        raise NotAllowed("Only an admin of the workspace may set its requirements.")
     workspace.second_factor = second_factor
     workspace.save(update_fields=["second_factor"])
     record("workspace.second-factor", workspace, by=by, asked=second_factor)

@@ -257,16 +257,13 @@ class BucketStore:
                     raise self._damage_error(relative, f"lacks {file.path or 'its file'}")
                 if hashlib.sha256(content).hexdigest() != part:
                     raise self._damage_error(
-                        relative, f"has another {file.path or 'file'} than was kept"
+                        relative, f"has another {file.path or 'file'} than was stored"
                     )
                 out.write(content)
 
     def _damage_error(self, relative: str, how: str) -> Damaged:
         logger.error("%s in %s %s", relative, self.name, how)
-        return Damaged(
-            f"What was kept as {relative} in the bucket {how}; carry the run out again, or restore "
-            "a backup."
-        )
+        return Damaged(f"{relative} in the bucket {how}. Run it again, or restore a backup.")
 
     def _stamp_path(self, relative: str) -> Path:
         return self._base / STAMPS / f"{relative}.json"
@@ -318,8 +315,7 @@ def _files_of(manifest: bytes | None) -> list[File]:
         return [File(entry["path"], entry["bytes"], tuple(entry["parts"])) for entry in listed]
     except (ValueError, KeyError, TypeError):
         raise Damaged(
-            "The manifest of what was kept in the bucket is damaged; carry the run out again, or "
-            "restore a backup."
+            "The manifest in the bucket is damaged. Run it again, or restore a backup."
         ) from None
 
 

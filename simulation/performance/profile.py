@@ -154,6 +154,6 @@ def provenance_at(profile: Profile, outside: float) -> Provenance:
         return of
     return Provenance(
         "modelled",
-        f"{outside:.0%} of iterations at this load are beyond what was measured"
+        f"{outside:.0%} of iterations at this load are beyond the measured range"
         f"{measured_to(profile.curve)}, and extrapolated; {of.source}",
     )

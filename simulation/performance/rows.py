@@ -106,8 +106,8 @@ class BenchmarkRows:
         for (model, gpu, tp), rows in rows_of_key.items():
             if not np.isfinite(tp):
                 raise SimulationError(
-                    f"Benchmark rows of {model or 'no model'} on {gpu or 'no GPU'} do not say how "
-                    "many GPUs an instance has. Give tp."
+                    f"Benchmark rows of {model or 'no model'} on {gpu or 'no GPU'} do not give the "
+                    "GPUs per replica. Give tp."
                 )
             yield (model, gpu, int(tp)), self.take(rows)
 

@@ -112,8 +112,8 @@ def table_profile(
     ((model, gpu, tp), _) = arrangements[0]
     parts = int((~rows.whole).sum())
     note = (
-        f"{parts} of {rows.rows} rows left out: their batch took more than 1.5 times its prefill "
-        "and decode, so memory held only a part of it at a time."
+        f"{parts} of {rows.rows} rows excluded: their batch took over 1.5 times its prefill "
+        "and decode, so it did not fit into memory at once."
     )
     single = rows.take(rows.whole & (rows.batch == 1))
     longest = np.nanmax(single.isl, initial=0.0)

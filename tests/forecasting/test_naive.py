@@ -84,7 +84,7 @@ class TestPerfect:
 
     def test_knows_nothing_beyond_the_truth(self, series):
         truth = series([1.0, 2.0, 3.0])
-        with pytest.raises(ForecastError, match="covers bins 0 to 2 and bins 2 to 3 are asked for"):
+        with pytest.raises(ForecastError, match="covers bins 0 to 2, not bins 2 to 3"):
             Perfect(truth).fit(truth.window(0.0, 1800.0)).predict(2)
 
     def test_refuses_another_series(self, series):

@@ -168,6 +168,6 @@ def test_a_timeout_offers_the_greedy_target_and_says_what_it_leaves(solver):
     assert plan.conflict == ""  # greedy covers all demand here
     nothing = np.zeros((2, 2, 2), dtype=np.int64)
     assert unserved_sentence(problem(), nothing).startswith(
-        "The solver found no plan in time and the greedy one leaves uncovered: "
+        "The solver hit its time limit. The greedy plan leaves uncovered: "
         "small in us-east 2,400 tokens/s, small in eu-west 2,000 tokens/s, "
     )

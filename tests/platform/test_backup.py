@@ -25,7 +25,7 @@ def test_from_one_folder_to_another(
     with only_one(empty):
         refused = manage(another, "restore", str(file))
     assert refused.returncode == 2
-    assert "stop that one" in refused.stderr
+    assert "Stop it" in refused.stderr
     back = json.loads(manage(another, "restore", str(file), "--json").stdout)
     assert (back["path"], back["rows"], back["bytes"]) == (str(file), made["rows"], made["bytes"])
     assert (back["left_out"], back["replaced"], made["checked_in"]) == ({}, 0, "sqlite")

@@ -110,7 +110,7 @@ def test_a_full_disk_is_told_wherever_it_is_met(
     )
     answer = client.get(path)
     assert answer.status_code == 507
-    assert "makes room" in answer.content.decode()
+    assert "to free space" in answer.content.decode()
 
 
 NOBODY_THERE = """
@@ -140,7 +140,7 @@ def test_without_its_servers_everything_is_503_and_a_sentence(embedded: dict[str
     done = manage(nobody_there, "shell", "--no-imports", "--command", NOBODY_THERE)
     health, page, api, token = done.stdout.strip().splitlines()
     assert (health, page) == ("503", "503 True"), done.stderr
-    sentence = "of this installation does not answer. Nothing that was saved is lost"
+    sentence = "of this installation does not answer. Saved data is not lost"
     assert api.startswith("503 The ") and sentence in api
     assert token.startswith("503 The ") and sentence in token
 

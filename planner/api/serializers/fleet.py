@@ -16,13 +16,13 @@ class FleetRequest(StrictSerializer):
         help_text="Kubernetes YAML or JSON, Helm values, or a launch line of an engine.",
     )
     model = serializers.CharField(
-        max_length=200, required=False, help_text="For pools whose text does not state it."
+        max_length=200, required=False, help_text="For pools without it in their text."
     )
     gpu = serializers.CharField(
-        max_length=200, required=False, help_text="GPU type or cloud instance, likewise."
+        max_length=200, required=False, help_text="GPU type or cloud instance, if missing."
     )
     tp = serializers.IntegerField(
-        min_value=1, max_value=1024, required=False, help_text="GPUs of one replica, likewise."
+        min_value=1, max_value=1024, required=False, help_text="GPUs of one replica, if missing."
     )
     region = serializers.CharField(
         max_length=200, required=False, help_text="Of the scenario; its only one by default."
@@ -34,7 +34,7 @@ class FleetRequest(StrictSerializer):
 
 class FleetAnswer(serializers.Serializer[Any]):
     pools = serializers.ListField(
-        child=serializers.DictField(), help_text="As read; `needs` names what is not stated."
+        child=serializers.DictField(), help_text="As read. `needs` names missing fields."
     )
     notes = serializers.ListField(child=serializers.CharField(), help_text="What was assumed.")
     scenario = ScenarioDetail()

@@ -117,7 +117,7 @@ def _model(query: DeploymentQuery, known: UserFacts) -> tuple[ModelShape, str]:
         described = known.models[query.model].shape
         if described is None:
             raise PlannerError(
-                f"model {query.model} is known by its memory alone. Add it from its config.json, "
+                f"model {query.model} has a memory size and no shape. Add it from its config.json."
                 "which says what it computes."
             )
         shape, published = described, stated_precision(query.model) or "bf16"
@@ -170,9 +170,7 @@ def _measurement_sentences(measurements: MeasuredCorrections | None) -> tuple[As
         "deployment",
         "measured", files,
     )  # fmt: skip
-    left = (
-        Assumption("A measured row left out", note, "measured", "") for note in measurements.notes
-    )
+    left = (Assumption("Excluded measurement", note, "measured", "") for note in measurements.notes)
     return (used, *left)
 
 
@@ -211,8 +209,8 @@ def _assumptions(
     if query.rps is not None:
         out.append(
             Assumption(
-                "Several instances", "each carries what it does by itself; a pool carries more",
-                "assumed", "bin/manage size says by how much",
+                "Several instances", "each has the capacity of one replica. A pool has more",
+                "assumed", "bin/manage size shows how much more",
             )
         )  # fmt: skip
     offers = catalogue.prices()[0].provenance

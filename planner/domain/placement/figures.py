@@ -316,9 +316,9 @@ def notes(source: str, methods: Mapping[str, MethodFigures], pairs: bool) -> Ite
     """Yield the notes that explain the figures."""
     yield f"Instances are those of {source}."
     yield (
-        "A unit is the smallest number of instances that keeps the ratio of prefill and decode; it "
+        "A unit is the smallest number of instances that keeps the ratio of prefill and decode. It "
         "hands KV caches over within itself and is never split by Algorithm 4 or the exact "
-        "placement. One whose prefill and decode lie in different subgroups counts as not placed "
+        "placement. A unit split across subgroups counts as not placed "
         "in the points."
     )
     yield (

@@ -158,7 +158,7 @@ def _role(hardware: Hardware, rules: PlacedService, m: int, g: int, name: str) -
         raise ScenarioError(
             f"placement.services: a prefill instance of {name} has {gpus} GPUs, which "
             f"{attention} attention and {ffn} FFN instances cannot share evenly. Choose an "
-            "attention_to_ffn whose sum divides it."
+            "attention_to_ffn with a sum that divides it."
         )
     each = gpus // (attention + ffn)
     return Role(role, (Part("attention", each, order, attention), Part("ffn", each, order, ffn)))

@@ -19,8 +19,8 @@ from planner.optimizer.pools import pool_capacity
 from planner.optimizer.problem import FEASIBLE, OPTIMAL, TIMEOUT, ScalingPlan
 
 ENERGY = (
-    "every instance drawing all the time what it draws at the load it is sized for, host and PUE "
-    "included (assumed; the simulation counts what is really drawn)"
+    "rated-load power at all times, host and PUE "
+    "included (assumed). The simulation measures real power"
 )
 
 

@@ -39,7 +39,7 @@ WORTH = Columns(
         Column("what", TEXT, "is moved"),
         Column("step", NUMBER, "by how much"),
         Column("unit", TEXT, "of the step"),
-        Column("saves", NUMBER, "an hour, of what the objective charges"),
+        Column("saves", NUMBER, "saved per hour in the objective"),
         Column("doubt", NUMBER, "half the width within which that is proven"),
         Column("per_unit", NUMBER, "saved per unit of the step",
                lambda row: None if row.saves is None else row.saves / row.step),

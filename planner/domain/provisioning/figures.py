@@ -287,8 +287,8 @@ def no_savings_notes(saved: Mapping[str, Savings]) -> list[str]:
 def fallback_notes(cases: list[Case]) -> list[str]:
     """Return a sentence for each finer level that falls back to whole replicas."""
     return [
-        f"{case.model} in {case.region} on {case.gpu}: {WORDS[name]} nothing finer needs fewer "
-        f"GPUs in {case.phase}, so it stands {level.method.partition(':')[0]} do."
+        f"{case.model} in {case.region} on {case.gpu}: {WORDS[name]} no finer level needs fewer "
+        f"GPUs in {case.phase}. The plan is {level.method.partition(':')[0]}."
         for case in cases
         for name, level in case.levels.items()
         if name != MODEL and level.method.startswith(tuple(FALLBACK_METHODS.values()))
@@ -298,9 +298,9 @@ def fallback_notes(cases: list[Case]) -> list[str]:
 def trade_notes(cases: list[Case]) -> list[str]:
     """Return a sentence for each level that could use fewer GPUs at some other cost."""
     return [
-        f"{case.phase.capitalize()} of {case.model} in {case.region} on {case.gpu} would do with "
-        f"{gpu_words(other.devices)} {WORDS[name]} instead of {level.devices}, but not with as "
-        f"little of all else: {other.power_w:,.0f} W instead of {level.power_w:,.0f}, "
+        f"{case.phase.capitalize()} of {case.model} in {case.region} on {case.gpu} fits on "
+        f"{gpu_words(other.devices)} {WORDS[name]} instead of {level.devices}, but needs more "
+        f"of the rest: {other.power_w:,.0f} W instead of {level.power_w:,.0f}, "
         f"{other.memory_bytes / 1e9:,.0f} GB instead of {level.memory_bytes / 1e9:,.0f}, "
         f"{other.latency_s * 1e3:,.0f} ms instead of {level.latency_s * 1e3:,.0f}."
         for case in cases
@@ -338,11 +338,11 @@ def order_notes(cases: Iterable[Case]) -> Iterator[str]:
             needs += f" instead of {case.least.in_turn} as prompts come"
         yield (
             f"Prefill of {case.model} in {case.region} on {case.gpu} takes short prompts first, "
-            f"which an engine has to be told (as a priority): {needs}. Long ones wait for them: "
+            f"if the engine has a priority for them: {needs}. Long ones wait for them: "
             f"p99 is {replayed.p99_s * 1e3:,.0f} ms, of a limit of "
             f"{case.service.slo_s * 1e3:,.0f}. "
-            "Plans and comparisons have no scheduler that goes by length: only the replay here "
-            "confirms it."
+            "Plans and comparisons have no scheduler by length. Only this replay "
+            "tests it."
         )
 
 

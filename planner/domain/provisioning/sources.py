@@ -79,7 +79,7 @@ def beside_profiles(cases: list[Case]) -> Iterator[str]:
             )
         if not comparisons:
             yield (
-                f"No profile of {case.model} on {case.gpu} is on as many GPUs as operators are "
+                f"No profile of {case.model} on {case.gpu} matches the GPUs that operators are "
                 f"spread over, so in {case.phase} speeds are sums of operators."
             )
         for comparison in comparisons:
@@ -96,8 +96,8 @@ def beside_profiles(cases: list[Case]) -> Iterator[str]:
             if times == 1.0:
                 sentence = (
                     f"Speeds here are sums of operators, not {read}: {what} "
-                    f"{comparison.own_s * 1e3:,.1f} ms here and {there} there. Left out, the "
-                    "option speeds goes by the profile."
+                    f"{comparison.own_s * 1e3:,.1f} ms here and {there} there. By default, the "
+                    "option speeds uses the profile."
                 )
             else:
                 sentence = (
@@ -157,8 +157,7 @@ def _by_profile(cases: list[Case]) -> str:
 def _interference_fact(cases: list[Case]) -> Fact:
     """Return the fact on the source of interference on one GPU type."""
     physical = (
-        "the arithmetic and the memory bandwidth that kernels reach are divided among what runs "
-        "at an instant (processor sharing), not measured"
+        "running kernels share arithmetic and memory bandwidth (processor sharing, not measured)"
     )
     table, what = cases[0].measured.interference, f"Interference on a shared {cases[0].gpu}"
     if table is None:

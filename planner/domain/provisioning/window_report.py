@@ -227,7 +227,7 @@ def _by_speed(over_time: OverTime, level: str) -> str:
         return ""
     levels = over_time.pools[0].levels
     return (
-        f" In {share:.0%} of the windows or more its plan is that of whole replicas: what it saves "
+        f" In {share:.0%} of the windows or more its plan equals that of whole replicas. Its gain "
         f"is acting within {levels[level].acts_s:.1f} s, on GPUs where the engine runs already, "
         f"instead of {levels[MODEL].acts_s:,.0f} s."
     )
@@ -257,6 +257,6 @@ def _static(over_time: OverTime) -> Iterator[str]:
                     f"{pool.phase.capitalize()} of {pool.model} in {pool.region} {WORDS[level]}: "
                     f"the {gpu_words(held.gpus)} of the busiest hour, held all the time, take "
                     f"{held.gpu_hours:,.1f} GPU-hours and keep {held.attainment:.1%} of the "
-                    f"requests within the limit; planned anew every {course.every_s:.0f} s it "
+                    f"requests within the limit. Replanned every {course.every_s:.0f} s, it "
                     f"takes {course.gpu_hours:,.1f}."
                 )

@@ -180,7 +180,7 @@ def _forecast(following: TrackedTraffic, series: DemandSeries) -> dict[str, Floa
     except ForecastError as problem:
         raise ScenarioError(
             f"horizon: no forecast by the minute ({problem}) Start the window later, or plan on "
-            "what was observed."
+            "observed demand."
         ) from None
     mean = np.stack([forecast.mean for forecast in forecasts])  # [minutes, steps]
     return {

@@ -150,7 +150,7 @@ def _day_before(study: Study, load_factor: float, progress: Progress) -> tuple[S
                 begin = start - DAY_S * np.ceil((start + window.period_s - known) / DAY_S)
                 if begin < demand.start_s:
                     raise ScenarioError(
-                        "policies: 'periodic' goes by the day before, and the traffic has none "
+                        "policies: 'periodic' needs the previous day, and the traffic has none "
                         "before the window. Give it a timetable, or choose a later horizon.start."
                     )
                 rate = series.window(begin, begin + window.period_s).rate()

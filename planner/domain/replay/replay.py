@@ -235,9 +235,9 @@ def check_policy(study: Study, name: str) -> None:
     """Raise ScenarioError if the study lacks an input that the policy needs."""
     traits = traits_of(name)
     if traits.needs_current_fleet and study.hardware.today is None:
-        raise ScenarioError(f"policies: {name!r} needs fleet.today to say what runs today.")
+        raise ScenarioError(f"policies: {name!r} needs the replicas of today in fleet.today.")
     if traits.reads_future and study.window.ahead:
         raise ScenarioError(
-            f"policies: {name!r} is told what came, which nobody knows of a window after the "
+            f"policies: {name!r} needs observed demand, and the window is after the "
             "traffic. Leave it out, or choose a horizon.start within the traffic."
         )

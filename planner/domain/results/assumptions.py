@@ -77,12 +77,12 @@ def today_stands_in(seconds: float) -> str:
     """
     if not seconds:
         return (
-            "the scenario does not say, and the traffic has nothing before the window: the least "
-            "fleet there may be stands in"
+            "not stated in the scenario, and no traffic before the window: the smallest "
+            "allowed fleet"
         )
     return (
-        "the scenario does not say; the flat fleet for the peak of the "
-        f"{seconds / 3600:,.3g} hours before the window stands in"
+        "not stated in the scenario: the static fleet for the peak of the "
+        f"{seconds / 3600:,.3g} hours before the window"
     )
 
 
@@ -98,7 +98,7 @@ def _traffic(study: Study) -> Iterator[Assumption]:
         )  # fmt: skip
     growth = study.window.growth
     if growth and study.window.ahead:
-        value = f"{growth.words} of what the forecast says"
+        value = f"{growth.words} of the forecast"
         yield Assumption("Growth", value, ASSUMED, "scenario", "traffic.growth")
     for i, source in enumerate(study.settings.traffic.sources):
         name, key = source.trace or source.file or "", f"traffic.sources[{i}]"
@@ -346,7 +346,7 @@ def _fleet(study: Study) -> Iterator[Assumption]:
 def _plan(study: Study) -> Iterator[Assumption]:
     plan, key = study.settings.plan, "forecast"
     value: str = plan.forecast.method
-    source_words = "made at each decision, from what came before it; with its error by backtest"
+    source_words = "made at each scaling decision from past demand, with its error by backtest"
     yield Assumption("Forecast of demand", value, MODELLED, source_words, key)
     for at_once, quantile in () if study.quantiles is None else study.quantiles.found:
         name = f"{quantile.tier}, all periods at once" if at_once else quantile.tier
@@ -358,7 +358,7 @@ def _plan(study: Study) -> Iterator[Assumption]:
         value = f"at least {plan.epsilon:.0%} of a region's peak"
         yield Assumption("Served at home", value, ASSUMED, "scenario", "objective.epsilon")
     if study.hardware.spot.any():
-        value = f"at most {plan.spot_share:.0%} of what serves a model in a region"
+        value = f"at most {plan.spot_share:.0%} of a model's replicas in a region"
         yield Assumption("Rests on spot", value, ASSUMED, "scenario", "objective.spot_share")
     lost = plan.spare.instances, plan.spare.region
     if any(lost):

@@ -67,7 +67,7 @@ def series_columns(forecast: str, unit: Callable[[Any], str], *more: Column) -> 
                 "coverage80", SHARE, "of bins in the band", lambda row: row.errors["coverage80"]
             ),
             Column(
-                "bias", SHARE, "of demand: forecast over what came", lambda row: row.errors["bias"]
+                "bias", SHARE, "of demand: forecast over actual", lambda row: row.errors["bias"]
             ),
             Column("fit_seconds", SECONDS, "that fitting took", of("fit_seconds")),
             Column("forecast", NUMBER, "mean by bin", of("mean")),
@@ -170,9 +170,9 @@ def frame_of(study: Study, *, kept: bool = False) -> Frame:
             *gaps_noted(study.traffic, study.window),
             *growth_noted(study.window),
             *([study.misfit] if study.misfit else []),
-            "Every policy begins with today's fleet. What a plan or a flat fleet has up beyond it "
-            "as the window begins was asked for before, as long as its start takes: those starts "
-            "are among its starts, hours and cost. The requests of that time are not replayed.",
+            "Every policy begins with today's fleet. Replicas above it at the start of the window "
+            "were started one cold start earlier. Those starts "
+            "count in its starts, hours and cost. The requests of that time are not replayed.",
             *study.traffic.notes,
             *study.sizes.notes,
         ),
@@ -186,17 +186,17 @@ def replayed_traffic(study: Study, *, kept: bool = False) -> ReplayedTraffic:
     sentences = []
     if cells > 1:
         sentences.append(
-            f"Planned for all of about {drawn * cells:,} requests, and replayed on {drawn:,} of "
-            f"them, drawn at random, with one of {cells} equal cells of the fleet, which stands "
-            f"for all: instances come and go {cells} at a time, at most {cells - 1} more in a pool "
-            "than are asked for, and cells share no queue."
+            f"Planned for all of about {drawn * cells:,} requests. Replayed on {drawn:,} of "
+            f"them, drawn at random, on one of {cells} equal cells of the fleet. "
+            f"Replicas change {cells} at a time, with at most {cells - 1} more in a pool "
+            "than targeted. Cells share no queue."
         )
     within = 0.0 if kept else percentiles_within(drawn)
     if within:
         sentences.append(
-            f"Replayed as a stream, since {drawn:,} requests would not fit in memory at once: "
-            f"percentiles of latencies are told within {within:.1%} of themselves (0.13 ms where "
-            "that is more); all other figures are as exact as of fewer requests."
+            f"Replayed as a stream, because {drawn:,} requests exceed the memory. "
+            f"Latency percentiles are accurate to {within:.1%} (or 0.13 ms if "
+            "that is more). All other figures are exact."
         )
     return ReplayedTraffic(drawn, cells, within, " ".join(sentences))
 
@@ -213,7 +213,7 @@ def busier_window_warning(window: Window, traffic: Traffic) -> list[str]:
     rank = rank_of(window, traffic)
     if rank is None or rank.busiest_ratio is None or rank.busiest_ratio < QUIET:
         return []
-    return [f"What is planned here is not for the busiest there is: {rank.sentence}"]
+    return [f"This window is not the busiest: {rank.sentence}"]
 
 
 def unused_traffic_warning(window: Window, traffic: Traffic) -> list[str]:
@@ -250,7 +250,7 @@ def gaps_noted(traffic: Traffic, window: Window) -> list[str]:
         return []
     return [
         f"{gaps} of the {round(window.duration_s / window.bin_s)} bins of the window were not "
-        "observed in full: what came then is neither replayed nor in any figure."
+        "observed in full. They are excluded from the replay and from all figures."
     ]
 
 
@@ -260,12 +260,12 @@ def growth_noted(window: Window) -> list[str]:
         return []
     if window.ahead:
         return [
-            f"Planned for {window.growth.words} of what the forecast says: stated by "
+            f"Planned for {window.growth.words} of the forecast: stated by "
             "traffic.growth, not observed."
         ]
     return [
-        "traffic.growth is of what comes after the traffic: this window lies in its past and is "
-        "planned as it was. Set horizon.start to end to plan ahead."
+        "traffic.growth applies after the end of the traffic. This window is before it and is "
+        "planned without growth. Set horizon.start to end to plan ahead."
     ]
 
 

@@ -117,7 +117,7 @@ def _reasons_unequal(unequal: EqualSlo | None, base: PolicyRun) -> Iterator[str]
     if unequal is None:
         return
     yield (
-        f"there {unequal.baseline_attainment:.1%} of {unequal.tier} are in time, here "
+        f"SLO attainment of {unequal.tier}: {unequal.baseline_attainment:.1%} there, here "
         f"{unequal.attainment:.1%}"
     )
     if unequal.saving is None:

@@ -180,8 +180,8 @@ def _headline(
         return "No request arrives in this window, so there is nothing to compare. Choose another."
     if recommended is None:
         return (
-            "No policy here can be run: all of them know what came. Add one that can to the "
-            "policies, to have one to take."
+            "No policy here is deployable: all use future data. Add a deployable one to the "
+            "policies."
         )
     best, base = by_name[recommended.policy], by_name[baseline]
     spent = f"{hours(best.summary.gpu_hours)} GPU-hours for ${amount(best.summary.cost_usd)}"

@@ -69,8 +69,8 @@ def no_spare(runs: Sequence[PolicyRun]) -> list[str]:
     if not names:
         return []
     return [
-        f"objective.spare: in this window {', '.join(names)} served every tier in time without "
-        "keeping as much spare as is asked for."
+        f"objective.spare: in this window {', '.join(names)} met every SLO without "
+        "the required spare replicas."
     ]
 
 
@@ -81,7 +81,7 @@ def _attainment_differs_sentence(flat: PolicyRun, planned: PolicyRun) -> str:
         return ""
     tier, its, plans = difference
     return (
-        f" They do not serve equally well: of {tier}, {its:.1%} are in time with the flat fleet"
+        f" SLO attainment of {tier} differs: {its:.1%} with the flat fleet"
         f"{_in_worst_hour(flat, tier)} and {plans:.1%} with the plan"
         f"{_in_worst_hour(planned, tier)}."
     )
@@ -95,7 +95,7 @@ def _in_worst_hour(run: PolicyRun, tier: str) -> str:
 def plan_is_constant(planned: PolicyRun | None) -> list[str]:
     if planned is None or not planned.meets_slo or not never_moves(planned):
         return []
-    return ["The plan never moves: a flat fleet of the same size does what it does."]
+    return ["The plan never changes: a static fleet of the same size is equivalent."]
 
 
 def misses(runs: Sequence[PolicyRun]) -> list[str]:

@@ -148,8 +148,8 @@ class PlanEvaluation:
             )
         if self.needed_usd is not None and self.needed_replica_hours is not None:
             parts.append(
-                f"{self.replica_hours:,.0f} replica-hours were held for ${self.planned_usd:,.2f}; "
-                f"knowing what came {self.needed_replica_hours:,.0f} for ${self.needed_usd:,.2f}"
+                f"{self.replica_hours:,.0f} replica-hours planned for ${self.planned_usd:,.2f}, "
+                f"needed: {self.needed_replica_hours:,.0f} for ${self.needed_usd:,.2f}"
             )
         drifted = [length.model for length in self.lengths if length.flagged]
         if drifted:
@@ -159,7 +159,7 @@ class PlanEvaluation:
 
     def _in_time(self) -> list[str]:
         return [
-            f"{share:.1%} of {tier} in time ({100 * self.targets[tier]:.4g}% asked)"
+            f"{tier}: SLO attainment {share:.1%} (target {100 * self.targets[tier]:.4g}%)"
             for tier, share in self.attainment.items()
             if share is not None
         ]

@@ -45,5 +45,5 @@ def _place(hardware: Hardware, pool: HeldPool) -> int:
             return p
     raise ScenarioError(
         f"The plan held {pool.model} on {pool.gpu} in {pool.region}, and the scenario has no such "
-        "pool any more; what came of it cannot be replayed."
+        "pool any more. Its result cannot be replayed."
     )

@@ -46,8 +46,8 @@ def speed_drifts(
         ]
         if len(observations) != 1 or replica_of(hardware, *observations[0]).role != "mixed":
             notes.append(
-                f"The speed of {observed.model} in {observed.region} is not known: what was "
-                f"observed does not tell its {len(observations)} kinds of replica apart."
+                f"The speed of {observed.model} in {observed.region} is not known: the "
+                f"observations do not separate its {len(observations)} kinds of replica."
                 if len(observations) > 1
                 else f"The speed of {observed.model or 'a model'} in "
                 f"{observed.region or 'a region'} was "

@@ -151,7 +151,7 @@ def size_over_time(hardware: Hardware, known: KnownLengths, seed: int, progress:
             period_sizes.append(len(later))
     if later:
         notes.append(
-            "Lengths of requests drift in this window: each decision goes by what came before it, "
+            "Request lengths drift in this window. Each scaling decision uses past lengths, "
             f"with {len(later) + 1} sets of sizes."
         )
     return replace(

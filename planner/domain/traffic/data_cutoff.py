@@ -72,7 +72,7 @@ def check_until(until_s: float, end_s: float) -> None:
         raise ScenarioError(
             f"traffic.until: the traffic ends {words_of(end_s, UTC_CLOCK)}, "
             f"{(until_s - end_s) / DAY_S:,.1f} days before {words_of(until_s, UTC_CLOCK)}, "
-            "and a forecast from there would stand on nothing newer; bring the traffic up to date, "
+            "so a forecast has no newer data. Update the traffic, "
             "or choose an earlier moment."
         )
 

@@ -29,9 +29,7 @@ def shape_of(launch: Launch) -> DayShape:
         return shapes()[launch.day]
     mean = sum(launch.day) / 24
     by_hour = tuple(rate / mean for rate in launch.day)
-    return DayShape(
-        "own", "24 numbers of one's own", by_hour, 1.0, Provenance("assumed", "scenario")
-    )
+    return DayShape("own", "24 custom numbers", by_hour, 1.0, Provenance("assumed", "scenario"))
 
 
 def weekend_of(launch: Launch) -> float:

@@ -165,7 +165,7 @@ class Quantiles:
         if stated is None:
             return None
         level = None if stated == MEAN else float(stated)
-        return PlannedQuantile(group.name, level, 1.0, STATED, "The scenario says so.")
+        return PlannedQuantile(group.name, level, 1.0, STATED, "Set by the scenario.")
 
     def _planned_of(self, group: Group, at_once: bool, progress: Progress) -> PlannedQuantile:
         """Return the percentile of a group: stated, chosen, or assumed with too little history."""
@@ -220,7 +220,7 @@ class _Choice:
     ) -> PlannedQuantile:
         """Return the choice with its reason in words."""
         days = f"{words_of(begin_s, traffic.clock)} to {words_of(end_s, traffic.clock)}"
-        had = f"{self.covered:.1%} of what came from {days} would have found room"
+        had = f"{self.covered:.1%} of demand from {days} would have been covered"
         if self.late_usd is not None:
             why = f"Least cost of room and of late requests at ${self.late_usd:g} each: {had}."
         elif self.covered >= self.needed - 1e-12:
@@ -288,8 +288,8 @@ def _assumed(group: Group, method: str) -> PlannedQuantile:
     """Return the percentile for too little history: the tier's target, within ``LEVELS``."""
     level = float(np.clip(group.wanted, LEVELS[0], LEVELS[-1]))
     why = (
-        f"Too little came before the first decision to choose it on with {method}: the tier's own "
-        f"share, at most {LEVELS[-1]:g}, stands in."
+        f"Too little history before the first decision to choose it with {method}. The tier's "
+        f"target, at most {LEVELS[-1]:g}, is used."
     )
     return PlannedQuantile(group.name, level, 1.0, ASSUMED, why, wanted=group.wanted)
 

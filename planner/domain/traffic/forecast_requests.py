@@ -25,8 +25,8 @@ from simulation.trace import PrefixBlocks, Prefixes, Trace
 ENOUGH = 6.0  # standard deviations of a Poisson count, drawn beyond the mean
 
 DRAWN = (
-    "Nothing of what follows the traffic is known yet. Requests are drawn at random around the "
-    "mean of the forecast, with the bursts of the traffic. Its error is not in what is in time."
+    "The window is after the traffic. Requests are drawn at random around the "
+    "mean of the forecast, with the bursts of the traffic. SLO attainment ignores its error."
 )
 
 

@@ -157,9 +157,7 @@ def against_naive(
             naive_errors[method] = naive
     methods = ", ".join(dict.fromkeys(forecast.method for forecast in forecasts))
     if not naive_errors:
-        return (
-            f"{methods} is off by {own_error:.1%} of demand; nothing naive can be held against it."
-        )
+        return f"{methods} is off by {own_error:.1%} of demand. No naive forecast compares."
     best = min(naive_errors, key=lambda method: naive_errors[method])
     error_words = "; ".join(
         f"{NAIVE[method]} by {wape:.1%}" for method, wape in naive_errors.items()
@@ -167,7 +165,7 @@ def against_naive(
     if own_error > naive_errors[best]:
         periods = len(window.period_starts_s)
         verdict = (
-            f"That is of {periods:,} periods; a backtest says what it costs."
+            f"Measured over {periods:,} periods. A backtest shows the cost."
             if method_asked == AUTO
             else f"Choose forecast.method {best}, or auto."
         )

@@ -18,8 +18,8 @@ HISTORY_BINS = 27  # bins kept before the first decision of a default window: AR
 UTC_CLOCK = "utc"
 MAX_PERIODS = 2_000  # each needs its own integer program; 2,000 hours are twelve weeks
 UNGROWN = (  # note for a window ahead of the traffic that is replayed on earlier requests
-    "traffic.growth is in what is planned for, and not in the requests that are replayed: those "
-    "are of the time before the window, as they came."
+    "traffic.growth is in the planned demand. The replayed requests "
+    "come from before the window, without growth."
 )
 MAX_BINS = 100_000  # bins of one window: each is forecast
 

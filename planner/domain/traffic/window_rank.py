@@ -118,7 +118,7 @@ def _sentence(
     """Return the rank of the window in words."""
     kind = kind_of(this.end_s - this.start_s, this.start_s)
     if len(compared) == 1:
-        return f"{window_words} is the only {kind} of the trace: nothing says how busy others are."
+        return f"{window_words} is the only {kind} of the trace, so it cannot be ranked."
     if top.amount <= min(stretch.amount for stretch in compared) * (1 + SAME):
         return f"{window_words} is as busy as every other {kind} of the trace."
     many = f"{len(compared):,} {kind}s"

@@ -62,7 +62,7 @@ def correction_windows(
     again = replace(study, trace=redraw_arrivals(study.trace, study.window.bin_s, seed))
     if not study.window.ahead:
         planned = plan_window(study.plan_input, progress, method=PERFECT)
-    return (TestWindow(again, planned, "the window's own requests drawn anew (in hindsight)"),)
+    return (TestWindow(again, planned, "the window's requests redrawn (oracle)"),)
 
 
 def redraw_arrivals(trace: Trace, bin_s: float, seed: int) -> Trace:

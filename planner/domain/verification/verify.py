@@ -343,21 +343,21 @@ def _sentence(verified: VerifiedPlan) -> str:
     """Return the text of the result, followed by the causes of the misses."""
     rows = verified.judged
     shares = ", ".join(
-        f"{row.attainment:.1%} of {row.tier} in time against {row.target:.1%}"
+        f"{row.tier} {row.attainment:.1%} (target {row.target:.1%})"
         for row in rows
         if row.attainment is not None
     )
     first, last = verified.first.summary, verified.run.summary
     sentences = [f"Replayed on the window's requests, which no size was corrected on: {shares}."]
     if verified.run is verified.first:
-        sentences.append("The sizes stand as they are.")
+        sentences.append("The sizes are unchanged.")
     else:
         more = last.gpu_hours / first.gpu_hours - 1.0 if first.gpu_hours else 0.0
         were = ", ".join(f"{row.first:.1%}" for row in rows if row.first is not None)
         on = " and ".join(verified.corrected_on)
         sentences.append(
             f"Sizes were corrected on {on}, and the plan takes {more:+.1%} GPU-hours "
-            f"(with the first sizes {were} in time)."
+            f"(SLO attainment with the first sizes: {were})."
         )
     sentences.append(OUTCOMES[verified.outcome])
     if verified.window_tries > 1 and all(

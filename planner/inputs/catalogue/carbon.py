@@ -44,7 +44,7 @@ def grid(name: str, provider: str = "") -> Grid:
         )
     if len({g.carbon_g_per_kwh for g in grids}) > 1:
         providers = ", ".join(g.provider for g in grids)
-        raise CatalogueError(f"Region {name!r} is one of {providers}. Say which provider.")
+        raise CatalogueError(f"Region {name!r} is one of {providers}. Name the provider.")
     return grids[0]
 
 

@@ -57,9 +57,7 @@ def read_price_list(data: bytes, file_name: str) -> tuple[OwnPrice, ...]:
         row = _row(cells, where)
         key = row.region, row.gpu
         if key in rows:
-            raise CatalogueError(
-                f"{where}: {row.gpu} in {row.region} stands there twice. Keep one of them."
-            )
+            raise CatalogueError(f"{where}: {row.gpu} in {row.region} is there twice. Keep one.")
         rows[key] = row
         if len(rows) > MOST_ROWS:
             raise CatalogueError(f"{file_name} has more than {MOST_ROWS:,} prices. Split it.")

@@ -205,7 +205,7 @@ def compare_with_built_in(deployment: Deployment, estimate: Estimate) -> tuple[s
     mixed = float(iteration_s(profile, estimate.batch, context, deployment.isl, pairs))
     tbt_ms = 1e3 * (alone + estimate.batch / deployment.osl * (mixed - alone))
     engine = catalogue.engine_of(profile.provenance)
-    on = f"measured on {catalogue.engine_title(engine)}" if engine else "whose engine is not named"
+    on = f"measured on {catalogue.engine_title(engine)}" if engine else "without a named engine"
     beyond = ", beyond its measured batches" if estimate.batch > profile.fitted_decodes else ""
     other = engine not in ("", deployment.engine)
     return (

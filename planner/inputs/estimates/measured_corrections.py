@@ -225,8 +225,8 @@ def _contradiction(name: str, first: Measurement, second: Measurement, off: Floa
         f"Measured {name.upper()} of {where.shape.name} on {where.gpu.name} contradicts itself: "
         f"{first_ms:,.4g} and {second_ms:,.4g} ms ({share:.2f} and {other_share:.2f} of the "
         f"estimate) with {where.concurrency:,.0f} in flight, {where.isl:,.0f} tokens in and "
-        f"{where.osl:,.0f} out. If these are two deployments, say what differs (engine version, "
-        "arrangement, speculative decoding); until then its error is stated as without them."
+        f"{where.osl:,.0f} out. If these are two deployments, name the difference (engine version, "
+        "arrangement, speculative decoding). Until then they do not change its error."
     )
 
 

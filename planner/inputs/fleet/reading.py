@@ -50,7 +50,7 @@ def read_fleet(text: str, name: str = "fleet") -> list[RunningPool]:
         )
         raise ScenarioError(
             f"{name}: no model server and no autoscaler found"
-            f"{f' ({kinds[:200]} do not say what runs)' if kinds else ''}. Give {READS}."
+            f"{f' ({kinds[:200]} do not name a model)' if kinds else ''}. Give {READS}."
         )
     if len(pools) > MAX_POOLS:
         raise ScenarioError(f"{name}: more than {MAX_POOLS:,} pools. Split it by deployment.")

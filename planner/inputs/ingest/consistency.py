@@ -163,7 +163,7 @@ def _stray_clocks(evidence: Evidence) -> Finding | None:
             f"{moment_text(before * HOUR_NS, kind)}. Correct the clock of those rows, or keep one "
             "part by where."
         )
-    return None if bounds is None else Finding("Rows far from the others in time are set aside.")
+    return None if bounds is None else Finding("Rows far from the others are excluded.")
 
 
 def stray_bounds(hours: Mapping[int, int]) -> tuple[int, int] | None:
@@ -215,7 +215,7 @@ def _repeated_ids(evidence: Evidence) -> Finding | None:
         return None
     return Finding(
         f"{evidence.repeats:,} of the first rows repeat a value of {evidence.column} at another "
-        "time. Each counts as a request of its own. Filter events with where."
+        "time. Each counts as one request. Filter events with where."
     )
 
 

@@ -128,7 +128,7 @@ class Reading:
         if text is None and connector:
             declared = list(connector.where)
         found = [
-            (condition, reason or f"left out by where: {row_filter.condition_text(condition)}")
+            (condition, reason or f"excluded by where: {row_filter.condition_text(condition)}")
             for text, reason in declared
             for condition in row_filter.parse(text)
         ]

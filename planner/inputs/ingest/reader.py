@@ -182,7 +182,7 @@ def _no_rows(table: Table, name: str, tally: Tally) -> IngestError:
         tally.close_batch()
     tally.require_some(rows)
     return IngestError(
-        f"{name}: none of its first rows has as many fields as it has columns. Check its delimiter "
+        f"{name}: its first rows have more or fewer fields than columns. Check its delimiter "
         "and its quotes."
     )
 
@@ -192,7 +192,7 @@ def _left_out(table: Table) -> tuple[str, ...]:
     if not table.left_out:
         return ()
     listed = ", ".join(f"{name[:40]} ({kind[:40]})" for name, kind in table.left_out.items())
-    return (f"Left out, as their types hold no number, word or moment: {listed[:400]}.",)
+    return (f"Ignored columns (no number, text or time): {listed[:400]}.",)
 
 
 def _unused_labels(table: Table, options: IngestOptions) -> tuple[str, ...]:

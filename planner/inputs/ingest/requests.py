@@ -454,8 +454,8 @@ class _Reader:
             )
         if self._reading.options.one_in is None and len(totals.rates) > 1:
             notes.append(
-                f"The rows have {len(totals.rates)} sample rates: each row counts as many times as "
-                "a row does on average."
+                f"The rows have {len(totals.rates)} sample rates. Each row counts with "
+                "their average."
             )
         return tuple(notes)
 

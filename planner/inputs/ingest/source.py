@@ -50,7 +50,7 @@ def check_regular(path: Path | str, name: str = "") -> int:
             raise IngestError(f"{name} is a folder. Name one file in it.")
         if not stat.S_ISREG(status.st_mode):
             raise IngestError(
-                f"{name} is a pipe, a socket or a device, which has no end. Save what it gives as "
+                f"{name} is a pipe, a socket or a device, which has no end. Save its output as "
                 "a file first."
             )
         Path(path).open("rb").close()

@@ -86,7 +86,7 @@ def _of_demand(store: Path, report: IngestReport, bin_s: int) -> pl.DataFrame:
         per_bin = bin_s / columns.bin_s
         if per_bin < 1 or abs(per_bin - round(per_bin)) > 1e-9:
             raise IngestError(
-                f"{report.trace} counts in bins of {columns.bin_s:g} s, of which no whole number "
+                f"{report.trace} counts in bins of {columns.bin_s:g} s, and no whole number "
                 f"fits into the source's {bin_s} s. Export it in narrower bins."
             )
         place = np.floor(

@@ -115,7 +115,7 @@ def _check(sample: Sample, where: str, now: datetime) -> None:
         raise SourceError(f"{where}.time: {sample.time.isoformat()} is not in the past.")
     figures: list[Any] = [getattr(sample, name) for name in (*AMOUNTS, *GAUGES)]
     if all(value is None for value in figures):
-        raise SourceError(f"{where}: nothing is said of this bin. Give requests at least.")
+        raise SourceError(f"{where}: this bin is empty. Give at least requests.")
     for name, value in zip((*AMOUNTS, *GAUGES), figures, strict=True):
         if value is not None and not 0 <= value <= LARGEST:
             raise SourceError(f"{where}.{name}: give a number from 0 to {LARGEST:g}.")

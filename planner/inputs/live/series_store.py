@@ -32,7 +32,7 @@ from planner.inputs.live.samples import (
     no_histograms,
 )
 
-AGAIN = "restore a backup, or remove this live source and make it anew"
+AGAIN = "restore a backup, or remove this live source and add it again"
 TRIES = 3
 MOST_PARTS = 64  # more are merged into one
 _PLACE = (*KEYS, "bin_start")

@@ -27,8 +27,7 @@ def computed_profile(
         )
     if model.shape is None:
         raise CatalogueError(
-            f"{model.name} is known by its memory alone. Add it from its config.json, which says "
-            "what it computes."
+            f"{model.name} has a memory size and no shape. Add it from its config.json."
         )
     if spec.kind == "operator" and kernels is None:
         raise CatalogueError(

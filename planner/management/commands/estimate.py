@@ -138,9 +138,9 @@ def own_lines(answer: dict[str, Any]) -> list[str]:
         )
     (ttft, tbt), (ttft_after, tbt_after) = further["error"], further["after"]
     lines.append(
-        f"to measure next: {further['concurrency']} requests in flight; on average over loads from "
-        f"1 to 256 in flight, half then lie within {ttft_after:.0%} in TTFT and {tbt_after:.0%} in "
-        f"TBT, now {ttft:.0%} and {tbt:.0%} (what stands above is at this load alone)"
+        f"to measure next: {further['concurrency']} requests in flight. Error at loads from "
+        f"1 to 256 in flight: then {ttft_after:.0%} in TTFT and {tbt_after:.0%} in "
+        f"TBT, now {ttft:.0%} and {tbt:.0%} (figures above: this load alone)"
     )
     return [*lines, *(f"  {command}" for command in further["commands"])]
 

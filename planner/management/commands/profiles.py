@@ -150,8 +150,8 @@ def _keep(options: dict[str, Any]) -> dict[str, Any]:
 def _kept_lines(answer: dict[str, Any]) -> list[str]:
     """Return the rows that are kept and used, the reasons for the others, and the effects."""
     lines = [
-        f"calibration {answer['calibration']}: {answer['rows']:,} rows of {answer['name']} are "
-        f"kept, {answer['served']:,} of which estimates and sizes use"
+        f"calibration {answer['calibration']}: {answer['rows']:,} rows of {answer['name']} "
+        f"kept. Estimates and sizes use {answer['served']:,}"
     ]
     reasons = [row for row in answer["row_uses"] if row["reason"]]
     lines += [
@@ -204,8 +204,8 @@ def _spec(
                 for its in rows.report["arrangements"][:10]
             )
             raise PlannerError(
-                f"{rows.name} has {len(rows.report['arrangements'])} arrangements, {len(fitting)} "
-                f"of which fit --model, --gpu and --tp. Choose one of: {have}."
+                f"{rows.name} has {len(rows.report['arrangements'])} arrangements. {len(fitting)} "
+                f"match --model, --gpu and --tp. Choose one of: {have}."
             )
         only = fitting[0]
     model = named.get("model") or _catalogue_name(catalogue.model_name, only.get("model") or "")

@@ -47,12 +47,12 @@ def conflicting_set(problem: HorizonProblem) -> str:
     test, budget_s, integral = _Rows(program, order, relaxed=True).infeasible, LP_BUDGET_S, ""
     if not test(order):
         test, budget_s = _Rows(program, order, relaxed=False).infeasible, WHOLE_BUDGET_S
-        integral = " with whole instances (fractions of one would do)"
+        integral = " with whole replicas (fractional replicas would fit)"
     members = minimal_rows(single if test(single) else order, test, budget_s)
     sentences = first_names([words[row][0](words[row][1]) for row in sorted(members)])
     lead = problem.lead
     periods = "a period" if lead == 1 else f"{lead} periods"
-    late = f", given that an instance serves no sooner than {periods} after it is asked for"
+    late = f", as a replica serves {periods} after its start"
     return (
         f"These cannot all hold{integral}{late if lead else ''}: {sentences}. Relax any one of "
         "them: add GPUs, plan for less demand, lower epsilon, or change the limits named."

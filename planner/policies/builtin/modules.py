@@ -68,7 +68,7 @@ class ModuleLevel(Policy):
             if counts[p] and pool.role != "both":
                 raise ScenarioError(
                     "policies: 'modules' has no rule for prefill and decode pools, only for "
-                    "instances that do both."
+                    "aggregated ones."
                 )
             if counts[p] and modules[p] is None:
                 raise ScenarioError(

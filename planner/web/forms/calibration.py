@@ -137,9 +137,7 @@ class FitForm(_RowsForm):
     precision = forms.ChoiceField(label="Precision", choices=[(p, p) for p in BYTES])
     max_batch = _limit("Sequences in a batch", "Left empty: 256, or the largest batch of a table.")
     max_batch_tokens = _limit("Tokens of an iteration", "The chunked prefill budget; else 2,048.")
-    kv_capacity_tokens = _limit(
-        "KV cache, tokens", "Left empty: what nine tenths of the memory leave beside the weights."
-    )
+    kv_capacity_tokens = _limit("KV cache, tokens", "Default: 90% of the memory minus the weights.")
     kernels = _kernels()
 
     def __init__(self, *args: Any, kernels: list[tuple[str, str]], **kwargs: Any) -> None:

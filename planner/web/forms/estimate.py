@@ -153,7 +153,7 @@ class EstimateForm(forms.Form):
             if len(values) != len(COLUMNS) or None in values[:3]:
                 raise forms.ValidationError(
                     f"Line {number} is not five numbers: requests in flight, input tokens, output "
-                    "tokens, TTFT ms, TBT ms; a dash stands for a time that was not measured."
+                    "tokens, TTFT ms, TBT ms. Write a dash for a time not measured."
                 )
             pairs = zip(COLUMNS, values, strict=True)
             rows.append({name: value for name, value in pairs if value is not None})

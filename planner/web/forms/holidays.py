@@ -24,8 +24,8 @@ class HolidaysField(forms.Field):
             label=label,
             required=required,
             widget=forms.TextInput(attrs={"placeholder": "none"}),
-            help_text="Countries, such as US or DE-BY, and dates, such as 2024-12-24, with commas "
-            "between: forecast as days of their own kind.",
+            help_text="Countries, such as US or DE-BY, and dates, such as 2024-12-24, separated "
+            "by commas. They are forecast as a separate kind of day.",
         )
 
     def to_python(self, value: Any) -> list[str] | None:

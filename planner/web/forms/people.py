@@ -34,7 +34,7 @@ class InviteForm(DressedForm):
 class RemovalForm(forms.Form):
     to = forms.ModelChoiceField(
         queryset=User.objects.none(),
-        label="What they own passes to",
+        label="New owner of their items",
         required=False,
         empty_label="nobody: they own nothing",
     )

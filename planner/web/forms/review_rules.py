@@ -18,16 +18,16 @@ class RulesForm(DressedForm):
     self_approval = forms.BooleanField(
         label="Authors may approve too",
         required=False,
-        help_text="Left out, nobody approves what they proposed or amended.",
+        help_text="Default: authors do not approve their proposals.",
     )
     admin_above_usd_30d = forms.FloatField(
         label="An admin above, $ in 30 days",
         required=False,
         min_value=0,
-        help_text="Above it one of those who approve is an admin; left out, none has to be.",
+        help_text="Require an admin approval above it. Empty: never.",
     )
     required = forms.BooleanField(
         label="Plans take effect by proposals alone",
         required=False,
-        help_text="Left out, an approver may also put a run in force directly.",
+        help_text="Default: an approver may also activate a run directly.",
     )

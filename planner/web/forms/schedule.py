@@ -31,8 +31,7 @@ class ScheduleForm(forms.Form):
     policy = forms.ChoiceField(
         label="Timetable of",
         required=False,
-        help_text="Of a comparison: the policy whose timetable is proposed, where its scenario "
-        "has it.",
+        help_text="For a comparison: the policy to propose, if the scenario has it.",
     )
     replicas = forms.FloatField(
         label="May differ unasked, % of replica-hours",

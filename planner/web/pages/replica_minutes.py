@@ -112,7 +112,7 @@ CHARTS = (
                       "solid"),
             mean_over(
                 "sm_activity", "ready", "SMs", GREEN,
-                "of time their SMs compute, modelled by what a full iteration of prompts takes;",
+                "of time their SMs compute, modelled by a full iteration of prompts.",
                 "dash",
             ),
             mean_over("hit_rate", "input_tps", "Prefix cache", PURPLE,

@@ -95,7 +95,7 @@ def in_force(request: Request, pk: int) -> HttpResponse:
         options = _options(request.POST)
         why = request.POST.get("message", "")
         plan = plan_activate(run=run, options=options, user=request.user, now=now, message=why)
-        messages.success(request, f"Run {plan.number} is in force: /metrics says what it asks for.")
+        messages.success(request, f"Run {plan.number} is active: /metrics shows its replicas.")
     return redirect("web:run-export", pk)
 
 

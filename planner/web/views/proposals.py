@@ -141,7 +141,7 @@ def act(request: Request, pk: int) -> HttpResponse:
             lambda: proposals.request_review(
                 proposal=proposal, by=by, reviewers=_people(request.POST.getlist("reviewer"))
             ),
-            "They are asked for review.",
+            "Review requested.",
         ),
     }
     action = request.POST.get("action", "")
@@ -151,7 +151,7 @@ def act(request: Request, pk: int) -> HttpResponse:
     do()
     now = proposal_get(pk)
     if action == "approve" and now.state == Proposal.State.APPROVED:
-        words = f"Proposal {pk} is approved and in force: /metrics says what it asks for."
+        words = f"Proposal {pk} is approved and active: /metrics shows its replicas."
     messages.success(request, words)
     return redirect("web:proposal", pk)
 

@@ -99,7 +99,7 @@ def delete(request: Request, pk: int) -> HttpResponse:
 def replay_month(request: Request, pk: int) -> HttpResponse:
     """Replay the last month of an outlook: compare policies on a week of it in a new scenario."""
     started = outlook_replay(run=run_get(pk), user=request.user)
-    messages.success(request, f"{started.name} is a scenario of its own; this run replays it.")
+    messages.success(request, f"{started.name} is a new scenario. This run replays it.")
     return redirect("web:run", started.pk)
 
 

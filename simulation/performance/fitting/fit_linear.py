@@ -140,7 +140,7 @@ def linear_fit(
         decode = decode.take(decode.batch <= full)
         notes = (
             f"Throughput rises up to a batch of {full:,.0f} and falls beyond it: that is the "
-            "largest batch, and rows beyond it were left out of the fit (measured).",
+            "largest batch, and rows beyond it are excluded (measured).",
         )
     ones = np.ones(decode.rows)
     tbt = least_squares(np.column_stack([ones, decode.batch]), decode.tbt_s, configurations(decode))
@@ -282,8 +282,8 @@ def _from_served(rows: BenchmarkRows) -> LinearFit:
     )
     gamma = Parameter("gamma", alpha.value, alpha.low, alpha.high, "s")
     note = (
-        "Fitted to the TBT of served deployments, whose iterations decode and prefill; a prefill "
-        "alone was not seen, so gamma was taken equal to alpha."
+        "Fitted to the TBT of served deployments, which mix decode and prefill. A prefill "
+        "alone was not measured, so gamma equals alpha."
     )
     return LinearFit(
         (alpha, beta, gamma, delta), float(b.max()), float(tokens.max()), longest_context(rows),

@@ -168,7 +168,7 @@ def sweep_fit(
         notes.append(
             f"δ is {full * 1e3:.3g} ms per token, all that the time between tokens grows by, and "
             f"not the {tokens * 1e3:.3g} ms of that profile"
-            + (f"; {over * 1e3:.3g} ms of a prompt are in no iteration and left out." if over > 0
+            + (f"; {over * 1e3:.3g} ms of a prompt are in no iteration and ignored." if over > 0
                else ".")
         )  # fmt: skip
         tokens = full

@@ -48,8 +48,8 @@ class PdRatio:
             )
         if self.kind == OBSERVED and (self.prefill_tps is None or self.decode_tps is None):
             raise SimulationError(
-                "An observed P/D ratio needs prefill_tps and decode_tps: what one instance of each "
-                "role takes."
+                "An observed P/D ratio needs prefill_tps and decode_tps: the load of a replica of "
+                "each role."
             )
         if self.value is not None and np.any(np.asarray(self.value, np.float64) <= 0):
             raise SimulationError("The P/D ratio must be above 0.")

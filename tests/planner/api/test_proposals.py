@@ -174,14 +174,14 @@ def test_a_plan_by_itself_is_replayed_to_be_held_against_what_is_in_force(planne
     first, second = (_planned(planner, price) for price in (2, 3))
     alone = propose(by=planner, title="Alone", run=first)
     assert alone.replay is None and _done(alone.outcome)
-    (note,) = (line for line in proposed_of(alone).notes if "without a replay" in line)
+    (note,) = (line for line in proposed_of(alone).notes if "no simulation" in line)
     assert f"run {alone.outcome.pk}: " in note and "% of chat in time for $" in note
     plan_activate(
         run=first, options=ExportOptions(repeat="daily"), user=None,
         now=datetime(2024, 6, 1, tzinfo=UTC),
     )  # fmt: skip
     proposal = propose(by=planner, title="Dearer", run=second, options={"repeat": "daily"})
-    assert any("its timetable is being replayed" in line for line in proposed_of(proposal).notes)
+    assert any("replays its schedule" in line for line in proposed_of(proposal).notes)
     assert _done(proposal.outcome) and _done(proposal.replay)
     pair = [replay.result["policies"]["periodic"] for replay in (proposal.replay, proposal.outcome)]
     assert pair[0]["arrived"] == pair[1]["arrived"] > 0  # the same requests

@@ -55,7 +55,7 @@ def test_sizes_and_plans_call_a_speed_measured_within_the_measurements_alone(
     assert kinds(size) == kinds(plan) == {kind}
     (pool,) = size["pools"]
     if kind == "modelled":
-        assert "beyond what was measured (up to 64 sequences, " in pool["provenance"]["source"]
+        assert "beyond the measured range (up to 64 sequences, " in pool["provenance"]["source"]
         assert pool["provenance"]["source"].endswith(
             "splitwise-sim data/perf_model.csv @ 8f99e7d (MIT)"
         )
@@ -67,4 +67,4 @@ def test_an_estimate_at_a_rate_does_too() -> None:
         answer("estimate", "--model", *words, "--rate", rate)["provenance"] for rate in (0.5, 2)
     )
     assert (few["kind"], many["kind"]) == ("measured", "modelled")
-    assert "are beyond what was measured" in many["source"]
+    assert "are beyond the measured range" in many["source"]

@@ -164,7 +164,7 @@ def test_who_approves_says_so_and_a_rule_is_refused(run, planner):
         {"what": f"replicas at {what}", "where": place, "value": value}
         for what, value in (("least", 1), ("most", 8))
     ]
-    with pytest.raises(NotReady, match="scales by a rule of its own"):
+    with pytest.raises(NotReady, match="scales by its rule"):
         plan_activate(run=run, options=ExportOptions(policy="hpa-queue"), user=None, now=NOW)
 
 

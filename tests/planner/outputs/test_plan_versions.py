@@ -131,7 +131,7 @@ def test_over_the_api_and_on_pages(
     assert "25.0% of replica-hours differ: 672 before, 504 after" in page
     assert "horizon.period_s" in page and "For May" in page
     alone = text_of(signed_in(approver).get(f"/plans-in-force/{first.pk}/"))
-    assert "Activate again" in alone and "was in force" in alone
+    assert "Activate again" in alone and "was active" in alone
     branched = client_of(planner).post(f"{URL}{first.pk}/branch/", {"name": "May"}, format="json")
     assert branched.status_code == 201 and branched.json()["name"] == "May"
     assert client_of(planner).post(f"{URL}{first.pk}/restore/").status_code == 403

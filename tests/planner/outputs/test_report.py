@@ -260,7 +260,7 @@ def test_a_rule_without_a_timetable_leaves_as_its_target(run):
     plan = plan_of(run, ExportOptions(policy="hpa-queue"), NOW)
     assert plan.rule is not None and (plan.rule.metric, plan.rule.target) == ("queue", 5.0)
     assert [(pool.region, pool.least, pool.most) for pool in plan.pools] == [("us-east", 1, 8)]
-    with pytest.raises(NotReady, match="no target that an autoscaler of Kubernetes takes"):
+    with pytest.raises(NotReady, match="no target of a Kubernetes autoscaler"):
         plan_of(run, ExportOptions(policy="lt-i"), NOW)
     rows = {"policy": "lt-i", "begins": START, "model": "m", "region": "r", "gpu": "g", "tp": 1,
             "role": "mixed", "market": "owned", "arrangement": "1 x g", "replicas": 4}  # fmt: skip

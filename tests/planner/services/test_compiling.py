@@ -35,7 +35,7 @@ def test_a_run_waits_says_so_with_a_time_and_then_starts_by_itself(run, compiler
     assert heard == [
         (
             0.0,
-            "The simulator is being compiled, about 40 s left; this run starts by itself",
+            "The simulator is being compiled, about 40 s left. Then this run starts",
             Run.State.RUNNING,
         )
     ]
@@ -56,7 +56,7 @@ def test_a_page_and_the_api_show_that_it_waits(run, compiler, client, planner):
         compiler.close()
 
     worker.run_execute(run_id=run.pk, observer=observer)
-    sentence = "The simulator is being compiled, about 30 s left; this run starts by itself"
+    sentence = "The simulator is being compiled, about 30 s left. Then this run starts"
     assert seen["api"] == sentence
     assert sentence in seen["page"]
     assert sentence in seen["list"]

@@ -82,7 +82,7 @@ def test_roles_and_authors(proposal, planner, colleague, viewer, approver, admin
     with pytest.raises(NotAllowed, match="Only who made"):
         proposals.withdraw(proposal=proposal, by=colleague)
     proposal_own = propose(by=approver, title="Mine", run=planned_run(approver), message="for @ada")
-    with pytest.raises(NotAllowed, match="Nobody approves what they proposed"):
+    with pytest.raises(NotAllowed, match="Ask another approver"):
         approve(proposal=proposal_own, by=approver)
     amend(proposal=proposal, by=approver, run=planned_run(approver))
     with pytest.raises(NotAllowed, match="proposed or amended"):

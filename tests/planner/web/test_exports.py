@@ -77,7 +77,7 @@ def test_an_approver_puts_a_plan_in_force(run, viewer):
     assert "An approver or admin activates" in export
     client = signed_in(User.objects.create_user("anna", role=User.Role.APPROVER))
     page = client.post(url, {"repeat": "daily"}, follow=True)
-    assert f"Run {run.pk} is in force" in text_of(page) and "by anna" in text_of(page)
+    assert f"Run {run.pk} is active" in text_of(page) and "by anna" in text_of(page)
     assert ActivePlan.objects.get(until=None).repeat == "daily"
     assert "Planned (LT-I), daily; since" in text_of(client.get("/schedules/"))  # by its label
     assert "Planned (LT-I)" in text_of(client.get("/"))

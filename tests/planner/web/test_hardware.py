@@ -394,7 +394,7 @@ def test_observations_are_uploaded_and_the_next_version_shows_them(
     where = reverse("web:profile-tune", args=["mine"])
     page = text_of(client.post(where, {"file": _file("seen.csv", text)}, follow=True))
     assert "mine, version 2, is made" in page and "seen.csv; from mine, version 1" in page
-    assert "1 observations were left out" in page
+    assert "1 observations were ignored" in page
     assert "observation 41, 8 decodes" in page  # among the outliers
     bad = client.post(where, {"file": _file("seen.csv", "at_s,decodes\n1,2\n")})
     assert bad.status_code == 400 and "row 1" in text_of(bad)

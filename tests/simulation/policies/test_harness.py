@@ -134,7 +134,7 @@ class ByChance(Steady):
     ("wrong", "words"),
     [
         (WrongShape, "shape"), (NotAnArray, "give an array"), (Fractions, "not whole"),
-        (Negative, "below 0"), (Remembers, "reset must forget"), (Scribbles, "changed the obs"),
+        (Negative, "below 0"), (Remembers, "Reset must forget"), (Scribbles, "changed the obs"),
         (TripsOnEmptyPools, "ZeroDivisionError"), (Nan, "speed is not a finite"),
         (ByChance, "depend on chance"),
     ],

@@ -169,7 +169,7 @@ def test_a_ratio_that_follows_the_traffic():
     begun = PdRatio("observed", 3.0, prefill_tps=1000.0, decode_tps=100.0)
     ready(Proportional("decode-tps", 100.0, ratio=begun), split(2, 4))
     assert begun.of(0) == 3.0
-    with pytest.raises(SimulationError, match="what one instance"):
+    with pytest.raises(SimulationError, match="the load of a replica"):
         PdRatio("observed")
 
 

@@ -73,7 +73,7 @@ def csv_rows(text: str, name: str, format: str) -> tuple[str, BenchmarkRows, lis
         numbers["prefill"] = np.where(alone, numbers["prefill"], np.nan)
         if not alone.all():
             notes.append(
-                f"Prefill times of {int((~alone).sum())} rows of several sequences were left out: "
+                f"Prefill times of {int((~alone).sum())} rows of several sequences are excluded: "
                 "SageServe's do not grow with the batch, so they are not of the whole batch."
             )
     elif kind == "wva":
@@ -161,7 +161,7 @@ def _columns(header: list[str], name: str) -> tuple[dict[str, int], dict[str, st
             )
         raise IngestError(
             f"{name} has no column of times. Name at least one of tbt_ms, prefill_ms, ttft_ms "
-            "(or _s), beside batch or concurrency, isl, osl, model, gpu, tp."
+            "(or _s), with batch or concurrency, isl, osl, model, gpu, tp."
         )
     if not {"batch", "concurrency", "isl"} & fields.keys():
         raise IngestError(
@@ -195,7 +195,7 @@ def _format(
     if not more.any() or not np.isfinite(np.median(by_total) + np.median(each)):
         raise IngestError(
             f"{name} does not show whether token_time is per token or of the whole decode phase. "
-            "Say which: format splitwise (ms, per token) or sageserve (s, whole)."
+            "Choose format splitwise (ms, per token) or sageserve (s, whole)."
         )
     return "sageserve" if np.median(by_total) < np.median(each) else "splitwise"
 
@@ -219,8 +219,8 @@ def _numbers(
             )
         if field in TIMES and value == 0:
             raise IngestError(
-                f"{name}, line {line}: {header[place]} is 0; a time above 0 is expected, leave the "
-                "cell empty where nothing was measured."
+                f"{name}, line {line}: {header[place]} is 0. Give a time above 0, or leave the "
+                "cell empty if not measured."
             )
         values[i] = value
     return values

@@ -222,7 +222,7 @@ def _rows_per_run(
     texts = {key: [str(each.get(key, "")) for each in done] for key in TEXTS}
     rows, notes = runs(texts, columns)
     if missing := len(values) - len(done):
-        notes.append(f"{missing:,} of {len(values):,} requests did not finish and are left out.")
+        notes.append(f"{missing:,} of {len(values):,} requests did not finish and are excluded.")
     return rows, notes
 
 
@@ -231,13 +231,13 @@ def _notes(values: Sequence[Mapping[str, Any]]) -> list[str]:
     notes = []
     for number, each in enumerate(values, 1):
         if each["left_out"]:
-            notes.append(f"Benchmark {number} left out: none of its requests was completed.")
+            notes.append(f"Benchmark {number} is excluded: it completed no request.")
         failed = each.get("failed", 0.0)
         done = each.get("completed", each.get("total", math.nan) - failed)
         if each.get("pools", 1.0) > 1:
             notes.append(
-                f"Result {number}: its stack has several pools of engines, of which the "
-                "first one is named here."
+                f"Result {number}: its stack has several pools of engines. Only the "
+                "first one is shown."
             )
         share = failed / (failed + done) if done == done and failed == failed else 0.0
         if share > NOTABLE:

@@ -49,7 +49,7 @@ def address_of(url: str, where: str = "url") -> Address:
     ):  # fmt: skip
         raise SourceError(
             f"{where}: {url[:100]} is no address of a server. Write it like "
-            "https://prometheus.example:9090, names and passwords left out."
+            "https://prometheus.example:9090, without name or password."
         )
     return Address(parts.scheme, parts.hostname, port or PORTS[parts.scheme], path)
 

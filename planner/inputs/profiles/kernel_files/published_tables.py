@@ -46,7 +46,7 @@ def _with_gpu(data: pl.DataFrame, column: str, gpu: str, name: str) -> pl.DataFr
     if column in data.columns:
         return data
     if not gpu:
-        raise IngestError(f"{name} names no GPU in its columns. Say which GPU it was measured on.")
+        raise IngestError(f"{name} names no GPU in its columns. Name the measured GPU.")
     return data.with_columns(pl.lit(gpu).alias(column))
 
 

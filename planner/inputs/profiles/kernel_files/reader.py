@@ -156,8 +156,8 @@ def detect(columns: Sequence[str], name: str) -> str:
         if set(columns).issuperset(needed):
             return format
     raise IngestError(
-        f"{name} is in no kernel format that is known: it has the columns "
-        f"{', '.join(columns[:12])}. See docs for the columns of our own format."
+        f"{name} is not in a known kernel format. It has the columns "
+        f"{', '.join(columns[:12])}. See docs for the columns of Headroom's format."
     )
 
 

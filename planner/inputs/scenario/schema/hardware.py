@@ -54,7 +54,7 @@ class Gpu(Section):
     def _check_complete(self) -> Gpu:
         all_or_none(self, ("memory_gb", "idle_w", "prefill_w", "decode_w"))
         if not self.in_full and self.model_dump(exclude={"name", "source"}, exclude_none=True):
-            raise ValueError("give memory_gb, idle_w, prefill_w and decode_w beside other facts")
+            raise ValueError("give memory_gb, idle_w, prefill_w and decode_w with other facts")
         return self
 
 
@@ -182,14 +182,14 @@ class Profile(Section):
         if self.kind == "roofline" and (self.name is not None or self.in_full):
             raise ValueError("kind: roofline is computed. Leave out name and alpha_ms to delta_ms")
         if self.engine is not None and self.kind != "roofline":
-            raise ValueError("engine is of kind: roofline; what was measured has its own")
+            raise ValueError("engine belongs to kind: roofline. Measured profiles have theirs")
         if self.engine_version and self.engine is None:
             raise ValueError("engine_version is of an engine. Name it too")
         spread = [f for f in ("pp", "attention_dp", "moe_tp", "moe_ep") if getattr(self, f) > 1]
         if self.kind == "linear" and spread:
             raise ValueError(f"{', '.join(spread)} above 1 needs kind: roofline")
         if self.lora_rank is not None and self.kind != "roofline":
-            raise ValueError("lora_rank is of kind: roofline; what was measured has its own")
+            raise ValueError("lora_rank belongs to kind: roofline. Measured profiles have theirs")
         if self.recv_interval is not None and self.engine != "sglang":
             raise ValueError("recv_interval is SGLang's. Give kind: roofline and engine: sglang")
         if self.attention_ffn is not None:
@@ -206,7 +206,7 @@ class Profile(Section):
         if self.lora_rank is not None:
             raise ValueError("attention_ffn is computed without LoRA adapters. Leave out lora_rank")
         if spread:
-            raise ValueError(f"attention_ffn says how GPUs are shared. Leave out {spread[0]}")
+            raise ValueError(f"attention_ffn defines how GPUs are shared. Leave out {spread[0]}")
 
     @model_validator(mode="after")
     def _check_complete(self) -> Profile:

@@ -116,7 +116,7 @@ class Source(Section):
             if missing:
                 raise ValueError(f"a launch needs {', '.join(missing)} too")
             if self.series is not None:
-                raise ValueError("series is of a file. Leave it out beside launch")
+                raise ValueError("series belongs to a file. Leave it out with launch")
         for name in ("regions", "tiers"):
             shares = getattr(self, name)
             if shares and abs(sum(shares.values()) - 1) > 1e-6:

@@ -203,8 +203,8 @@ def test_gaps_in_the_window_are_said_first(tmp_path: Path) -> None:
         progress=silent,
     )
     assert outcome.document["notes"][0] == (
-        "3 of the 20 bins of the window were not observed in full: what came then is neither "
-        "replayed nor in any figure."
+        "3 of the 20 bins of the window were not observed in full. They are "
+        "excluded from the replay and from all figures."
     )
     assert outcome.document["requests"] == 600 * 17
     assert outcome.tables["demand"]["requests"].null_count() == 3

@@ -189,7 +189,7 @@ def test_one_level_and_the_exact_method(stored: StoredTrace) -> None:
     for there, here in re.findall(r"([\d.,]+) ms there, ([\d.,]+) ms here", " ".join(notes)):
         assert there == here
     assert all(pool["times"] == 1.0 for pool in document["pools"])
-    assert sum("goes by the profile" in note for note in document["notes"]) == 2
+    assert sum("uses the profile" in note for note in document["notes"]) == 2
     with pytest.raises(ScenarioError, match="block: no operator is named 'nothing'"):
         provision.run(
             small(), {"t": stored}, Options(level="model", block="nothing"), progress=silent

@@ -79,7 +79,7 @@ def test_lengths_of_a_trace_of_requests_are_measured(tmp_path: Path) -> None:
 
 def test_what_stands_in_for_todays_fleet_says_so(stored: StoredTrace) -> None:
     assert assumptions_in(stored)["Today's fleet"].provenance == "assumed"
-    assert "flat fleet for the peak" in assumptions_in(stored)["Today's fleet"].source
+    assert "static fleet for the peak" in assumptions_in(stored)["Today's fleet"].source
 
 
 def _planned(stored: StoredTrace, **options: Any) -> Outcome:

@@ -73,7 +73,7 @@ def test_a_window_in_the_past_is_planned_as_it_was_and_says_so(tmp_path: Path) -
         inputs = make.plan_input(make.scenario(**AHEAD | past | growth), stored)
         load.append(plan_window(inputs, silent).load.tps)
     np.testing.assert_array_equal(load[0], load[1])
-    assert "lies in its past" in growth_noted(inputs.window)[0]
+    assert "is before it" in growth_noted(inputs.window)[0]
 
 
 def test_work_that_may_wait_grows_too(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def test_sizes_follow_and_a_factor_follows_them(tmp_path: Path) -> None:
     assert each[1] < 0.5 * each[0]
     half = sizes.times(np.array([[0.5]]))
     np.testing.assert_allclose(half.of(3).theta_tps, 0.5 * drifted.theta_tps)
-    assert any("Lengths of requests drift" in note for note in sizes.notes)
+    assert any("Request lengths drift" in note for note in sizes.notes)
 
 
 def test_a_model_keeps_the_limits_of_tiers_that_it_has_traffic_of(tmp_path: Path) -> None:

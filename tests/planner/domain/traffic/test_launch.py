@@ -75,7 +75,7 @@ def test_a_plan_without_a_trace_is_for_what_is_described(tmp_path: Path) -> None
     )
     np.testing.assert_allclose(load.tps[:, 0, 0].ravel(), expected)
     requests, notes = requests_ahead(inputs.traffic, inputs.window, "auto", 3)
-    assert notes[0].startswith("Nothing of what follows the traffic is known yet")
+    assert notes[0].startswith("The window is after the traffic")
     assert len(requests) == pytest.approx(expected.sum() * 9, rel=0.02)
 
 

@@ -77,7 +77,7 @@ def test_a_forecast_worse_than_naive_says_so_first(stored: StoredTrace) -> None:
     worse, best = said("last-value"), said("seasonal-naive")
     assert worse.startswith("Worse than repeating the day before: last-value is off by")
     assert "forecast.method seasonal-naive" in worse
-    assert said("last-value", "auto").endswith("6 periods; a backtest says what it costs.")
+    assert said("last-value", "auto").endswith("6 periods. A backtest shows the cost.")
     assert best.startswith("seasonal-naive is off by") and "Worse" not in best
 
 

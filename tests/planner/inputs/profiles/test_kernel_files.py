@@ -76,7 +76,7 @@ def test_own_format_in_json(tmp_path: Path) -> None:
         (f"{OWN}\nconv,bf16,16,64,64,,,,,,,20,H200,s\n", "line 2: op 'conv' is unknown"),
         (f"{OWN}\ngemm,fp7,16,64,64,,,,,,,20,H200,s\n", "line 2: dtype 'fp7' is unknown"),
         (f"{OWN}\n", "holds no measured kernel"),
-        ("a,b\n1,2\n", "in no kernel format that is known"),
+        ("a,b\n1,2\n", "not in a known kernel format"),
         ("system,gemm_dtype,m,n,k,latency_ms\nh100_sxm,fp6,1,2,3,4\n", "'fp6' is unknown"),
         ("hardware,model,tp,kind,layer,n,time_us\nH100,nobody,1,x,o_proj,1,2\n",
          "does not know. Add the model"),

@@ -99,7 +99,7 @@ def test_todays_rows_name_the_variant_they_mean() -> None:
     assert hardware is not None and hardware[0, 0].tolist() == [1, 0, 2]
     with pytest.raises(ScenarioError, match=r"several profiles of llama-3.1-70b on H100-SXM fit"):
         today({"tp": 8})
-    with pytest.raises(ScenarioError, match=r"no profile .*name one by tp, precision and role, of"):
+    with pytest.raises(ScenarioError, match=r"no profile .*Name one by tp, precision and role, of"):
         today({"tp": 2})
 
 
