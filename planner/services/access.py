@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from planner.errors import NotAllowed
 from planner.models import User
+from planner.selectors.places import NEEDS_ADMIN, NEEDS_PLANNER, Job
 
 
 def check_may_plan(user: User | None, refusal: str = "only read") -> None:
@@ -39,6 +42,14 @@ def may_administer(user: User) -> bool:
 def may_approve(user: User) -> bool:
     """Return whether a page offers to activate a plan; the service checks again."""
     return user.may_approve
+
+
+def jobs_of(user: User, jobs: Iterable[Job]) -> tuple[Job, ...]:
+    """Return the jobs that the user's role allows."""
+    refused = (() if user.may_plan else NEEDS_PLANNER) + (
+        () if user.may_administer else NEEDS_ADMIN
+    )
+    return tuple(job for job in jobs if job.page not in refused)
 
 
 def may_plan(user: User) -> bool:

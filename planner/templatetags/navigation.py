@@ -7,7 +7,8 @@ from typing import Any
 
 from django import template
 
-from planner.selectors.places import NEEDS_PLANNER, PLACES, Job, Place
+from planner.selectors.places import PLACES, Job, Place
+from planner.services.access import jobs_of
 
 register = template.Library()
 
@@ -27,11 +28,10 @@ def navigation(context: dict[str, Any]) -> list[Entry]:
     """Return the places of the menu, with the jobs that the user may do."""
     match = context["request"].resolver_match
     here = (match.url_name if match else None) or ""
-    may_plan = context["user"].may_plan
     return [
         Entry(
             place,
-            tuple(job for job in place.jobs if may_plan or job.page not in NEEDS_PLANNER),
+            jobs_of(context["user"], place.jobs),
             here.startswith(place.beginnings),
             here,
         )

@@ -13,10 +13,11 @@ from planner.inputs.demo.scenario import DEMO_NAME
 from planner.models import Run
 from planner.outputs.render.html import charts_shown
 from planner.outputs.reports import run_report
-from planner.selectors.places import ACCOUNT, NEEDS_ADMIN, NEEDS_PLANNER, PLACES
+from planner.selectors.places import ACCOUNT, PLACES
 from planner.selectors.runs import runs_list
 from planner.selectors.scenarios import scenarios_list
 from planner.selectors.search import things_found
+from planner.services.access import jobs_of
 from planner.web.pages.fleet import fleet_context
 from planner.web.request import Request
 
@@ -56,13 +57,11 @@ def _demo() -> Run | None:
 def find(request: Request) -> HttpResponse:
     """List the jobs and the things whose name contains the text."""
     text = request.GET.get("q", "").strip()[:MOST_LETTERS]
-    user = request.user
+    every = (*(job for place in PLACES for job in place.jobs), *ACCOUNT)
     jobs = [
         job
-        for job in (*(job for place in PLACES for job in place.jobs), *ACCOUNT)
+        for job in jobs_of(request.user, every)
         if text.lower() in f"{job.label} {job.words}".lower()
-        and (user.may_plan or job.page not in NEEDS_PLANNER)
-        and (user.may_administer or job.page not in NEEDS_ADMIN)
     ]
     context = {"text": text, "jobs": jobs, "found": things_found(text)}
     return render(request, "web/_found.html" if request.htmx else "web/find.html", context)
