@@ -38,8 +38,8 @@ class Panel:
                 raise ForecastError(
                     f"{demand.key}: {demand.bins} bins of {demand.bin_s:g} s from "
                     f"{demand.start_s:.0f} differ from {first.bins} of {first.bin_s:g} s from "
-                    f"{first.start_s:.0f}; series forecast together need the same bins, with "
-                    "gaps (NaN) where they lack some."
+                    f"{first.start_s:.0f}. Series forecast together need the same bins, with "
+                    "gaps (NaN) for missing ones."
                 )
         values = np.stack([demand.values for demand in series])
         return cls(first.start_s, first.bin_s, values, first.holidays)

@@ -107,7 +107,7 @@ def newer(unknown: list[str]) -> str:
     """Return the sentence about a database with ``unknown`` migrations."""
     return (
         f"A newer version of Headroom has migrated {_database()} ({unknown[-1]}), which this "
-        f"version ({VERSION}) cannot use: start the newer version, or restore a backup of this one "
+        f"version ({VERSION}) cannot use. Start the newer version. Or restore a backup of this one "
         "into an empty data folder and database."
     )
 

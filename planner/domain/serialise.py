@@ -109,6 +109,6 @@ def per_cent(share: float) -> str:
 
 def shares_in_time(attainment: Mapping[str, float | None]) -> str:
     """Return the SLO attainment of each tier with requests, in words."""
-    parts = [f"{per_cent(share)} of {tier}" for tier, share in attainment.items()
+    parts = [f"{per_cent(share)} {tier}" for tier, share in attainment.items()
             if share is not None]  # fmt: skip
-    return f"{', '.join(parts) or 'nothing'} in time"
+    return f"{', '.join(parts) or 'no requests'}"

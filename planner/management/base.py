@@ -145,7 +145,7 @@ def _of_database(error: BaseException) -> PlannerError | None:
     if not executor.migration_plan(executor.loader.graph.leaf_nodes()):
         return None
     return PlannerError(
-        "The database is not set up, or of an earlier version: call this as `bin/manage`, which "
+        "The database is not set up, or is of an earlier version. Use `bin/manage`, which "
         "sets it up, or run `manage.py migrate` first."
     )
 

@@ -161,7 +161,7 @@ def _binding_joint_peaks(problem: PlanningProblem, target: IntArray) -> Iterator
             sentence = (
                 f"{problem.models[model]} keeps {count}{_side_words(side)} in all regions to "
                 "serve their "
-                f"joint peak{lost}, {tokens_words(need[model])}; they serve {left[model]:,.0f}"
+                f"joint peak{lost}, {tokens_words(need[model])}. They serve {left[model]:,.0f}"
                 f"{redundancy_words(problem)}."
             )
             family = "regions" if problem.lose_region else "global"

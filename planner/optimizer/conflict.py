@@ -165,7 +165,7 @@ def _maximum_conflicts(problem: PlanningProblem) -> Iterator[str]:
             "serving "
             f"{served[model, region]:,.0f} of the {tokens_words(local[model, region])} it must "
             "serve "
-            f"itself: raise its maximum or the capacity there, or lower epsilon below "
+            f"itself. Raise its maximum or the capacity there, or lower epsilon below "
             f"{problem.epsilon:g}."
         )
     for (model,) in np.argwhere(served.sum(axis=1) < total * (1 - TOLERANCE)):

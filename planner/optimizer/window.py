@@ -90,8 +90,8 @@ def solve_window(
         method = DECOMPOSED if large and solver == "highs" and apart else WHOLE
     if method == DECOMPOSED and not apart:
         raise ScenarioError(
-            "The decomposition knows neither prefill and decode columns nor a limit on spot, nor "
-            "the loss of a region, nor spare by region on several columns: use the method whole."
+            "The decomposition supports no prefill and decode columns, no limit on spot, no "
+            "region loss, and no spare by region on several columns. Use the method whole."
         )
     effort = replace(effort, gap=_objective_gap(problem, gap))
     solve, began = _solve_decomposed if method == DECOMPOSED else _solve_whole, perf_counter()

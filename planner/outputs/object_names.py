@@ -19,7 +19,7 @@ def checked_name(name: str) -> str:
     """
     if len(name) > LABEL or not _DNS.fullmatch(name):
         raise ValueError(
-            f"{name[:80]!r} is no name for Kubernetes: give small letters, digits and hyphens, at "
+            f"{name[:80]!r} is no name for Kubernetes. Give small letters, digits and hyphens, at "
             f"most {LABEL}, that begin and end with a letter or digit"
         )
     return name

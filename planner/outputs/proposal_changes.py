@@ -148,8 +148,8 @@ def outcome_of(proposal: Proposal, run: Run) -> tuple[Run, str]:
 def _by_itself(its: Run, figures: dict[str, Any]) -> str:
     """Return the note on a schedule that was replayed in a separate run."""
     return (
-        f"The proposed plan had no simulation. Its schedule was replayed as run {its.pk}"
-        f": {shares_in_time(figures['slo_attainment'])} for ${figures['cost_usd']:,.2f}."
+        f"The proposed plan had no simulation. Its schedule was replayed as run {its.pk}: "
+        f"SLO {shares_in_time(figures['slo_attainment'])} for ${figures['cost_usd']:,.2f}."
     )
 
 

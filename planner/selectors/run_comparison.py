@@ -140,7 +140,7 @@ def _settings(runs: Sequence[Run]) -> tuple[list[dict[str, Any]], list[str]]:
             except ScenarioError:
                 unreadable.append(
                     f"The scenario of run {run.pk} was written for another version of this program "
-                    "and cannot be read: its settings are not compared."
+                    "and cannot be read. Its settings are not compared."
                 )
         values |= {f"option {name}": value for name, value in run.options.items()}
         values |= {

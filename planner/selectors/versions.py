@@ -90,7 +90,7 @@ def _settings(version: ScenarioVersion, notes: list[str]) -> dict[str, Any]:
     except ScenarioError:
         notes.append(
             f"Version {version.number} was written for another release of this program and cannot "
-            "be read: only the files are compared, not their settings."
+            "be read. Only the files are compared, not their settings."
         )
         return {}
 

@@ -141,7 +141,7 @@ def _ignored_labels(trace: Trace, serving: Serving) -> str:
     if not labels:
         return ""
     return (
-        f"The file names {'; '.join(labels)}. This draft does not tell them apart: name yours "
+        f"The file names {'; '.join(labels)}. This draft does not separate them. Name yours "
         "alike and leave out model, regions or tiers of a source to use its labels."
     )
 

@@ -50,8 +50,7 @@ Answer = dict[str, Any]
 
 BASIS = {
     "seen": "measured rows of this model on this GPU type; the fit had seen them",
-    "version": "measured rows of this model on this GPU type, by a fit that had not seen the "
-    "engine's version, as this one's was not measured",
+    "version": "measured rows of this model and GPU type, by a fit without the engine's version",
     "model": "models that the fit had not seen, as this one",
     "gpu": "GPU types that the fit had not seen, as this one",
     "both": "models on GPU types, both unseen by the fit, as here",

@@ -90,7 +90,7 @@ def check_name(noun: str, name: str, built_in: Mapping[str, Any]) -> str:
     name = name.strip()
     if not NAME.fullmatch(name) or len(name) > NAME_CHARACTERS or name in RESERVED:
         raise CatalogueError(
-            f"The {noun} cannot be named {name[:100]!r}: a name begins with a letter or digit and "
+            f"The {noun} cannot be named {name[:100]!r}. A name begins with a letter or digit and "
             f"has at most {NAME_CHARACTERS} letters, digits, blanks and . _ + - in it."
         )
     if name in built_in:

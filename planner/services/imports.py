@@ -141,7 +141,7 @@ def read_description(data: bytes, file_name: str) -> Mapping[str, Any]:
         ) from None
     except (RecursionError, ValueError, TypeError):  # TypeError: a key is a list
         raise CatalogueError(
-            f"{file_name} is not valid YAML or JSON: a key is no word, a number has thousands of "
+            f"{file_name} is not valid YAML or JSON. A key is no word, a number has thousands of "
             "digits, or it is nested too deeply. Correct it or export it again."
         ) from None
     if fault := fault_of_extent(document):

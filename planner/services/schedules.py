@@ -102,8 +102,8 @@ def _check_limits(schedule: Schedule) -> None:
     limits = [getattr(schedule, name) for name in LIMITS]
     if (limits[0] is None) != (limits[1] is None):
         raise PlannerError(
-            "most_replicas, most_cost: give both, the differences below which a plan becomes "
-            "active without a review, or neither, so that every plan is reviewed."
+            "most_replicas, most_cost: give both or neither. A plan with less change becomes "
+            "active without a review."
         )
     for name, value in zip(LIMITS, limits, strict=True):
         if value is not None and not 0 <= value <= 10:
@@ -120,6 +120,6 @@ def _check_may_change(schedule: Schedule, user: User | None) -> None:
     has_limits = any(getattr(schedule, name) is not None for name in LIMITS)
     if has_limits and user is not None and not may_approve(user):
         raise NotAllowed(
-            "Only an approver or an admin may set limits within which plans take effect unasked, "
+            "Only an approver or an admin may set limits for activation without review, "
             "or change a schedule that has them. Leave both limits out, or ask one."
         )

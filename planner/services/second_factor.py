@@ -214,6 +214,6 @@ def _decrypted_key(row: SecondFactor) -> str:
         return str(_cipher().decrypt(row.encrypted_key.encode()), "ascii")
     except InvalidToken:
         raise NotAllowed(
-            "The second factor was set up under another secret key of this installation; an admin "
-            "ends it, and you set up another."
+            "The second factor was set up under another secret key. An admin "
+            "can end it. Then set up another."
         ) from None

@@ -45,7 +45,7 @@ def allocate_caches(pools: Array, slots: int, block_tokens: int) -> tuple[Array,
     if max_blocks > MAX_BLOCKS:
         raise SimulationError(
             f"The instances' KV memory holds {max_blocks:,} blocks of {block_tokens} tokens; "
-            f"prefix caches of {MAX_BLOCKS:,} are allowed: lower the maximum of pools, or use "
+            f"prefix caches of {MAX_BLOCKS:,} are allowed. Lower the maximum of pools, or use "
             "larger blocks."
         )
     caches = np.zeros(slots if max_blocks else 1, CACHE)

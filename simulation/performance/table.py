@@ -113,7 +113,7 @@ def table_profile(
     parts = int((~rows.whole).sum())
     note = (
         f"{parts} of {rows.rows} rows excluded: their batch took over 1.5 times its prefill "
-        "and decode, so it did not fit into memory at once."
+        "and decode, so it exceeded the memory."
     )
     single = rows.take(rows.whole & (rows.batch == 1))
     longest = np.nanmax(single.isl, initial=0.0)

@@ -69,7 +69,7 @@ class Tally:
         if groups > MOST_GROUPS:
             raise SimulationError(
                 f"The trace has {groups:,} groups of a model, a home region and a tier, and "
-                f"{MOST_GROUPS:,} can be told of a stream: name fewer apart."
+                f"{MOST_GROUPS:,} are possible in a stream. Use fewer."
             )
         return cls(
             outcomes=np.zeros((groups, 4), np.int64),

@@ -121,8 +121,8 @@ def test_prefill_and_decode_by_hand():
     assert plan.target.ravel().tolist() == [2, 6, 0]
     families = {b.where: b.sentence for b in plan.binding if b.family == "local"}
     assert families["m in here for prefill"] == (
-        "m in here keeps 2 instances for prefill to serve 100% of its own peak, 600 tokens/s; "
-        "they serve 600."
+        "m in here keeps 2 instances for prefill to serve 100% of its own peak, 600 tokens/s. "
+        "They serve 600."
     )
     # With 4 B at most, five A that do both carry 300 of each side: 27, where 2, 4 and 4 cost 28.
     short = solve_window(one_model(capacity_gpus=np.array([[8, 4]])))
@@ -177,5 +177,5 @@ def test_columns_that_make_no_sense_are_refused(changes, says):
 
 
 def test_the_decomposition_says_what_it_cannot_do():
-    with pytest.raises(ScenarioError, match="use the method whole"):
+    with pytest.raises(ScenarioError, match="Use the method whole"):
         solve_window(one_model(), method="decomposed")

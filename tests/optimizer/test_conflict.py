@@ -19,8 +19,8 @@ ONLY_ONE_GPU_TYPE = np.array([[1000.0, 0.0], [0.0, 1500.0]])
     [
         (
             {"theta_tps": np.array([[1000.0, 2500.0], [0.0, 0.0]])},
-            "No GPU type here can serve large, whose demand peaks at 1,000 tokens/s over all "
-            "regions: add a profile of it for one of A100 and H100, or another GPU type.",
+            "No GPU type here can serve large. Its demand peaks at 1,000 tokens/s over all "
+            "regions. Add a profile of it for one of A100 and H100, or another GPU type.",
         ),
         (
             {"minimum": np.array([[[2, 0], [0, 0]], [[4, 0], [0, 0]]])},
@@ -50,7 +50,7 @@ ONLY_ONE_GPU_TYPE = np.array([[1000.0, 0.0], [0.0, 1500.0]])
         (
             {"maximum": np.array([[[2, 0], [9, 9]], [[9, 9], [9, 9]]])},
             "small in us-east may grow to 2 instances, serving 2,000 of the 2,400 tokens/s it must "
-            "serve itself: raise its maximum or the capacity there, or lower epsilon below 0.8.",
+            "serve itself. Raise its maximum or the capacity there, or lower epsilon below 0.8.",
         ),
         (
             {"maximum": np.array([[[1, 0], [1, 0]], [[9, 9], [9, 9]]]), "epsilon": 0.1},
@@ -131,8 +131,8 @@ def test_limits_that_clash_only_for_whole_instances():
     )
     assert solve_window(clash).conflict.startswith("us-east needs at least 4 GPUs")
     assert conflicting_set(single_period(clash)).startswith(
-        "These cannot all hold with whole instances (fractions of one would do): 1,500 tokens/s of "
-        "small in us-east (100% of its peak), 1,500 tokens/s of large in us-east (100% of its "
+        "These cannot all hold with whole replicas (fractional replicas would fit): 1,500 tokens/s "
+        "of small in us-east (100% of its peak), 1,500 tokens/s of large in us-east (100% of its "
         "peak), 2 A100 in us-east and 1 H100 in us-east. Relax any one of them"
     )
 

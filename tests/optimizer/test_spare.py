@@ -164,7 +164,7 @@ def test_by_hand():
     assert spare.target.ravel().tolist() == [7, 2, 2]
     (bound,) = [limit for limit in spare.binding if limit.family == "global"]
     assert bound.sentence == (
-        "m keeps 11 instances in all regions to serve their joint peak, 750 tokens/s; they serve "
+        "m keeps 11 instances in all regions to serve their joint peak, 750 tokens/s. They serve "
         "800 with any instance of every pool gone."
     )
     lost = solve_window(one_model(lose_region=True))

@@ -63,13 +63,13 @@ def test_binding_says_what_holds_the_plan_back():
     sentences = {binding.family: binding.sentence for binding in plan.binding}
     assert sentences == {
         "capacity": "east can hold no more H100: 2 of 3 GPUs are planned and an instance takes 2.",
-        "local": "m in east keeps 1 instance to serve 50% of its own peak, 1,000 tokens/s; "
-        "they serve 1,000.",
-        "global": "m keeps 4 instances in all regions to serve their joint peak, 3,500 tokens/s; "
-        "they serve 4,000.",
+        "local": "m in east keeps 1 instance to serve 50% of its own peak, 1,000 tokens/s. "
+        "They serve 1,000.",
+        "global": "m keeps 4 instances in all regions to serve their joint peak, 3,500 tokens/s. "
+        "They serve 4,000.",
     }
     held = solve_window(two_regions(start_usd=1.0, minimum=(0, 4))).binding
-    assert "m on H100 in west is held at its minimum of 4 instances." in [b.sentence for b in held]
+    assert "m on H100 in west is at its minimum of 4 instances." in [b.sentence for b in held]
 
 
 def test_a_full_region_is_said_to_be_full():

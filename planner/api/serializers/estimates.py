@@ -27,8 +27,8 @@ class EstimateRequest(StrictSerializer):
     )
     rate = FiniteField(
         min_value=1e-6, max_value=1e6, required=False,
-        help_text="Requests/s that come as they come, instead of concurrency: replayed one by one "
-        "on the profile that sizes and plans read.",
+        help_text="Requests/s, instead of concurrency. They are replayed one by one "
+        "on the profile of sizes and plans.",
     )  # fmt: skip
     precision = serializers.ChoiceField(tuple(BYTES), required=False, help_text="Of the weights.")
     kv_cache = serializers.ChoiceField(tuple(BYTES), required=False)
@@ -153,8 +153,8 @@ class NextMeasurement(serializers.Serializer[Any]):
     osl = serializers.IntegerField()
     error = serializers.ListField(
         child=serializers.FloatField(),
-        help_text="Of TTFT and TBT now: half within, mean over loads from 1 to 256 in "
-        "flight and that of the estimate; expected_error is at that one alone.",
+        help_text="Median errors of TTFT and TBT now, mean over loads from 1 to 256 in "
+        "flight and the estimate's load. expected_error is at that load alone.",
     )
     after = serializers.ListField(child=serializers.FloatField(), help_text="With that row.")
     commands = serializers.ListField(

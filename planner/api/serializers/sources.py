@@ -37,8 +37,8 @@ class SourceItem(serializers.ModelSerializer[Source]):
     found = serializers.DictField(help_text="Engines and queries, or files, that are read.")
     speed = serializers.ListField(
         child=serializers.DictField(),
-        help_text="Of active plans, by the last reading: how many times as long an iteration "
-        "takes as the profile says (times, low, high), and whether that is a drift (flagged).",
+        help_text="Of active plans, by the last reading: iteration times relative to "
+        "the profile (times, low, high). flagged: whether it is a drift.",
     )
     read_to = serializers.DateTimeField(source="read_until", allow_null=True)
     bins = serializers.SerializerMethodField(help_text="Of all series together.")

@@ -118,7 +118,6 @@ def _model(query: DeploymentQuery, known: UserFacts) -> tuple[ModelShape, str]:
         if described is None:
             raise PlannerError(
                 f"model {query.model} has a memory size and no shape. Add it from its config.json."
-                "which says what it computes."
             )
         shape, published = described, stated_precision(query.model) or "bf16"
     else:

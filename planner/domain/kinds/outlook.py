@@ -305,8 +305,8 @@ def _basis(
     span_s = traffic.demand.end_s - traffic.demand.start_s
     if span_s < RHYTHM_S and not traffic.all_launched:
         sentences.append(
-            f"The traffic is {span_s / 86_400:,.3g} days long: a weekly rhythm is seen once at "
-            "most, and seasons of the year not at all."
+            f"The traffic is {span_s / 86_400:,.3g} days long. It shows a weekly rhythm once at "
+            "most, and no season of the year."
         )
     elif not traffic.all_launched:
         sentences.append("Seasons of the year, holidays and campaigns are not in it.")
@@ -315,7 +315,7 @@ def _basis(
         sentences.append("objective.periods: all is of a window: here periods follow one another.")
     if offers:
         sentences.append(
-            "Commitments are counted on this timetable, not planned with: a plan that knew them "
+            "Commitments are counted on this schedule, not planned with. A plan with them "
             "might shift load to regions with committed GPUs."
         )
         if horizon != "year":

@@ -67,10 +67,10 @@ IMAGE_TOKENS = 1024.0
 
 
 FILLING = {
-    FREE: "How long a batch takes to fill is not in the latency, as in the source; count it with "
+    FREE: "The time to fill a batch is not in the latency, as in the source. Count it with "
     "the option batch wait.",
-    COUNTED: "The time that batches take to fill is in the latency (half of it on average), and "
-    "the largest batch was chosen with each plan.",
+    COUNTED: "The time to fill a batch is in the latency (half of it on average). "
+    "Each plan chose its largest batch.",
 }
 
 
@@ -378,8 +378,8 @@ def _notes(options: Options, cases: list[Case], unknown: tuple[str, ...]) -> Ite
     elif encoders:
         yield (
             f"Each request of {' and '.join(encoders)} brings {options.images:g} images of "
-            f"{options.image_tokens:,.0f} tokens for the encoder (as asked); what the language "
-            "model reads of them is among the input tokens of the trace."
+            f"{options.image_tokens:,.0f} tokens for the encoder. The tokens for the language "
+            "model are among the input tokens of the trace."
         )
     yield from sources.beside_profiles(chosen)
     yield from figures.trade_notes(chosen)

@@ -101,6 +101,6 @@ def _check_kept(requests: int) -> None:
     if requests > MOST_KEPT:
         raise ScenarioError(
             f"requests: the window has {requests:,} requests, and a row for each can be kept of "
-            f"{MOST_KEPT:,}. Leave the option (of the command line: --out) out, which replays them "
+            f"{MOST_KEPT:,}. Leave out the option (on the command line: --out) to replay them "
             "as a stream, or choose a shorter horizon.duration_s."
         )

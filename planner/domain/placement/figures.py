@@ -260,8 +260,8 @@ def warnings(methods: Mapping[str, MethodFigures], pairs: bool) -> Iterator[str]
     """Yield warnings: cases in which a simpler method is as good, and units without a place."""
     if pairs and _equals_baseline(methods):
         yield (
-            "Requests do not notice the difference: simulated on the busiest hour, a placement "
-            f"that is blind to topology is within {SAME_E2E:.0%} of the 95th percentile of E2E and "
+            "Requests see no difference. Simulated on the busiest hour, a placement "
+            f"without topology is within {SAME_E2E:.0%} of the 95th percentile of E2E and "
             f"within {100 * SAME_POINTS:g} points of attainment of the others. What topology buys "
             "here is bandwidth and high-priority switches kept free, not speed."
         )
@@ -322,20 +322,20 @@ def notes(source: str, methods: Mapping[str, MethodFigures], pairs: bool) -> Ite
         "in the points."
     )
     yield (
-        "Fewer points are better: per GPU 1000 (times 1 + priority) for a unit without a place, "
-        "100 for affinity missed, 30 for a fallback, 10 per step of priority above the need, 20 "
+        "Fewer points are better. Per GPU: 1000 (times 1 + priority) for a unit without a place, "
+        "100 for affinity missed, 30 for a fallback. 10 per step of priority above the need, 20 "
         "times the KV bandwidth lost, 0.01 per GPU left over on a partly used node (assumed: an "
         "order of precedence)."
     )
     if pairs:
         yield (
             "In the simulation each service's links run at the mean that its units' switches leave "
-            "(harmonic, by GPUs): requests are handed over at that rate, whichever instances they "
-            "meet. A KV cache travels between first and second token, so it shows in TBT and E2E, "
+            "(harmonic, by GPUs). All requests use that rate. "
+            "A KV cache travels between first and second token, so it shows in TBT and E2E, "
             "not in TTFT, unless transfers queue up."
         )
     if any(method.start.fallback_gpus for method in methods.values()):
         yield (
-            "Instances on fallback GPUs are simulated at the speed of their preferred type: the "
-            "figures flatter a placement that uses them."
+            "Instances on fallback GPUs are simulated at the speed of their preferred type. The "
+            "figures are too good for a placement with them."
         )

@@ -315,14 +315,14 @@ def sm_share_notes(cases: Sequence[Case]) -> Iterator[str]:
     paid = [case for case in judged if case.levels[OPERATOR].confined is not None]
     if judged and not paid:
         yield (
-            "Shares of a GPU's multiprocessors for each operator (equation 6) were tried too, as "
-            "large as make them no slower and half as slow again: replayed, nothing is better with "
-            "them here."
+            "Shares of a GPU's multiprocessors for each operator (equation 6) were tried too. "
+            "Two sizes were replayed: as fast as the operator, and half as slow again. "
+            "Neither is better here."
         )
     for case in paid:
         yield (
             f"{case.phase.capitalize()} of {case.model} in {case.region} on {case.gpu}: operators "
-            "are confined to shares of the multiprocessors (equation 6, MPS), which a replay finds "
+            "are confined to shares of the multiprocessors (equation 6, MPS). In a replay this is "
             "better than sharing all of them."
         )
 

@@ -74,8 +74,8 @@ def beside_profiles(cases: list[Case]) -> Iterator[str]:
         if case.service.start_s:
             yield (
                 f"TTFT of {case.model} on {case.gpu} holds {case.service.start_s * 1e3:,.1f} ms "
-                "before a prompt's first iteration (front end, tokens of the text, launches), as "
-                "plans and sizes have it."
+                "before a prompt's first iteration (front end, tokenizing, launches), as "
+                "in plans and sizes."
             )
         if not comparisons:
             yield (

@@ -242,8 +242,8 @@ def _missing(over_time: OverTime) -> Iterator[str]:
                     f"Window by window, {pool.phase} of {pool.model} in {pool.region} "
                     f"{WORDS[level]} keeps {pool.slo_ms:,.0f} ms for {course.attainment:.1%} of "
                     f"the requests, not {ATTAINMENT:.0%}, even planned for "
-                    f"{1 + course.headroom:.0f} times the load: its GPU-hours are not to be "
-                    "compared."
+                    f"{1 + course.headroom:.0f} times the load. Do not compare its "
+                    "GPU-hours."
                 )
 
 

@@ -84,7 +84,7 @@ def answer_of(study: Study, run: PolicyRun, base: PolicyRun) -> Answer:
         Fact("Cost", _money(study, run) + cost_difference_words(run, base, usd=False)),
         Fact("Growth", _growth_words(study)),
         Fact("Above a limit", _limits_exceeded(study, run), "above a limit: "),
-        Fact("In time", _in_time(run, study.window.ahead), "in time "),
+        Fact("SLO attainment", _in_time(run, study.window.ahead), "SLO attainment "),
         Fact(
             f"Survives the loss of {lost}",
             _survives_loss_words(run),
@@ -202,7 +202,7 @@ def _action_sentence(
         return f"Run a flat fleet, {what or 'of nothing'}, {begins}, all the time"
     if len(counts) > 1 and (counts != counts[0]).any():
         least, most = int(totals.min()), int(totals.max())
-        when = f"then by the timetable ({least:,} to {most:,})"
+        when = f"then by the schedule ({least:,} to {most:,})"
         return f"Run {what or 'nothing'} {begins}, {when}{more}"
     return f"Run {what or 'nothing'} {begins}, all the time{more}"
 
@@ -264,7 +264,7 @@ def _growth_words(study: Study) -> str:
 def _in_time(run: PolicyRun, ahead: bool) -> str:
     targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
     parts = [
-        f"{per_cent(share)} of {tier} ({100 * targets[tier]:.4g}% asked)"
+        f"{per_cent(share)} of {tier} (target {100 * targets[tier]:.4g}%)"
         for tier, share in run.summary.slo_attainment.items()
         if share is not None
     ]
@@ -276,7 +276,7 @@ def missed_tiers_sentence(run: PolicyRun) -> str:
     """Return a sentence on the tiers that the run misses in the window; empty if none."""
     targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
     parts = [
-        f"{name}: {share:.2%} in time, {100 * targets[name]:.4g}% asked"
+        f"{name}: {share:.2%}, target {100 * targets[name]:.4g}%"
         for name, share in run.summary.slo_attainment.items()
         if share is not None and not run.summary.slo_met[name]
     ]

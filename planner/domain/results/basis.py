@@ -225,8 +225,8 @@ def unused_traffic_warning(window: Window, traffic: Traffic) -> list[str]:
     if not window.ahead or later < traffic.demand.bin_s:
         return []
     return [
-        "The plan begins where the first of the sources of its traffic ends: of the "
-        f"{later / 3600:,.3g} h after that, what others have is not used. Bring that source up to "
+        "The plan begins where the first of the sources of its traffic ends. Of the "
+        f"{later / 3600:,.3g} h after that, the others are not used. Bring that source up to "
         "date, or leave it out."
     ]
 

@@ -103,7 +103,7 @@ def misses(runs: Sequence[PolicyRun]) -> list[str]:
     for run in runs:
         targets = {tier.name: tier.attainment for tier in run.fleet.tiers}
         missed = [
-            f"{tier} ({attainment:.2%} in time, {targets[tier] * 100:g}% wanted)"
+            f"{tier} ({attainment:.2%}, target {targets[tier] * 100:g}%)"
             for tier, attainment in run.summary.slo_attainment.items()
             if attainment is not None and not run.summary.slo_met[tier]
         ]

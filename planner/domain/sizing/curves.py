@@ -234,7 +234,7 @@ def unsized_sentences(hardware: Hardware, trace: Trace) -> tuple[str, ...]:
             ):
                 sentences.append(
                     f"Requests of tier {tier.name} come for {model.name} in this window, and none "
-                    "was known before: sizes of it keep the limits of its other tiers alone."
+                    "was known before. Its sizes keep only the limits of its other tiers."
                 )
     return tuple(sentences)
 

@@ -152,8 +152,8 @@ def _notes(report: IngestReport, grid: Grid, *, sampled: bool) -> tuple[str, ...
         if not grid.present.all():
             apart = int((~grid.present).any(axis=1).sum())
             notes.append(
-                f"{apart} of {len(grid.names)} series begin later or end earlier than the trace; "
-                "beyond its own first and last bin a series counts as nothing."
+                f"{apart} of {len(grid.names)} series begin later or end earlier than the trace. "
+                "Missing parts count as zero."
             )
         if grid.bin_s > HOUR_S:
             notes.append("Bins are wider than an hour: nothing can be said of hours of the day.")

@@ -48,8 +48,8 @@ SYNTHESISED = "requests synthesised from bins"
 FORECAST = "requests synthesised from the forecast"
 
 LAUNCHED = (
-    "Traffic without a trace is as the scenario describes it, and nothing of it was observed: it "
-    "is drawn from that as if it had come before, which tells how far hours are off their shape."
+    "Traffic without a trace follows the scenario, without observations. It "
+    "is drawn at random, which shows how far hours differ from their shape."
 )
 
 GROWING = (
@@ -208,8 +208,8 @@ def build_traffic(settings: TrafficSettings, traces: dict[str, StoredTrace]) -> 
     }
     if len(clocks) > 1:
         raise ScenarioError(
-            "traffic.sources: some traces have calendar times and others only seconds from their "
-            "start, so they cannot be put on one time line. Use traces of one kind."
+            "traffic.sources: some traces have calendar times and others only seconds from the "
+            "start. Use traces of one kind."
         )
     clock = clocks.pop() if clocks else UTC_CLOCK
     if binned:

@@ -139,8 +139,8 @@ class _Reader:
             columns=self._layout.columns,
             notes=(
                 *clock_notes(self._clock, self._offsets),
-                f"Its requests are counted by {BIN_S} s and their prompts kept as a sample: the "
-                "file has no lengths of answers, which a scenario has to assume.",
+                f"Its requests are counted by {BIN_S} s and their prompts kept as a sample. The "
+                "file has no output lengths, so a scenario assumes them.",
             ),
             extras={"sample": self._reading.options.one_in or 1.0},
             series=series_reports(grids, self._clock.kind),

@@ -46,8 +46,8 @@ def publish(samples: Samples, name: str, store: Path) -> IngestReport:
         if lengths := list(_lengths(samples, name)):
             write_lengths(work, pl.concat(lengths))
             notes.append(
-                "Lengths are drawn from the source's histograms, prompt and answer apart from each "
-                "other, stretched to the tokens counted in each bin."
+                "Lengths are drawn from the source's histograms, prompt and answer "
+                "separately, and scaled to the tokens of each bin."
             )
         report = _report(work, grids, samples, name, notes, time.perf_counter() - began)
         write_report(work, report)
@@ -95,7 +95,7 @@ def _grids(samples: Samples, name: str) -> tuple[list[Grid], list[str]]:
     if few:
         notes.append(
             f"In {few:,} bins fewer tokens than requests were counted, as engines count them at "
-            "another moment; one per request is taken there."
+            "different times. These bins get one token per request."
         )
     return grids, notes
 

@@ -95,8 +95,8 @@ def _plan_of_solution(
     if values is None and not conflict:
         how = solved.died or "found no plan in its time"
         conflict = (
-            f"The solver {how}; the greedy plan is offered in its place, without a proof of how "
-            "good it is: allow more time, or try the other solver."
+            f"The solver {how}. The greedy plan replaces it, without a proof of "
+            "quality. Allow more time, or try the other solver."
         )
     objective, fleet = costs(problem, target, lent)
     bound = 0.0

@@ -34,14 +34,14 @@ def documents(export: Export) -> list[Document]:
         )
     else:
         notes = (
-            f"An HPA has no timetable: it follows {METRIC} of Headroom's /metrics, so put this "
-            "active plan there, and have an adapter of Prometheus offer it as an external "
+            f"An HPA has no schedule. It follows {METRIC} of Headroom's /metrics. Activate this "
+            "plan there. Let a Prometheus adapter offer it as an external "
             "metric with the labels pool and region.",
             "Between minReplicas and maxReplicas, the plan's least and "
             + ("what the guard may add; " if plan.guarded else "most; ")
             + "where the metric is missing it stays as it is.",
-            "tolerance 0 asks for HPAConfigurableTolerance (Kubernetes 1.34 or later); without it "
-            "the cluster's 10% holds, and of ten replicas one more or less is not carried out.",
+            "tolerance 0 asks for HPAConfigurableTolerance (Kubernetes 1.34 or later). Without it "
+            "the tolerance is 10%: a change by one of ten replicas is ignored.",
             *_guard_words(plan),
         )
     documents = [

@@ -110,8 +110,8 @@ def fit(
         if is_sweep(part):
             if base is None:
                 raise SimulationError(
-                    "All rows were served with one proportion of isl to osl, which cannot tell "
-                    "decodes from prompts, and there is no modelled profile to tie them to. "
+                    "All rows were served with one proportion of isl to osl. They cannot separate "
+                    "decodes from prompts without a modelled profile. "
                     "Measure a second proportion, or use a model with its shape and a GPU with "
                     "its peaks."
                 )
@@ -268,7 +268,7 @@ def calibrated(
             )
     if not factors:
         raise SimulationError(
-            "No row can be compared with the profile: each needs a prefill time, or the time "
+            "No row can be compared with the profile. Each needs a prefill time, or the time "
             "between tokens at a batch or concurrency, with isl and osl."
         )
     notes += tuple(

@@ -139,8 +139,8 @@ def linear_fit(
     if full is not None:
         decode = decode.take(decode.batch <= full)
         notes = (
-            f"Throughput rises up to a batch of {full:,.0f} and falls beyond it: that is the "
-            "largest batch, and rows beyond it are excluded (measured).",
+            f"Throughput rises up to a batch of {full:,.0f} and falls beyond it. That is the "
+            "largest batch. Rows beyond it are excluded (measured).",
         )
     ones = np.ones(decode.rows)
     tbt = least_squares(np.column_stack([ones, decode.batch]), decode.tbt_s, configurations(decode))
@@ -217,8 +217,8 @@ def _without_prefill(
         gamma = Parameter("gamma", alpha.value, np.nan, np.nan, UNITS["gamma"])
         delta = Parameter("delta", beta.value, np.nan, np.nan, UNITS["delta"])
         note = (
-            "No prefill was measured: gamma was taken equal to alpha and delta to beta, a token of "
-            "a prompt taking as long as a sequence that decodes (assumed, an upper bound)."
+            "No prefill was measured: gamma equals alpha and delta equals beta. A token of "
+            "a prompt takes as long as a decoding sequence (assumed, an upper bound)."
         )
     else:
         sizes = np.geomspace(SMALLEST_PROMPT, max(max_batch_tokens, 2 * SMALLEST_PROMPT), 12)
@@ -231,7 +231,7 @@ def _without_prefill(
         )
         note = (
             f"No prefill was measured: gamma and delta are those of the {base.kind} profile "
-            "(modelled); alpha and beta are of the rows (measured)."
+            "(modelled). Alpha and beta are of the rows (measured)."
         )
     return LinearFit(
         (*measured, gamma, delta),

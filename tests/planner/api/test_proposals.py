@@ -175,7 +175,7 @@ def test_a_plan_by_itself_is_replayed_to_be_held_against_what_is_in_force(planne
     alone = propose(by=planner, title="Alone", run=first)
     assert alone.replay is None and _done(alone.outcome)
     (note,) = (line for line in proposed_of(alone).notes if "no simulation" in line)
-    assert f"run {alone.outcome.pk}: " in note and "% of chat in time for $" in note
+    assert f"run {alone.outcome.pk}: " in note and "% chat for $" in note
     plan_activate(
         run=first, options=ExportOptions(repeat="daily"), user=None,
         now=datetime(2024, 6, 1, tzinfo=UTC),

@@ -29,10 +29,8 @@ def test_a_chain_has_the_figures_of_its_run(planner: User, viewer: User) -> None
     assert [step.name for step in first.steps] == NAMES
     sentences = {step.name: step.sentence for step in first.steps}
     assert "at most 2,000 input tokens/s" in sentences["Demand"]
-    assert "by arima, whose peaks were off by 20%" in sentences["Forecast"]
-    assert (
-        "3,700 input tokens/s (3.2 requests/s) within IW-F, where TTFT bounds" in sentences["Size"]
-    )
+    assert "by arima, with a peak error of 20%" in sentences["Forecast"]
+    assert "3,700 input tokens/s (3.2 requests/s) within IW-F, bound by TTFT" in sentences["Size"]
     assert "6 replicas then" in sentences["Plan"] and "counted on for 22,200" in sentences["Plan"]
     assert (
         "measured (a profile)" in sentences["Where from"] and "assumed (a guess)" not in sentences

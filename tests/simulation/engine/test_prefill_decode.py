@@ -103,7 +103,7 @@ def test_routers(router, taken):
 
 
 def test_a_fleet_of_roles_that_cannot_serve_is_refused():
-    with pytest.raises(SimulationError, match="needs a decode one beside it"):
+    with pytest.raises(SimulationError, match="needs a decode pool"):
         fleet(pool(role="prefill", link=LINK))
     with pytest.raises(SimulationError, match="needs a link"):
         fleet(pool(role="prefill"), pool(role="decode"))

@@ -146,7 +146,7 @@ def test_blocks_are_checked_and_follow_their_requests():
         PrefixBlocks(np.array([0, 1]), np.array([-1]))
     with pytest.raises(SimulationError, match="Set prefix_cache on the prefill pool"):
         fleet(pool(role="prefill", link=KvLink(1.0, 1.0)), pool(role="decode", prefix_cache=True))
-    with pytest.raises(SimulationError, match="lower the maximum of pools, or use larger blocks"):
+    with pytest.raises(SimulationError, match="Lower the maximum of pools, or use larger blocks"):
         replay(profile(kv=1 << 28), [0.0], [60], [1], [[1]], block=1)
 
 

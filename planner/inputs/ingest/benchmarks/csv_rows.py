@@ -93,7 +93,7 @@ def csv_rows(text: str, name: str, format: str) -> tuple[str, BenchmarkRows, lis
         numbers["throughput"] = numbers["throughput"] / np.where(parallel > 1, parallel, 1.0)
         notes.append(
             f"Throughput of {int((parallel > 1).sum())} rows of several parallel instances (dp) "
-            "was divided among them; batch and time between tokens are taken to be of one."
+            "was divided among them. Batch and time between tokens are of one."
         )
     if "power_share" in numbers:  # splitwise writes 0 where power was not measured
         share = numbers["power_share"]

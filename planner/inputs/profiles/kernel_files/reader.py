@@ -121,8 +121,8 @@ def read_kernels(
         raise
     except (SimulationError, *LIBRARY, *OF_CELLS) as problem:
         raise IngestError(
-            f"{frame.name} is not as the format {kind} has it ({_cause(problem)}); a cell that "
-            "names a GPU, a model or a size is empty or no number, correct or remove its row."
+            f"{frame.name} is not as the format {kind} has it ({_cause(problem)}). A cell that "
+            "names a GPU, a model or a size is empty or no number. Correct or remove its row."
         ) from None
     if not any(by_gpu.values()):
         raise IngestError(f"{frame.name} holds no measured kernel; it has a header only.")

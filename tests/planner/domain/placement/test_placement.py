@@ -264,4 +264,4 @@ def test_what_requests_do_not_notice_is_said_first(tmp_path: Path) -> None:
     stored = make.demand_file(tmp_path, {"a": [20.0] * 40})
     scenario = disaggregated(serving=[{"kv_transfer": {"gb_s": 400}}])
     document = place.run(scenario, {"t": stored}, place.Options(grow=0), progress=silent).document
-    assert document["warnings"][0].startswith("Requests do not notice the difference")
+    assert document["warnings"][0].startswith("Requests see no difference")

@@ -60,7 +60,7 @@ def test_batches_that_fill_are_part_of_the_latency(tmp_path: Path) -> None:
         for how in ("free", "counted")
     )
     notes = counted.document["notes"]
-    assert any("largest batch was chosen" in note for note in notes)
+    assert any("chose its largest batch" in note for note in notes)
     level = counted.document["pools"][0]["levels"]["model"]
     assert level["batch"] == 1 and level["latency_ms"] <= level["slo_ms"]
     assert "batches of at most 1" in level["method"]

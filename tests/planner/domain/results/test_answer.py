@@ -66,14 +66,14 @@ def test_it_says_what_to_run_from_when_at_what_cost_and_how_well() -> None:
     take = planned([[2, 2], [3, 2], [3, 2], [2, 2]])
     answer = answer_of(study(), take, run("today", 3300.0))
     assert answer.sentence == (
-        "Run 8b: 2 in east, 2 in west from 13:00 UTC on 20 May 2024, then by the timetable (4 to "
+        "Run 8b: 2 in east, 2 in west from 13:00 UTC on 20 May 2024, then by the schedule (4 to "
         "5); 4.5 replicas on average; $1,980 a day ($59.4k a month of such days), 40% less than "
-        "today's fleet, as well served; in time 99.0% of fast (95% asked), 99.0% of slow (90% "
-        "asked); survives the loss of one instance: no."
+        "today's fleet, as well served; SLO attainment 99.0% of fast (target 95%), 99.0% of slow "
+        "(target 90%); survives the loss of one instance: no."
     )
     assert answer.what == answer.sentence.split("; 4.5")[0] + "."
     assert [fact.of for fact in answer.facts] == [
-        "Fleet", "Cost", "In time", "Survives the loss of one instance"
+        "Fleet", "Cost", "SLO attainment", "Survives the loss of one instance"
     ]  # fmt: skip
     assert all(f"{fact.before}{fact.words}" in answer.sentence for fact in answer.facts)
     assert [row.replicas for row in answer.timetable.rows] == [(2, 2), (3, 2), (2, 2)]
@@ -126,7 +126,7 @@ def test_a_flat_fleet_says_that_it_is_one_and_a_day_is_the_rate_of_a_shorter_win
     sentence = answer_of(hour_study, take, take).sentence
     assert sentence.startswith(
         "Run a flat fleet, 8b: 5 in east, from 13:00 UTC on 20 May 2024, all the time; "
-        "$240 a day at this window's rate ($7.2k a month); in time 99.0%"
+        "$240 a day at this window's rate ($7.2k a month); SLO attainment 99.0%"
     )
 
 
@@ -136,7 +136,7 @@ def test_a_tier_that_is_missed_comes_before_what_to_run_and_what_it_costs() -> N
     )
     answer = answer_of(study(("east",)), take, take)
     assert answer.sentence.startswith(
-        "Planned (LT-I) misses a tier in this window (fast: 50.50% in time, 95% asked). Run "
+        "Planned (LT-I) misses a tier in this window (fast: 50.50%, target 95%). Run "
     )
 
 
@@ -150,7 +150,7 @@ def test_what_is_in_time_ahead_supposes_the_forecast() -> None:
     ahead.window.ahead, ahead.window.growth = True, None
     take = planned([[2, 2]] * 4)
     sentence = answer_of(ahead, take, take).sentence
-    assert "asked) if demand is as forecast; survives" in sentence
+    assert "%) if demand is as forecast; survives" in sentence
     assert "if demand" not in answer_of(study(), take, take).sentence
 
 

@@ -58,7 +58,7 @@ def test_a_plan_that_knew_what_came(stored):
     assert [hour.held for hour in same.hours] == [hour.needed for hour in same.hours] == needed
     assert (same.planned_usd, same.short_hours) == (same.needed_usd, 0)
     assert same.cost_usd < ample.cost_usd
-    assert "It came true" in same.sentence and "95% asked" in same.sentence
+    assert "It came true" in same.sentence and "target 95%" in same.sentence
     short = judged(stored, [1] * HOURS)
     assert short.short_hours > 0 and short.attainment["chat"] < same.attainment["chat"]
     assert short.sentence.startswith("It missed chat")

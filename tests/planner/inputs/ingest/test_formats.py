@@ -331,7 +331,7 @@ def test_requests_without_lengths_of_answers_are_counted_only_when_said(ingest, 
     report = ingest(content, format="arrivals")
     assert (report.kind, report.requests, report.bin_s) == ("demand", 3, 10)
     assert (report.input_tokens, report.output_tokens) == (450, None)
-    assert "the file has no lengths of answers" in report.notes[-1]
+    assert "The file has no output lengths" in report.notes[-1]
     (series,) = read_demand(store)
     assert series.requests.tolist() == [2, 0, 0, 1]  # from 00:00:00 on, by 10 s
     assert series.input_tokens.tolist() == [400, 0, 0, 50]
