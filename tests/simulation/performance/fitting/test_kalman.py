@@ -140,7 +140,7 @@ def test_stopping_and_going_on_is_the_same_as_not_stopping():
     ("change", "word"),
     [
         ({"seconds": np.array([0.1, -0.1])}, "above 0"),
-        ({"at_s": np.array([1.0, 0.0])}, "sort"),
+        ({"at_s": np.array([1.0, 0.0])}, "Sort"),
         ({"decodes": np.array([1.0])}, "one length"),
         ({"decodes": np.array([np.nan, 1.0])}, "finite"),
     ],
