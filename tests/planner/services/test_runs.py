@@ -441,7 +441,7 @@ def test_without_a_key_every_request_is_a_run(planner, scenario):
 
 
 def test_an_ingest_does_not_begin_with_a_scenario(planner, scenario):
-    with pytest.raises(PlannerError, match="command line"):
+    with pytest.raises(PlannerError, match="upload"):
         scenario_run(scenario=scenario, owner=planner, kind=Run.Kind.INGEST)
 
 
