@@ -145,7 +145,7 @@ def test_without_a_file_there_is_no_upload(api):
     assert api.post(URL, {"file": "text"}, format="multipart").status_code == 400
     refused = api.post(URL, {"file": "text"}, format="json")
     assert refused.status_code == 415
-    assert "send multipart/form-data" in refused.json()["detail"]
+    assert "multipart/form-data" in refused.json()["detail"]
     assert "page 1" in api.get(URL, {"page": 9}).json()["detail"]
     assert api.post(URL, "x", content_type="multipart/form-data").status_code == 400
 

@@ -64,7 +64,7 @@ def test_a_bucket_that_files_are_dropped_into(planner, settings, put, monkeypatc
     put("prod/large.csv", b"a" * 100_000)
     for _ in range(2):  # told once
         after = read()
-    assert after.problem.startswith("Refused: large.csv; ")
+    assert after.problem.startswith("Refused: large.csv")
     problems = dict(
         after.readings.exclude(problem="").exclude(file_name="").values_list("file_name", "problem")
     )

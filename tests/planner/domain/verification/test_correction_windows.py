@@ -17,14 +17,14 @@ def test_they_came_before_the_first_decision(tmp_path: Path) -> None:
     planned = plan_window(shared.plan_input, silent)
     (ground,) = correction_windows(shared, planned, 1, silent)
     assert ground.study.window.end_s <= shared.window.origins_s[0]
-    assert len(ground.study.trace) > 0 and "hindsight" not in ground.words
+    assert len(ground.study.trace) > 0 and "oracle" not in ground.words
 
 
 def test_without_any_the_windows_own_are_drawn_anew_and_it_is_said(tmp_path: Path) -> None:
     shared = study(tmp_path, horizon={"period_s": 300, "lead_s": 120, "duration_s": 2100})
     planned = plan_window(shared.plan_input, silent, method="perfect")
     (ground,) = correction_windows(shared, planned, 1, silent)
-    assert "in hindsight" in ground.words
+    assert "oracle" in ground.words
     assert ground.study.window is shared.window and len(ground.study.trace) == len(shared.trace)
 
 
