@@ -15,7 +15,7 @@ from forecasting.models.series_end import MIN_OBSERVED
 from planner.errors import NotReady
 from planner.inputs import catalogue
 from planner.inputs.scenario.document import dump_mapping, parse
-from planner.inputs.scenario.schema.test_days import OF_DRAFT
+from planner.inputs.scenario.schema.test_days import DRAFT_DAYS
 from planner.models import Trace
 from planner.policies.choice import USUAL
 from planner.services.draft_horizons import HorizonChoice
@@ -85,7 +85,7 @@ def scenario_draft(
         "traffic": {"sources": _sources(trace, serving)},
         "fleet": {"startup_s": STARTUP_S},
         "policies": list(USUAL),
-        "test_days": [dict(day) for day in OF_DRAFT],
+        "test_days": [dict(day) for day in DRAFT_DAYS],
     }
     if cached_share(trace) or repeated_blocks(trace):
         data["serving"] = [{"prefix_caching": True}]

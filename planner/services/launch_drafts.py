@@ -16,7 +16,7 @@ from planner.inputs import catalogue
 from planner.inputs.catalogue.shapes import shapes
 from planner.inputs.scenario.build import build_hardware
 from planner.inputs.scenario.document import dump_mapping, parse
-from planner.inputs.scenario.schema.test_days import OF_DRAFT
+from planner.inputs.scenario.schema.test_days import DRAFT_DAYS
 from planner.policies.choice import USUAL
 from planner.selectors.hardware import gpu_get, model_get, own_hardware
 from planner.selectors.model_memory import fit_on_gpu
@@ -94,7 +94,7 @@ def launch_draft(described: LaunchDescription) -> str:
         },
         "fleet": {"startup_s": STARTUP_S},
         "policies": list(USUAL),
-        "test_days": [dict(day) for day in OF_DRAFT if day["kind"] != "past"],
+        "test_days": [dict(day) for day in DRAFT_DAYS if day["kind"] != "past"],
         "horizon": {"start": "end", "duration_s": described.horizon.replayed_s},
     }
     data["regions"][0]["capacity"][gpu] = _region_gpus(described, data)

@@ -248,8 +248,9 @@ class Trials:
         """Return the result of a static fleet from the replay that sized it; None: unknown."""
         assert case.sizing is not None
         study = case.sizing()
-        served = served_by(study, counts, self.seed, self._known)
-        if served is None or study.hardware.faults or study.network is not None:
+        other_replay = study.hardware.faults or study.network or study.settings.scale_in.lend
+        served = None if other_replay else served_by(study, counts, self.seed, self._known)
+        if served is None:
             return None
         if served.cut:
             return CaseResult(float("inf"), {}, 1.0, cut=True)
@@ -388,6 +389,8 @@ def _result(run: PolicyRun, whole: Study, study: Study) -> CaseResult:
 def by_capacity_left(result: CaseResult, study: Study) -> CaseResult:
     """Return the result of the loss of a replica: the share of time with enough capacity left."""
     share = result.survives
+    if share is None:  # nothing to serve, or no simulation to its end
+        return result
     tiers = [tier for tier in study.hardware.tiers if not tier.deferrable]
-    short = 0.0 if share is None else max(0.0, spare_target(study) - share)
+    short = max(0.0, spare_target(study) - share)
     return replace(result, attainment={tier.name: share for tier in tiers}, shortfall=short)

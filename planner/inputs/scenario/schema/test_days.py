@@ -111,7 +111,7 @@ USUAL: tuple[TestDay, ...] = (
 )
 
 # Test days of a draft: those that Balanced requires, with one past window.
-OF_DRAFT: tuple[dict[str, str | int], ...] = (
+DRAFT_DAYS: tuple[dict[str, str | int], ...] = (
     {"kind": "past", "windows": 1},
     {"kind": "drawn"},
     {"kind": "slower_profile"},

@@ -10,11 +10,11 @@ import pytest
 
 from planner.domain.preparation import study_of
 from planner.domain.progress import silent
-from planner.domain.recommend.rule import Candidate
+from planner.domain.recommend.rule import Candidate, CaseResult
 from planner.domain.recommend.search import bisect_first
 from planner.domain.recommend.search import choices as choices_of
 from planner.domain.recommend.test_days import TestDays, spared
-from planner.domain.recommend.trials import Trials, values
+from planner.domain.recommend.trials import Trials, by_capacity_left, values
 from planner.domain.replay.replay import run_policy
 from planner.domain.run_parts import IN_PROCESS
 from planner.domain.study import Study
@@ -166,6 +166,14 @@ def test_the_replay_that_sized_a_static_fleet_gives_its_figures(
         assert result.attainment == pytest.approx(run.summary.slo_attainment)
         if case is trials.test_days.forecast_day:
             assert result.survives == pytest.approx(run.survives)
+
+
+@pytest.mark.parametrize("problem", [{"cut": True}, {"reason": "It cannot be planned."}])
+def test_a_day_that_was_not_simulated_to_its_end_is_no_n_plus_1(
+    trials: Trials, problem: dict[str, object]
+) -> None:
+    failed = CaseResult(float("inf"), {}, 1.0, **problem)
+    assert not by_capacity_left(failed, trials.study).passes
 
 
 def test_a_replay_ends_when_the_policy_costs_too_much(trials: Trials) -> None:
