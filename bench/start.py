@@ -6,6 +6,7 @@
 - ``compile_cpu_seconds``: CPU that compiling the simulator takes.
 - ``check_cpu_seconds``: CPU of a whole ``bin/run --check``, which installs and compiles too.
 - ``second_start_seconds``: from ``bin/run`` to the first page once all is there.
+- ``quick_size_seconds``: of ``bin/manage quick-size`` with three arguments, then.
 
 The clone is of what is committed, lies in a temporary folder and is removed. CPU is that of a
 command and of all it started; seconds are those of the clock, so they need a quiet machine.
@@ -58,6 +59,7 @@ def measure(clone: Path) -> dict[str, float]:
         "compile_cpu_seconds": compiling,
         "check_cpu_seconds": check,
         "second_start_seconds": first_page(clone),
+        "quick_size_seconds": first_answer(clone),
     }
 
 
@@ -75,6 +77,16 @@ def first_page(clone: Path) -> float:
         seconds = time.perf_counter() - began
         run.send_signal(signal.SIGINT)
     return seconds
+
+
+def first_answer(clone: Path) -> float:
+    """Seconds until a question of three arguments is answered."""
+    began = time.perf_counter()
+    question = ("--model", "llama-3.1-8b", "--gpu", "H100-SXM", "--users", "100")
+    with started(clone, "bin/manage", "quick-size", *question, stdout=subprocess.DEVNULL) as run:
+        if run.wait():
+            raise SystemExit("bin/manage quick-size failed; see above.")
+    return time.perf_counter() - began
 
 
 def cpu(clone: Path, *command: str) -> float:

@@ -8,11 +8,11 @@ import shutil
 from functools import cache
 from pathlib import Path
 
-from django.conf import settings
 from drf_spectacular.renderers import OpenApiJsonRenderer, OpenApiYamlRenderer
 from drf_spectacular.settings import spectacular_settings
 
 from planner.files.atomic_write import whole_folder
+from planner.installation import ROOT
 from planner.storage import row_arrays
 from planner.version import VERSION
 
@@ -53,7 +53,7 @@ def code_digest() -> str:
     for library in LIBRARIES:
         digest.update(importlib.metadata.version(library).encode())
     for package in SOURCES:
-        root = Path(settings.BASE_DIR) / package
+        root = ROOT / package
         for path in sorted([*root.rglob("*.py"), *root.rglob("*.yaml")]):
             digest.update(f"{path.relative_to(root)}\0".encode())
             digest.update(path.read_bytes())

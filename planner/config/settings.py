@@ -31,6 +31,7 @@ from planner.config.environment import (
     smtp_server,
 )
 from planner.errors import ScenarioError
+from planner.installation import FILES, IN_CHECKOUT, ROOT, data_folder
 from planner.policies.user_policy_settings import own_policies
 from planner.services.identity_provider_settings import identity_provider
 from planner.storage.bucket_settings import arrays_bucket
@@ -38,10 +39,10 @@ from planner.version import VERSION
 
 check_names()
 read_secret_files()
-BASE_DIR = Path(__file__).resolve().parents[2]
+BASE_DIR = FILES
 
 # Everything the product writes: database, queue, arrays, uploads, secrets, caches.
-HEADROOM_DATA_DIR = folder("HEADROOM_DATA_DIR", BASE_DIR / env_text("HEADROOM_DATA_DIR", "var"))
+HEADROOM_DATA_DIR = folder("HEADROOM_DATA_DIR", data_folder())
 HEADROOM_ARRAYS = arrays_bucket()  # bucket for arrays and uploads; None: HEADROOM_DATA_DIR
 # local copies of the bucket; None: no limit
 HEADROOM_CACHE_BYTES = env_int("HEADROOM_CACHE_BYTES", 0) or None
@@ -72,7 +73,10 @@ except ScenarioError as problem:
     raise ImproperlyConfigured(str(problem)) from None
 
 # numba reads this at its first import, which is always after these settings.
-os.environ.setdefault("NUMBA_CACHE_DIR", str(compiled_folder(BASE_DIR, HEADROOM_DATA_DIR)))
+os.environ.setdefault(
+    "NUMBA_CACHE_DIR",
+    str(compiled_folder(ROOT, HEADROOM_DATA_DIR) if IN_CHECKOUT else HEADROOM_DATA_DIR / "numba"),
+)
 folder("NUMBA_CACHE_DIR", Path(os.environ["NUMBA_CACHE_DIR"]))
 
 DEBUG = env_bool("HEADROOM_DEBUG")

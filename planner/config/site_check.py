@@ -1,4 +1,4 @@
-"""Check the running site as a newcomer: log in, find the demo's results, open them."""
+"""Check the running site as a newcomer: open it, log in, find the demo's results, open them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import urllib.request
 from collections.abc import Callable
 from html.parser import HTMLParser
 from http.cookiejar import CookieJar
+from pathlib import Path
 from urllib.parse import urlencode, urljoin
 
 from planner.config.supervisor import Stopped
 
+WORKER_WITHIN_S = 120.0
 DEMO_WITHIN_S = 1800.0  # enough for a busy machine; a run that ends early is reported at once
 OVER = ("failed", "errored", "cancelled")
 
@@ -50,16 +52,56 @@ class Visitor:
 
     def get(self, url: str, fields: dict[str, str] | None = None) -> Page:
         """Return the page at ``url``, POSTing ``fields`` if given; raise Stopped if refused."""
+        final, text = self.read(url, fields)
+        return Page(final, text)
+
+    def read(self, url: str, fields: dict[str, str] | None = None) -> tuple[str, str]:
+        """Return the final address and the text of ``url``; raise Stopped if refused."""
         data = urlencode(fields).encode() if fields else None
         request = urllib.request.Request(url, data=data, headers={"Referer": url})  # noqa: S310 - own site
         try:
             with self._opener.open(request, timeout=60) as response:
-                return Page(response.url, response.read().decode("utf-8", "replace"))
+                return response.url, response.read().decode("utf-8", "replace")
         except (urllib.error.URLError, TimeoutError, ConnectionError) as problem:
             raise Stopped(f"Check: {url} did not answer well: {problem}.") from None
 
 
-def site_check(
+def page_check(url: str, *, say: Callable[[str], None]) -> None:
+    """Check the login page with its styles and scripts; raise Stopped with what is missing."""
+    visitor = Visitor()
+    login = _login_page(visitor, url)
+    linked = [
+        element.get("src") or element["href"]
+        for element in login.elements
+        if "src" in element or element.get("rel") == "stylesheet"
+    ]
+    for file in linked:
+        visitor.read(urljoin(login.url, file))
+    say(f"the login page and its {len(linked)} files answer")
+
+
+def worker_check(
+    ready: Path, *, still_alive: Callable[[], None], say: Callable[[str], None]
+) -> None:
+    """Wait until a worker has created the file ``ready``; raise Stopped if none does."""
+    deadline = time.monotonic() + WORKER_WITHIN_S
+    while not ready.exists():
+        if time.monotonic() > deadline:
+            raise Stopped(f"Check: no worker was ready after {WORKER_WITHIN_S:.0f} s.")
+        still_alive()
+        time.sleep(0.1)
+    say("a worker is ready")
+
+
+def _login_page(visitor: Visitor, url: str) -> Page:
+    """Return the page with the login form; raise Stopped if the site shows none."""
+    login = visitor.get(f"{url}/")
+    if login.first(name="csrfmiddlewaretoken") is None or login.first(name="password") is None:
+        raise Stopped(f"Check: {login.url} shows no login form.")
+    return login
+
+
+def demo_check(
     url: str,
     *,
     user: str,
@@ -67,15 +109,14 @@ def site_check(
     still_alive: Callable[[], None],
     say: Callable[[str], None],
 ) -> None:
-    """Check the site; raise Stopped with what is missing.
+    """Check the login and the plan of the demo; raise Stopped with what is missing.
 
     ``still_alive`` is called while waiting and may raise Stopped too.
     """
     visitor = Visitor()
-    login = visitor.get(f"{url}/")
+    login = _login_page(visitor, url)
     token = login.first(name="csrfmiddlewaretoken")
-    if token is None or login.first(name="password") is None:
-        raise Stopped(f"Check: {login.url} shows no login form.")
+    assert token is not None
     home = visitor.get(
         login.url,
         {

@@ -324,8 +324,8 @@ def start_compiler(children: Children) -> None:
         with lock:  # the child inherits the lock and holds it from here on
             children.start(
                 "compiler",
-                str(settings.BASE_DIR / "bin" / "setup.py"),
-                "compile",
+                "-m",
+                "planner.installation",
                 inherits=lock,
                 failing="the simulator is not compiled, for which its messages above give the "
                 "reason; the first run will try again.",

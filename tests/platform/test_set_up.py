@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from planner.installation import Installation, SetUpError
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -45,11 +47,10 @@ def set_up(tmp_path, monkeypatch):
     spec = importlib.util.spec_from_file_location("set_up", ROOT / "bin" / "setup.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    module.ROOT, module.VENV, module.DATA_DIR = tmp_path, tmp_path / "venv", tmp_path / "var"
+    module.ROOT, module.VENV = tmp_path, tmp_path / "venv"
     module.PYTHON = module.VENV / "python"
     for name in ("requirements.txt", "constraints.txt", "requirements-dev.txt"):
         (tmp_path / name).write_text(name)
-    module.DATA_DIR.mkdir()
     module.machine = Machine(module.VENV)
     monkeypatch.setattr(module.subprocess, "run", module.machine.run)
     return module
@@ -118,14 +119,15 @@ def test_an_old_pip_does_where_no_newer_one_can_be_had(set_up):
     assert (set_up.machine.count("--upgrade"), set_up.machine.count("--requirement")) == (1, 2)
 
 
-def test_a_step_that_was_stopped_is_done_again(set_up):
+def test_a_step_that_was_stopped_is_done_again(set_up, tmp_path):
     set_up.install(dev=False)
+    product = Installation(tmp_path, set_up.PYTHON)
     set_up.machine.ends = {"warm_up": -9}
-    with pytest.raises(set_up.SetUpError, match="warm_up"):
-        set_up.compile_simulator()
+    with pytest.raises(SetUpError, match="warm_up"):
+        product.compile_simulator()
     set_up.machine.ends = {}
-    set_up.compile_simulator()
-    set_up.compile_simulator()
+    product.compile_simulator()
+    product.compile_simulator()
     assert set_up.machine.count("warm_up") == 2
 
 

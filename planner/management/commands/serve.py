@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Any, NoReturn
 
 from django.conf import settings
@@ -12,7 +13,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db import connection
 
 from planner.config.environment import kept_secret
-from planner.config.site_check import site_check
+from planner.config.site_check import demo_check, page_check, worker_check
 from planner.config.supervisor import (
     Children,
     Stopped,
@@ -24,6 +25,7 @@ from planner.config.supervisor import (
     start_workers,
     wait_until_up,
 )
+from planner.installation import COMMAND
 from planner.models import User
 from planner.models.workspace import MAIN, within
 
@@ -33,7 +35,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class Command(BaseCommand):
-    help = "Run web, API, worker and scheduler until Ctrl-C."
+    help = "Run the product: web, API, workers and scheduler. Ctrl-C stops it."
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -45,7 +47,8 @@ class Command(BaseCommand):
         parser.add_argument(
             "--check",
             action="store_true",
-            help="start on a free port, compute and show the demo's plan, then stop",
+            help="start on a free port, check pages, workers and the plan of the demo, then stop; "
+            "with --no-demo without the plan",
         )
 
     def handle(self, *_: Any, **options: Any) -> None:
@@ -56,12 +59,10 @@ class Command(BaseCommand):
             port = 0 if check else DEFAULT_PORT
         if not 0 <= port <= 65535:
             self._refuse(f"--port {port} is no port. Give a number from 0 to 65535.")
-        if check and not demo:
-            self._refuse("--check looks at the demo, so it cannot go with --no-demo.")
         if demo and options["host"] not in LOOPBACK:
             self._refuse(
                 f"--host {options['host']} lets others in, and the demo's login is an admin's for "
-                "this machine. Add --no-demo, and bin/manage user add for each person."
+                f"this machine. Add --no-demo, and {COMMAND} user add for each person."
             )
         try:
             lock = only_one(settings.HEADROOM_DATA_DIR)
@@ -86,6 +87,8 @@ class Command(BaseCommand):
                 wait_until_up(children, address)
                 lock.write(f"process {os.getpid()}, {address}")
                 lock.flush()
+                if check:
+                    _ready_file().unlink(missing_ok=True)
                 # Pages do not need them, so they start last and do not delay the site.
                 start_workers(children)
                 start_scheduler(children)
@@ -94,18 +97,12 @@ class Command(BaseCommand):
                     self.stdout.write(f"Demo login: user {DEMO_USER}, password {password}")
                 elif self._nobody():
                     self.stdout.write(
-                        "Nobody has an account yet: `bin/manage user add NAME --role admin` says "
-                        "at which page of this site NAME chooses a password."
+                        f"Nobody has an account yet. `{COMMAND} user add NAME --role admin` prints "
+                        "the page of this site where NAME chooses a password."
                     )
                 self.stdout.flush()
                 if check:
-                    site_check(
-                        address,
-                        user=DEMO_USER,
-                        password=password,
-                        still_alive=children.check,
-                        say=lambda what: self.stdout.write(f"Check: {what}"),
-                    )
+                    self._check(address, password, children)
                 else:
                     children.watch()
         except KeyboardInterrupt:
@@ -113,6 +110,19 @@ class Command(BaseCommand):
         except Stopped as problem:
             self.stderr.write(str(problem))
             sys.exit(1)
+
+    def _check(self, address: str, password: str, children: Children) -> None:
+        """Check the running site, with the demo if it has a ``password``."""
+
+        def say(what: str) -> None:
+            self.stdout.write(f"Check: {what}")
+
+        page_check(address, say=say)
+        worker_check(_ready_file(), still_alive=children.check, say=say)
+        if password:
+            demo_check(
+                address, user=DEMO_USER, password=password, still_alive=children.check, say=say
+            )
 
     def _demo(self) -> str:
         """Create the demo's user, trace, scenario and first run; return the password."""
@@ -139,6 +149,12 @@ class Command(BaseCommand):
         """Print a message and exit with 2."""
         self.stderr.write(sentence)
         sys.exit(2)
+
+
+def _ready_file() -> Path:
+    """Return the file that a worker creates when it is ready."""
+    default = str(settings.HEADROOM_DATA_DIR / "worker-ready")
+    return Path(os.environ.setdefault("HEADROOM_WORKER_READY", default))
 
 
 def stop_on_signals(children: Children) -> None:

@@ -1,0 +1,54 @@
+"""Run the commands: ``headroom NAME``, ``bin/manage NAME`` and ``manage.py NAME``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from django.core.management import ManagementUtility
+
+from planner.config.startup_checks import check_migrations_known, exit_with_sentence
+from planner.installation import IN_CHECKOUT, SetUpError, data_folder, here
+from planner.version import VERSION
+
+# Commands that ask no database, and so run beside one of any version.
+WITHOUT_DATABASE = ("check", "collectstatic", "help", "makemigrations", "warm_up")
+ALIASES = {"run": "serve"}
+HELP = ("help", "-h", "--help")
+VERSIONS = (["--version"], ["version"])
+
+
+def headroom() -> None:
+    """Prepare the data folder if a command needs it, then run the command."""
+    arguments = sys.argv[1:]
+    if not IN_CHECKOUT:
+        # Child processes get the same folder, and must not import from the current one.
+        os.environ["HEADROOM_DATA_DIR"] = str(data_folder())
+        os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        if arguments and arguments not in VERSIONS and not set(HELP) & set(arguments):
+            here().prepare(web=arguments[0] == "run")
+    except SetUpError as problem:
+        sys.exit(str(problem))
+    manage(["headroom", *arguments])
+
+
+class Utility(ManagementUtility):
+    """Django's command line, which refuses an unfit database before any command."""
+
+    def fetch_command(self, subcommand: str) -> Any:
+        if subcommand not in WITHOUT_DATABASE:
+            check_migrations_known()
+        return super().fetch_command(ALIASES.get(subcommand, subcommand))
+
+
+def manage(argv: Sequence[str]) -> None:
+    """Run one command; ``argv`` begins with the name of the program."""
+    if list(argv[1:]) in VERSIONS:
+        sys.stdout.write(f"Headroom {VERSION}\n")
+        return
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "planner.config.settings")
+    with exit_with_sentence():
+        Utility(list(argv)).execute()
