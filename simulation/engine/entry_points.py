@@ -10,7 +10,7 @@ from simulation.engine.fault_effects import apply_fault
 from simulation.engine.limits import apply_limits
 from simulation.engine.loop import advance_until, tend_deferred
 from simulation.engine.scaling import apply_speed, apply_targets, close_books, place_all
-from simulation.engine.signals import measure
+from simulation.engine.signals import read_signals
 from simulation.engine.state import opened
 
 
@@ -68,17 +68,18 @@ def observe(
     requested_tokens: Any,
     counts: Any,
     amounts: Any,
-    sums: bool,
+    before: Any,
+    signals: Any,
 ) -> None:
-    """Read the observation of every pool at ``t`` (``engine.reading``).
+    """Read the observation of every pool at ``t`` (``engine.compiled_observation``).
 
-    With ``sums`` the pool records also include everything up to ``t`` since the last decision.
+    ``signals`` is filled too, unless it has no rows (``engine.signals``).
     """
     read_observation(
         opened(handle), t, since_s, router_pool, requested_model, requested_tokens, counts, amounts
     )
-    if sums:
-        measure(opened(handle), t)
+    if signals.shape[0]:
+        read_signals(opened(handle), t, since_s, before, signals)
 
 
 @cached_kernel

@@ -10,14 +10,6 @@ from simulation.engine.compiled_observation import AMOUNTS, COUNTS
 from simulation.engine.state import NEXT_IN_BATCH, State
 from simulation.policy import Observation, ScalingPolicy, Signals
 
-READY_SECONDS = "instance-seconds"  # since the last decision, of the ready and draining instances
-# Amounts of pools and their denominators, divided together since there are few pools.
-SHARES = (
-    ("busy_s", READY_SECONDS), ("compute_s", READY_SECONDS), ("batch_s", READY_SECONDS),
-    ("ttft_sum", "ttft_n"),
-    ("tbt_sum", "tbt_n"), ("late_first", "ttft_n"), ("late_done", "done"), ("hits", "lookups"),
-)  # fmt: skip
-
 
 class Observer:
     """Callable that returns the observation at each scaling decision.
@@ -34,8 +26,7 @@ class Observer:
         models = int(state.service_model.max(initial=-1)) + 1
         self._asked = np.zeros((models, state.asked_tokens.shape[1]), np.int64)
         self._observed_s = 0.0
-        self._served_s = np.zeros(len(state.pools))
-        self._preemptions = np.zeros(len(state.pools), np.int64)
+        self._before = np.zeros((2, len(state.pools)))
 
     def __call__(self, now: float) -> Observation:
         """Return the observation at ``now``.
@@ -43,13 +34,14 @@ class Observer:
         A pool without ready instances counts as full while requests wait for it at the router, and
         they count as waiting. Otherwise no rule would ever start its first instance.
         """
-        pools = len(self._served_s)
+        pools = len(self._state.pools)
         since_s, self._observed_s = now - self._observed_s, now
         counts = np.empty((len(COUNTS), pools), np.int64)
         amounts = np.empty((len(AMOUNTS), pools))
+        measured = np.empty((signals.COUNT if self._wants_signals else 0, pools))
         entry_points.observe(
             self._state.handle, now, since_s, self._router_pool, self._asked_of, self._asked,
-            counts, amounts, self._wants_signals,
+            counts, amounts, self._before, measured,
         )  # fmt: skip
         ready, starting, draining, spare, waiting, deferred = counts
         utilisation, load, input_tps, asked_tps = amounts
@@ -61,47 +53,18 @@ class Observer:
             utilisation=utilisation,
             waiting=waiting,
             input_tps=input_tps,
-            signals=self._signals(since_s) if self._wants_signals else None,
+            signals=_signals(measured) if self._wants_signals else None,
             deferred=deferred,
             spare=spare,
             load=load,
             asked_tps=asked_tps,
         )
 
-    def _signals(self, since_s: float) -> Signals:
-        """Return the signals of the last ``since_s`` seconds and restart their sums."""
-        pools = self._state.pools
-        served_s = pools["idle_s"] + pools["prefill_s"] + pools["decode_s"]
-        ready_s, self._served_s = served_s - self._served_s, served_s
-        preemptions = pools["preemptions"] - self._preemptions
-        self._preemptions = pools["preemptions"].copy()
-        amounts = np.array([pools[amount] for amount, _ in SHARES], np.float64)
-        divisor = [ready_s if each == READY_SECONDS else pools[each] for _, each in SHARES]
-        averages = dict(zip(SHARES, _divide(amounts, np.array(divisor, np.float64)), strict=True))
-        observed = Signals(
-            busy=np.minimum(averages["busy_s", READY_SECONDS], 1.0),
-            sm_activity=np.minimum(averages["compute_s", READY_SECONDS], 1.0),
-            prefill_tps=pools["computed"] / since_s,
-            decode_tps=pools["given"] / since_s,
-            batch=averages["batch_s", READY_SECONDS],
-            ttft_s=averages["ttft_sum", "ttft_n"],
-            tbt_s=averages["tbt_sum", "tbt_n"],
-            late_first=averages["late_first", "ttft_n"],
-            late_done=averages["late_done", "done"],
-            hit_rate=averages["hits", "lookups"],
-            evicted_tps=pools["evicted"] / since_s,
-            preemptions=preemptions,
-            failed=pools["failed"].copy(),
-        )
-        signals.reset(pools)
-        return observed
 
-
-def _divide(amount: Array, divisor: Array) -> FloatArray:
-    """Return ``amount / of``; NaN for a divisor of 0."""
-    nonzero = divisor > 0
-    out: FloatArray = np.where(nonzero, amount / np.where(nonzero, divisor, 1), np.nan)
-    return out
+def _signals(measured: FloatArray) -> Signals:
+    """Return the signals in the rows of ``measured``; the last two count."""
+    rows: list[Array] = [*measured[:-2], *measured[-2:].astype(np.int64)]
+    return Signals(*rows)
 
 
 def _model_requested_from(state: State) -> IntArray:

@@ -1,40 +1,63 @@
-"""Sums since the last scaling decision, kept in the records of pools.
-
-Sums grow with events. ``measure`` adds the part of the runs still in progress. ``reset`` sets the
-sums to zero.
-"""
+"""Sums since the last scaling decision, kept in the records of pools, and signals made of them."""
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
+
+import numpy as np
 
 from simulation.compiler import kernel
 from simulation.engine.accounting import settle
 from simulation.engine.progress import iterations_done
 from simulation.lifecycle import LENT, OFF
+from simulation.policy import Signals
 
-FIELDS = (
-    "ttft_sum",
-    "ttft_n",
-    "tbt_sum",
-    "tbt_n",
-    "late_first",
-    "late_done",
-    "done",
-    "busy_s",
-    "batch_s",
-    "compute_s",
-    "computed",
-    "given",
-    "hits",
-    "lookups",
-    "evicted",
-    "failed",
-)
+# Rows of the table that ``read_signals`` fills, in the order of the fields of Signals.
+COUNT = len(fields(Signals))
 
 
 @kernel
-def measure(state: Any, t: float) -> None:
+def read_signals(state: Any, t: float, since_s: float, before: Any, out: Any) -> None:
+    """Fill ``out [COUNT, pools]`` with the signals of the last ``since_s`` seconds.
+
+    The sums start again at 0. ``before [2, pools]`` are the seconds that instances were ready and
+    the preemptions, at the decision before; it is updated.
+    """
+    _measure(state, t)
+    for p in range(state.pools.shape[0]):
+        pool = state.pools[p]
+        served_s = pool.idle_s + pool.prefill_s + pool.decode_s
+        ready_s, before[0, p] = served_s - before[0, p], served_s
+        out[0, p] = _most_one(_share(pool.busy_s, ready_s))
+        out[1, p] = _most_one(_share(pool.compute_s, ready_s))
+        out[2, p], out[3, p] = pool.computed / since_s, pool.given / since_s
+        out[4, p] = _share(pool.batch_s, ready_s)
+        out[5, p] = _share(pool.ttft_sum, pool.ttft_n)
+        out[6, p] = _share(pool.tbt_sum, pool.tbt_n)
+        out[7, p] = _share(pool.late_first, pool.ttft_n)
+        out[8, p] = _share(pool.late_done, pool.done)
+        out[9, p] = _share(pool.hits, pool.lookups)
+        out[10, p] = pool.evicted / since_s
+        out[11, p], before[1, p] = pool.preemptions - before[1, p], pool.preemptions
+        out[12, p] = pool.failed
+        pool.ttft_sum = pool.tbt_sum = pool.busy_s = pool.batch_s = pool.compute_s = 0.0
+        pool.ttft_n = pool.tbt_n = pool.late_first = pool.late_done = pool.done = 0
+        pool.computed = pool.given = pool.hits = pool.lookups = pool.evicted = pool.failed = 0
+
+
+@kernel
+def _share(amount: float, divisor: float) -> float:
+    return float(amount / divisor) if divisor > 0 else np.nan
+
+
+@kernel
+def _most_one(share: float) -> float:
+    return 1.0 if share > 1.0 else share
+
+
+@kernel
+def _measure(state: Any, t: float) -> None:
     """Bring the sums of every pool up to ``t``.
 
     ``compute_s`` is the SM-activity proxy (modelled): the time in which computing binds. It is the
@@ -53,9 +76,3 @@ def measure(state: Any, t: float) -> None:
             pool.given += done - instance.told
             instance.told = done
         pool.compute_s = min(pool.busy_s, pool.token_s * (pool.computed + pool.given))
-
-
-def reset(pools: Any) -> None:
-    """Set the sums in every record of ``pools`` to zero."""
-    for name in FIELDS:
-        pools[name] = 0

@@ -6,6 +6,7 @@ KEDA does the same with the cron triggers of a schedule and a trigger by load: t
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,17 +14,14 @@ from functools import reduce
 
 import numpy as np
 
-from simulation.arrays import BoolArray, FloatArray, IntArray
+from simulation.arrays import FloatArray, IntArray
 from simulation.errors import SimulationError
-from simulation.fleet import Fleet
+from simulation.fleet import Fleet, Pool
 from simulation.policies.hpa import SCALING_POLICY_PERIOD_S
-from simulation.policies.parts.overload import InstanceLoad, OverloadMemory, allowed_late_share
-from simulation.policies.parts.pool_metrics import per_instance
+from simulation.policies.parts import guard
 from simulation.policies.parts.pooled_capacity import PooledCapacity
 from simulation.policies.parts.schedule import Schedule
 from simulation.policies.parts.service_controller import DECODE, PREFILL
-from simulation.policies.parts.stability import ROUNDING
-from simulation.policies.proportional import PILED_UP
 from simulation.policy import Actions, ComputedParameter, Observation, ScalingPolicy
 
 # Names of its targets in results
@@ -35,15 +33,6 @@ PER_POOL_OR_REGION = {
 }
 OVERLOAD = "above the plan: of that, what came late without a pile"
 Each = float | Sequence[float] | FloatArray  # per instance: one number, or one per pool
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Decision:
-    time_s: float
-    served: FloatArray  # [pools] served load, in instances of a large pool
-    flight: FloatArray  # [pools] requests running or waiting
-    holds: FloatArray  # [pools] requests that fit the ready instances within the limits
-    strain: InstanceLoad
 
 
 @dataclass(eq=False)
@@ -60,7 +49,7 @@ class Guarded(ScalingPolicy):
       PILED_UP times what the ready instances hold, since served tokens cannot exceed what all
       instances can do. Nothing more is added while the pile falls by more than ``tolerance``, or
       waits for starting instances and no longer grows. Nothing is removed before it is gone;
-    - the instances for the tokens served at the observed capacity (``OverloadMemory``), if that is
+    - the instances for the tokens served at the observed capacity (``guard._learn``), if that is
       below the planned one: requests were late, none piled up, and more were in flight than the
       instances hold by over ``tolerance``.
 
@@ -97,22 +86,23 @@ class Guarded(ScalingPolicy):
         each = [
             self._each(most_tps, len(counts)) for most_tps in (self.prefill_tps, self.decode_tps)
         ]
-        self._tps = np.where(idle, np.inf, each)  # [2, pools] prompt and output tokens/s
-        self._holds = self._each(self.in_flight, len(counts))
+        tps = np.where(idle, np.inf, each)  # [2, pools] prompt and output tokens/s
         self._staffing = PooledCapacity(len(counts), self.shares)
-        self._kv = np.array([pool.profile.kv_capacity_tokens for pool in fleet.pools], np.float64)
-        islands = fleet.islands.tolist()
         kinds = [
             (pool.model, pool.role, island)
-            for pool, island in zip(fleet.pools, islands, strict=True)
+            for pool, island in zip(fleet.pools, fleet.islands.tolist(), strict=True)
         ]
-        self._kind = np.array([kinds.index(kind) for kind in kinds])
-        self._worth = np.where(np.isinf(self._tps[0]), self._tps[1], self._tps[0])
-        self._allowed = np.array([allowed_late_share(fleet, pool) for pool in fleet.pools])
-        self._learned = OverloadMemory(len(counts), self.tolerance)
-        none = np.zeros(len(counts))
-        self._looks = deque([_Decision(0.0, none, none, none, InstanceLoad(none, none, none > 0))])
-        self._piled_s = np.full(len(counts), -np.inf)  # time of each pool's last pile
+        self._pools = np.array([
+            *tps,
+            self._each(self.in_flight, len(counts)),
+            [kinds.index(kind) for kind in kinds],
+            np.where(np.isinf(tps[0]), tps[1], tps[0]),
+            [_allowed_late_share(fleet, pool) for pool in fleet.pools],
+        ])  # fmt: skip
+        self._memory = np.full((len(guard.MEMORY), len(counts)), -np.inf)
+        self._memory[guard.TOO_MUCH] = np.inf
+        self._times = [0.0]  # of the decisions of the last ``rise_s``
+        self._looks = np.zeros((1, len(guard.LOOK), len(counts)))
         self._asked: deque[tuple[float, IntArray]] = deque()
         return counts
 
@@ -127,12 +117,12 @@ class Guarded(ScalingPolicy):
         return Actions(targets, lend=lent > 0, keep_lent=lent, shares=step.shares)
 
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
-        prefill, decode = (np.where(np.isinf(tps), np.nan, tps) for tps in self._tps)
-        learned = self._learned.too_much
+        prefill, decode, holds = self._pools[:3]
+        learned = self._memory[guard.TOO_MUCH]
         return (
-            ComputedParameter(PROMPT, prefill),
-            ComputedParameter(OUTPUT, decode),
-            ComputedParameter(IN_FLIGHT, self._holds),
+            ComputedParameter(PROMPT, np.where(np.isinf(prefill), np.nan, prefill)),
+            ComputedParameter(OUTPUT, np.where(np.isinf(decode), np.nan, decode)),
+            ComputedParameter(IN_FLIGHT, holds),
             ComputedParameter(OVERLOAD, np.where(np.isinf(learned), np.nan, learned)),
             *(
                 ComputedParameter(words, self._staffing.share(n))
@@ -151,80 +141,39 @@ class Guarded(ScalingPolicy):
 
     def _instances_above_plan(self, observation: Observation, planned: IntArray) -> IntArray:
         """Return the instances that the guard needs, ``[pools]``; 0 where the plan suffices."""
-        decision = self._look(observation)
-        serving = _minimum_per_pool([decision.served for decision in self._looks])
-        room = self._staffing.carried(planned) * (1 + self.tolerance) + ROUNDING
-        more = (serving > room) & (self._reachable_loads(serving) > self._reachable_loads(room))
-        guarded = np.where(more, self._staffing.fewest(serving), 0.0) if more.any() else 0.0
-        piled = self._has_long_queue(observation, decision)
-        self._learn(observation, piled > 0)
-        if self._learned.anything:
-            learned = self._staffing.fewest(self._learned.needed(serving))
-            guarded = np.maximum(guarded, np.where(learned > planned, learned, 0.0))
-        guarded = np.maximum(guarded, piled)
-        present = observation.ready + observation.starting
-        windows = max(1.0, self.interval_s / SCALING_POLICY_PERIOD_S)
-        by_factor = present * (1 + self.scale_up_factor) ** windows
-        limit = np.maximum(by_factor, present + self.scale_up_instances * windows)
-        self._asked.append((decision.time_s, np.minimum(guarded, limit).astype(np.int64)))
-        while self._asked[0][0] < decision.time_s - self.fall_s:
+        now, present = observation.time_s, observation.ready + observation.starting
+        keep = bisect_right(self._times, now - self.rise_s)
+        self._times = [*self._times[keep:], now]
+        self._looks = np.concatenate([self._looks[keep:], self._looks[:1]])
+        guarded = guard.instances_above_plan(
+            now, _seen(observation, planned), self._pools, self._staffing.table, self._looks,
+            self._memory, np.array([self.tolerance, self.fall_s]),
+        )  # fmt: skip
+        if guarded.any():
+            windows = max(1.0, self.interval_s / SCALING_POLICY_PERIOD_S)
+            by_factor = present * (1 + self.scale_up_factor) ** windows
+            limit = np.maximum(by_factor, present + self.scale_up_instances * windows)
+            self._asked.append((now, np.minimum(guarded, limit).astype(np.int64)))
+        while self._asked and self._asked[0][0] < now - self.fall_s:
             self._asked.popleft()
-        return np.asarray(reduce(np.maximum, (counts for _, counts in self._asked)))
-
-    def _reachable_loads(self, loads: FloatArray) -> FloatArray:
-        """Return the tokens/s of all reachable pools of a pool's model and role, ``[pools]``."""
-        return np.asarray(np.bincount(self._kind, loads * self._worth)[self._kind])
-
-    def _look(self, observation: Observation) -> _Decision:
-        """Return the load at this decision; ``_looks`` are those of the last ``rise_s``."""
-        now, ready, signals = observation.time_s, observation.ready, observation.signals
-        served = np.zeros(len(ready))
-        if signals is not None:
-            tps = _nan_to_zero([signals.prefill_tps, signals.decode_tps])
-            served = (tps / self._tps).max(axis=0)
-        each = _nan_to_zero(per_instance("concurrency", observation, self._kv))
-        flight = np.where(ready > 0, each * ready, observation.waiting)
-        late = np.zeros(len(ready), np.bool_)
-        if signals is not None:  # NaN, without requests, is not late
-            late = (signals.late_first > self._allowed) | (signals.late_done > self._allowed)
-        carried = self._staffing.carried(np.maximum(ready, 1))
-        holds = self._holds * carried
-        look = _Decision(
-            now, served, flight, holds, InstanceLoad(served / carried, flight / holds, late)
-        )
-        self._looks.append(look)
-        while self._looks[0].time_s <= now - self.rise_s < now:
-            self._looks.popleft()
-        return look
-
-    def _learn(self, observation: Observation, piled: BoolArray) -> None:
-        self._piled_s[piled] = observation.time_s
-        calm = observation.time_s - self._piled_s > self.fall_s
-        self._learned.observe(
-            [look.strain for look in self._looks], calm & (observation.starting == 0)
-        )
-
-    def _has_long_queue(self, observation: Observation, look: _Decision) -> IntArray:
-        """Return the instances that hold the piled-up requests, or 0 without a pile."""
-        piled: BoolArray = (
-            _minimum_per_pool([look.flight for look in self._looks]) > PILED_UP * look.holds
-        )
-        if not piled.any():
-            return np.zeros(len(piled), np.int64)
-        before, waits = self._looks[0].flight, observation.starting > 0
-        lasts = look.flight > (1 + np.where(waits, self.tolerance, -self.tolerance)) * before
-        holding = self._staffing.fewest(look.flight / self._holds)
-        present = observation.ready + observation.starting
-        out = np.where(piled, np.where(lasts, np.maximum(holding, present), present), 0)
-        return out.astype(np.int64)
+        return reduce(np.maximum, (counts for _, counts in self._asked), np.zeros_like(present))
 
 
-def _minimum_per_pool(seen: Sequence[FloatArray]) -> FloatArray:
-    """Return the minimum of each pool. Comparing a few numbers is faster than stacking arrays."""
-    return np.asarray(reduce(np.minimum, seen))
+def _allowed_late_share(fleet: Fleet, pool: Pool) -> float:
+    """Return the share of late requests that the strictest tier of a pool allows.
+
+    Deferrable tiers do not count; infinite if there is no other.
+    """
+    takes = [1 - t.attainment for t in fleet.tiers if not t.deferrable and pool.takes(t.name)]
+    return min(takes, default=np.inf)
 
 
-def _nan_to_zero(seen: FloatArray | Sequence[FloatArray]) -> FloatArray:
-    """Replace NaN, where nothing was measured, by 0."""
-    seen = np.asarray(seen)
-    return np.where(np.isnan(seen), 0.0, seen)
+def _seen(observation: Observation, planned: IntArray) -> FloatArray:
+    """Return what the guard reads, ``[SEEN, pools]``; NaN where nothing was measured."""
+    out = np.full((len(guard.SEEN), len(observation.ready)), np.nan)
+    out[:4] = planned, observation.ready, observation.starting, observation.waiting
+    signals = observation.signals
+    if signals is not None:
+        late = np.fmax(signals.late_first, signals.late_done)
+        out[4:] = signals.prefill_tps, signals.decode_tps, signals.batch, late
+    return out

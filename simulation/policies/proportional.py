@@ -18,7 +18,7 @@ from simulation.policies.parts.service_controller import (
     ServiceController,
     pool_mean,
 )
-from simulation.policies.parts.stability import OUT, STAY, damped, direction_of
+from simulation.policies.parts.stability import OUT, PILED_UP, STAY, damped, direction_of
 from simulation.policy import ComputedParameter, Gauge, Observation, Signals
 
 
@@ -53,7 +53,6 @@ class Signal:
 SignalName = Literal[
     "decode-tps", "prefill-tps", "prefill-gpu", "prefill-sm", "decode-gpu", "decode-sm"
 ]
-PILED_UP = 2.0  # times the requests of the instances at their target
 SURGE = 4.0  # largest step, times the ready instances
 SIGNALS: dict[SignalName, Signal] = {
     "decode-tps": Signal(DECODE, "decode_tps"),

@@ -14,7 +14,7 @@ import numpy as np
 from planner.errors import PlannerError
 from planner.outputs.plan_guard import Guard
 from planner.outputs.plans import Pool, Rule
-from simulation.policies.proportional import PILED_UP
+from simulation.policies.parts.stability import PILED_UP
 
 WAITING, RUNNING = "vllm:num_requests_waiting", "vllm:num_requests_running"
 PROMPTS, OUTPUTS = "vllm:prompt_tokens_total", "vllm:generation_tokens_total"

@@ -23,23 +23,23 @@ class PooledCapacity:
         n = np.arange(each.shape[1] + 1)
         # No instance serves nothing. Rounding must not make capacity fall with more instances.
         carried = np.concatenate([np.zeros((pools, 1)), each], axis=1) * n
-        self._carried: FloatArray = np.maximum.accumulate(carried, axis=1)
+        self.table: FloatArray = np.maximum.accumulate(carried, axis=1)
 
     def carried(self, counts: IntArray) -> FloatArray:
         """Return the load that ``counts [pools]`` instances serve."""
-        max_count = self._carried.shape[1] - 1
+        max_count = self.table.shape[1] - 1
         within = np.minimum(counts, max_count)
-        carried = self._carried[np.arange(len(counts)), within]
+        carried = self.table[np.arange(len(counts)), within]
         return np.asarray(carried + (counts - within), np.float64)
 
     def share(self, n: int) -> FloatArray:
         """Return the load that each of ``n`` instances serves, ``[pools]``."""
-        return self.carried(np.full(len(self._carried), n)) / n
+        return self.carried(np.full(len(self.table), n)) / n
 
     def fewest(self, loads: FloatArray) -> FloatArray:
         """Return the smallest whole number of instances that serve ``loads [pools]``."""
-        max_count = self._carried.shape[1] - 1
+        max_count = self.table.shape[1] - 1
         needed = loads - ROUNDING
-        within = (self._carried < needed[:, None]).sum(axis=1)
-        beyond = max_count + np.ceil(needed - self._carried[:, -1])
+        within = (self.table < needed[:, None]).sum(axis=1)
+        beyond = max_count + np.ceil(needed - self.table[:, -1])
         return np.asarray(np.where(within <= max_count, within, beyond), np.float64)

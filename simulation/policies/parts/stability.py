@@ -14,6 +14,7 @@ import numpy as np
 from simulation.arrays import FloatArray
 
 OUT, STAY, IN = 1, 0, -1
+PILED_UP = 2.0  # times the requests of the instances at their target: some wait for long
 ROUNDING = 1e-9  # tolerance of products that should be whole numbers
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from simulation.engine import entry_points, signals
+from simulation.engine import entry_points
 from simulation.engine.allocation import allocate, services
-from simulation.engine.compiled_observation import AMOUNTS, COUNTS
+from simulation.engine.observations import Observer
 from simulation.engine.run import simulate
 from simulation.errors import SimulationError
 from simulation.fleet import KvLink, Routing, Tier
@@ -133,35 +133,26 @@ def test_prefill_pools_need_decode_pools_for_every_tier_they_take():
         )
 
 
-def look(state, now):
-    counts, amounts = np.zeros((len(COUNTS), 1), np.int64), np.zeros((len(AMOUNTS), 1))
-    nobody, of, scratch = np.full((1, 1), -1), np.array([-1]), np.zeros((0, 1), np.int64)
-    entry_points.observe(state.handle, now, 1.0, nobody, of, scratch, counts, amounts, True)
-
-
-def test_sums_since_the_last_instant_are_exact_in_the_middle_of_runs():
+def test_signals_since_the_last_decision_are_exact_in_the_middle_of_runs():
     """A request of 10 prompt and 100 output tokens, one token a second from 1 s on."""
     single = fleet(pool(profile(alpha=1.0, beta=0.0, gamma=1.0, delta=0.0, kv=1000, budget=10)))
     state = allocate(trace([0.0], 10, 100), single, 120.0, 60.0)
+    policy = Static([1])
+    policy.wants_signals = True
+    observe = Observer(state, policy)
     entry_points.place(state.handle, np.array([1]))
-    record = state.pools[0]
     entry_points.advance(state.handle, 30.5, 1000)
-    look(state, 30.5)
-    seen = {name: record[name] for name in signals.FIELDS}
-    assert seen == dict.fromkeys(signals.FIELDS, 0) | {
-        "ttft_sum": 1.0,
-        "ttft_n": 1,
-        "busy_s": 30.5,
-        "batch_s": 30.5,
-        "compute_s": 4.0,  # 40 tokens at ten a second
-        "computed": 10,
-        "given": 30,
-    }
-    signals.reset(state.pools)
+    seen = observe(30.5).signals
+    assert (seen.busy, seen.batch, seen.ttft_s, seen.late_first) == (1.0, 1.0, 1.0, 0.0)
+    assert seen.sm_activity == 4.0 / 30.5  # 40 tokens at ten a second
+    assert (seen.prefill_tps, seen.decode_tps) == (10 / 30.5, 30 / 30.5)
+    assert np.isnan([seen.tbt_s, seen.late_done, seen.hit_rate]).all()
+    assert (seen.evicted_tps, seen.preemptions, seen.failed) == (0, 0, 0)
     entry_points.advance(state.handle, 110.0, 1000)
-    look(state, 110.0)
-    assert (record["given"], record["computed"], record["busy_s"]) == (70, 0, 69.5)
-    assert (record["tbt_sum"], record["tbt_n"]) == (1.0, 1)
+    seen = observe(110.0).signals
+    assert (seen.prefill_tps, seen.decode_tps) == (0, 70 / 79.5)
+    assert (seen.busy, seen.tbt_s, seen.late_done) == (69.5 / 79.5, 1.0, 0.0)
+    assert np.isnan([seen.ttft_s, seen.late_first]).all()
     assert state.series[:, 0].sum(axis=1)[[7, 8, 9]].tolist() == [100.0, 100.0, 10.0]
 
 

@@ -1,0 +1,136 @@
+"""The decision of a reactive guard above a plan, compiled, since it is made every few seconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from simulation.compiler import cached_kernel, kernel
+from simulation.policies.parts.stability import PILED_UP, ROUNDING
+
+# Rows of ``seen``: the planned instances, and what a decision reads from its observation.
+SEEN = _PLANNED, _READY, _STARTING, _WAITING, _PREFILL_TPS, _DECODE_TPS, _BATCH, _LATE = tuple(
+    range(8)
+)
+# Rows of ``pools``: what an instance of each pool does and holds.
+POOLS = _MOST_PREFILL_TPS, _MOST_DECODE_TPS, _HOLDS, _KIND, _WORTH, _ALLOWED = tuple(range(6))
+# Rows of a decision in ``looks``; those of ``memory``.
+LOOK = _SERVED, _FLIGHT, _HELD, _FULL, _IS_LATE = tuple(range(5))
+MEMORY = _PILED_S, TOO_MUCH = tuple(range(2))
+
+
+@kernel
+def _carried(capacity: Any, p: int, count: float) -> float:
+    """Return the load that ``count`` instances serve (``PooledCapacity``)."""
+    within = min(int(count), capacity.shape[1] - 1)
+    return float(capacity[p, within] + (count - within))
+
+
+@kernel
+def _fewest(capacity: Any, p: int, load: float) -> float:
+    """Return the smallest whole number of instances that serve ``load``."""
+    most, needed, count = capacity.shape[1] - 1, load - ROUNDING, 0
+    while count <= most and capacity[p, count] < needed:
+        count += 1
+    return float(count) if count <= most else most + np.ceil(needed - capacity[p, most])
+
+
+@kernel
+def _look(seen: Any, pools: Any, capacity: Any, looks: Any) -> None:
+    """Write the load of each pool at this decision to the last row of ``looks``."""
+    for p in range(seen.shape[1]):
+        ready = seen[_READY, p]
+        served = 0.0
+        for tps, most in ((_PREFILL_TPS, _MOST_PREFILL_TPS), (_DECODE_TPS, _MOST_DECODE_TPS)):
+            if seen[tps, p] > 0:
+                served = max(served, seen[tps, p] / pools[most, p])
+        batch = seen[_BATCH, p] if seen[_BATCH, p] > 0 else 0.0
+        flight = (batch + seen[_WAITING, p] / ready) * ready if ready > 0 else seen[_WAITING, p]
+        carried = _carried(capacity, p, max(ready, 1.0))
+        holds = pools[_HOLDS, p] * carried
+        looks[-1, _SERVED, p], looks[-1, _FLIGHT, p] = served, flight
+        looks[-1, _HELD, p], looks[-1, _FULL, p] = holds, served / carried
+        looks[-1, _IS_LATE, p] = 1.0 if seen[_LATE, p] > pools[_ALLOWED, p] else 0.0
+
+
+@kernel
+def _smallest(looks: Any, row: int, p: int) -> float:
+    least = looks[0, row, p]
+    for i in range(1, looks.shape[0]):
+        least = min(least, looks[i, row, p])
+    return float(least)
+
+
+@kernel
+def _learn(looks: Any, p: int, settled: bool, tolerance: float, too_much: float) -> float:
+    """Return the load that is too much, as a share of the planned capacity; infinite: none.
+
+    Planned capacity rests on the lengths of earlier requests. Longer outputs hold memory for longer
+    and each of their tokens reads more of it, so that an instance serves fewer requests within its
+    limits: requests are late and too many are in flight, though none wait. That load was too much,
+    until a load that is ``tolerance`` below it is served in time. Only a ``settled`` pool counts:
+    no instance starts there, and no requests piled up lately.
+    """
+    late, full, held = 0.0, 0.0, np.inf
+    for i in range(looks.shape[0]):
+        late += looks[i, _IS_LATE, p]
+        full += looks[i, _FULL, p]
+        holds = looks[i, _HELD, p]
+        held = min(held, looks[i, _FLIGHT, p] / holds if holds > 0 else 0.0)
+    full /= looks.shape[0]
+    if settled and late == looks.shape[0] and held > 1 + tolerance and full > 0:
+        too_much = min(too_much, full)
+    return max(too_much, full * (1 + tolerance)) if late == 0 else too_much
+
+
+@kernel
+def _queue(looks: Any, seen: Any, pools: Any, capacity: Any, p: int, tolerance: float) -> float:
+    """Return the instances that hold the piled-up requests, or 0 without a pile."""
+    now = looks[-1]
+    if _smallest(looks, _FLIGHT, p) <= PILED_UP * now[_HELD, p]:
+        return 0.0
+    present = seen[_READY, p] + seen[_STARTING, p]
+    change = tolerance if seen[_STARTING, p] > 0 else -tolerance
+    if now[_FLIGHT, p] <= (1 + change) * looks[0, _FLIGHT, p]:
+        return float(present)
+    holding = _fewest(capacity, p, now[_FLIGHT, p] / pools[_HOLDS, p])
+    return float(max(holding, present))
+
+
+@cached_kernel
+def instances_above_plan(
+    time_s: float, seen: Any, pools: Any, capacity: Any, looks: Any, memory: Any, settings: Any
+) -> Any:
+    """Return the instances that the guard needs, ``[pools]``; 0 where the plan suffices.
+
+    ``seen`` is ``[SEEN, pools]``, ``pools`` ``[POOLS, pools]``, and ``capacity [pools, N + 1]`` the
+    load that 0 to N instances serve. ``looks [decisions, LOOK, pools]`` are the decisions of the
+    last ``rise_s``; the last one is written here. ``memory [MEMORY, pools]`` is updated.
+    ``settings`` are ``tolerance`` and ``fall_s``.
+    """
+    tolerance, fall_s, planned = settings[0], settings[1], seen[_PLANNED]
+    out = np.zeros(seen.shape[1])
+    _look(seen, pools, capacity, looks)
+    count = seen.shape[1]
+    serving, room = np.zeros(count), np.zeros(count)  # of all pools of a model and role together
+    for p in range(count):
+        kind, worth = int(pools[_KIND, p]), pools[_WORTH, p]
+        serving[kind] += _smallest(looks, _SERVED, p) * worth
+        room[kind] += (_carried(capacity, p, planned[p]) * (1 + tolerance) + ROUNDING) * worth
+    for p in range(count):
+        kind, load = int(pools[_KIND, p]), _smallest(looks, _SERVED, p)
+        alone = _carried(capacity, p, planned[p]) * (1 + tolerance) + ROUNDING
+        if load > alone and serving[kind] > room[kind]:
+            out[p] = _fewest(capacity, p, load)
+        piled = _queue(looks, seen, pools, capacity, p, tolerance)
+        if piled > 0:
+            memory[_PILED_S, p] = time_s
+        settled = time_s - memory[_PILED_S, p] > fall_s and seen[_STARTING, p] == 0
+        memory[TOO_MUCH, p] = _learn(looks, p, settled, tolerance, memory[TOO_MUCH, p])
+        if np.isfinite(memory[TOO_MUCH, p]):
+            learned = _fewest(capacity, p, load * (1 + tolerance) / memory[TOO_MUCH, p])
+            if learned > planned[p]:
+                out[p] = max(out[p], learned)
+        out[p] = max(out[p], piled)
+    return out
