@@ -15,7 +15,8 @@ from planner.errors import CatalogueError
 from planner.files.document_limits import fault_of_extent
 from planner.inputs import catalogue
 from planner.inputs.catalogue import user_hardware
-from planner.inputs.catalogue.huggingface import precision_of, shape_of
+from planner.inputs.catalogue.huggingface import shape_of
+from planner.inputs.catalogue.precisions import precision_of
 from planner.models import OwnGpu, OwnModel, User
 from planner.selectors.hardware import gpus_list, models_list
 from planner.services.access import check_may_plan
@@ -24,7 +25,7 @@ from simulation.performance.specs import ModelShape, ModelSpec, Provenance
 
 MAX_BYTES = 1_000_000
 MAX_ENTRIES = 200
-CONFIG_KEYS = ("model_type", "architectures", "hidden_size", "n_embd", "d_model")
+CONFIG_KEYS = ("model_type", "architectures", "hidden_size", "n_embd", "d_model", "dim")
 MAX_YAML_CHARACTERS = 250_000  # takes a few seconds to read
 ANCHOR = re.compile(r"(?:^|[\s\[{,:?-])&\S")
 COMMON_KEYS = ("name", "kind", "source")

@@ -1,8 +1,9 @@
-"""Read a model's shape and weight precision from its ``config.json`` on Hugging Face.
+"""Read a model's shape from its ``config.json`` on Hugging Face, or from Mistral's ``params.json``.
 
 The fields of transformers' configurations have several names. The layouts in use are covered:
 mixtures of experts, latent attention, sliding windows and hybrid layers. A required field that is
-missing is named in an error. Nothing is guessed.
+missing is named in an error. So is a key that matters and that nothing here reads. Nothing is
+guessed.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 from planner.errors import CatalogueError
 from planner.inputs.catalogue import mixers
+from planner.inputs.catalogue.unread_keys import REMEDY, encoder_mark, state_space_keys, unread_keys
 from simulation.errors import SimulationError
 from simulation.performance.specs import ModelShape
 
@@ -19,19 +21,31 @@ Config = Mapping[str, Any]
 LARGEST = 1_000_000_000
 MOST_LAYERS = 10_000
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
-HIDDEN = ("hidden_size", "n_embd", "d_model")
+HIDDEN = ("hidden_size", "n_embd", "d_model", "dim")
 HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
-KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
-INTERMEDIATE = ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size")
+KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads")
+HEAD_DIM = ("head_dim", "attention_head_dim")
+INTERMEDIATE = ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "hidden_dim")
 CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
-EXPERTS = ("num_local_experts", "n_routed_experts", "num_experts")
+EXPERTS = ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts")
 EXPERTS_PER_TOKEN = (
     "num_experts_per_tok",
     "num_experts_per_token",
+    "experts_per_token",
     "top_k_experts",
     "moe_topk",
     "moe_top_k",
+    "moe_k",
+    "moe_router_topk",
 )
+EXPERT_WIDTH = ("moe_intermediate_size", "expert_hidden_dim", "expert_ffn_hidden_size",
+                "moe_ffn_hidden_size")  # fmt: skip
+SHARED_WIDTH = ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size",
+                "share_expert_dim", "shared_intermediate_size")  # fmt: skip
+SHARED_EXPERTS = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts",
+                  "num_shared_expert")  # fmt: skip
+EXPERT_STEP = ("interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_freq",
+               "moe_layer_interval", "route_every_n")  # fmt: skip
 DEPTH = ("depth", "num_hidden_layers", "vt_num_hidden_layers", "num_layers")
 TEXT = ("text_config", "llm_config", "language_config")
 # Families with two projections per feed-forward layer, and with embeddings shared with the head, if
@@ -39,10 +53,14 @@ TEXT = ("text_config", "llm_config", "language_config")
 PLAIN = {"gpt2", "gpt_neox", "gptj", "gpt_bigcode", "opt", "bloom", "falcon", "mpt", "phi",
          "starcoder2", "nemotron", "nemotron_h"}  # fmt: skip
 TIED = {"gpt2", "gpt_bigcode", "opt", "bloom", "falcon", "mpt", "gemma", "gemma2", "gemma3",
-        "gemma3_text", "gemma4", "gemma4_text"}  # fmt: skip
-# every layer routes; there is no separate expert width
-MIXED = {"mixtral", "gpt_oss", "minimax_m2", "phimoe", "dbrx"}
+        "gemma3_text", "gemma4", "gemma4_text", "ernie4_5", "ernie4_5_moe", "cohere",
+        "cohere2"}  # fmt: skip
+# there is no separate expert width
+MIXED = {"mixtral", "gpt_oss", "minimax_m2", "minimax_text_01", "minimax", "phimoe", "olmoe",
+         "granitemoe", "granitemoeshared", "granitemoehybrid", "jamba"}  # fmt: skip
 WINDOWS = ("sliding_attention", "chunked_attention")
+FULL = ("full_attention", "attention", "deepseek_sparse_attention")
+LINEAR, MAMBA = "linear_attention", "mamba"
 
 
 def shape_of(config: Config, name: str = "") -> ModelShape:
@@ -65,44 +83,27 @@ def shape_of(config: Config, name: str = "") -> ModelShape:
 
 
 def _shape(reader: _Reader) -> ModelShape:
-    if reader.outer.get("is_encoder_decoder"):
-        raise reader.refuse("is_encoder_decoder is true; only decoder models are served here")
+    if mark := encoder_mark(reader.text):
+        raise reader.refuse(
+            f"{mark} marks an encoder, and only decoders are simulated. Add the model by its "
+            "memory (weight_gb, kv_bytes_per_token, max_context) and measure its profile"
+        )
+    if not any(name in reader.text for name in HEADS) and (keys := state_space_keys(reader.text)):
+        raise reader.refuse(f"{', '.join(keys)}: no layer attends. {REMEDY}")
     values = reader.base() | reader.attention() | reader.experts()
     values |= reader.hybrid(values)
     if "linear_layers" not in values:
         values |= reader.windows(values["layers"])
+    if keys := unread_keys(reader.text, reader.used):
+        raise reader.refuse(f"{', '.join(keys)} would be ignored. {REMEDY}")
     return ModelShape(name=reader.name, encoder=reader.encoder(), **values)
-
-
-def precision_of(config: Config) -> str:
-    """Return the precision of the weights from ``quantization_config``, else bf16."""
-    quantised = config.get("quantization_config") or {}
-    if not isinstance(quantised, Mapping):
-        return "bf16"
-    method = str(quantised.get("quant_method") or "").lower()
-    algorithm = str(quantised.get("quant_algo") or "").lower()
-    text = f"{method} {algorithm} {str(quantised.get('format') or '').lower()}"
-    if "fp4" in text:
-        return "fp4"
-    if "fp8" in text or "float-quantized" in text:
-        return "fp8"
-    bits = quantised.get("bits") or 4 * bool(quantised.get("load_in_4bit")) or _bits(quantised)
-    return {"4": "int4", "8": "int8"}.get(str(bits), "bf16")
-
-
-def _bits(quantised: Mapping[str, Any]) -> Any:
-    """Return the bits of the first group of a compressed-tensors config, or 0."""
-    try:
-        group = next(iter(quantised["config_groups"].values()))
-        return group["weights"]["num_bits"]
-    except (LookupError, TypeError, AttributeError, StopIteration):
-        return 0
 
 
 class _Reader:
     """A config with the names that different families use for the same field.
 
-    ``outer`` is the whole config. ``text`` adds the fields of the language model.
+    ``outer`` is the whole config. ``text`` adds the fields of the language model. ``used`` are the
+    keys of ``text`` that were read.
     """
 
     def __init__(self, config: Config, name: str) -> None:
@@ -111,20 +112,43 @@ class _Reader:
         inner: Config = next(
             (outer[key] for key in TEXT if isinstance(outer.get(key), Mapping)), {}
         )
-        self.outer, self.text = outer, {**outer, **inner}
+        moe = inner.get("moe") or outer.get("moe")  # Mistral's params.json
+        self.outer = outer
+        self.text = {**outer, **inner, **(moe if isinstance(moe, Mapping) else {})}
+        self.used = {*TEXT, "moe", "vision_config", "vision_encoder", "model_type"}
         self.kind = str(inner.get("model_type") or config.get("model_type") or "")
+        self.text["model_type"] = self.kind
 
     def refuse(self, what: str) -> CatalogueError:
         return CatalogueError(f"config.json of {self.name}: {what}.")
 
+    def get(self, *fields: str) -> Any:
+        """Return the first field that is present, and count all of them as read."""
+        self.used.update(fields)
+        return next((self.text[key] for key in fields if self.text.get(key) is not None), None)
+
+    def known(self, *prefixes: str) -> None:
+        """Count all fields that begin with one of ``prefixes`` as read."""
+        self.used.update(key for key in self.text if key.startswith(prefixes))
+
     def number(self, *fields: str, source: Config | None = None) -> int | None:
-        """Return the first field that is present, a whole number of at least 0."""
+        """Return the first field that is present, a whole number of at least 0.
+
+        A list by layer counts if all its numbers are equal.
+        """
+        if source is None:
+            self.used.update(fields)
         for field in fields:
             value = (self.text if source is None else source).get(field)
             if value is None:
                 continue
+            if isinstance(value, list) and value and value.count(value[0]) == len(value):
+                value = value[0]
             if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST:
-                raise self.refuse(f"{field} must be a whole number, not {value!r}")
+                raise self.refuse(
+                    f"{field} must be a whole number, not {value!r:.60}. Correct it, or describe "
+                    "the model by its shape"
+                )
             return value
         return None
 
@@ -136,16 +160,31 @@ class _Reader:
             raise self.refuse(f"{fields[0]}{others} is missing. Add it to describe the model")
         return number
 
-    def base(self) -> dict[str, Any]:
-        """Return layers, widths, vocabulary and context."""
-        layers, hidden = self.needed(*LAYERS), self.needed(*HIDDEN)
+    def listed(self, *fields: str) -> Sequence[Any]:
+        """Return the first field that is present if it is a list, else an empty one."""
+        value = self.get(*fields)
+        if value is not None and not isinstance(value, list):
+            raise TypeError(f"{fields[0]} is no list")
+        return value or ()
+
+    def layers(self) -> int:
+        """Return the number of layers, which may follow from the list of their kinds."""
+        blocks = self.listed("layers_block_type")
+        layers = len(blocks) if blocks and self.number(*LAYERS) is None else self.needed(*LAYERS)
         if layers > MOST_LAYERS:
             raise self.refuse(f"{layers:,} layers are more than any model has. Correct it")
-        intermediate = self.number(*INTERMEDIATE)
+        return layers
+
+    def base(self) -> dict[str, Any]:
+        """Return layers, widths, vocabulary and context."""
+        layers, hidden = self.layers(), self.needed(*HIDDEN)
+        intermediate = self.number("dense_intermediate_size", *INTERMEDIATE)
+        if self.kind == "granitemoehybrid" and not self.number(*EXPERTS):
+            intermediate = self.needed(*SHARED_WIDTH)  # without experts this part alone remains
         if intermediate is None:
             # GPT-2, Bloom and Falcon use four times the width; MoE configs may omit the field
-            intermediate = self.number("moe_intermediate_size") or 4 * hidden
-        tied = self.text.get("tie_word_embeddings", self.outer.get("tie_word_embeddings"))
+            intermediate = self.number(*EXPERT_WIDTH) or 4 * hidden
+        tied = self.get("tie_word_embeddings", "tied_embeddings")
         return {
             "layers": layers,
             "hidden": hidden,
@@ -160,18 +199,18 @@ class _Reader:
         """Return heads and head widths, and the variant of attention."""
         heads = self.needed(*HEADS)
         kv_heads = self.number(*KV_HEADS) or heads
-        if self.text.get("multi_query") and not self.text.get("new_decoder_architecture"):
+        if self.get("multi_query") and not self.get("new_decoder_architecture"):
             kv_heads = 1  # Falcon, GPT-BigCode
-        head_dim = self.number("head_dim", "attention_head_dim") or self.needed(*HIDDEN) // heads
+        head_dim = self.number(*HEAD_DIM) or self.needed(*HIDDEN) // heads
         values: dict[str, Any] = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
-        if self.text.get("attn_output_gate") or self.kind == "qwen3_next":
+        if self.get("attn_output_gate", "attention_output_gate") or self.kind == "qwen3_next":
             values["attention_gate"] = True
         if self.number("index_topk"):
             values["sparse_top_k"] = self.needed("index_topk")
             values["index_head_dim"] = self.needed("index_head_dim")
         if self.number("kv_lora_rank"):
             return values | self.latent()
-        if self.text.get("compress_ratios"):
+        if self.get("compress_ratios"):
             return values | self.compressed(head_dim)
         if self.number("global_head_dim"):  # Gemma 4: the other figures are of window layers
             return values | {
@@ -201,7 +240,7 @@ class _Reader:
 
         A ratio of 0 is a window layer.
         """
-        ratios = self.text["compress_ratios"][: self.needed(*LAYERS)]
+        ratios = self.get("compress_ratios")[: self.layers()]
         shares = [1 / ratio for ratio in ratios if ratio]
         rope = self.needed("qk_rope_head_dim")
         return {
@@ -215,26 +254,30 @@ class _Reader:
 
     def experts(self) -> dict[str, Any]:
         """Return the experts of a mixture, or nothing for a dense model."""
-        experts = self.number(*EXPERTS) or 0
-        if experts < 2:
+        experts = self.number(*EXPERTS)
+        if experts is None:
             return {}
-        intermediate = self.number("moe_intermediate_size")
+        self.used.add("enable_moe_block")
+        if experts < 2:
+            self.used.update(key for key in self.text if "expert" in key or key.startswith("moe"))
+            return {}
+        intermediate = self.number(*EXPERT_WIDTH)
         values: dict[str, Any] = {
             "experts": experts,
             "experts_per_token": self.needed(*EXPERTS_PER_TOKEN),
             "expert_intermediate": intermediate or self.needed(*INTERMEDIATE),
             "dense_layers": self.dense_layers(),
         }
-        if intermediate is None and self.kind not in MIXED and not self.kind.startswith("llama4"):
+        if intermediate is None and not (
+            self.kind in MIXED
+            or self.kind.startswith("llama4")
+            or self.number("dense_intermediate_size")
+        ):
             raise self.refuse("moe_intermediate_size is missing. Add the width of one expert")
-        shared = self.number(
-            "shared_expert_intermediate_size", "moe_shared_expert_intermediate_size",
-            "share_expert_dim",
-        )  # fmt: skip
+        shared = self.number(*SHARED_WIDTH)
+        parts = self.number(*SHARED_EXPERTS) or 0
         if shared is None:
-            shared = (self.number("n_shared_experts", "num_shared_experts") or 0) * (
-                intermediate or 0
-            )
+            shared = parts * (intermediate or 0)
         if self.kind.startswith("llama4"):
             shared = self.needed("intermediate_size")
             values["intermediate"] = self.needed("intermediate_size_mlp")
@@ -247,69 +290,145 @@ class _Reader:
 
     def dense_layers(self) -> int:
         """Return the number of layers without routed experts."""
-        layers = self.needed(*LAYERS)
-        if self.number("first_k_dense_replace"):
-            return self.needed("first_k_dense_replace")
-        for field in ("moe_layer_freq", "moe_layers"):
-            listed = self.text.get(field)
-            if isinstance(listed, Sequence) and not isinstance(listed, str):
-                return layers - (sum(listed) if field == "moe_layer_freq" else len(listed))
-        step = self.number("interleave_moe_layer_step", "decoder_sparse_step") or 1
-        without = set(self.text.get("mlp_only_layers") or ())
-        routed = [i for i in range(layers) if (i + 1) % step == 0 and i not in without]
+        layers = self.layers()
+        kinds = self.listed("mlp_layer_types")
+        by_layer = self.get("moe_layer_freq")
+        routed_list = self.get("moe_layers", "moe_layers_enum")
+        first = self.number("first_k_dense_replace", "moe_layer_start_index") or 0
+        last = self.number("moe_layer_end_index")
+        without = set(self.listed("mlp_only_layers"))
+        period = self.number("expert_layer_period")  # Jamba
+        offset = self.number("expert_layer_offset") or 0
+        if kinds:
+            return sum(kind == "dense" for kind in kinds[:layers])
+        if isinstance(by_layer, list):
+            return layers - sum(by_layer[:layers])
+        step = self.number(*EXPERT_STEP) or 1
+        if routed_list:
+            listed = routed_list.split(",") if isinstance(routed_list, str) else routed_list
+            return layers - len(listed)
+        if period:
+            return sum(i % period != offset for i in range(layers))
+        end = layers if last is None or last < 0 else min(last + 1, layers)
+        routed = [i for i in range(first, end) if (i + 1) % step == 0 and i not in without]
         return layers - len(routed)
 
     def windows(self, layers: int) -> dict[str, Any]:
         """Return the layers that attend only to the last tokens."""
-        window = self.number("sliding_window", "sliding_window_size", "attention_chunk_size")
-        if not window or self.text.get("use_sliding_window") is False:
+        names = ("sliding_window", "sliding_window_size", "attention_chunk_size")
+        kinds, use = self.listed("layer_types")[:layers], self.get("use_sliding_window")
+        cycle = self.get(names[0])  # Mistral's params.json lists a window, or null for none
+        if isinstance(cycle, list):
+            kinds = [WINDOWS[0] if cycle[i % len(cycle)] else FULL[0] for i in range(layers)]
+            self.text[names[0]] = max(filter(None, cycle), default=None)
+        window, count = self.number(*names), self.window_layers(layers, kinds, use)
+        if not window or use is False or not count:
             return {}
-        kinds = self.text.get("layer_types")
-        if kinds:
-            count = sum(kind in WINDOWS for kind in kinds[:layers])
-        elif self.text.get("compress_ratios"):
-            count = sum(not ratio for ratio in self.text["compress_ratios"][:layers])
-        elif self.text.get("hybrid_layer_pattern"):  # MiMo-V2: 1 is a window layer
-            count = sum(self.text["hybrid_layer_pattern"][:layers])
-        elif self.kind.startswith("llama4"):
-            # every fourth layer attends to everything (no_rope_layers)
-            count = layers - layers // 4
-        elif self.kind == "gemma2":
-            count = layers - layers // 2
-        elif self.kind.startswith(("gemma", "cohere2")):
-            pattern = self.number("sliding_window_pattern") or (4 if self.kind == "cohere2" else 6)
-            count = layers - layers // pattern
-        else:
-            count = layers
-        windows: dict[str, Any] = {"window_layers": count, "window": window} if count else {}
-        if count and self.number("swa_num_key_value_heads"):
+        windows: dict[str, Any] = {"window_layers": count, "window": window}
+        if self.number("swa_num_key_value_heads"):
             windows["window_kv_heads"] = self.needed("swa_num_key_value_heads")
+            for field, same in (
+                ("swa_num_attention_heads", HEADS),
+                ("swa_head_dim", HEAD_DIM),
+                ("swa_v_head_dim", ("v_head_dim", *HEAD_DIM)),
+            ):
+                if self.number(field) not in (None, self.number(*same)):
+                    raise self.refuse(f"{field} differs from {same[0]}. {REMEDY}")
         return windows
 
-    def hybrid(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the layers with a fixed-size state.
+    def window_layers(self, layers: int, kinds: Sequence[str], use: Any) -> int:
+        """Return the number of layers with a window; ``use`` is Qwen's use_sliding_window."""
+        pattern, ratios = self.listed("hybrid_layer_pattern"), self.listed("compress_ratios")
+        first, every = self.number("max_window_layers") or 0, self.get("sliding_window_pattern")
+        if kinds:
+            return sum(kind in WINDOWS for kind in kinds)
+        if ratios:
+            return sum(not ratio for ratio in ratios[:layers])
+        if pattern:  # MiMo-V2: 1 is a window layer
+            return sum(pattern[:layers])
+        if use:  # Qwen2: the first layers have full attention
+            return layers - min(first, layers)
+        if self.kind.startswith("llama4"):
+            return layers - layers // 4  # every fourth attends to everything (no_rope_layers)
+        if self.kind == "gemma2":
+            return layers - layers // 2
+        if every or self.kind.startswith(("gemma", "cohere2")):
+            step = self.number("sliding_window_pattern") or (4 if self.kind == "cohere2" else 6)
+            return layers - layers // step
+        return layers
 
-        They are Mamba-2 in Nemotron-H and DeltaNet in Qwen3-Next.
+    def hybrid(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the layers with a fixed-size state: Mamba, DeltaNet, Kimi and lightning attention.
+
+        ``values`` are the fields that were read before.
         """
-        blocks = self.text.get("hybrid_override_pattern") or self.text.get("layers_block_type")
+        blocks = self.get("hybrid_override_pattern", "layers_block_type")
         if blocks:
             return self.nemotron(blocks)
-        kimi = self.text.get("linear_attn_config")
+        kimi = self.get("linear_attn_config")
         if isinstance(kimi, Mapping) and kimi.get("kda_layers"):
             return self.kimi(kimi)
-        layers, kinds = values["layers"], self.text.get("layer_types") or ()
-        linear = sum(kind == "linear_attention" for kind in kinds[:layers])
+        layers, kinds = values["layers"], self.listed("layer_types")[: values["layers"]]
+        for kind in kinds:
+            if kind not in (*FULL, *WINDOWS, LINEAR, MAMBA):
+                raise self.refuse(f"layer_types names {kind!r:.60}, which is not read. {REMEDY}")
+        if kinds and MAMBA not in kinds:  # Granite 4.0 Micro lists the sizes of no such layer
+            self.known("mamba_")
+        if kinds and LINEAR not in kinds:
+            self.known("linear_")
+        linear = sum(kind == LINEAR for kind in kinds)
         interval = self.number("full_attention_interval")
         if not kinds and interval:
             linear = layers - layers // interval
-        if not linear:
-            return {}
-        return {"linear_layers": linear} | mixers.delta_net(
-            key_heads=self.needed("linear_num_key_heads"),
-            key_dim=self.needed("linear_key_head_dim"),
-            value_heads=self.needed("linear_num_value_heads"),
-            value_dim=self.needed("linear_value_head_dim"),
-            conv=self.needed("linear_conv_kernel_dim"),
+        if linear:
+            return {"linear_layers": linear} | mixers.delta_net(
+                key_heads=self.needed("linear_num_key_heads"),
+                key_dim=self.needed("linear_key_head_dim"),
+                value_heads=self.needed("linear_num_value_heads"),
+                value_dim=self.needed("linear_value_head_dim"),
+                conv=self.needed("linear_conv_kernel_dim"),
+            )
+        softmax = self.listed("attn_type_list")[:layers]  # MiniMax-01: 0 is lightning attention
+        if 0 in softmax:
+            heads, width = values["heads"], values["head_dim"]
+            return {"linear_layers": softmax.count(0)} | mixers.delta_net(
+                key_heads=heads, key_dim=width, value_heads=heads, value_dim=width, conv=1
+            )
+        return self.state_space(layers, kinds)
+
+    def state_space(self, layers: int, kinds: Sequence[str]) -> dict[str, Any]:
+        """Return the Mamba layers of Granite, Bamba, Jamba and Falcon-H1."""
+        period, attending = self.number("attn_layer_period"), self.listed("attn_layer_indices")
+        if kinds:
+            count = sum(kind == MAMBA for kind in kinds)
+        elif period:  # Jamba
+            offset = self.number("attn_layer_offset") or 0
+            count = sum(i % period != offset for i in range(layers))
+        elif attending:  # Bamba
+            count = layers - len(attending)
+        elif self.kind == "falcon_h1":  # each layer has both mixers
+            return {"layers": 2 * layers, "ffn_layers": layers} | self.mamba(layers)
+        else:
+            count = 0
+        return self.mamba(count) if count else {}
+
+    def mamba(self, layers: int) -> dict[str, Any]:
+        """Return ``layers`` layers of Mamba-2, or of Mamba-1 if the config has no heads of it."""
+        heads = self.number("mamba_num_heads", "mamba_n_heads")
+        inner = self.number("mamba_d_ssm") or self.needed(*HIDDEN) * (
+            self.number("mamba_expand", "expand") or 2
+        )
+        width = self.get("mamba_head_dim", "mamba_d_head")
+        if heads and width == "auto":
+            width = self.text["mamba_d_head"] = inner // heads
+        if heads and width is None:
+            raise self.refuse("mamba_head_dim is missing. Add it to describe the model")
+        return {"linear_layers": layers} | mixers.mamba(
+            heads=heads or inner,
+            head_dim=self.needed("mamba_head_dim", "mamba_d_head") if heads else 1,
+            state=self.needed("ssm_state_size", "mamba_d_state"),
+            groups=self.needed("n_groups", "mamba_n_groups") if heads else 1,
+            conv=self.needed("conv_kernel", "mamba_d_conv"),
         )
 
     def kimi(self, linear: Config) -> dict[str, Any]:
@@ -328,33 +447,43 @@ class _Reader:
         Letters: M Mamba, * attention, - dense, E experts.
         """
         letters = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
-        pattern = "".join(letters.get(block, block) for block in blocks)
-        mamba, dense, routed = pattern.count("M"), pattern.count("-"), pattern.count("E")
+        kinds = [letters.get(block, block) for block in blocks]
+        for kind in kinds:
+            if kind not in letters.values():
+                raise self.refuse(f"layers_block_type names {kind!r:.60}, not read. {REMEDY}")
+        mamba, dense, routed = kinds.count("M"), kinds.count("-"), kinds.count("E")
         return {
-            "layers": mamba + pattern.count("*"),
-            "linear_layers": mamba,
+            "layers": mamba + kinds.count("*"),
             "ffn_layers": dense + routed,
             "dense_layers": dense if routed else 0,
-        } | mixers.mamba(
-            heads=self.needed("mamba_num_heads"),
-            head_dim=self.needed("mamba_head_dim"),
-            state=self.needed("ssm_state_size", "mamba_d_state"),
-            groups=self.needed("n_groups", "mamba_n_groups"),
-            conv=self.needed("conv_kernel", "mamba_d_conv"),
-        )
+        } | self.mamba(mamba)
 
     def encoder(self) -> ModelShape | None:
-        """Return the image encoder, or None unless the config describes it completely."""
-        vision = self.outer.get("vision_config")
+        """Return the image encoder, or None if there is none."""
+        vision = self.outer.get("vision_config") or self.outer.get("vision_encoder")
         if not isinstance(vision, Mapping):
             return None
-        layers = self.number(*DEPTH, source=vision)
-        hidden = self.number("hidden_size", "embed_dim", "vt_hidden_size", source=vision)
-        heads = self.number("num_heads", "num_attention_heads", "vt_num_attention_heads",
-                            source=vision)  # fmt: skip
+        sizes = {
+            "layers": self.number(*DEPTH, source=vision),
+            "hidden": self.number("embed_dim", "hidden_size", "vt_hidden_size", source=vision),
+            "heads": self.number(
+                "num_heads",
+                "num_attention_heads",
+                "vt_num_attention_heads",
+                source=vision,
+            ),
+        }
         width = self.number("intermediate_size", "vt_intermediate_size", source=vision)
-        if not (layers and hidden and heads and width):
-            return None
+        ratio = vision.get("mlp_ratio")
+        if width is None and isinstance(ratio, int | float) and sizes["hidden"]:
+            width = int(ratio * sizes["hidden"])
+        missing = [name for name, size in (sizes | {"intermediate": width}).items() if not size]
+        if missing:
+            raise self.refuse(
+                f"vision_config lacks the size of {', '.join(missing)} of the encoder. Add it, or "
+                "remove vision_config to plan for text alone"
+            )
+        layers, hidden, heads = (sizes[name] or 0 for name in ("layers", "hidden", "heads"))
         return ModelShape(
             name=f"{self.name} encoder",
             layers=layers,
@@ -363,7 +492,8 @@ class _Reader:
             heads=heads,
             kv_heads=heads,
             head_dim=hidden // heads,
-            intermediate=width,
+            intermediate=width or 0,
             max_context=16_384,
-            gated=vision.get("model_type") in ("pixtral", "qwen2_5_vl"),
+            gated=vision.get("model_type") in ("pixtral", "qwen2_5_vl")
+            or "vision_encoder" in self.outer,
         )

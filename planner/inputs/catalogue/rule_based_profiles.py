@@ -24,9 +24,9 @@ from simulation.performance.specs import Arrangement, GpuSpec, ModelShape, Prove
 GPUS = ("H100-SXM", "H200", "B200", "MI300X")
 # Prefixes of the model names of each family's current generation.
 FAMILIES = (
-    "deepseek-r1", "deepseek-v3", "deepseek-v4", "gemma-3-", "gemma-4", "glm-4.5", "glm-4.6",
-    "glm-5", "gpt-oss", "kimi-k", "llama-3.1", "llama-3.3", "llama-4", "minimax-m", "mistral-large",
-    "mistral-small", "nemotron-3", "phi-4", "qwen3",
+    "deepseek-r1", "deepseek-v3", "deepseek-v4", "ernie-4.5", "gemma-3-", "gemma-4", "glm-4.5",
+    "glm-4.6", "glm-5", "gpt-oss", "granite-4", "kimi-k", "llama-3.1", "llama-3.3", "llama-4",
+    "minimax-m", "mistral-large", "mistral-small", "nemotron-3", "olmo-3", "phi-4", "qwen3",
 )  # fmt: skip
 ONE_SERVER = (1, 2, 4, 8)  # GPUs per instance
 SEQUENCES, CONTEXT = 16, 8192

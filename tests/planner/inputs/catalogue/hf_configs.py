@@ -17,6 +17,17 @@ LLAMA4 = {
 LLAMA4_VISION = {"hidden_size": 1408, "intermediate_size": 5632, "num_attention_heads": 16,
                  "num_hidden_layers": 34, "model_type": "llama4_vision_model"}  # fmt: skip
 
+ERNIE = {"model_type": "ernie4_5_moe", "max_position_embeddings": 131072, "moe_layer_interval": 1,
+         "moe_num_experts": 64, "vocab_size": 103424}  # fmt: skip
+GRANITE = {
+    "model_type": "granitemoehybrid", "attention_multiplier": 0.0078, "mamba_chunk_size": 256,
+    "layer_types": (["mamba"] * 9 + ["attention"]) * 4, "mamba_conv_bias": True, "mamba_d_conv": 4,
+    "mamba_d_head": 64, "mamba_d_state": 128, "mamba_expand": 2, "mamba_n_groups": 1,
+    "mamba_proj_bias": False, "max_position_embeddings": 131072, "num_hidden_layers": 40,
+    "output_router_logits": False, "position_embedding_type": "nope", "tie_word_embeddings": True,
+    "vocab_size": 100352,
+}  # fmt: skip
+
 CONFIGS: dict[str, dict[str, Any]] = {
     "llama-3.1-8b": {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096,
@@ -169,5 +180,72 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "n_shared_experts": 1, "num_attention_heads": 32, "num_experts_per_tok": 6,
         "num_hidden_layers": 52, "num_key_value_heads": 2, "ssm_state_size": 128,
         "tie_word_embeddings": False, "vocab_size": 131072,
+    },
+    "nemotron-h-56b": {
+        "model_type": "nemotron_h", "attention_head_dim": 128, "conv_kernel": 4, "expand": 2,
+        "chunk_size": 128, "hidden_size": 8192, "intermediate_size": 32768,
+        "hybrid_override_pattern": "M-M-M-M*-" + "M-M-M-M-M*-" * 9 + "M-M-M-M-M-",
+        "mamba_head_dim": 64, "mamba_num_heads": 256, "mamba_proj_bias": False,
+        "max_position_embeddings": 8192, "n_groups": 8, "num_attention_heads": 64,
+        "num_hidden_layers": 118, "num_key_value_heads": 8, "ssm_state_size": 256,
+        "time_step_rank": 512, "use_conv_bias": True, "use_mamba_kernels": True,
+        "vocab_size": 131072,
+    },
+    "ernie-4.5-21b-a3b": ERNIE | {
+        "hidden_size": 2560, "intermediate_size": 12288, "moe_capacity": [64, 64, 64],
+        "moe_gate": "topk", "moe_intermediate_size": 1536, "moe_k": 6, "moe_layer_end_index": 27,
+        "moe_layer_start_index": 1, "moe_num_shared_experts": 2, "moe_use_aux_free": True,
+        "num_attention_heads": 20, "num_hidden_layers": 28, "num_key_value_heads": 4,
+    },
+    "ernie-4.5-300b-a47b": ERNIE | {
+        "hidden_size": 8192, "intermediate_size": 28672, "moe_intermediate_size": 3584, "moe_k": 8,
+        "moe_layer_end_index": 53, "moe_layer_start_index": 3, "moe_num_shared_experts": 0,
+        "num_attention_heads": 64, "num_hidden_layers": 54, "num_key_value_heads": 8,
+        "tie_word_embeddings": False,
+    },
+    "granite-4.0-micro": GRANITE | {
+        "hidden_size": 2560, "intermediate_size": 8192, "layer_types": ["attention"] * 40,
+        "mamba_d_head": 40, "mamba_d_state": 256, "mamba_n_heads": 128, "num_attention_heads": 40,
+        "num_experts_per_tok": 0, "num_key_value_heads": 8, "num_local_experts": 0,
+        "shared_intermediate_size": 8192,
+    },
+    "granite-4.0-h-micro": GRANITE | {
+        "hidden_size": 2048, "intermediate_size": 8192, "mamba_n_heads": 64,
+        "num_attention_heads": 32, "num_experts_per_tok": 0, "num_key_value_heads": 8,
+        "num_local_experts": 0, "shared_intermediate_size": 8192,
+    },
+    "granite-4.0-h-small": GRANITE | {
+        "hidden_size": 4096, "intermediate_size": 768, "mamba_n_heads": 128,
+        "num_attention_heads": 32, "num_experts_per_tok": 10, "num_key_value_heads": 8,
+        "num_local_experts": 72, "router_aux_loss_coef": 0.0, "shared_intermediate_size": 1536,
+    },
+    "olmo-3-32b": {
+        "model_type": "olmo3", "attention_bias": False, "hidden_size": 5120,
+        "intermediate_size": 27648, "layer_types": [*["sliding_attention"] * 3,
+                                                    "full_attention"] * 16,
+        "max_position_embeddings": 65536, "num_attention_heads": 40, "num_hidden_layers": 64,
+        "num_key_value_heads": 8, "rope_scaling": {"attention_factor": 1.2, "rope_type": "yarn"},
+        "sliding_window": 4096, "vocab_size": 100278,
+    },
+    "mistral-large-3-675b": {  # params.json
+        "dim": 7168, "head_dim": 192, "hidden_dim": 16384, "kv_lora_rank": 512,
+        "llama_4_scaling": {"beta": 0.1, "original_max_position_embeddings": 8192},
+        "max_position_embeddings": 294912, "n_heads": 128, "n_kv_heads": 128, "n_layers": 61,
+        "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+        "tied_embeddings": False, "vocab_size": 131072, "yarn": {"alpha": 1, "factor": 36},
+        "moe": {
+            "expert_hidden_dim": 4096, "expert_model_parallel": 1, "expert_parallel": 1,
+            "first_k_dense_replace": 3, "num_expert_groups": 1, "num_expert_groups_per_tok": 1,
+            "num_experts": 128, "num_experts_per_tok": 4, "num_shared_experts": 1,
+            "route_every_n": 1, "routed_scale": 1.0,
+        },
+        "vision_encoder": {"hidden_size": 1664, "intermediate_size": 8192, "patch_size": 14,
+                           "num_attention_heads": 16, "num_hidden_layers": 48},
+    },
+    "qwen3-embedding-4b": {
+        "model_type": "qwen3", "head_dim": 128, "hidden_size": 2560, "intermediate_size": 9728,
+        "max_position_embeddings": 40960, "max_window_layers": 36, "num_attention_heads": 32,
+        "num_hidden_layers": 36, "num_key_value_heads": 8, "sliding_window": None,
+        "tie_word_embeddings": True, "use_sliding_window": False, "vocab_size": 151665,
     },
 }  # fmt: skip

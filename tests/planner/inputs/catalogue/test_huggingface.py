@@ -9,7 +9,9 @@ import pytest
 
 from planner.errors import CatalogueError
 from planner.inputs import catalogue
-from planner.inputs.catalogue.huggingface import precision_of, shape_of
+from planner.inputs.catalogue.huggingface import shape_of
+from planner.inputs.catalogue.precisions import precision_of
+from simulation.performance.parameters import parameters
 from tests.planner.inputs.catalogue.hf_configs import CONFIGS
 
 
@@ -52,7 +54,7 @@ def test_routed_layers_may_be_every_other_or_listed() -> None:
          r"config.json of mine: num_hidden_layers \(or n_layer, .*\) is missing"),
         ("llama-3.1-8b", {"hidden_size": "4096"}, "hidden_size must be a whole number, not '4096'"),
         ("llama-3.1-8b", {"hidden_size": -1}, "hidden_size must be a whole number, not -1"),
-        ("llama-3.1-8b", {"is_encoder_decoder": True}, "only decoder models"),
+        ("llama-3.1-8b", {"is_encoder_decoder": True}, "is_encoder_decoder"),
         ("llama-3.1-8b", {"vocab_size": 0}, "vocab must be at least 1"),
         ("qwen3-30b-a3b", {"num_experts_per_tok": None}, "num_experts_per_tok"),
         ("qwen3-30b-a3b", {"moe_intermediate_size": None}, "moe_intermediate_size is missing"),
@@ -91,7 +93,7 @@ def test_precision_of_the_weights(quantised: Any, expected: str) -> None:
     "changes",
     [
         {"num_attention_heads": 0},
-        {"layer_types": 7, "sliding_window": 4096},
+        {"layer_types": {"full": 32}, "sliding_window": 4096},
         {"vision_config": {"depth": "many"}},
         {"compress_ratios": ["a", "b"]},
         {"num_hidden_layers": 500_000_000},
@@ -103,6 +105,157 @@ def test_a_field_of_another_form_is_a_sentence(changes: dict[str, Any]) -> None:
         shape_of(CONFIGS["llama-3.1-8b"] | changes, "mine")
 
 
-@pytest.mark.parametrize("quantised", [{"bits": [4]}, {"config_groups": [1]}, {"bits": {}}, "fp8"])
-def test_a_precision_that_is_not_said_in_a_known_form_is_16_bits(quantised: Any) -> None:
-    assert precision_of({"quantization_config": quantised}) == "bf16"
+@pytest.mark.parametrize(
+    "quantised",
+    [{"bits": [4]}, {"config_groups": [1]}, {"bits": {}}, "fp8", {"quant_method": "aqlm"},
+     {"config_groups": {"a": {"weights": {"num_bits": 4}}, "b": {"weights": {"num_bits": 8}}}}],
+)  # fmt: skip
+def test_an_unknown_precision_is_refused(quantised: Any) -> None:
+    with pytest.raises(CatalogueError, match="quantization_config"):
+        precision_of({"quantization_config": quantised})
+
+
+def test_precisions_beside_and_inside_the_text_model() -> None:
+    packed = {"quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized"}
+    assert precision_of({"text_config": {"quantization_config": packed}}) == "fp4"
+    assert precision_of({"expert_dtype": "fp4", "quantization_config": {"bits": 8}}) == "fp4"
+    mixed = {
+        "quant_algo": "MIXED_PRECISION",
+        "quantized_layers": {
+            "a": {"quant_algo": "FP8"},
+            "b": {"quant_algo": "NVFP4"},
+            "c": {"quant_algo": "NVFP4"},
+        },
+    }
+    assert precision_of({"quantization_config": mixed}) == "fp4"
+    assert precision_of({"quantization": {"group_size": 64, "bits": 4}}) == "int4"
+
+
+DENSE = CONFIGS["llama-3.1-8b"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "keys"),
+    [
+        ({"moe_count": 64}, ["moe_count"]),
+        ({"moe_intermediate_size": 512, "experts_in_layer": 8},
+         ["moe_intermediate_size", "experts_in_layer"]),
+        ({"ssm_state_dim": 16}, ["ssm_state_dim"]),
+        ({"block_types": ["recurrent", "attention"], "lru_width": 4096},
+         ["block_types", "lru_width"]),
+        ({"mamba_d_state": 16, "mamba_d_conv": 4}, ["mamba_d_state", "mamba_d_conv"]),
+        ({"cross_attention_layers": [3, 8]}, ["cross_attention_layers"]),
+        ({"sparse_attention_config": {"use": True}}, ["sparse_attention_config"]),
+        ({"attn_config": {"kv_n_heads": 8}, "ffn_config": {"moe_num_experts": 16}},
+         ["attn_config", "ffn_config.moe_num_experts"]),
+        ({"layer_types": ["conv", "full_attention"] * 16}, ["layer_types"]),
+        ({"layers_block_type": ["mamba", "hybrid"] * 16}, ["layers_block_type"]),
+        ({"num_kv_shared_layers": 15}, ["num_kv_shared_layers"]),
+        ({"layer_group_size": 8}, ["layer_group_size"]),
+        ({"pooling": "avg"}, ["pooling"]),
+        ({"audio_config": {"encoder_layers": 32}}, ["audio_config.encoder_layers"]),
+        ({"quantize": "w8a8_dynamic"}, ["quantize"]),
+        ({"vision_config": {"hidden_size": 1280}}, ["vision_config"]),
+        ({"mamba_ssm_cache_dtype": "float16"}, ["mamba_ssm_cache_dtype"]),
+    ],
+)  # fmt: skip
+def test_a_key_that_matters_and_is_not_read_is_named(
+    changes: dict[str, Any], keys: list[str]
+) -> None:
+    with pytest.raises(CatalogueError) as refused:
+        shape_of(DENSE | changes, "mine")
+    assert all(key in str(refused.value) for key in keys)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"attention_bias": False, "attention_dropout": 0.1, "attn_pdrop": 0.1, "qk_norm": True},
+        {"moe_intermediate_size": None, "num_kv_shared_layers": 0, "mlp_only_layers": []},
+        {"router_aux_loss_coef": 0.001, "output_router_logits": True, "norm_topk_prob": True},
+        {"num_nextn_predict_layers": 1, "image_token_index": 7, "top_k": 50, "use_flash_attn": 1},
+        {"rope_scaling": {"attention_factor": 1.2}, "no_rope_layers": [1, 1, 0]},
+    ],
+)
+def test_a_key_without_effect_on_the_shape_changes_nothing(changes: dict[str, Any]) -> None:
+    assert shape_of(DENSE | changes, "mine") == shape_of(DENSE, "mine")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model_type": "bert", "type_vocab_size": 2},
+        {"model_type": "xlm-roberta", "architectures": ["XLMRobertaModel"]},
+        {"model_type": "modernbert", "local_attention": 128},
+        {"model_type": "mine", "architectures": ["MineForMaskedLM"]},
+        {"is_causal": False},
+        {"use_bidirectional_attention": True},
+        {"is_encoder_decoder": True, "encoder_layers": 12},
+        {"model_type": "clip", "text_config": {"model_type": "clip_text_model"}},
+    ],
+)
+def test_an_encoder_is_no_decoder(changes: dict[str, Any]) -> None:
+    with pytest.raises(CatalogueError, match="encoder"):
+        shape_of(DENSE | changes, "mine")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "mamba2", "d_model": 2560, "n_layer": 64, "vocab_size": 50280},
+        {"model_type": "rwkv", "hidden_size": 2048, "num_hidden_layers": 24, "vocab_size": 50277},
+    ],
+)
+def test_a_model_without_attention_is_refused_for_its_state_space(config: dict[str, Any]) -> None:
+    with pytest.raises(CatalogueError, match="model_type"):
+        shape_of(config, "mine")
+
+
+HYBRIDS = {
+    # billions of parameters on the model card, layers with a state, configuration
+    "jamba": (51.6, 28, {
+        "attn_layer_offset": 4, "attn_layer_period": 8, "expert_layer_offset": 1,
+        "expert_layer_period": 2, "intermediate_size": 14336, "mamba_d_conv": 4,
+        "mamba_d_state": 16, "mamba_dt_rank": 256, "mamba_expand": 2, "num_experts": 16,
+        "num_experts_per_tok": 2, "vocab_size": 65536}),
+    "bamba": (9.78, 29, {
+        "attn_layer_indices": [9, 18, 27], "intermediate_size": 14336, "mamba_d_conv": 4,
+        "mamba_d_head": "auto", "mamba_d_state": 128, "mamba_expand": 2, "mamba_n_groups": 1,
+        "mamba_n_heads": 128, "vocab_size": 128256}),
+    "falcon_h1": (7.59, 44, {
+        "head_dim": 128, "hidden_size": 3072, "intermediate_size": 12288, "mamba_d_conv": 4,
+        "mamba_d_head": 128, "mamba_d_ssm": 3072, "mamba_d_state": 256, "mamba_n_groups": 1,
+        "mamba_n_heads": 24, "num_attention_heads": 12, "num_hidden_layers": 44,
+        "num_key_value_heads": 2, "ssm_multipliers": [0.5], "vocab_size": 130048}),
+    "minimax_text_01": (456, 70, {
+        "attn_type_list": [0, 0, 0, 0, 0, 0, 0, 1] * 10, "head_dim": 128, "hidden_size": 6144,
+        "intermediate_size": 9216, "num_attention_heads": 64, "num_experts_per_tok": 2,
+        "num_hidden_layers": 80, "num_local_experts": 32, "shared_intermediate_size": 0,
+        "shared_moe_mode": "sigmoid", "vocab_size": 200064}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", HYBRIDS)
+def test_hybrids_have_the_parameters_of_their_cards(kind: str) -> None:
+    billions, states, config = HYBRIDS[kind]
+    usual = {"model_type": kind, "hidden_size": 4096, "num_hidden_layers": 32,
+             "num_attention_heads": 32, "num_key_value_heads": 8,
+             "max_position_embeddings": 262144}  # fmt: skip
+    shape = shape_of(usual | config, kind)
+    assert shape.linear_layers == states and shape.linear_state_bytes > 0
+    assert parameters(shape).total / 1e9 == pytest.approx(billions, rel=0.01)
+
+
+def test_lists_by_layer_count_where_all_layers_are_alike() -> None:
+    config = CONFIGS["qwen3-30b-a3b"]
+    alike = {"num_experts_per_tok": [8] * 48, "moe_intermediate_size": [768] * 48}
+    assert shape_of(config | alike, "mine") == shape_of(config, "mine")
+    with pytest.raises(CatalogueError, match="num_experts_per_tok"):
+        shape_of(config | {"num_experts_per_tok": [8, 4] * 24}, "mine")
+
+
+def test_windows_of_some_layers_alone() -> None:
+    assert shape_of(DENSE | {"sliding_window": [4096, None]}).window_layers == 16
+    late = {"sliding_window": 4096, "use_sliding_window": True, "max_window_layers": 20}
+    assert shape_of(DENSE | late).window_layers == 12
+    assert shape_of(DENSE | {"sliding_window": 4096, "sliding_window_pattern": 4}).window == 4096

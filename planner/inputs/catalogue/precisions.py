@@ -1,0 +1,98 @@
+"""Read the precision of published weights from a ``config.json``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from planner.errors import CatalogueError
+
+PLACES = ("quantization_config", "quantization", "compression_config")
+NESTED = ("text_config", "llm_config", "language_config")
+BITS = ("bits", "nbits", "w_bit", "weight_bits")
+
+
+def precision_of(config: Mapping[str, Any]) -> str:
+    """Return the precision of most quantised weights; bf16 if the config quantises none.
+
+    Raises CatalogueError naming the key if the precision is not one that is computed.
+    """
+    parts = [config, *(config[key] for key in NESTED if isinstance(config.get(key), Mapping))]
+    for part in reversed(parts):
+        if part.get("expert_dtype"):
+            return _precision(str(part["expert_dtype"]), "expert_dtype")
+        for key in PLACES:
+            if part.get(key):
+                return _of_section(part[key], key)
+    return "bf16"
+
+
+def _of_section(section: Any, key: str) -> str:
+    """Return the precision that a section such as ``quantization_config`` states."""
+    if not isinstance(section, Mapping):
+        raise _unknown(key, section)
+    layers, groups = section.get("quantized_layers"), section.get("config_groups")
+    algorithm = str(section.get("quant_algo") or "")
+    if "mixed" in algorithm.lower() and isinstance(layers, Mapping):
+        named = Counter(
+            str(part.get("quant_algo")) for part in layers.values() if isinstance(part, Mapping)
+        )
+        algorithm = named.most_common(1)[0][0] if named else algorithm
+        return _precision(algorithm, f"{key}.quantized_layers")
+    for field in ("quant_algo", "format", "qformat_weight", "quant_method"):
+        if found := _named(str(section.get(field) or "")):
+            return found
+    if isinstance(groups, Mapping):
+        return _of_groups(groups, f"{key}.config_groups")
+    for field in BITS:
+        if section.get(field) is not None:
+            return _precision(f"int{section[field]}", f"{key}.{field}")
+    for field, name in (("load_in_4bit", "int4"), ("load_in_8bit", "int8")):
+        if section.get(field) is True:
+            return name
+    weights = section.get("global_quant_config")  # AMD Quark
+    if isinstance(weights, Mapping) and isinstance(weights.get("weight"), Mapping):
+        return _precision(str(weights["weight"].get("dtype")), f"{key}.global_quant_config")
+    field = next((name for name in ("quant_algo", "quant_method") if section.get(name)), "")
+    raise _unknown(f"{key}.{field}".rstrip("."), section.get(field, section))
+
+
+def _of_groups(groups: Mapping[str, Any], key: str) -> str:
+    """Return the one precision of the weights of all groups of layers."""
+    found = set()
+    for group in groups.values():
+        weights = group.get("weights") if isinstance(group, Mapping) else None
+        if not isinstance(weights, Mapping):
+            raise _unknown(key, group)
+        kind = "fp" if weights.get("type") == "float" else "int"
+        found.add(_precision(f"{kind}{weights.get('num_bits')}", key))
+    if len(found) != 1:
+        raise _unknown(key, sorted(found))
+    return found.pop()
+
+
+def _named(text: str) -> str:
+    """Return the precision that a name of a method or format contains, or ""."""
+    text = text.lower()
+    for part, precision in (
+        ("fp4", "fp4"), ("fp8", "fp8"), ("naive-quantized", ""), ("float-quantized", "fp8"),
+        ("w4a", "int4"), ("int4", "int4"), ("int8", "int8"), ("w8a", "int8"),
+    ):  # fmt: skip
+        if part in text:
+            return precision
+    return ""
+
+
+def _precision(text: str, key: str) -> str:
+    found = _named(text)
+    if not found:
+        raise _unknown(key, text)
+    return found
+
+
+def _unknown(key: str, value: Any) -> CatalogueError:
+    return CatalogueError(
+        f"config.json: {key} is {value!r:.60}, which is no known precision of weights. Remove it, "
+        "or give bits: 4 or 8."
+    )
