@@ -5,8 +5,9 @@ Pages, the API and reports use it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from django.utils import timezone
@@ -15,6 +16,7 @@ from planner.domain.columns import SHARE
 from planner.domain.options import options_of
 from planner.domain.replay.equal_attainment import EQUAL_SLO
 from planner.domain.serialise import shares_in_time
+from planner.errors import PlannerError
 from planner.models import Proposal, Run
 from planner.outputs.active_plan_metrics import steps_of
 from planner.outputs.options import ExportOptions
@@ -40,7 +42,7 @@ REPLAYED = "periodic"  # policy that replays the active plan: replicas by time o
 
 @dataclass(frozen=True, slots=True)
 class ReplicaChange:
-    """Mean and largest number of replicas of a pool over the window, (before, proposed).
+    """Mean, least and most replicas of a pool over the window, (before, proposed).
 
     Values before are None if there was no such pool.
     """
@@ -48,6 +50,7 @@ class ReplicaChange:
     pool: str
     mean: tuple[float | None, float | None]
     most: tuple[int | None, int | None]
+    least: tuple[int | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ class Proposed:
     better: tuple[ComparedFigure, ...]
     saving: float | None
     pools: tuple[ReplicaChange, ...]
+    total: ReplicaChange  # of all pools together
     notes: tuple[str, ...]
 
 
@@ -81,26 +85,23 @@ def proposed_of(proposal: Proposal) -> Proposed | None:
     if run is None:
         return None
     its, policy = outcome_of(proposal, run)
-    result = run_result(its)
     beside = None
     if base is not None and base.state == Run.State.COMPLETED:
         beside = compare_runs([base, run], policy_per_run=[_base_policy(proposal), proposal.policy])
-    replay = replay_of(proposal)
+    pair, names = compared_policies(proposal, run)
+    result = pair[1]
     notes = list(beside.notes if beside else ())
-    if replay is not None:
-        pair, names = [run_result(replay), result], [REPLAYED, policy]
+    if replay_of(proposal) is not None:
         groups: tuple[Group, ...] = tuple(replay_groups(pair, names, "", ()))
         number = proposal.base.number if proposal.base else ""
         against = f"The active plan (run {number}), replayed on the traffic of the proposal."
     elif beside is not None and base is not None:
-        pair, names = [run_result(base), result], [_base_policy(proposal), policy]
         groups = (beside if its == run else compare_runs([base, its], policy_per_run=names)).groups
         notes += [group.note for group in groups if group.title == REPLAYS and group.note]
         against = f"Run {base.pk}, {_label(pair[0], names[0])}."
         notes += _waiting(proposal)
     else:
-        name = _baseline(result, policy)
-        pair, names = [result, result], [name, policy]
+        name = names[0]
         groups = tuple(replay_groups(pair, names, "", ())) if name else ()
         against = (
             f"{_label(result, name)}, on the same traffic, because no plan is active."
@@ -114,6 +115,7 @@ def proposed_of(proposal: Proposal) -> Proposed | None:
     rows = [row for group in groups if group.title == REPLAYS for row in group.rows]
     # A note on the replayed figures says that they do not compare like with like.
     fair = not any(group.note for group in groups if group.title == REPLAYS)
+    pools, total = _replica_changes(proposal, run)
     return Proposed(
         against=against,
         base_run=base.pk if base else None,
@@ -123,7 +125,8 @@ def proposed_of(proposal: Proposal) -> Proposed | None:
         worse=tuple(_marked_rows(rows, WORSE)),
         better=tuple(_marked_rows(rows, BETTER)),
         saving=_saving(pair, names) if fair else None,
-        pools=tuple(_replica_changes(proposal, run)),
+        pools=pools,
+        total=total,
         notes=tuple(notes),
     )
 
@@ -132,6 +135,20 @@ def replay_of(proposal: Proposal) -> Run | None:
     """Return the completed replay of the active plan on the traffic of the proposal, or None."""
     replay = proposal.replay
     return replay if replay is not None and replay.state == Run.State.COMPLETED else None
+
+
+def compared_policies(proposal: Proposal, run: Run) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the results and the policies of the base and of the proposed run.
+
+    Without a base, the first policy is the baseline of the proposed run, or "".
+    """
+    its, policy = outcome_of(proposal, run)
+    result, base = run_result(its), proposal.base_run
+    if (replay := replay_of(proposal)) is not None:
+        return [run_result(replay), result], [REPLAYED, policy]
+    if base is not None and base.state == Run.State.COMPLETED:
+        return [run_result(base), result], [_base_policy(proposal), policy]
+    return [result, result], [_baseline(result, policy), policy]
 
 
 def outcome_of(proposal: Proposal, run: Run) -> tuple[Run, str]:
@@ -250,21 +267,58 @@ def _marked_rows(rows: Iterable[ComparedFigure], mark: str) -> list[ComparedFigu
     return sorted(marked, key=lambda row: (row.unit != SHARE, -abs(row.changes[-1] or 0.0)))
 
 
-def _replica_changes(proposal: Proposal, run: Run) -> Iterator[ReplicaChange]:
-    """Yield the replicas of each pool before and after."""
-    plan = plan_of(run, options_of(ExportOptions, dict(proposal.options)), timezone.now())
-    after = {pool.name: pool.steps for pool in plan.pools}
-    base = proposal.base
-    before = {pool["name"]: tuple(steps_of(pool)) for pool in base.pools} if base else {}
-    for name in dict.fromkeys([*after, *before]):
-        pair = [_levels(rows.get(name, ())) for rows in (before, after)]
-        yield ReplicaChange(name, (pair[0][0], pair[1][0]), (pair[0][1], pair[1][1]))
+def _replica_changes(
+    proposal: Proposal, run: Run
+) -> tuple[tuple[ReplicaChange, ...], ReplicaChange]:
+    """Return the replicas of each pool before and after, and of all pools."""
+    after = _steps_by_pool(run, dict(proposal.options))
+    if proposal.base is not None:
+        before = {pool["name"]: tuple(steps_of(pool)) for pool in proposal.base.pools}
+    else:
+        before = _baseline_steps(proposal, run)
+    changes = [
+        _change(name, before.get(name, ()), after.get(name, ()))
+        for name in dict.fromkeys([*after, *before])
+    ]
+    return tuple(changes), _change("", _total(before), _total(after))
 
 
-def _levels(steps: Sequence[Step]) -> tuple[float | None, int | None]:
-    """Return the time-weighted mean and the largest number of replicas of steps."""
+def _steps_by_pool(run: Run, options: dict[str, Any]) -> dict[str, tuple[Step, ...]]:
+    """Return the steps of each pool of a run's plan."""
+    plan = plan_of(run, options_of(ExportOptions, options), timezone.now())
+    return {pool.name: pool.steps for pool in plan.pools}
+
+
+def _baseline_steps(proposal: Proposal, run: Run) -> dict[str, tuple[Step, ...]]:
+    """Return the steps of the baseline of a run; {} if it has none with a schedule."""
+    baseline = _baseline(run_result(run), proposal.policy)
+    try:
+        return _steps_by_pool(run, {**proposal.options, "policy": baseline}) if baseline else {}
+    except PlannerError:
+        return {}
+
+
+def _change(pool: str, before: Sequence[Step], after: Sequence[Step]) -> ReplicaChange:
+    """Return the change of a pool between two schedules."""
+    (mean, least, most), (mean_after, least_after, most_after) = _levels(before), _levels(after)
+    return ReplicaChange(pool, (mean, mean_after), (most, most_after), (least, least_after))
+
+
+def _total(pools: Mapping[str, Sequence[Step]]) -> list[Step]:
+    """Return the steps of all pools together."""
+    steps = [step for pool in pools.values() for step in pool]
+    edges = sorted({edge for step in steps for edge in (step.begins, step.ends)})
+    return [
+        Step(begins, ends, sum(s.replicas for s in steps if s.begins <= begins < s.ends))
+        for begins, ends in pairwise(edges)
+    ]
+
+
+def _levels(steps: Sequence[Step]) -> tuple[float | None, int | None, int | None]:
+    """Return the time-weighted mean, the least and the most replicas of steps."""
     seconds = [(step.ends - step.begins).total_seconds() for step in steps]
     if not steps or not sum(seconds):
-        return None, None
+        return None, None, None
     replica_seconds = sum(s * step.replicas for s, step in zip(seconds, steps, strict=True))
-    return replica_seconds / sum(seconds), max(step.replicas for step in steps)
+    counts = [step.replicas for step in steps]
+    return replica_seconds / sum(seconds), min(counts), max(counts)

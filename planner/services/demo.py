@@ -20,8 +20,8 @@ from planner.services.runs import run_create
 from planner.services.scenarios import scenario_create
 from planner.services.traces import trace_ingest_path
 
-DEMO_USER = "demo"
-__all__ = ["DEMO_NAME", "DEMO_USER", "demo_ensure"]
+DEMO_USER, DEMO_APPROVER = "demo", "demo-approver"
+__all__ = ["DEMO_APPROVER", "DEMO_NAME", "DEMO_USER", "demo_ensure"]
 
 CODE_MODEL, CHAT_MODEL = "llama-3.1-8b", "llama-3.1-70b"
 CODE_GPU, CHAT_GPU = "A100-80GB", "H100-SXM"
@@ -30,6 +30,9 @@ CURRENT_REPLICAS = {"us-east": (5, 3), "us-west": (4, 2)}  # replicas of (code, 
 
 def demo_ensure(*, password: str) -> Run | None:
     """Create the demo if it was never created, and return its newest run.
+
+    Two people share the password: one plans, the other approves, so that both sides of a review
+    can be tried.
 
     A removed demo scenario is not created again: the login shows that it existed.
     """
@@ -40,6 +43,7 @@ def demo_ensure(*, password: str) -> Run | None:
             with transaction.atomic():
                 user = User.objects.create_superuser(DEMO_USER, password=password)
                 user.join(current_workspace(), User.Role.ADMIN)
+                User.objects.create_user(DEMO_APPROVER, password=password, role=User.Role.APPROVER)
                 trace = trace_ingest_path(
                     path=path,
                     options=IngestOptions(name=path.name, format="demand"),

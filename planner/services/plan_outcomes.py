@@ -57,7 +57,7 @@ def due_periods(now: datetime) -> list[tuple[ActivePlan, Period]]:
         open_periods = [
             period for period in active_periods(plan, now) if (plan.pk, period[0]) not in done
         ]
-        known_until = _traffic_known_until(plan.run) if open_periods and plan.run else None
+        known_until = traffic_known_until(plan.run) if open_periods and plan.run else None
         if known_until is not None:
             waiting += [(plan, period) for period in open_periods if period[1] - HOUR < known_until]
     return sorted(waiting, key=lambda period: period[1][1])
@@ -130,7 +130,7 @@ def outcome_judge(
     return outcome
 
 
-def _traffic_known_until(run: Run) -> datetime | None:
+def traffic_known_until(run: Run) -> datetime | None:
     """Return until when all traffic of a run is known; None if one of its traces is gone."""
     ends = []
     for source in text.outline(run.document)["traffic"]["sources"]:

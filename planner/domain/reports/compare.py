@@ -36,11 +36,16 @@ from planner.domain.reports.over_time import Load, demand_chart, replicas_chart
 from planner.domain.reports.policies import (
     Outcome,
     Row,
+    Span,
     cost_chart,
     outcomes_of,
     parameters_section,
     policies_table,
+    redundancy,
+    redundancy_text,
+    saving_change,
     simulation_section,
+    span_text,
     tightest_tier,
 )
 from planner.domain.reports.schedule import Schedule, schedule_from, schedule_of, schedule_table
@@ -52,8 +57,6 @@ from planner.inputs.scenario.schema.test_days import LEVELS
 
 STATIC = "static"
 TODAY = "today"
-LOST_REPLICA = "replica_lost"  # kind of test day
-NOTHING = 0.005  # smaller differences of cost are shown as none
 MWH = 1000.0  # kWh
 
 
@@ -214,7 +217,7 @@ def _schedule(its: Comparison) -> Schedule | None:
     return found
 
 
-def _replicas(its: Comparison, schedule: Schedule | None, key: str) -> tuple[int, int] | None:
+def _replicas(its: Comparison, schedule: Schedule | None, key: str) -> Span | None:
     """Return the least and the most replicas of a policy: as scheduled, else as simulated."""
     if schedule is not None and not schedule.by_itself and schedule.totals:
         return min(schedule.totals), max(schedule.totals)
@@ -226,16 +229,10 @@ def _replicas(its: Comparison, schedule: Schedule | None, key: str) -> tuple[int
     return round(min(totals)), round(max(totals))
 
 
-def _span(counts: tuple[int, int]) -> str:
-    """Return the least and the most as text."""
-    low, high = counts
-    return f"{high:,}" if low == high else f"{low:,} to {high:,}"
-
-
 def _answer(its: Comparison, schedule: Schedule | None) -> str:
     """Return what to run, in a sentence."""
     counts = _replicas(its, schedule, its.key)
-    what = "" if counts is None else f" {_span(counts)} replica{'s' * (counts[1] != 1)}:"
+    what = "" if counts is None else f" {span_text(counts)} replica{'s' * (counts[1] != 1)}:"
     return f"Run{what} {its.plan.outcome.label}."
 
 
@@ -251,7 +248,7 @@ def _tiles(its: Comparison, schedule: Schedule | None) -> Iterator[Fact]:
     yield from _replicas_tile(its, schedule)
     outcome, base = its.plan.outcome, its.base
     yield Fact(
-        f"Cost {its.window_words}", outcome.cost_usd, "$", **_change(its.saving(its.key)),
+        f"Cost {its.window_words}", outcome.cost_usd, "$", **saving_change(its.saving(its.key)),
         note=_against(its),
     )  # fmt: skip
     yield from _attainment_tile(its)
@@ -260,7 +257,7 @@ def _tiles(its: Comparison, schedule: Schedule | None) -> Iterator[Fact]:
     if energy >= MWH:
         energy, unit = energy / MWH, "MWh"
     yield Fact(
-        f"Energy {its.window_words}", energy, unit, **_change(saved),
+        f"Energy {its.window_words}", energy, unit, **saving_change(saved),
         note=f"{figure(outcome.carbon_kg)} kg CO₂e",
     )  # fmt: skip
     yield _risk_tile(its)
@@ -276,20 +273,10 @@ def _replicas_tile(its: Comparison, schedule: Schedule | None) -> Iterator[Fact]
         today = _replicas(its, schedule_of(its.tables, TODAY), TODAY)
     ratio = schedule.ratio() if schedule is not None else ""
     yield Fact(
-        "Replicas", _span(counts),
-        change="" if today is None else f"today {_span(today)}",
+        "Replicas", span_text(counts),
+        change="" if today is None else f"today {span_text(today)}",
         note=f"P:D {ratio} at peak" if ratio else "",
     )  # fmt: skip
-
-
-def _change(saved: float | None) -> dict[str, Any]:
-    """Return the change and the meaning of a tile, of the share that is saved."""
-    if saved is None:
-        return {}
-    if abs(saved) < NOTHING:
-        return {"change": "no saving"}
-    change = signed_percent(-saved, 0)
-    return {"change": change, "meaning": Meaning.SAVING if saved > 0 else Meaning.NEUTRAL}
 
 
 def _against(its: Comparison) -> str:
@@ -331,29 +318,9 @@ def _risk_tile(its: Comparison) -> Fact:
         failing = len(plan.level.failing)
         days = f"Fails {failing} test day{'s' * (failing != 1)}"
         return Fact("Risk", days, note=price, meaning=Meaning.MISSED)
-    redundant, share = _redundancy(its)
-    if redundant is None or share is None:
-        return Fact("Risk", None, note=price)
-    what = "N+1" if redundant else f"N+1 {percent(share, 0)} of the time" if share else "Not N+1"
-    return Fact("Risk", what, note=price, meaning=Meaning.MET if redundant else Meaning.RISK)
-
-
-def _redundancy(its: Comparison) -> tuple[bool | None, float | None]:
-    """Return whether the plan survives the loss of a replica, and in which share of the time.
-
-    It has to survive on the test day and in the window. The smaller share counts. None: unknown.
-    """
-    outcome = its.plan.outcome
-    targets = [outcome.target(tier) or 0.0 for tier in outcome.tiers
-               if tier not in its.frame.deferrable]  # fmt: skip
-    shares = [] if outcome.survives is None else [outcome.survives]
-    passed = [share >= max(targets, default=1.0) for share in shares]
-    for day in its.tests.days:
-        if day.kind == LOST_REPLICA and its.key in day.policies:
-            on_day = day.policies[its.key]
-            passed.append(on_day.passes)
-            shares += [share for share in on_day.attainment.values() if share is not None]
-    return (all(passed) if passed else None), min(shares, default=None)
+    redundant, share = redundancy(plan.outcome, its.tests.days, its.frame.deferrable)
+    meaning = {True: Meaning.MET, False: Meaning.RISK, None: Meaning.NEUTRAL}[redundant]
+    return Fact("Risk", redundancy_text(redundant, share), note=price, meaning=meaning)
 
 
 def _next_level(its: Comparison) -> str:
@@ -393,7 +360,7 @@ def _plan_note(its: Comparison, plan: Plan) -> str:
     """Return the test days that a plan passes, or the size of the static fleet."""
     if plan.name == STATIC:
         counts = _replicas(its, schedule_of(its.tables, plan.outcome.name), plan.outcome.name)
-        return "" if counts is None else f"{_span(counts)} replicas, always"
+        return "" if counts is None else f"{span_text(counts)} replicas, always"
     if plan.level is not None and not plan.level.qualifies:
         return f"fails {len(plan.level.failing)} test days"
     return "N+1" if plan.level is not None and plan.level.spare else "without N+1"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,11 +10,14 @@ from typing import Any
 from planner.domain import columns
 from planner.domain.columns import Column
 from planner.domain.deserialise import from_json
+from planner.domain.formats import percent, signed_percent
+from planner.domain.recommend.figures import TestDayFigures
 from planner.domain.report import (
     Axis,
     Chart,
     Form,
     Head,
+    Meaning,
     Role,
     Section,
     Series,
@@ -31,6 +34,9 @@ from planner.domain.results.figures import (
     START_TABLE,
 )
 
+LOST_REPLICA = "replica_lost"  # kind of test day
+Span = tuple[int, int]  # least and most replicas
+NO_SAVING = 0.005  # smaller differences of cost are shown as none
 ORACLE = "uses future data"
 DETAILS = {HOUR_TABLE: "GPU-hours", REQUEST_TABLE: "Requests", START_TABLE: "Starts"}
 UNITS = {
@@ -90,6 +96,49 @@ def tightest_tier(outcome: Outcome, tiers: Iterable[str] = ()) -> str | None:
     known = {tier: share for tier, share in outcome.slo_attainment.items() if share is not None}
     among = [tier for tier in tiers if tier in known] or list(known)
     return min(among, key=lambda tier: known[tier] - (outcome.target(tier) or 0.0), default=None)
+
+
+def redundancy(
+    outcome: Outcome, days: Iterable[TestDayFigures], deferrable: Collection[str]
+) -> tuple[bool | None, float | None]:
+    """Return whether a policy survives the loss of a replica, and in which share of the time.
+
+    It has to survive on the test day and in the window. The smaller share counts. None: unknown.
+    """
+    targets = [outcome.target(tier) or 0.0 for tier in outcome.tiers if tier not in deferrable]
+    shares = [] if outcome.survives is None else [outcome.survives]
+    passed = [share >= max(targets, default=1.0) for share in shares]
+    for day in days:
+        if day.kind == LOST_REPLICA and outcome.name in day.policies:
+            on_day = day.policies[outcome.name]
+            passed.append(on_day.passes)
+            shares += [share for share in on_day.attainment.values() if share is not None]
+    return (all(passed) if passed else None), min(shares, default=None)
+
+
+def redundancy_text(redundant: bool | None, share: float | None) -> str | None:
+    """Return the redundancy in words; None if it is not known."""
+    if redundant is None or share is None:
+        return None
+    if redundant:
+        return "N+1"
+    return f"N+1 {percent(share, 0)} of the time" if share else "Not N+1"
+
+
+def span_text(counts: Span) -> str:
+    """Return the least and the most replicas as text."""
+    low, high = counts
+    return f"{high:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def saving_change(saved: float | None) -> dict[str, Any]:
+    """Return the change and the meaning of a tile, of the share that is saved."""
+    if saved is None:
+        return {}
+    if abs(saved) < NO_SAVING:
+        return {"change": "no saving"}
+    change = signed_percent(-saved, 0)
+    return {"change": change, "meaning": Meaning.SAVING if saved > 0 else Meaning.NEUTRAL}
 
 
 def cost_chart(outcomes: Sequence[Outcome], recommended: str | None) -> Iterator[Chart]:

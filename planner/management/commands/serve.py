@@ -29,7 +29,7 @@ from planner.installation import COMMAND
 from planner.models import User
 from planner.models.workspace import MAIN, within
 
-DEMO_USER = "demo"
+DEMO_USER, DEMO_APPROVER = "demo", "demo-approver"
 DEFAULT_PORT = 8000
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -95,6 +95,7 @@ class Command(BaseCommand):
                 self.stdout.write(f"Headroom is running at http://{options['host']}:{port}")
                 if demo:
                     self.stdout.write(f"Demo login: user {DEMO_USER}, password {password}")
+                    self.stdout.write(f"Demo approver: user {DEMO_APPROVER}, the same password")
                 elif self._nobody():
                     self.stdout.write(
                         f"Nobody has an account yet. `{COMMAND} user add NAME --role admin` prints "
@@ -127,15 +128,17 @@ class Command(BaseCommand):
     def _demo(self) -> str:
         """Create the demo's user, trace, scenario and first run; return the password."""
         password = kept_secret(settings.HEADROOM_DATA_DIR / "demo-login.txt", random_bytes=12)
-        user = User.objects.filter(username=DEMO_USER).first()
-        if user is None:
+        people = User.objects.filter(username__in=(DEMO_USER, DEMO_APPROVER))
+        if not people.filter(username=DEMO_USER).exists():
             from planner.services.demo import demo_ensure  # slow to import, needed once
 
             with within(MAIN):
                 demo_ensure(password=password)
-        elif not user.check_password(password):  # the file was lost, or is from another folder
-            user.set_password(password)
-            user.save(update_fields=["password"])
+        else:
+            for user in people:
+                if not user.check_password(password):  # the file was lost, or is another folder's
+                    user.set_password(password)
+                    user.save(update_fields=["password"])
         connection.close()  # this process only waits from here on
         return password
 

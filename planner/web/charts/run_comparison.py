@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle
 
 import polars as pl
 
-from planner.outputs.render.figure import DASHES, PALETTE, Figure, figure, line
+from planner.outputs.render.figure import DASHES, GREY, PALETTE, Figure, figure, line
 from planner.web.charts.over_time import axis_title, steps, times
 
 HOUR_MS = 3.6e6
@@ -17,11 +18,13 @@ HOUR_MS = 3.6e6
 class Course:
     """The ready replicas of a run over time.
 
-    ``table`` has columns time, ready and, where it is known, usd_per_hour.
+    ``table`` has columns time, ready and, where it is known, usd_per_hour. ``base``: the others
+    are changes of it.
     """
 
     label: str
     table: pl.DataFrame
+    base: bool = False
 
 
 def course_figure(
@@ -35,7 +38,10 @@ def course_figure(
     if len(drawn) < 2:
         return None
     lines = []
-    for i, course in enumerate(drawn):
+    with_base = any(course.base for course in drawn)
+    looks = iter(zip(cycle(PALETTE), cycle(DASHES)))
+    for course in drawn:
+        colour, dash = (GREY, "dash") if course.base else next(looks)
         rows = steps(course.table, "time", value, every="1h")
         after = (rows["time"].dt.epoch("ms") - rows["time"].dt.epoch("ms").min()) / HOUR_MS
         lines.append(
@@ -43,11 +49,14 @@ def course_figure(
                 after.round(4).to_list() if apart else times(rows, "time", clock),
                 rows[value].round(3),
                 course.label,
-                PALETTE[i % len(PALETTE)],
-                dash=DASHES[i % len(DASHES)],
+                colour,
+                dash=dash,
+                width=3.0 if with_base and not course.base else 2.0,
                 line_shape="hv",
                 hover=f"%{{y:,.4~g}} {unit}",
             )
         )
     x = "hours from the start of each window" if apart else axis_title(clock)
+    if with_base:  # the text above says what it shows
+        return figure(lines, height=220, x=x if apart else "", together=True)
     return figure(lines, height=340, x=x, y=unit, together=True)

@@ -21,10 +21,10 @@ class RulesForm(DressedForm):
         help_text="Default: authors do not approve their proposals.",
     )
     admin_above_usd_30d = forms.FloatField(
-        label="An admin above, $ in 30 days",
+        label="Budget, $ in 30 days",
         required=False,
         min_value=0,
-        help_text="Require an admin approval above it. Empty: never.",
+        help_text="Above it, an admin must approve. Empty: no budget.",
     )
     required = forms.BooleanField(
         label="Plans take effect by proposals alone",

@@ -7,9 +7,21 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from planner.domain.formats import figure
+from django.utils import timezone
+
+from planner.domain.formats import NOTHING
+from planner.domain.reports.change import change_tiles, simulated
+from planner.domain.reports.policies import Span, span_text
 from planner.models import Proposal, ProposalEntry, Run, User
-from planner.outputs.proposal_changes import REPLAYED, Proposed, outcome_of, proposed_of, replay_of
+from planner.outputs.proposal_changes import (
+    REPLAYED,
+    Proposed,
+    ReplicaChange,
+    compared_policies,
+    outcome_of,
+    proposed_of,
+    replay_of,
+)
 from planner.outputs.render.figure import RED, Figure, points
 from planner.selectors.policies import policies_in_order
 from planner.selectors.review import approvals_of, authors_of, proposal_entries, review_rules
@@ -19,6 +31,7 @@ from planner.selectors.runs import run_result, run_tables
 from planner.services.access import may_administer, may_approve, may_plan
 from planner.services.approval import missing_approvals, why_not_approvable, why_outdated
 from planner.services.proposals import CHART, SETTING
+from planner.services.review_checks import checks_of
 from planner.web.charts.run_comparison import Course, course_figure
 from planner.web.pages.run_comparison import Line, course_of, figure_line, setting_line
 
@@ -53,6 +66,7 @@ class Threaded:
 def proposal_context(proposal: Proposal, user: User) -> dict[str, Any]:
     entries = proposal_entries(proposal)
     proposed = proposed_of(proposal)
+    may_say, undecided = may_plan(user), proposal.is_undecided
     return {
         "proposal": proposal,
         "colour": STATE_COLOURS[proposal.state],
@@ -62,18 +76,18 @@ def proposal_context(proposal: Proposal, user: User) -> dict[str, Any]:
         "groups": _groups(proposed),
         "worse": _lines(proposed.worse) if proposed else [],
         "better": _lines(proposed.better) if proposed else [],
-        "pools": [_pool(pool) for pool in proposed.pools] if proposed else [],
+        **(_difference(proposal, proposed) if proposed else {}),
         "rules": review_rules(),
-        "missing": missing_approvals(proposal) if proposal.is_undecided else "",
+        "missing": missing_approvals(proposal) if undecided else "",
         "approvals": approvals_of(proposal),
-        "stale": why_outdated(proposal) if proposal.is_undecided else "",
+        "stale": why_outdated(proposal) if undecided else "",
         "why_not": why_not_approvable(proposal, user) if may_approve(user) else "",
         "may_decide": may_approve(user),
         "mine": user.pk in authors_of(proposal) or may_administer(user),
-        "may_say": may_plan(user),
+        "may_say": may_say,
         "reviewers": proposal.reviewers.all(),
-        "askable": _askable(proposal) if may_plan(user) and proposal.is_undecided else [],
-        "amendable": _runs_like(proposal) if may_plan(user) and proposal.is_undecided else [],
+        "askable": _askable(proposal) if may_say and undecided else [],
+        "amendable": _runs_like(proposal) if may_say and undecided else [],
         "holds": proposal.plans.filter(until=None).exists(),
         **_charts(proposal, entries),
     }
@@ -101,10 +115,42 @@ def _lines(rows: Iterable[ComparedFigure]) -> list[Line]:
     return [figure_line(row) for row in rows]
 
 
-def _pool(pool: Any) -> tuple[str, str, str, str, str]:
-    """Return a pool's name and its mean and largest replica counts, before and as proposed."""
-    words = [figure(value) if value is not None else "–" for value in (*pool.mean, *pool.most)]
-    return pool.pool, words[0], words[1], words[2], words[3]
+def _difference(proposal: Proposal, proposed: Proposed) -> dict[str, Any]:
+    """Return tiles, checks, and the replicas of each pool, now and as proposed."""
+    assert proposal.run is not None
+    pair, names = compared_policies(proposal, proposal.run)
+    before, after = (simulated(*each) for each in zip(pair, names, strict=True))
+    total, pools = proposed.total, list(proposed.pools)
+    return {
+        "tiles": list(change_tiles(before, after, _spans(total), proposed.saving)),
+        "checks": checks_of(proposal, pair[1], after, timezone.now()),
+        "pools": [_pool(pool, total) for pool in (*pools, *([total] if len(pools) > 1 else []))],
+    }
+
+
+def _spans(change: ReplicaChange) -> tuple[Span | None, Span | None]:
+    """Return the least and most replicas, before and as proposed."""
+    before, after = (
+        None if low is None or high is None else (low, high)
+        for low, high in zip(change.least, change.most, strict=True)
+    )
+    return before, after
+
+
+def _pool(change: ReplicaChange, total: ReplicaChange) -> dict[str, Any]:
+    """Return a pool's name and replicas, and the change of their mean, if both are known.
+
+    A pool that one of two known plans lacks has 0 replicas there.
+    """
+    known = [mean is not None for mean in total.mean]
+    before, after = (
+        span_text(span or (0, 0)) if is_known else NOTHING
+        for span, is_known in zip(_spans(change), known, strict=True)
+    )
+    was, will_be = (mean or 0.0 for mean in change.mean)
+    more = round(will_be - was, 2) if all(known) else None
+    words = NOTHING if more is None else f"{more:+.3g}".replace("-", "−") if more else "0"
+    return {"name": change.pool, "before": before, "after": after, "more": more, "change": words}
 
 
 def _askable(proposal: Proposal) -> list[User]:
@@ -135,7 +181,7 @@ def _charts(proposal: Proposal, entries: Sequence[ProposalEntry]) -> dict[str, F
     other, policy, label = _other(proposal)
     courses = [_course(*outcome_of(proposal, run), "Proposed")]
     if other is not None:
-        courses.insert(0, _course(other, policy, label))
+        courses.insert(0, _course(other, policy, label, base=True))
     drawn = [course for course in courses if course is not None]
     comments = [entry for entry in entries if entry.revision == proposal.revision]
     result = run_result(run)
@@ -184,26 +230,25 @@ def _place(text: str) -> float | str:
 
 
 def _other(proposal: Proposal) -> tuple[Run | None, str, str]:
-    """Return the run, policy and label that the proposal is compared with.
+    """Return the run and the policy that the proposal is compared with, and their label.
 
     Use the replay of the active plan, else the base run, else the baseline of the proposed run.
     """
     if (replay := replay_of(proposal)) is not None:
-        return replay, REPLAYED, "In force"
+        return replay, REPLAYED, "Now"
     base = proposal.base_run
     if base is not None and base.state == Run.State.COMPLETED:
         policy = proposal.base.policy if proposal.base and proposal.base.run_id == base.pk else ""
-        return base, policy, f"Run {base.pk}"
+        return base, policy, "Now"
     result = run_result(proposal.run) if proposal.run else {}
     baseline = str(result.get("baseline") or "")
-    label = ((result.get("policies") or {}).get(baseline) or {}).get("label", baseline)
-    return (proposal.run, baseline, label) if baseline else (None, "", "")
+    return (proposal.run, baseline, "Now") if baseline else (None, "", "")
 
 
-def _course(run: Run, policy: str, label: str) -> Course | None:
+def _course(run: Run, policy: str, label: str, *, base: bool = False) -> Course | None:
     known = policies_in_order(run_result(run))
     if not run_tables(run):
         return None
     beside = ComparedRun(run.pk, "", "", policy if policy in known else "", "", "", None, None)
     course = course_of(run, beside)
-    return Course(label, course.table) if course else None
+    return Course(label, course.table, base) if course else None

@@ -54,14 +54,15 @@ def test_a_story_in_pages(planner: User, approver: User, viewer: User) -> None:
     url = f"/proposals/{proposal.pk}/"
     assert made.url == url
     text = text_of(pia.get(url))
-    assert f"in place of run {first.run.pk}" in text and "horizon.period_s" in text
+    assert f"active plan {active_plans().get().number}" in text and "horizon.period_s" in text
+    shown = pia.get(url).context
+    cost = next(tile for tile in shown["tiles"] if tile.unit == "$")
     # 300 of 500 dollars; at the attainment of what is there 1 - 300 * 800 / 480 / 500.
-    assert "Saved at equal attainment 0.0%" in text
-    assert (
-        text.index("What gets worse") < text.index("SLO attainment: IW-F")
-        and "4 points worse" in text
-    )
-    assert "You cannot approve it" not in text and 'value="approve"' not in text
+    assert (cost.value, cost.change, cost.note) == (300.0, "no saving", "now $500")
+    assert [check.passed for check in shown["checks"]] == [False, None, None, None, False]
+    assert "SLO attainment: IW-F" in [line.label for line in shown["worse"]]
+    assert [(pool["before"], pool["after"]) for pool in shown["pools"]] == [("2 to 5", "1 to 4")]
+    assert 'value="approve"' not in text
     assert json_in(pia.get(url), "replica-data")["data"][1]["name"] == "Proposed"
     assert "Looser" in text_of(anna.get("/proposals/", {"show": "for-me"}))
     act = f"{url}act/"
@@ -99,8 +100,9 @@ def test_a_plan_that_was_not_replayed_says_so(planner: User, approver: User) -> 
     run.result["policies"] = {}
     run.save()
     made = propose(by=planner, title="Planned alone", run=run)
-    text = text_of(signed_in(planner).get(f"/proposals/{made.pk}/"))
-    assert f"Run {run.pk} planned and replayed nothing" in text and "not known" in text
+    page = signed_in(planner).get(f"/proposals/{made.pk}/")
+    assert f"Run {run.pk} planned and replayed nothing" in text_of(page)
+    assert [check.passed for check in page.context["checks"]] == [None, None, None, None, False]
 
 
 def test_rules_are_for_admins(planner: User, admin: User) -> None:

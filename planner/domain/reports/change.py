@@ -1,0 +1,176 @@
+"""Report what a proposal changes: the five figures that decide, and the checks of its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from planner.domain.deserialise import from_json
+from planner.domain.formats import figure, percent
+from planner.domain.recommend.figures import TestDayFigures
+from planner.domain.report import Fact, Form, Meaning
+from planner.domain.reports.policies import (
+    Outcome,
+    Span,
+    redundancy,
+    redundancy_text,
+    saving_change,
+    span_text,
+    tightest_tier,
+)
+
+SEASON = timedelta(days=7)  # demand repeats by week, so older data lacks the latest week
+POINTS = 0.0005  # smaller differences of a share are shown as none
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A gate of a proposal; ``passed`` is None if it is not known."""
+
+    name: str
+    passed: bool | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """The outcome of a policy in a stored result, with the test days that it was tried on."""
+
+    outcome: Outcome
+    days: tuple[TestDayFigures, ...]
+    deferrable: frozenset[str]
+
+    @property
+    def tier(self) -> str | None:
+        """Return the tier that is nearest to its target, of those that cannot wait."""
+        tiers = [tier for tier in self.outcome.slo_attainment if tier not in self.deferrable]
+        return tightest_tier(self.outcome, tiers)
+
+    @property
+    def redundancy(self) -> tuple[bool | None, float | None]:
+        """Return whether it survives the loss of a replica, and in which share of the time."""
+        return redundancy(self.outcome, self.days, self.deferrable)
+
+    def required_days(self, levels: Mapping[str, Any]) -> list[bool]:
+        """Return whether it passes each required day, of the lowest level that recommends it."""
+        key = self.outcome.name
+        level = next((name for name, row in levels.items() if row.get("policy") == key), None)
+        return [
+            day.policies[key].passes
+            for day in self.days
+            if key in day.policies
+            and (day.required_by(level) if level and day.level else day.required)
+        ]
+
+
+def simulated(result: Mapping[str, Any], policy: str) -> Simulated | None:
+    """Return the outcome of ``policy`` in a stored result; None if it was not simulated."""
+    figures = (result.get("policies") or {}).get(policy)
+    if not figures:
+        return None
+    days = tuple(from_json(TestDayFigures, day) for day in result.get("test_days") or ())
+    outcome = from_json(Outcome, {**figures, "name": policy})
+    return Simulated(outcome, days, frozenset(result.get("deferrable") or ()))
+
+
+def change_tiles(
+    before: Simulated | None,
+    after: Simulated | None,
+    replicas: tuple[Span | None, Span | None],
+    saving: float | None,
+) -> Iterator[Fact]:
+    """Yield replicas, cost, SLO attainment, energy and risk as proposed, with what is now.
+
+    ``saving`` is the share of the cost that is saved at equal SLO attainment, if it is known.
+    """
+    now, proposed = replicas
+    yield Fact("Replicas", proposed and span_text(proposed), note=_now(now and span_text(now)))
+    if after is None:
+        return
+    then, its = before.outcome if before else None, after.outcome
+    was_usd = _now(figure(then.cost_usd, "$") if then else None)
+    yield Fact("Cost", its.cost_usd, "$", note=was_usd, **saving_change(saving))
+    if (tier := after.tier) is not None:
+        yield _attainment(its, then, tier)
+    energy = 1 - its.energy_kwh / then.energy_kwh if then and then.energy_kwh else None
+    was_kwh = _now(figure(then.energy_kwh, "kWh") if then else None)
+    yield Fact("Energy", its.energy_kwh, "kWh", note=was_kwh, **saving_change(energy))
+    survives, share = after.redundancy
+    meaning = {True: Meaning.MET, False: Meaning.RISK, None: Meaning.NEUTRAL}[survives]
+    was = redundancy_text(*before.redundancy) if before else None
+    yield Fact("Risk", redundancy_text(survives, share), note=_now(was), meaning=meaning)
+
+
+def _attainment(its: Outcome, then: Outcome | None, tier: str) -> Fact:
+    """Return the SLO attainment of a tier, with its change in points."""
+    share, was = its.slo_attainment[tier], then.slo_attainment.get(tier) if then else None
+    points = None if share is None or was is None else share - was
+    met = all(its.slo_met.values())
+    return Fact(
+        f"SLO attainment, {tier}", share, form=Form.SHARE,
+        change="" if points is None or abs(points) < POINTS
+        else f"{100 * points:+.1f} points".replace("-", "−"),
+        note=_now(None if was is None else percent(was)),
+        meaning=Meaning.MET if met else Meaning.MISSED,
+    )  # fmt: skip
+
+
+def checks(
+    after: Simulated | None,
+    levels: Mapping[str, Any],
+    *,
+    usd_30d: float | None,
+    budget_usd_30d: float | None,
+    data_age: timedelta | None,
+) -> Iterator[Check]:
+    """Yield the gates: SLO met, N+1, test days, budget and fresh data.
+
+    ``levels`` are the levels of assurance of the result. ``data_age`` is the time since the
+    traffic ends; None if it has no calendar.
+    """
+    unknown = "Not simulated."
+    if after is None:
+        yield from (Check(name, None, unknown) for name in ("SLO met", "N+1", "Test days passed"))
+    else:
+        yield _slo_check(after)
+        survives, share = after.redundancy
+        detail = redundancy_text(survives, share) or unknown
+        yield Check("N+1", survives, "Survives the loss of a replica." if survives else detail)
+        passed = after.required_days(levels)
+        yield Check(
+            "Test days passed", all(passed) if passed else None,
+            f"{sum(passed)} of {len(passed)} required days." if passed else "None were simulated.",
+        )  # fmt: skip
+    yield _budget_check(usd_30d, budget_usd_30d)
+    if data_age is None:
+        yield Check("Fresh data", None, "Its traffic has no calendar date.")
+    else:
+        days = max(0, data_age.days)
+        yield Check("Fresh data", data_age <= SEASON, f"The traffic ended {days:,} days ago.")
+
+
+def _slo_check(after: Simulated) -> Check:
+    its, missed = after.outcome, [tier for tier, met in after.outcome.slo_met.items() if not met]
+    if missed:
+        return Check("SLO met", False, f"Missed for {' and '.join(missed)}.")
+    tier = after.tier
+    if tier is None:
+        return Check("SLO met", None, "No tier has a request.")
+    target = its.target(tier)
+    against = "" if target is None else f", target {percent(target, 0)}"
+    return Check("SLO met", True, f"{percent(its.slo_attainment[tier])} for {tier}{against}.")
+
+
+def _budget_check(usd_30d: float | None, budget: float | None) -> Check:
+    if budget is None:
+        return Check("Within budget", None, "The review rules have no budget.")
+    if usd_30d is None:
+        return Check("Within budget", None, "The cost is not known.")
+    words = f"{figure(usd_30d, '$')} of {figure(budget, '$')} in 30 days."
+    return Check("Within budget", usd_30d <= budget, words)
+
+
+def _now(text: str | None) -> str:
+    return f"now {text}" if text else ""
