@@ -59,6 +59,8 @@ NEAREST: Mapping[str, tuple[str, ...]] = {
     "blackwell": ("blackwell", "hopper", "ampere", "ada"),
     "ada": ("ada", "ampere", "hopper", "blackwell"),
     "ampere": ("ampere", "hopper", "ada", "blackwell"),
+    "rubin": ("blackwell", "hopper", "ampere", "ada"),
+    "volta": ("ampere", "hopper", "ada", "blackwell"),
     "": ("hopper", "ampere", "blackwell", "ada"),
 }
 # Precisions to take factors from, in this order, if a precision was not measured on a family.

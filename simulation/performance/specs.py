@@ -39,6 +39,8 @@ class GpuSpec:
     network_bytes_s: float | None = None  # to another node, one direction, per GPU
     gpus_per_node: int = 8
     family: str = ""  # ampere, ada, hopper, blackwell, cdna3, gaudi ...
+    vendor: str = ""  # NVIDIA, AMD, Intel, Google, AWS; "" if unknown
+    year: int = 0  # in which the family first shipped; 0 if unknown
 
 
 @dataclass(frozen=True, slots=True)

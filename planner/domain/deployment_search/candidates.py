@@ -42,8 +42,8 @@ from simulation.search.values import Instance, Mode
 
 KV_CACHE = "bf16"  # the engines' default
 PRECISIONS = ("bf16", "fp8", "fp4")  # precisions to quantise to, from the most bits to the fewest
-# Engines that support a family of GPUs; default (NVIDIA): all.
-RUNS_ON = {"cdna3": ("vllm", "sglang"), "gaudi": ("vllm",), "battlemage": ("vllm",)}
+# Engines that support a vendor's GPUs; default (NVIDIA): all.
+RUNS_ON = {"AMD": ("vllm", "sglang"), "Intel": ("vllm",), "Google": ("vllm",), "AWS": ("vllm",)}
 SHARED_CURVES = 9  # decimals to which two factors count as equal
 MODELLED = Provenance("modelled", "operators at published peaks, as kind: roofline")
 
@@ -82,7 +82,7 @@ def instances_of(
     evaluated = 0
     for done, gpu in enumerate(gpus):
         report(done / len(gpus), f"Arrangements of {gpu.name}")
-        runs = RUNS_ON.get(gpu.family, ENGINES)
+        runs = RUNS_ON.get(gpu.vendor, ENGINES)
         engines = tuple(engine for engine in wanted_engines if engine in runs)
         for weights in precisions(published):
             can_compute = weights == published or bool(gpu.peak_flops.get(weights))

@@ -17,10 +17,11 @@ GIGA, TERA = 1e9, 1e12
 # Shares of the TDP for GPUs without a measurement. They lie between those that the authors of
 # splitwise-sim chose for A100 (0.16, 1, 0.63) and for H100 (0.11, 1, 0.54).
 ASSUMED_WATTS = {"idle": 0.12, "prefill": 1.0, "decode": 0.6}
-GPU_FACTS = (
-    "memory_bytes", "bandwidth_bytes_s", "peak_flops", "tdp_w", "link_bytes_s", "network_bytes_s",
-    "watts",
-)  # fmt: skip
+# Facts of a GPU type, with their keys in gpus.yaml. The last three may be missing.
+GPU_FACTS = {
+    "memory_bytes": "memory_bytes", "bandwidth_bytes_s": "bandwidth_gb_s", "peak_flops": "tflops",
+    "tdp_w": "tdp_w", "link_bytes_s": "link_gb_s", "network_bytes_s": "network_gb_s",
+}  # fmt: skip
 # Tokens of a sequence over which its KV cache is averaged, if bytes per token depend on it (sliding
 # windows, fixed states): prompt and output of a chat with some history.
 TYPICAL_CONTEXT = 4096
@@ -43,10 +44,11 @@ def gpu(name: str) -> GpuSpec:
 
 
 def gpu_sources(name: str) -> dict[str, Provenance]:
-    """Return the source of each fact of a GPU type, by ``GPU_FACTS``."""
+    """Return the source of each known fact of a GPU type, by ``GPU_FACTS`` and "watts"."""
     entry = _gpu_entry(name)
     texts, named = read("gpus")["sources"], entry.get("sources", {})
-    keys = {fact: named.get(fact, entry["source"]) for fact in GPU_FACTS}
+    facts = [fact for fact, key in GPU_FACTS.items() if key in entry] + ["watts"]
+    keys = {fact: named.get(fact, entry["source"]) for fact in facts}
     sources = {
         fact: Provenance("assumed" if key.startswith("assumed") else entry["kind"], texts[key])
         for fact, key in keys.items()
@@ -124,8 +126,10 @@ def published_parameters(name: str) -> float | None:
 
 def _gpu(entry: Mapping[str, Any]) -> GpuSpec:
     """Build a GPU type from its entry, in SI units."""
-    tdp = float(entry["tdp_w"])
-    watts = entry.get("watts") or {state: share * tdp for state, share in ASSUMED_WATTS.items()}
+    watts = entry.get("watts") or {
+        state: share * entry["tdp_w"] for state, share in ASSUMED_WATTS.items()
+    }
+    vendor, year = vendor_and_year(entry["family"])
     sources = gpu_sources(entry["name"])
     return GpuSpec(
         name=entry["name"],
@@ -136,12 +140,24 @@ def _gpu(entry: Mapping[str, Any]) -> GpuSpec:
         provenance=_summary(entry["kind"], sources),
         bandwidth_bytes_s=entry["bandwidth_gb_s"] * GIGA,
         peak_flops={name: peak * TERA for name, peak in entry["tflops"].items()},
-        tdp_w=tdp,
-        link_bytes_s=entry["link_gb_s"] * GIGA,
-        network_bytes_s=entry["network_gb_s"] * GIGA,
+        tdp_w=float(entry["tdp_w"]) if "tdp_w" in entry else None,
+        link_bytes_s=_in_bytes(entry.get("link_gb_s")),
+        network_bytes_s=_in_bytes(entry.get("network_gb_s")),
         gpus_per_node=entry["gpus_per_node"],
         family=entry["family"],
+        vendor=vendor,
+        year=year,
     )
+
+
+def vendor_and_year(family: str) -> tuple[str, int]:
+    """Return the vendor of a GPU family and the year it first shipped; ("", 0) if unknown."""
+    vendor, year = read("gpus")["families"].get(family, ("", 0))
+    return str(vendor), int(year)
+
+
+def _in_bytes(gb_s: float | None) -> float | None:
+    return None if gb_s is None else gb_s * GIGA
 
 
 def _summary(kind: str, sources: Mapping[str, Provenance]) -> Provenance:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.errors import CatalogueError
-from planner.inputs.catalogue.hardware import SHAPE_FIELDS
+from planner.inputs.catalogue.hardware import SHAPE_FIELDS, vendor_and_year
 from simulation.errors import SimulationError
 from simulation.performance.specs import BYTES, GpuSpec, ModelShape, ModelSpec, Provenance
 
@@ -82,11 +82,15 @@ def gpu_spec(name: str, facts: Mapping[str, Any], provenance: Provenance) -> Gpu
             raise CatalogueError(
                 f"GPU {name}: {field} is {values[field]:g}, above tdp_w ({limit:g}). Correct one."
             )
+    family = str(facts.get("family") or "")
+    vendor, year = vendor_and_year(family)
     return GpuSpec(
         name=name,
         provenance=provenance,
         peak_flops=peaks,
-        family=str(facts.get("family") or ""),
+        family=family,
+        vendor=vendor,
+        year=year,
         **values,
     )
 

@@ -27,7 +27,9 @@ from planner.inputs.fleet.pools import (
 )
 
 Body = Mapping[str, Any]
-GPUS = re.compile(r"^((nvidia|amd|habana)\.(com|ai)/(gpu|gaudi)|gpu)$")
+GPUS = re.compile(
+    r"^((nvidia|amd|habana)\.(com|ai)/(gpu|gaudi)|google\.com/tpu|aws\.amazon\.com/neuron(device)?|gpu)$"
+)
 # Labels of nodes that name a GPU type or a cloud instance.
 GPU_LABELS = re.compile(
     r"gpu[-.]?(product|name|type|model|class)|accelerator|instance-type|gpu-instance", re.IGNORECASE

@@ -232,6 +232,38 @@ def test_a_compose_file_is_read():
     assert pool.engine_version == "0.9.1"
 
 
+@pytest.mark.parametrize(
+    ("label", "value", "resource", "count", "gpu"),
+    [
+        ("cloud.google.com/gke-tpu-accelerator", "tpu-v6e-slice", "google.com/tpu", 8, "TPU-v6e"),
+        ("cloud.google.com/gke-tpu-accelerator", "tpu7x", "google.com/tpu", 4, "TPU-v7"),
+        ("node.kubernetes.io/instance-type", "trn2.48xlarge", "aws.amazon.com/neuron", 16,
+         "Trainium2"),
+        ("amd.com/gpu.product-name", "AMD_Instinct_MI325X_OAM", "amd.com/gpu", 8, "MI325X"),
+        ("node.kubernetes.io/instance-type", "gx3d-160x1792x8gaudi3", "habana.ai/gaudi", 8,
+         "Gaudi-3"),
+        ("node.kubernetes.io/instance-type", "BM.GPU.MI355X.8", "amd.com/gpu", 8, "MI355X"),
+    ],
+)  # fmt: skip
+def test_accelerators_of_all_vendors(label, value, resource, count, gpu):
+    text = f"""\
+        kind: Deployment
+        metadata: {{name: any}}
+        spec:
+          template:
+            spec:
+              nodeSelector: {{{label}: {value}}}
+              containers:
+                - name: s
+                  image: vllm/vllm-openai:v0.10.1
+                  args: [--model, ibm-granite/granite-4.0-h-small]
+                  resources: {{limits: {{{resource}: {count}}}}}
+        """
+    pool = one(text)
+    assert (pool.gpu, pool.gpus) == (gpu, count)
+    assert "gpu" not in pool.needs
+
+
 def test_several_gpu_types_are_asked_about():
     text = """\
         kind: Deployment
