@@ -5,8 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import numpy as np
+
 from simulation.arrays import BoolArray, FloatArray, IntArray
 from simulation.fleet import Fleet
+
+# Upper bounds in seconds of the latency histograms of llm-d's components (``GeneralLatencyBuckets``
+# in pkg/metrics of github.com/llm-d/llm-d-router), up to two minutes.
+LATENCY_BOUNDS_S: FloatArray = np.array([
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30,
+    45, 60, 120,
+])  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,6 +66,20 @@ class Observation:
     # Input tokens/s requested from the model by users of the pool's region since the last decision,
     # wherever they are served. Deferrable requests do not count.
     asked_tps: FloatArray | None = None
+    # Prompt tokens that the ready instances have not computed yet.
+    backlog: FloatArray | None = None
+    # Of the ready instance with most of it: KV tokens in use and needed by waiting requests over
+    # its KV tokens; and KV tokens that its waiting requests need.
+    fullest: FloatArray | None = None
+    longest: FloatArray | None = None
+    # Mean over ready instances of the larger of two shares: waiting requests of QUEUE_DEPTH, and KV
+    # memory in use of KV_SHARE.
+    saturation: FloatArray | None = None
+    # [pools, buckets] first tokens by TTFT, and completed requests by TBT, since
+    # the last decision, for a policy with ``wants_signals``: the buckets end at
+    # LATENCY_BOUNDS_S, and at a tenth of it. The last bucket is open. None: not counted
+    ttft_counts: IntArray | None = None
+    tbt_counts: IntArray | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

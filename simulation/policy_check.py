@@ -17,7 +17,14 @@ from simulation.fleet import Fleet, KvLink, Pool, Region, Tier
 from simulation.performance.linear import LinearProfile
 from simulation.performance.specs import GpuSpec, Provenance
 from simulation.policies.wrappers.observation_log import ObservationLog
-from simulation.policy import Actions, Observation, ScalingPolicy, Signals, actions_of
+from simulation.policy import (
+    LATENCY_BOUNDS_S,
+    Actions,
+    Observation,
+    ScalingPolicy,
+    Signals,
+    actions_of,
+)
 from simulation.trace import Trace
 
 Factory = Callable[[], ScalingPolicy]
@@ -98,6 +105,12 @@ def observations(fleet: Fleet) -> Iterator[Observation]:
             deferred=None if i % 7 == 5 else rng.integers(0, 50, pools),
             load=np.where(has_ready, 2 * rng.random(pools), float(i % 2)),
             asked_tps=rng.uniform(0, 1e4, pools),
+            backlog=np.where(has_ready, rng.uniform(0, 1e5, pools), 0.0),
+            fullest=np.where(has_ready, 2 * rng.random(pools), 0.0),
+            longest=np.where(has_ready, rng.uniform(0, 1e4, pools), 0.0),
+            saturation=np.where(has_ready, 2 * rng.random(pools), 0.0),
+            ttft_counts=rng.integers(0, 9, (pools, len(LATENCY_BOUNDS_S) + 1)),
+            tbt_counts=rng.integers(0, 9, (pools, len(LATENCY_BOUNDS_S) + 1)),
         )
 
 

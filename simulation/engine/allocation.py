@@ -18,6 +18,7 @@ from simulation.errors import SimulationError
 from simulation.faults import failing_starts
 from simulation.fleet import BATCHING, ROUTERS, SCHEDULERS, WHEN_FULL, Fleet, Pool, Tier
 from simulation.performance.profile import iteration_s
+from simulation.policy import LATENCY_BOUNDS_S
 from simulation.results import REJECTED, UNFINISHED
 from simulation.start_times import StartUp
 from simulation.trace import CachedTokens, PrefixBlocks, Trace, previous_turns
@@ -153,6 +154,8 @@ def allocate(
         tier_limit=tier_limit,
         tier_gap=tier_gap,
         tier_end=tier_end,
+        latency_bounds=LATENCY_BOUNDS_S.copy(),
+        latency_counts=np.zeros((2, len(pools), len(LATENCY_BOUNDS_S) + 1), np.int64),
         caches=caches,
         nodes=nodes,
         buckets=buckets,

@@ -36,6 +36,7 @@ from simulation.engine.prefix import cache_blocks, evict_for, longest_cached_pre
 from simulation.engine.progress import iteration_end
 from simulation.engine.queues import next_queue, steps_in_order
 from simulation.engine.routing_order import rank
+from simulation.engine.signals import TTFT, count_latency
 from simulation.engine.state import HEAD
 from simulation.fleet import BATCHING
 from simulation.lifecycle import DRAINING, READY
@@ -91,6 +92,7 @@ def finish_run(state: Any, slot: int, t: float) -> int:
             ttft = t + state.latency[request.home, pool.region] + pool.start_s - request.arrival
             pool.ttft_sum += ttft
             pool.ttft_n += 1
+            count_latency(state, TTFT, instance.pool, ttft)
             if ttft > state.tier_limit[request.tier]:
                 pool.late_first += 1
         if pool.hands and generated < request.osl:

@@ -11,12 +11,17 @@ from typing import Any
 import numpy as np
 
 from simulation.compiler import kernel
-from simulation.engine.routing_order import pool_used
+from simulation.engine.progress import iterations_done
 from simulation.lifecycle import READY
 
 # Rows of ``counts`` and ``amounts``.
 COUNTS = _READY, _STARTING, _DRAINING, _SPARE, _WAITING, _DEFERRED = tuple(range(6))
-AMOUNTS = _UTILISATION, _LOAD, _INPUT_TPS, _ASKED_TPS = tuple(range(4))
+AMOUNTS = (
+    _UTILISATION, _LOAD, _INPUT_TPS, _ASKED_TPS, _BACKLOG, _FULLEST, _LONGEST, _SATURATION,
+) = tuple(range(8))  # fmt: skip
+# Defaults of the utilization detector of llm-d's endpoint picker (github.com/llm-d/llm-d-router,
+# pkg/epp/framework/plugins/flowcontrol/saturationdetector/utilization/README.md).
+QUEUE_DEPTH, KV_SHARE = 5, 0.8
 
 
 @kernel
@@ -55,7 +60,7 @@ def read_observation(
             for home in range(state.latency.shape[0]):
                 if state.latency[home, pool.region] < np.inf:
                     counts[_DEFERRED, p] += state.deferred_home[state.pool_services[i], home]
-        amounts[_UTILISATION, p], amounts[_LOAD, p] = _utilisation_and_load(state, p, t)
+        _read_instances(state, p, t, amounts)
         amounts[_INPUT_TPS, p] = pool.arrived_tokens / since_s
         pool.arrived_tokens = 0
         amounts[_ASKED_TPS, p] = 0.0
@@ -72,22 +77,32 @@ def read_observation(
 
 
 @kernel
-def _utilisation_and_load(state: Any, p: int, t: float) -> tuple[float, float]:
-    """Return KV memory utilization and load (``Observation``) of a pool; 0 if none is ready."""
+def _read_instances(state: Any, p: int, t: float, amounts: Any) -> None:
+    """Fill the amounts of a pool that its ready instances give (``Observation``); 0 without any."""
     pool = state.pools[p]
+    for row in (_UTILISATION, _LOAD, _BACKLOG, _FULLEST, _LONGEST, _SATURATION):
+        amounts[row, p] = 0.0
     if pool.ready == 0:
-        return 0.0, 0.0
-    used = pool_used(state, p, t)
-    pending, queued, sequences = 0, 0, 0
+        return
+    used, pending, queued, sequences = 0, 0, 0, 0
     for slot in range(pool.first, pool.first + pool.top):
         instance = state.instances[slot]
         if instance.status == READY:
+            kv = instance.kv + iterations_done(instance, t) * instance.decodes
+            used += kv
             pending += instance.pending
             queued += instance.queued
             sequences += instance.running + instance.waiting
-    load = max(
+            full = (kv + instance.queued) / pool.kv_capacity
+            amounts[_FULLEST, p] = max(amounts[_FULLEST, p], full)
+            amounts[_LONGEST, p] = max(amounts[_LONGEST, p], instance.queued)
+            busy = max(instance.waiting / QUEUE_DEPTH, kv / pool.kv_capacity / KV_SHARE)
+            amounts[_SATURATION, p] += busy / pool.ready
+    amounts[_UTILISATION, p] = used / (pool.ready * pool.kv_capacity)
+    # ``pending`` holds one for each request beside its tokens.
+    amounts[_BACKLOG, p] = max(pending - sequences, 0)
+    amounts[_LOAD, p] = max(
         (used + queued) / (pool.ready * pool.usable),
         pending / (pool.ready * pool.budget),
         sequences / (pool.ready * pool.max_batch),
     )
-    return used / (pool.ready * pool.kv_capacity), load

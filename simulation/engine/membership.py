@@ -24,6 +24,7 @@ from simulation.engine.heaps import batch_finish, batch_push, batch_remove, deli
 from simulation.engine.prefix import cache_blocks, evict_for, free_request, hold_blocks
 from simulation.engine.queues import prepend, take_head
 from simulation.engine.routing_order import rank
+from simulation.engine.signals import TENFOLD_TBT, count_latency
 from simulation.engine.starts import retire
 from simulation.engine.state import HEAD, NEXT_WAITING, S_HIT, S_LOOKED_UP
 from simulation.fleet import WHEN_FULL
@@ -72,6 +73,7 @@ def complete(state: Any, slot: int, r: int, t: float) -> None:
         gap = (t - request.first) / (request.osl - 1)
         pool.tbt_sum += gap
         pool.tbt_n += 1
+        count_latency(state, TENFOLD_TBT, state.instances[slot].pool, 10 * gap)
     end = t + state.latency[request.home, pool.region] + pool.start_s - request.arrival
     pool.done += 1
     if gap > state.tier_gap[request.tier] or end > state.tier_end[request.tier]:

@@ -43,8 +43,11 @@ class Observer:
             self._state.handle, now, since_s, self._router_pool, self._asked_of, self._asked,
             counts, amounts, self._before, measured,
         )  # fmt: skip
+        if self._wants_signals:
+            latencies = self._state.latency_counts.copy()
+            self._state.latency_counts[:] = 0
         ready, starting, draining, spare, waiting, deferred = counts
-        utilisation, load, input_tps, asked_tps = amounts
+        utilisation, load, input_tps, asked_tps, backlog, fullest, longest, saturation = amounts
         return Observation(
             time_s=now,
             ready=ready,
@@ -58,6 +61,12 @@ class Observer:
             spare=spare,
             load=load,
             asked_tps=asked_tps,
+            backlog=backlog,
+            fullest=fullest,
+            longest=longest,
+            saturation=saturation,
+            ttft_counts=latencies[signals.TTFT] if self._wants_signals else None,
+            tbt_counts=latencies[signals.TENFOLD_TBT] if self._wants_signals else None,
         )
 
 

@@ -13,8 +13,22 @@ from simulation.engine.progress import iterations_done
 from simulation.lifecycle import LENT, OFF
 from simulation.policy import Signals
 
+TTFT, TENFOLD_TBT = range(2)  # rows of State.latency_counts
 # Rows of the table that ``read_signals`` fills, in the order of the fields of Signals.
 COUNT = len(fields(Signals))
+
+
+@kernel
+def count_latency(state: Any, kind: int, p: int, seconds: float) -> None:
+    """Count a latency of pool ``p`` in its bucket; ``kind`` is TTFT or TENFOLD_TBT."""
+    low, high = 0, state.latency_bounds.shape[0]
+    while low < high:
+        middle = (low + high) // 2
+        if seconds <= state.latency_bounds[middle]:
+            high = middle
+        else:
+            low = middle + 1
+    state.latency_counts[kind, p, low] += 1
 
 
 @kernel

@@ -336,6 +336,9 @@ class State:
     tier_limit: Annotated[Array, "f8", "T"]  # TTFT limit in seconds; inf: none
     tier_gap: Annotated[Array, "f8", "T"]  # TBT limit in seconds; inf: none
     tier_end: Annotated[Array, "f8", "T"]  # E2E limit in seconds; inf: none
+    latency_bounds: Annotated[Array, "f8", "bounds"]  # upper bounds of buckets, seconds
+    # TTFT, and ten times TBT, since the last scaling decision (engine.signals)
+    latency_counts: Annotated[Array, "i8", "2, P, bounds + 1"]
     caches: Annotated[Array, CACHE, "S"]  # prefix caches, see engine.prefix
     nodes: Annotated[Array, NODE, "nodes"]
     buckets: Annotated[Array, "i4", "buckets"]

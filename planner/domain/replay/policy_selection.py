@@ -8,9 +8,9 @@ from planner.domain.replay.replay import check_policy
 from planner.domain.study import Study
 from planner.errors import ScenarioError
 from planner.inputs.scenario.schema import Scenario
-from planner.policies.base import SEPARATOR, Policy
+from planner.policies.base import SEPARATOR, Group, Policy
 from planner.policies.choice import ALL, policy_of
-from planner.policies.registry import TRAITS
+from planner.policies.registry import TRAITS, traits_of
 from planner.policies.user_policies import policy_names
 
 
@@ -83,8 +83,15 @@ def missing_baselines(
 
 
 def _all_policies(scenario: Scenario) -> list[Policy]:
-    """Return all policies, those of the scenario with its parameters."""
+    """Return all policies, those of the scenario with its parameters.
+
+    Autoscalers of other systems are compared only if the scenario lists them.
+    """
     listed = {policy.name for policy in scenario.policies}
-    others = (policy_of(name) for name in policy_names() if name not in listed)
+    others = (
+        policy_of(name)
+        for name in policy_names()
+        if name not in listed and traits_of(name).group != Group.OPPONENT
+    )
     order = {name: i for i, name in enumerate(policy_names())}
     return sorted([*scenario.policies, *others], key=lambda policy: order[policy.name])

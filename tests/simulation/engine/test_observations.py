@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
+from simulation.engine.compiled_observation import KV_SHARE
 from simulation.engine.run import simulate
 from simulation.fleet import KvLink, Tier
 from simulation.policies.static import Static
 from simulation.policies.wrappers.observation_log import ObservationLog
+from simulation.policy import LATENCY_BOUNDS_S
 from tests.simulation.builders import fleet, pool, profile, trace
 
 BIG = profile(kv=100_000, budget=256)
@@ -41,6 +43,29 @@ def test_rates_add_up_to_the_tokens_of_the_trace(busy):
     )
     assert prefill == pytest.approx(result.trace.input_tokens.sum(), rel=1e-9)
     assert decode == pytest.approx(result.trace.output_tokens.sum(), rel=1e-9)
+
+
+def test_latencies_are_counted_once_and_in_their_buckets(busy):
+    result, seen = busy
+    for name, scale, latency in (
+        ("ttft_counts", 1.0, result.requests.ttft_s),
+        ("tbt_counts", 0.1, result.requests.tbt_s),
+    ):
+        counts = np.sum([getattr(look, name)[0] for look in seen], axis=0)
+        edges = [0.0, *LATENCY_BOUNDS_S * scale, np.inf]
+        known = latency[~np.isnan(latency)]
+        assert counts.tolist() == np.histogram(np.nextafter(known, 0), edges)[0].tolist()
+
+
+def test_instances_together_give_the_readings_of_the_pool(busy):
+    _, seen = busy
+    for look in seen:
+        # The fullest instance is at least as full as the mean.
+        assert look.fullest[0] >= look.utilisation[0] - 1e-12
+        assert look.saturation[0] >= look.utilisation[0] / KV_SHARE - 1e-9
+        assert look.backlog[0] >= 0 and look.longest[0] >= 0
+    assert seen[-1].backlog[0] == seen[-1].saturation[0] == 0
+    assert max(look.backlog[0] for look in seen) > 0
 
 
 def test_busy_time_adds_up_to_the_hours_counted(busy):

@@ -10,6 +10,7 @@ from simulation.policy import Observation, Signals
 
 PER_POOL = ("ready", "starting", "draining", "waiting")
 INTEGERS = ("preemptions", "failed")
+OF_INSTANCES = ("backlog", "fullest", "longest", "saturation")
 RATES = ("busy", "sm_activity", "prefill_tps", "decode_tps", "batch", "evicted_tps")
 
 
@@ -47,6 +48,8 @@ def seen(time_s: float, ready: Any, **fields: Any) -> Observation:
         spare=column("spare"),
         load=column("load", np.float64),
         asked_tps=column("asked_tps", np.float64),
+        **{name: column(name, np.float64) for name in OF_INSTANCES},
+        **{name: fields.pop(name, None) for name in ("ttft_counts", "tbt_counts")},
     )
     assert not fields, fields
     return observation

@@ -1,0 +1,1 @@
+"""Compare the capabilities of today's field with published laws and real systems."""

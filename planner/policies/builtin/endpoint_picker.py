@@ -1,0 +1,130 @@
+"""Model llm-d's autoscaling: KEDA on the signals of the endpoint picker."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal, Self, get_args
+
+from pydantic import Field, model_validator
+
+from planner.policies.base import (
+    Above,
+    Factor,
+    Group,
+    Interval,
+    Policy,
+    Traits,
+    TunedParameter,
+    factors,
+)
+from planner.policies.context import BuiltPolicy, PolicyContext
+from planner.schema_types import Count, Delay, Milliseconds, Section
+from simulation.policies.endpoint_picker import SETTINGS, Signal
+from simulation.policies.endpoint_picker import EndpointPicker as Rule
+from simulation.policies.feedback import TBT, TTFT
+from simulation.policies.parts.hpa_behaviour import Way
+
+Target = Annotated[float, Field(gt=0, le=1e9)]
+FACTORS = TunedParameter("target_factor", factors(1.5, 0.25, 10))
+SIGNALS: dict[str, Signal] = {f"epp-{signal}": signal for signal in get_args(Signal)}
+
+
+class ScalingWay(Section):
+    """The ``behavior`` of a horizontal pod autoscaler in one direction."""
+
+    percent: Factor = 0.0  # step in per cent of the replicas; the larger of both steps applies
+    replicas: Count = 0  # step in replicas
+    period_s: Annotated[float, Field(ge=1, le=1800)] = 15.0  # seconds per step
+    window_s: Delay = 0.0  # stabilization window, seconds
+
+    def rule(self) -> Way:
+        """Return the limits for the simulation."""
+        return Way(self.percent, self.replicas, self.period_s, self.window_s)
+
+
+class EndpointPicker(Policy):
+    """KEDA on a signal of llm-d's endpoint picker, with its second trigger."""
+
+    kinds: ClassVar = {
+        "epp-queue": Traits(
+            "llm-d, KEDA on queue",
+            "KEDA on requests that llm-d's endpoint picker holds, and on running requests.",
+            Group.OPPONENT,
+            complexity=14,
+        ),
+        "epp-saturation": Traits(
+            "llm-d, KEDA on pool saturation",
+            "KEDA on the pool saturation of the endpoint picker, and on running requests.",
+            Group.OPPONENT,
+            complexity=14,
+        ),
+        "epp-tokens": Traits(
+            "llm-d, KEDA on token backlog",
+            "KEDA on seconds of prefill backlog, and on KV memory.",
+            Group.OPPONENT,
+            complexity=14,
+        ),
+        "epp-latency": Traits(
+            "llm-d, KEDA on latency over SLO",
+            "KEDA on P90 latency over its SLO, clamped and averaged.",
+            Group.OPPONENT,
+            complexity=15,
+        ),
+    }
+
+    name: Literal["epp-queue", "epp-saturation", "epp-tokens", "epp-latency"]
+    # Per replica: requests held, saturation, seconds of backlog. Latency: share of the SLO that
+    # scales out. Default: 1, 0.7, 1.5 and 0.55, as published.
+    target: Target | None = None
+    # Per replica: running requests, running requests, KV memory. Latency: share of the SLO that
+    # scales in. Default: 16, 16, 0.8 and 0.4.
+    second_target: Target | None = None
+    target_factor: Above = 1.0  # factor on both targets
+    prefill_tps: Target | None = None  # prompt tokens/s of a replica. Default: of its profile
+    # SLO of the latency signal. Default of both: the tightest of the interactive tiers.
+    ttft_ms: Milliseconds | None = None
+    tbt_ms: Milliseconds | None = None  # the same for TBT
+    tolerance: Factor = Rule.tolerance  # deviation without action
+    min_replicas: Count = Rule.min_replicas  # smallest count
+    # How fast it scales out: percent, replicas, period_s, window_s. Default: as published.
+    up: ScalingWay | None = None
+    down: ScalingWay | None = None  # the same for scale-in
+    interval_s: Interval = Rule.interval_s  # seconds between decisions
+
+    @model_validator(mode="after")
+    def _band(self) -> Self:
+        out, below = self.targets
+        if self.name == "epp-latency" and below >= out:
+            raise ValueError("second_target of epp-latency must be below target")
+        return self
+
+    @property
+    def targets(self) -> tuple[float, float]:
+        """Return both targets, given or published, times ``target_factor``."""
+        setting = SETTINGS[SIGNALS[self.name]]
+        first, second = self.target or setting.target, self.second_target or setting.second
+        return first * self.target_factor, second * self.target_factor
+
+    @property
+    def tuned_parameter(self) -> TunedParameter:
+        return FACTORS
+
+    @property
+    def parameter_to_tune(self) -> TunedParameter | None:
+        return super().parameter_to_tune if self.target is None else None
+
+    def build(self, context: PolicyContext) -> BuiltPolicy:
+        first, second = self.targets
+        return context.with_current_fleet(Rule(
+            signal=SIGNALS[self.name],
+            target=first,
+            second_target=second,
+            prefill_tps=self.prefill_tps,
+            tolerance=self.tolerance,
+            min_replicas=self.min_replicas,
+            ttft_s=context.tightest_s(TTFT) if self.ttft_ms is None else self.ttft_ms / 1000,
+            tbt_s=context.tightest_s(TBT) if self.tbt_ms is None else self.tbt_ms / 1000,
+            up=None if self.up is None else self.up.rule(),
+            down=None if self.down is None else self.down.rule(),
+            interval_s=self.interval_s,
+            name=self.key,
+        ))  # fmt: skip

@@ -1,0 +1,247 @@
+"""llm-d's autoscaling: KEDA on the signals of the endpoint picker (EPP).
+
+Sources, all in github.com/llm-d/llm-d: ``docs/architecture/autoscaling/keda-epp.md`` (signals) and
+``slo-aware-keda.md`` (control law), and the ScaledObjects of
+``guides/workload-autoscaling/keda-epp``, ``keda-epp-token-aware`` and ``slo-aware`` (thresholds and
+behaviour), read in November 2026.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from simulation.arrays import FloatArray, IntArray
+from simulation.engine.compiled_observation import QUEUE_DEPTH
+from simulation.errors import SimulationError
+from simulation.fleet import Fleet
+from simulation.performance.profile import Profile, iteration_s
+from simulation.policies.parts.endpoints import initial_counts
+from simulation.policies.parts.hpa_behaviour import HpaBehaviour, Way
+from simulation.policies.parts.stability import ROUNDING
+from simulation.policy import (
+    LATENCY_BOUNDS_S,
+    ComputedParameter,
+    Gauge,
+    Observation,
+    ScalingPolicy,
+)
+
+Signal = Literal["queue", "saturation", "tokens", "latency"]
+LOOK_S = 15.0  # polling interval of the ScaledObjects, and sync period of the HPA controller
+RATE_S, MEAN_S, CLAMP, QUANTILE = 60.0, 45.0, 2.0, 0.9  # recording rules of the latency signal
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The published setting of a signal.
+
+    ``target`` and ``second`` are the thresholds of its two triggers. Of latency, they are the
+    shares of the SLO above which it scales out, and below which it scales in.
+    """
+
+    words: str
+    target: float
+    second: float
+    up: Way
+    down: Way
+
+
+AT_ONCE, AFTER_5_MIN = Way(100, 0, 15, 0), Way(100, 0, 15, 300)
+SETTINGS: dict[Signal, Setting] = {
+    "queue": Setting("requests in the picker's queue", 1.0, 16.0, AT_ONCE, AFTER_5_MIN),
+    "saturation": Setting("pool saturation", 0.7, 16.0, AT_ONCE, AFTER_5_MIN),
+    "tokens": Setting("prefill backlog, s", 1.5, 0.8, Way(0, 1, 180, 0), Way(0, 1, 300, 300)),
+    "latency": Setting("P90 latency over SLO", 0.55, 0.4, Way(100, 4, 60, 30), Way(0, 1, 120, 180)),
+}
+
+
+def idle_prefill_tps(profile: Profile) -> float:
+    """Return the prefill velocity V_P: a full chunk over its time to first token when idle."""
+    chunk = profile.max_batch_tokens
+    return chunk / (float(iteration_s(profile, 0, 0, chunk, chunk**2 / 2)) + profile.start_s)
+
+
+def quantile(counts: IntArray, bounds_s: FloatArray, share: float = QUANTILE) -> FloatArray:
+    """Return ``histogram_quantile`` of Prometheus, ``[pools]``; NaN without observations.
+
+    ``counts [pools, buckets]`` are per bucket, not cumulative. The last bucket is open, so a
+    quantile in it is its lower bound.
+    """
+    upto = counts.cumsum(axis=1)
+    total = upto[:, -1]
+    rank = share * total
+    bucket = np.argmax(upto >= rank[:, None] - ROUNDING, axis=1)
+    closed = np.minimum(bucket, len(bounds_s) - 1)
+    pools = np.arange(len(counts))
+    lower = np.where(closed > 0, bounds_s[closed - 1], 0.0)
+    inside = counts[pools, closed]
+    part = (rank - (upto[pools, closed] - inside)) / np.where(inside > 0, inside, 1)
+    value = lower + (bounds_s[closed] - lower) * np.clip(part, 0, 1)
+    out: FloatArray = np.where(bucket == len(bounds_s), bounds_s[-1], value)
+    return np.where(total > 0, out, np.nan)
+
+
+def replicas_by_latency(
+    saturation: FloatArray, present: IntArray, ready: IntArray, out_above: float, in_below: float
+) -> IntArray:
+    """Return the replicas that the control law asks for, by clamped mean ``saturation``.
+
+    While replicas start, the step out counts only what they will not cover: the credit
+    ready / present. The step in uses the signal without the credit.
+    """
+    n = np.maximum(present, 1)
+    credit = np.where((ready > 0) & (ready < present), ready / n, 1.0)
+    up = present + np.ceil(present * (saturation * credit / out_above - 1) - ROUNDING)
+    down = present - np.floor(present * (1 - saturation / in_below) + ROUNDING)
+    out: IntArray = np.where(
+        saturation > out_above, up, np.where(saturation < in_below, down, present)
+    ).astype(np.int64)
+    return out
+
+
+def replicas_by_total(
+    total: FloatArray, target: float, present: IntArray, tolerance: float
+) -> IntArray:
+    """Return what an HPA asks for with a trigger of type AverageValue."""
+    asked = total / target
+    near = np.abs(asked - present) <= (tolerance + ROUNDING) * present
+    out: IntArray = np.where(near, present, np.ceil(asked - ROUNDING)).astype(np.int64)
+    return out
+
+
+@dataclass(eq=False)
+class EndpointPicker(ScalingPolicy):
+    """Scale each pool by the KEDA triggers of llm-d, under the HPA that KEDA makes.
+
+    - queue: requests held at the picker and running requests, each per replica.
+    - saturation: the pool's saturation and running requests. The saturation is one number, so its
+      trigger never asks for more than saturation / target replicas.
+    - tokens: backlog of prompt tokens over the prefill velocity, and replicas' worth of KV memory.
+    - latency: the control law on P90 of TTFT and TBT over their limits, clamped and averaged.
+
+    The picker holds what exceeds its limit of waiting requests per replica. ``target`` and
+    ``second_target`` default to the published ones. ``prefill_tps`` defaults to a full chunk over
+    its idle TTFT. ``ttft_s`` and ``tbt_s`` are limits, one or one per pool; NaN: none.
+    """
+
+    signal: Signal = "queue"
+    target: float | None = None
+    second_target: float | None = None
+    prefill_tps: float | None = None
+    ttft_s: float | FloatArray = np.nan
+    tbt_s: float | FloatArray = np.nan
+    tolerance: float = 0.1
+    min_replicas: int = 1
+    up: Way | None = None
+    down: Way | None = None
+    interval_s: float = LOOK_S
+    name: str = ""
+    wants_signals: bool = True
+
+    def __post_init__(self) -> None:
+        if self.signal not in SETTINGS:
+            raise SimulationError(f"There is no signal {self.signal!r}. Use {', '.join(SETTINGS)}.")
+        published = SETTINGS[self.signal]
+        self._set = replace(
+            published,
+            target=self.target or published.target,
+            second=self.second_target or published.second,
+            up=self.up or published.up,
+            down=self.down or published.down,
+        )
+        self.name = self.name or f"epp-{self.signal}"
+        if self.signal == "latency" and self._set.second >= self._set.target:
+            raise SimulationError(f"Policy {self.name!r}: second_target must be below target.")
+
+    def reset(self, fleet: Fleet) -> IntArray:
+        counts = initial_counts(fleet)
+        self._behaviour = HpaBehaviour(self._set.up, self._set.down, counts)
+        self._least = np.where(counts > 0, self.min_replicas, 0)
+        roles = [pool.role for pool in fleet.pools]
+        # The token triggers belong to one role each. The others apply to every pool.
+        phases = self.signal == "tokens"
+        self._prefills = np.array([not phases or role != "decode" for role in roles])
+        self._decodes = np.array([not phases or role != "prefill" for role in roles])
+        self._velocity = np.array([
+            self.prefill_tps or idle_prefill_tps(pool.profile) for pool in fleet.pools
+        ])  # fmt: skip
+        self._limits = [np.broadcast_to(s, len(counts)) for s in (self.ttft_s, self.tbt_s)]
+        if self.signal == "latency" and np.isnan(self._limits).all():
+            raise SimulationError(f"Policy {self.name!r} needs a tier with a limit on TTFT or TBT.")
+        self._counted: deque[tuple[IntArray, IntArray]] = deque(maxlen=self._looks(RATE_S))
+        self._means: deque[FloatArray] = deque(maxlen=self._looks(MEAN_S))
+        return counts
+
+    def decide(self, observation: Observation) -> IntArray:
+        present = observation.ready + observation.starting
+        asked = self._asked(observation, present)
+        # KEDA wakes a pool without pods on requests that wait for it.
+        asked = np.where(present > 0, np.maximum(asked, self._least), observation.waiting > 0)
+        return np.array([
+            self._behaviour.limited(p, observation.time_s, int(present[p]), int(asked[p]))
+            for p in range(len(present))
+        ], np.int64)  # fmt: skip
+
+    def gauge(self, observation: Observation) -> Gauge:
+        latency = self.signal == "latency"
+        values = self.saturation if latency else self._triggers(observation)[0][0]
+        per = values if latency else values / np.maximum(observation.ready, 1)
+        low = self._set.second if latency else self._set.target * (1 - self.tolerance)
+        high = self._set.target * (1.0 if latency else 1 + self.tolerance)
+        return Gauge(self._set.words, latency or self.signal == "saturation", per, high, low)
+
+    def computed_parameters(self) -> tuple[ComputedParameter, ...]:
+        if self.signal != "tokens":
+            return ()
+        return (ComputedParameter("prefill velocity, tokens/s", self._velocity),)
+
+    def _asked(self, observation: Observation, present: IntArray) -> IntArray:
+        if self.signal == "latency":
+            saturation = self._saturation(observation)
+            law = replicas_by_latency(
+                saturation, present, observation.ready, self._set.target, self._set.second
+            )
+            return replicas_by_total(law.astype(np.float64), 1.0, present, self.tolerance)
+        first, second = self._triggers(observation)
+        asked: IntArray = np.maximum(
+            replicas_by_total(first, self._set.target, present, self.tolerance) * self._prefills,
+            replicas_by_total(second, self._set.second, present, self.tolerance) * self._decodes,
+        )
+        return asked
+
+    def _triggers(self, observation: Observation) -> tuple[FloatArray, FloatArray]:
+        """Return the totals of both triggers, ``[pools]``."""
+        ready = observation.ready
+        if self.signal == "tokens":
+            backlog = np.zeros(len(ready)) if observation.backlog is None else observation.backlog
+            return backlog / self._velocity, observation.utilisation * ready
+        dispatched = np.minimum(observation.waiting, QUEUE_DEPTH * ready)
+        batch = np.zeros(len(ready)) if observation.signals is None else observation.signals.batch
+        running = np.nan_to_num(batch) * ready + dispatched
+        held = (observation.waiting - dispatched).astype(np.float64)
+        if self.signal == "saturation" and observation.saturation is not None:
+            held = observation.saturation
+        return held, running
+
+    def _saturation(self, seen: Observation) -> FloatArray:
+        """Return the clamped mean of P90 latency over its limit, ``[pools]``; 0 when idle."""
+        if seen.ttft_counts is not None and seen.tbt_counts is not None:
+            self._counted.append((seen.ttft_counts, seen.tbt_counts))
+        pools = len(self._velocity)
+        raw = np.zeros(pools)
+        for kind, (limit, scale) in enumerate(zip(self._limits, (1.0, 0.1), strict=True)):
+            if self._counted:
+                counts = np.sum([each[kind] for each in self._counted], axis=0)
+                share = quantile(counts, LATENCY_BOUNDS_S * scale) / limit
+                raw = np.fmax(raw, share)  # NaN: no limit or no traffic
+        self._means.append(np.minimum(raw, CLAMP))
+        self.saturation: FloatArray = np.asarray(np.mean(self._means, axis=0), np.float64)
+        return self.saturation
+
+    def _looks(self, seconds: float) -> int:
+        """Return the decisions within ``seconds``."""
+        return max(1, round(seconds / self.interval_s))

@@ -1,0 +1,75 @@
+"""The ``behavior`` of a horizontal pod autoscaler: stabilization windows and rate limits.
+
+Source: kubernetes.io, "Horizontal Pod Autoscaling", and the controller's
+``stabilizeRecommendationWithBehaviors`` and ``convertDesiredReplicasWithBehaviorRate``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from math import ceil, floor
+
+from simulation.arrays import IntArray
+from simulation.policies.parts.stability import ROUNDING
+
+Event = tuple[float, int]  # time in seconds, replicas
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """The limits of one direction: the larger of two steps per period applies.
+
+    ``percent`` and ``replicas`` of 0 allow no such step. ``window_s`` is the stabilization window.
+    """
+
+    percent: float
+    replicas: int
+    period_s: float
+    window_s: float
+
+
+class HpaBehaviour:
+    """The scaling behaviour of one autoscaler per pool."""
+
+    def __init__(self, up: Way, down: Way, counts: IntArray) -> None:
+        self._up, self._down = up, down
+        # The initial fleet counts as recommended.
+        self._recommended = [deque([(0.0, int(count))]) for count in counts]
+        self._changes: list[deque[Event]] = [deque() for _ in counts]
+
+    def limited(self, p: int, time_s: float, present: int, recommended: int) -> int:
+        """Return the replicas of pool ``p`` after stabilization and rate limits."""
+        stable = self._stabilised(p, time_s, present, recommended)
+        changed = self._changes[p]
+        longest = max(self._up.period_s, self._down.period_s)
+        while changed and changed[0][0] <= time_s - longest:
+            changed.popleft()
+        if stable > present:
+            before = present - _sum(changed, time_s - self._up.period_s, sign=1)
+            most = max(ceil(before * (1 + self._up.percent / 100) - ROUNDING),
+                       before + self._up.replicas)  # fmt: skip
+            stable = max(min(stable, most), present)
+        elif stable < present:
+            before = present - _sum(changed, time_s - self._down.period_s, sign=-1)
+            least = min(floor(before * (1 - self._down.percent / 100) + ROUNDING),
+                        before - self._down.replicas)  # fmt: skip
+            stable = min(max(stable, least), present)
+        if stable != present:
+            changed.append((time_s, stable - present))
+        return stable
+
+    def _stabilised(self, p: int, time_s: float, present: int, recommended: int) -> int:
+        """Return the least of the window upwards, and the most of the window downwards."""
+        recent = self._recommended[p]
+        recent.append((time_s, recommended))
+        while recent[0][0] < time_s - max(self._up.window_s, self._down.window_s):
+            recent.popleft()
+        up = min(count for t, count in recent if t >= time_s - self._up.window_s)
+        down = max(count for t, count in recent if t >= time_s - self._down.window_s)
+        return min(max(present, up), down)
+
+
+def _sum(changes: deque[Event], after_s: float, *, sign: int) -> int:
+    """Return the sum of the changes after a moment in one direction."""
+    return sum(change for t, change in changes if t > after_s and change * sign > 0)
