@@ -345,7 +345,7 @@ SPECTACULAR_SETTINGS = {
         "FileFormat": "planner.api.serializers.options.FORMATS",
         "Solver": "planner.api.serializers.options.SOLVERS",
         "ForecastMethod": "planner.api.serializers.options.METHODS",
-        "ProvenanceKind": "planner.inputs.catalogue.fact_types.KINDS",
+        "ProvenanceKind": "simulation.performance.specs.KINDS",
         "ComputedKind": "planner.inputs.profiles.spec.COMPUTED",
         "Engine": "simulation.performance.estimate.calibration.ENGINES",
         "ChannelKind": "planner.models.notification.Channel.Kind",

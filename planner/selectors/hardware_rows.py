@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -13,10 +13,11 @@ import polars as pl
 from planner.models import OwnGpu, OwnModel, ProfileVersion
 from simulation.performance.adjusted_profile import AdjustedProfile
 from simulation.performance.curves import LINEAR, NO_LIMIT, Curve
+from simulation.performance.fitting.phases import phases_of
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check, Profile
 from simulation.performance.rows import BenchmarkRows
-from simulation.performance.specs import GpuSpec, ModelShape, ModelSpec, Provenance
+from simulation.performance.specs import GpuSpec, ModelShape, ModelSpec, Phase, Provenance
 
 Facts = dict[str, Any]
 COLUMN_FIELDS = ("name", "provenance")  # fields that have their own columns
@@ -80,6 +81,28 @@ def profile_columns(profile: Profile) -> Facts:
     }
 
 
+def phase_facts(profile: Profile) -> list[Facts]:
+    """Return what a report stores of the phases of a profile; sizes without a limit are null."""
+    return [
+        {**asdict(phase.provenance), "most": phase.most if np.isfinite(phase.most) else None}
+        for phase in phases_of(profile)
+    ]
+
+
+def _phases(facts: Sequence[Mapping[str, Any]]) -> tuple[Phase, Phase] | None:
+    """Return the stored phases of a profile; None of a version that was stored without them."""
+    if not facts:
+        return None
+    prefill, decode = (
+        Phase(
+            Provenance(fact["kind"], fact["source"]),
+            np.inf if fact["most"] is None else float(fact["most"]),
+        )
+        for fact in facts
+    )
+    return prefill, decode
+
+
 def profile_of(version: ProfileVersion) -> Profile:
     """Return the profile of a stored version.
 
@@ -96,6 +119,7 @@ def profile_of(version: ProfileVersion) -> Profile:
         "checks": tuple(Check(**check) for check in version.checks),
         "spread": float(version.report.get("spread") or 0.0),
         "start_s": float(version.report.get("start_s") or 0.0),
+        "phases": _phases(version.report.get("phases") or ()),
     }
     if curve.kind == LINEAR and version.kind == ProfileVersion.Kind.LINEAR:
         alpha, beta, gamma, delta, decodes, tokens, context = map(float, curve.values[1:8])

@@ -21,6 +21,7 @@ from planner.storage import row_arrays
 from simulation.performance import profile as core
 from simulation.performance.fitting.compare import stated_error
 from simulation.performance.fitting.fit_linear import UNITS
+from simulation.performance.fitting.phases import PhaseBasis, phases
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check
 
@@ -95,6 +96,11 @@ class KnownProfile:
         It has no rows if it is the spread expected of modelled profiles.
         """
         return stated_error(self.profile)
+
+    @property
+    def phases(self) -> tuple[PhaseBasis, ...]:
+        """Return the kind, error and range of prefill and of decode."""
+        return phases(self.profile)
 
 
 def built_in_name(model: str, gpu: str, tp: int) -> str:

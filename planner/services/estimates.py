@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from django.utils import timezone
+
 from planner.errors import EXPECTED, PlannerError
 from planner.inputs.catalogue.efficiency import efficiencies
 from planner.inputs.catalogue.estimate_calibration import EstimateFit, estimate_fit
@@ -263,7 +265,10 @@ def _answer_row(
                     {"isl": deployed.isl, "osl": deployed.osl, "concurrency": deployed.concurrency}
                 ),
                 *_unmeasured_notes(deployed),
+                *_later_version_notes(deployed, fit),
             ],
+            "newest_version": fit.newest_before(deployed.engine, deployed.version) or None,
+            "data_age_days": (timezone.localdate() - fit.published).days,
         },
         "assumptions": [
             *estimate.assumptions,
@@ -327,6 +332,18 @@ def _unmeasured_notes(deployed: Deployment) -> list[str]:
         *notes,
         f"no kernel was measured on {deployed.gpu.name} or its family ({family or 'not named'}); "
         "those of another are used, so expect more than this error",
+    ]
+
+
+def _later_version_notes(deployed: Deployment, fit: EstimateFit) -> list[str]:
+    """Return a note with the age of the data if no version so late was measured."""
+    newest = fit.newest_before(deployed.engine, deployed.version)
+    if not newest:
+        return []
+    days = (timezone.localdate() - fit.published).days
+    return [
+        f"{deployed.engine} {deployed.version} is later than any measured version "
+        f"(newest: {newest}). The measurements were published {days} days ago ({fit.published})"
     ]
 
 

@@ -12,13 +12,12 @@ from django.db import IntegrityError, transaction
 from planner.errors import CatalogueError, NotFound, NotReady, Outdated
 from planner.inputs import catalogue
 from planner.inputs.catalogue import user_hardware
-from planner.inputs.catalogue.fact_types import KINDS
 from planner.inputs.scenario import document as text
 from planner.models import OwnGpu, OwnModel, Profile, Scenario, User
 from planner.selectors.hardware_rows import gpu_facts, model_facts
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
-from simulation.performance.specs import ModelSpec, Provenance
+from simulation.performance.specs import KINDS, ModelSpec, Provenance
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]*")
 RESERVED = ("new",)  # words that a page's address has in the place of a name

@@ -12,7 +12,7 @@ from django.db import IntegrityError, transaction
 from planner.errors import CatalogueError, NotReady
 from planner.inputs.scenario import document as text
 from planner.models import Calibration, Profile, ProfileVersion, Run, Scenario, User
-from planner.selectors.hardware_rows import profile_columns
+from planner.selectors.hardware_rows import phase_facts, profile_columns
 from planner.selectors.profiles import RESIDUALS
 from planner.services.access import check_may_plan, check_may_remove
 from planner.services.audit import record
@@ -60,7 +60,12 @@ def profile_save(
             profile=row,
             version=newest + 1,
             parameters=dict(parameters or {}),
-            report={**(report or {}), "spread": profile.spread, "start_s": profile.start_s},
+            report={
+                **(report or {}),
+                "spread": profile.spread,
+                "start_s": profile.start_s,
+                "phases": phase_facts(profile),
+            },
             calibration=calibration,
             created_by=user,
             **key.columns(),

@@ -8,7 +8,7 @@ from typing import Any
 from simulation.performance import curves
 from simulation.performance.curves import Curve
 from simulation.performance.profile import Check, Profile
-from simulation.performance.specs import Provenance
+from simulation.performance.specs import Phase, Provenance
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,12 @@ class AdjustedProfile:
     checks: tuple[Check, ...] = ()
     spread: float = 0.0
     start_s: float = 0.0
+    phases: tuple[Phase, Phase] | None = None  # prefill and decode, if their origins differ
 
 
 def adjusted(profile: Profile, **changes: Any) -> AdjustedProfile:
     """Return a copy of ``profile`` with the named fields replaced."""
-    names = AdjustedProfile.__dataclass_fields__
+    names = [name for name in AdjustedProfile.__dataclass_fields__ if hasattr(profile, name)]
     return AdjustedProfile(**{name: getattr(profile, name) for name in names} | changes)
 
 

@@ -11,7 +11,7 @@ from simulation.performance.curves import Curve, linear
 from simulation.performance.memory import MEMORY_SHARE as MEMORY_SHARE
 from simulation.performance.memory import kv_capacity_tokens as kv_capacity_tokens
 from simulation.performance.profile import Check
-from simulation.performance.specs import Provenance
+from simulation.performance.specs import Phase, Provenance
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,7 @@ class LinearProfile:
     fitted_context: float = np.inf
     spread: float = 0.0  # of the modelled part, see ``Profile``; 0 if nothing is modelled
     start_s: float = 0.0  # see ``Profile``
+    phases: tuple[Phase, Phase] | None = None  # prefill and decode, if their origins differ
 
     def __post_init__(self) -> None:
         for name in ("alpha_s", "beta_s", "gamma_s", "delta_s"):

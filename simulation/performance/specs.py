@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -12,10 +13,25 @@ BYTES: Mapping[str, float] = {"bf16": 2.0, "fp8": 1.0, "fp4": 0.5, "int8": 1.0, 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """The origin of a number; ``kind`` is measured, published, modelled or assumed."""
+    """The origin of a number; ``kind`` is one of ``KINDS``."""
 
     kind: str
     source: str
+
+
+KINDS = ("measured", "published", "modelled", "assumed")  # from most to least certain
+PHASES = ("prefill", "decode")
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """The origin of the times of one phase of a profile, and the largest size it was measured at.
+
+    The size is prompt tokens of an iteration in prefill, and sequences in decode.
+    """
+
+    provenance: Provenance
+    most: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,8 @@ TARGET = ROOT / "planner/inputs/catalogue/estimate.yaml"
 
 Rows = npt.NDArray[np.int64]
 
+# Day on which aiconfigurator first published the rows: the age of the data on engine versions.
+PUBLISHED = "2026-05-06"
 FOLDS = 6  # groups of engine versions for cross-validation
 WIDTH = 0.2  # width of the loss: smaller errors count by their square, larger ones by their size
 FARTHEST = 0.7  # logarithm of an error at which its pull saturates
@@ -277,6 +279,7 @@ def document(rows: Served) -> str:
         "source: >-",
         f"  {silicon.sum()} served deployments of aiconfigurator silicon_sample.csv @ 095f58a",
         f"  (Apache-2.0); TBT also to {(~silicon).sum()} runs of ML.ENERGY's leaderboard @ 0cd52da",
+        f"published: {PUBLISHED}",
         f"models: [{', '.join(sorted(set(rows.known[silicon])))}]",
         f"gpus: [{', '.join(sorted(set(rows.gpu[silicon])))}]",
         "versions:",

@@ -190,6 +190,10 @@ class ExpectedError(Errors):
     outside = serializers.ListField(
         child=serializers.CharField(), help_text="Inputs outside the measured ranges."
     )
+    newest_version = serializers.CharField(
+        allow_null=True, help_text="Newest measured version, if that of the engine is later."
+    )
+    data_age_days = serializers.IntegerField(help_text="Since the measurements were published.")
 
 
 class EstimateProvenance(ProvenanceField):

@@ -10,11 +10,10 @@ from rest_framework.reverse import reverse
 from planner.api.serializers.options import BytesField
 from planner.api.serializers.strict_fields import FiniteField, StrictSerializer
 from planner.inputs.catalogue import user_hardware as own
-from planner.inputs.catalogue.fact_types import KINDS
 from planner.models import OwnGpu, OwnModel
 from planner.selectors.hardware import PRICE_ORDERS, Entry, gpu_sources
 from planner.selectors.model_memory import PRECISIONS, fit_on_gpu, model_memory, weight_bytes
-from simulation.performance.specs import GpuSpec
+from simulation.performance.specs import KINDS, GpuSpec
 
 
 class ProvenanceField(serializers.Serializer[Any]):

@@ -41,6 +41,17 @@ class LimitsField(serializers.Serializer[Any]):
     kv_capacity_tokens = serializers.IntegerField()
 
 
+class PhaseField(ProvenanceField):
+    """The basis of prefill or of decode."""
+
+    name = serializers.CharField(help_text="prefill or decode")
+    error = CheckField(allow_null=True, help_text="The check that the phase is judged by.")
+    most = serializers.FloatField(
+        allow_null=True,
+        help_text="Largest measured size: prompt tokens of an iteration, or sequences.",
+    )
+
+
 class ProfileLinks(serializers.Serializer[Any]):
     self = serializers.URLField()
     versions = serializers.URLField()
@@ -98,6 +109,7 @@ class ProfileDetail(ProfileItem):
         help_text="By name: value, low and high of the 95% interval, unit; none of a table."
     )
     checks = CheckField(many=True)
+    phases = PhaseField(many=True)
     notes = serializers.SerializerMethodField()
     range = serializers.SerializerMethodField(help_text="What the rows cover, in words.")
     created_at = serializers.DateTimeField(allow_null=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from functools import cache
 
 from planner.inputs.catalogue.files import read
@@ -34,6 +36,7 @@ class EstimateFit:
     models: frozenset[str]  # catalogue names with measurements
     gpus: frozenset[str]
     versions: frozenset[str]  # engine versions with measurements, such as "vllm 0.19.0"
+    published: date  # of those measurements
     errors: Mapping[str, ErrorTable]
     ranges: Mapping[str, tuple[float, float]]  # measured ranges of isl, osl and concurrency
     alike: Mapping[str, CorrectionModel]  # by "tbt" and "ttft"
@@ -48,6 +51,14 @@ class EstimateFit:
         new = version and version not in self.versions
         return "version" if new and basis == "seen" else basis
 
+    def newest_before(self, engine: str, version: str) -> str:
+        """Return the newest measured version of an engine if ``version`` is later, else ""."""
+        measured = [
+            name.partition(" ")[2] for name in self.versions if name.startswith(f"{engine} ")
+        ]
+        newest = max(measured, key=_release, default="")
+        return newest if newest and _release(version) > _release(newest) else ""
+
     def outside(self, values: Mapping[str, float]) -> list[str]:
         """Return a sentence for each of ``values`` outside the measured range."""
         faults = []
@@ -57,6 +68,17 @@ class EstimateFit:
                     f"{name} {values[name]:g} is outside the measured {low:g} to {high:g}"
                 )
         return faults
+
+
+def _release(version: str) -> tuple[tuple[int, ...], float]:
+    """Return the order of a version; those without a number, such as nightly builds, come first."""
+    found = re.match(r"v?(\d+(?:\.\d+)*)[-.]?([a-z]*)[-.]?(\d*)", version.strip().lower())
+    if found is None:
+        return (), 0.0
+    numbers = tuple(int(number) for number in found[1].split("."))
+    # A release candidate or development version precedes its release; a post-release follows.
+    side = 0.0 if not found[2] else 1.0 if found[2] == "post" else -1.0
+    return numbers, side + int(found[3] or 0) / 1e9
 
 
 @cache
@@ -69,6 +91,7 @@ def estimate_fit() -> EstimateFit:
         models=frozenset(document["models"]),
         gpus=frozenset(document["gpus"]),
         versions=frozenset(document["versions"]),
+        published=document["published"],
         errors={
             basis: ErrorTable({key: Cell(**cell) for key, cell in cells.items()})
             for basis, cells in document["errors"].items()

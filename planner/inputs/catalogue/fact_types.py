@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from simulation.performance.specs import Provenance
+from simulation.performance.specs import KINDS, Provenance
 
-KINDS = ("measured", "published", "modelled", "assumed")  # from most to least certain
 ProfileKey = tuple[str, str, int]  # model, GPU type, GPUs per instance
 
 

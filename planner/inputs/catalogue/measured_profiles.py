@@ -12,7 +12,7 @@ from planner.inputs.catalogue.hardware import gpus, models
 from simulation.performance.linear import LinearProfile
 from simulation.performance.memory import kv_capacity_tokens
 from simulation.performance.profile import Check
-from simulation.performance.specs import Provenance
+from simulation.performance.specs import Phase, Provenance
 
 # name in sources, identifier
 ENGINES = (("TensorRT-LLM", "trtllm"), ("vLLM", "vllm"), ("SGLang", "sglang"))
@@ -51,6 +51,7 @@ def _profiles() -> dict[ProfileKey, LinearProfile]:
             fitted_prefill_tokens=entry["fitted_prefill_tokens"],
             fitted_context=entry.get("fitted_context", math.inf),
             spread=entry.get("spread", 0.0),
+            phases=(Phase(_provenance(entry["prefill"])), Phase(_provenance(entry["decode"]))),
         )
         for entry in document["profiles"]
     }

@@ -11,7 +11,7 @@ from simulation.performance.specs import BYTES
 
 # Endings of repository names that change neither shape nor context: tuning, date, format.
 ENDINGS = re.compile(
-    r"-(instruct|chat|it|base|hf|thinking|(nv)?fp4-v2|fp8|nvfp4|fp4|mxfp4|awq|gptq|int4|int8|bf16|bfloat16|fp16"
+    r"-(instruct|chat|it|pt|base|hf|paddle|think|thinking|(nv)?fp4-v2|fp8|nvfp4|fp4|mxfp4|awq|gptq|int4|int8|bf16|bfloat16|fp16"
     r"|w8a8|w4a16|kv|bnb|[48]bit|qat|gguf|dynamic|static|pertensor|block|\d{4}|v0\.1|v1(\.\d)?"
     r"|quantized\.\w+|tput)$"
 )

@@ -16,14 +16,21 @@ from planner.inputs.ingest.source import short_name
 from planner.inputs.profiles.report import measured_and_predicted, range_words
 from simulation.arrays import FloatArray
 from simulation.performance.fitting.kalman import Observations, Tuned, tune
+from simulation.performance.fitting.phases import (
+    DECODE_ITERATION,
+    PHASE_OF,
+    PREFILL_ITERATION,
+    phases_of,
+    together,
+)
 from simulation.performance.linear import LinearProfile
-from simulation.performance.profile import check
-from simulation.performance.specs import Provenance
+from simulation.performance.profile import Check, check
+from simulation.performance.specs import PHASES, Phase, Provenance
 
 FIELDS = ("at_s", "decodes", "prefill_tokens", "seconds")
 MAX_OBSERVATIONS = 10_000  # in one request; the filter processes them one by one
 MAX_FILE_BYTES = 5_000_000
-QUANTITY = "iteration time"
+MIXED_ITERATION = "iteration time"
 
 
 def tuned_profile(
@@ -34,16 +41,42 @@ def tuned_profile(
 ) -> Tuned:
     """Return ``profile`` tuned by the observations, with its prediction errors.
 
-    Each observation is predicted before the filter uses it, so the errors are out of sample.
+    Each observation is predicted before the filter uses it, so the errors are out of sample. A
+    phase that was not observed keeps its times, its provenance and its checks.
     """
     tuned = tune(profile, observations, covariance=covariance)
-    ahead = check(
-        QUANTITY,
-        f"{observations.seconds.size:,} observations, each predicted before it was used",
-        observations.seconds,
-        observations.seconds / (1 + tuned.innovation),
+    decodes, tokens = observations.decodes, observations.prefill_tokens
+    checks: list[Check] = []
+    for quantity, which in (
+        (DECODE_ITERATION, tokens == 0),
+        (PREFILL_ITERATION, decodes == 0),
+        (MIXED_ITERATION, (tokens > 0) & (decodes > 0)),
+    ):
+        if which.any():
+            seconds = observations.seconds[which]
+            against = f"{seconds.size:,} observations, each predicted before it was used"
+            checks.append(
+                check(quantity, against, seconds, seconds / (1 + tuned.innovation[which]))
+            )
+    measured = Provenance("measured", source)
+    before_prefill, before_decode = phases_of(profile)
+    pair = (
+        Phase(measured, float(tokens.max())) if tokens.any() else before_prefill,
+        Phase(measured, float(decodes.max())) if decodes.any() else before_decode,
     )
-    moved = replace(tuned.profile, checks=(ahead,), provenance=Provenance("measured", source))
+    # The checks of a phase that was not observed still hold, since it did not change.
+    observed = {
+        name for name, seen in zip(PHASES, (tokens.any(), decodes.any()), strict=True) if seen
+    }
+    kept = [old for old in profile.checks if PHASE_OF.get(old.quantity) in {*PHASES} - observed]
+    moved = replace(
+        tuned.profile,
+        fitted_decodes=max(profile.fitted_decodes, float(decodes.max())),
+        fitted_prefill_tokens=max(profile.fitted_prefill_tokens, float(tokens.max())),
+        checks=(*checks, *kept),
+        provenance=together(pair),
+        phases=pair,
+    )
     return replace(tuned, profile=moved)
 
 
@@ -96,7 +129,7 @@ def tuning_table(observed: Observations, tuned: Tuned) -> pl.DataFrame:
     """Return each observation with the prediction made before it was used."""
     loads = zip(observed.decodes, observed.prefill_tokens, strict=True)
     return measured_and_predicted(
-        QUANTITY,
+        MIXED_ITERATION,
         [
             f"observation {i}, {decodes:,.0f} decodes, {prompt:,.0f} prompt tokens"
             for i, (decodes, prompt) in enumerate(loads, 1)

@@ -180,6 +180,14 @@ def profile_document(known: KnownProfile) -> dict[str, Any]:
         "basis": f"{stated.quantity}, {stated.against}" if stated else None,
         "provenance": known.profile.provenance.kind,
         "source": known.profile.provenance.source,
+        "phases": {
+            phase.name: {
+                "kind": phase.kind,
+                "error": phase.error.mape if phase.error else None,
+                "most": phase.most,
+            }
+            for phase in known.phases
+        },
     }
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from django import forms
 
 from planner.inputs.catalogue import user_hardware
-from planner.inputs.catalogue.fact_types import KINDS
 from planner.web.forms.widgets import DressedForm, dress
+from simulation.performance.specs import KINDS
 
 
 def quantity_field(q: user_hardware.Quantity) -> forms.Field:

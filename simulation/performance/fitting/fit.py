@@ -37,10 +37,11 @@ from simulation.performance.fitting.fit_linear import (
     linear_fit,
 )
 from simulation.performance.fitting.fit_sweep import is_sweep, prompt_alone, start_beside, sweep_fit
+from simulation.performance.fitting.phases import together
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check, Profile
 from simulation.performance.rows import BenchmarkRows
-from simulation.performance.specs import Provenance
+from simulation.performance.specs import PHASES, Phase, Provenance
 from simulation.performance.table import TableProfile, table_profile
 
 KINDS = ("linear", "table", "operator", "roofline")
@@ -106,7 +107,8 @@ def fit(
 
     def by_line(part: BenchmarkRows) -> tuple[Profile, tuple[Parameter, ...], tuple[str, ...]]:
         budget = max_batch_tokens or MAX_BATCH_TOKENS
-        of, spread, start_s = provenance, 0.0, 0.0
+        pair: tuple[Phase, Phase] | None = None
+        spread, start_s = 0.0, 0.0
         if is_sweep(part):
             if base is None:
                 raise SimulationError(
@@ -116,16 +118,18 @@ def fit(
                     "its peaks."
                 )
             line = sweep_fit(part, base, budget, waiting)
-            of = tied_to(base, provenance)
+            pair = (Phase(tied_to(base, provenance)), Phase(provenance))
             spread, start_s = base.spread, start_beside(prompt_alone(part, waiting), waiting, base)
         else:
             line = linear_fit(part, budget, base)
             if line.tied:
-                of, spread = without_prefill(base, provenance), 0.0 if base is None else base.spread
+                pair = (Phase(unmeasured(base)), Phase(provenance))
+                spread = 0.0 if base is None else base.spread
         default_max_batch = MAX_BATCH if line.saturation is None else int(line.saturation)
         limits = max_batch or default_max_batch, budget, kv_capacity_tokens
+        of = together(pair) if pair else provenance
         profile = linear_profile(line, (model, gpu, tp), *limits, of, spread=spread)
-        profile = replace(profile, start_s=start_s)
+        profile = replace(profile, start_s=start_s, phases=pair)
         return profile, line.parameters, line.notes
 
     def by_table(part: BenchmarkRows) -> tuple[Profile, tuple[Parameter, ...], tuple[str, ...]]:
@@ -189,21 +193,18 @@ def linear_profile(
 
 
 def tied_to(base: Profile, measured: Provenance) -> Provenance:
-    """Return the provenance of a fit to a sweep, with proportions of prefill from ``base``."""
+    """Return the provenance of prefill in a fit to a sweep, in the proportions of ``base``."""
     return Provenance(
         "modelled",
-        f"ITL: {measured.source}. Prefill: TTFT of the same, in the proportions of a {base.kind} "
-        "profile (modelled)",
+        f"TTFT of {measured.source}, in the proportions of a {base.kind} profile (modelled)",
     )
 
 
-def without_prefill(base: Profile | None, measured: Provenance) -> Provenance:
-    """Return the provenance of a fit to rows without a prefill."""
-    rest = (
-        "assumed, no more than a decode takes" if base is None else f"{base.kind} profile, modelled"
-    )
-    kind = "assumed" if base is None else "modelled"
-    return Provenance(kind, f"ITL: {measured.source}. Prefill: {rest}")
+def unmeasured(base: Profile | None) -> Provenance:
+    """Return the provenance of a phase without rows: ``base``, or an assumption without it."""
+    if base is None:
+        return Provenance("assumed", "assumed, no more than a decode takes")
+    return Provenance("modelled", f"{base.kind} profile, modelled")
 
 
 def cross_validated(
@@ -237,10 +238,10 @@ def calibrated(
 ) -> tuple[AdjustedProfile, tuple[Parameter, ...], tuple[str, ...]]:
     """Scale prefill and decode of ``base`` by their medians of measured over predicted times.
 
-    A phase without measurements takes the factor of the other phase. If no prefill time was
-    measured and ``waiting`` is given, TTFT at the lowest load gives the time of a prompt. The TBT
-    of a served row includes prompts of other users. The factor of decode is fitted with these
-    prompts included (``beside_prompts``).
+    A phase without measurements stays as modelled. If no prefill time was measured and ``waiting``
+    is given, TTFT at the lowest load gives the time of a prompt. The TBT of a served row includes
+    prompts of other users. The factor of decode is fitted with these prompts included
+    (``beside_prompts``).
 
     Returns the profile, its factors and notes. Raises SimulationError if no row can be compared.
     """
@@ -272,18 +273,17 @@ def calibrated(
             "between tokens at a batch or concurrency, with isl and osl."
         )
     notes += tuple(
-        f"No {phase} was measured; it takes the factor of the other phase."
-        for phase in ("prefill", "decode")
+        f"No {phase} was measured; it stays as modelled."
+        for phase in PHASES
         if phase not in factors
     )
-    some = next(iter(factors.values()))
-    decode, prefill = factors.get("decode", some), factors.get("prefill", some)
+    decode, prefill = factors.get("decode", np.ones(1)), factors.get("prefill", np.ones(1))
     which = np.isin(residuals.quantity, (TBT, SERVED_TBT))
     batches = residuals.size[which] if which.any() else np.ones(1)
     tokens = residuals.size[~which] if (~which).any() else np.full(1, 1024.0)
     ends = float(batches.max()), float(tokens.max())
     pre = float(np.median(prefill))
-    if "prefill" in factors and (residuals.quantity == SERVED_TBT).any():
+    if (residuals.quantity == SERVED_TBT).any():
         decode = beside_prompts(base, rows, pre, decode, ends)
     curve = by_phase(base.curve, float(np.median(decode)), pre, *ends)
     parameters = tuple(
@@ -291,10 +291,15 @@ def calibrated(
         for name, f in (("decode", decode), ("prefill", prefill))
         for low, middle, high in [_spread_of(f)]
     )
+    measured = dict(zip(PHASES, (Phase(provenance, size) for size in ends[::-1]), strict=True))
+    of_prefill, of_decode = (
+        measured[phase] if phase in factors else Phase(unmeasured(base)) for phase in PHASES
+    )
     profile = adjusted(
         base,
         kv_capacity_tokens=kv_capacity_tokens,
-        provenance=provenance,
+        provenance=together((of_prefill, of_decode)),
+        phases=(of_prefill, of_decode),
         kind=kind,
         curve=curve,
         start_s=start_s,

@@ -143,7 +143,8 @@ def tune(
             spread = _bounded(spread * tuning.opening**2)
             variance = slope @ spread @ slope + noise
         missed, used[i] = 0, True
-        gain = spread @ slope / variance
+        # Decodes alone tell nothing about prefill, however the parameters are correlated.
+        gain = np.where(slope == 0, 0.0, spread @ slope / variance)
         # Limit a step to a factor of e: the slope is only valid near the current state.
         x = x + np.clip(gain * off, -1.0, 1.0)
         keep = np.eye(4) - np.outer(gain, slope)

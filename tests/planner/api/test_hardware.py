@@ -170,7 +170,12 @@ def test_observations_move_a_profile_into_its_next_version(api, fits):
     body = tuned.json()
     assert (body["version"], body["kind"]) == (2, "linear")
     assert body["parameters"]["alpha"]["value"] == pytest.approx(24, rel=0.05)
-    assert body["checks"][0]["rows"] == 60
+    assert [check["rows"] for check in body["checks"]] == [30, 30]
+    assert [(phase["name"], phase["kind"]) for phase in body["phases"]] == [
+        ("prefill", "measured"),
+        ("decode", "measured"),
+    ]
+    assert [phase["most"] for phase in body["phases"]] == [768, 32]
     more = api.post("/api/v1/observations/", asked, format="json").json()
     low, high = (body["parameters"]["alpha"][end] for end in ("low", "high"))
     later = more["parameters"]["alpha"]

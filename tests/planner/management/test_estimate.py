@@ -12,7 +12,9 @@ from typing import Any
 import polars as pl
 import pytest
 from django.core.management import call_command
+from django.utils import timezone
 
+from planner.inputs.catalogue.estimate_calibration import estimate_fit
 from planner.services.estimates import BASIS, UNSEEN, estimate_many, estimate_one
 
 pytestmark = pytest.mark.django_db
@@ -79,6 +81,24 @@ def test_a_version_that_was_not_measured_states_the_error_of_versions_left_out()
         assert said_basis.startswith(BASIS[basis])
     other = estimate_one(ROW | {"engine_version": "0.99"})["expected_error"]["basis"]
     assert other.startswith(BASIS["both"])  # Llama-3.1-70B on H200
+
+
+@pytest.mark.parametrize(
+    ("engine", "version", "later"),
+    [("vllm", "0.99", True), ("vllm", "v0.12.0", False), ("vllm", "", False),
+     ("sglang", "nightly-2027", False), ("sglang", "0.6.0rc1", True), ("trtllm", "1.0.0", False)],
+)  # fmt: skip
+def test_a_version_later_than_any_measured_one_states_the_age_of_the_data(
+    engine: str, version: str, later: bool
+) -> None:
+    row = ROW | {"engine": engine, "engine_version": version}
+    error = estimate_one(row)["expected_error"]
+    notes = [note for note in error["outside"] if version and version in note]
+    assert error["data_age_days"] == (timezone.localdate() - estimate_fit().published).days > 0
+    assert (error["newest_version"] is not None) == later == bool(notes)
+    if later:
+        assert f"{engine} {error['newest_version']}" in estimate_fit().versions
+        assert str(error["data_age_days"]) in notes[0]
 
 
 def test_people_read_units_and_the_expected_error() -> None:

@@ -9,10 +9,10 @@ import pytest
 from ruamel.yaml import YAML
 
 from planner.inputs import catalogue
-from planner.inputs.catalogue.fact_types import KINDS
 from planner.inputs.catalogue.files import read
 from simulation.performance.memory import MEMORY_SHARE, kv_capacity_tokens
 from simulation.performance.profile import measured_range
+from simulation.performance.specs import KINDS
 from tests.shared_folder import DATA, needs_shared
 from tools.catalogue.fit_profiles import as_document, fit_all
 

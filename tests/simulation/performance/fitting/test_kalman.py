@@ -156,3 +156,16 @@ def test_bad_observations_are_refused_in_a_sentence(change, word):
         Observations(**{**good, **change})
     with pytest.raises(SimulationError, match="beta = 0"):
         tune(profile([1e-3, 0, 1e-3, 1e-5]), Observations(**good))
+
+
+def test_decodes_alone_leave_prefill_as_it_is_however_the_parameters_are_correlated():
+    mixed = tune(profile(TRUE), watched(TRUE))
+    b = np.tile([4.0, 32.0, 96.0], 60)
+    took = 1.4 * seconds(TRUE, b, np.zeros(b.size))
+    alone = Observations(np.arange(b.size, dtype=float), b, np.zeros(b.size), took)
+    tuned = tune(mixed.profile, alone, covariance=mixed.covariance)
+    assert np.abs(mixed.covariance[:2, 2:]).max() > 0
+    assert tuned.profile.gamma_s == pytest.approx(mixed.profile.gamma_s, rel=1e-12)
+    assert tuned.profile.delta_s == pytest.approx(mixed.profile.delta_s, rel=1e-12)
+    assert tuned.profile.alpha_s > 1.2 * mixed.profile.alpha_s
+    assert (np.linalg.eigvalsh(tuned.covariance) > 0).all()

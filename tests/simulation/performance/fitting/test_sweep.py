@@ -21,6 +21,7 @@ from simulation.performance.fitting.compare import (
 from simulation.performance.fitting.first_token_wait import Waiting
 from simulation.performance.fitting.fit import by_phase, fit
 from simulation.performance.fitting.fit_sweep import is_sweep, prompt_alone
+from simulation.performance.fitting.phases import phases
 from simulation.performance.linear import LinearProfile
 from simulation.performance.profile import Check, check, iteration_s
 from simulation.performance.rows import benchmark_rows
@@ -81,7 +82,7 @@ def test_what_a_base_in_proportion_ties_comes_out_exactly(throughput):
     assert delta.low == pytest.approx(5e-5 / np.exp(1.96 * 0.2), rel=1e-3)
     assert "times 1.25" in result.notes[0]
     assert result.profile.provenance.kind == "modelled"
-    assert "ITL: test" in result.profile.provenance.source
+    assert [phase.kind for phase in phases(result.profile)] == ["modelled", "measured"]
     assert result.profile.spread == 0.2
     assert {c.quantity for c in result.checks if UNSEEN in c.against} >= {SERVED_TTFT}
     assert max(c.mape for c in result.checks) < 1e-6
@@ -184,7 +185,9 @@ def test_ttft_of_a_crowd_is_no_prefill():
                 **LIMITS)  # fmt: skip
     assert [p.value for p in result.parameters] == pytest.approx([1.0, 1.0])
     assert np.isnan(result.parameters[0].low)  # of one row
-    assert any("takes the factor of the other phase" in note for note in result.notes)
+    prefill, decode = phases(result.profile)
+    assert (prefill.kind, prefill.most) == ("modelled", None)
+    assert (decode.kind, decode.most) == ("measured", 64)
 
 
 def test_ttft_under_load_is_compared_only_where_waiting_is_known():
