@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from argparse import ArgumentParser
 from pathlib import Path
-from typing import Any, ClassVar
+from shutil import get_terminal_size
+from typing import Any, ClassVar, TextIO
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser, OutputWrapper
 from django.db import OperationalError, ProgrammingError, connection
 from django.db.migrations.executor import MigrationExecutor
 
 from planner.domain.kinds.registry import KINDS
 from planner.domain.progress import Progress
+from planner.domain.report import Report
 from planner.errors import (
     EXPECTED,
     Ambiguous,
@@ -150,7 +153,26 @@ def _of_database(error: BaseException) -> PlannerError | None:
     )
 
 
-class RunCommand(HeadroomCommand):
+def wants_colour(stream: TextIO | OutputWrapper) -> bool:
+    """Return whether a stream is a terminal and NO_COLOR is not set."""
+    return stream.isatty() and not os.environ.get("NO_COLOR")
+
+
+def report_text(report: Report, stream: TextIO | OutputWrapper) -> str:
+    """Return a report as text; on a terminal in colour and fitted to its width."""
+    width = get_terminal_size().columns if stream.isatty() else None
+    return terminal_text(report, colour=wants_colour(stream), width=width)
+
+
+class ReportCommand(HeadroomCommand):
+    """A command whose answer is a run with a report."""
+
+    def words(self, answer: dict[str, Any]) -> str:
+        """Return the report of the run as text, in colour and fitted to width on a terminal."""
+        return report_text(run_report(run_get(answer["run"])), self.stdout)
+
+
+class RunCommand(ReportCommand):
     """A command that is a run, with the same row, life cycle and results as in pages and API."""
 
     kind: ClassVar[str]
@@ -178,11 +200,6 @@ class RunCommand(HeadroomCommand):
             enqueue=False,
         )
         return execute(run, self.progress)
-
-    def words(self, answer: dict[str, Any]) -> str:
-        """Return the report of the run as text, in colour on a terminal."""
-        report = run_report(run_get(answer["run"]))
-        return terminal_text(report, colour=self.stdout.isatty())
 
 
 def execute(run: Run, progress: Progress) -> dict[str, Any]:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 from planner.domain.formats import duration, figure
 from planner.domain.kinds.plan import PlanResult
+from planner.domain.pd.plan_ratios import StatedRatio
 from planner.domain.planning.figures import PlanFigures
-from planner.domain.report import Fact, Form, Head, Meaning, Report, Section, sources_section, table
+from planner.domain.report import (
+    Fact,
+    Form,
+    Head,
+    Meaning,
+    Report,
+    Section,
+    Table,
+    sources_section,
+    table,
+)
 from planner.domain.reports.frame import (
     assumptions_section,
     capacity_section,
@@ -117,9 +128,32 @@ def _sections(result: PlanResult, schedule: Schedule | None) -> Iterator[Section
             note=result.verification.sentence,
         )
         yield Section("Simulation of the plan", (judged,), "Verification")
+    if result.plan.unserved:
+        unserved = table(
+            result.plan.unserved,
+            (Head("Tier", wide=2), lambda row: row.tier),
+            (Head("Model", wide=2), lambda row: row.model),
+            (Head("Peak", Form.NUMBER, "input tokens/s"), lambda row: row.input_tps),
+            (Head("Periods", Form.COUNT), lambda row: row.periods),
+        )
+        yield Section("Unserved demand", (unserved,), "Unserved")
+    if ratios := [row for row in result.pd_ratios if row.best is not None]:
+        yield Section("Prefill and decode", (_ratios(ratios),), "Ratio")
     yield from assumptions_section(result.frame)
     yield from forecasts_section(result.forecast)
     yield from profiles_section(result.profile_error)
     yield from constraints_section(result.plan)
     yield from capacity_section(result.frame)
     yield from sources_section(result.frame.provenance, result.frame.notes)
+
+
+def _ratios(ratios: Sequence[StatedRatio]) -> Table:
+    """Return the best ratio of each model that has prefill and decode pools."""
+    return table(
+        ratios,
+        (Head("Model", wide=2), lambda row: row.model),
+        (Head("Replicas", Form.COUNT), lambda row: row.instances),
+        (Head("Prefill", Form.COUNT), lambda row: row.best.figures.prefill if row.best else None),
+        (Head("Decode", Form.COUNT), lambda row: row.best.figures.decode if row.best else None),
+        note="The split of that many replicas with the highest capacity within the SLO.",
+    )

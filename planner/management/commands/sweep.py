@@ -12,9 +12,8 @@ from planner.domain.whatif.figures import FIGURES
 from planner.domain.whatif.variations import Axis
 from planner.errors import EXPECTED, PlannerError
 from planner.inputs.scenario.document import values_of
-from planner.management.base import HeadroomCommand, load_scenario
+from planner.management.base import HeadroomCommand, load_scenario, report_text
 from planner.models import Sweep
-from planner.outputs.render.terminal import terminal_text
 from planner.selectors.sweeps import DEFAULT, figure_by_name, sweep_grid
 from planner.services.whatif import sweep_create, sweep_report
 from planner.services.worker import run_execute
@@ -62,7 +61,7 @@ class Command(HeadroomCommand):
 
     def words(self, answer: dict[str, Any]) -> str:
         report = sweep_report(self.sweep, figure_by_name(answer["figure"]))
-        return terminal_text(report, colour=self.stdout.isatty())
+        return report_text(report, self.stdout)
 
 
 def _axis(text: str) -> Axis:

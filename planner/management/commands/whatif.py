@@ -12,8 +12,7 @@ from planner.domain.whatif.figures import WhatIf
 from planner.domain.whatif.settings import chosen_of
 from planner.errors import PlannerError
 from planner.inputs.scenario.document import values_of
-from planner.management.base import HeadroomCommand
-from planner.outputs.render.terminal import terminal_text
+from planner.management.base import HeadroomCommand, report_text
 from planner.selectors.runs import run_get
 from planner.services.whatif import what_if_answer
 
@@ -56,7 +55,7 @@ class Command(HeadroomCommand):
 
     def words(self, answer: dict[str, Any]) -> str:
         report = answer_report(f"What-if of run {answer['run']}", None, self.found)
-        return terminal_text(report, colour=self.stdout.isatty())
+        return report_text(report, self.stdout)
 
 
 def _pairs(flag: str, texts: Sequence[str]) -> list[tuple[str, float]]:

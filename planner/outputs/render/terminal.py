@@ -2,71 +2,173 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from textwrap import wrap
 
 from planner.domain.report import Facts, Meaning, Note, Report, Section, Table
 from planner.outputs.table_text import align_cells
 
 COLOURS = {Meaning.MET: 32, Meaning.SAVING: 32, Meaning.RISK: 33, Meaning.MISSED: 31}
 BOLD = 1
+NARROWEST = 14  # characters of a text column that is wrapped
+LONG = 3  # relative width of a column that explains the others
+GAP = 2  # blanks between columns
 
 
-def terminal_text(report: Report, *, colour: bool = False) -> str:
-    """Return a report as lines of text; ``colour``: with the codes of a terminal."""
+def terminal_text(report: Report, *, colour: bool = False, width: int | None = None) -> str:
+    """Return a report as lines of text.
 
-    def painted(text: str, meaning: Meaning = Meaning.NEUTRAL) -> str:
-        code = COLOURS.get(meaning, BOLD)
-        return f"\033[{code}m{text}\033[0m" if colour else text
-
-    lines = [painted(report.answer, report.meaning)]
-    lines += [line for line in (report.why, report.about) if line]
-    lines += [painted(f"warning: {warning}", Meaning.RISK) for warning in report.warnings]
-    if report.facts:
-        lines += ["", *_facts(Facts(report.facts))]
-    if report.alternatives:
-        prices = Facts(tuple(each.price for each in report.alternatives))
-        lines += ["", painted("Alternatives"), *_facts(prices)]
-    for section in report.sections:
-        if body := list(_section(section, report.clock)):
-            lines += ["", painted(section.title), *body]
-    return "\n".join(lines)
+    ``colour``: with the codes of a terminal. ``width``: wrap text to that many characters.
+    """
+    return "\n".join(_Terminal(colour, width).report(report))
 
 
-def _section(section: Section, clock: str) -> Iterator[str]:
-    """Yield the lines of a section: no charts, and only the notes of what is not printed."""
-    shown = section.printed or not section.folded
-    for i, block in enumerate(section.blocks):
-        match block:
-            case Note():
-                yield f"note: {block.text}"
-            case Facts() if shown:
-                yield from _facts(block)
-            case Table() if shown:
-                yield from [""] * bool(i and block.title)
-                yield from table_lines(block, clock)
+@dataclass(frozen=True, slots=True)
+class _Terminal:
+    """How to write: with or without colour, and the width in characters, if it is limited."""
 
+    colour: bool
+    width: int | None
 
-def _facts(facts: Facts) -> Iterator[str]:
-    """Yield a line for each fact."""
-    rows = [
-        [fact.label, fact.text, " · ".join(filter(None, (fact.change, fact.note)))]
-        for fact in facts.items
-    ]
-    yield from align_cells(rows, [False, True, False])
+    def report(self, report: Report) -> Iterator[str]:
+        """Yield the lines of a report."""
+        yield from self._text(report.answer, report.meaning, painted=True)
+        for line in filter(None, (report.why, report.about)):
+            yield from self._text(line)
+        for warning in report.warnings:
+            yield from self._text(f"warning: {warning}", Meaning.RISK, painted=True)
+        if report.facts:
+            yield ""
+            yield from self._facts(Facts(report.facts))
+        if report.alternatives:
+            yield from ("", self._painted("Alternatives"))
+            yield from self._facts(Facts(tuple(each.price for each in report.alternatives)))
+        for section in report.sections:
+            if body := list(self._section(section, report.clock)):
+                yield from ("", self._painted(section.title), *body)
 
+    def _section(self, section: Section, clock: str) -> Iterator[str]:
+        """Yield the lines of a section: no charts, and only the notes of what is not printed."""
+        shown = section.printed or not section.folded
+        for i, block in enumerate(section.blocks):
+            match block:
+                case Note():
+                    yield from self._text(f"note: {block.text}")
+                case Facts() if shown:
+                    yield from self._facts(block)
+                case Table() if shown:
+                    yield from [""] * bool(i and block.title)
+                    yield from self._table(block, clock)
 
-def table_lines(table: Table, clock: str = "utc") -> Iterator[str]:
-    """Yield the lines of a table; marked rows begin with a star."""
-    if table.title:
-        yield table.title
-    rows = [[head.full for head in table.heads]]
-    rows += map(list, table.texts(clock))
-    lines = align_cells(rows, [head.numeric for head in table.heads])
-    if table.marked:
-        lines = [
-            f"{'*' if i - 1 in table.marked else ' '} {line}".rstrip()
-            for i, line in enumerate(lines)
+    def _facts(self, facts: Facts) -> Iterator[str]:
+        """Yield a line for each fact, its value in the colour of its meaning."""
+        rows = [
+            [fact.label, fact.text, " · ".join(filter(None, (fact.change, fact.note)))]
+            for fact in facts.items
         ]
-    yield from lines
-    if table.note:
-        yield f"note: {table.note}"
+        lines = align_cells(rows, [False, True, False])
+        for fact, line in zip(facts.items, lines, strict=True):
+            if fact.meaning is Meaning.NEUTRAL:
+                yield line
+            else:
+                yield line.replace(fact.text, self._painted(fact.text, fact.meaning), 1)
+
+    def _table(self, table: Table, clock: str) -> Iterator[str]:
+        """Yield the lines of a table; marked rows begin with a star.
+
+        One that is too wide loses its explanations. If that is not enough, its columns become rows.
+        """
+        if table.title:
+            yield table.title
+        heads, texts = table.heads, list(table.texts(clock))
+        grid = Grid([[head.full for head in heads], *texts], [head.numeric for head in heads])
+        marks = ["", *("*" if i in table.marked else "" for i in range(len(texts)))]
+        room = self.width and self.width - 2 * bool(table.marked)
+        if room and grid.least > room:
+            grid = grid.columns([i for i, head in enumerate(heads) if not i or head.wide < LONG])
+        if room and grid.least > room:
+            for i, part in enumerate(grid.turned(marks, room)):
+                yield from [""] * bool(i)
+                yield from part.lines(room)
+        else:
+            yield from grid.lines(room, marks if table.marked else None)
+        if table.note:
+            yield from self._text(f"note: {table.note}")
+
+    def _text(
+        self, text: str, meaning: Meaning = Meaning.NEUTRAL, *, painted: bool = False
+    ) -> Iterable[str]:
+        """Return a sentence as lines."""
+        lines = wrap(text, self.width) if self.width else [text]
+        return [self._painted(line, meaning) for line in lines] if painted else lines
+
+    def _painted(self, text: str, meaning: Meaning = Meaning.NEUTRAL) -> str:
+        """Return text in the colour of its meaning; neutral text is bold."""
+        code = COLOURS.get(meaning, BOLD)
+        return f"\033[{code}m{text}\033[0m" if self.colour else text
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Cells of text, the first row being the head; ``right`` columns are aligned to the right."""
+
+    rows: Sequence[Sequence[str]]
+    right: Sequence[bool]
+
+    @property
+    def least(self) -> int:
+        """Return the least width, at which no word is broken."""
+        return sum(self._least()) + GAP * (len(self.right) - 1)
+
+    def _least(self) -> list[int]:
+        """Return the widths of the longest words, or of text that is short."""
+        return [
+            max(1, *(len(word) for text in column for word in text.split()))
+            if right
+            else min(max(map(len, column)), max(NARROWEST, *map(len, " ".join(column).split())))
+            for column, right in zip(zip(*self.rows, strict=True), self.right, strict=True)
+        ]
+
+    def columns(self, kept: Sequence[int]) -> Grid:
+        """Return the grid with the columns ``kept``."""
+        return Grid([[row[i] for i in kept] for row in self.rows], [self.right[i] for i in kept])
+
+    def turned(self, marks: Sequence[str], room: int) -> Iterator[Grid]:
+        """Yield grids with a row for each column, and as many of the rows as ``room`` has."""
+        turned = [list(column) for column in zip(*self.rows, strict=True)]
+        turned[0] = [f"{m} {t}" if m else t for m, t in zip(marks, turned[0], strict=True)]
+        first, items = max(len(column[0]) for column in turned), len(turned[0]) - 1
+        each = max(NARROWEST, *(len(word) for c in turned for t in c[1:] for word in t.split()))
+        some = max(1, (room - first) // (each + GAP))
+        for begin in range(1, items + 1, some):
+            part = [[column[0], *column[begin : begin + some]] for column in turned]
+            yield Grid(part, [False, *[True] * (len(part[0]) - 1)])
+
+    def lines(self, room: int | None, marks: Sequence[str] | None = None) -> Iterator[str]:
+        """Yield the lines; cells are wrapped if the grid needs more than ``room``."""
+        widths = self._widths(room)
+        for i, row in enumerate(self.rows):
+            cells = [
+                wrap(text, width, break_on_hyphens=False) or [""]
+                for text, width in zip(row, widths, strict=True)
+            ]
+            for k in range(max(map(len, cells))):
+                texts = [cell[k] if k < len(cell) else "" for cell in cells]
+                line = (" " * GAP).join(
+                    text.rjust(width) if right else text.ljust(width)
+                    for text, width, right in zip(texts, widths, self.right, strict=True)
+                )
+                mark = f"{(marks[i] if not k else '') or ' '} " if marks else ""
+                yield f"{mark}{line}".rstrip()
+
+    def _widths(self, room: int | None) -> list[int]:
+        """Return the widths of the columns; the widest shrink until the grid fits ``room``."""
+        widths = [max(1, *map(len, column)) for column in zip(*self.rows, strict=True)]
+        least = self._least()
+        while room is not None and sum(widths) + GAP * (len(widths) - 1) > room:
+            shrinking = [i for i, width in enumerate(widths) if width > least[i]]
+            if not shrinking:
+                break
+            widths[max(shrinking, key=lambda i: widths[i])] -= 1
+        return widths

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from django.core.management import call_command
 from django.db import OperationalError
 from django.db.migrations.executor import MigrationExecutor
 
+from planner.management.base import wants_colour
 from planner.management.commands.user import Command
 from planner.version import VERSION
 
@@ -45,3 +47,15 @@ def test_the_version_is_the_product_s_and_not_django_s(capsys: pytest.CaptureFix
         cwd=Path(__file__).parents[3], capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stdout == f"Headroom {VERSION}\n"
+
+
+def test_colour_is_for_terminals_whose_users_want_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    main, side = os.openpty()
+    with open(main), open(side, "w") as terminal, (tmp_path / "out").open("w") as file:
+        assert wants_colour(terminal)
+        assert not wants_colour(file)
+        monkeypatch.setenv("NO_COLOR", "1")
+        assert not wants_colour(terminal)

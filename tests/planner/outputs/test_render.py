@@ -5,10 +5,13 @@ from __future__ import annotations
 import io
 import re
 import zipfile
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from xml.etree import ElementTree
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from planner.domain.report import (
     Axis,
@@ -103,6 +106,28 @@ def test_a_terminal_has_the_answer_first_and_aligned_tables() -> None:
     assert "\033" not in terminal_text(REPORT)
     assert "\033[32m" + REPORT.answer in terminal_text(REPORT, colour=True)
     assert any("A guess." in line for line in lines) and not any("Price" in line for line in lines)
+
+
+TEXTS = st.text("abc -", min_size=1, max_size=60).filter(lambda text: text.strip())
+
+
+@given(
+    st.integers(60, 200),
+    st.lists(TEXTS, min_size=1, max_size=8),
+    st.lists(st.lists(st.floats(0, 1e6), min_size=8, max_size=8), min_size=1, max_size=5),
+)
+def test_a_table_fits_the_terminal_and_keeps_its_figures(
+    width: int, names: list[str], rows: list[list[float]]
+) -> None:
+    heads = tuple(Head(f"Figure {i}", Form.NUMBER) for i in range(len(names)))
+    figures = Table((Head("Name", wide=2), *heads), tuple(
+        (name, *row[: len(names)]) for name, row in zip(names, rows, strict=False)
+    ))  # fmt: skip
+    report = replace(REPORT, sections=(Section("Figures", (figures,)),), facts=())
+    lines = terminal_text(report, width=width).splitlines()
+    assert max(map(len, lines)) <= width
+    words = {word for line in lines for word in line.split()}
+    assert {text for row in figures.texts() for text in row[1:]} <= words
 
 
 def test_a_workbook_has_typed_cells_on_a_sheet_per_table() -> None:
