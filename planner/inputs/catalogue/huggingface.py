@@ -23,10 +23,13 @@ MOST_LAYERS = 10_000
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 HIDDEN = ("hidden_size", "n_embd", "d_model", "dim")
 HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
-KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads")
-HEAD_DIM = ("head_dim", "attention_head_dim")
+KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads", "kv_n_heads",
+            "multi_query_group_num")  # fmt: skip
+HEAD_DIM = ("head_dim", "attention_head_dim", "kv_channels")
 INTERMEDIATE = ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "hidden_dim")
-CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
+CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx",
+           "model_max_length")  # fmt: skip
+FIRST_DENSE = ("first_k_dense_replace", "moe_layer_start_index", "num_dense_layers")
 EXPERTS = ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts")
 EXPERTS_PER_TOKEN = (
     "num_experts_per_tok",
@@ -48,6 +51,7 @@ EXPERT_STEP = ("interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_fr
                "moe_layer_interval", "route_every_n")  # fmt: skip
 DEPTH = ("depth", "num_hidden_layers", "vt_num_hidden_layers", "num_layers")
 TEXT = ("text_config", "llm_config", "language_config")
+PARTS = ("moe", "attn_config", "ffn_config")  # of Mistral's params.json, DBRX and MPT
 # Families with two projections per feed-forward layer, and with embeddings shared with the head, if
 # the config is silent: the defaults of transformers.
 PLAIN = {"gpt2", "gpt_neox", "gptj", "gpt_bigcode", "opt", "bloom", "falcon", "mpt", "phi",
@@ -56,7 +60,8 @@ TIED = {"gpt2", "gpt_bigcode", "opt", "bloom", "falcon", "mpt", "gemma", "gemma2
         "gemma3_text", "gemma4", "gemma4_text", "ernie4_5", "ernie4_5_moe", "cohere",
         "cohere2"}  # fmt: skip
 # there is no separate expert width
-MIXED = {"mixtral", "gpt_oss", "minimax_m2", "minimax_text_01", "minimax", "phimoe", "olmoe",
+MIXED = {"mixtral", "gpt_oss", "minimax_m2", "minimax_text_01", "minimax", "minimax_m1", "phimoe",
+         "olmoe", "flex_olmo", "dbrx",
          "granitemoe", "granitemoeshared", "granitemoehybrid", "jamba"}  # fmt: skip
 WINDOWS = ("sliding_attention", "chunked_attention")
 FULL = ("full_attention", "attention", "deepseek_sparse_attention")
@@ -88,7 +93,7 @@ def _shape(reader: _Reader) -> ModelShape:
             f"{mark} marks an encoder, and only decoders are simulated. Add the model by its "
             "memory (weight_gb, kv_bytes_per_token, max_context) and measure its profile"
         )
-    if not any(name in reader.text for name in HEADS) and (keys := state_space_keys(reader.text)):
+    if keys := state_space_keys(reader.text, HEADS):
         raise reader.refuse(f"{', '.join(keys)}: no layer attends. {REMEDY}")
     values = reader.base() | reader.attention() | reader.experts()
     values |= reader.hybrid(values)
@@ -112,10 +117,11 @@ class _Reader:
         inner: Config = next(
             (outer[key] for key in TEXT if isinstance(outer.get(key), Mapping)), {}
         )
-        moe = inner.get("moe") or outer.get("moe")  # Mistral's params.json
-        self.outer = outer
-        self.text = {**outer, **inner, **(moe if isinstance(moe, Mapping) else {})}
-        self.used = {*TEXT, "moe", "vision_config", "vision_encoder", "model_type"}
+        self.outer, self.text = outer, {**outer, **inner}
+        for key in PARTS:
+            part = self.text.get(key)
+            self.text |= part if isinstance(part, Mapping) else {}
+        self.used = {*TEXT, *PARTS, "vision_config", "vision_encoder", "model_type"}
         self.kind = str(inner.get("model_type") or config.get("model_type") or "")
         self.text["model_type"] = self.kind
 
@@ -181,6 +187,8 @@ class _Reader:
         intermediate = self.number("dense_intermediate_size", *INTERMEDIATE)
         if self.kind == "granitemoehybrid" and not self.number(*EXPERTS):
             intermediate = self.needed(*SHARED_WIDTH)  # without experts this part alone remains
+        if intermediate and self.kind == "qwen":
+            intermediate //= 2  # its configs count the gate too
         if intermediate is None:
             # GPT-2, Bloom and Falcon use four times the width; MoE configs may omit the field
             intermediate = self.number(*EXPERT_WIDTH) or 4 * hidden
@@ -188,7 +196,7 @@ class _Reader:
         return {
             "layers": layers,
             "hidden": hidden,
-            "vocab": self.needed("vocab_size"),
+            "vocab": self.needed("vocab_size", "padded_vocab_size"),
             "intermediate": intermediate,
             "max_context": self.needed(*CONTEXT),
             "gated": self.kind not in PLAIN,
@@ -199,6 +207,8 @@ class _Reader:
         """Return heads and head widths, and the variant of attention."""
         heads = self.needed(*HEADS)
         kv_heads = self.number(*KV_HEADS) or heads
+        if self.number("multi_query_group_num"):
+            self.used.add("multi_query_attention")
         if self.get("multi_query") and not self.get("new_decoder_architecture"):
             kv_heads = 1  # Falcon, GPT-BigCode
         head_dim = self.number(*HEAD_DIM) or self.needed(*HIDDEN) // heads
@@ -294,7 +304,7 @@ class _Reader:
         kinds = self.listed("mlp_layer_types")
         by_layer = self.get("moe_layer_freq")
         routed_list = self.get("moe_layers", "moe_layers_enum")
-        first = self.number("first_k_dense_replace", "moe_layer_start_index") or 0
+        first = self.number(*FIRST_DENSE) or 0
         last = self.number("moe_layer_end_index")
         without = set(self.listed("mlp_only_layers"))
         period = self.number("expert_layer_period")  # Jamba
@@ -372,6 +382,8 @@ class _Reader:
         for kind in kinds:
             if kind not in (*FULL, *WINDOWS, LINEAR, MAMBA):
                 raise self.refuse(f"layer_types names {kind!r:.60}, which is not read. {REMEDY}")
+        if kinds:  # what would say the same in another way
+            self.get("global_attn_every_n_layers", "sliding_window_pattern")
         if kinds and MAMBA not in kinds:  # Granite 4.0 Micro lists the sizes of no such layer
             self.known("mamba_")
         if kinds and LINEAR not in kinds:
@@ -380,6 +392,9 @@ class _Reader:
         interval = self.number("full_attention_interval")
         if not kinds and interval:
             linear = layers - layers // interval
+        lightning = self.listed("attn_type_list")[:layers].count(0)  # MiniMax-01: 0 is lightning
+        if self.kind == "minimax":
+            lightning, linear = linear, 0
         if linear:
             return {"linear_layers": linear} | mixers.delta_net(
                 key_heads=self.needed("linear_num_key_heads"),
@@ -388,20 +403,20 @@ class _Reader:
                 value_dim=self.needed("linear_value_head_dim"),
                 conv=self.needed("linear_conv_kernel_dim"),
             )
-        softmax = self.listed("attn_type_list")[:layers]  # MiniMax-01: 0 is lightning attention
-        if 0 in softmax:
+        if lightning:
             heads, width = values["heads"], values["head_dim"]
-            return {"linear_layers": softmax.count(0)} | mixers.delta_net(
+            return {"linear_layers": lightning} | mixers.delta_net(
                 key_heads=heads, key_dim=width, value_heads=heads, value_dim=width, conv=1
             )
         return self.state_space(layers, kinds)
 
     def state_space(self, layers: int, kinds: Sequence[str]) -> dict[str, Any]:
         """Return the Mamba layers of Granite, Bamba, Jamba and Falcon-H1."""
-        period, attending = self.number("attn_layer_period"), self.listed("attn_layer_indices")
+        period = self.number("attn_layer_period") if self.kind == "jamba" else None
+        attending = self.listed("attn_layer_indices")
         if kinds:
             count = sum(kind == MAMBA for kind in kinds)
-        elif period:  # Jamba
+        elif period:
             offset = self.number("attn_layer_offset") or 0
             count = sum(i % period != offset for i in range(layers))
         elif attending:  # Bamba

@@ -16,12 +16,13 @@ REMEDY = (
     "model's weights, caches and layers do not depend on it"
 )
 MOST_NAMED = 4
+WITHOUT_ATTENTION = re.compile(r"(?:falcon_|codestral_)?mamba\d?|rwkv\w*|xlstm")  # model types
 STATE_SPACE = (
-    r"mamba|ssm|state_size|d_state|conv|rnn|rwkv|recurren|lru_|lightning|linear_|delta|kda|retent"
+    r"mamba|ssm|state_size|d_state|conv|rnn|lstm|rwkv|recurren|lru_|lightning|linear_|delta|kda|retent"
     r"|time_decay|hybrid|block_type|layer_group"
 )
 TOPICS = re.compile(
-    rf"expert|moe|mixture|rout(?:e|ing)|topk|top_k_|dense_replace|sparse_step|{STATE_SPACE}"
+    rf"expert|moe|mixture|rout(?:e|ing)|topk|top_k_|dense_(?:replace|layer)|sparse_step|{STATE_SPACE}"
     r"|att(?:n|ention)|window|swa_|sparse|index_|indexer|latent|lora_rank|layer_type|block_config"
     r"|pattern|kv_|_kv|head_dim|qk_|mla_|global_|compress|(?:^|_)cla_|cross_|encoder|is_decoder"
     r"|bidirection|causal|pool|type_vocab|quant|(?:^|_)n?bits?(?:$|_)"
@@ -44,6 +45,7 @@ WITHOUT_EFFECT = re.compile(
             # how software runs it
             r"(?:mamba_)?chunk_size|chunk_size_feed_forward|use_mamba_kernels|use_flash_attn\w*",
             r"\w*(?:implementation|_impl|_kernels?|overlap)|expert_(?:model_)?parallel",
+            r"\w*parallel_attn|scale_attn\w*|use_logn_attn|\w*in_fp32|pre_allocate_kv_cache",
             r"output_\w+|mamba_(?:dt_\w+|rms_norm|norm_before_gate|use_mlp)",
             r"(?:mamba_)?expand|qk_head_dim|index_skip_topk_offset",  # follow from other sizes
             # layers that draft tokens are described by options of a deployment
@@ -67,12 +69,13 @@ ASSUMED: Mapping[str, tuple[Any, ...]] = {
     "is_causal": (True,),
     "causal": (True,),
     "use_bidirectional_attention": ("vision",),
+    "attn_type": ("multihead_attention", "grouped_query_attention"),
     "index_topk_freq": (1,),
     "indexer_types": ("full",),  # of each layer
 }
 ENCODER_KINDS = re.compile(
     r"(?!.*decoder)[\w-]*bert[\w-]*|electra|mpnet|xlm|layoutlm\w*|new|gte|clip\w*|siglip\w*|vit\w*"
-    r"|dinov\d|esm|big_?bird\w*|longformer|ernie|ernie_m|t5|mt5|umt5|bart|mbart|whisper|wav2vec2"
+    r"|dinov\w*|esm|big_?bird\w*|longformer|ernie|ernie_m|t5|mt5|umt5|bart|mbart|whisper|wav2vec2"
 )
 
 
@@ -81,10 +84,15 @@ def unread_keys(config: Mapping[str, Any], used: Collection[str]) -> list[str]:
     return [key for key in _unread(config) if key.split(".")[0] not in used][:MOST_NAMED]
 
 
-def state_space_keys(config: Mapping[str, Any]) -> list[str]:
-    """Return the keys about state space of a config, at most ``MOST_NAMED``."""
-    if re.search(STATE_SPACE, str(config.get("model_type"))):
+def state_space_keys(config: Mapping[str, Any], heads: Collection[str]) -> list[str]:
+    """Return the keys about state space, at most ``MOST_NAMED``, if no layer attends.
+
+    ``heads`` are the names of the number of attention heads.
+    """
+    if WITHOUT_ATTENTION.fullmatch(str(config.get("model_type"))):
         return [f"model_type {config['model_type']!r:.60}"]
+    if any(name in config for name in heads):
+        return []
     return [key for key in config if re.search(STATE_SPACE, key)][:MOST_NAMED]
 
 

@@ -146,8 +146,8 @@ DENSE = CONFIGS["llama-3.1-8b"]
         ({"mamba_d_state": 16, "mamba_d_conv": 4}, ["mamba_d_state", "mamba_d_conv"]),
         ({"cross_attention_layers": [3, 8]}, ["cross_attention_layers"]),
         ({"sparse_attention_config": {"use": True}}, ["sparse_attention_config"]),
-        ({"attn_config": {"kv_n_heads": 8}, "ffn_config": {"moe_num_experts": 16}},
-         ["attn_config", "ffn_config.moe_num_experts"]),
+        ({"mixer": {"ssm_width": 8}, "blocks": {"moe_count": 16}},
+         ["mixer.ssm_width", "blocks.moe_count"]),
         ({"layer_types": ["conv", "full_attention"] * 16}, ["layer_types"]),
         ({"layers_block_type": ["mamba", "hybrid"] * 16}, ["layers_block_type"]),
         ({"num_kv_shared_layers": 15}, ["num_kv_shared_layers"]),
@@ -203,6 +203,14 @@ def test_an_encoder_is_no_decoder(changes: dict[str, Any]) -> None:
     "config",
     [
         {"model_type": "mamba2", "d_model": 2560, "n_layer": 64, "vocab_size": 50280},
+        {
+            "model_type": "mamba2",
+            "hidden_size": 4096,
+            "num_heads": 128,
+            "state_size": 128,
+            "num_hidden_layers": 64,
+            "vocab_size": 32768,
+        },
         {"model_type": "rwkv", "hidden_size": 2048, "num_hidden_layers": 24, "vocab_size": 50277},
     ],
 )
@@ -244,6 +252,43 @@ def test_hybrids_have_the_parameters_of_their_cards(kind: str) -> None:
     shape = shape_of(usual | config, kind)
     assert shape.linear_layers == states and shape.linear_state_bytes > 0
     assert parameters(shape).total / 1e9 == pytest.approx(billions, rel=0.01)
+
+
+OTHERS = {
+    # billions of parameters on the model card, configuration
+    "dbrx": (132, {
+        "d_model": 6144, "n_heads": 48, "n_layers": 40, "max_seq_len": 32768, "vocab_size": 100352,
+        "attn_config": {"clip_qkv": 8, "kv_n_heads": 8, "rope_theta": 500000},
+        "ffn_config": {"ffn_hidden_size": 10752, "moe_num_experts": 16, "moe_top_k": 4}}),
+    "chatglm": (9.4, {
+        "attention_softmax_in_fp32": True, "ffn_hidden_size": 13696, "hidden_size": 4096,
+        "kv_channels": 128, "multi_query_attention": True, "multi_query_group_num": 2,
+        "num_attention_heads": 32, "num_layers": 40, "padded_vocab_size": 151552,
+        "seq_length": 131072}),
+    "gpt_bigcode": (15.5, {
+        "multi_query": True, "n_embd": 6144, "n_head": 48, "n_inner": 24576, "n_layer": 40,
+        "n_positions": 8192, "scale_attn_weights": True, "vocab_size": 49152}),
+    "qwen": (7.7, {
+        "hidden_size": 4096, "intermediate_size": 22016, "max_position_embeddings": 32768,
+        "num_attention_heads": 32, "num_hidden_layers": 32, "use_logn_attn": True,
+        "vocab_size": 151936}),
+    "kimi_linear": (48, {
+        "first_k_dense_replace": 1, "hidden_size": 2304, "intermediate_size": 9216,
+        "kv_lora_rank": 512, "linear_attn_config": {
+            "head_dim": 128, "kda_layers": list(range(20)), "num_heads": 32,
+            "short_conv_kernel_size": 4},
+        "mla_use_nope": True, "model_max_length": 1048576, "moe_intermediate_size": 1024,
+        "num_attention_heads": 32, "num_experts": 256, "num_experts_per_token": 8,
+        "num_hidden_layers": 27, "num_shared_experts": 1, "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab_size": 163840}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_families_with_other_names_have_the_parameters_of_their_cards(kind: str) -> None:
+    billions, config = OTHERS[kind]
+    shape = shape_of({"model_type": kind} | config, kind)
+    assert parameters(shape).total / 1e9 == pytest.approx(billions, rel=0.03)
 
 
 def test_lists_by_layer_count_where_all_layers_are_alike() -> None:
