@@ -1,15 +1,29 @@
-"""The control laws of llm-d against their published formulas, evaluated one by one in floats.
+"""Autoscalers of other systems against their published laws, and against the real one.
 
-``epp_law_error`` is the largest difference in any signal or replica count.
+- ``epp_law_error``: the largest difference of any signal or replica count of llm-d's laws to the
+  published formulas, evaluated one by one in floats.
+- ``planner_version``: the version of NVIDIA's Planner that is compared, or null.
+- ``planner_replica_agreement``: share of scaling decisions, over all cases, at which the replicas
+  that follow our Planner and the real one differ by at most one. Each runs its own simulation of
+  one trace. ``planner_exact_agreement`` is the share without any difference.
+- ``planner_cases``: the same share of each target, topology and budget.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
 from math import ceil, floor, isnan
 from typing import Any
 
 import numpy as np
 
+from bench.field import real_planner
+from planner.inputs.catalogue import profiles
+from simulation.arrays import IntArray
+from simulation.engine.run import simulate
+from simulation.fleet import Fleet, KvLink, Pool
+from simulation.policies.dynamo_planner import DynamoPlanner
 from simulation.policies.endpoint_picker import (
     CLAMP,
     EndpointPicker,
@@ -17,8 +31,15 @@ from simulation.policies.endpoint_picker import (
     replicas_by_latency,
     replicas_by_total,
 )
-from simulation.policy import LATENCY_BOUNDS_S, Observation
-from tests.simulation.builders import fleet, pool
+from simulation.policy import (
+    LATENCY_BOUNDS_S,
+    Actions,
+    Observation,
+    ScalingPolicy,
+    actions_of,
+)
+from simulation.trace import Trace
+from tests.simulation.builders import fleet, pool, trace
 from tests.simulation.policies.observations import seen
 
 CASES, SEED = 20_000, 0
@@ -28,7 +49,91 @@ TTFT_S, TBT_S = 3.0, 0.1  # SLO of the published example
 def figures() -> dict[str, Any]:
     """Return the figures of this capability."""
     rng = np.random.default_rng(SEED)
-    return {"epp_law_error": max(_laws(rng), _signal(rng))}
+    return {"epp_law_error": max(_laws(rng), _signal(rng)), **_planner()}
+
+
+def _planner() -> dict[str, Any]:
+    """Return how far our Planner agrees with the real one, or why it was not compared."""
+    reason = real_planner.install()
+    if reason:
+        return {"planner_version": None, "planner_reason": reason,
+                "planner_replica_agreement": None}  # fmt: skip
+    logging.disable(logging.WARNING)  # the package logs every decision
+    cases = {name: _followed(settings, pools) for name, settings, pools in _cases()}
+    logging.disable(logging.NOTSET)
+    ours, real = (np.concatenate([case[i] for case in cases.values()]) for i in range(2))
+    return {
+        "planner_version": f"ai-dynamo {real_planner.VERSION}",
+        "planner_replica_agreement": real_planner.share_within(ours, real, 1),
+        "planner_exact_agreement": real_planner.share_within(ours, real, 0),
+        "planner_decisions": len(ours),
+        "planner_cases": {
+            name: real_planner.share_within(*case, 1) for name, case in cases.items()
+        },
+    }
+
+
+def _cases() -> Iterator[tuple[str, dict[str, Any], tuple[Pool, ...]]]:
+    """Yield the cases: every target with one pool and with two, predictors, and a budget."""
+    one = (pool(PROFILE, initial=4, maximum=24, startup_s=60.0),)
+    link = KvLink(131_072.0, 2.5e10)
+    two = (pool(PROFILE, initial=3, maximum=24, startup_s=60.0, role="prefill", link=link),
+           pool(PROFILE, initial=3, maximum=24, startup_s=60.0, role="decode"))  # fmt: skip
+    for target in ("throughput", "latency", "load"):
+        yield target, {"target": target}, one
+        yield f"{target}, prefill and decode", {"target": target, "prefill_tokens": TOKENS}, two
+    for predictor in ("constant", "kalman"):
+        sla = {"target": "sla", "predictor": predictor, "ttft_s": 1.0, "itl_s": 0.1}
+        yield f"sla, {predictor}", sla, one
+        yield f"sla, {predictor}, prefill and decode", sla, two
+    yield "latency, budget", {"target": "latency", "max_gpus": 6}, one
+    yield "latency, budget, prefill and decode", {"target": "latency", "max_gpus": 8}, two
+
+
+def _followed(settings: dict[str, Any], pools: tuple[Pool, ...]) -> tuple[IntArray, IntArray]:
+    """Return the replicas wanted at every decision, ``[decisions, 2]``, by ours and by theirs."""
+    served = fleet(*pools)
+    settings = {**settings, "lengths": [LENGTHS] * len(pools)}
+    wanted = []
+    for kind in (DynamoPlanner, real_planner.RealPlanner):
+        policy = ActionLog(kind(**settings))
+        simulate(TRACE, served, policy, duration_s=SECONDS)
+        counts = np.array([actions_of(answer).targets for answer in policy.answers])
+        wanted.append(np.pad(counts, ((0, 0), (0, 2 - counts.shape[1]))))
+    return wanted[0], wanted[1]
+
+
+class ActionLog(ScalingPolicy):
+    """Keep the answers of a policy."""
+
+    def __init__(self, policy: ScalingPolicy) -> None:
+        self._policy = policy
+        self.answers: list[IntArray | Actions] = []
+        self.name, self.interval_s = policy.name, policy.interval_s
+
+    def reset(self, fleet: Fleet) -> IntArray:
+        return self._policy.reset(fleet)
+
+    def decide(self, observation: Observation) -> IntArray | Actions:
+        self.answers.append(self._policy.decide(observation))
+        return self.answers[-1]
+
+
+def _bursty() -> Trace:
+    """Return two hours of requests: a wave with a burst of two minutes in every twenty."""
+    rng = np.random.default_rng(SEED)
+    seconds = np.arange(SECONDS)
+    rate = RATE * (1 + 0.7 * np.sin(2 * np.pi * seconds / 3600))
+    rate *= np.where(seconds % 1200 < 120, 2.0, 1.0)
+    arrival = np.repeat(seconds, rng.poisson(rate)) + 0.0
+    arrival = np.sort(arrival + rng.random(len(arrival)))
+    isl, osl = (np.maximum(1, rng.exponential(mean, len(arrival))) for mean in LENGTHS)
+    return trace(arrival, isl.astype(int), osl.astype(int))
+
+
+PROFILE = profiles()["llama-3.1-8b", "A100-80GB", 2]
+LENGTHS, RATE, SECONDS, TOKENS = (1500.0, 150.0), 48.0, 7200, (6000.0, 500.0)
+TRACE = _bursty()
 
 
 def _laws(rng: np.random.Generator) -> float:

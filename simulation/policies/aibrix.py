@@ -1,0 +1,192 @@
+"""AIBrix's pod autoscaler with the strategies APA and KPA, and its schedules of bounds.
+
+Source: github.com/vllm-project/aibrix @ e3e10f9e, ``pkg/controller/podautoscaler``:
+``algorithm/apa.go``, ``algorithm/kpa.go``, ``context/context.go`` (defaults), ``metrics/client.go``
+(windows) and ``stabilizeRecommendation`` of the controller.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, floor
+from typing import Literal
+
+import numpy as np
+
+from simulation.arrays import FloatArray, IntArray
+from simulation.errors import SimulationError
+from simulation.fleet import Fleet
+from simulation.policies.parts.endpoints import initial_counts
+from simulation.policies.parts.pool_metrics import (
+    NEEDS_SIGNALS,
+    SHARES,
+    WORDS,
+    Metric,
+    per_instance,
+)
+from simulation.policies.parts.stability import ROUNDING
+from simulation.policy import ComputedParameter, Gauge, Observation, ScalingPolicy
+
+Strategy = Literal["apa", "kpa"]
+WEEK_S = 7 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Bounds of all pools within a part of the week; ``begin_s`` and ``end_s`` from Monday on."""
+
+    begin_s: float
+    end_s: float
+    minimum: int
+    maximum: int
+
+
+def replicas_by_apa(
+    value: float, target: float, n: int, tolerances: tuple[float, float], rates: tuple[float, float]
+) -> int:
+    """Return the replicas that APA asks for, by the mean ``value`` of a pod.
+
+    ``tolerances`` and ``rates`` are those of scale-out and of scale-in.
+    """
+    ratio = value / target
+    asked = ceil(n * ratio - ROUNDING)
+    if ratio > 1 + tolerances[0]:
+        return min(asked, ceil(rates[0] * n - ROUNDING))
+    if ratio < 1 - tolerances[1]:
+        return max(asked, floor(n / rates[1] + ROUNDING))
+    return n
+
+
+def replicas_by_kpa(
+    stable: float,
+    panic: float,
+    target: float,
+    n: int,
+    tolerances: tuple[float, float],
+    rates: tuple[float, float],
+    panic_threshold: float,
+) -> int:
+    """Return the replicas that KPA asks for, by the means of a long and of a short window.
+
+    As in the source, the mean of a pod over the target is the count itself. It is not multiplied
+    by the replicas.
+    """
+
+    def asked(value: float) -> int:
+        within = target * (1 - tolerances[1]) <= value <= target * (1 + tolerances[0])
+        count = n if within else ceil(value / target - ROUNDING)
+        return min(max(count, floor(n / rates[1] + ROUNDING)), max(1, ceil(rates[0] * n)))
+
+    if stable <= 0 or panic / stable > panic_threshold:
+        return max(asked(stable), asked(panic))
+    return asked(stable)
+
+
+@dataclass(eq=False)
+class PodAutoscaler(ScalingPolicy):
+    """Scale each pool alone by a metric of its pods.
+
+    Scale-in goes to the lowest recommendation of the last ``down_cooldown_s``, as the source does;
+    scale-out to the highest of ``up_cooldown_s``. ``bounds`` limit every pool at their times, and
+    ``offset_s`` is the time since Monday at which the window begins.
+    """
+
+    strategy: Strategy = "apa"
+    metric: Metric = "memory"
+    target: float | FloatArray = 0.7
+    up_tolerance: float = 0.1
+    down_tolerance: float = 0.1
+    max_up_rate: float = 2.0
+    max_down_rate: float = 2.0
+    panic_threshold: float = 2.0
+    up_cooldown_s: float = 0.0
+    down_cooldown_s: float = 300.0
+    stable_window_s: float = 180.0
+    panic_window_s: float = 60.0
+    min_replicas: int = 1
+    bounds: Sequence[Bounds] = ()
+    offset_s: float = 0.0
+    interval_s: float = 10.0
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if self.strategy not in ("apa", "kpa"):
+            raise SimulationError(f"There is no strategy {self.strategy!r}. Use apa or kpa.")
+        if not np.all(np.asarray(self.target) > 0) or self.max_down_rate <= 0:
+            raise SimulationError("The target and the rates of AIBrix must be above 0.")
+        self.name = self.name or f"aibrix-{self.strategy}"
+        self.wants_signals = self.metric in NEEDS_SIGNALS
+
+    def reset(self, fleet: Fleet) -> IntArray:
+        counts = initial_counts(fleet)
+        self._kv = np.array([pool.profile.kv_capacity_tokens for pool in fleet.pools], np.float64)
+        self._target = np.broadcast_to(np.asarray(self.target, np.float64), len(counts))
+        self._most = np.array([pool.maximum for pool in fleet.pools], np.int64)
+        self._values: list[deque[tuple[float, float]]] = [deque() for _ in counts]
+        self._recommended: list[deque[tuple[float, int]]] = [deque() for _ in counts]
+        return counts
+
+    def decide(self, observation: Observation) -> IntArray:
+        values = per_instance(self.metric, observation, self._kv)
+        now, present = observation.time_s, observation.ready + observation.starting
+        least, most = self._limits(now)
+        targets = present.copy()
+        for p, value in enumerate(values):
+            n = int(present[p])
+            if n < least[p] or n > most[p]:
+                targets[p] = min(max(n, least[p]), most[p])
+            elif n and np.isfinite(value):
+                self._values[p].append((now, float(value)))
+                asked = min(max(self._asked(p, now, n), least[p]), most[p])
+                targets[p] = min(max(self._stabilised(p, now, n, asked), least[p]), most[p])
+        return targets
+
+    def gauge(self, observation: Observation) -> Gauge:
+        values = per_instance(self.metric, observation, self._kv)
+        return Gauge(
+            WORDS[self.metric],
+            self.metric in SHARES,
+            values,
+            out_above=self._target * (1 + self.up_tolerance),
+            in_below=self._target * (1 - self.down_tolerance),
+        )
+
+    def computed_parameters(self) -> tuple[ComputedParameter, ...]:
+        return (ComputedParameter(f"target of {WORDS[self.metric]}", self._target),)
+
+    def _limits(self, now: float) -> tuple[list[int], list[int]]:
+        """Return the bounds of each pool now: of the active schedule, else its own."""
+        of_week = (self.offset_s + now) % WEEK_S
+        for row in self.bounds:
+            if row.begin_s <= of_week < row.end_s:
+                return [row.minimum] * len(self._most), [
+                    min(row.maximum, int(most)) for most in self._most
+                ]
+        return [min(self.min_replicas, int(most)) for most in self._most], self._most.tolist()
+
+    def _asked(self, p: int, now: float, n: int) -> int:
+        values = self._values[p]
+        while values[0][0] < now - self.stable_window_s:
+            values.popleft()
+        stable = sum(value for _, value in values) / len(values)
+        recent = [value for t, value in values if t >= now - self.panic_window_s]
+        tolerances = self.up_tolerance, self.down_tolerance
+        rates, target = (self.max_up_rate, self.max_down_rate), float(self._target[p])
+        if self.strategy == "apa":
+            return replicas_by_apa(stable, target, n, tolerances, rates)
+        return replicas_by_kpa(
+            stable, sum(recent) / len(recent), target, n, tolerances, rates, self.panic_threshold
+        )
+
+    def _stabilised(self, p: int, now: float, n: int, asked: int) -> int:
+        recent = self._recommended[p]
+        recent.append((now, asked))
+        while recent[0][0] <= now - max(self.up_cooldown_s, self.down_cooldown_s, 1e-9):
+            recent.popleft()
+        if asked == n:
+            return n
+        window_s = self.up_cooldown_s if asked > n else self.down_cooldown_s
+        within = [count for t, count in recent if t > now - window_s] or [asked]
+        return max(within) if asked > n else min(within)

@@ -1,0 +1,297 @@
+"""NVIDIA Dynamo's Planner: its targets, predictors, and budgets of GPUs and power.
+
+Source: the package ``ai-dynamo`` 1.6.1 (github.com/ai-dynamo/dynamo), ``dynamo/planner``:
+``core/load_scaling.py``, ``core/throughput_scaling.py``, ``core/state_machine.py`` (pending
+replicas), ``core/load/predictors.py``, ``core/budget.py``, ``core/perf_model/engine_query.py``
+(capacity of an engine) and ``config/defaults.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import ceil
+from typing import Literal
+
+import numpy as np
+
+from simulation.arrays import FloatArray, IntArray
+from simulation.errors import SimulationError
+from simulation.fleet import Fleet, Pool
+from simulation.performance.profile import Profile, iteration_s
+from simulation.policies.parts.endpoints import initial_counts, services
+from simulation.policies.parts.stability import ROUNDING
+from simulation.policy import ComputedParameter, Gauge, Observation, ScalingPolicy
+
+Target = Literal["throughput", "latency", "load", "sla"]
+Predictor = Literal["constant", "kalman"]
+LOAD_S, THROUGHPUT_S = 5.0, 180.0  # intervals of the two loops
+BATCHES = 128  # most batch sizes that the search of a capacity tries
+# Scale out above, and in below: queued prompt tokens over the context, and KV memory in use.
+PREFILL: dict[Target, tuple[float, float]] = {"throughput": (1.0, 0.1), "latency": (0.1, 0.0)}
+DECODE: dict[Target, tuple[float, float]] = {"throughput": (1.0, 0.6), "latency": (0.4, 0.1)}
+
+
+def engine_rps(
+    profile: Profile, role: str, isl: float, osl: float, ttft_s: float, itl_s: float
+) -> float:
+    """Return the requests/s of one engine: the most of any batch that keeps the SLO.
+
+    If no batch keeps it, the most of any batch counts, as in the source.
+    """
+    budget, isl, osl = profile.max_batch_tokens, max(1.0, isl), max(1.0, osl)
+    context = isl + osl // 2
+    if role == "prefill":
+        most = 1 if isl > budget else min(profile.max_batch, int(budget // isl))
+        batch = np.arange(1, max(most, 1) + 1)
+        ttft = _prompt_s(profile, np.asarray(isl * batch, np.float64), isl, 0, 0)
+        rps, keeps = batch / ttft, ttft <= ttft_s
+    else:
+        most = min(profile.max_batch, int(profile.kv_capacity_tokens // context))
+        if role == "both":
+            most = min(most, budget - 1)
+        batch = np.unique(np.linspace(1, max(most, 1), BATCHES).astype(np.int64))
+        per_step = np.ceil(batch * isl / osl) if role == "both" else np.zeros(len(batch))
+        fits = (batch == 1) | (per_step <= budget - batch)
+        itl = iteration_s(profile, batch, batch * context, per_step, per_step * isl / 2)
+        rps, keeps = batch / (osl * itl), (itl <= itl_s) & fits
+        if role == "both":
+            keeps &= _prompt_s(profile, per_step + isl, isl, batch, batch * context) <= ttft_s
+        rps = np.where(fits, rps, 0.0)
+    return float(rps[keeps].max() if keeps.any() else rps.max())
+
+
+def _prompt_s(
+    profile: Profile, tokens: FloatArray, isl: float, decodes: object, context: object
+) -> FloatArray:
+    """Return the seconds to compute prompt tokens in chunks of the token budget."""
+    budget = profile.max_batch_tokens
+
+    def chunk_s(size: object) -> FloatArray:
+        pairs = np.asarray(size, np.float64) * isl / 2
+        return iteration_s(profile, decodes, context, size, pairs)  # type: ignore[arg-type]
+
+    full, tail = np.divmod(tokens, budget)
+    out: FloatArray = full * chunk_s(budget) + np.where(tail > 0, chunk_s(tail), 0.0)
+    return out
+
+
+class Kalman:
+    """The Planner's filter of a level and its trend; it predicts one interval ahead."""
+
+    def __init__(self, level: float, trend: float, noise: float, points: int = 5) -> None:
+        self._q, self._r, self._points = np.diag([level, trend]), noise, points
+        self._step = np.array([[1.0, 1.0], [0.0, 1.0]])
+        self._covariance = np.eye(2) * 1000.0
+        self._state: FloatArray | None = None
+        self._seen, self._last, self._predicted = 0, 0.0, False
+
+    def add(self, value: float) -> None:
+        """Take the value of an interval; zeros before the first request are skipped."""
+        if value == 0 and not self._seen:
+            return
+        self._seen, self._last = self._seen + 1, value
+        if self._state is None:
+            self._state = np.array([value, 0.0])
+        else:
+            if not self._predicted:
+                self._ahead()
+            gain = self._covariance[:, 0] / (self._covariance[0, 0] + self._r)
+            self._state = self._state + gain * (value - self._state[0])
+            self._covariance = self._covariance - np.outer(gain, self._covariance[0])
+        self._predicted = False
+
+    def predict(self) -> float:
+        """Return the value of the next interval."""
+        if self._state is None or self._seen < self._points:
+            return self._last
+        if not self._predicted:
+            self._ahead()
+            self._predicted = True
+        return max(0.0, float(self._state[0]))
+
+    def _ahead(self) -> None:
+        self._state = self._step @ self._state
+        self._covariance = self._step @ self._covariance @ self._step.T + self._q
+
+
+def within_budget(
+    current: Sequence[int], asked: Sequence[int], cost: Sequence[float], most: float, least: int
+) -> tuple[int, ...]:
+    """Return the counts nearest to ``asked`` that cost at most ``most``, none beyond its direction.
+
+    At a full budget nothing grows unless something else shrinks. Fleets beyond their budget shrink
+    in proportion.
+    """
+    total = sum(n * c for n, c in zip(current, cost, strict=True))
+    if total > most + ROUNDING:
+        return tuple(max(least, int(n * most / total)) for n in current)
+    grows = any(a > n for a, n in zip(asked, current, strict=True))
+    shrinks = any(a < n for a, n in zip(asked, current, strict=True))
+    if total >= most - ROUNDING and grows and not shrinks:
+        return tuple(current)
+    ways = product(*(range(min(n, a), max(n, a) + 1) for n, a in zip(current, asked, strict=True)))
+    able = [way for way in ways if sum(n * c for n, c in zip(way, cost, strict=True))
+            <= most + ROUNDING]  # fmt: skip
+    return min(able, key=lambda way: sum(abs(a - n) for a, n in zip(asked, way, strict=True)),
+               default=tuple(current))  # fmt: skip
+
+
+@dataclass(eq=False)
+class DynamoPlanner(ScalingPolicy):
+    """One Planner per aggregated pool, and one per pair of prefill and decode pools.
+
+    throughput, latency and load add a replica if any engine is above a threshold, and remove one if
+    all are below another and the rest could carry its work. sla divides the predicted demand by the
+    capacity of an engine within the SLO. While replicas start, nothing is added; a wish for fewer
+    cancels them.
+
+    ``prefill_tokens`` and ``decode_kv`` are the thresholds of load, out and in. ``context_tokens``
+    is the context length of the workers. ``lengths [pools]`` are mean input and output tokens.
+    ``max_gpus`` and ``power_w`` limit each Planner; a replica draws its GPUs times ``gpu_w``.
+    """
+
+    target: Target = "throughput"
+    predictor: Predictor = "kalman"
+    prefill_tokens: tuple[float, float] = (8192.0, 1024.0)
+    decode_kv: tuple[float, float] = (0.8, 0.4)
+    context_tokens: float = 8192.0
+    lengths: Sequence[tuple[float, float]] = ()
+    ttft_s: float | FloatArray = 0.5
+    itl_s: float | FloatArray = 0.05
+    kalman: tuple[float, float, float] = (1.0, 0.1, 10.0)  # noise of level, trend and reading
+    max_step: int = 8  # replicas per decision of sla
+    min_replicas: int = 1
+    max_gpus: float | None = None
+    power_w: float | None = None
+    gpu_w: float | None = None  # None: the TDP of the GPU type
+    interval_s: float = 0.0  # 0: of the source
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if self.target not in ("throughput", "latency", "load", "sla"):
+            raise SimulationError(f"There is no target {self.target!r}.")
+        self.interval_s = self.interval_s or (THROUGHPUT_S if self.target == "sla" else LOAD_S)
+        self.name = self.name or f"dynamo-{self.target}"
+        self._prefill = PREFILL.get(self.target, self.prefill_tokens)
+        self._decode = DECODE.get(self.target, self.decode_kv)
+
+    def reset(self, fleet: Fleet) -> IntArray:
+        counts = initial_counts(fleet)
+        self._units: list[tuple[int, ...]] = []
+        for service in services(fleet):
+            if service.paired:
+                self._units.append((service.prefill[0], service.decode[0]))
+            else:
+                self._units += [(p,) for p in service.pools]
+        self._roles = [pool.role for pool in fleet.pools]
+        self._gpus = [float(pool.gpus_per_instance) for pool in fleet.pools]
+        self._watts = [self._replica_w(pool) for pool in fleet.pools]
+        self._forecasts = [Kalman(*self.kalman) for _ in self._units]
+        self._capacity = np.full(len(counts), np.nan)
+        if self.target == "sla":
+            if len(self.lengths) != len(counts):
+                raise SimulationError(f"Policy {self.name!r} needs mean lengths of every pool.")
+            limits = [np.broadcast_to(s, len(counts)) for s in (self.ttft_s, self.itl_s)]
+            for p, pool in enumerate(fleet.pools):
+                ttft, itl = (np.nan_to_num(limit[p], nan=np.inf) for limit in limits)
+                self._capacity[p] = engine_rps(
+                    pool.profile, pool.role, *self.lengths[p], float(ttft), float(itl)
+                )
+        return counts
+
+    def decide(self, observation: Observation) -> IntArray:
+        targets = observation.ready + observation.starting
+        for i, unit in enumerate(self._units):
+            ready = [int(observation.ready[p]) for p in unit]
+            pending = [int(observation.starting[p]) for p in unit]
+            asked = (
+                self._by_demand(i, unit, ready, observation)
+                if self.target == "sla"
+                else [self._by_load(p, n, s, observation)
+                      for p, n, s in zip(unit, ready, pending, strict=True)]
+            )  # fmt: skip
+            targets[list(unit)] = self._counts(unit, ready, pending, asked)
+        return targets
+
+    def gauge(self, observation: Observation) -> Gauge:
+        if self.target == "sla":
+            load = observation.input_tps / np.array([isl for isl, _ in self.lengths])
+            each = load / (np.maximum(observation.ready, 1) * self._capacity)
+            return Gauge("requests over the capacity of the replicas", True, each, 1.0, 1.0)
+        ups, downs = zip(*(self._thresholds(p) for p in range(len(self._roles))), strict=True)
+        values = np.array([self._value(p, observation) for p in range(len(self._roles))])
+        return Gauge("load of the fullest engine", True, values, np.array(ups), np.array(downs))
+
+    def computed_parameters(self) -> tuple[ComputedParameter, ...]:
+        if self.target != "sla":
+            return ()
+        return (ComputedParameter("capacity of an engine, req/s", self._capacity),)
+
+    def _replica_w(self, pool: Pool) -> float:
+        gpu_w = self.gpu_w or pool.gpu.tdp_w or pool.gpu.prefill_w
+        return float(pool.gpus_per_instance * gpu_w)
+
+    def _thresholds(self, p: int) -> tuple[float, float]:
+        return self._prefill if self._roles[p] == "prefill" else self._decode
+
+    def _value(self, p: int, observation: Observation) -> float:
+        """Return the load of the fullest engine, in the unit of its thresholds."""
+        if self._roles[p] != "prefill":
+            return 0.0 if observation.fullest is None else float(observation.fullest[p])
+        queued = 0.0 if observation.longest is None else float(observation.longest[p])
+        return queued if self.target == "load" else queued / self.context_tokens
+
+    def _by_load(self, p: int, ready: int, pending: int, observation: Observation) -> int | None:
+        """Return the replicas that the load of engines asks for; None: no change."""
+        if not ready:
+            return None
+        value, (up, down) = self._value(p, observation), self._thresholds(p)
+        prefill, load = self._roles[p] == "prefill", self.target == "load"
+        if value > up or (value == up and (prefill or load)):
+            return ready + 1
+        at_most = load or (prefill and self.target == "latency")
+        if (ready > 1 or pending) and (value < down or (value == down and at_most)):
+            asked = max(ready - 1, self.min_replicas)
+            # The rest must not be above the threshold at once.
+            if 0 < asked < ready and value * ready / asked >= up:
+                return ready
+            return asked
+        return None
+
+    def _by_demand(
+        self, i: int, unit: tuple[int, ...], ready: list[int], observation: Observation
+    ) -> list[int | None]:
+        """Return the replicas for the predicted demand, at most ``max_step`` from those ready."""
+        isl = self.lengths[unit[0]][0]
+        requests = float(observation.input_tps[unit[0]]) / isl * self.interval_s
+        self._forecasts[i].add(requests)
+        if self.predictor == "kalman":
+            requests = self._forecasts[i].predict()
+        demand = requests / self.interval_s
+        asked: list[int | None] = []
+        for p, n in zip(unit, ready, strict=True):
+            count = max(ceil(demand / self._capacity[p]), self.min_replicas)
+            bounded = min(max(count, max(0, n - self.max_step)), n + self.max_step)
+            asked.append(max(bounded, self.min_replicas))
+        return asked
+
+    def _counts(
+        self, unit: tuple[int, ...], ready: list[int], pending: list[int], asked: list[int | None]
+    ) -> list[int]:
+        """Return the counts of a unit, with its starting replicas, its floor and its budgets."""
+        if any(pending):
+            return [
+                n + s if a is None or a > n else a
+                for n, s, a in zip(ready, pending, asked, strict=True)
+            ]
+        wanted = [
+            max(n if a is None else a, self.min_replicas) for n, a in zip(ready, asked, strict=True)
+        ]
+        for most, cost in ((self.max_gpus, self._gpus), (self.power_w, self._watts)):
+            if most is not None:
+                fits = within_budget(ready, wanted, [cost[p] for p in unit], most,
+                                     self.min_replicas)  # fmt: skip
+                wanted = list(fits)
+        return wanted

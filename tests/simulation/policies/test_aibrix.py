@@ -1,0 +1,80 @@
+"""AIBrix's strategies, by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulation.errors import SimulationError
+from simulation.policies.aibrix import (
+    Bounds,
+    PodAutoscaler,
+    replicas_by_apa,
+    replicas_by_kpa,
+)
+from simulation.policy_check import check
+from tests.simulation.builders import fleet, pool
+from tests.simulation.policies.observations import seen
+
+TOLERANCES, RATES = (0.1, 0.1), (2.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("value", "n", "expected"),
+    # within 10%; grows by the ratio, at most doubles; shrinks by the ratio, at most halves
+    [(0.77, 10, 10), (0.84, 10, 12), (2.1, 10, 20), (0.63, 10, 10), (0.56, 10, 8), (0.1, 10, 5)],
+)
+def test_apa(value, n, expected):
+    assert replicas_by_apa(value, 0.7, n, TOLERANCES, RATES) == expected
+
+
+def test_kpa_takes_the_mean_of_a_pod_over_the_target_as_the_count():
+    # In the stable mode: 12 over 2 are 6, whatever runs.
+    assert replicas_by_kpa(12, 13, 2, 10, TOLERANCES, RATES, 2.0) == 6
+    # More than half of what runs stays, and at most twice of it comes.
+    assert replicas_by_kpa(2.5, 2.5, 2, 10, TOLERANCES, RATES, 2.0) == 5
+    assert replicas_by_kpa(90, 90, 2, 10, TOLERANCES, RATES, 2.0) == 20
+    # In panic the larger of both windows counts.
+    assert replicas_by_kpa(12, 30, 2, 10, TOLERANCES, RATES, 2.0) == 15
+    assert replicas_by_kpa(0, 0, 2, 10, TOLERANCES, RATES, 2.0) == 5
+
+
+def scaler(initial=10, **how):
+    policy = PodAutoscaler(**how)
+    policy.reset(fleet(pool(initial=initial)))
+    return policy
+
+
+def test_values_are_averaged_over_the_stable_window():
+    policy = scaler(down_cooldown_s=0.0)
+    assert policy.decide(seen(10.0, 10, utilisation=0.7)).tolist() == [10]
+    # 1.4 and 0.7 are 1.05: half as much again.
+    assert policy.decide(seen(20.0, 10, utilisation=1.4)).tolist() == [15]
+    assert policy.decide(seen(500.0, 10, utilisation=0.7)).tolist() == [10]  # the others are old
+
+
+def test_scale_in_takes_the_lowest_of_its_window():
+    policy = scaler(stable_window_s=1.0)
+    assert policy.decide(seen(10.0, 10, utilisation=0.35)).tolist() == [5]
+    assert policy.decide(seen(20.0, 10, utilisation=0.56)).tolist() == [5]
+    assert policy.decide(seen(400.0, 10, utilisation=0.56)).tolist() == [8]
+
+
+def test_schedules_bound_the_replicas_at_their_times():
+    morning = Bounds(3600.0, 7200.0, 12, 14)
+    policy = scaler(bounds=[morning], stable_window_s=1.0)
+    assert policy.decide(seen(10.0, 10, utilisation=0.7)).tolist() == [10]
+    assert policy.decide(seen(3610.0, 10, utilisation=0.7)).tolist() == [12]
+    assert policy.decide(seen(3700.0, 13, utilisation=1.4)).tolist() == [14]
+    assert policy.decide(seen(7200.0, 12, utilisation=0.35)).tolist() == [6]
+    late = scaler(bounds=[morning], offset_s=3600.0)
+    assert late.decide(seen(10.0, 10, utilisation=0.7)).tolist() == [12]
+
+
+def test_wrong_strategies_are_refused():
+    with pytest.raises(SimulationError, match="no strategy"):
+        PodAutoscaler("hpa")
+
+
+@pytest.mark.parametrize("strategy", ["apa", "kpa"])
+def test_it_keeps_the_protocol(strategy):
+    check(lambda: PodAutoscaler(strategy))
