@@ -9,6 +9,7 @@ from typing import Any
 from planner.domain.preparation import study_of
 from planner.domain.progress import silent
 from planner.domain.recommend.rule import Candidate, Choice
+from planner.domain.recommend.search import choices as choices_of
 from planner.domain.recommend.test_days import TestDays, spared
 from planner.domain.recommend.trials import STATIC, Trials, shortfall
 from planner.domain.replay.policy_selection import missing_baselines, policies_chosen
@@ -41,13 +42,14 @@ def decided(name: str, scenario: Scenario, stored: StoredTrace) -> Decision:
     and ``oracle_usd`` that of a plan on a perfect forecast, tuned in the window.
     """
     study = study_of(scenario, {"t": stored}, NO_USER_FACTS, silent)
+    beside, _ = missing_baselines(scenario, study, [])
     policies = [
         *policies_chosen(scenario, study, [])[0],
-        *missing_baselines(scenario, study, [])[0],
+        *(policy for policy in beside if not policy.traits.reference),
     ]
     trials = Trials(study, TestDays(study, scenario.test_days, scenario.seed), scenario.seed,
                     IN_PROCESS)  # fmt: skip
-    choices = trials.choices(policies)
+    choices = choices_of(trials, policies)
     by_key = {policy.key: policy for policy in policies}
     smallest = smallest_flat(study, seed=scenario.seed)
     hindsight = _static(study, scenario.seed, smallest)
@@ -138,17 +140,8 @@ def _static(study: Study, seed: int, counts: Any) -> PolicyRun:
 
 def _oracle_usd(study: Study, seed: int) -> float | None:
     """Return the cost of the cheapest plan on a perfect forecast that meets the SLO."""
-    policy = policy_of("lt-i-perfect")
-    assert policy.parameter_to_tune is not None
-    costs = []
-    for value in policy.parameter_to_tune.values:
-        run = run_policy(
-            study, policy.with_value(value), seed=seed, progress=silent, detailed=False
-        )
-        if run.meets_slo:
-            costs.append(run.summary.cost_usd)
-            break
-    return min(costs, default=None)
+    run = run_policy(study, policy_of("lt-i-perfect"), seed=seed, progress=silent, detailed=False)
+    return run.summary.cost_usd if run.meets_slo else None
 
 
 def _short(run: PolicyRun) -> float:

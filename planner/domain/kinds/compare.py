@@ -127,7 +127,9 @@ def run(
         study, TestDays(study, scenario.test_days, scenario.seed), scenario.seed, parts,
         part(progress, 0.08, 0.74),
     )  # fmt: skip
-    choices = choices_of(trials, [*chosen, *beside])
+    choices = choices_of(
+        trials, [*chosen, *(policy for policy in beside if not policy.traits.reference)]
+    )
     choice, candidates = choices.get(LEVELS[level], (None, []))
     spare = trials.spare_at(level)
     without_spare, study = study, spared(study) if spare else study

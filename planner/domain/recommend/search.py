@@ -65,16 +65,20 @@ class LevelSearch:
     def run(self, policies: Sequence[Policy], progress: Progress) -> list[Candidate]:
         """Return a candidate of each policy that can win.
 
-        The static fleet and the best policy of the level below set the limit for the others.
+        The static fleet, the best policy of the level below and guarded plans set the limit for
+        the others.
         """
         self.trials.size(self.level, part(progress, 0.0, 0.1))
         leader = None if self.below is None or self.below.best is None else self.below.best.policy
         static = [policy for policy in policies if policy.name == STATIC]
         led = [policy for policy in policies if policy.key == leader and policy not in static]
         others = [policy for policy in policies if policy not in (*static, *led)]
+        guarded = [policy for policy in others if policy.traits.beyond]
+        others = [policy for policy in others if policy not in guarded]
         self._try_all(static, part(progress, 0.1, 0.2))
         self._try_all(led, part(progress, 0.2, 0.4))
-        self._try_all(others, part(progress, 0.4, 0.95))
+        self._try_all(guarded, part(progress, 0.4, 0.7))
+        self._try_all(others, part(progress, 0.7, 0.95))
         if self.best is None:
             return self._nearest(policies, part(progress, 0.95, 1.0))
         return self.candidates
@@ -183,12 +187,12 @@ class LevelSearch:
             dear = result_on(index, trials.cases[0], limit).dear
             return bool(dear) or (passes_forecast(index) and passes_hardest(index))
 
-        if start is not None or spare:
-            # N+1 is judged on the forecast day, and a cost above the limit shows there first.
-            index = bisect_first(passes_both, 0, len(every), start)
-        else:
-            index = bisect_first(passes_hardest, 0, len(every), start)
-            index = bisect_first(passes_forecast, index, len(every), index)
+        if start is None and policy.traits.beyond:
+            start = 0  # its guard makes up for a low floor
+        elif start is None and 1.0 in every:
+            start = every.index(1.0)  # the plan as the forecast has it
+        # A cost above the limit shows on the forecast day first, and N+1 is judged there.
+        index = bisect_first(passes_both, 0, len(every), start)
         return index if index < len(every) else None, list(results.values())
 
     def _first_passing(self, policy: Policy, low: int, progress: Progress) -> int | None:

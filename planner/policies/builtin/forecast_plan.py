@@ -39,6 +39,7 @@ class Planned(Policy):
             complexity=20,
             plan=Plan("last-value"),
             always=True,
+            reference=True,
             style=Style("purple", "dashdot"),
         ),
         "lt-i-seasonal": Traits(
@@ -48,6 +49,7 @@ class Planned(Policy):
             complexity=20,
             plan=Plan("seasonal-naive"),
             always=True,
+            reference=True,
             style=Style("green", "dashdot"),
         ),
         "lt-i-perfect": Traits(
