@@ -52,6 +52,8 @@ class AttentionParts(Parts):
         """Return the attention of one axis: for layers with full attention, and with a window."""
         shape = self.shape
         name = f"attention_{'decode' if axis == 'decodes' else 'prefill'}"
+        # In an encoder each token of a prompt attends to all, and not to half of them on average.
+        halved = 1.0 if shape.causal or axis == "decodes" else 2.0
         full = Attention(
             name=name,
             after=tuple(after.split()),
@@ -65,7 +67,7 @@ class AttentionParts(Parts):
             kv_row_bytes=row,
             kv_cache=self.where.kv_cache,
             window=shape.sparse_top_k,
-            compression=shape.kv_compression,
+            compression=shape.kv_compression / halved,
             latent=latent,
         )
         window = replace(
@@ -73,7 +75,7 @@ class AttentionParts(Parts):
             name=f"window_{name}",
             count=shape.window_layers,
             window=shape.window,
-            compression=1.0,
+            compression=1.0 / halved,
         )
         return [full, window]
 

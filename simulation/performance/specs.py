@@ -120,6 +120,7 @@ class ModelShape:
     window_head_dim: int = 0  # of window layers; 0: ``head_dim``
     kv_compression: float = 1.0  # tokens per cached entry, mean over full attention layers
     index_head_dim: int = 0  # of the keys that the indexer of a sparse attention layer caches
+    causal: bool = True  # tokens attend to earlier ones only; False for an encoder of text
     adapters: Adapters | None = None
 
     def __post_init__(self) -> None:

@@ -13,7 +13,13 @@ from typing import Any
 
 from planner.errors import CatalogueError
 from planner.inputs.catalogue import mixers
-from planner.inputs.catalogue.unread_keys import REMEDY, encoder_mark, state_space_keys, unread_keys
+from planner.inputs.catalogue.unread_keys import (
+    BOTH_WAYS,
+    REMEDY,
+    encoder_mark,
+    state_space_keys,
+    unread_keys,
+)
 from simulation.errors import SimulationError
 from simulation.performance.specs import ModelShape
 
@@ -63,6 +69,8 @@ TIED = {"gpt2", "gpt_bigcode", "opt", "bloom", "falcon", "mpt", "gemma", "gemma2
 MIXED = {"mixtral", "gpt_oss", "minimax_m2", "minimax_text_01", "minimax", "minimax_m1", "phimoe",
          "olmoe", "flex_olmo", "dbrx",
          "granitemoe", "granitemoeshared", "granitemoehybrid", "jamba"}  # fmt: skip
+# Encoders of text with the layers of BERT.
+BERT = ("bert", "distilbert", "roberta", "xlm-roberta", "camembert", "mpnet")
 WINDOWS = ("sliding_attention", "chunked_attention")
 FULL = ("full_attention", "attention", "deepseek_sparse_attention")
 LINEAR, MAMBA = "linear_attention", "mamba"
@@ -88,17 +96,15 @@ def shape_of(config: Config, name: str = "") -> ModelShape:
 
 
 def _shape(reader: _Reader) -> ModelShape:
-    if mark := encoder_mark(reader.text):
-        raise reader.refuse(
-            f"{mark} marks an encoder, and only decoders are simulated. Add the model by its "
-            "memory (weight_gb, kv_bytes_per_token, max_context) and measure its profile"
-        )
+    encoder = reader.encoder_of_text()
     if keys := state_space_keys(reader.text, HEADS):
         raise reader.refuse(f"{', '.join(keys)}: no layer attends. {REMEDY}")
     values = reader.base() | reader.attention() | reader.experts()
     values |= reader.hybrid(values)
     if "linear_layers" not in values:
         values |= reader.windows(values["layers"])
+    if encoder:  # without an output head
+        values |= {"causal": False, "tied_embeddings": True}
     if keys := unread_keys(reader.text, reader.used):
         raise reader.refuse(f"{', '.join(keys)} would be ignored. {REMEDY}")
     return ModelShape(name=reader.name, encoder=reader.encoder(), **values)
@@ -173,6 +179,26 @@ class _Reader:
             raise TypeError(f"{fields[0]} is no list")
         return value or ()
 
+    def encoder_of_text(self) -> bool:
+        """Return whether tokens attend in both directions; raises CatalogueError if not readable.
+
+        Readable are the layers of BERT, and decoders whose attention has no mask.
+        """
+        if self.text.get("is_encoder_decoder"):
+            raise self.refuse(
+                "is_encoder_decoder is true: an encoder with a decoder is not simulated. Add the "
+                "model by its memory (weight_gb, kv_bytes_per_token, max_context), and measure "
+                "its profile"
+            )
+        mark = encoder_mark(self.text)
+        if mark and mark not in BOTH_WAYS and self.kind not in BERT:
+            raise self.refuse(
+                f"{mark} {self.text[mark]!r:.60} marks an encoder with layers that are not read. "
+                "Describe the model by its shape in YAML, with causal: false"
+            )
+        self.used.update((*BOTH_WAYS, "type_vocab_size") if mark else ())
+        return bool(mark)
+
     def layers(self) -> int:
         """Return the number of layers, which may follow from the list of their kinds."""
         blocks = self.listed("layers_block_type")
@@ -198,8 +224,9 @@ class _Reader:
             "hidden": hidden,
             "vocab": self.needed("vocab_size", "padded_vocab_size"),
             "intermediate": intermediate,
-            "max_context": self.needed(*CONTEXT),
-            "gated": self.kind not in PLAIN,
+            # The first positions of RoBERTa are for padding.
+            "max_context": self.needed(*CONTEXT) - (2 if self.kind in BERT[2:] else 0),
+            "gated": self.kind not in PLAIN and self.kind not in BERT,
             "tied_embeddings": self.kind in TIED if tied is None else bool(tied),
         }
 

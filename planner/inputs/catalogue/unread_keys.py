@@ -52,7 +52,7 @@ WITHOUT_EFFECT = re.compile(
             r"(?:num_)?(?:mtp|nextn)\w*|index_share_for_mtp_iteration",
             # of a tokenizer, an image or a processor, or of generation
             r"\w*token\w*_(?:id|index)s?|ignore_index|(?:use_unified_)?(?:vision|image|img|video|mm)_\w+",
-            r"tie_encoder_decoder|encoder_no_repeat_ngram_size|is_decoder|decoder_start_token_id",
+            r"pooler_\w+|tie_encoder_decoder|encoder_no_repeat_ngram_size|is_decoder|decoder_start_token_id",
             # The cache's precision is chosen at the start of the engine.
             r"kv_cache_\w+",
             # Left out of shapes: they change the weights by less than 2%.
@@ -73,6 +73,8 @@ ASSUMED: Mapping[str, tuple[Any, ...]] = {
     "index_topk_freq": (1,),
     "indexer_types": ("full",),  # of each layer
 }
+# Keys of a decoder whose attention has no mask.
+BOTH_WAYS = ("is_causal", "causal", "use_bidirectional_attention")
 ENCODER_KINDS = re.compile(
     r"(?!.*decoder)[\w-]*bert[\w-]*|electra|mpnet|xlm|layoutlm\w*|new|gte|clip\w*|siglip\w*|vit\w*"
     r"|dinov\w*|esm|big_?bird\w*|longformer|ernie|ernie_m|t5|mt5|umt5|bart|mbart|whisper|wav2vec2"
@@ -97,10 +99,9 @@ def state_space_keys(config: Mapping[str, Any], heads: Collection[str]) -> list[
 
 
 def encoder_mark(config: Mapping[str, Any]) -> str:
-    """Return the key, with its value, that shows that a model is no decoder, or ""."""
+    """Return the key that shows that a model is no decoder, or ""."""
     marks: Mapping[str, Callable[[Any], object]] = {
         "model_type": lambda value: ENCODER_KINDS.fullmatch(str(value)),
-        "is_encoder_decoder": bool,
         "type_vocab_size": lambda value: value is not None,
         "architectures": lambda value: any(
             str(name).endswith(("ForMaskedLM", "BertModel", "RobertaModel")) for name in value or ()
@@ -109,10 +110,7 @@ def encoder_mark(config: Mapping[str, Any]) -> str:
         "causal": lambda value: value is False,
         "use_bidirectional_attention": lambda value: value in (True, "all"),
     }
-    for key, shows in marks.items():
-        if key in config and shows(config[key]):
-            return f"{key} {config[key]!r:.60}"
-    return ""
+    return next((key for key, shows in marks.items() if key in config and shows(config[key])), "")
 
 
 def _unread(config: Mapping[str, Any], path: str = "") -> Iterator[str]:

@@ -17,7 +17,7 @@ from simulation.performance.specs import BYTES, GpuSpec, ModelShape, ModelSpec, 
 
 GIGA, TERA = 1e9, 1e12
 LARGEST = 1_000_000_000  # limit on any count in a shape
-SWITCHES = ("gated", "tied_embeddings", "attention_gate")
+SWITCHES = ("gated", "tied_embeddings", "attention_gate", "causal")
 
 
 @dataclass(frozen=True, slots=True)

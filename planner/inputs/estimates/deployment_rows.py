@@ -75,6 +75,8 @@ def _deployment(
         shape, engine, weights
     )
     isl, osl = _number(fields, "isl"), _number(fields, "osl")
+    if osl > 1 and not shape.causal:
+        raise PlannerError(f"osl: {shape.name} is an encoder and writes no tokens. Give osl 1.")
     further = _engine_options(fields, shape)
     if not split:
         where, workers = _aggregated_arrangement(fields, weights, cache, shape)

@@ -14,6 +14,7 @@ import pytest
 from django.core.management import call_command
 from django.utils import timezone
 
+from planner.errors import PlannerError
 from planner.inputs.catalogue.estimate_calibration import estimate_fit
 from planner.services.estimates import BASIS, UNSEEN, estimate_many, estimate_one
 
@@ -99,6 +100,13 @@ def test_a_version_later_than_any_measured_one_states_the_age_of_the_data(
     if later:
         assert f"{engine} {error['newest_version']}" in estimate_fit().versions
         assert str(error["data_age_days"]) in notes[0]
+
+
+def test_an_encoder_answers_with_its_prompt_alone() -> None:
+    row = {"model": "BAAI/bge-m3", "gpu": "L4", "isl": 512, "concurrency": 8}
+    assert estimate_one(row | {"osl": 1})["ttft_ms"] > 0
+    with pytest.raises(PlannerError, match="osl"):
+        estimate_one(row | {"osl": 20})
 
 
 def test_people_read_units_and_the_expected_error() -> None:

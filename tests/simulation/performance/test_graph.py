@@ -230,3 +230,12 @@ def test_four_bit_weights_of_a_mixture_are_those_of_its_experts() -> None:
 def test_arrangements_that_cannot_be(where: Arrangement, words: str) -> None:
     with pytest.raises(SimulationError, match=words):
         operator_graph(MIXTRAL, where)
+
+
+def test_an_encoder_attends_to_all_tokens_of_a_prompt_and_not_to_half() -> None:
+    both_ways = operator_graph(replace(LLAMA_8B, causal=False), Arrangement())
+    masked = operator_graph(LLAMA_8B, Arrangement())
+    it = iteration(prefill_tokens=512, prefill_pairs=512 * 256)
+    for one, other in zip(both_ways.operators, masked.operators, strict=True):
+        times = 2 if one.name == "attention_prefill" else 1
+        assert float(one.work(it).flops) == times * float(other.work(it).flops)

@@ -81,6 +81,13 @@ class Shape(Section):
     dense_layers: Count = 0
     window_layers: Count = 0
     window: Count = 0
+    linear_layers: Count = 0  # with a fixed-size state instead of a KV cache, as Mamba has
+    # Of a sequence in such a layer.
+    linear_state_bytes: Annotated[int, Field(ge=0, le=1_000_000_000)] = 0
+    linear_key_width: Count = 0  # heads * dimension of its keys. Default: of attention.
+    linear_value_width: Count = 0  # heads * dimension of its values. Default: of attention.
+    ffn_layers: Count | None = None  # with a feed-forward part. Default: all layers.
+    causal: bool = True  # tokens attend to earlier ones only; false for an encoder
 
 
 class Model(Section):

@@ -248,4 +248,19 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "num_hidden_layers": 36, "num_key_value_heads": 8, "sliding_window": None,
         "tie_word_embeddings": True, "use_sliding_window": False, "vocab_size": 151665,
     },
+    "bge-m3": {
+        "architectures": ["XLMRobertaModel"], "attention_probs_dropout_prob": 0.1,
+        "classifier_dropout": None, "hidden_act": "gelu", "hidden_dropout_prob": 0.1,
+        "hidden_size": 1024, "intermediate_size": 4096, "layer_norm_eps": 1e-05,
+        "max_position_embeddings": 8194, "model_type": "xlm-roberta", "num_attention_heads": 16,
+        "num_hidden_layers": 24, "output_past": True, "position_embedding_type": "absolute",
+        "type_vocab_size": 1, "vocab_size": 250002,
+    },
+    "bge-small-en-v1.5": {
+        "architectures": ["BertModel"], "attention_probs_dropout_prob": 0.1,
+        "hidden_size": 384, "id2label": {"0": "LABEL_0"}, "intermediate_size": 1536,
+        "max_position_embeddings": 512, "model_type": "bert", "num_attention_heads": 12,
+        "num_hidden_layers": 12, "position_embedding_type": "absolute", "type_vocab_size": 2,
+        "vocab_size": 30522,
+    },
 }  # fmt: skip

@@ -184,19 +184,23 @@ def test_a_key_without_effect_on_the_shape_changes_nothing(changes: dict[str, An
 @pytest.mark.parametrize(
     "changes",
     [
-        {"model_type": "bert", "type_vocab_size": 2},
-        {"model_type": "xlm-roberta", "architectures": ["XLMRobertaModel"]},
         {"model_type": "modernbert", "local_attention": 128},
+        {"model_type": "deberta-v2", "type_vocab_size": 0},
+        {"model_type": "nomic_bert", "causal": False},
         {"model_type": "mine", "architectures": ["MineForMaskedLM"]},
-        {"is_causal": False},
-        {"use_bidirectional_attention": True},
         {"is_encoder_decoder": True, "encoder_layers": 12},
         {"model_type": "clip", "text_config": {"model_type": "clip_text_model"}},
     ],
 )
-def test_an_encoder_is_no_decoder(changes: dict[str, Any]) -> None:
+def test_an_encoder_with_other_layers_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(CatalogueError, match="encoder"):
         shape_of(DENSE | changes, "mine")
+
+
+@pytest.mark.parametrize("changes", [{"is_causal": False}, {"use_bidirectional_attention": True}])
+def test_a_decoder_without_a_mask_is_an_encoder(changes: dict[str, Any]) -> None:
+    expected = replace(shape_of(DENSE, "mine"), causal=False, tied_embeddings=True)
+    assert shape_of(DENSE | changes, "mine") == expected
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from planner.inputs.scenario.build import Hardware, build_hardware
 from planner.inputs.scenario.schema import Scenario
 from simulation.performance.memory import capacity_tokens
 from simulation.performance.profile import iteration_s
-from simulation.performance.specs import Arrangement
+from simulation.performance.specs import Arrangement, ModelShape
 from tests.planner.inputs.catalogue.hf_configs import CONFIGS
 
 MODEL, GPU = "Qwen/Qwen3-8B", "h100_sxm"
@@ -84,6 +84,16 @@ def test_a_model_in_full_by_its_shape_or_its_config() -> None:
         assert spec.kv_bytes_per_token == 131_072
         assert spec.provenance.kind == "assumed"
         assert spec.shape == replace(known, name="ours")
+
+
+def test_a_hybrid_in_full_by_its_shape() -> None:
+    known = catalogue.shape("granite-4.0-h-small")
+    default = {field.name: field.default for field in fields(ModelShape)}
+    stated = {name: value for name in default if (value := getattr(known, name)) != default[name]}
+    del stated["name"]
+    spec = hardware({"name": "ours", "shape": stated, "source": "ours"}).models[0]
+    assert spec.shape == replace(known, name="ours")
+    assert spec.kv_bytes_per_token == catalogue.model("granite-4.0-h-small").kv_bytes_per_token
 
 
 def test_a_gpu_in_full_runs_a_roofline_where_its_peaks_are_given() -> None:
