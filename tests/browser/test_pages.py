@@ -243,6 +243,7 @@ def test_views_of_a_scenario_carry_what_is_not_saved(
 ) -> None:
     site.goto(live_server.url + reverse("web:scenario", args=[scenario.pk]))
     tiers = site.locator("[data-rows=tiers]")
+    site.locator("#tiers-title").click()
     tiers.get_by_role("button", name="Add a row").click()
     rows = tiers.locator("[data-row]")
     rows.nth(1).get_by_label("Tier").fill("NIW")
@@ -255,6 +256,8 @@ def test_views_of_a_scenario_carry_what_is_not_saved(
     text.fill(text.input_value().replace("NIW", "BATCH"))
     site.get_by_role("button", name="Form", exact=True).click()
     assert rows.nth(1).get_by_label("Tier").input_value() == "BATCH"
+    site.locator("#tiers-title").click()
+    site.locator("#forecast-title").click()
     days = site.get_by_label("Holidays", exact=True)
     days.fill("2024-12-24")
     site.get_by_label("Holidays of a country").select_option("Germany")

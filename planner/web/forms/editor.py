@@ -56,6 +56,7 @@ class Editor:
 
     def __init__(self, text: str, posted: Mapping[str, Any] | None = None) -> None:
         self.text = text
+        self.added = (posted or {}).get("action", "").removeprefix("add-")  # section of a new row
         self.data = yaml.outline(text)
         if unknown := yaml.unknown_keys(text):
             raise ScenarioError("\n".join(unknown))
@@ -116,6 +117,11 @@ class Editor:
                 "title": title,
                 "hint": hint,
                 "rows": self.sections[name],
+                "count": sum(
+                    form.has_changed() or bool(form.initial) for form in self.sections[name].forms
+                ),
+                "open": name == self.added
+                or (self.sections[name].is_bound and any(self.sections[name].errors)),
                 "wraps": len(self.sections[name].empty_form.visible_fields()) > MAX_COLUMNS,
             }
             for name, (title, hint) in TITLES.items()

@@ -12,7 +12,8 @@ from django import forms
 from django.forms import BaseFormSet, formset_factory
 from django.utils.safestring import SafeString
 
-from planner.policies.choice import policy_groups
+from planner.policies.choice import OFFERED, policy_groups
+from planner.policies.registry import traits_of
 from planner.web.forms.fields import SCALARS, WIDE, schema_field
 from planner.web.forms.holidays import countries
 from planner.web.forms.profile_choice import ProfileField
@@ -22,6 +23,23 @@ from planner.web.forms.widgets import LongSelect, dress
 
 def _policies() -> list[tuple[str, str]]:
     return [(name, label) for _, rows in policy_groups() for name, label, _ in rows]
+
+
+GROUPS = {
+    "window": (
+        "Description, horizon and growth",
+        ("description", "lead_min", "bin_s", "max_replayed", "growth_factor", "growth_percent"),
+    ),
+    "fleet": ("Cold start and prices", ("startup_min", "minimum", "price_list")),
+    "forecast": (
+        "Forecast and solver",
+        ("method", "quantile", "epsilon", "solver", "time_limit_s", "seed", "baseline",
+         "holidays"),
+    ),
+    "objective": (
+        "Limits and objective", tuple(name for name, scalar in SCALARS.items() if scalar.folded),
+    ),
+}  # fmt: skip
 
 
 class StudyForm(forms.Form):
@@ -34,8 +52,7 @@ class StudyForm(forms.Form):
         required=False,
         label=SCALARS["start"].label,
         widget=forms.TextInput(attrs={"placeholder": "2024-05-18T00:00:00Z"}),
-        help_text="Default: the last day of a long trace, or the last half of a short one. A "
-        "trace without dates takes seconds from its start; end plans what follows the trace.",
+        help_text="Default: the last day. “end”: after the trace.",
     )
     policies = forms.MultipleChoiceField(
         choices=lambda: _policies(), widget=forms.CheckboxSelectMultiple, label="Policies"
@@ -57,13 +74,26 @@ class StudyForm(forms.Form):
         if named and named not in dict(choices):  # policy row with a label
             field.choices = [*choices, (named, named)]
 
-    def policy_groups(self) -> list[tuple[str, list[tuple[Any, str]]]]:
-        """Return titles with their check boxes, each with a line about its policy."""
-        boxes = {str(box.data["value"]): box for box in self["policies"]}
-        return [
-            (title, [(boxes[name], line) for name, _, line in rows])
+    def offered(self) -> list[tuple[Any, str]]:
+        """Return the check box of one policy per family, with a line about it."""
+        boxes = self._boxes()
+        return [(boxes[name], traits_of(name).line) for name in OFFERED]
+
+    def research(self) -> list[tuple[str, list[tuple[Any, str]]]]:
+        """Return the other policies: titles with their check boxes and lines."""
+        boxes = self._boxes()
+        groups = (
+            (title, [(boxes[name], line) for name, _, line in rows if name not in OFFERED])
             for title, rows in policy_groups()
-        ]
+        )
+        return [(title, rows) for title, rows in groups if rows]
+
+    def research_chosen(self) -> int:
+        """Return the number of chosen policies that are not offered."""
+        return sum(box.data["selected"] for _, rows in self.research() for box, _ in rows)
+
+    def _boxes(self) -> dict[str, Any]:
+        return {str(box.data["value"]): box for box in self["policies"]}
 
     @property
     def countries(self) -> SafeString:
@@ -73,15 +103,17 @@ class StudyForm(forms.Form):
         box.choices = choices
         return box.render("", "", {"id": "add-country"})
 
-    @property
-    def of_objective(self) -> list[forms.BoundField]:
-        """Return the fields under "Limits and objective"."""
-        return [self[name] for name, scalar in SCALARS.items() if scalar.folded]
-
-    @property
-    def objective_is_set(self) -> bool:
-        """Return whether one of these fields has a value or an error, so that they are unfolded."""
-        return any(field.value() or field.errors for field in self.of_objective)
+    def groups(self) -> list[dict[str, Any]]:
+        """Return the groups of fields under "More", open if a field has an error."""
+        return [
+            {
+                "name": name,
+                "title": title,
+                "fields": (fields := [self[field] for field in names]),
+                "open": any(field.errors for field in fields),
+            }
+            for name, (title, names) in GROUPS.items()
+        ]
 
 
 class Row(forms.Form):

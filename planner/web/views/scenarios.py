@@ -18,6 +18,7 @@ from planner.inputs import catalogue
 from planner.inputs.scenario import document as yaml
 from planner.models import Run, Scenario, Trace
 from planner.policies.choice import policy_groups
+from planner.selectors.analyses import analyses_of
 from planner.selectors.lookup import id_of, version_of
 from planner.selectors.runs import runs_list
 from planner.selectors.scenarios import scenario_get, scenarios_list
@@ -30,6 +31,7 @@ from planner.services.draft_profiles import built_in_profiles, choose_serving, m
 from planner.services.draft_windows import DEFAULT_WINDOW, window_choices
 from planner.services.drafts import scenario_draft
 from planner.services.launch_drafts import launch_assumptions, launch_draft
+from planner.services.queues import SHORT_KINDS
 from planner.services.scenario_warnings import scenario_warnings
 from planner.web.errors import planners_only, require_planner
 from planner.web.forms.deployment_search import chosen_posted
@@ -325,7 +327,7 @@ def _show(
     status: int = 200,
     draft: dict[str, Any] | None = None,
 ) -> HttpResponse:
-    context = {
+    context: dict[str, Any] = {
         "scenario": scenario,
         "draft": draft,
         "outlook": _outlook(request, draft),
@@ -334,10 +336,15 @@ def _show(
         "mode": mode,
         "editor": editor,
         "problems": problems or [],
-        "policy_groups": policy_groups(),
-        "last_runs": runs_list().filter(scenario=scenario)[:5] if scenario else [],
     }
     part = request.htmx and request.htmx.target == "editor"
+    if scenario and not part:
+        context |= {
+            "analyses": analyses_of(scenario),
+            "short_kinds": SHORT_KINDS,
+            "policies": [(name, label) for _, rows in policy_groups() for name, label, _ in rows],
+            "last_runs": runs_list().filter(scenario=scenario)[:5],
+        }
     return render(
         request, "web/_editor.html" if part else "web/scenario.html", context, status=status
     )
