@@ -11,6 +11,7 @@ from django.core.management import ManagementUtility
 
 from planner.config.startup_checks import check_migrations_known, exit_with_sentence
 from planner.installation import IN_CHECKOUT, SetUpError, data_folder, here
+from planner.management.help import overview
 from planner.version import VERSION
 
 # Commands that ask no database, and so run beside one of any version.
@@ -37,6 +38,10 @@ def headroom() -> None:
 
 class Utility(ManagementUtility):
     """Django's command line, which refuses an unfit database before any command."""
+
+    def main_help_text(self, commands_only: bool = False) -> str:
+        """Return the commands by job."""
+        return super().main_help_text(commands_only) if commands_only else overview()
 
     def fetch_command(self, subcommand: str) -> Any:
         if subcommand not in WITHOUT_DATABASE:

@@ -11,7 +11,7 @@ from shutil import get_terminal_size
 from typing import Any, ClassVar, TextIO
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError, CommandParser, OutputWrapper
+from django.core.management.base import CommandError, OutputWrapper
 from django.db import OperationalError, ProgrammingError, connection
 from django.db.migrations.executor import MigrationExecutor
 
@@ -30,6 +30,7 @@ from planner.errors import (
 from planner.inputs.ingest import IngestOptions
 from planner.inputs.ingest.source import check_regular
 from planner.inputs.scenario import document as text
+from planner.management.help import HelpedCommand
 from planner.management.options import add_options, options_said
 from planner.models import Run, Trace
 from planner.models.workspace import within
@@ -45,7 +46,7 @@ from planner.services.worker import run_execute
 from planner.version import VERSION
 
 
-class HeadroomCommand(BaseCommand):
+class HeadroomCommand(HelpedCommand):
     """The base of commands.
 
     Subclasses write ``answer``, which takes options and returns a JSON-ready dict. They also write
@@ -53,27 +54,19 @@ class HeadroomCommand(BaseCommand):
     go to stderr.
     """
 
-    # System checks import every page and view, which takes longer than many commands.
-    requires_system_checks = ()
-
-    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
-        """Return a parser that reports an error in one sentence; only --help prints the usage."""
-        parser = super().create_parser(prog_name, subcommand, **kwargs)
-        parser.print_usage = lambda file=None: None  # type: ignore[method-assign]
-        parser.add_argument(
-            "--workspace",
-            default=settings.HEADROOM_WORKSPACE,
-            help="slug of the workspace. Default: HEADROOM_WORKSPACE",
-        )
-        return parser
-
     def get_version(self) -> str:
         """Return the version of the product, not that of Django."""
         return f"Headroom {VERSION}"
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
+    def add_output(self, parser: ArgumentParser) -> None:
         """Add the options that every command has."""
-        parser.add_argument("--json", action="store_true", help="print one JSON object")
+        output = parser.add_argument_group("output")
+        output.add_argument("--json", action="store_true", help="print one JSON object")
+        output.add_argument(
+            "--workspace",
+            default=settings.HEADROOM_WORKSPACE,
+            help="slug of the workspace. Default: HEADROOM_WORKSPACE, else main",
+        )
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         """Carry out the command and return its JSON-ready answer."""
@@ -178,14 +171,16 @@ class RunCommand(ReportCommand):
     kind: ClassVar[str]
     leave_out: ClassVar[tuple[str, ...]] = ()  # options without a flag
     alone: ClassVar[dict[str, str]] = {}  # value of an option if its flag has none
+    groups: ClassVar[dict[str, tuple[str, ...]]] = {}  # options of a group in the help
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
         parser.add_argument(
             "scenario", help="scenario file (YAML), or name or id of a stored scenario"
         )
         declared = KINDS[self.kind].options
-        add_options(parser, declared, leave_out=self.leave_out, alone=self.alone)
+        add_options(
+            parser, declared, leave_out=self.leave_out, alone=self.alone, groups=self.groups
+        )
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         """Run the scenario in this process and return the result."""

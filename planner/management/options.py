@@ -24,11 +24,19 @@ def add_options(
     *,
     leave_out: tuple[str, ...] = (),
     alone: Mapping[str, str] | None = None,
+    groups: Mapping[str, tuple[str, ...]] | None = None,
 ) -> None:
     """Add an argument per option, except those of ``leave_out``.
 
-    ``alone`` maps an option to its value for a flag without one.
+    ``alone`` maps an option to its value for a flag without one. ``groups`` maps the title of a
+    group in the help to its options.
     """
+    group_of = {
+        name: group
+        for title, names in (groups or {}).items()
+        for group in [parser.add_argument_group(title)]
+        for name in names
+    }
     for name, option in options_in(declared).items():
         if name in leave_out:
             continue
@@ -43,7 +51,7 @@ def add_options(
             words |= {"metavar": name.upper(), "required": option.required}
         if alone and name in alone:
             words |= {"nargs": "?", "const": alone[name]}
-        parser.add_argument(flag_of(name), **words)
+        group_of.get(name, parser).add_argument(flag_of(name), **words)
 
 
 def options_said(declared: type[RunOptions], words: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,12 +14,21 @@ from planner.management.base import HeadroomCommand
 
 class Command(HeadroomCommand):
     help = "Sum a large trace in place: demand per bin, and lengths."
+    examples = (
+        'aggregate "traces/*.parquet"',
+        "aggregate requests.csv --map arrival=ts --bin 300",
+        'aggregate "s3://logs/*.parquet" --engine duckdb --out demand',
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
         parser.add_argument("source", help="Parquet or CSV files (a path or pattern), or a table")
-        parser.add_argument("--engine", choices=warehouse.ENGINES, default=warehouse.ENGINES[0])
-        parser.add_argument("--bin", type=int, default=60, help="width of the bins, s (60)")
+        parser.add_argument(
+            "--engine",
+            choices=warehouse.ENGINES,
+            default=warehouse.ENGINES[0],
+            help="engine that computes the sums",
+        )
+        parser.add_argument("--bin", type=int, default=60, help="width of the bins in seconds")
         parser.add_argument(
             "--map", action="append", default=[], metavar="field=column", help="e.g. arrival=ts"
         )

@@ -17,10 +17,14 @@ WRITERS = {".csv": audit_csv, ".json": audit_json}
 
 class Command(HeadroomCommand):
     help = "Write the audit log to a file."
+    examples = (
+        "audit export",
+        "audit export audit.json",
+        "audit export audit.csv --workspace research",
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
-        parser.add_argument("what", choices=("export",))
+        parser.add_argument("what", choices=("export",), help="what to do")
         parser.add_argument(
             "file", nargs="?", type=Path, default="audit.csv", help="a file .csv or .json"
         )

@@ -8,7 +8,12 @@ from planner.models import Run
 
 class Command(RunCommand):
     help = (
-        "Compare forecasters by the cost of their plans on past traffic, at equal SLO attainment. "
+        "Compare forecasters by the cost of their plans on past traffic. SLO attainment is equal. "
         "Static fleets, a reactive policy and a perfect forecast are included."
+    )
+    examples = (
+        "backtest scenario.yml",
+        "backtest scenario.yml --seed 2",
+        "backtest scenario.yml --json",
     )
     kind = Run.Kind.BACKTEST

@@ -13,9 +13,13 @@ from planner.services import backups
 
 class Command(HeadroomCommand):
     help = "Write all rows and arrays to one file, and check that it restores."
+    examples = (
+        "backup headroom.tar.zst",
+        "backup /backups/monday.tar.zst",
+        "backup headroom.tar.zst --json",
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
         parser.add_argument("file", type=Path, help="file to write, such as headroom.tar.zst")
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:

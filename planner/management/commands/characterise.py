@@ -44,9 +44,13 @@ class Command(HeadroomCommand):
         "Describe a trace: amounts, lengths, rhythm, bursts, outages and ranked days. With "
         "--start and --end, also rank a window."
     )
+    examples = (
+        "characterise trace.csv",
+        "characterise week --start 2024-05-20T00:00 --end 2024-05-21T00:00",
+        "characterise week --json",
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
         parser.add_argument("trace", help="file, or name or id of a stored trace")
         parser.add_argument("--start", help="begin of a window to rank, e.g. 2024-05-18T00:00")
         parser.add_argument("--end", help="end of that window; UTC without an offset")

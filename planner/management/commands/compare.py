@@ -8,4 +8,9 @@ from planner.models import Run
 
 class Command(RunCommand):
     help = "Recommend a policy of a scenario by test days, and simulate every policy."
+    examples = (
+        "compare scenario.yml",
+        "compare scenario.yml --policies lt-i,reactive",
+        "compare scenario.yml --assurance safe",
+    )
     kind = Run.Kind.COMPARE

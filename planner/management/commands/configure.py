@@ -38,37 +38,37 @@ def _names(text: str | None) -> tuple[str, ...]:
 
 class Command(HeadroomCommand):
     help = "Search the best deployment of a model: GPU type, parallelism, precision, engine."
+    examples = (
+        "configure --model llama-3.1-70b --isl 4000 --osl 1000",
+        "configure --model llama-3.1-70b --isl 4000 --osl 1000 --ttft-ms 1000 --tbt-ms 50 --rps 20",
+        "configure --model qwen3-32b --isl 1000 --osl 200 --gpus H100-SXM,H200-SXM --top 5",
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
-        parser.add_argument("--model", required=True, help="name in the catalogue, or your own")
-        parser.add_argument("--isl", type=int, required=True, help="input tokens of a request")
-        parser.add_argument("--osl", type=int, required=True, help="output tokens of a request")
-        parser.add_argument("--ttft-ms", type=float, help="limit of the time to the first token")
-        parser.add_argument("--tbt-ms", type=float, help="limit of the time between tokens")
-        parser.add_argument(
-            "--percentile",
-            type=float,
-            default=95.0,
-            help="percent of requests within the limits (95)",
+        load = parser.add_argument_group("load")
+        load.add_argument("--model", required=True, help="name in the catalogue, or your own")
+        load.add_argument("--isl", type=int, required=True, help="input tokens of a request")
+        load.add_argument("--osl", type=int, required=True, help="output tokens of a request")
+        load.add_argument("--rps", type=float, help="requests/s of all replicas together")
+        limits = parser.add_argument_group("limits")
+        limits.add_argument("--ttft-ms", type=float, help="time to first token")
+        limits.add_argument("--tbt-ms", type=float, help="time per output token")
+        limits.add_argument(
+            "--percentile", type=float, default=95.0, help="percent of requests within the limits"
         )
-        parser.add_argument("--rps", type=float, help="requests/s of all replicas together")
-        parser.add_argument("--gpus", help="GPU types, comma-separated. Default: all")
-        parser.add_argument(
+        search = parser.add_argument_group("search")
+        search.add_argument("--gpus", help="GPU types, comma-separated. Default: all")
+        search.add_argument(
             "--engines", help="engines, comma-separated. Default: vllm, sglang, trtllm"
         )
-        parser.add_argument("--top", type=int, default=TOP, help=f"candidates to list ({TOP})")
-        parser.add_argument(
+        search.add_argument("--top", type=int, default=TOP, help="candidates to list")
+        search.add_argument(
             "--price", type=_price, action="append", default=[], metavar="GPU=DOLLARS",
             help="price per GPU-hour. Default: median of on-demand offers",
         )  # fmt: skip
-        parser.add_argument(
-            "--measured",
-            help="file of your measured rows, as for estimate",
-        )
-        parser.add_argument(
-            "--without-kept", action="store_true", help="ignore stored measurements"
-        )
+        rows = parser.add_argument_group("measurements")
+        rows.add_argument("--measured", help="file of your measured rows, as for estimate")
+        rows.add_argument("--without-kept", action="store_true", help="ignore stored measurements")
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         query = DeploymentQuery(

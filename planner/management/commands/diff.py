@@ -16,9 +16,13 @@ from planner.templatetags.headroom import setting
 
 class Command(HeadroomCommand):
     help = "Compare completed runs with the first one: settings and figures."
+    examples = (
+        "diff 12 14",
+        "diff 12 14 15 --policy lt-i",
+        "diff 12 14 --json",
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
         parser.add_argument("runs", nargs="+", type=int, help="numbers of two to eight runs")
         parser.add_argument(
             "--policy", default="", help="policy to compare. Default: the best of each run"

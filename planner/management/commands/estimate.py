@@ -9,72 +9,91 @@ from planner.errors import PlannerError
 from planner.management.base import HeadroomCommand
 from planner.services.estimates import estimate_file, estimate_one, measurements_from_file
 
-WIDTHS = ("tp", "pp", "attention-dp", "moe-tp", "moe-ep")
+WIDTHS = {
+    "tp": "tensor parallelism",
+    "pp": "pipeline parallelism",
+    "attention-dp": "data parallelism of attention",
+    "moe-tp": "tensor parallelism of experts",
+    "moe-ep": "expert parallelism",
+}
 NEEDED = ("model", "gpu", "isl", "osl", "concurrency")
 
 
 class Command(HeadroomCommand):
     help = "Estimate one deployment in steady state, or every row of a file."
+    examples = (
+        "estimate --model llama-3.1-8b --gpu H100-SXM --isl 1000 --osl 200 --concurrency 16",
+        "estimate --model llama-3.1-70b --gpu H100-SXM --tp 4 --isl 4000 --osl 500 --rate 2",
+        "estimate --rows deployments.csv --json",
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
-        parser.add_argument("--rows", help="file with these options as columns, one row each")
         parser.add_argument("--model", help="name in the catalogue or on Hugging Face")
         parser.add_argument("--gpu", help="GPU type, such as H100-SXM or h100_sxm")
-        for side in ("", "prefill-", "decode-"):
-            for width in WIDTHS:
-                what = {"": "", "prefill-": "of prefill workers", "decode-": "of decode workers"}
-                parser.add_argument(f"--{side}{width}", type=int, help=what[side])
-        parser.add_argument("--prefill-workers", type=float)
-        parser.add_argument("--decode-workers", type=float)
-        parser.add_argument(
-            "--precision", help="precision of the weights: bf16, fp8, fp4, int8 or int4"
-        )
-        parser.add_argument("--kv-cache", help="precision of the KV cache")
-        parser.add_argument("--engine", help="vllm (default), sglang or trtllm")
-        parser.add_argument("--engine-version", help="version of the engine, such as 0.19.0")
-        parser.add_argument(
-            "--draft-tokens", type=float, help="draft tokens per step (speculative decoding)"
-        )
-        parser.add_argument(
-            "--accepted-tokens", type=float, help="accepted draft tokens, on average"
-        )
-        parser.add_argument(
-            "--rounds",
-            type=float,
-            help="requests per user (10, as in benchmarks); 1000 for steady traffic",
-        )
-        parser.add_argument(
-            "--equal-lengths",
-            choices=("yes", "no"),
-            help="whether all requests have equal lengths. Default: yes in a benchmark, except "
-            "for lengths of InferenceMAX",
-        )
-        parser.add_argument(
-            "--recv-interval",
-            type=float,
-            help="iterations between SGLang's polls for requests (1; 10 or 30 for benchmarks with "
-            "lengths of InferenceMAX)",
-        )
-        parser.add_argument("--lora-rank", type=float, help="rank of LoRA adapters")
-        parser.add_argument("--lora-active", type=float, help="different adapters in use at once")
-        parser.add_argument("--mode", help="agg (default), or disagg: separate prefill and decode")
-        parser.add_argument("--isl", type=float, help="input tokens of a request")
-        parser.add_argument("--osl", type=float, help="output tokens of a request")
-        parser.add_argument("--concurrency", type=float, help="requests in flight")
-        parser.add_argument(
+        load = parser.add_argument_group("load")
+        load.add_argument("--isl", type=float, help="input tokens of a request")
+        load.add_argument("--osl", type=float, help="output tokens of a request")
+        load.add_argument("--concurrency", type=float, help="requests in flight")
+        load.add_argument(
             "--rate",
             type=float,
             help="random arrivals per second, instead of --concurrency; simulated on the profile "
             "of sizes and plans",
         )
-        parser.add_argument(
+        self._add_widths(parser)
+        engine = parser.add_argument_group("engine")
+        engine.add_argument(
+            "--precision", help="precision of the weights: bf16, fp8, fp4, int8 or int4"
+        )
+        engine.add_argument("--kv-cache", help="precision of the KV cache")
+        engine.add_argument("--engine", help="vllm, sglang or trtllm. Default: vllm")
+        engine.add_argument("--engine-version", help="version of the engine, such as 0.19.0")
+        engine.add_argument(
+            "--draft-tokens", type=float, help="draft tokens per step (speculative decoding)"
+        )
+        engine.add_argument(
+            "--accepted-tokens", type=float, help="accepted draft tokens, on average"
+        )
+        engine.add_argument(
+            "--rounds",
+            type=float,
+            help="requests per user; 1000 for steady traffic. Default: 10, as in benchmarks",
+        )
+        engine.add_argument(
+            "--equal-lengths",
+            choices=("yes", "no"),
+            help="whether all requests have equal lengths. Default: yes in a benchmark, except "
+            "for lengths of InferenceMAX",
+        )
+        engine.add_argument(
+            "--recv-interval",
+            type=float,
+            help="iterations between SGLang's polls for requests. Default: 1; 10 or 30 for "
+            "benchmarks with lengths of InferenceMAX",
+        )
+        engine.add_argument("--lora-rank", type=float, help="rank of LoRA adapters")
+        engine.add_argument("--lora-active", type=float, help="different adapters in use at once")
+        engine.add_argument(
+            "--mode", help="agg, or disagg: separate prefill and decode. Default: agg"
+        )
+        rows = parser.add_argument_group("rows and measurements")
+        rows.add_argument("--rows", help="file with these options as columns, one row each")
+        rows.add_argument(
             "--measured",
             help="file of your measured rows, with these options, ttft_ms and tbt_ms as columns",
         )
-        parser.add_argument(
-            "--without-kept", action="store_true", help="ignore stored measurements"
-        )
+        rows.add_argument("--without-kept", action="store_true", help="ignore stored measurements")
+
+    def _add_widths(self, parser: ArgumentParser) -> None:
+        """Add the parallelism of a replica, or of its prefill and decode workers."""
+        for role in ("", "prefill", "decode"):
+            title = f"parallelism of {role} workers" if role else "parallelism"
+            widths = parser.add_argument_group(title)
+            for width, what in WIDTHS.items():
+                flag = f"--{role}-{width}" if role else f"--{width}"
+                widths.add_argument(flag, type=int, help=what)
+            if role:
+                widths.add_argument(f"--{role}-workers", type=float, help="number of workers")
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         fields = {key: options[key] for key in FIELDS if options[key] is not None}

@@ -22,13 +22,17 @@ from planner.services.exports import run_write
 
 class Command(HeadroomCommand):
     help = "Write a run to a file: figures, a report, or manifests of its plan."
+    examples = (
+        "export 12 --to pdf",
+        "export 12 --to keda --out scaledobjects.yaml",
+        "export plan.json --to xlsx",
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
         parser.add_argument(
             "plan", help="number or name of a run, or the --json output of a command"
         )
-        parser.add_argument("--to", required=True, choices=[*FORMATS])
+        parser.add_argument("--to", required=True, choices=[*FORMATS], help="format")
         parser.add_argument("--out", type=Path, help="file to write")
         add_options(parser, ExportOptions)
 

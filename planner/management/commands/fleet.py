@@ -25,9 +25,13 @@ COLUMNS = {
 
 class Command(HeadroomCommand):
     help = "Read the current deployment from Kubernetes YAML, Helm values or a launch line."
+    examples = (
+        "fleet deployment.yaml",
+        "fleet values.yaml --model llama-3.1-8b --gpu H100-SXM",
+        "fleet deployment.yaml --scenario week --region us-east",
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
         parser.add_argument("files", nargs="+", help="files that belong together; - for stdin")
         parser.add_argument("--scenario", help="scenario to write fleet.today into: name or id")
         parser.add_argument("--out", help="write the scenario to this file instead of storing it")
@@ -38,7 +42,9 @@ class Command(HeadroomCommand):
         parser.add_argument(
             "--tp", type=int, help="GPUs of a replica, if a file does not state them"
         )
-        parser.add_argument("--region", default="", help="region of the scenario (the only one)")
+        parser.add_argument(
+            "--region", default="", help="region of the scenario. Default: its only one"
+        )
         parser.add_argument(
             "--replicas", type=int, help="replicas of each pool, instead of the file's"
         )

@@ -16,9 +16,13 @@ from planner.services.runs import run_create
 
 class Command(ReportCommand):
     help = "Forecast a demand or trace file, a stored trace, or the window of a scenario."
+    examples = (
+        "forecast demand.csv",
+        "forecast demand.csv --bin 900 --horizon 3600 --backtest",
+        "forecast scenario.yml",
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
         parser.add_argument("source", help="file, stored trace, or scenario file")
         add_options(parser, TraceOptions, leave_out=("origins",))
         parser.add_argument("--backtest", action="store_true", help="errors over past origins")

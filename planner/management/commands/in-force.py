@@ -32,9 +32,13 @@ KEPT = {"plan": "plan", "run": "run", "scenario": "scenario", "since": "since", 
 
 class Command(HeadroomCommand):
     help = "List active plans, activate one, or end one (see /metrics)."
+    examples = (
+        "in-force",
+        'in-force 12 --message "Summer plan"',
+        "in-force --history",
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
         parser.add_argument("run", nargs="?", type=int, help="run with the plan to activate")
         parser.add_argument("--none", action="store_true", help="end the active plan")
         parser.add_argument(

@@ -18,9 +18,13 @@ from planner.services.traces import trace_ingest_path
 
 class Command(HeadroomCommand):
     help = "Read a request trace or counts per bin. A known file is not read again."
+    examples = (
+        "ingest trace.csv",
+        "ingest demand.csv --format demand --timezone Europe/Berlin",
+        "ingest logs.jsonl --map arrival=ts --model llama-3.1-8b",
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
         parser.add_argument("file", type=Path, help=KINDS_OF_FILE)
         parser.add_argument(
             "--map", action="append", default=[], metavar="field=column", help="e.g. arrival=ts"

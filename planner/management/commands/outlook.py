@@ -8,7 +8,12 @@ from planner.models import Run
 
 class Command(RunCommand):
     help = (
-        "Plan a representative week for each month after the traffic: cost by month, and how many "
-        "GPUs to commit to. Exits 3 if no month has a plan."
+        "Plan the months after the traffic: cost by month, and how many GPUs to commit to. Each "
+        "month has a representative week. Exits 3 if no month has a plan."
+    )
+    examples = (
+        "outlook scenario.yml",
+        "outlook week",
+        "outlook scenario.yml --json",
     )
     kind = Run.Kind.OUTLOOK

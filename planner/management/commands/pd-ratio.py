@@ -7,5 +7,10 @@ from planner.models import Run
 
 
 class Command(RunCommand):
-    help = "Find the ratio of prefill to decode instances with the highest capacity in the SLO."
+    help = "Find the ratio of prefill to decode replicas with the highest capacity in the SLO."
+    examples = (
+        "pd-ratio scenario.yml --service llama-3.1-70b",
+        "pd-ratio scenario.yml --service llama-3.1-70b --json",
+        "pd-ratio week --service llama-3.1-70b",
+    )
     kind = Run.Kind.PD_RATIO

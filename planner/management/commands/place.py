@@ -8,7 +8,12 @@ from planner.models import Run
 
 class Command(RunCommand):
     help = (
-        "Place the replicas of a scenario in its network: Algorithm 4 of HeteroScale, the exact "
-        "placement and a baseline that ignores topology, with their effect on requests."
+        "Place the replicas of a scenario in its network. Compares Algorithm 4 of HeteroScale, "
+        "the exact placement and a baseline that ignores topology, by their effect on requests."
+    )
+    examples = (
+        "place scenario.yml",
+        "place week",
+        "place scenario.yml --json",
     )
     kind = Run.Kind.PLACE

@@ -17,9 +17,13 @@ class Command(HeadroomCommand):
         "Store a price list for price_list of scenarios. Columns: region, gpu, on_demand_usd, "
         "spot_usd, one_year_usd, three_years_usd, provider. Without a file, list price lists."
     )
+    examples = (
+        "prices",
+        "prices contract.csv",
+        "prices contract.yml --name contract-2026",
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
         parser.add_argument("file", nargs="?", help="CSV or YAML, USD per GPU and hour")
         parser.add_argument(
             "--name", default="", help="name of the list. Default: the name in the file"

@@ -10,7 +10,9 @@ from typing import Any
 from planner.errors import CatalogueError, PlannerError
 from planner.inputs import catalogue
 from planner.inputs.profiles.spec import COMPUTED, KINDS, ProfileSpec
+from planner.installation import COMMAND
 from planner.management.base import HeadroomCommand
+from planner.management.help import HelpFormatter
 from planner.models import Calibration
 from planner.selectors.evidence import evidence_of
 from planner.selectors.profiles import KnownProfile, profile_get, profile_versions, profiles_list
@@ -21,45 +23,80 @@ from simulation.performance.estimate.calibration import ENGINES
 LINES = 10  # of reasons, and of effects, on a terminal
 
 
+LIMITS = {
+    "--max-batch": "most sequences of a batch",
+    "--max-batch-tokens": "most tokens of an iteration",
+    "--kv-capacity-tokens": "tokens of the KV cache",
+}
+
+
 class Command(HeadroomCommand):
-    help = "Profiles: list, show NAME, import FILE... --kind linear --name NAME, or keep FILE."
+    help = "List and show profiles, import one from measurements, or keep measured rows."
+    examples = (
+        "profiles list --search llama-3.1-70b",
+        "profiles import rows.csv --kind linear --name my-profile",
+        "profiles keep rows.csv --engine vllm",
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        # Each subcommand has --json itself, so the arguments of the base are not added here.
-        actions = parser.add_subparsers(dest="action", required=True)
-        listing = _action(actions, "list", "built-in profiles and those kept here")
+        actions = parser.add_subparsers(
+            dest="action", required=True, title="actions", prog=f"{COMMAND} profiles"
+        )
+        listing = self._action(actions, "list", "built-in profiles and those kept here")
         listing.add_argument("--search", default="", help="parts of model, GPU, kind or name")
-        show = _action(actions, "show", "one profile with its errors")
-        show.add_argument("name")
-        show.add_argument("--version", dest="profile_version", type=int)
-        take = _action(actions, "import", "fit a profile to measurements and keep it")
+        show = self._action(actions, "show", "one profile with its errors")
+        show.add_argument("name", help="name of the profile")
+        show.add_argument(
+            "--version",
+            dest="profile_version",
+            type=int,
+            help="number of the version. Default: the latest",
+        )
+        take = self._action(actions, "import", "fit a profile to measurements and keep it")
         take.add_argument("file", type=Path, nargs="*", help="benchmark rows, or measured kernels")
-        take.add_argument("--kind", required=True, choices=KINDS)
+        take.add_argument("--kind", required=True, choices=KINDS, help="kind of the profile")
         take.add_argument("--name", help="name. Default: model, GPU and tp")
-        take.add_argument("--format", default="auto", choices=CALIBRATION_FORMATS)
+        take.add_argument(
+            "--format", default="auto", choices=CALIBRATION_FORMATS, help="format of the file"
+        )
         take.add_argument("--model", help="model of the profile. Default: that of the file")
         take.add_argument("--gpu", help="GPU type. Default: that of the file")
         take.add_argument(
             "--tp", type=int, help="GPUs of a replica. Default: that of the file, or 1"
         )
-        take.add_argument("--precision", default="bf16")
+        take.add_argument("--precision", default="bf16", help="precision of the weights")
         take.add_argument("--source", default="", help="source of the measurement")
-        for limit in ("--max-batch", "--max-batch-tokens", "--kv-capacity-tokens"):
-            take.add_argument(limit, type=int)
+        for limit, text in LIMITS.items():
+            take.add_argument(limit, type=int, help=text)
 
-        keep = _action(actions, "keep", "keep measured rows, which then move estimates and sizes")
-        keep.add_argument("file", type=Path)
-        keep.add_argument("--format", default="auto", choices=CALIBRATION_FORMATS)
-        keep.add_argument(
-            "--model", help="model of rows without one; the same for the next options"
+        keep = self._action(
+            actions, "keep", "keep measured rows, which then move estimates and sizes"
         )
-        keep.add_argument("--gpu")
-        keep.add_argument("--tp", type=int)
-        keep.add_argument("--precision")
+        keep.add_argument("file", type=Path, help="measured rows")
+        keep.add_argument(
+            "--format", default="auto", choices=CALIBRATION_FORMATS, help="format of the file"
+        )
+        keep.add_argument("--model", help="model of rows without one")
+        keep.add_argument("--gpu", help="GPU type of rows without one")
+        keep.add_argument("--tp", type=int, help="GPUs of a replica of rows without them")
+        keep.add_argument("--precision", help="precision of rows without one")
         keep.add_argument("--isl", type=int, help="input tokens of rows without them")
-        keep.add_argument("--engine", default="", choices=("", *ENGINES))
-        keep.add_argument("--engine-version", default="")
+        keep.add_argument(
+            "--engine", default="", choices=("", *ENGINES), help="engine of rows without one"
+        )
+        keep.add_argument("--engine-version", default="", help="version of rows without one")
         keep.add_argument("--source", default="", help="source of the measurement")
+
+    def add_output(self, parser: ArgumentParser) -> None:
+        """Add nothing here: each action has these options itself."""
+
+    def _action(self, actions: _SubParsersAction[Any], name: str, help: str) -> ArgumentParser:
+        """Add an action with its help and the options of its answer."""
+        parser: ArgumentParser = actions.add_parser(
+            name, help=help, description=help, formatter_class=HelpFormatter
+        )
+        super().add_output(parser)
+        return parser
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         if options["action"] == "keep":
@@ -270,10 +307,3 @@ def _line(row: dict[str, Any]) -> str:
         f"{row['name']}{version}: {row['kind']}, {row['model']} on {row['tp']} x {row['gpu']}, "
         f"{error}"
     )
-
-
-def _action(actions: _SubParsersAction[Any], name: str, help: str) -> ArgumentParser:
-    """Add a subcommand."""
-    parser: ArgumentParser = actions.add_parser(name, help=help)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    return parser

@@ -9,8 +9,21 @@ from planner.models import Run
 
 class Command(RunCommand):
     help = (
-        "Provision a scenario below the replica: GPUs, power and memory by operators, by layers "
-        "and by whole replicas, for the busiest hour of its window."
+        "Provision below the replica: by operators, by layers and by whole replicas. Shows GPUs, "
+        "power and memory for the busiest hour of the window of a scenario."
+    )
+    examples = (
+        "provision scenario.yml",
+        "provision scenario.yml --level operator",
+        "provision scenario.yml --level all --method greedy",
     )
     kind = Run.Kind.PROVISION
     alone = {"over_time": OBSERVED}
+    groups = {
+        "method": ("level", "method", "epsilon", "over_time"),
+        "model of speed": ("kernels", "interference", "speeds", "batch_wait", "order",
+                           "single_stream"),
+        "encoder": ("images", "image_tokens"),
+        "comparison of methods on a few operators": ("block", "block_batches", "block_gpus",
+                                                     "block_shares"),
+    }  # fmt: skip

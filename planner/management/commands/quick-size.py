@@ -5,36 +5,54 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from typing import Any
 
-from planner.management.base import HeadroomCommand
+from planner.domain.report import Fact, Note, Report, Section
+from planner.management.base import HeadroomCommand, report_text
 from planner.services.quick_size import SizeQuestion, quick_size
 
 
 class Command(HeadroomCommand):
     help = "Return the fewest GPUs for users at once, or for a rate, without a trace."
+    examples = (
+        "quick-size --model llama-3.1-8b --gpu H100-SXM --users 100",
+        "quick-size --model llama-3.1-70b --gpu H100-SXM --rps 5 --isl 4000 --osl 1000",
+        "quick-size --model llama-3.1-70b --gpu A100-80GB --users 50 --ttft-ms 1000 --json",
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
-        parser.add_argument("--model", required=True, help="model")
-        parser.add_argument("--gpu", required=True, help="GPU type or cloud instance")
-        parser.add_argument("--users", type=int, help="requests in flight; or --rps")
-        parser.add_argument("--rps", type=float, help="requests per second; or --users")
-        parser.add_argument("--isl", "--input", type=int, default=1000, help="input tokens (1000)")
-        parser.add_argument("--osl", "--output", type=int, default=500, help="output tokens (500)")
-        parser.add_argument("--ttft-ms", type=float, default=2000.0, help="limit of TTFT (2000)")
-        parser.add_argument(
-            "--tbt-ms", "--tpot-ms", type=float, default=50.0, help="limit of TPOT (50)"
+        fleet = parser.add_argument_group("fleet")
+        fleet.add_argument("--model", required=True, help="name in the catalogue")
+        fleet.add_argument("--gpu", required=True, help="GPU type or cloud instance")
+        load = parser.add_argument_group("load: --users or --rps")
+        load.add_argument("--users", type=int, help="requests in flight")
+        load.add_argument("--rps", type=float, help="requests per second")
+        load.add_argument("--isl", "--input", type=int, default=1000, help="input tokens")
+        load.add_argument("--osl", "--output", type=int, default=500, help="output tokens")
+        limits = parser.add_argument_group("limits")
+        limits.add_argument("--ttft-ms", type=float, default=2000.0, help="time to first token")
+        limits.add_argument(
+            "--tbt-ms", "--tpot-ms", type=float, default=50.0, help="time per output token"
         )
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         return quick_size(SizeQuestion(**{key: options[key] for key in SizeQuestion.__slots__}))
 
     def words(self, answer: dict[str, Any]) -> str:
-        cost = answer["cost_usd_per_hour"]
-        lines = [
-            f"{answer['gpus']:,} {answer['gpu']}: {answer['replicas']:,} replicas of "
-            f"{answer['model']} on {answer['tp']} GPUs each."
-            + (f" ${cost:,.2f} per hour." if cost is not None else ""),
-            f"  TTFT {answer['ttft_ms']:,.0f} ms, TPOT {answer['tbt_ms']:,.1f} ms, "
-            f"{answer['tokens_per_s']:,.0f} output tokens/s in all",
-        ]
-        return "\n".join(lines + [f"  assumed: {each}" for each in answer["assumptions"]])
+        return report_text(_report(answer), self.stdout)
+
+
+def _report(answer: dict[str, Any]) -> Report:
+    """Return the answer as a report: the metrics are rows."""
+    replicas, tp = answer["replicas"], answer["tp"]
+    what = f"{replicas:,} {'replica' if replicas == 1 else 'replicas'} of {answer['model']}"
+    return Report(
+        title=answer["model"],
+        answer=f"Use {answer['gpus']:,} {answer['gpu']}: {what} on {tp} "
+        f"{'GPU' if tp == 1 else 'GPUs'} each.",
+        facts=(
+            Fact("Cost per hour", answer["cost_usd_per_hour"], "$"),
+            Fact("TTFT", answer["ttft_ms"], "ms"),
+            Fact("TPOT", answer["tbt_ms"], "ms"),
+            Fact("Output, all replicas", answer["tokens_per_s"], "tokens/s"),
+        ),
+        sections=(Section("Assumptions", tuple(map(Note, answer["assumptions"]))),),
+    )

@@ -17,9 +17,13 @@ from planner.services import backups
 
 class Command(HeadroomCommand):
     help = "Restore a backup. Stop web and workers first."
+    examples = (
+        "restore headroom.tar.zst",
+        "restore headroom.tar.zst --replace",
+        "restore headroom.tar.zst --json",
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
         parser.add_argument("file", type=Path, help="file that backup wrote")
         parser.add_argument(
             "--replace", action="store_true", help="replace everything in this installation"

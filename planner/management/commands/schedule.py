@@ -40,15 +40,23 @@ OUTCOMES = {"from": "begins", "until": "ends", "run": "run", "state": "state", "
 
 class Command(HeadroomCommand):
     help = "Plan again at fixed times: add, run, pause and list schedules and outcomes."
+    examples = (
+        "schedule list",
+        'schedule add nightly --scenario week --cron "0 3 * * *"',
+        "schedule fire nightly",
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
-        parser.add_argument("action", choices=list(ACTIONS))
+        parser.add_argument("action", choices=list(ACTIONS), help="what to do")
         parser.add_argument("name", nargs="?", default="", help="name of the schedule")
         parser.add_argument("--scenario", help="scenario file (YAML), or a stored one's name or id")
         parser.add_argument("--cron", help="minute, hour, day of month, month, day of week")
-        parser.add_argument("--timezone", dest="zone", help="time zone of the cron line (UTC)")
-        parser.add_argument("--kind", choices=Schedule.Kind.values, help="kind of its runs (plan)")
+        parser.add_argument(
+            "--timezone", dest="zone", help="time zone of the cron line. Default: UTC"
+        )
+        parser.add_argument(
+            "--kind", choices=Schedule.Kind.values, help="kind of its runs. Default: plan"
+        )
         parser.add_argument("--policy", help="policy to use. Default: the recommended one")
         parser.add_argument(
             "--set", action="append", dest="options", metavar="OPTION=VALUE", help="run option"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 from django.db import connection
 
 from planner.config.environment import kept_secret
@@ -26,6 +26,7 @@ from planner.config.supervisor import (
     wait_until_up,
 )
 from planner.installation import COMMAND
+from planner.management.help import HelpedCommand
 from planner.models import User
 from planner.models.workspace import MAIN, within
 
@@ -34,15 +35,19 @@ DEFAULT_PORT = 8000
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-class Command(BaseCommand):
+class Command(HelpedCommand):
     help = "Run the product: web, API, workers and scheduler. Ctrl-C stops it."
-    requires_system_checks = ()
+    examples = (
+        "",
+        "--port 9000 --no-demo",
+        "--check",
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "--port", type=int, help=f"port of the site ({DEFAULT_PORT}; 0 is any free one)"
+            "--port", type=int, help=f"port of the site; 0: any free one. Default: {DEFAULT_PORT}"
         )
-        parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
+        parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
         parser.add_argument("--no-demo", action="store_true", help="make no demo data and login")
         parser.add_argument(
             "--check",

@@ -17,6 +17,11 @@ OUT_NAMES = {"replicas.parquet": "series.parquet"}
 
 class Command(RunCommand):
     help = "Simulate one policy on the requests of a scenario."
+    examples = (
+        "simulate scenario.yml --policy lt-i",
+        "simulate scenario.yml --policy reactive --seed 2",
+        "simulate scenario.yml --policy lt-i --out results",
+    )
     kind = Run.Kind.SIMULATE
     leave_out = ("requests",)
 

@@ -24,32 +24,37 @@ COLUMNS = {"source": "name", "kind": "kind", "state": "state", "read to": "read_
 
 class Command(HeadroomCommand):
     help = (
-        "Add or preview a live source: Prometheus (--url), a folder (--path), a bucket (--url, "
-        "--bucket) or samples. Read, list, pause, resume or remove sources. trace NAME --until "
-        "MOMENT freezes the data of that time as a trace."
+        "Read live demand from Prometheus, a folder or a bucket. Or list, pause and remove such "
+        "sources. `trace NAME --until MOMENT` keeps the data of that time as a trace."
+    )
+    examples = (
+        "source list",
+        "source preview --url http://prometheus:9090",
+        "source add prod --url http://prometheus:9090 --set region=us-east",
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
-        parser.add_argument("verb", choices=VERBS)
-        parser.add_argument("name", nargs="?", default="")
-        parser.add_argument(
+        parser.add_argument("verb", choices=VERBS, help="what to do")
+        parser.add_argument("name", nargs="?", default="", help="name of the source")
+        what = parser.add_argument_group("what to read")
+        what.add_argument(
             "--kind",
             choices=Source.Kind.values,
             help="kind of source. Default: by the other options",
         )
-        parser.add_argument(
+        what.add_argument(
             "--url", help="address of Prometheus or an S3 server, listed in HEADROOM_SOURCES"
         )
-        parser.add_argument("--bucket", help="bucket that files are dropped into")
-        parser.add_argument("--path", help="folder, in one of HEADROOM_SOURCE_FOLDERS")
-        parser.add_argument(
+        what.add_argument("--bucket", help="bucket that files are dropped into")
+        what.add_argument("--path", help="folder, in one of HEADROOM_SOURCE_FOLDERS")
+        what.add_argument(
             "--set", action="append", default=[], metavar="KEY=VALUE",
             help="a setting, such as region=us-east, or match.namespace=prod",
         )  # fmt: skip
-        parser.add_argument("--bin", type=int, default=300, help="width of bins in seconds (300)")
-        parser.add_argument("--every", type=int, help="seconds between readings")
-        parser.add_argument("--until", help="moment, such as 2026-05-04T06:00Z")
+        when = parser.add_argument_group("when to read")
+        when.add_argument("--bin", type=int, default=300, help="width of bins in seconds")
+        when.add_argument("--every", type=int, help="seconds between readings")
+        when.add_argument("--until", help="moment, such as 2026-05-04T06:00Z")
 
     def answer(self, options: dict[str, Any]) -> dict[str, Any]:
         verb, name = options["verb"], options["name"]

@@ -21,10 +21,14 @@ from planner.services.worker import run_execute
 
 class Command(HeadroomCommand):
     sweep: Sweep
-    help = "Run a scenario for every pair of values, as --vary tiers[chat].ttft_ms=500,1000."
+    help = "Run a scenario for every value of a setting, or every pair of values of two."
+    examples = (
+        "sweep scenario.yml --vary objective.spare=0,1",
+        'sweep scenario.yml --vary "tiers[chat].ttft_ms=500,1000" --vary forecast.quantile=0.8,0.9',
+        "sweep scenario.yml --vary objective.spare=0,1 --kind compare",
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
         parser.add_argument("scenario", help="scenario file (YAML), or a stored one's name or id")
         parser.add_argument(
             "--vary", action="append", required=True, metavar="KEY=A,B,..",

@@ -39,9 +39,13 @@ COLUMNS = {"user": "user", "role": "role", "signs in": "active", "last time": "l
 
 class Command(HeadroomCommand):
     help = "Add people, set roles, and end access."
+    examples = (
+        "user add anna --role planner",
+        "user role anna --role approver",
+        "user list",
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
         words = "; ".join(f"{action}: {does}" for action, does in ACTIONS.items())
         parser.add_argument("action", choices=list(ACTIONS), help=words)
         parser.add_argument("name", nargs="?", help="user name; for all but list")

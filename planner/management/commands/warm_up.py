@@ -2,16 +2,15 @@
 
 from typing import Any
 
-from django.core.management.base import BaseCommand
-
 from planner.config.child_processes import die_with_parent
+from planner.management.help import HelpedCommand
 from planner.services.kernel_compilation import compile_ahead
 from planner.services.warm_up import compile_closed_forms
 
 
-class Command(BaseCommand):
+class Command(HelpedCommand):
     help = "Compile the simulator now."
-    requires_system_checks = ()
+    examples = ("warm_up",)
 
     def handle(self, *_: Any, **__: Any) -> None:
         die_with_parent()

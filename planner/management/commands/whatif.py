@@ -20,9 +20,13 @@ from planner.services.whatif import what_if_answer
 class Command(HeadroomCommand):
     found: WhatIf
     help = "Answer a what-if from the stored plan of a run, without a simulation."
+    examples = (
+        "whatif 12 --growth 1.2",
+        "whatif 12 --spare 1 --price H100-SXM=0.8",
+        "whatif 12 --limit chat.ttft_ms=500",
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
         parser.add_argument("run", type=int, help="number of a plan or comparison")
         parser.add_argument("--growth", type=float, help="factor on demand")
         parser.add_argument("--quantile", type=float, help="forecast percentile, as a fraction")

@@ -6,11 +6,11 @@ import sys
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand
 
 from planner.config.environment import container_mb, worker_count
 from planner.config.supervisor import Children, Stopped, start_workers
 from planner.management.commands.serve import stop_on_signals
+from planner.management.help import HelpedCommand
 
 
 def runs_exceed_container() -> str:
@@ -26,9 +26,9 @@ def runs_exceed_container() -> str:
     )
 
 
-class Command(BaseCommand):
+class Command(HelpedCommand):
     help = "Run workers until Ctrl-C, HEADROOM_WORKER_CONCURRENCY at once."
-    requires_system_checks = ()
+    examples = ("work",)
 
     def handle(self, *_: Any, **options: Any) -> None:
         if problem := runs_exceed_container():

@@ -27,9 +27,13 @@ COLUMNS = {"workspace": "workspace", "name": "name", "people": "people", "runs":
 
 class Command(HeadroomCommand):
     help = "Add, rename, list and remove workspaces."
+    examples = (
+        "workspace list",
+        "workspace add Research",
+        'workspace rename research --name "Research team"',
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
         words = "; ".join(f"{action}: {does}" for action, does in ACTIONS.items())
         parser.add_argument("action", choices=list(ACTIONS), help=words)
         parser.add_argument("which", nargs="?", metavar="NAME", help="for all but list")

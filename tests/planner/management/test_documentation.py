@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from django.core.management import load_command_class
+
+from planner.management.help import JOBS, overview, purpose
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -32,3 +36,35 @@ def test_a_documented_command_is_accepted(line: str) -> None:
     name, *arguments = shlex.split(line, comments=True)[1:]
     command = load_command_class("planner", name)
     command.create_parser("bin/manage", name).parse_args(arguments)
+
+
+COMMANDS = sorted(path.stem for path in (ROOT / "planner/management/commands").glob("[!_]*.py"))
+WITHOUT_OPTIONS = {"warm_up", "work"}
+
+
+def test_the_overview_has_every_command_once() -> None:
+    assert sorted(name for names in JOBS.values() for name in names) == COMMANDS
+    assert all(purpose(name) in overview() and purpose(name) for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_valid_examples_and_explains_every_option(name: str) -> None:
+    command = load_command_class("planner", name)
+    parser = command.create_parser("bin/manage", name)
+    assert len(set(command.examples)) == (1 if name in WITHOUT_OPTIONS else 3)
+    for example in command.examples:
+        words = shlex.split(example)
+        assert words[:1] == [name] or name == "serve"
+        parser.parse_args(words if name == "serve" else words[1:])
+        assert example in parser.format_help()
+    assert [action for action in explained(parser) if not action.help] == []
+
+
+def explained(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """All options, those of actions too."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                yield from explained(inner)
+        else:
+            yield action

@@ -1,0 +1,102 @@
+"""Write the help of commands: purpose, examples, options by group, defaults."""
+
+from __future__ import annotations
+
+import ast
+from argparse import Action, ArgumentParser, RawDescriptionHelpFormatter
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import fill
+from typing import Any, ClassVar
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from planner.installation import COMMAND, IN_CHECKOUT
+
+START = "bin/run" if IN_CHECKOUT else f"{COMMAND} run"
+WIDTH = 79  # characters of a line of help
+# Commands by job, in the order of the overview.
+JOBS = {
+    "Start": ("serve", "quick-size"),
+    "Plan": ("ingest", "forecast", "plan", "compare", "simulate", "whatif", "sweep", "outlook",
+             "pareto", "backtest"),
+    "Explore": ("configure", "estimate", "size", "pd-ratio", "provision", "place"),
+    "Ship": ("export", "in-force", "schedule", "diff", "fleet"),
+    "Data": ("source", "profiles", "prices", "carbon", "characterise", "aggregate"),
+    "Operate": ("user", "workspace", "audit", "backup", "restore", "arrays", "work", "warm_up"),
+}  # fmt: skip
+
+
+class HelpFormatter(RawDescriptionHelpFormatter):
+    """Keep the lines of examples, and state the default of every option that has one."""
+
+    def _get_help_string(self, action: Action) -> str:
+        text = action.help or ""
+        told = action.option_strings and action.default not in (None, False, "", [], "==SUPPRESS==")
+        if not told or "efault:" in text:
+            return text
+        value = "%(default)g" if isinstance(action.default, float) else "%(default)s"
+        return f"{text}. Default: {value}"
+
+
+class HelpedCommand(BaseCommand):
+    """A command whose help has examples, and only the options of this product."""
+
+    examples: ClassVar[tuple[str, ...]]  # what follows the name of the program
+    # System checks import every page and view, which takes longer than many commands.
+    requires_system_checks = ()
+    suppressed_base_arguments = {
+        "--version", "--verbosity", "--settings", "--pythonpath", "--traceback", "--no-color",
+        "--force-color", "--skip-checks",
+    }  # fmt: skip
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        """Return a parser that reports an error in one sentence; only --help prints the usage."""
+        parser = super().create_parser(
+            prog_name, subcommand, formatter_class=HelpFormatter, **kwargs
+        )
+        program = COMMAND if subcommand != "serve" else ""
+        parser.prog = f"{program} {subcommand}" if program else START
+        examples = "\n".join(f"  {_program(line)} {line}".rstrip() for line in self.examples)
+        parser.description = f"{fill(self.help, WIDTH)}\n\nexamples:\n{examples}"
+        parser.print_usage = lambda file=None: None  # type: ignore[method-assign]
+        self.add_output(parser)
+        return parser
+
+    def add_output(self, parser: ArgumentParser) -> None:
+        """Add the options of the answer after all others."""
+
+
+def _program(line: str) -> str:
+    """Return the program of an example."""
+    return START if line.startswith("-") or not line else COMMAND
+
+
+def overview() -> str:
+    """Return the commands by job with their purposes."""
+    lines = ["Plan the capacity of LLM serving fleets.", ""]
+    for job, names in JOBS.items():
+        lines += [f"{job}:", *(f"  {_shown(name):13} {purpose(name)}" for name in names), ""]
+    lines.append(f"`{COMMAND} COMMAND --help` shows the examples and options of a command.")
+    return "\n".join(lines)
+
+
+def _shown(name: str) -> str:
+    """Return the name by which people start a command."""
+    return "run" if name == "serve" and not IN_CHECKOUT else name
+
+
+def purpose(name: str) -> str:
+    """Return the first sentence of a command's help, read without an import of the command."""
+    path = Path(__file__).parent / "commands" / f"{name}.py"
+    for text in _helps(ast.parse(path.read_text(encoding="utf-8"))):
+        return text.split(". ")[0].rstrip(".")
+    return ""
+
+
+def _helps(module: ast.Module) -> Iterator[str]:
+    """Yield the values of ``help`` of the classes of a module."""
+    for node in ast.walk(module):
+        match node:
+            case ast.Assign(targets=[ast.Name(id="help")], value=ast.Constant(value=str(text))):
+                yield text
