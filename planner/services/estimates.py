@@ -222,6 +222,8 @@ def _answer_row(
     split = before.arranged.split  # also if the estimate chose the split itself
     version = deployed.version and f"{deployed.engine} {deployed.version}"
     basis = fit.basis(deployed.shape.name, deployed.gpu.name, version)
+    later = fit.later_version(deployed.engine, deployed.version)
+    age = (timezone.localdate() - fit.published).days
     estimate = corrected_estimate(before, change, deployed.osl) if change else before
     key, cell = fit.errors[basis].of(replace(error_properties(deployed), split=split))
     fitted_error = {name: value for name, value in asdict(cell).items() if name != "rows"}
@@ -265,10 +267,10 @@ def _answer_row(
                     {"isl": deployed.isl, "osl": deployed.osl, "concurrency": deployed.concurrency}
                 ),
                 *_unmeasured_notes(deployed),
-                *_later_version_notes(deployed, fit),
+                *([f"{later}, {age} days ago"] if later else []),
             ],
             "newest_version": fit.newest_before(deployed.engine, deployed.version) or None,
-            "data_age_days": (timezone.localdate() - fit.published).days,
+            "data_age_days": age,
         },
         "assumptions": [
             *estimate.assumptions,
@@ -332,18 +334,6 @@ def _unmeasured_notes(deployed: Deployment) -> list[str]:
         *notes,
         f"no kernel was measured on {deployed.gpu.name} or its family ({family or 'not named'}); "
         "those of another are used, so expect more than this error",
-    ]
-
-
-def _later_version_notes(deployed: Deployment, fit: EstimateFit) -> list[str]:
-    """Return a note with the age of the data if no version so late was measured."""
-    newest = fit.newest_before(deployed.engine, deployed.version)
-    if not newest:
-        return []
-    days = (timezone.localdate() - fit.published).days
-    return [
-        f"{deployed.engine} {deployed.version} is later than any measured version "
-        f"(newest: {newest}). The measurements were published {days} days ago ({fit.published})"
     ]
 
 

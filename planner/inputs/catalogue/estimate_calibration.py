@@ -59,6 +59,14 @@ class EstimateFit:
         newest = max(measured, key=_release, default="")
         return newest if newest and _release(version) > _release(newest) else ""
 
+    def later_version(self, engine: str, version: str) -> str:
+        """Return a sentence if ``version`` is later than any measured version, else ""."""
+        newest = self.newest_before(engine, version)
+        return newest and (
+            f"{engine} {version} is later than any measured version (newest: {newest}, "
+            f"measurements published on {self.published})"
+        )
+
     def outside(self, values: Mapping[str, float]) -> list[str]:
         """Return a sentence for each of ``values`` outside the measured range."""
         faults = []

@@ -157,11 +157,13 @@ def measured_speed(
     (move,) = speed_corrections([as_deployed], times)
     if move.is_negligible:
         return profile
+    # Rows of decodes alone tell nothing about prefill, whose error then stays.
+    measured_spread = move.spread if times.ttft.rows.load.size else profile.spread
     return replace(
         profile,
         curve=move.curve(profile.curve),
         start_s=move.prefill * profile.start_s,
-        spread=max(min(profile.spread, move.spread), move.residual),
+        spread=max(min(profile.spread, measured_spread), move.residual),
         checks=_checks(times.tbt, move.same) or profile.checks,
         provenance=Provenance(
             profile.provenance.kind, f"{profile.provenance.source}; {move.words}"

@@ -157,9 +157,11 @@ def _adapters(section: Profile) -> Adapters | None:
 
 
 def _served_by(provenance: Provenance, engine: str, section: Profile) -> Provenance:
-    """Return ``provenance`` with the engine, and with a warning on LoRA adapters."""
+    """Return ``provenance`` with the engine, and warnings on its version and on LoRA adapters."""
     why = "" if section.engine else ", as the scenario names no engine"
     source = f"{provenance.source}; served by {catalogue.engine_title(engine)}{why}"
+    if later := estimate_fit().later_version(engine, section.engine_version):
+        source += f"; {later}"
     if section.lora_rank is not None:
         source += (
             f"; with {section.lora_active} LoRA adapters of rank {section.lora_rank} in use at "
