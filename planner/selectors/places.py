@@ -55,9 +55,10 @@ PLACES = (
             Job("proposals", "Proposals", "review approve"),
             Job("plans-in-force", "Active plans", "in force"),
             Job("schedules", "Schedules", "cron recurring"),
+            Job("expectations", "Expectations", "calibration intervals outcome accuracy"),
             Job("review-rules", "Review rules", "approvals automatic"),
         ),
-        ("proposal", "review", "schedule", "outcome", "plan"),
+        ("proposal", "review", "schedule", "outcome", "expectation", "plan"),
     ),
     Place(
         "Data",

@@ -118,22 +118,23 @@ def run(
     """
     begun = time.perf_counter()
     scenario = with_seed(scenario, options.seed)
-    study = study_of(scenario, traces, known, part(progress, 0.0, 0.08))
+    study = study_of(scenario, traces, known, part(progress, 0.0, 0.06))
     chosen, left_out = policies_chosen(scenario, study, options.policies)
     beside, unable = missing_baselines(scenario, study, chosen)
     left_out += unable
     level = LEVELS.index(options.assurance or scenario.assurance)
     trials = Trials(
         study, TestDays(study, scenario.test_days, scenario.seed), scenario.seed, parts,
-        part(progress, 0.08, 0.74),
+        part(progress, 0.08, 0.8),
     )  # fmt: skip
+    spare = trials.spare_at(level)
+    without_spare, study = study, spared(study) if spare else study
+    planned = planned_of(study, part(progress, 0.06, 0.08))
+    progress(0.08, _first_answer(study, planned))
     choices = choices_of(
         trials, [*chosen, *(policy for policy in beside if not policy.traits.reference)]
     )
     choice, candidates = choices.get(LEVELS[level], (None, []))
-    spare = trials.spare_at(level)
-    without_spare, study = study, spared(study) if spare else study
-    planned = planned_of(study, part(progress, 0.74, 0.8))
     by_policy = {candidate.policy: candidate for candidate in candidates}
     everyone = [
         trials.turned(policy, by_policy[policy.key]) if policy.key in by_policy else policy
@@ -250,6 +251,16 @@ def run(
             *_whatif_inputs(study, scenario_plan, comparison),
             flat=_recommended_static_fleet(study, comparison),
         ),
+    )
+
+
+def _first_answer(study: Study, planned: PlannedWindow) -> str:
+    """Return the sizes of the plan and of a static fleet by closed forms, in words."""
+    counts = planned.plan.target.sum(axis=(1, 2, 3))
+    usd = plan_figures(study.plan_input, planned.plan).totals.usd
+    return (
+        f"First answer, not simulated: {counts.min():,} to {counts.max():,} replicas for "
+        f"${usd:,.0f}; static {int(study.before.counts.sum()):,}"
     )
 
 

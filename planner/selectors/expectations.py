@@ -1,0 +1,83 @@
+"""Compare what comparisons expected of their recommendations with what happened in the window."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from planner.models import Run
+
+NEWEST = 200  # comparisons that are read
+COST = "Cost"
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """An 80% interval that a run stated, and the outcome in its window.
+
+    ``what`` is COST, in dollars, or the name of a tier, as a share of requests within its limits.
+    """
+
+    run: int
+    name: str
+    levels: tuple[str, ...]  # levels of assurance that recommend this policy
+    what: str
+    low: float
+    high: float
+    outcome: float
+
+    @property
+    def inside(self) -> bool:
+        """Return whether the interval contains the outcome."""
+        slack = 1e-9 * max(1.0, abs(self.high))
+        return self.low - slack <= self.outcome <= self.high + slack
+
+
+def expectations() -> list[Expectation]:
+    """Return the expectations of the newest comparisons of a window in the past, newest first."""
+    rows = (
+        Run.objects.filter(kind=Run.Kind.COMPARE, state=Run.State.COMPLETED)
+        .exclude(result__window__rank=None)
+        .order_by("-pk")
+        .values_list("pk", "name", "result__assurance", "result__alternatives", "result__policies")[
+            :NEWEST
+        ]
+    )
+    return [its for pk, name, *result in rows for its in _of(pk, name, *result)]
+
+
+def coverage(stated: Sequence[Expectation]) -> dict[str, tuple[int, int]]:
+    """Return how many intervals contain the outcome, and of how many, of cost and attainment."""
+    groups = {
+        COST: [its for its in stated if its.what == COST],
+        "SLO attainment": [its for its in stated if its.what != COST],
+    }
+    return {name: (sum(its.inside for its in group), len(group)) for name, group in groups.items()}
+
+
+def _of(
+    pk: int,
+    name: str,
+    assurance: Mapping[str, Any] | None,
+    alternatives: Mapping[str, str] | None,
+    policies: Mapping[str, Any] | None,
+) -> list[Expectation]:
+    by_policy: dict[str, list[str]] = {}
+    for level, policy in (alternatives or {}).items():
+        if level in (assurance or {}) and policy in (policies or {}):
+            by_policy.setdefault(policy, []).append(level)
+    out = []
+    for policy, levels in by_policy.items():
+        expected = (assurance or {})[levels[0]]["expected"]
+        came = (policies or {})[policy]
+        pairs = [(COST, expected["cost_usd"], came["cost_usd"])] + [
+            (tier, interval, came["slo_attainment"].get(tier))
+            for tier, interval in expected["attainment"].items()
+        ]
+        out += [
+            Expectation(pk, name, tuple(levels), what, interval["low"], interval["high"], outcome)
+            for what, interval, outcome in pairs
+            if interval is not None and outcome is not None
+        ]
+    return out
