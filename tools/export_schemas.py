@@ -39,7 +39,10 @@ CRDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "keda": ("keda_scaledobject.crd.yaml", "v1alpha1", {
         "scaleTargetRef": TARGET, "pollingInterval": ALL, "minReplicaCount": ALL,
         "maxReplicaCount": ALL, "triggers": TRIGGER,
-        "advanced": {"horizontalPodAutoscalerConfig": {"name": ALL, "behavior": BEHAVIOUR}},
+        "advanced": {
+            "horizontalPodAutoscalerConfig": {"name": ALL, "behavior": BEHAVIOUR},
+            "scalingModifiers": {"formula": ALL, "target": ALL, "metricType": ALL},
+        },
     }),
     "wva": ("wva_variantautoscaling.crd.yaml", "v1alpha1", {
         "scaleTargetRef": TARGET, "modelID": ALL, "variantCost": ALL, "minReplicas": ALL,
@@ -49,7 +52,8 @@ CRDS: dict[str, tuple[str, str, dict[str, Any]]] = {
         "components": {"name": ALL, "type": ALL, "replicas": ALL, "scalingAdapter": ALL},
     }),
     "aibrix": ("aibrix_podautoscaler.crd.yaml", "v1alpha1", {
-        "scalingStrategy": ALL, "minReplicas": ALL, "maxReplicas": ALL, "scaleTargetRef": TARGET,
+        "scalingStrategy": ALL, "observeWindowSeconds": ALL, "panicWindowSeconds": ALL,
+        "minReplicas": ALL, "maxReplicas": ALL, "scaleTargetRef": TARGET,
         "metricsSources": {"metricSourceType": ALL, "protocolType": ALL, "port": ALL, "path": ALL,
                            "targetMetric": ALL, "targetValue": ALL},
         "schedules": {"name": ALL, "timezone": ALL, "daysOfWeek": ALL, "startTime": ALL,

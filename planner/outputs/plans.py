@@ -5,8 +5,8 @@ A plan holds the replicas of each deployment over time, or the rule of a reactiv
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
@@ -19,7 +19,9 @@ from planner.outputs.options import ExportOptions
 from planner.outputs.plan_guard import Guard, guards_of
 from planner.outputs.pool_facts import Facts, Key, facts_of
 from planner.outputs.weekly_pattern import DAY, UNKNOWN, Repeat, Step, folded
-from planner.policies.registry import traits_of
+from planner.policies.base import Group, Policy
+from planner.policies.choice import policy_of
+from planner.policies.registry import TYPES, name_of, traits_of
 from planner.selectors.review import proposal_approved
 from planner.selectors.runs import run_result, run_table, run_tables
 from simulation.arrays import IntArray
@@ -69,11 +71,19 @@ class Pool:
 class Rule:
     """The tuned rule of a reactive policy; ``target`` is per replica."""
 
-    kind: str  # hpa or keda
+    kind: str  # hpa or keda; of another system, the format that it is exported to
     metric: str  # memory, gpu, queue, concurrency or tokens
     target: float
     tolerance: float
     stabilisation_s: float
+    policy: Policy | None = None  # the autoscaler of another system, as tuned
+    # What its simulation computed, by pool ("MODEL in REGION, ARRANGEMENT") and name.
+    computed: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    def found(self, pool: Pool, what: str) -> float | None:
+        """Return a computed value of a pool, or None."""
+        place = f"{pool.model} in {pool.region}, {pool.arrangement}"
+        return self.computed.get(place, {}).get(what)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +212,7 @@ def _policy_of(
         if rows:
             return policy, label, [_row(row, row["begins"], row["replicas"]) for row in rows], None
     settings = policies[policy].get("settings") or []
-    rule = _rule(settings)
+    rule = _rule(policy, settings)
     if rule is None:
         raise NotReady(
             f"{label} has no schedule and no target of a Kubernetes autoscaler. "
@@ -235,8 +245,10 @@ def _row(pool: dict[str, Any], begins: str | datetime, replicas: int) -> Row:
     return key, moment.astimezone(UTC), replicas
 
 
-def _rule(settings: Sequence[dict[str, Any]]) -> Rule | None:
+def _rule(policy: str, settings: Sequence[dict[str, Any]]) -> Rule | None:
     """Return the rule that the settings of a policy describe, or None."""
+    if traits_of(policy).group == Group.OPPONENT:
+        return rule_of(policy_of_settings(name_of(policy), settings), settings)
     of = {setting["what"]: setting["value"] for setting in settings if not setting["where"]}
     if not {"metric", "target", "tolerance"} <= of.keys() or isinstance(of["target"], str):
         return None
@@ -247,6 +259,37 @@ def _rule(settings: Sequence[dict[str, Any]]) -> Rule | None:
         tolerance=float(of["tolerance"]),
         stabilisation_s=float(of.get("stabilisation_s", 0.0)),
     )
+
+
+def policy_of_settings(name: str, settings: Sequence[dict[str, Any]]) -> Policy:
+    """Return the policy with the parameters that its settings in a result state."""
+    parameters: dict[str, Any] = {}
+    for setting in settings:
+        first, *rest = setting["what"].split(".")
+        if setting["where"] or first not in TYPES[name].model_fields:
+            continue
+        if not rest:
+            parameters[first] = setting["value"]
+        elif len(rest) == 1:
+            parameters.setdefault(first, {})[rest[0]] = setting["value"]
+        else:  # a row of a list; its lists are texts
+            rows = parameters.setdefault(first, [])
+            if int(rest[0]) == len(rows):
+                rows.append({})
+            value = setting["value"]
+            rows[-1][rest[1]] = value.split() if rest[1] == "days" else value
+    return policy_of(name, **parameters)
+
+
+def rule_of(policy: Policy, settings: Sequence[dict[str, Any]]) -> Rule:
+    """Return the rule of an autoscaler of another system."""
+    computed: dict[str, dict[str, float]] = {}
+    for setting in settings:
+        if setting["where"] and isinstance(setting["value"], int | float):
+            computed.setdefault(setting["where"], {})[setting["what"]] = float(setting["value"])
+    kinds = {"epp": "keda", "dynamo": "dynamo", "aibrix": "aibrix"}
+    kind = kinds[policy.name.split("-")[0]]
+    return Rule(kind, "", 0.0, 0.0, 0.0, policy=policy, computed=computed)
 
 
 def _limits(settings: Sequence[dict[str, Any]], result: dict[str, Any]) -> Iterable[Row]:

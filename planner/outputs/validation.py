@@ -16,6 +16,7 @@ from typing import Any
 from zoneinfo import available_timezones
 
 from jsonschema import Draft202012Validator
+from ruamel.yaml import YAML
 
 from planner.errors import PlannerError
 
@@ -202,11 +203,28 @@ def _kserve(body: Mapping[str, Any]) -> Iterator[str]:
         yield from _triggers(scaling["keda"]["triggers"])
 
 
+def _dynamo_planner(body: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the faults of a PlannerConfig, by the validators of ai-dynamo 1.6."""
+    config = YAML(typ="safe", pure=True).load(body["data"]["planner.yaml"])
+    apart = config["mode"] == "disagg"
+    if config["optimization_target"] not in ("throughput", "latency", "load", "sla"):
+        yield f"optimization_target: {config['optimization_target']}"
+    for up, down in (("prefill_scale_up_queue_tokens", "prefill_scale_down_queue_tokens"),
+                     ("decode_scale_up_kv_rate", "decode_scale_down_kv_rate")):  # fmt: skip
+        if up in config and not config[down] < config[up]:
+            yield f"{up}: {config[up]} is not above {config[down]}"
+    if config.get("enable_power_awareness") and not apart:
+        yield "enable_power_awareness: needs prefill and decode"
+    if any(config.get(key, 1) <= 0 for key in ("ttft_ms", "itl_ms")):
+        yield "ttft_ms and itl_ms are above 0"
+
+
 RULES: dict[str, Callable[[Mapping[str, Any]], Iterator[str]]] = {
     "hpa": _hpa,
     "keda": _keda,
     "wva": _wva,
     "dynamo": _dynamo,
+    "dynamo-planner": _dynamo_planner,
     "aibrix": _aibrix,
     "kserve": _kserve,
 }

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pydantic import ValidationError
+
 from planner.errors import CatalogueError, ScenarioError
 from planner.inputs import catalogue
 from planner.inputs.fleet import RunningPool, Trigger, read_fleet
@@ -15,6 +17,7 @@ from planner.inputs.scenario.schema import Scenario
 from planner.inputs.scenario.user_facts import UserFacts
 from planner.models import Scenario as StoredScenario
 from planner.models import User
+from planner.policies.choice import policy_of
 from planner.selectors.hardware import own_hardware
 from planner.services.deployment_search import add_missing_gpus
 from planner.services.scenarios import scenario_update
@@ -331,6 +334,8 @@ def _key(model: str, gpu: str, width: int, role: str) -> tuple[str, str, int, st
 
 def _policy(pools: Sequence[RunningPool]) -> tuple[Row | None, str]:
     """Return the autoscaler of today as a policy, and a note where it is none."""
+    if any(pool.autoscaler for pool in pools):
+        return _opponent(pools)
     triggers = {trigger for pool in pools for trigger in pool.triggers[:1]}
     if not triggers:
         return None, ""
@@ -341,6 +346,21 @@ def _policy(pools: Sequence[RunningPool]) -> tuple[Row | None, str]:
     if row is None:
         return None, f"no policy simulates its trigger on {trigger.metric[:80]}"
     return row, ""
+
+
+def _opponent(pools: Sequence[RunningPool]) -> tuple[Row | None, str]:
+    """Return the policy of the autoscalers, or why there is none; prefill and decode join."""
+    joined: Row = {}
+    for pool in pools:
+        row = {key: value for key, value in (pool.autoscaler or {}).items() if value is not None}
+        if not row or any(joined.get(key, value) != value for key, value in row.items()):
+            return None, "its pools have several autoscalers. Add them as policies yourself"
+        joined |= row
+    try:
+        policy_of(**joined)
+    except ValidationError:
+        return None, f"no policy simulates its setting of {joined['name']}"
+    return {"label": LABEL, **joined}, ""
 
 
 def _policy_row(trigger: Trigger) -> Row | None:

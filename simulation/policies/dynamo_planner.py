@@ -27,6 +27,7 @@ from simulation.policy import ComputedParameter, Gauge, Observation, ScalingPoli
 Target = Literal["throughput", "latency", "load", "sla"]
 Predictor = Literal["constant", "kalman"]
 LOAD_S, THROUGHPUT_S = 5.0, 180.0  # intervals of the two loops
+TTFT_LIMIT, TBT_LIMIT = "limit of TTFT, ms", "limit of TBT, ms"  # computed parameters
 BATCHES = 128  # most batch sizes that the search of a capacity tries
 # Scale out above, and in below: queued prompt tokens over the context, and KV memory in use.
 PREFILL: dict[Target, tuple[float, float]] = {"throughput": (1.0, 0.1), "latency": (0.1, 0.0)}
@@ -227,7 +228,15 @@ class DynamoPlanner(ScalingPolicy):
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
         if self.target != "sla":
             return ()
-        return (ComputedParameter("capacity of an engine, req/s", self._capacity),)
+        return (
+            ComputedParameter("capacity of an engine, req/s", self._capacity),
+            *(
+                ComputedParameter(
+                    what, np.broadcast_to(np.asarray(limit) * 1000, self._capacity.shape)
+                )
+                for what, limit in ((TTFT_LIMIT, self.ttft_s), (TBT_LIMIT, self.itl_s))
+            ),
+        )
 
     def _replica_w(self, pool: Pool) -> float:
         gpu_w = self.gpu_w or pool.gpu.tdp_w or pool.gpu.prefill_w

@@ -30,7 +30,9 @@ from simulation.policy import (
     ScalingPolicy,
 )
 
-Signal = Literal["queue", "saturation", "tokens", "latency"]
+Signal = Literal["queue", "inflight", "saturation", "tokens", "latency"]
+TTFT_LIMIT, TBT_LIMIT = "limit of TTFT, ms", "limit of TBT, ms"  # computed parameters
+VELOCITY = "prefill velocity, tokens/s"
 LOOK_S = 15.0  # polling interval of the ScaledObjects, and sync period of the HPA controller
 RATE_S, MEAN_S, CLAMP, QUANTILE = 60.0, 45.0, 2.0, 0.9  # recording rules of the latency signal
 
@@ -53,6 +55,7 @@ class Setting:
 AT_ONCE, AFTER_5_MIN = Way(100, 0, 15, 0), Way(100, 0, 15, 300)
 SETTINGS: dict[Signal, Setting] = {
     "queue": Setting("requests in the picker's queue", 1.0, 16.0, AT_ONCE, AFTER_5_MIN),
+    "inflight": Setting("running requests", 16.0, 16.0, AT_ONCE, AFTER_5_MIN),
     "saturation": Setting("pool saturation", 0.7, 16.0, AT_ONCE, AFTER_5_MIN),
     "tokens": Setting("prefill backlog, s", 1.5, 0.8, Way(0, 1, 180, 0), Way(0, 1, 300, 300)),
     "latency": Setting("P90 latency over SLO", 0.55, 0.4, Way(100, 4, 60, 30), Way(0, 1, 120, 180)),
@@ -118,6 +121,7 @@ class EndpointPicker(ScalingPolicy):
     """Scale each pool by the KEDA triggers of llm-d, under the HPA that KEDA makes.
 
     - queue: requests held at the picker and running requests, each per replica.
+    - inflight: running requests alone.
     - saturation: the pool's saturation and running requests. The saturation is one number, so its
       trigger never asks for more than saturation / target replicas.
     - tokens: backlog of prompt tokens over the prefill velocity, and replicas' worth of KV memory.
@@ -195,9 +199,10 @@ class EndpointPicker(ScalingPolicy):
         return Gauge(self._set.words, latency or self.signal == "saturation", per, high, low)
 
     def computed_parameters(self) -> tuple[ComputedParameter, ...]:
-        if self.signal != "tokens":
-            return ()
-        return (ComputedParameter("prefill velocity, tokens/s", self._velocity),)
+        if self.signal == "latency":
+            limits = zip((TTFT_LIMIT, TBT_LIMIT), self._limits, strict=True)
+            return tuple(ComputedParameter(what, limit * 1000) for what, limit in limits)
+        return (ComputedParameter(VELOCITY, self._velocity),) if self.signal == "tokens" else ()
 
     def _asked(self, observation: Observation, present: IntArray) -> IntArray:
         if self.signal == "latency":
@@ -222,6 +227,8 @@ class EndpointPicker(ScalingPolicy):
         dispatched = np.minimum(observation.waiting, QUEUE_DEPTH * ready)
         batch = np.zeros(len(ready)) if observation.signals is None else observation.signals.batch
         running = np.nan_to_num(batch) * ready + dispatched
+        if self.signal == "inflight":
+            return running, np.zeros(len(ready))
         held = (observation.waiting - dispatched).astype(np.float64)
         if self.signal == "saturation" and observation.saturation is not None:
             held = observation.saturation

@@ -47,12 +47,19 @@ def _stated_settings(policy: Policy) -> Iterator[Setting]:
     for name, value in policy.arguments.items():
         if isinstance(value, bool | int | float | str):
             yield Setting(name, "", value)
-        elif isinstance(value, list):  # a timetable
+        elif isinstance(value, dict):
+            yield from (Setting(f"{name}.{key}", "", part) for key, part in value.items())
+        elif isinstance(value, list) and all("at" in row for row in value):  # a timetable
             for row in value:
                 about = (row.get("model"), row.get("region"), row.get("gpu"))
                 yield Setting(
                     f"replicas from {row['at']}", ", ".join(filter(None, about)), row["replicas"]
                 )
+        elif isinstance(value, list):
+            for i, row in enumerate(value):
+                for key, part in row.items():
+                    text = " ".join(part) if isinstance(part, list) else part
+                    yield Setting(f"{name}.{i}.{key}", "", text)
 
 
 def _active_settings(rule: ScalingPolicy, pools: Sequence[str]) -> Iterator[Setting]:

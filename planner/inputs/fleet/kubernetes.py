@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from planner.inputs.fleet.autoscalers import planner_row, pod_autoscaler_row, scaled_object_row
 from planner.inputs.fleet.launch_lines import (
     LAUNCH,
     engine_facts,
@@ -67,6 +68,12 @@ def kubernetes_pools(objects: Sequence[Body]) -> list[RunningPool]:
             _named_model(scaler.kind, scaler.target), name=scaler.target
         )
         pools[place] = scaler.facts.over(scaled)
+    planners = [row for row in map(planner_row, objects) if row]
+    if planners and not pools:
+        pools["", "planner"] = RunningPool(name="planner", scaled=True)
+    for key, pool in pools.items():
+        if planners and not pool.triggers and not pool.autoscaler:
+            pools[key] = replace(pool, autoscaler=planners[0], scaled=True)
     return list(pools.values())
 
 
@@ -357,6 +364,7 @@ def _scaler(body: Body) -> Scaler | None:
         replicas=whole_number(section(body, "status").get("currentReplicas")),
         scaled=True,
         triggers=triggers,
+        autoscaler=AUTOSCALERS[kind](body) if kind in AUTOSCALERS else None,
     )
     if any(one_line(row.get("type")) == "cron" for row in rows(spec.get("triggers"))):
         facts = replace(facts, notes=("its schedule of cron triggers is not imported",))
@@ -377,6 +385,10 @@ SCALERS = {
     "PodAutoscaler": ("aibrix", 2),
     "ScaledObject": ("keda", 3),  # KEDA makes an HPA of its own for the same object
 }
+
+
+# Objects whose autoscaler has a policy of its own.
+AUTOSCALERS = {"ScaledObject": scaled_object_row, "PodAutoscaler": pod_autoscaler_row}
 
 
 def keda_triggers(listed: Any) -> tuple[Trigger, ...]:

@@ -66,6 +66,8 @@ class RunningPool:
     scaled: bool = False  # an autoscaler sets the replicas
     triggers: tuple[Trigger, ...] = ()
     notes: tuple[str, ...] = ()
+    # The policy that simulates its autoscaler: name and parameters. None: KEDA, HPA or unknown.
+    autoscaler: Mapping[str, Any] | None = None
 
     def over(self, other: RunningPool) -> RunningPool:
         """Return this pool with the facts of ``other`` where it states none itself."""
@@ -120,6 +122,7 @@ class RunningPool:
                 }
                 for each in self.triggers
             ],
+            "autoscaler": dict(self.autoscaler) if self.autoscaler else None,
             "needs": list(self.needs),
             "notes": list(self.notes),
         }  # fmt: skip

@@ -11,6 +11,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from planner.errors import ScenarioError
 from planner.files.document_limits import fault_of_extent
+from planner.inputs.fleet.autoscalers import planner_row
 from planner.inputs.fleet.helm_values import is_values, values_pools
 from planner.inputs.fleet.kubernetes import kubernetes_pools
 from planner.inputs.fleet.launch_lines import is_launch, launch_pools
@@ -58,7 +59,7 @@ def read_fleet(text: str, name: str = "fleet") -> list[RunningPool]:
 
 
 def _pools(documents: list[Mapping[str, Any]]) -> list[RunningPool]:
-    objects = [each for each in documents if each.get("kind")]
+    objects = [each for each in documents if each.get("kind") or planner_row(each)]
     values = [each for each in documents if not each.get("kind") and is_values(each)]
     return [*kubernetes_pools(objects), *(pool for each in values for pool in values_pools(each))]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.errors import NotReady
+from planner.errors import NotReady, PlannerError
 from planner.outputs.manifests.common import (
     Document,
     Export,
@@ -21,14 +21,18 @@ from planner.outputs.manifests.common import (
     unguarded,
     with_head,
 )
-from planner.outputs.plans import Plan, Pool
+from planner.outputs.plans import Plan, Pool, Rule
 from planner.outputs.weekly_pattern import DAY, UNKNOWN, Slot, slots
+from planner.policies.builtin.aibrix import Aibrix
 from simulation.arrays import IntArray
+from simulation.policies.parts.pool_metrics import WORDS
 
 API, KIND = "autoscaling.aibrix.ai/v1alpha1", "PodAutoscaler"
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 LAST = DAY - 1  # last minute of a day, which no schedule covers
 # AIBrix refuses an object without a metric, but uses it only if the limits differ.
+ANNOTATIONS = "autoscaling.aibrix.ai"
+METRICS = {"memory": "kv_cache_usage_perc", "queue": "num_requests_waiting"}
 METRIC, TARGET, PORT = "kv_cache_usage_perc", "0.7", "8000"
 
 
@@ -38,6 +42,10 @@ def documents(export: Export) -> list[Document]:
     Raises NotReady if the policy is a rule, which has no schedule.
     """
     plan = export.plan
+    if plan.rule and isinstance(plan.rule.policy, Aibrix):
+        autoscalers = [_by_metric(export, pool, plan.rule, plan.rule.policy) for pool in plan.pools]
+        note = f"It scales on its metric at port {PORT} (assumed)."
+        return with_head(autoscalers, heading(export, note))
     if plan.rule:
         raise NotReady(
             f"{plan.label} has no schedule for AIBrix, because it scales by its rule. Export it to "
@@ -82,6 +90,66 @@ def _pod_autoscaler(export: Export, pool: Pool) -> Document:
             **({"schedules": scheduled} if scheduled else {}),
         },
     }
+    return Document(body, "aibrix", (place_words(pool),))
+
+
+def _by_metric(export: Export, pool: Pool, rule: Rule, policy: Aibrix) -> Document:
+    """Return the PodAutoscaler that scales a pool as the policy ``aibrix-apa`` or ``aibrix-kpa``.
+
+    Raises PlannerError if AIBrix has no metric of that name, or if the target is not known.
+    """
+    if policy.metric not in METRICS:
+        raise PlannerError(f"AIBrix has no metric for {policy.metric}. Use {' or '.join(METRICS)}.")
+    target = rule.found(pool, f"target of {WORDS[policy.metric]}")
+    if target is None:
+        raise PlannerError(f"The result has no target of {place_words(pool)}. Run it again.")
+    stated = {
+        "max-scale-up-rate": f"{policy.max_up_rate:g}",
+        "max-scale-down-rate": f"{policy.max_down_rate:g}",
+        "scale-up-tolerance": f"{policy.up_tolerance:g}",
+        "scale-down-tolerance": f"{policy.down_tolerance:g}",
+        "panic-threshold": f"{policy.panic_threshold:g}",
+        "scale-up-cooldown-window": f"{policy.up_cooldown_s:g}s",
+        "scale-down-cooldown-window": f"{policy.down_cooldown_s:g}s",
+    }
+    rows = [
+        {
+            "name": f"from-{i + 1}",
+            "timezone": "UTC",
+            **({"daysOfWeek": [day.title() for day in row.days]} if row.days else {}),
+            "startTime": row.start,
+            "endTime": row.end,
+            "minReplicas": row.minimum,
+            "maxReplicas": max(row.maximum, 1),
+        }
+        for i, row in enumerate(policy.schedules)
+    ]
+    body = {
+        "apiVersion": API,
+        "kind": KIND,
+        "metadata": metadata(export, pool, annotations={
+            f"{ANNOTATIONS}/{name}": value for name, value in stated.items()
+        }),
+        "spec": {
+            "scalingStrategy": policy.name.removeprefix("aibrix-").upper(),
+            "minReplicas": max(pool.least, policy.min_replicas),
+            "maxReplicas": max(pool.most, 1),
+            "observeWindowSeconds": round(policy.stable_window_s),
+            "panicWindowSeconds": round(policy.panic_window_s),
+            "scaleTargetRef": scale_target(deployment(pool)),
+            "metricsSources": [
+                {
+                    "metricSourceType": "pod",
+                    "protocolType": "http",
+                    "port": PORT,
+                    "path": "metrics",
+                    "targetMetric": METRICS[policy.metric],
+                    "targetValue": f"{target:.6g}",
+                }
+            ],
+            **({"schedules": rows} if rows else {}),
+        },
+    }  # fmt: skip
     return Document(body, "aibrix", (place_words(pool),))
 
 

@@ -19,7 +19,10 @@ from planner.outputs.manifests.common import (
 )
 from planner.outputs.manifests.groups import Service, services
 from planner.outputs.object_names import name_of
-from planner.outputs.plans import Pool
+from planner.outputs.plans import Pool, Rule
+from planner.outputs.yaml_text import yaml_text
+from planner.policies.builtin.dynamo_planner import DynamoPlanner
+from simulation.policies.dynamo_planner import TBT_LIMIT, TTFT_LIMIT
 
 API, KIND = "nvidia.com/v1beta1", "DynamoGraphDeployment"
 ADAPTER = "DynamoGraphDeploymentScalingAdapter"
@@ -29,6 +32,8 @@ ROLES = {"mixed": "worker", "both": "worker"}  # other roles keep their name: pr
 def documents(export: Export) -> list[Document]:
     """Return the graph of each service and the ScaledObjects of its pools."""
     plan = export.plan
+    if plan.rule and isinstance(plan.rule.policy, DynamoPlanner):
+        return _with_planner(export, plan.rule, plan.rule.policy)
     documents: list[Document] = []
     for service in services(plan.pools, "dynamo"):
         documents.append(_graph(export, service))
@@ -42,6 +47,64 @@ def documents(export: Export) -> list[Document]:
     if not all(pool.least for pool in plan.pools):
         notes.append("Without any worker, Dynamo's frontend forgets the model (404).")
     return with_head(documents, heading(export, *notes))
+
+
+def _with_planner(export: Export, rule: Rule, policy: DynamoPlanner) -> list[Document]:
+    """Return the graph of each service, and the PlannerConfig of its Planner as a ConfigMap."""
+    documents = []
+    for service in services(export.plan.pools, "dynamo"):
+        documents.append(_graph(export, service))
+        text = yaml_text([planner_config(rule, policy, service)], [()])
+        body = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": metadata(export, service.decode, name_of([service.name, "planner"])),
+            "data": {"planner.yaml": text},
+        }
+        documents.append(Document(body, "dynamo-planner", (f"Planner of {service.name}",)))
+    notes = (
+        "Mount the ConfigMap into the Planner of the graph, and start it with --config "
+        "PATH/planner.yaml.",
+        "backend is assumed. A power budget needs prefill and decode pools with power caps.",
+    )
+    return with_head(documents, heading(export, *notes))
+
+
+def planner_config(rule: Rule, policy: DynamoPlanner, service: Service) -> dict[str, Any]:
+    """Return the fields of PlannerConfig (ai-dynamo 1.6) that set what the policy sets."""
+    target, factor = policy.name.removeprefix("dynamo-"), policy.target_factor
+    apart = service.prefill is not None
+    sla = target == "sla"
+    config: dict[str, Any] = {
+        "environment": "kubernetes",
+        "backend": "vllm",
+        "mode": "disagg" if apart else "agg",
+        "model_name": service.decode.model,
+        "optimization_target": target,
+        "enable_throughput_scaling": sla,
+        "enable_load_scaling": not sla,
+        f"{'throughput' if sla else 'load'}_adjustment_interval_seconds": round(policy.every_s),
+        "min_endpoint": policy.min_replicas,
+        "max_gpu_budget": -1 if policy.max_gpus is None else policy.max_gpus,
+    }
+    if sla:
+        config |= {"load_predictor": policy.predictor,
+                   "max_throughput_scaling_replicas": policy.max_step}  # fmt: skip
+        for field, what, given in (("ttft_ms", TTFT_LIMIT, policy.ttft_ms),
+                                   ("itl_ms", TBT_LIMIT, policy.itl_ms)):  # fmt: skip
+            limit = rule.found(service.decode, what) or (given and given * factor)
+            if limit:
+                config[field] = float(f"{limit:.6g}")
+    if target == "load":
+        config |= {"decode_scale_up_kv_rate": min(100 * policy.decode_out_kv * factor, 100.0),
+                   "decode_scale_down_kv_rate": 100 * policy.decode_in_kv * factor}  # fmt: skip
+        if apart:
+            config |= {"prefill_scale_up_queue_tokens": round(policy.prefill_out_tokens * factor),
+                       "prefill_scale_down_queue_tokens": round(policy.prefill_in_tokens * factor),
+                       }  # fmt: skip
+    if policy.power_w is not None and apart:
+        config |= {"enable_power_awareness": True, "total_gpu_power_limit": round(policy.power_w)}
+    return config
 
 
 def component_of(pool: Pool) -> str:

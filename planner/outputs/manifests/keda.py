@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from planner.errors import PlannerError
+from planner.outputs.manifests import endpoint_picker
 from planner.outputs.manifests.common import (
     Document,
     Export,
@@ -24,6 +25,7 @@ from planner.outputs.manifests.rules import loads_of, query_of
 from planner.outputs.object_names import LONGEST, name_of
 from planner.outputs.plans import Plan, Pool
 from planner.outputs.weekly_pattern import DAY, DAYS, Slot, dated, slots
+from planner.policies.builtin.endpoint_picker import EndpointPicker
 
 API, KIND = "keda.sh/v1alpha1", "ScaledObject"
 POLL_S, ROUND_S = 30, 15  # KEDA's default; interval of the HPA controller
@@ -47,6 +49,8 @@ def documents(export: Export) -> list[Document]:
 
 def trigger_notes(plan: Plan) -> tuple[str, ...]:
     """Return the notes on what the triggers do and assume."""
+    if plan.rule and plan.rule.policy:
+        return endpoint_picker.NOTES
     if plan.rule:
         return (
             "Queries need the label pod, and pods with names that begin with their deployment's "
@@ -81,6 +85,9 @@ def scaled_object(
     ``extra`` are additional triggers by load. With them, the default behaviour of Kubernetes
     applies to steps down.
     """
+    rule = export.plan.rule
+    if rule is not None and isinstance(rule.policy, EndpointPicker):
+        return endpoint_picker.scaled_object(export, pool, target, rule)
     config = _own_name(name or pool.name)
     if not extra:
         config["behavior"] = behaviour(export.plan, pool)

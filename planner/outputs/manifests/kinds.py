@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
+from planner.errors import NotReady
 from planner.models import Run
 from planner.outputs.manifests import aibrix, dynamo, hpa, keda, kserve, llmd, wva
 from planner.outputs.manifests.common import Document, Export
@@ -42,7 +43,10 @@ def manifest_text(run: Run, kind: str, options: ExportOptions, now: datetime) ->
     """
     from planner.outputs.validation import check  # slow to import; no page needs it
 
-    documents = MANIFESTS[kind].documents(Export(plan_of(run, options, now), options, now))
+    plan = plan_of(run, options, now)
+    if plan.rule and plan.rule.policy and plan.rule.kind != kind:
+        raise NotReady(f"{plan.label} runs only on its own system. Export it to {plan.rule.kind}.")
+    documents = MANIFESTS[kind].documents(Export(plan, options, now))
     for document in documents:
         named = document.body.get("metadata", {}).get("name", kind)
         check(document.schema, document.body, f"{named} to {kind}")

@@ -51,6 +51,12 @@ class EndpointPicker(Policy):
             Group.OPPONENT,
             complexity=14,
         ),
+        "epp-inflight": Traits(
+            "llm-d, KEDA on in-flight requests",
+            "KEDA on the running requests of the endpoint picker.",
+            Group.OPPONENT,
+            complexity=13,
+        ),
         "epp-saturation": Traits(
             "llm-d, KEDA on pool saturation",
             "KEDA on the pool saturation of the endpoint picker, and on running requests.",
@@ -71,12 +77,12 @@ class EndpointPicker(Policy):
         ),
     }
 
-    name: Literal["epp-queue", "epp-saturation", "epp-tokens", "epp-latency"]
-    # Per replica: requests held, saturation, seconds of backlog. Latency: share of the SLO that
-    # scales out. Default: 1, 0.7, 1.5 and 0.55, as published.
+    name: Literal["epp-queue", "epp-inflight", "epp-saturation", "epp-tokens", "epp-latency"]
+    # Per replica: requests held, running requests, saturation, seconds of backlog. Latency: share
+    # of the SLO that scales out. Default: 1, 16, 0.7, 1.5 and 0.55, as published.
     target: Target | None = None
-    # Per replica: running requests, running requests, KV memory. Latency: share of the SLO that
-    # scales in. Default: 16, 16, 0.8 and 0.4.
+    # Per replica: running requests of queue and saturation, KV memory of tokens. Latency: share of
+    # the SLO that scales in. Default: 16, 0.8 and 0.4.
     second_target: Target | None = None
     target_factor: Above = 1.0  # factor on both targets
     prefill_tps: Target | None = None  # prompt tokens/s of a replica. Default: of its profile

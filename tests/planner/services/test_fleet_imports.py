@@ -107,7 +107,7 @@ def test_the_profile_shares_the_gpus_as_the_engine_does(line, spread):
     ("text", "given", "named"),
     [
         (LINE, Given(), "gpu"),
-        (LINE, Given(gpu="V100"), "V100"),
+        (LINE, Given(gpu="X999"), "X999"),
         ("vllm serve nobody/knows-it", Given(gpu="H100"), "knows-it"),
         (LINE, Given(gpu="H100", region="west"), "west"),
     ],

@@ -1,0 +1,191 @@
+"""Read an autoscaler of today as the policy that simulates it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from planner.inputs.fleet.pools import MEASURES, one_line, rows, section, whole_number
+
+Row = dict[str, Any]
+Body = Mapping[str, Any]
+Queries = list[tuple[str, float | None]]
+NUMBER = r"([\d.]+(?:[eE][-+]?\d+)?)"
+# Of a trigger's query: the policy that it is the first trigger of.
+FIRST = {
+    "llm_d_epp_flow_control_queue_size": "epp-queue",
+    "llm_d_epp_flow_control_pool_saturation": "epp-saturation",
+    "llm_d_epp_inflight_tokens": "epp-tokens",
+}
+SECOND = ("llm_d_epp_request_running", "kv_cache_usage_perc")
+LIMITS = {"ttft_seconds": "ttft_ms", "tpot_seconds": "tbt_ms"}
+AIBRIX = "autoscaling.aibrix.ai/"
+ANNOTATIONS = {
+    "max-scale-up-rate": "max_up_rate",
+    "max-scale-down-rate": "max_down_rate",
+    "scale-up-tolerance": "up_tolerance",
+    "scale-down-tolerance": "down_tolerance",
+    "panic-threshold": "panic_threshold",
+    "scale-up-cooldown-window": "up_cooldown_s",
+    "scale-down-cooldown-window": "down_cooldown_s",
+}
+PLANNER_KEYS = {"optimization_target", "load_predictor", "throughput_adjustment_interval_seconds"}
+PLANNER_BUDGET = 8  # GPUs of a PlannerConfig that states none
+UNITS = {"s": 1, "m": 60, "h": 3600, "ms": 0.001}
+
+
+def scaled_object_row(body: Body) -> Row | None:
+    """Return the policy of a ScaledObject on llm-d's endpoint picker, or None."""
+    spec = section(body, "spec")
+    triggers = [section(row, "metadata") for row in rows(spec.get("triggers"))]
+    queries = [(one_line(meta.get("query")), number(meta.get("threshold"))) for meta in triggers]
+    law = one_line(section(spec, "advanced", "scalingModifiers").get("formula"))
+    band = re.search(rf"saturation\s*>\s*{NUMBER}.*saturation\s*<\s*{NUMBER}", law, re.DOTALL)
+    row = _by_latency(band, queries) if band else _by_load(queries)
+    if not row:
+        return None
+    behaviour = section(spec, "advanced", "horizontalPodAutoscalerConfig", "behavior")
+    row |= {
+        key: _way(section(behaviour, way))
+        for key, way in (("up", "scaleUp"), ("down", "scaleDown"))
+        if way in behaviour
+    }
+    if tolerance := number(section(behaviour, "scaleUp").get("tolerance")):
+        row["tolerance"] = tolerance
+    return row | {"interval_s": float(whole_number(spec.get("pollingInterval")) or 30)}
+
+
+def _by_load(queries: Queries) -> Row:
+    """Return the policy whose triggers the queries are, with its targets; empty for none."""
+    row: Row = {}
+    for query, threshold in queries:
+        name = next((name for metric, name in FIRST.items() if metric in query), None)
+        if name is not None:
+            row |= {"name": name, "target": threshold}
+            velocity = re.search(rf"/\s*{NUMBER}", query)
+            if name == "epp-tokens" and velocity:
+                row["prefill_tps"] = float(velocity[1])
+        elif any(metric in query for metric in SECOND):
+            row["second_target"] = threshold
+    if row.keys() == {"second_target"}:
+        running = any("llm_d_epp_request_running" in query for query, _ in queries)
+        return {"name": "epp-inflight", "target": row["second_target"]} if running else {}
+    return row
+
+
+def _by_latency(band: re.Match[str], queries: Queries) -> Row:
+    """Return the policy of the control law on latency, with its band and its limits."""
+    row: Row = {"name": "epp-latency", "target": float(band[1]), "second_target": float(band[2])}
+    for query, _ in queries:
+        limits = re.findall(rf"(ttft_seconds|tpot_seconds)_bucket.*?/\s*{NUMBER}", query)
+        row |= {LIMITS[metric]: float(limit) * 1000 for metric, limit in limits}
+    return row
+
+
+def _way(way: Body) -> Row:
+    """Return one direction of an autoscaler's behaviour; both of its steps have one period."""
+    steps = {one_line(row.get("type")): row for row in rows(way.get("policies"))}
+    periods = [number(row.get("periodSeconds")) or 15.0 for row in steps.values()]
+    return {
+        "percent": number(steps.get("Percent", {}).get("value")) or 0.0,
+        "replicas": whole_number(steps.get("Pods", {}).get("value")) or 0,
+        "period_s": max(periods, default=15.0),
+        "window_s": number(way.get("stabilizationWindowSeconds")) or 0.0,
+    }
+
+
+def pod_autoscaler_row(body: Body) -> Row | None:
+    """Return the policy of AIBrix's PodAutoscaler, or None if no policy has its metric."""
+    spec = section(body, "spec")
+    strategy = one_line(spec.get("scalingStrategy")).lower()
+    sources = rows(spec.get("metricsSources"))
+    if strategy not in ("apa", "kpa") or len(sources) != 1:
+        return None
+    metric = one_line(sources[0].get("targetMetric"))
+    measure = next((m for m, parts in MEASURES.items() if any(p in metric for p in parts)), None)
+    target = number(sources[0].get("targetValue"))
+    if measure is None or not target:
+        return None
+    row: Row = {"name": f"aibrix-{strategy}", "metric": measure, "target": target}
+    noted = section(body, "metadata", "annotations")
+    for name, field in ANNOTATIONS.items():
+        if (value := seconds(noted.get(f"{AIBRIX}{name}"))) is not None:
+            row[field] = value
+    for name, field in (("observeWindowSeconds", "stable_window_s"),
+                        ("panicWindowSeconds", "panic_window_s")):  # fmt: skip
+        if (value := number(spec.get(name))) is not None:
+            row[field] = value
+    schedules = [_schedule(each) for each in rows(spec.get("schedules"))]
+    return row | ({"schedules": schedules} if schedules else {})
+
+
+def _schedule(row: Body) -> Row:
+    days = [one_line(day).lower()[:3] for day in row.get("daysOfWeek") or ()]
+    return {
+        **({"days": days} if days else {}),
+        "start": one_line(row.get("startTime")),
+        "end": one_line(row.get("endTime")),
+        "minimum": whole_number(row.get("minReplicas")) or 0,
+        "maximum": whole_number(row.get("maxReplicas")) or 1,
+    }
+
+
+def planner_row(body: Body) -> Row | None:
+    """Return the policy of a PlannerConfig, or of a ConfigMap that holds one, or None."""
+    if one_line(body.get("kind")) == "ConfigMap":
+        found = (planner_row(each) for each in map(_loaded, section(body, "data").values()))
+        return next(filter(None, found), None)
+    if body.get("kind") or not PLANNER_KEYS & body.keys():
+        return None
+    target = one_line(body.get("optimization_target")) or "throughput"
+    sla = target == "sla"
+    row: Row = {"name": f"dynamo-{target}"}
+    fields = {"min_endpoint": "min_replicas", "total_gpu_power_limit": "power_w"}
+    if sla:
+        fields |= {"ttft_ms": "ttft_ms", "itl_ms": "itl_ms",
+                   "max_throughput_scaling_replicas": "max_step",
+                   "throughput_adjustment_interval_seconds": "interval_s"}  # fmt: skip
+        row |= {"ttft_ms": 500.0, "itl_ms": 50.0}  # of a PlannerConfig that states none
+        if one_line(body.get("load_predictor")) == "constant":
+            row["predictor"] = "constant"
+    else:
+        fields["load_adjustment_interval_seconds"] = "interval_s"
+    if target == "load":
+        fields |= {"prefill_scale_up_queue_tokens": "prefill_out_tokens",
+                   "prefill_scale_down_queue_tokens": "prefill_in_tokens"}  # fmt: skip
+        for key, field in (("decode_scale_up_kv_rate", "decode_out_kv"),
+                           ("decode_scale_down_kv_rate", "decode_in_kv")):  # fmt: skip
+            if (rate := number(body.get(key))) is not None:
+                row[field] = rate / 100
+    for key, field in fields.items():
+        if (value := number(body.get(key))) is not None:
+            row[field] = int(value) if field in ("min_replicas", "max_step") else value
+    budget = number(body.get("max_gpu_budget", PLANNER_BUDGET))
+    return row | ({"max_gpus": int(budget)} if budget is not None and budget >= 0 else {})
+
+
+def _loaded(text: Any) -> Body:
+    """Return the mapping that a text is in YAML or JSON, or an empty one."""
+    try:
+        loaded = YAML(typ="safe", pure=True).load(one_line(text))
+    except (YAMLError, ValueError, TypeError):
+        return {}
+    return loaded if isinstance(loaded, Mapping) else {}
+
+
+def number(value: Any) -> float | None:
+    """Return a number, or None."""
+    try:
+        return float(one_line(value))
+    except ValueError:
+        return None
+
+
+def seconds(value: Any) -> float | None:
+    """Return a number or a duration such as 5m in seconds, or None."""
+    parts = re.fullmatch(r"([\d.]+)(ms|s|m|h)?", one_line(value))
+    return float(parts[1]) * UNITS.get(parts[2] or "", 1) if parts else None

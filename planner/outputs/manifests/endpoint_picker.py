@@ -1,0 +1,156 @@
+"""Write llm-d's autoscaling: a ScaledObject with KEDA triggers on endpoint-picker signals.
+
+Metrics and triggers are those of github.com/llm-d/llm-d, ``guides/workload-autoscaling`` and
+``docs/architecture/autoscaling``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.errors import PlannerError
+from planner.outputs.manifests.common import (
+    Document,
+    Export,
+    Target,
+    metadata,
+    place_words,
+    scale_target,
+)
+from planner.outputs.object_names import LONGEST, name_of
+from planner.outputs.plans import Pool, Rule
+from planner.policies.builtin.endpoint_picker import SIGNALS, EndpointPicker, ScalingWay
+from simulation.policies.endpoint_picker import (
+    CLAMP,
+    MEAN_S,
+    QUANTILE,
+    RATE_S,
+    SETTINGS,
+    TBT_LIMIT,
+    TTFT_LIMIT,
+    VELOCITY,
+)
+from simulation.policies.parts.hpa_behaviour import Way
+
+API, KIND = "keda.sh/v1alpha1", "ScaledObject"
+QUEUE, SATURATION = "llm_d_epp_flow_control_queue_size", "llm_d_epp_flow_control_pool_saturation"
+RUNNING, INFLIGHT = "llm_d_epp_request_running", "llm_d_epp_inflight_tokens"
+TTFT, TBT = "llm_d_epp_request_ttft_seconds", "llm_d_epp_request_streaming_tpot_seconds"
+MEMORY = "vllm:kv_cache_usage_perc"
+NOTES = (
+    "Queries select by the labels model_name and inference_pool of llm-d's endpoint picker. The "
+    "pool is assumed to have the deployment's name. Check both.",
+    "The queue and the saturation need the feature gate flowControl.",
+)
+
+
+def scaled_object(export: Export, pool: Pool, target: Target, rule: Rule) -> Document:
+    """Return the ScaledObject that scales ``target`` by the rule."""
+    policy = rule.policy
+    assert isinstance(policy, EndpointPicker)
+    setting = SETTINGS[SIGNALS[policy.name]]
+    config: dict[str, Any] = {"behavior": {
+        "scaleUp": _way(policy.up, setting.up, policy.tolerance),
+        "scaleDown": _way(policy.down, setting.down, policy.tolerance),
+    }}  # fmt: skip
+    if len(pool.name) > LONGEST:
+        config["name"] = name_of([pool.name])
+    advanced: dict[str, Any] = {"horizontalPodAutoscalerConfig": config}
+    if policy.name == "epp-latency":
+        advanced["scalingModifiers"] = {
+            "formula": formula(*policy.targets), "target": "1", "metricType": "AverageValue",
+        }  # fmt: skip
+    body = {
+        "apiVersion": API,
+        "kind": KIND,
+        "metadata": metadata(export, pool),
+        "spec": {
+            "scaleTargetRef": scale_target(target),
+            "pollingInterval": round(policy.interval_s),
+            "minReplicaCount": max(pool.least, policy.min_replicas),
+            "maxReplicaCount": pool.ceiling,
+            "advanced": advanced,
+            "triggers": [
+                {
+                    "type": "prometheus",
+                    "name": name,
+                    "metricType": "AverageValue",
+                    "metadata": {
+                        "serverAddress": export.options.prometheus,
+                        "query": query,
+                        "threshold": f"{threshold:.6g}",
+                    },
+                }
+                for name, query, threshold in _triggers(policy, pool, rule)
+            ],
+        },
+    }
+    return Document(body, "keda", (place_words(pool),))
+
+
+def formula(out_above: float, in_below: float) -> str:
+    """Return the control law in the expression language of KEDA."""
+    credit = "(readyReplicas > 0 && readyReplicas < replicas ? readyReplicas / replicas : 1)"
+    return (
+        f"saturation > {out_above:.6g} ? "
+        f"replicas + ceil(replicas * (saturation * {credit} / {out_above:.6g} - 1)) : "
+        f"saturation < {in_below:.6g} ? "
+        f"replicas - floor(replicas * (1 - saturation / {in_below:.6g})) : replicas"
+    )
+
+
+def _triggers(policy: EndpointPicker, pool: Pool, rule: Rule) -> list[tuple[str, str, float]]:
+    """Return the triggers of a pool: name, query and threshold."""
+    first, second = policy.targets
+    model, named = f'model_name="{pool.model}"', f'inference_pool="{pool.name}"'
+    pods = f'pod=~"{pool.name}-.*"'
+    running = ("running", f"sum({RUNNING}{{{model}}})", second)
+    if policy.name == "epp-inflight":
+        return [("running", f"sum({RUNNING}{{{model}}})", first)]
+    if policy.name == "epp-queue":
+        return [("queue", f"sum({QUEUE}{{{model}}})", first), running]
+    if policy.name == "epp-saturation":
+        return [("saturation", f"max({SATURATION}{{{named}}})", first), running]
+    if policy.name == "epp-tokens":
+        velocity = policy.prefill_tps or rule.found(pool, VELOCITY)
+        if velocity is None:
+            raise PlannerError(f"The result has no {VELOCITY} of {place_words(pool)}.")
+        endpoints = f'endpoint_name=~"{pool.name}-.*"'
+        backlog = f"(sum({INFLIGHT}{{{endpoints}}}) / {velocity:.6g}) or vector(0)"
+        memory = f"sum({MEMORY}{{{pods}}}) or vector(0)"
+        by_role = [("prefill", backlog, first), ("decode", memory, second)]
+        return [row for row in by_role if pool.role not in ("prefill", "decode")
+                or row[0] == pool.role]  # fmt: skip
+    limits = ((TTFT, rule.found(pool, TTFT_LIMIT) or policy.ttft_ms),
+              (TBT, rule.found(pool, TBT_LIMIT) or policy.tbt_ms))  # fmt: skip
+    shares = [
+        f"histogram_quantile({QUANTILE}, sum by (le) "
+        f"(rate({metric}_bucket{{{model}}}[{RATE_S:g}s]))) / {limit / 1000:.6g} >= 0"
+        for metric, limit in limits
+        if limit
+    ]
+    worst = " or ".join(f'label_replace({share}, "of", "{i}", "", "")'
+                        for i, share in enumerate(shares))  # fmt: skip
+    raw = f"clamp_max(max({worst}) or vector(0), {CLAMP:g})"
+    scaled = f'deployment="{pool.name}"'
+    return [
+        ("saturation", f"avg_over_time({raw}[{MEAN_S:g}s:15s])", 1.0),
+        ("replicas", f"max(kube_deployment_status_replicas{{{scaled}}})", 1.0),
+        ("readyReplicas", f"max(kube_deployment_status_replicas_ready{{{scaled}}})", 1.0),
+    ]
+
+
+def _way(given: ScalingWay | None, published: Way, tolerance: float) -> dict[str, Any]:
+    """Return one direction of the behaviour."""
+    way = published if given is None else given.rule()
+    steps = (("Percent", way.percent), ("Pods", way.replicas))
+    return {
+        "stabilizationWindowSeconds": round(way.window_s),
+        "policies": [
+            {"type": kind, "value": round(value), "periodSeconds": round(way.period_s)}
+            for kind, value in steps
+            if value
+        ],
+        **({} if tolerance == EndpointPicker.model_fields["tolerance"].default
+           else {"tolerance": f"{tolerance:.6g}"}),
+    }  # fmt: skip
