@@ -13,6 +13,7 @@ from typing import Any
 
 from planner.errors import CatalogueError
 from planner.inputs.catalogue import mixers
+from planner.inputs.catalogue.precisions import precision_of
 from planner.inputs.catalogue.unread_keys import (
     BOTH_WAYS,
     REMEDY,
@@ -84,6 +85,7 @@ def shape_of(config: Config, name: str = "") -> ModelShape:
     if not isinstance(config, Mapping):
         raise CatalogueError("config.json: expected one JSON object of named fields.")
     called = name or str(config.get("_name_or_path") or "model")
+    precision_of(config)  # refuses a precision that is not known
     try:
         return _shape(_Reader(config, called))
     except SimulationError as error:

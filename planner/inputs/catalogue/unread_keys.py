@@ -25,6 +25,7 @@ TOPICS = re.compile(
     rf"expert|moe|mixture|rout(?:e|ing)|topk|top_k_|dense_(?:replace|layer)|sparse_step|{STATE_SPACE}"
     r"|att(?:n|ention)|window|swa_|sparse|index_|indexer|latent|lora_rank|layer_type|block_config"
     r"|pattern|kv_|_kv|head_dim|qk_|mla_|global_|compress|(?:^|_)cla_|cross_|encoder|is_decoder"
+    r"|_tower|audio_config|speech"
     r"|bidirection|causal|pool|type_vocab|quant|(?:^|_)n?bits?(?:$|_)"
 )
 WITHOUT_EFFECT = re.compile(
@@ -51,7 +52,7 @@ WITHOUT_EFFECT = re.compile(
             # layers that draft tokens are described by options of a deployment
             r"(?:num_)?(?:mtp|nextn)\w*|index_share_for_mtp_iteration",
             # of a tokenizer, an image or a processor, or of generation
-            r"\w*token\w*_(?:id|index)s?|ignore_index|(?:use_unified_)?(?:vision|image|img|video|mm)_\w+",
+            r"\w*token\w*_(?:id|index)s?|ignore_index|(?!\w*tower)(?:use_unified_)?(?:vision|image|img|video|mm)_\w+",
             r"pooler_\w+|tie_encoder_decoder|encoder_no_repeat_ngram_size|is_decoder|decoder_start_token_id",
             # The cache's precision is chosen at the start of the engine.
             r"kv_cache_\w+",
