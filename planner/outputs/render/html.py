@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from django.utils.safestring import SafeString
 
 from planner.domain.report import Block, Chart, Facts, Head, Note, Report, Section, Table
 from planner.outputs.cover import Cover
+from planner.outputs.render.document import document_of
 from planner.outputs.render.drawing import SIZE, Box, Drawing, Path, Text, draw_chart
 from planner.outputs.render.plotly import figure_of
 
@@ -58,15 +60,20 @@ class ShownSection:
 
 def sections_shown(report: Report, *, live: bool) -> tuple[ShownSection, ...]:
     """Return the sections for templates; ``live``: charts are drawn by the page's script."""
+    return _shown(report.sections, report.clock, live)
+
+
+def _shown(sections: Sequence[Section], clock: str, live: bool) -> tuple[ShownSection, ...]:
+    """Return sections with what their templates need."""
     return tuple(
         ShownSection(
             section,
             tuple(
-                _shown_block(block, f"{section.anchor}-{i}", report.clock, live)
+                _shown_block(block, f"{section.anchor}-{i}", clock, live)
                 for i, block in enumerate(section.blocks, start=1)
             ),
         )
-        for section in report.sections
+        for section in sections
     )
 
 
@@ -82,9 +89,12 @@ def charts_shown(
 
 def html_of(report: Report, cover: Cover) -> str:
     """Return a report as one HTML file."""
+    document = document_of(report)
     shown = {
         "report": report, "cover": cover, "charts": charts_shown(report, live=False),
-        "sections": sections_shown(report, live=False),
+        "warnings": document.warnings,
+        "decision": _shown(document.decision, report.clock, live=False),
+        "appendix": _shown(document.appendix, report.clock, live=False),
     }  # fmt: skip
     return render_to_string("reports/report.html", shown)
 

@@ -14,6 +14,7 @@ from reportlab.lib import colors
 from reportlab.lib.pagesizes import A4
 from reportlab.lib.styles import ParagraphStyle
 from reportlab.lib.units import mm
+from reportlab.pdfbase.pdfmetrics import stringWidth
 from reportlab.pdfgen.canvas import Canvas
 from reportlab.platypus import (
     BaseDocTemplate,
@@ -28,8 +29,9 @@ from reportlab.platypus import (
 )
 from reportlab.platypus import Table as Grid
 
-from planner.domain.report import Chart, Fact, Facts, Head, Note, Report, Section, Table
+from planner.domain.report import Chart, Fact, Facts, Meaning, Note, Report, Section, Table
 from planner.outputs.cover import Cover
+from planner.outputs.render.document import document_of
 from planner.outputs.render.drawing import (
     BLUE,
     GRID,
@@ -45,10 +47,15 @@ from planner.outputs.render.drawing import (
 FONT, BOLD, CODE = "Helvetica", "Helvetica-Bold", "cp1252"
 MARGIN, FOOT = 16 * mm, 10 * mm
 ROOM = A4[0] - 2 * MARGIN
-MOST = 16  # most columns of a table
 INSTEAD = {"\u2082": "2", "\u2212": "-", "\u2265": ">=", "\u2264": "<=", "\u2192": "->"}
 LOST = "?"
 FACTS = 5  # facts per row
+SHORT = 14  # characters of a value in large letters
+GREEN, AMBER = "#137a4b", "#9a3412"
+COLOURS = {Meaning.MET: GREEN, Meaning.SAVING: GREEN, Meaning.RISK: AMBER, Meaning.MISSED: AMBER}
+PADDING = 7  # points beside the text of a cell
+WIDEST = 0.3  # largest share of the page that one word asks for
+NAMES = 0.22  # largest share of the page that the names of rows ask for
 _INK, _PALE = colors.HexColor(INK), colors.HexColor("#4b5666")
 BODY = ParagraphStyle("body", fontName=FONT, fontSize=9.5, leading=13, textColor=_INK)
 SMALL = ParagraphStyle("small", BODY, fontSize=8, leading=10.5, textColor=_PALE)
@@ -63,9 +70,11 @@ ANSWER = ParagraphStyle(
 )  # fmt: skip
 H2 = ParagraphStyle("h2", BODY, fontName=BOLD, fontSize=12.5, leading=16, spaceBefore=12,
                     spaceAfter=3)  # fmt: skip
-H3 = ParagraphStyle("h3", BODY, fontName=BOLD, fontSize=9.5, leading=12, spaceBefore=5)
+H3 = ParagraphStyle("h3", BODY, fontName=BOLD, fontSize=9.5, leading=12, spaceBefore=5,
+                    keepWithNext=1)  # fmt: skip
 BIG = ParagraphStyle("big", BODY, fontName=BOLD, fontSize=13, leading=16)
 ITEM = ParagraphStyle("item", BODY, leftIndent=10, bulletIndent=0, spaceAfter=2)
+WARNING = ParagraphStyle("warning", ITEM, textColor=colors.HexColor(AMBER))
 
 
 class Vector(Flowable):  # type: ignore[misc]  # the library has no types
@@ -147,6 +156,7 @@ def _text(text: str, style: ParagraphStyle = BODY, **more: Any) -> Paragraph:
 
 def _story(report: Report, cover: Cover) -> list[Flowable]:
     """Return the parts of the document in their order."""
+    document = document_of(report)
     about = f"{report.about}. " if report.about else ""
     story: list[Flowable] = [
         _text(f"Headroom · {cover.heading}", SMALL),
@@ -161,17 +171,15 @@ def _story(report: Report, cover: Cover) -> list[Flowable]:
             else []
         ),
         *(KeepTogether(_chart(chart, report.clock)) for chart in report.charts),
-        *(_text(warning, ITEM, bulletText="•") for warning in report.warnings),
+        *(_text(warning, WARNING, bulletText="•") for warning in document.warnings),
     ]
-    for section in report.sections:
-        if not section.folded:
-            story += _section(section, report.clock)
+    for section in document.decision:
+        story += _section(section, report.clock)
     if cover.sign_offs:
         story.append(_signs(cover))
-    appendix = [section for section in report.sections if section.folded]
-    if appendix:
+    if document.appendix:
         story += [PageBreak(), _text("Appendix", TITLE)]
-    for section in appendix:
+    for section in document.appendix:
         story += _section(section, report.clock)
     if any(_has_unknown_letter(text) for text in _texts(report)):
         note = f"Letters outside western European scripts show as {LOST}. See the HTML or XLSX."
@@ -204,16 +212,25 @@ def _facts(facts: tuple[Fact, ...]) -> Flowable:
     cells = [
         [
             _text(fact.label, SMALL),
-            _text(fact.text, BIG),
+            _text(fact.text, _value_style(fact)),
             _text(" · ".join(filter(None, (fact.change, fact.note))), SMALL),
         ]
         for fact in facts
     ]
-    rows: list[list[Any]] = [cells[i : i + FACTS] for i in range(0, len(cells), FACTS)] or [[""]]
-    rows = [[*row, *[""] * (FACTS - len(row))] for row in rows]
+    columns = min(FACTS, len(cells)) or 1
+    rows: list[list[Any]] = [cells[i : i + columns] for i in range(0, len(cells), columns)]
+    rows = [[*row, *[""] * (columns - len(row))] for row in rows] or [[""]]
     line = colors.HexColor(GRID)
     style = [("GRID", (0, 0), (-1, -1), 0.5, line), ("VALIGN", (0, 0), (-1, -1), "TOP")]
-    return Grid(rows, colWidths=[ROOM / FACTS] * FACTS, style=style)
+    return Grid(rows, colWidths=[ROOM / columns] * columns, style=style)
+
+
+def _value_style(fact: Fact) -> ParagraphStyle:
+    """Return the style of a value: in the colour of its meaning, and smaller if it is long."""
+    style = BIG if len(fact.text) <= SHORT else BODY
+    if fact.meaning not in COLOURS:
+        return style
+    return ParagraphStyle("meaning", style, textColor=colors.HexColor(COLOURS[fact.meaning]))
 
 
 def _section(section: Section, clock: str) -> list[Flowable]:
@@ -237,7 +254,7 @@ def _tables(table: Table, clock: str) -> list[Flowable]:
     """Return a table with its title and note, in parts that fit on a page."""
     story: list[Flowable] = [_text(table.title, H3)] if table.title else []
     for part in _parts(table):
-        story += [Spacer(0, 4), _table(part, clock)]
+        story.append(_table(part, clock))
     return [*story, _text(table.note, SMALL)] if table.note else story
 
 
@@ -255,20 +272,46 @@ def _parts(table: Table) -> list[Table]:
 
     Each part repeats the first column, which names the rows.
     """
-    first, rest = 0, [*range(1, len(table.heads))]
-    if len(rest) < MOST:
+    first, *rest = least_widths(table)
+    parts: list[list[int]] = []
+    taken = ROOM
+    for column, width in enumerate(rest, start=1):
+        if taken + width > ROOM:
+            parts.append([0])
+            taken = first
+        parts[-1].append(column)
+        taken += width
+    if len(parts) <= 1:
         return [table]
-    size = MOST - 1
     return [
         Table(
-            tuple(table.heads[i] for i in (first, *rest[start : start + size])),
-            tuple(
-                tuple(row[i] for i in (first, *rest[start : start + size])) for row in table.rows
-            ),
+            tuple(table.heads[i] for i in part),
+            tuple(tuple(row[i] for i in part) for row in table.rows),
             marked=table.marked,
         )
-        for start in range(0, len(rest), size)
+        for part in parts
     ]
+
+
+def least_widths(table: Table) -> list[float]:
+    """Return the widths of the columns in points at which no word is broken."""
+    columns = list(zip(*table.texts(), strict=True)) or [()] * len(table.heads)
+    widths = [
+        min(
+            PADDING + max(_word_width(head.full, BOLD), *(_word_width(t, FONT) for t in texts), 0),
+            WIDEST * ROOM,
+        )
+        for head, texts in zip(table.heads, columns, strict=True)
+    ]
+    # Names of rows are read most, so they get more than their longest word.
+    names = max((stringWidth(printable(t), FONT, CELL.fontSize) for t in columns[0]), default=0)
+    return [max(widths[0], min(PADDING + names, NAMES * ROOM)), *widths[1:]]
+
+
+def _word_width(text: str, font: str) -> float:
+    """Return the width of the longest word in a cell, in points."""
+    words = printable(text).split()
+    return max((stringWidth(word, font, CELL.fontSize) for word in words), default=0.0)
 
 
 def _table(table: Table, clock: str) -> Flowable:
@@ -292,13 +335,17 @@ def _table(table: Table, clock: str) -> Flowable:
     ]
     pale = colors.HexColor("#e7f1f8")
     style += [("BACKGROUND", (0, i + 1), (-1, i + 1), pale) for i in sorted(table.marked)]
-    return Grid([heads, *rows], colWidths=_widths(table.heads), repeatRows=1, style=style)
+    return Grid([heads, *rows], colWidths=_widths(table), repeatRows=1, style=style,
+                spaceBefore=4)  # fmt: skip
 
 
-def _widths(heads: tuple[Head, ...]) -> list[float]:
-    """Return the widths of columns in points."""
-    shares = [head.wide if not head.numeric else 0.9 for head in heads]
-    return [ROOM * share / sum(shares) for share in shares]
+def _widths(table: Table) -> list[float]:
+    """Return the widths of columns in points: what words need, and the rest by relative width."""
+    least = least_widths(table)
+    left = max(0.0, ROOM - sum(least))
+    shares = [head.wide if not head.numeric else 0.5 for head in table.heads]
+    widths = [each + left * share / sum(shares) for each, share in zip(least, shares, strict=True)]
+    return [ROOM * width / sum(widths) for width in widths]
 
 
 def _signs(cover: Cover) -> Flowable:

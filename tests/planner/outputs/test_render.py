@@ -31,6 +31,7 @@ from planner.domain.report import (
     shortfall,
 )
 from planner.outputs.cover import Cover, SignOff
+from planner.outputs.render.document import document_of
 from planner.outputs.render.drawing import HEIGHT, WIDTH, Box, Path, Text, draw_chart
 from planner.outputs.render.html import html_of, sections_shown
 from planner.outputs.render.pdf import pdf_of
@@ -106,6 +107,28 @@ def test_a_terminal_has_the_answer_first_and_aligned_tables() -> None:
     assert "\033" not in terminal_text(REPORT)
     assert "\033[32m" + REPORT.answer in terminal_text(REPORT, colour=True)
     assert any("A guess." in line for line in lines) and not any("Price" in line for line in lines)
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.booleans()), max_size=5), st.integers(0, 9))
+def test_a_document_loses_nothing(tables: list[tuple[int, bool]], warnings: int) -> None:
+    """Rows before the appendix are the first ones, and what is cut is whole in the appendix."""
+    heads = (Head("Name"), Head("Source", wide=4))
+    sections = tuple(
+        Section(f"S{i}", (Table(heads, tuple((f"{i}-{r}", "x") for r in range(rows))),),
+                folded=folded)
+        for i, (rows, folded) in enumerate(tables)
+    )  # fmt: skip
+    report = replace(REPORT, sections=sections, warnings=tuple(map(str, range(warnings))))
+    document = document_of(report)
+    for section in sections:
+        (table,) = section.tables
+        copies = [t for s in (*document.decision, *document.appendix)
+                  for t in s.tables if s.title.split(",")[0] == section.title]  # fmt: skip
+        assert table in copies
+        for copy in copies:
+            assert [row[0] for row in copy.rows] == [row[0] for row in table.rows][: len(copy.rows)]
+    notes = [block.text for s in document.appendix for block in s.blocks if isinstance(block, Note)]
+    assert (*document.warnings, *notes) == report.warnings
 
 
 TEXTS = st.text("abc -", min_size=1, max_size=60).filter(lambda text: text.strip())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import zipfile
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from xml.etree import ElementTree
@@ -15,16 +16,21 @@ import pytest
 from planner.domain.report import Axis, Chart, Form, Head, Meaning, Role, Series, Shape, Table
 from planner.errors import NotReady
 from planner.models import Run
+from planner.outputs.cover import Cover, SignOff
 from planner.outputs.files import export_file, formats_of
 from planner.outputs.options import ExportOptions
 from planner.outputs.plans import plan_of
+from planner.outputs.render.document import document_of
 from planner.outputs.render.drawing import LEFT, WIDTH, draw_chart
-from planner.outputs.render.pdf import _parts, printable
+from planner.outputs.render.pdf import ROOM, _parts, least_widths, pdf_of, printable
 from planner.outputs.reports import run_report
 from planner.storage import row_arrays
 from tests.planner.web.study import BIN_S, POOLS, START, completed_run
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
+COVER = Cover(
+    1, "Plan", "today", "now", "0.1.0", tuple(map(SignOff, ("Prepared by", "Approved by")))
+)
 EVIL = "=cmd|' /C calc'!A0 <script>alert(1)</script> 計画"
 
 
@@ -126,7 +132,17 @@ def test_a_table_too_wide_for_a_page_is_several():
     heads = tuple(Head(str(i), Form.COUNT) for i in range(40))
     parts = _parts(Table(heads, (tuple(range(40)),)))
     assert [value for part in parts for value in part.rows[0][1:]] == list(range(1, 40))
-    assert all(part.rows[0][0] == 0 and len(part.heads) <= 16 for part in parts)
+    assert all(part.rows[0][0] == 0 and sum(least_widths(part)) <= ROOM for part in parts)
+
+
+@pytest.mark.django_db
+def test_the_decision_is_on_two_pages(run):
+    report = run_report(run)
+    document = document_of(report)
+    assert document.appendix
+    decision = replace(report, sections=document.decision, warnings=document.warnings)
+    pdf = pdf_of(decision, COVER)
+    assert len(re.findall(rb"/Type /Page\b", pdf)) <= 2
 
 
 @pytest.mark.django_db

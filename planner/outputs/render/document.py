@@ -1,0 +1,63 @@
+"""Arrange a report as a document: what decides comes first, then the appendix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from planner.domain.report import Block, Note, Report, Section, Table
+
+BRIEF = 8  # most rows of a table before the appendix
+WARNINGS = 4  # most warnings before the appendix
+LONG = 3  # relative width of a column that explains the others
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """The warnings and sections for the decision, and those of the appendix."""
+
+    warnings: tuple[str, ...]
+    decision: tuple[Section, ...]
+    appendix: tuple[Section, ...]
+
+
+def document_of(report: Report) -> Document:
+    """Return the parts of a report.
+
+    Folded sections are the appendix. A long table is cut before it, and is whole in it.
+    """
+    first = [section for section in report.sections if not section.folded]
+    cut = [section for section in first if any(map(_is_long, section.tables))]
+    whole = [
+        replace(section, title=f"{section.title}, in full", name=f"{section.sheet}, in full")
+        for section in cut
+    ]
+    folded = [section for section in report.sections if section.folded]
+    if more := report.warnings[WARNINGS:]:
+        folded.insert(0, Section("More warnings", tuple(map(Note, more))))
+    return Document(report.warnings[:WARNINGS], tuple(map(_brief, first)), (*whole, *folded))
+
+
+def _is_long(table: Table) -> bool:
+    """Return whether a table has more rows than fit before the appendix."""
+    return len(table.rows) > BRIEF
+
+
+def _brief(section: Section) -> Section:
+    """Return a section with its long tables cut."""
+    return replace(section, blocks=tuple(map(_brief_block, section.blocks)))
+
+
+def _brief_block(block: Block) -> Block:
+    """Return the first rows of a long table, without columns that explain the others."""
+    if not isinstance(block, Table) or not _is_long(block):
+        return block
+    kept = [i for i, head in enumerate(block.heads) if not i or head.wide < LONG]
+    left = f"{len(block.rows) - BRIEF:,} more rows are in the appendix."
+    return replace(
+        block,
+        heads=tuple(block.heads[i] for i in kept),
+        rows=tuple(tuple(row[i] for i in kept) for row in block.rows[:BRIEF]),
+        marked=frozenset(i for i in block.marked if i < BRIEF),
+        note=f"{block.note} {left}".strip(),
+        shades=tuple(tuple(row[i] for i in kept) for row in block.shades[:BRIEF]),
+    )
